@@ -1,0 +1,101 @@
+"""The words of a study: shape, variant and case. A case is one combination that is measured by itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from inferprof.errors import UserError
+
+BATCH = "b"
+OptionValue = str | int | float | bool | list[str]
+"""What an option of a variant or a precision may be in the config."""
+
+_SHAPE = re.compile(r"b[1-9]\d*(?:_(?:[a-z]+[1-9]\d*)+)?")
+_SIZE = re.compile(r"([a-z]+)(\d+)")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of a model's symbolic dimensions: `b8`, `b8_s128`, `b1_h512w512`.
+
+    `sizes` maps a symbol (`b` is the batch) to its size, in the order of the label.
+    """
+
+    sizes: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def parse(cls, label: str) -> Shape:
+        """Read a label. Raises UserError where it is not one (also for a batch of 0)."""
+        if not _SHAPE.fullmatch(label):
+            raise UserError(
+                f"shape {label!r} is not a shape; write b<batch> with a batch of at least 1, "
+                "then the other symbols behind _, as in b8, b8_s128, b1_h512w512"
+            )
+        sizes = tuple((symbol, int(size)) for symbol, size in _SIZE.findall(label))
+        symbols = [symbol for symbol, _ in sizes]
+        if len(set(symbols)) != len(symbols):
+            raise UserError(f"shape {label!r} gives a symbol twice")
+        return cls(sizes)
+
+    @property
+    def batch(self) -> int:
+        """The batch size."""
+        return self.as_dict()[BATCH]
+
+    @property
+    def label(self) -> str:
+        """The shape as it stands in paths and in the config."""
+        (first, batch), *rest = self.sizes
+        tail = "".join(f"{symbol}{size}" for symbol, size in rest)
+        return f"{first}{batch}_{tail}" if tail else f"{first}{batch}"
+
+    def as_dict(self) -> dict[str, int]:
+        """Symbol → size."""
+        return dict(self.sizes)
+
+    def __str__(self) -> str:
+        return self.label
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A named set of options: CUDA graph, TF32, compile mode, placement, builder options."""
+
+    name: str = "default"
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
+
+    def flag(self, option: str) -> bool:
+        """Whether a yes/no option is on; off where it isn't given."""
+        return bool(self.options.get(option, False))
+
+    def text(self, option: str, default: str) -> str:
+        """The value of a textual option."""
+        return str(self.options.get(option, default))
+
+
+@dataclass(frozen=True, order=True)
+class Case:
+    """One combination of a study. All five are names; `shape` is a label of Shape."""
+
+    model: str
+    precision: str
+    backend: str
+    variant: str
+    shape: str
+
+    @property
+    def path(self) -> PurePosixPath:
+        """The case as the middle of a path: model/precision/backend/variant/shape."""
+        return PurePosixPath(self.model, self.precision, self.backend, self.variant, self.shape)
+
+    @classmethod
+    def from_path(cls, path: PurePosixPath | str) -> Case:
+        """The inverse of `path`; takes the last five parts, with or without a suffix on the last."""
+        model, precision, backend, variant, shape = PurePosixPath(path).parts[-5:]
+        return cls(model, precision, backend, variant, shape.split(".")[0])
+
+    def __str__(self) -> str:
+        return str(self.path)

@@ -1,0 +1,1 @@
+"""What backends run on: memory, copies and clocks of the CPU and of CUDA."""

@@ -1,0 +1,55 @@
+"""Files that are whole or not there at all."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from inferprof.errors import UserError
+
+
+@contextlib.contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """Yield a path beside `path` to write to; it takes the name `path` only when the block succeeds."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        yield partial
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, whole or not at all."""
+    with written_whole(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON that a person can read; NaN is refused, since it is not JSON."""
+    write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON. Raises UserError with the place where it isn't JSON, or where there is no such file."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except ValueError as error:
+        raise UserError(f"{path} is not JSON: {error}") from None
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file's bytes, in hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()

@@ -1,0 +1,233 @@
+"""The machine in hand: its GPU, its library versions and its slug, read in well under half a second.
+
+Read each time the Snakefile is parsed, so nothing heavy is imported here: NVML for the GPU and the driver,
+importlib.metadata for the libraries, PATH for the tools. `environment` probes the rest, slowly and once.
+"""
+
+from __future__ import annotations
+
+import ctypes.util
+import hashlib
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+PACKAGES = (
+    "onnxruntime-gpu",
+    "onnx",
+    "torch",
+    "transformers",
+    "nvidia-modelopt",
+    "polygraphy",
+    "tensorrt",
+    "tensorrt-rtx",
+    "snakemake",
+    "numpy",
+)
+"""The distributions whose versions decide what is measured."""
+
+ALIASES = {
+    "onnxruntime-gpu": ("onnxruntime-gpu", "onnxruntime"),
+    "tensorrt": ("tensorrt", "tensorrt-cu13", "tensorrt-cu12"),
+    "tensorrt-rtx": ("tensorrt-rtx-cu13", "tensorrt-rtx-cu12", "tensorrt-rtx"),
+}
+TOOLS = ("nsys", "ncu", "trtexec")
+SLUG_PACKAGES = ("onnxruntime-gpu", "torch", "tensorrt", "tensorrt-rtx")
+CAP_SYS_ADMIN = 21
+CAP_PERFMON = 38
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU, or one MIG instance, as NVML names it. `memory` is in bytes; None is "not told"."""
+
+    name: str
+    compute_capability: tuple[int, int]
+    memory: int | None
+    uuid: str
+    driver: str
+    mig: bool = False
+
+    @property
+    def sm(self) -> str:
+        """The compute capability as compilers write it: `sm90`."""
+        return f"sm{self.compute_capability[0]}{self.compute_capability[1]}"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the machine can do, as far as a refusal needs it."""
+
+    gpu: Gpu | None
+    packages: Mapping[str, str] = field(default_factory=dict)
+    """Installed versions by distribution name (PACKAGES); what is missing is not in it."""
+    tools: Mapping[str, str] = field(default_factory=dict)
+    """Paths of the external tools (TOOLS) that are on PATH."""
+    cpu: str = "unknown"
+    no_counters: str | None = None
+    """Why ncu may not read performance counters; None where it may."""
+    nvinfer: frozenset[int] = frozenset()
+    """Major versions of libnvinfer that the loader finds outside of Python packages."""
+    label: str | None = None
+    """A name given in the config, instead of the slug."""
+
+    @property
+    def slug(self) -> str:
+        """Folder name under results/: GPU, compute capability and a hash of driver and library versions."""
+        if self.label:
+            return self.label
+        versions = [f"{name}={self.packages.get(name, '-')}" for name in SLUG_PACKAGES]
+        if self.gpu is None:
+            return f"cpu-{_slugify(self.cpu)}-{_short_hash(versions)}"
+        versions.append(f"driver={self.gpu.driver}")
+        mig = "-mig" if self.gpu.mig else ""
+        return f"{_slugify(self.gpu.name)}{mig}-{self.gpu.sm}-{_short_hash(versions)}"
+
+    def version(self, package: str) -> tuple[int, ...]:
+        """The leading integers of a package's version; () where it isn't installed."""
+        return parse_version(self.packages.get(package, ""))
+
+
+def parse_version(text: str) -> tuple[int, ...]:
+    """`10.13.3.9` → (10, 13, 3, 9); `2.13.0+cpu` → (2, 13, 0)."""
+    match = re.match(r"\d+(?:\.\d+)*", text)
+    return tuple(int(part) for part in match.group().split(".")) if match else ()
+
+
+def detect(label: str | None = None) -> Machine:
+    """The machine in hand. `label` replaces the slug."""
+    return Machine(
+        gpu=detect_gpu(),
+        packages=detect_packages(),
+        tools={tool: path for tool in TOOLS if (path := shutil.which(tool))},
+        cpu=detect_cpu(),
+        no_counters=counters_refusal(),
+        nvinfer=frozenset(v for v in (8, 10, 11) if _loadable(f"libnvinfer.so.{v}")),
+        label=label,
+    )
+
+
+def detect_packages() -> dict[str, str]:
+    """Installed versions of PACKAGES."""
+    found = {}
+    for name in PACKAGES:
+        for distribution in ALIASES.get(name, (name,)):
+            try:
+                found[name] = importlib.metadata.version(distribution)
+                break
+            except importlib.metadata.PackageNotFoundError:
+                continue
+    return found
+
+
+def detect_gpu() -> Gpu | None:
+    """The GPU that CUDA's device 0 will be: the first of CUDA_VISIBLE_DEVICES, or the first of NVML."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:  # no NVML, no driver, or a driver without its device: there is no GPU to be had
+        return None
+    try:
+        handle = visible_handle(pynvml)
+        return None if handle is None else _read_gpu(pynvml, handle)
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def visible_handle(nvml: Any) -> Any:
+    """NVML's handle of the GPU that CUDA will call device 0; None where there is none.
+
+    NVML ignores CUDA_VISIBLE_DEVICES, so that a careless `index 0` watches another card than the one that runs.
+    The variable may hold indices, UUIDs or MIG UUIDs, also shortened ones.
+    """
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
+    if first in ("", "-1", "none", "NoDevFiles"):
+        return None
+    try:
+        if first.isdigit():
+            return nvml.nvmlDeviceGetHandleByIndex(int(first))
+        if first.startswith("MIG-"):
+            return nvml.nvmlDeviceGetHandleByUUID(first)
+        for index in range(nvml.nvmlDeviceGetCount()):
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            if nvml.nvmlDeviceGetUUID(handle).startswith(first):
+                return handle
+    except nvml.NVMLError:
+        return None
+    return None
+
+
+def _read_gpu(nvml: Any, handle: Any) -> Gpu:
+    """What NVML says of one GPU."""
+    major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
+    try:
+        memory: int | None = int(nvml.nvmlDeviceGetMemoryInfo(handle).total)
+    except nvml.NVMLError:  # unified-memory boards have no memory of their own
+        memory = None
+    uuid = nvml.nvmlDeviceGetUUID(handle)
+    return Gpu(
+        name=nvml.nvmlDeviceGetName(handle),
+        compute_capability=(major, minor),
+        memory=memory,
+        uuid=uuid,
+        driver=nvml.nvmlSystemGetDriverVersion(),
+        mig=uuid.startswith("MIG-"),
+    )
+
+
+def detect_cpu() -> str:
+    """The CPU's model name, as the kernel tells it."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return platform.machine()
+    match = re.search(r"model name\s*:\s*(.+)", text)
+    return match.group(1).strip() if match else platform.machine()
+
+
+def counters_refusal() -> str | None:
+    """Why ncu may not read performance counters here, or None where it may.
+
+    The driver's RmProfilingAdminOnly decides, and whether the process holds CAP_SYS_ADMIN or CAP_PERFMON.
+    https://developer.nvidia.com/ERR_NVGPUCTRPERM
+    """
+    params = Path("/proc/driver/nvidia/params")
+    if not params.exists():
+        return "no NVIDIA driver"
+    if "RmProfilingAdminOnly: 1" not in params.read_text(encoding="utf-8"):
+        return None
+    capabilities = re.search(r"CapEff:\s*([0-9a-f]+)", Path("/proc/self/status").read_text(encoding="utf-8"))
+    effective = int(capabilities.group(1), 16) if capabilities else 0
+    if effective & (1 << CAP_SYS_ADMIN | 1 << CAP_PERFMON):
+        return None
+    return (
+        "counters not permitted (ERR_NVGPUCTRPERM): run the container as root with --cap-add=SYS_ADMIN, "
+        "or set NVreg_RestrictProfilingToAdminUsers=0 on the host"
+    )
+
+
+def _loadable(library: str) -> bool:
+    """Whether the loader's cache or LD_LIBRARY_PATH holds a library of that file name."""
+    folders = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    if any(Path(folder, library).exists() for folder in folders if folder):
+        return True
+    stem, _, major = library.removeprefix("lib").partition(".so.")
+    return ctypes.util.find_library(stem) == f"lib{stem}.so.{major}"
+
+
+def _slugify(text: str) -> str:
+    """`NVIDIA H100 80GB HBM3` → `h100-80gb-hbm3`; `AMD EPYC 9B14 96-Core Processor` → `epyc-9b14`."""
+    noise = r"\b(nvidia|amd|intel|geforce|cpu|processor|\d+-core)\b|\(r\)|\(tm\)|@.*"
+    words = re.sub(noise, " ", text.lower())
+    return re.sub(r"[^a-z0-9]+", "-", words).strip("-") or "unknown"
+
+
+def _short_hash(parts: list[str]) -> str:
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]

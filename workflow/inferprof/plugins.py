@@ -1,0 +1,215 @@
+"""The contracts: what a number format, a runtime and a profiler are to the rest of the package.
+
+A plug-in is a module-level constant of one of these dataclasses in the folder of its kind; `registry` finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from inferprof.case import Case, OptionValue, Shape, Variant
+from inferprof.model_spec import ModelSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    from inferprof.hardware import Machine
+
+Feeds = Mapping[str, "np.ndarray[Any, Any]"]
+"""Name of an input or output → host array."""
+Where = Literal["cpu", "cuda"]
+Placement = Literal["pageable", "pinned", "device"]
+"""Where end_to_end's input arrays lie before the clock starts."""
+Boundary = Literal["device", "call", "end_to_end"]
+
+
+# --- devices ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory that a device allocated: `ptr` is an address on `where`; `owner` keeps it alive.
+
+    `array` is the NumPy view of a host buffer (pageable or pinned) and None for device memory.
+    """
+
+    where: Where
+    ptr: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    owner: Any = field(repr=False)
+    array: np.ndarray[Any, Any] | None = field(default=None, repr=False)
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count * self.dtype.itemsize
+
+
+class Device(Protocol):
+    """Memory, copies and clock of what a backend runs on. One stream; everything is queued on it."""
+
+    where: Where
+    stream: int | None
+    """cudaStream_t as an integer; None on the CPU."""
+
+    def allocate(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Buffer:
+        """Memory where the backend computes (device memory; host memory on the CPU)."""
+
+    def allocate_host(self, shape: Sequence[int], dtype: np.dtype[Any], pinned: bool) -> Buffer:
+        """Host memory, page-locked on request."""
+
+    def copy(self, target: Buffer, source: Buffer) -> None:
+        """Queue a copy on the stream; returns before it is done where the memory allows that."""
+
+    def fill(self, target: Buffer, byte: int) -> None:
+        """Queue a memset on the stream."""
+
+    def synchronize(self) -> None:
+        """Wait until everything queued on the stream is done."""
+
+    def timed(self, work: Callable[[], None]) -> Callable[[], float]:
+        """Queue `work` between two events; the returned function waits and gives the nanoseconds between them.
+
+        Raises NotImplementedError on the CPU, which has no clock apart from the host's.
+        """
+
+    def memory_used(self) -> int | None:
+        """Bytes in use on the device by all processes; None where it cannot be read."""
+
+
+# --- runtimes --------------------------------------------------------------------------------------------------
+
+
+class Session(Protocol):
+    """A loaded model. It binds, enqueues and synchronises; `timing` owns the loop and the clock."""
+
+    def bind(self, inputs: Mapping[str, Buffer]) -> None:
+        """Say where the inputs lie while `enqueue` runs: the same addresses at each call."""
+
+    def enqueue(self) -> None:
+        """Queue one inference on the device's stream; may return before the device is done."""
+
+    def outputs(self) -> dict[str, Buffer]:
+        """Where the results of the last `enqueue` lie once the stream is done."""
+
+    def capture_graph(self) -> bool:
+        """Turn `enqueue` into one CUDA graph launch, after warm-up; False where the runtime cannot."""
+
+    def memory(self) -> dict[str, int]:
+        """What the runtime itself says of its memory, in bytes, by name."""
+
+    def close(self) -> None:
+        """Release the device; the session is unusable afterwards."""
+
+
+@dataclass(frozen=True)
+class OpenRequest:
+    """What a backend needs to load a model."""
+
+    artifact: Path
+    """The .onnx, the .engine, or for torch backends the model's YAML file."""
+    spec: ModelSpec
+    precision: str
+    shape: Shape
+    variant: Variant
+    device: Device
+    threads: int
+    """CPU threads that the runtime may use inside one operator."""
+    native_profile: Path | None = None
+    """Where the runtime writes its own profile; None switches it off. Never set for a benchmark."""
+
+
+@dataclass(frozen=True)
+class BuildRequest:
+    """What a backend needs to build an engine. `target` is a compute capability (12, 0), or None: this GPU's."""
+
+    onnx: Path
+    spec: ModelSpec
+    shape: Shape
+    variant: Variant
+    out: Path
+    timing_cache: Path | None = None
+    target: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A runtime. `options` are the variant options that it understands; `precisions` None means any ONNX graph."""
+
+    name: str
+    title: str
+    where: Where
+    artifact: Literal["onnx", "engine", "torch"]
+    open: Callable[[OpenRequest], AbstractContextManager[Session]]
+    refuses: Callable[[Case, Machine], str | None]
+    options: frozenset[str] = frozenset()
+    precisions: frozenset[str] | None = None
+    build: Callable[[BuildRequest], dict[str, Any]] | None = None
+    """Writes `request.out` and returns facts for .build.json (seconds, bytes, versions, builder options)."""
+    ahead_of_time: bool = False
+    """Whether it can build for a GPU that is not in this machine."""
+
+
+# --- number formats --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ConvertRequest:
+    """What a number format needs: the fp32 ONNX, the model's description and the options of the config."""
+
+    onnx: Path
+    spec: ModelSpec
+    options: Mapping[str, OptionValue]
+    out: Path
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far from fp32 the outputs may be. Below `passes` dB of SQNR: a warning; below `warns`: a failure."""
+
+    passes: float
+    warns: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class Precision:
+    """A number format. `source` says what it is made from: the fp32 ONNX graph or the torch model."""
+
+    name: str
+    title: str
+    source: Literal["onnx", "torch"]
+    convert: Callable[[ConvertRequest], dict[str, Any]]
+    """Writes `request.out`; returns facts for the report (method, calibration, what isn't reproducible)."""
+    tolerance: Tolerance
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
+    """The options it understands, with their defaults."""
+    needs_compute_capability: tuple[int, int] | None = None
+    """The first GPU generation whose tensor cores compute in it; None: any."""
+    simulate: Callable[[ConvertRequest, Sequence[Feeds]], list[dict[str, np.ndarray[Any, Any]]]] | None = None
+    """Outputs of the fake-quantized torch model, where no runtime here can run the graph; None: ONNX Runtime can."""
+
+
+# --- profilers -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Profiler:
+    """A tool that watches a run. `command` wraps the run's own argv; `read` turns a capture into the tidy table."""
+
+    name: str
+    suffix: str
+    refuses: Callable[[Case, Machine], str | None]
+    command: Callable[[Sequence[str], Path], list[str]]
+    read: Callable[[Path], pd.DataFrame]
+    after: str | None = None
+    """A profiler whose table this one needs first (ncu: nsys names its kernels)."""

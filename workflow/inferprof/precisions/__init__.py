@@ -1,0 +1,1 @@
+"""The number formats: one module each, ending in a Precision constant."""

@@ -1,0 +1,1 @@
+"""The report: REPORT.txt and REPORT.html from tables and records."""

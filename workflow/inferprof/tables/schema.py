@@ -1,0 +1,57 @@
+"""The tidy table that every reader returns: one row is one metric of one thing, with its case, level and unit."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, get_args
+
+import pandas as pd
+
+from inferprof.case import Case
+from inferprof.tables.metrics import METRICS
+
+Level = Literal["run", "stage", "range", "layer", "op", "kernel", "memcpy", "memset", "api", "sync"]
+
+CASE_COLUMNS = ("machine", "model", "precision", "backend", "variant", "shape", "round")
+COLUMNS: dict[str, str] = {
+    "machine": "str",
+    "model": "str",
+    "precision": "str",
+    "backend": "str",
+    "variant": "str",
+    "shape": "str",
+    "round": "Int64",
+    "tool": "str",
+    "level": "str",
+    "name": "str",
+    "parent": "str",
+    "device": "Int64",
+    "stream": "Int64",
+    "instances": "Int64",
+    "metric": "str",
+    "value": "Float64",
+    "text": "str",
+    "unit": "str",
+}
+"""Column → dtype. `value` holds numbers and `text` words: one of the two is missing in each row."""
+
+
+def conform(frame: pd.DataFrame, tool: str) -> pd.DataFrame:
+    """Give a reader's rows the schema: all columns in order, units from METRICS.
+
+    Needs the columns `level`, `name`, `metric` and `value` or `text`. Raises ValueError for an unknown level or
+    metric: that is a bug of the reader.
+    """
+    unknown_metrics = set(frame["metric"]) - set(METRICS)
+    unknown_levels = set(frame["level"]) - set(get_args(Level))
+    if unknown_metrics or unknown_levels:
+        raise ValueError(f"{tool} reader: unknown metrics {unknown_metrics}, unknown levels {unknown_levels}")
+    full = frame.reindex(columns=list(COLUMNS))
+    full["tool"] = tool
+    full["unit"] = full["metric"].map({name: metric.unit for name, metric in METRICS.items()})
+    return full.astype(COLUMNS).reset_index(drop=True)
+
+
+def of_case(frame: pd.DataFrame, machine: str, case: Case, round_: int | None = None) -> pd.DataFrame:
+    """The same rows with the columns that say which case of which machine they belong to."""
+    return frame.assign(machine=machine, **dataclasses.asdict(case), round=round_).astype(COLUMNS)
