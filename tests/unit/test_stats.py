@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from inferprof import stats
+
+
+def ar1(rng: np.random.Generator, n: int, phi: float = 0.7):
+    noise = rng.normal(0, 0.01, n)
+    for i in range(1, n):
+        noise[i] += phi * noise[i - 1]
+    return noise
+
+
+def a_round(rng: np.random.Generator, weather: float, slowdown: float = 1.0, n: int = 200):
+    """A process of its own: what the round shares, what the process adds, autocorrelated noise and a drift."""
+    own = rng.normal(0, 0.004)
+    slope = np.linspace(0, 0.01, n)
+    return 1e6 * slowdown * np.exp(weather + own + ar1(rng, n) + slope)
+
+
+def pair(rng, rounds: int, slowdown: float = 1.0) -> stats.Ratio:
+    weather = np.cumsum(rng.normal(0, 0.03, rounds))  # the machine warms up, a neighbour comes and goes
+    a = [a_round(rng, w) for w in weather]
+    b = [a_round(rng, w, slowdown) for w in weather]
+    return stats.ratio(a, b)
+
+
+def test_the_summary_of_known_samples_is_exact():
+    summary = stats.summarize([4.0, 1.0, 3.0, 2.0, 10.0])
+    assert (summary.n, summary.min, summary.median, summary.mean) == (5, 1.0, 3.0, 4.0)
+    assert summary.cov == pytest.approx(math.sqrt(12.5) / 4)
+    assert summary.interval is None
+    assert (summary.p90, summary.p99_9) == (None, None)
+
+
+def test_no_samples_are_an_error():
+    with pytest.raises(ValueError, match="no samples"):
+        stats.summarize([])
+
+
+@pytest.mark.parametrize(("p", "n"), [(0.90, 29), (0.95, 59), (0.99, 299), (0.999, 2995)])
+def test_a_percentile_needs_as_many_samples_as_wilks_says(p, n):
+    assert stats.samples_needed(p) == n
+
+
+def test_percentiles_appear_with_enough_samples():
+    values = np.random.default_rng(0).permutation(np.arange(1.0, 302.0))
+    summary = stats.summarize(values)
+    assert (summary.p90, summary.p95, summary.p99) == (271.0, 286.0, 298.0)
+    assert summary.p99_9 is None
+
+
+@pytest.mark.parametrize("n", [6, 7, 10, 15, 19])
+def test_the_interval_of_the_median_is_scipys_quantile_test(n):
+    values = np.random.default_rng(n).normal(100, 5, n)
+    expected = scipy.stats.quantile_test(values, p=0.5).confidence_interval(0.95)
+    assert stats.median_interval(values) == (expected.low, expected.high)
+
+
+@pytest.mark.parametrize("n", [6, 100, 999, 10_000])
+def test_the_ranks_are_those_of_the_binomial_distribution(n):
+    ranks = np.arange(1, n // 2 + 1)
+    expected = ranks[scipy.stats.binom.cdf(ranks - 1, n, 0.5) <= 0.025].max()
+    assert stats._median_rank(n) == expected
+
+
+def test_below_six_samples_the_median_has_no_interval():
+    assert stats.median_interval([1.0, 2.0, 3.0, 4.0, 5.0]) is None
+
+
+def test_autocorrelated_samples_count_for_less():
+    rng = np.random.default_rng(1)
+    independent = stats.effective_size(rng.normal(0, 1, 2000))
+    correlated = stats.effective_size(ar1(rng, 2000, phi=0.9))
+    assert independent > 1500
+    assert correlated < 400  # the mean's would be 2000 * (1 - 0.9) / (1 + 0.9) = 105
+
+
+def test_the_interval_of_the_median_covers_the_median_of_autocorrelated_samples():
+    rng = np.random.default_rng(2)
+    intervals = [stats.median_interval(ar1(rng, 500)) for _ in range(200)]
+    assert sum(i is not None and i[0] <= 0 <= i[1] for i in intervals) >= 180
+
+
+def test_constant_samples_have_an_interval_of_no_width():
+    assert stats.median_interval([7.0] * 50) == (7.0, 7.0)
+
+
+def test_a_drift_is_found_with_its_size():
+    values = 100 + np.linspace(0, 5, 400) + np.random.default_rng(3).normal(0, 0.5, 400)
+    found = stats.drift(values)
+    assert found is not None
+    assert found.found
+    assert found.change == pytest.approx(0.05, abs=0.005)
+
+
+def test_autocorrelated_noise_is_no_drift():
+    rng = np.random.default_rng(4)
+    drifts = [stats.drift(1 + ar1(rng, 600)) for _ in range(100)]
+    assert sum(d is not None and d.found for d in drifts) <= 3
+
+
+def test_a_constant_series_has_no_drift_and_a_short_one_is_not_judged():
+    assert stats.drift([5.0] * 40) == stats.Drift(0.0, 1.0, False)
+    assert stats.drift([5.0] * 39) is None
+
+
+def test_a_case_against_itself_has_a_ratio_whose_interval_contains_1_in_185_of_200_repeats():
+    rng = np.random.default_rng(5)
+    ratios = [pair(rng, rounds=5) for _ in range(200)]
+    assert sum(r.low <= 1 <= r.high for r in ratios) >= 185
+    assert sum(r.verdict in ("faster", "slower") for r in ratios) <= 5
+
+
+def test_a_planted_slow_down_of_3_percent_is_found():
+    rng = np.random.default_rng(6)
+    ratios = [pair(rng, rounds=5, slowdown=1.03) for _ in range(100)]
+    assert sum(r.verdict == "slower" for r in ratios) >= 95
+    assert np.median([r.estimate for r in ratios]) == pytest.approx(1.03, abs=0.001)
+
+
+def test_rounds_are_paired_so_that_what_they_share_cancels():
+    result = stats.ratio([[100.0], [200.0], [400.0]], [[110.0], [220.0], [440.0]])
+    assert (result.estimate, result.low, result.high) == pytest.approx((1.1, 1.1, 1.1))
+    assert (result.verdict, result.rounds) == ("slower", 3)
+
+
+def test_the_interval_over_rounds_is_students():
+    a, b = [100.0, 100.0, 100.0], [101.0, 102.0, 103.0]
+    logs = np.log(np.array(b) / 100)
+    expected = scipy.stats.ttest_1samp(logs, 0).confidence_interval(0.95)
+    result = stats.ratio([[x] for x in a], [[x] for x in b])
+    assert (math.log(result.low), math.log(result.high)) == pytest.approx(tuple(expected))
+    assert result.detectable == pytest.approx(stats.smallest_detectable(a, b))
+
+
+def test_no_verdict_is_given_below_the_smallest_detectable_difference():
+    result = stats.ratio([[100.0]] * 3, [[101.5], [102.0], [103.1]])
+    assert result.low > 1
+    assert result.estimate < result.detectable
+    assert result.verdict == "undecided"
+    assert "smallest detectable difference of 2.5%" in result.reason
+
+
+def test_a_difference_within_the_threshold_is_the_same():
+    result = stats.ratio([[100.0]] * 3, [[100.1], [100.2], [100.1]])
+    assert (result.verdict, result.reason) == ("same", "the interval lies within ±1.0%")
+
+
+def test_noisy_rounds_are_undecided():
+    result = stats.ratio([[100.0]] * 3, [[90.0], [100.0], [115.0]])
+    assert (result.verdict, result.reason) == ("undecided", "the interval contains 1")
+
+
+def test_one_round_is_judged_by_blocks_and_says_so():
+    rng = np.random.default_rng(7)
+    a, b = np.exp(ar1(rng, 400)), 1.2 * np.exp(ar1(rng, 400))
+    result = stats.ratio([a], [b])
+    assert (result.verdict, result.rounds) == ("slower", 1)
+    assert result.reason == (
+        "the interval lies above 1; one round, so the interval is from blocks of samples within one process each"
+    )
+    assert result.low < 1.2 < result.high
+
+
+def test_one_round_gives_no_verdict_on_a_small_difference_and_never_the_verdict_same():
+    a = np.random.default_rng(8).normal(100, 0.1, 400)
+    for factor in (1.0, 1.03):
+        result = stats.ratio([a], [a * factor])
+        assert result.verdict == "undecided"
+        assert result.reason.startswith("below the 5% that one process each can show")
+
+
+def test_one_sample_each_decides_nothing():
+    result = stats.ratio([[100.0]], [[200.0]])
+    assert (result.estimate, result.low, result.high) == (2.0, 0.0, math.inf)
+    assert result.verdict == "undecided"
+
+
+def test_unpaired_rounds_are_refused():
+    with pytest.raises(ValueError, match="2 of A, 1 of B"):
+        stats.ratio([[1.0], [1.0]], [[1.0]])

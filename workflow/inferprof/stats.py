@@ -1,0 +1,274 @@
+"""Statistics of latency samples: summaries, intervals, drift, and ratios paired by round.
+
+Latencies are skewed and autocorrelated, so everything rests on medians, on order statistics and on blocks or rounds,
+never on the normal distribution of single samples. Samples are in nanoseconds; ratios are time of B / time of A.
+SciPy is imported where it is needed: the loop of `timing` uses this module on machines that have NumPy alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+CONFIDENCE = 0.95
+POWER = 0.8
+"""Chance of finding a difference of the smallest detectable size."""
+THRESHOLD = 0.01
+"""Relative differences below this are of no interest: two cases that differ by less are the same."""
+ONE_ROUND_THRESHOLD = 0.05
+"""The smallest difference that one round is trusted with: one process each cannot show how much processes differ
+(clocks, memory layout, choice of kernels), so less proves nothing about the cases."""
+BLOCKS = 20
+"""Blocks of consecutive samples that drift and single rounds are judged by."""
+DRIFT_P_VALUE = 0.01
+DRIFT_MINIMUM = 0.01
+"""Smallest relative change from start to end that is called a drift."""
+PERCENTILES = {"p90": 0.90, "p95": 0.95, "p99": 0.99, "p99_9": 0.999}
+
+Samples = Sequence[float] | np.ndarray[Any, Any]
+Verdict = Literal["faster", "slower", "same", "undecided"]
+
+
+# --- one run ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a series of samples says. A percentile is None where it needs more samples than there are."""
+
+    n: int
+    min: float
+    median: float
+    mean: float
+    p90: float | None
+    p95: float | None
+    p99: float | None
+    p99_9: float | None
+    cov: float | None
+    """Coefficient of variation: sample standard deviation / mean; None for a single sample."""
+    interval: tuple[float, float] | None
+    """95 % interval of the median; None where there are too few independent samples."""
+    effective_n: float
+    """How many independent samples tell as much about the median as these do."""
+
+
+def summarize(samples: Samples) -> Summary:
+    """The summary of at least one sample; raises ValueError for none."""
+    values = np.asarray(samples, dtype=float)
+    if values.size == 0:
+        raise ValueError("no samples to summarize")
+    tails = {
+        name: float(np.quantile(values, p)) if values.size >= samples_needed(p) else None
+        for name, p in PERCENTILES.items()
+    }
+    return Summary(
+        n=values.size,
+        min=float(values.min()),
+        median=float(np.median(values)),
+        mean=float(values.mean()),
+        cov=float(values.std(ddof=1) / values.mean()) if values.size > 1 else None,
+        interval=median_interval(values),
+        effective_n=effective_size(values),
+        **tails,
+    )
+
+
+def samples_needed(p: float) -> int:
+    """The number of samples from which on the largest one lies above the percentile with 95 % confidence.
+
+    1 - p**n >= 0.95 (Wilks 1941): 29 for p90, 59 for p95, 299 for p99, 2995 for p99.9. With fewer samples the
+    percentile would be a guess from beyond the data.
+    """
+    return math.ceil(math.log(1 - CONFIDENCE) / math.log(p))
+
+
+def median_interval(samples: Samples) -> tuple[float, float] | None:
+    """95 % interval of the median by order statistics (binomial ranks), None below six independent samples.
+
+    The ranks are those of `effective_size` samples, spread over all of them: autocorrelation widens the interval,
+    and a series that drifts all the way has no narrow one.
+    """
+    values = np.sort(np.asarray(samples, dtype=float))
+    independent = math.floor(effective_size(samples))
+    rank = _median_rank(independent)
+    if rank == 0:
+        return None
+    place = (rank - 1) / (independent - 1) * (values.size - 1)
+    return float(values[math.floor(place)]), float(values[math.ceil(values.size - 1 - place)])
+
+
+@functools.lru_cache(maxsize=4096)
+def _median_rank(n: int) -> int:
+    """The rank r such that the r-th smallest and r-th largest of n samples enclose the median with 95 %; 0: none."""
+    k = np.arange(1, n + 1)
+    log_binomial = np.concatenate([[0.0], np.cumsum(np.log((n - k + 1) / k))]) - n * math.log(2)
+    return int(np.searchsorted(np.cumsum(np.exp(log_binomial)), (1 - CONFIDENCE) / 2, side="right"))
+
+
+def effective_size(samples: Samples) -> float:
+    """n / τ, with τ the integrated autocorrelation time of "is above the median", at most n.
+
+    The sum over lags ends where a pair of neighbouring lags turns negative (Geyer 1992, initial positive sequence).
+    Below 20 samples autocorrelation cannot be told from chance, and n is returned.
+    """
+    values = np.asarray(samples, dtype=float)
+    above = (values > np.median(values)).astype(float)
+    above -= above.mean()
+    n = values.size
+    if n < 20 or not above.any():
+        return float(n)
+    spectrum = np.fft.rfft(above, 2 * n)
+    correlation = np.fft.irfft(np.abs(spectrum) ** 2)[: n - n % 2]
+    pairs = (correlation / correlation[0]).reshape(-1, 2).sum(axis=1)
+    end = int(np.argmax(pairs <= 0)) if (pairs <= 0).any() else pairs.size
+    return float(n / max(2 * pairs[:end].sum() - 1, 1.0))
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Whether latency changed from start to end. `change` is relative: 0.05 is 5 % slower at the end."""
+
+    change: float
+    p_value: float
+    found: bool
+
+
+def drift(samples: Samples) -> Drift | None:
+    """Mann–Kendall test and Theil–Sen slope over the medians of 20 consecutive blocks; None below 40 samples.
+
+    Blocks, because neighbouring samples are correlated, and a test of single samples would take that for a trend.
+    """
+    from scipy import stats
+
+    if len(samples) < 2 * BLOCKS:
+        return None
+    medians = block_medians(samples)
+    p_value = float(stats.kendalltau(np.arange(BLOCKS), medians).pvalue)
+    p_value = 1.0 if math.isnan(p_value) else p_value  # all blocks alike
+    slope = stats.theilslopes(medians).slope
+    change = float(slope * (BLOCKS - 1) / np.median(medians))
+    return Drift(change, p_value, p_value < DRIFT_P_VALUE and abs(change) >= DRIFT_MINIMUM)
+
+
+def block_medians(samples: Samples, blocks: int = BLOCKS) -> np.ndarray[Any, Any]:
+    """The medians of at most `blocks` blocks of consecutive samples."""
+    values = np.asarray(samples, dtype=float)
+    return np.array([np.median(block) for block in np.array_split(values, min(blocks, values.size))])
+
+
+# --- two cases -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Time of B / time of A with its 95 % interval. `verdict` is about B: above 1 it is slower."""
+
+    estimate: float
+    low: float
+    high: float
+    detectable: float
+    """Smallest ratio above 1 that these rounds find with a chance of 80 %."""
+    rounds: int
+    verdict: Verdict
+    reason: str
+
+
+def ratio(
+    a_rounds: Sequence[Samples], b_rounds: Sequence[Samples], threshold: float = THRESHOLD, seed: int = 0
+) -> Ratio:
+    """Compare two cases by their samples per round; the i-th rounds of both belong together.
+
+    What a round shares (temperature, clocks, neighbours) cancels in its ratio, so the interval is Student's over the
+    rounds' log ratios of medians. With one round it is a bootstrap over blocks of consecutive samples, and `reason`
+    says so. `threshold` is the relative difference that matters. Raises ValueError where the numbers of rounds
+    differ or are 0.
+    """
+    if len(a_rounds) != len(b_rounds) or not a_rounds:
+        raise ValueError(f"rounds must be paired: {len(a_rounds)} of A, {len(b_rounds)} of B")
+    logs = np.array([math.log(np.median(b) / np.median(a)) for a, b in zip(a_rounds, b_rounds, strict=True)])
+    estimate = float(logs.mean())
+    if len(logs) == 1:
+        low, high, detectable = _bootstrap(a_rounds[0], b_rounds[0], seed)
+        verdict, why = _judge_one_round(estimate, (low, high), detectable, threshold)
+    else:
+        low, high, detectable = _student(logs)
+        verdict, why = _judge(estimate, (low, high), detectable, threshold)
+    return Ratio(
+        estimate=math.exp(estimate),
+        low=math.exp(low),
+        high=math.exp(high),
+        detectable=math.exp(detectable),
+        rounds=len(logs),
+        verdict=verdict,
+        reason=why,
+    )
+
+
+def smallest_detectable(a_medians: Samples, b_medians: Samples) -> float:
+    """The smallest ratio above 1 that paired rounds with this spread find with a chance of 80 %; needs two rounds."""
+    logs = np.log(np.asarray(b_medians, dtype=float) / np.asarray(a_medians, dtype=float))
+    return math.exp(_student(logs)[2])
+
+
+def _student(logs: np.ndarray[Any, Any]) -> tuple[float, float, float]:
+    """Interval and smallest detectable difference of the mean of log ratios."""
+    from scipy import stats
+
+    freedom = len(logs) - 1
+    error = float(logs.std(ddof=1)) / math.sqrt(len(logs))
+    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * error
+    detectable = half + float(stats.t.ppf(POWER, freedom)) * error
+    return float(logs.mean()) - half, float(logs.mean()) + half, detectable
+
+
+def _bootstrap(a: Samples, b: Samples, seed: int) -> tuple[float, float, float]:
+    """The same for one round each, by resampling blocks of consecutive samples."""
+    from scipy import stats
+
+    blocks = np.log(block_medians(a)), np.log(block_medians(b))
+    if min(len(medians) for medians in blocks) < 2:
+        return -math.inf, math.inf, math.inf
+    estimate = math.log(np.median(b) / np.median(a))
+    result = stats.bootstrap(
+        blocks,
+        lambda x, y, axis: np.median(y, axis=axis) - np.median(x, axis=axis),
+        method="percentile",
+        confidence_level=CONFIDENCE,
+        rng=np.random.default_rng(seed),
+    )
+    low, high = result.confidence_interval
+    normal = stats.norm.ppf((1 + CONFIDENCE) / 2) + stats.norm.ppf(POWER)
+    detectable = float(normal * result.standard_error)
+    return min(float(low), estimate), max(float(high), estimate), detectable
+
+
+def _judge(
+    estimate: float, interval: tuple[float, float], detectable: float, threshold: float
+) -> tuple[Verdict, str]:
+    """The verdict on a log ratio, and why."""
+    low, high = interval
+    margin = math.log1p(threshold)
+    if -margin < low and high < margin:
+        return "same", f"the interval lies within ±{threshold:.1%}"
+    if low <= 0 <= high:
+        return "undecided", "the interval contains 1"
+    if abs(estimate) < detectable:
+        return "undecided", f"below the smallest detectable difference of {math.expm1(detectable):.1%}"
+    if abs(estimate) < margin:
+        return "undecided", f"below the threshold of {threshold:.1%}"
+    return ("slower", "the interval lies above 1") if estimate > 0 else ("faster", "the interval lies below 1")
+
+
+def _judge_one_round(
+    estimate: float, interval: tuple[float, float], detectable: float, threshold: float
+) -> tuple[Verdict, str]:
+    """The verdict where the spread between processes is unknown: large differences only, and never "same"."""
+    verdict, why = _judge(estimate, interval, detectable, max(threshold, ONE_ROUND_THRESHOLD))
+    if verdict == "same" or abs(estimate) < math.log1p(ONE_ROUND_THRESHOLD):
+        verdict, why = "undecided", f"below the {ONE_ROUND_THRESHOLD:.0%} that one process each can show"
+    return verdict, f"{why}; one round, so the interval is from blocks of samples within one process each"
