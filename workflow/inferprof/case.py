@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
+from typing import Any
 
 from inferprof.errors import UserError
 
@@ -96,6 +97,11 @@ class Case:
         """The inverse of `path`; takes the last five parts, with or without a suffix on the last."""
         model, precision, backend, variant, shape = PurePosixPath(path).parts[-5:]
         return cls(model, precision, backend, variant, shape.split(".")[0])
+
+    @classmethod
+    def from_wildcards(cls, wildcards: Any) -> Case:
+        """A case of anything with the five names as attributes, such as the wildcards of a rule."""
+        return cls(wildcards.model, wildcards.precision, wildcards.backend, wildcards.variant, wildcards.shape)
 
     def __str__(self) -> str:
         return str(self.path)

@@ -1,0 +1,55 @@
+# Two commands: `make report` runs the study, `make test` checks the code. Both set up .venv from the lock files.
+
+PYTHON ?= python3
+# The CUDA build of PyPI also runs on a CPU. For the smaller CPU build, give pip's options with it:
+#   make report TORCH="torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu"
+TORCH ?= torch==2.13.0
+CORES ?= 1
+NGC_TAG ?= 25.11-py3
+
+VENV := .venv
+INSTALLED := $(VENV)/.installed
+LOCKS := requirements/study.txt requirements/dev.txt
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+
+.PHONY: report test check lock image verify clean-venv
+
+report: $(INSTALLED)
+	@inferprof unlock
+	snakemake --cores $(CORES) results/REPORT.txt
+
+test: check
+	pytest -q -n auto tests/unit
+	pytest -q tests/workflow
+
+check: $(INSTALLED)
+	ruff format --check .
+	ruff check .
+	snakefmt --check Snakefile workflow/rules
+	mypy
+	lint-imports
+	snakemake --lint
+
+# On a machine with a GPU: what no other machine could prove.
+verify: $(INSTALLED)
+	pytest -q tests/gpu
+
+$(INSTALLED): $(LOCKS) pyproject.toml
+	@command -v git >/dev/null || { echo "git is missing: apt install git" >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "$(PYTHON) is missing or older than 3.11: apt install python3 python3-venv, or make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+	  || { echo "Python's venv package is missing: apt install python3-venv" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet $(TORCH)
+	$(VENV)/bin/pip install --quiet --no-deps $(addprefix -r ,$(LOCKS))
+	$(VENV)/bin/pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Resolves requirements/*.in anew (needs uv). Universal: one lock for Python 3.11 to 3.13.
+LOCK = uv pip compile --universal --python-version 3.11 --override overrides.in --no-header --annotation-style line
+lock:
+	cd requirements && $(LOCK) study.in -o study.txt && $(LOCK) dev.in -o dev.txt
+
+image:
+	docker build --build-arg NGC_TAG=$(NGC_TAG) -t inferprof:latest .

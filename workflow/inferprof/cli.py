@@ -1,0 +1,317 @@
+"""The command line: one verb per stage. Arguments are read here and nowhere else; each verb calls one function.
+
+Exit codes: 0 done (also when the measured case failed: the record says so), 1 a job broke, 2 the user can mend it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from inferprof import registry
+from inferprof.case import Case, OptionValue, Shape, Variant
+from inferprof.errors import CaseFailed, ToolError, UserError
+from inferprof.files import read_json, write_json, write_text
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb. Returns the exit code."""
+    args = _parser().parse_args(argv)
+    try:
+        return int(args.verb(args) or 0)
+    except UserError as error:
+        print(f"inferprof: {error}", file=sys.stderr)
+        return 2
+    except ToolError as error:
+        print(f"inferprof: {error}", file=sys.stderr)
+        return 1
+
+
+# --- verbs -----------------------------------------------------------------------------------------------------
+
+
+def _probe(args: argparse.Namespace) -> None:
+    """Write what this machine is and what is installed on it."""
+    from inferprof import environment, hardware
+
+    write_json(args.out, environment.probe(hardware.detect()))
+
+
+def _cases(args: argparse.Namespace) -> None:
+    """Write the cases of a study: which run, which are refused and why."""
+    from inferprof import study
+
+    config = json.loads(args.config) if args.config.startswith("{") else _yaml(Path(args.config))
+    write_text(args.out, study.cases_csv(study.from_config(config, args.models, Path("results"))))
+
+
+def _export(args: argparse.Namespace) -> None:
+    """Write a model as fp32 ONNX, and facts about the export beside it."""
+    from inferprof import export
+
+    write_json(_beside(args.out, ".convert.json"), export.export(_spec(args), args.out))
+
+
+def _quantize(args: argparse.Namespace) -> None:
+    """Convert a model to a number format, and write facts about the conversion beside it."""
+    from inferprof import precisions
+
+    precision = registry.look_up("precision", args.precision, registry.precisions())
+    facts = precisions.convert(precision, _convert_request(args, args.onnx, args.out))
+    write_json(_beside(args.out, ".convert.json"), facts)
+
+
+def _audit(args: argparse.Namespace) -> None:
+    """Say what an ONNX graph really computes in."""
+    from inferprof import audit
+
+    shape = None
+    if args.spec:
+        spec = _spec(args)
+        shape = spec.resolve(Shape.parse(args.shape))
+    result = audit.audit(args.onnx, args.precision, shape)
+    if args.out:
+        write_json(args.out, result)
+    else:
+        print(audit.render(result))
+
+
+def _accuracy(args: argparse.Namespace) -> None:
+    """Compare a converted graph with the fp32 graph on real inputs."""
+    from inferprof import accuracy, samples
+
+    precision = registry.look_up("precision", args.precision, registry.precisions())
+    request = _convert_request(args, args.reference, args.onnx)
+    result = accuracy.measure(request, precision, samples.feeds, args.samples, args.seed)
+    write_json(args.out, result)
+
+
+def _build(args: argparse.Namespace) -> None:
+    """Build an engine. A graph that the runtime refuses is a result: an empty engine and its reason."""
+    from inferprof.plugins import BuildRequest
+
+    backend = registry.look_up("backend", args.backend, registry.backends())
+    if backend.build is None:
+        raise UserError(f"{backend.name} builds no engine; it loads the {backend.artifact} as it is")
+    request = BuildRequest(
+        args.onnx, _spec(args), Shape.parse(args.shape), _variant(args), args.out, target=args.target
+    )
+    try:
+        facts = {"status": "ok", "reason": None, **backend.build(request)}
+    except CaseFailed as error:
+        write_text(args.out, "")
+        facts = {"status": "failed", "reason": str(error)}
+    write_json(_beside(args.out, ".build.json"), facts)
+
+
+def _run(args: argparse.Namespace) -> None:
+    """Measure one case in this process and write its record."""
+    from inferprof import workload
+
+    write_json(args.out, workload.run(_run_request(args)))
+
+
+def _capture(args: argparse.Namespace) -> None:
+    """Run one case under a profiler and keep what it saw."""
+    from inferprof import profilers
+
+    profiler = registry.look_up("profiler", args.profiler, registry.profilers())
+    profilers.capture(profiler, _run_command(args), args.out)
+
+
+def _table(args: argparse.Namespace) -> None:
+    """Turn a capture into rows of the tidy table."""
+    from inferprof.tables import schema
+
+    profiler = registry.look_up("profiler", args.tool, registry.profilers())
+    frame = schema.of_case(profiler.read(args.capture), args.machine, Case.from_path(args.capture))
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    frame.to_parquet(args.out)
+
+
+def _report(args: argparse.Namespace) -> None:
+    """Write REPORT.txt, REPORT.html, plots/ and csv/ of a study."""
+    from inferprof import report
+
+    write = report.write_partial if args.partial else report.write
+    write(args.results, args.study, args.machine, args.baseline)
+
+
+def _compare(args: argparse.Namespace) -> int:
+    """Compare two studies case by case. Exit code 1 where B is slower beyond the threshold."""
+    from inferprof import compare
+
+    comparison = compare.compare(args.a, args.b)
+    print(compare.render(comparison))
+    return compare.exit_code(comparison)
+
+
+def _unlock(args: argparse.Namespace) -> None:
+    """Remove the lock that a killed Snakemake left in this folder; a live one keeps it."""
+    from inferprof import processes
+
+    if done := processes.release_stale_lock(Path.cwd()):
+        print(f"inferprof: {done}", file=sys.stderr)
+
+
+# --- what verbs share ------------------------------------------------------------------------------------------
+
+
+def _spec(args: argparse.Namespace) -> Any:
+    from inferprof import model_spec
+
+    return model_spec.load(args.spec)
+
+
+def _variant(args: argparse.Namespace) -> Variant:
+    return Variant(args.variant, dict(args.set))
+
+
+def _convert_request(args: argparse.Namespace, onnx: Path, out: Path) -> Any:
+    from inferprof.plugins import ConvertRequest
+
+    defaults = registry.look_up("precision", args.precision, registry.precisions()).options
+    return ConvertRequest(onnx, _spec(args), {**defaults, **dict(args.set)}, out)
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.stem + suffix)
+
+
+def _yaml(path: Path) -> Any:
+    import yaml
+
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def _option(text: str) -> tuple[str, OptionValue]:
+    """`name=value` with a YAML value."""
+    import yaml
+
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not name=value")
+    return name, yaml.safe_load(value)
+
+
+def _capability(text: str) -> tuple[int, int]:
+    major, _, minor = text.partition(".")
+    return int(major), int(minor)
+
+
+def _parser() -> argparse.ArgumentParser:
+    """Every verb with its flags; the first line of the verb's docstring is its help."""
+    parser = argparse.ArgumentParser(prog="inferprof", description="GPU inference performance studies.")
+    verbs = parser.add_subparsers(required=True, metavar="VERB")
+
+    def verb(name: str, function: Any) -> argparse.ArgumentParser:
+        sub: argparse.ArgumentParser = verbs.add_parser(name, help=function.__doc__, description=function.__doc__)
+        sub.set_defaults(verb=function)
+        return sub
+
+    sub = verb("probe", _probe)
+    _out(sub)
+
+    sub = verb("cases", _cases)
+    sub.add_argument("--config", required=True, help="a YAML file, or the config itself as JSON")
+    sub.add_argument("--models", type=Path, default=Path("models"), help="folder of the models")
+    _out(sub)
+
+    sub = verb("export", _export)
+    sub.add_argument("spec", type=Path, metavar="SPEC", help="models/NAME.yaml, or a bare models/NAME.onnx")
+    _out(sub)
+
+    sub = verb("quantize", _quantize)
+    sub.add_argument("precision", metavar="PRECISION", help="a number format, e.g. int8")
+    sub.add_argument("onnx", type=Path, metavar="ONNX", help="the model's fp32 ONNX")
+    _model(sub)
+    _set(sub, "an option of the number format")
+    _out(sub)
+
+    sub = verb("audit", _audit)
+    sub.add_argument("onnx", type=Path, metavar="ONNX")
+    sub.add_argument("--precision", help="the number format that the graph claims to be in")
+    sub.add_argument("--spec", type=Path, help="models/NAME.yaml: gives the sizes of symbolic dimensions")
+    sub.add_argument("--shape", default="b1", help="shape to count at (default b1)")
+    sub.add_argument("--out", type=Path, metavar="FILE", help="write JSON there instead of a table to the screen")
+
+    sub = verb("accuracy", _accuracy)
+    sub.add_argument("precision", metavar="PRECISION")
+    sub.add_argument("onnx", type=Path, metavar="ONNX", help="the converted graph")
+    sub.add_argument("--reference", type=Path, required=True, metavar="ONNX", help="the fp32 graph")
+    _model(sub)
+    _set(sub, "an option of the number format")
+    sub.add_argument("--samples", type=int, default=64, help="inputs to compare on")
+    sub.add_argument("--seed", type=int, default=0)
+    _out(sub)
+
+    sub = verb("build", _build)
+    sub.add_argument("backend", metavar="BACKEND")
+    sub.add_argument("onnx", type=Path, metavar="ONNX")
+    _model(sub)
+    sub.add_argument("--shape", required=True, help="b8, b8_s128")
+    sub.add_argument("--variant", default="default")
+    _set(sub, "an option of the builder")
+    sub.add_argument("--target", type=_capability, metavar="CC", help="compute capability of another GPU, e.g. 12.0")
+    _out(sub)
+
+    _run_flags(verb("run", _run))
+
+    sub = verb("capture", _capture)
+    sub.add_argument("profiler", metavar="PROFILER")
+    _run_flags(sub)
+
+    sub = verb("table", _table)
+    sub.add_argument("tool", metavar="TOOL", help="the profiler that made the capture")
+    sub.add_argument("capture", type=Path, metavar="CAPTURE")
+    sub.add_argument("--machine", default="unknown", help="slug of the machine that made the capture")
+    _out(sub)
+
+    sub = verb("report", _report)
+    sub.add_argument("results", type=Path, metavar="RESULTS")
+    sub.add_argument("--study", required=True)
+    sub.add_argument("--machine", required=True)
+    sub.add_argument("--baseline", metavar="PRECISION/BACKEND/VARIANT")
+    sub.add_argument("--partial", action="store_true", help="only what exists, into REPORT.partial.txt")
+
+    sub = verb("compare", _compare)
+    sub.add_argument("a", type=Path, metavar="A", help="results folder or bundle")
+    sub.add_argument("b", type=Path, metavar="B")
+
+    verb("unlock", _unlock)
+    return parser
+
+
+def _run_flags(sub: argparse.ArgumentParser) -> None:
+    """The flags of the one workload: `run` bare, `capture` with a profiler in front."""
+    sub.add_argument("backend", metavar="BACKEND")
+    sub.add_argument(
+        "artifact", type=Path, metavar="ARTIFACT", help="the .onnx or .engine; for torch the model's YAML"
+    )
+    _model(sub)
+    sub.add_argument("--precision", default="fp32")
+    sub.add_argument("--shape", required=True, help="b8, b8_s128")
+    sub.add_argument("--variant", default="default")
+    _set(sub, "an option of the variant")
+    sub.add_argument("--machine", help="slug to record (default: this machine's)")
+    sub.add_argument("--round", type=int, default=0)
+    sub.add_argument("--budget", type=float, default=2.0, help="seconds per boundary")
+    sub.add_argument("--interval", type=float, default=0.01, help="stop at this relative half width of the median")
+    sub.add_argument("--seed", type=int, default=0)
+    _out(sub)
+
+
+def _model(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--spec", type=Path, required=True, help="models/NAME.yaml, or a bare models/NAME.onnx")
+
+
+def _set(sub: argparse.ArgumentParser, what: str) -> None:
+    sub.add_argument("--set", type=_option, action="append", default=[], metavar="NAME=VALUE", help=what)
+
+
+def _out(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--out", type=Path, required=True, metavar="FILE")

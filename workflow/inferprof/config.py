@@ -1,0 +1,98 @@
+"""The parts of a config, checked: what the study works with, or one line that says what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from inferprof import registry
+from inferprof.case import OptionValue, Shape, Variant
+from inferprof.errors import UserError, unknown
+from inferprof.model_spec import ModelSpec, check_schema, load
+
+DEFAULTS: Mapping[str, Any] = {
+    "machine": "auto",
+    "variants": [{"name": "default"}],
+    "profilers": [],
+    "target": [],
+    "baseline": "fp32/ort_cpu/default",
+    "exclude": [],
+}
+PROTOCOL: Mapping[str, Any] = {
+    "rounds": 3,
+    "cpu_rounds": 1,
+    "budget_s": 2.0,
+    "interval": 0.01,
+    "accuracy_samples": 64,
+    "seed": 0,
+}
+
+
+def with_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The config with DEFAULTS filled in, checked against its schema."""
+    config = {**DEFAULTS, **given}
+    check_schema(config, "config", "config")
+    return config
+
+
+def models(names: Sequence[str], known: Mapping[str, Path]) -> dict[str, ModelSpec]:
+    """The descriptions of the chosen models."""
+    check_names("models", names, known)
+    return {name: load(known[name]) for name in names}
+
+
+def precisions(entries: Sequence[str | Mapping[str, OptionValue]]) -> dict[str, dict[str, OptionValue]]:
+    """Precision → options, with the format's defaults filled in; unknown names and options are refused."""
+    given = [({"name": entry} if isinstance(entry, str) else dict(entry)) for entry in entries]
+    names = [str(entry["name"]) for entry in given]
+    check_names("precisions", names, registry.precisions())
+    chosen: dict[str, dict[str, OptionValue]] = {}
+    for name, entry in zip(names, given, strict=True):
+        if name in chosen:
+            raise UserError(f"config: precisions: {name} is listed twice; give its options in one entry")
+        defaults = registry.precisions()[name].options
+        if foreign := sorted(set(entry) - set(defaults) - {"name"}):
+            raise unknown(f"options of precision {name}:", foreign, defaults)
+        chosen[name] = {**defaults, **{key: value for key, value in entry.items() if key != "name"}}
+    return chosen
+
+
+def variants(entries: Sequence[Mapping[str, Any]]) -> dict[str, Variant]:
+    """Variant name → variant; an option that no backend at all understands is refused."""
+    known = set().union(*(backend.options for backend in registry.backends().values()))
+    chosen: dict[str, Variant] = {}
+    for entry in entries:
+        options = {key: value for key, value in entry.items() if key != "name"}
+        if foreign := sorted(set(options) - known):
+            raise unknown(f"options of variant {entry['name']}:", foreign, known)
+        if entry["name"] in chosen:
+            raise UserError(f"config: variants: two are named {entry['name']}")
+        chosen[entry["name"]] = Variant(entry["name"], options)
+    return chosen
+
+
+def shapes(spec: ModelSpec, labels: Sequence[str]) -> list[Shape]:
+    """The shapes of the config that fit the model's symbols, resolved; at least one must."""
+    resolved = [shape for label in labels if (shape := spec.resolve(Shape.parse(label)))]
+    if not resolved:
+        raise UserError(
+            f"config: shapes: none of {', '.join(labels)} fits model {spec.name}, "
+            f"whose symbols are {', '.join(spec.symbols) or 'none'}"
+        )
+    return list(dict.fromkeys(resolved))
+
+
+def check_baseline(baseline: str, known_variants: Iterable[str]) -> None:
+    """Refuse a baseline whose parts do not exist."""
+    precision, backend, variant = baseline.split("/")
+    check_names("precisions in baseline:", [precision], registry.precisions())
+    check_names("backends in baseline:", [backend], registry.backends())
+    check_names("variants in baseline:", [variant], known_variants)
+
+
+def check_names(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse names that do not exist, with those that do."""
+    existing = set(known)
+    if missing := [name for name in names if name not in existing]:
+        raise unknown(kind, missing, existing)

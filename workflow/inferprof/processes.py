@@ -1,0 +1,40 @@
+"""Processes that end together, and locks that a killed one left behind."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to kill this process when its parent ends, so that no orphan holds the GPU (Linux, prctl(2))."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def release_stale_lock(folder: Path) -> str | None:
+    """Unlock a workflow folder whose Snakemake was killed; what was done, or None where there was no lock.
+
+    Snakemake's lock does not name its holder, so a live Snakemake that works in the folder keeps it.
+    """
+    if not any((folder / ".snakemake" / "locks").glob("*")):
+        return None
+    if holder := _snakemake_in(folder):
+        return f"a Snakemake (process {holder}) works in this folder: wait for it, or stop it"
+    subprocess.run(["snakemake", "--unlock"], cwd=folder, check=True, capture_output=True)
+    return "a killed run left this folder locked; unlocked it (snakemake --unlock)"
+
+
+def _snakemake_in(folder: Path) -> int | None:
+    """The process id of a Snakemake whose working directory is the folder."""
+    import psutil
+
+    for process in psutil.process_iter(["pid", "cmdline", "cwd"]):
+        words = [Path(word).name for word in process.info["cmdline"] or []]
+        if process.pid != os.getpid() and "snakemake" in words and process.info["cwd"] == str(folder.resolve()):
+            return int(process.pid)
+    return None

@@ -1,0 +1,256 @@
+"""A study: the config checked, times the machine, gives the cases: each is run or refused with a reason."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from inferprof import config as configs
+from inferprof import hardware, registry
+from inferprof.case import Case, OptionValue, Shape, Variant
+from inferprof.errors import UserError
+from inferprof.hardware import Machine
+from inferprof.model_spec import ModelSpec, discover, load
+from inferprof.plugins import Backend, Precision
+
+SENTENCES = Path("data", "sentences.txt")
+CASE_KEYS = ("model", "precision", "backend", "variant", "shape")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A case of the study and what becomes of it before anything runs."""
+
+    case: Case
+    outcome: Literal["run", "refused"]
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Study:
+    """A checked study on a machine. Everything the Snakefile asks for is asked of this."""
+
+    config: Mapping[str, Any]
+    machine: Machine
+    known_models: Mapping[str, Path]
+    """Every model of the models folder, also those that the study leaves out."""
+    models: Mapping[str, ModelSpec]
+    precisions: Mapping[str, Mapping[str, OptionValue]]
+    """Precision → its options: the format's defaults under those of the config."""
+    variants: Mapping[str, Variant]
+    shapes: Mapping[str, Sequence[Shape]]
+    """Model → its shapes, with all symbols resolved."""
+    planned: Sequence[Planned]
+
+    @property
+    def name(self) -> str:
+        """The study's name: its folder under results/reports/."""
+        return str(self.config["study"])
+
+    @property
+    def protocol(self) -> Mapping[str, Any]:
+        """How measurements are taken, defaults filled in."""
+        return {**configs.PROTOCOL, **self.config.get("protocol", {})}
+
+    @property
+    def target(self) -> list[tuple[int, int]]:
+        """The compute capabilities to build engines for ahead of time."""
+        parts = [text.split(".") for text in self.config["target"]]
+        return [(int(major), int(minor)) for major, minor in parts]
+
+    @property
+    def rounds(self) -> range:
+        """The rounds of each case: fewer where there is no GPU."""
+        return range(self.protocol["cpu_rounds" if self.machine.gpu is None else "rounds"])
+
+    def precision_options(self, precision: str) -> Mapping[str, OptionValue]:
+        """The options of a number format, also of one that the study leaves out."""
+        return self.precisions.get(precision, registry.precisions()[precision].options)
+
+    def cases(self) -> list[Case]:
+        """The cases that run."""
+        return [planned.case for planned in self.planned if planned.outcome == "run"]
+
+    def onnx(self) -> list[tuple[str, str]]:
+        """(model, precision) of every ONNX file: what can be converted, whether or not it can run here."""
+        return [
+            (model, precision)
+            for model, precision in itertools.product(self.models, self.precisions)
+            if refuse_precision(self.models[model], registry.precisions()[precision]) is None
+        ]
+
+    def ahead_of_time(self) -> list[tuple[str, Case]]:
+        """(`aot-sm120`, case) of the engines for GPUs that need not be in this machine."""
+        backends = [
+            b.name for b in registry.backends().values() if b.ahead_of_time and b.name in self.config["backends"]
+        ]
+        variant = next(iter(self.variants))
+        return [
+            (aot_machine(capability), Case(model, precision, backend, variant, self.shapes[model][-1].label))
+            for capability in self.target
+            for model, precision in self.onnx()
+            for backend in backends
+        ]
+
+    def captures(self) -> list[tuple[str, Case]]:
+        """(profiler, case) of what is profiled: every case that runs, with each profiler that the machine has."""
+        return [
+            (name, case)
+            for name in self.config["profilers"]
+            for case in self.cases()
+            if registry.profilers()[name].refuses(case, self.machine) is None
+        ]
+
+    def refused_profilers(self) -> dict[str, str]:
+        """Profiler → the reason, for those that can watch none of the cases."""
+        reasons = {
+            name: {registry.profilers()[name].refuses(case, self.machine) for case in self.cases()}
+            for name in self.config["profilers"]
+        }
+        return {
+            name: "; ".join(sorted(r for r in found if r)) for name, found in reasons.items() if None not in found
+        }
+
+
+def from_config(config: Mapping[str, Any], models_folder: Path, results: Path) -> Study:
+    """The study of a config on the machine in hand. Raises UserError also where results cannot be written."""
+    check_writable(results)
+    label = config.get("machine", "auto")
+    return plan(config, models_folder, hardware.detect(None if label == "auto" else str(label)))
+
+
+def check_writable(results: Path) -> None:
+    """Raise UserError unless files can be made in the folder, or in the one that it will be made in."""
+    folder = results if results.exists() else results.absolute().parent
+    if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+        raise UserError(
+            f"{folder} is not a folder that can be written to; make it writable, or run from another folder"
+        )
+
+
+def plan(config: Mapping[str, Any], models_folder: Path, machine: Machine) -> Study:
+    """Check a config and make the study. Raises UserError, in one line, for the first thing that is wrong in it."""
+    config = configs.with_defaults(config)
+    known_models = discover(models_folder)
+    models = configs.models(config["models"], known_models)
+    precisions = configs.precisions(config["precisions"])
+    variants = configs.variants(config["variants"])
+    configs.check_names("backends", config["backends"], registry.backends())
+    configs.check_names("profilers", config["profilers"], registry.profilers())
+    configs.check_baseline(config["baseline"], variants)
+    shapes = {name: configs.shapes(spec, config["shapes"]) for name, spec in models.items()}
+    planned = [
+        _planned(case, models[case.model], variants[case.variant], config["exclude"], machine)
+        for case in _matrix(models, precisions, config["backends"], variants, shapes)
+    ]
+    return Study(config, machine, known_models, models, precisions, variants, shapes, planned)
+
+
+def aot_machine(capability: tuple[int, int]) -> str:
+    """(12, 0) → `aot-sm120`, the folder of engines that were compiled ahead of time."""
+    return f"aot-sm{capability[0]}{capability[1]}"
+
+
+def aot_capability(machine: str) -> tuple[int, int] | None:
+    """`aot-sm120` → (12, 0); None for a machine that is one."""
+    digits = machine.removeprefix("aot-sm")
+    return (int(digits[:-1]), int(digits[-1])) if machine.startswith("aot-sm") and digits.isdigit() else None
+
+
+def cases_csv(study: Study) -> str:
+    """cases.csv: one row per case with its outcome and reason, in the study's order."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["machine", *CASE_KEYS, "outcome", "reason"])
+    for planned in study.planned:
+        case = [getattr(planned.case, key) for key in CASE_KEYS]
+        writer.writerow([study.machine.slug, *case, planned.outcome, planned.reason])
+    return text.getvalue()
+
+
+def priority(case: Case, round_: int, seed: int) -> int:
+    """Job priority that runs whole rounds one after another, and the cases of a round in seeded random order.
+
+    Snakemake takes the highest priority first, so round 0 gets the largest numbers.
+    """
+    digest = hashlib.sha256(f"{seed} {round_} {case}".encode()).digest()
+    return (1000 - round_) * 1000 + int.from_bytes(digest[:4], "big") % 1000
+
+
+def model_files(path: Path) -> list[Path]:
+    """What a model is made of besides its description: the user's ONNX files, arrays and sentences."""
+    spec = load(path)
+    data = [spec.path.parent / i.data.removeprefix("file:") for i in spec.inputs if i.data.startswith("file:")]
+    if any(i.data.startswith("token") for i in spec.inputs):
+        data.append(spec.path.parent / SENTENCES)
+    graph = [spec.onnx_path] if spec.onnx_path else []
+    return [file for file in (*graph, *spec.ready_made.values(), *data) if file != path]
+
+
+def refuse_precision(spec: ModelSpec, precision: Precision) -> str | None:
+    """Why a model has no ONNX file in a number format, or None."""
+    if precision.name in spec.ready_made or precision.source == "onnx" or spec.from_torch:
+        return None
+    return (
+        f"{precision.name} is made from a torch model and {spec.name} is an ONNX file; "
+        f"give a ready-made file under variants: {{{precision.name}: FILE.onnx}} in models/{spec.name}.yaml"
+    )
+
+
+def _planned(
+    case: Case, spec: ModelSpec, variant: Variant, exclude: Iterable[Mapping[str, str]], machine: Machine
+) -> Planned:
+    """The outcome of one case: the first reason against it refuses it."""
+    backend: Backend = registry.backends()[case.backend]
+    reasons: Iterator[str | None] = iter(
+        [
+            _excluded(case, exclude),
+            refuse_precision(spec, registry.precisions()[case.precision]),
+            _refuse_backend(case, spec, backend, variant),
+            spec.exceeds(Shape.parse(case.shape)),
+            backend.refuses(case, machine),
+        ]
+    )
+    reason = next((reason for reason in reasons if reason), None)
+    return Planned(case, "refused", reason) if reason else Planned(case, "run")
+
+
+def _excluded(case: Case, exclude: Iterable[Mapping[str, str]]) -> str | None:
+    """The reason of the first `exclude:` entry whose keys all match the case."""
+    for entry in exclude:
+        if all(getattr(case, key) == entry[key] for key in CASE_KEYS if key in entry):
+            return f"excluded by the config: {entry['reason']}"
+    return None
+
+
+def _refuse_backend(case: Case, spec: ModelSpec, backend: Backend, variant: Variant) -> str | None:
+    """What speaks against the backend whatever the machine is."""
+    if foreign := sorted(set(variant.options) - backend.options):
+        return f"{backend.name} has no option {', '.join(foreign)} (variant {variant.name})"
+    if backend.artifact == "torch" and not spec.from_torch:
+        return f"{backend.name} runs torch models and {spec.name} is an ONNX file"
+    if backend.precisions is not None and case.precision not in backend.precisions:
+        return (
+            f"{backend.name} runs {', '.join(sorted(backend.precisions))}; {case.precision} lives in the ONNX graph"
+        )
+    return None
+
+
+def _matrix(
+    models: Iterable[str],
+    precisions: Iterable[str],
+    backends: Iterable[str],
+    variants: Iterable[str],
+    shapes: Mapping[str, Sequence[Shape]],
+) -> Iterator[Case]:
+    """Every combination, in the order of the config."""
+    for model, precision, backend, variant in itertools.product(models, precisions, backends, variants):
+        for shape in shapes[model]:
+            yield Case(model, precision, backend, variant, shape.label)

@@ -1,0 +1,76 @@
+"""The files that a study asks for, by stage: the right-hand sides of the workflow's stage targets."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from inferprof import registry
+from inferprof.case import Case, OptionValue
+from inferprof.study import Study
+
+
+def onnx(study: Study) -> list[str]:
+    """The ONNX files."""
+    return [f"results/onnx/{model}/{precision}.onnx" for model, precision in study.onnx()]
+
+
+def engines(study: Study) -> list[str]:
+    """The engines of the cases that run, and those for other GPUs."""
+    own = [(study.machine.slug, case) for case in study.cases() if _has_engine(case)]
+    return [f"results/{machine}/engine/{case}.engine" for machine, case in own + study.ahead_of_time()]
+
+
+def records(study: Study) -> list[str]:
+    """The measurements: every case that runs, in every round."""
+    return [
+        f"results/{study.machine.slug}/benchmark/{case}/r{round_}.json"
+        for round_ in study.rounds
+        for case in study.cases()
+    ]
+
+
+def captures(study: Study, profiler: str) -> list[str]:
+    """What one profiler saw."""
+    suffix = registry.profilers()[profiler].suffix
+    cases = [case for name, case in study.captures() if name == profiler]
+    return [f"results/{study.machine.slug}/capture/{profiler}/{case}{suffix}" for case in cases]
+
+
+def tables(study: Study) -> list[str]:
+    """The tables of all captures."""
+    return [f"results/{study.machine.slug}/table/{name}/{case}.parquet" for name, case in study.captures()]
+
+
+def report_inputs(study: Study) -> list[str]:
+    """All that the report is made from, apart from cases.csv."""
+    graphs = [f"results/onnx/{model}/{precision}" for model, precision in study.onnx()]
+    return [
+        f"results/{study.machine.slug}/environment.json",
+        *(f"{graph}.{kind}.json" for graph in graphs for kind in ("convert", "audit", "accuracy")),
+        *(engine.removesuffix(".engine") + ".build.json" for engine in engines(study)),
+        *records(study),
+        *tables(study),
+    ]
+
+
+def flags(options: Mapping[str, OptionValue]) -> str:
+    """Options as flags of the command line, quoted for a shell: `--set calibration=max`."""
+    return " ".join(f"--set {shlex.quote(f'{name}={_scalar(value)}')}" for name, value in sorted(options.items()))
+
+
+def protocol_flags(protocol: Mapping[str, Any]) -> str:
+    """The parts of the protocol that one run needs to know."""
+    return f"--budget {protocol['budget_s']} --interval {protocol['interval']} --seed {protocol['seed']}"
+
+
+def _scalar(value: OptionValue) -> str:
+    """A value as the command line reads it back: YAML."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"[{', '.join(value)}]" if isinstance(value, list) else str(value)
+
+
+def _has_engine(case: Case) -> bool:
+    return registry.backends()[case.backend].artifact == "engine"

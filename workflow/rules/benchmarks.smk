@@ -1,0 +1,31 @@
+"""results/{machine}/benchmark/{case}/r{round}.json: the measurements. Never under a profiler."""
+
+
+rule benchmark:
+    input:
+        artifact=artifact,
+        spec=model_spec,
+        files=model_files,
+    output:
+        "results/{machine}/benchmark/{model}/{precision}/{backend}/{variant}/{shape}/r{round}.json",
+    log:
+        "results/log/{machine}/benchmark/{model}/{precision}/{backend}/{variant}/{shape}/r{round}.log",
+    params:
+        options=variant_flags,
+        protocol=targets.protocol_flags(STUDY.protocol),
+    priority: round_priority
+    # All cores: a job beside it would be measured too.
+    threads: workflow.cores
+    resources:
+        gpu=1,
+    message:
+        "Measure {wildcards.model} {wildcards.precision} {wildcards.backend} {wildcards.variant} {wildcards.shape}"
+    shell:
+        "inferprof run {wildcards.backend} {input.artifact:q} --spec {input.spec:q} "
+        "--precision {wildcards.precision} --shape {wildcards.shape} --variant {wildcards.variant} {params.options} "
+        "--machine {wildcards.machine} --round {wildcards.round} {params.protocol} --out {output:q} 2> {log:q}"
+
+
+rule benchmarks:
+    input:
+        targets.records(STUDY),

@@ -1,0 +1,55 @@
+"""results/{machine}/capture/{profiler}/{case}.*: the same run under a profiler, and its rows of the tidy table."""
+
+for profiler in registry.profilers().values():
+
+    rule:
+        name:
+            f"capture_{profiler.name}"
+        input:
+            artifact=artifact,
+            spec=model_spec,
+            files=model_files,
+        output:
+            f"results/{{machine}}/capture/{profiler.name}/{{model}}/{{precision}}/{{backend}}/{{variant}}/{{shape}}{profiler.suffix}",
+        log:
+            f"results/log/{{machine}}/capture/{profiler.name}/{{model}}/{{precision}}/{{backend}}/{{variant}}/{{shape}}.log",
+        params:
+            options=variant_flags,
+            profiler=profiler.name,
+        threads: workflow.cores
+        resources:
+            gpu=1,
+        message:
+            f"Capture {{wildcards.model}} {{wildcards.precision}} {{wildcards.backend}} with {profiler.name}"
+        shell:
+            "inferprof capture {params.profiler} {wildcards.backend} {input.artifact:q} --spec {input.spec:q} "
+            "--precision {wildcards.precision} --shape {wildcards.shape} --variant {wildcards.variant} {params.options} "
+            "--machine {wildcards.machine} --out {output:q} 2> {log:q}"
+
+    rule:
+        name:
+            f"table_{profiler.name}"
+        input:
+            f"results/{{machine}}/capture/{profiler.name}/{{model}}/{{precision}}/{{backend}}/{{variant}}/{{shape}}{profiler.suffix}",
+        output:
+            f"results/{{machine}}/table/{profiler.name}/{{model}}/{{precision}}/{{backend}}/{{variant}}/{{shape}}.parquet",
+        log:
+            f"results/log/{{machine}}/table/{profiler.name}/{{model}}/{{precision}}/{{backend}}/{{variant}}/{{shape}}.log",
+        params:
+            profiler=profiler.name,
+        message:
+            f"Read what {profiler.name} saw of {{wildcards.model}} {{wildcards.precision}} {{wildcards.backend}}"
+        shell:
+            "inferprof table {params.profiler} {input:q} --out {output:q} 2> {log:q}"
+
+    rule:
+        name:
+            profiler.name
+        localrule: True
+        input:
+            targets.captures(STUDY, profiler.name),
+
+
+rule tables:
+    input:
+        targets.tables(STUDY),

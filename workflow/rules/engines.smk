@@ -1,0 +1,28 @@
+"""results/onnx/{model}/{precision}.onnx → results/{machine}/engine/{case}.engine and .build.json."""
+
+
+rule build:
+    input:
+        onnx="results/onnx/{model}/{precision}.onnx",
+        spec=model_spec,
+    output:
+        engine="results/{machine}/engine/{model}/{precision}/{backend}/{variant}/{shape}.engine",
+        facts="results/{machine}/engine/{model}/{precision}/{backend}/{variant}/{shape}.build.json",
+    log:
+        "results/log/{machine}/engine/{model}/{precision}/{backend}/{variant}/{shape}.log",
+    params:
+        options=variant_flags,
+        target=target_flag,
+    threads: workflow.cores
+    resources:
+        gpu=1,
+    message:
+        "Build a {wildcards.backend} engine: {wildcards.model} {wildcards.precision} {wildcards.shape}"
+    shell:
+        "inferprof build {wildcards.backend} {input.onnx:q} --spec {input.spec:q} --shape {wildcards.shape} "
+        "--variant {wildcards.variant} {params.options} {params.target} --out {output.engine:q} 2> {log:q}"
+
+
+rule engines:
+    input:
+        targets.engines(STUDY),

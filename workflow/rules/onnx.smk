@@ -1,0 +1,78 @@
+"""models/{model}.yaml → results/onnx/{model}/{precision}.onnx, its audit and its accuracy. Nothing here needs a GPU."""
+
+
+rule export:
+    input:
+        spec=model_spec,
+        files=model_files,
+    output:
+        onnx="results/onnx/{model}/fp32.onnx",
+        facts="results/onnx/{model}/fp32.convert.json",
+    log:
+        "results/log/onnx/{model}/fp32.log",
+    message:
+        "Export {wildcards.model} to ONNX"
+    shell:
+        "inferprof export {input.spec:q} --out {output.onnx:q} 2> {log:q}"
+
+
+rule quantize:
+    input:
+        onnx="results/onnx/{model}/fp32.onnx",
+        spec=model_spec,
+        files=model_files,
+    output:
+        onnx="results/onnx/{model}/{precision}.onnx",
+        facts="results/onnx/{model}/{precision}.convert.json",
+    log:
+        "results/log/onnx/{model}/{precision}.log",
+    wildcard_constraints:
+        precision="(?!fp32$).+",
+    params:
+        options=precision_flags,
+    message:
+        "Convert {wildcards.model} to {wildcards.precision}"
+    shell:
+        "inferprof quantize {wildcards.precision} {input.onnx:q} --spec {input.spec:q} {params.options} "
+        "--out {output.onnx:q} 2> {log:q}"
+
+
+rule audit:
+    input:
+        onnx="results/onnx/{model}/{precision}.onnx",
+        spec=model_spec,
+    output:
+        "results/onnx/{model}/{precision}.audit.json",
+    log:
+        "results/log/onnx/{model}/{precision}.audit.log",
+    message:
+        "Audit the graph of {wildcards.model} in {wildcards.precision}"
+    shell:
+        "inferprof audit {input.onnx:q} --spec {input.spec:q} --precision {wildcards.precision} "
+        "--out {output:q} 2> {log:q}"
+
+
+rule accuracy:
+    input:
+        reference="results/onnx/{model}/fp32.onnx",
+        onnx="results/onnx/{model}/{precision}.onnx",
+        spec=model_spec,
+        files=model_files,
+    output:
+        "results/onnx/{model}/{precision}.accuracy.json",
+    log:
+        "results/log/onnx/{model}/{precision}.accuracy.log",
+    params:
+        options=precision_flags,
+        samples=STUDY.protocol["accuracy_samples"],
+        seed=STUDY.protocol["seed"],
+    message:
+        "Compare {wildcards.model} in {wildcards.precision} with fp32"
+    shell:
+        "inferprof accuracy {wildcards.precision} {input.onnx:q} --reference {input.reference:q} --spec {input.spec:q} "
+        "{params.options} --samples {params.samples} --seed {params.seed} --out {output:q} 2> {log:q}"
+
+
+rule onnx:
+    input:
+        targets.onnx(STUDY),
