@@ -1,1 +1,36 @@
-"""The number formats: one module each, ending in a Precision constant."""
+"""Number formats: one module per format, each with the Precision constants that `registry` finds."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from inferprof.errors import UserError
+from inferprof.plugins import ConvertRequest, Precision
+
+
+def convert(precision: Precision, request: ConvertRequest) -> dict[str, Any]:
+    """Write the model in a number format to `request.out`; the content of .convert.json.
+
+    A ready-made file of the user's is taken as it is, never quantized again. Raises UserError where a format is made
+    from the torch model and there is only an ONNX file, and for a graph that is quantized already.
+    """
+    spec = request.spec
+    if precision.name in spec.ready_made:
+        return _take_ready_made(spec.ready_made[precision.name], request)
+    if precision.source == "torch" and not spec.from_torch:
+        raise UserError(
+            f"{precision.name} is made from a torch model, but {spec.name} is an ONNX file; describe the torch "
+            f"source in {spec.path.with_suffix('.yaml').name}, or give a ready-made file there "
+            f"(variants: {{{precision.name}: FILE.onnx}})"
+        )
+    filled = dataclasses.replace(request, options={**precision.options, **request.options})
+    return {"options": filled.options, **precision.convert(filled)}
+
+
+def _take_ready_made(path: Any, request: ConvertRequest) -> dict[str, Any]:
+    """Copy the user's own quantized file, with its weights inside. Raises UserError where it isn't a valid graph."""
+    from inferprof import files, onnx_file
+
+    onnx_file.save(onnx_file.checked(path, request.spec), request.out)
+    return {"method": f"ready-made file {path.name}, untouched", "sha256": files.sha256(path), "not_reproducible": []}

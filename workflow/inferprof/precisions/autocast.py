@@ -1,0 +1,38 @@
+"""Half precisions by ModelOpt's AutoCast: what overflows or loses too much stays in fp32, with Casts around it."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any, Literal
+
+from inferprof import onnx_file
+from inferprof.plugins import ConvertRequest
+from inferprof.precisions import conversion
+
+OPTIONS = {"samples": 8}
+
+
+def convert(request: ConvertRequest, low: Literal["fp16", "bf16"]) -> dict[str, Any]:
+    """Write the graph in `low`, with inputs and outputs as they were."""
+    onnx_file.save(to_low_precision(request, request.onnx, low), request.out)
+    return conversion.facts(f"ModelOpt AutoCast to {low}, graph inputs and outputs kept")
+
+
+def to_low_precision(request: ConvertRequest, onnx_path: Path, low: Literal["fp16", "bf16"]) -> Any:
+    """An onnx.ModelProto of `onnx_path` in `low`; AutoCast sees one batch of real data to find what overflows."""
+    import numpy as np
+
+    batch = conversion.calibration(request)[0]
+    with tempfile.TemporaryDirectory() as folder, conversion.quiet_modelopt():
+        from modelopt.onnx import autocast
+
+        inputs = Path(folder, "inputs.npz")
+        np.savez(inputs, allow_pickle=False, **batch)
+        return autocast.convert_to_mixed_precision(
+            str(onnx_path),
+            low_precision_type=low,
+            keep_io_types=True,
+            calibration_data=str(inputs),
+            providers=["cpu"],
+        )

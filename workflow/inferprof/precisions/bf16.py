@@ -1,0 +1,22 @@
+"""BF16. AutoCast raises the opset to 22, the first whose operators take bfloat16."""
+
+from __future__ import annotations
+
+import functools
+
+from inferprof.plugins import Precision, Tolerance
+from inferprof.precisions import autocast
+
+BF16 = Precision(
+    name="bf16",
+    title="BF16",
+    source="onnx",
+    convert=functools.partial(autocast.convert, low="bf16"),
+    tolerance=Tolerance(
+        passes=24.0,
+        warns=14.0,
+        reason="8 significant bits: 57 dB for one rounding; 24 dB leaves room for a chain of some thousand",
+    ),
+    options=autocast.OPTIONS,
+    needs_compute_capability=(8, 0),
+)

@@ -1,0 +1,61 @@
+"""What all conversions share: options, calibration data, quiet libraries, and facts for the report."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from inferprof import samples
+from inferprof.errors import UserError
+from inferprof.plugins import ConvertRequest, Feeds
+
+CALIBRATION_SEED = 1_000_003
+"""Added to the model's seed, so that no format is judged on the samples that it was calibrated with."""
+
+
+def choice(request: ConvertRequest, name: str, allowed: Sequence[str]) -> str:
+    """A textual option out of a closed set. Raises UserError for any other value."""
+    value = request.options[name]
+    if value not in allowed:
+        raise UserError(f"option {name}: {value!r} for {request.spec.name}; allowed: {', '.join(allowed)}")
+    return str(value)
+
+
+def calibration(request: ConvertRequest) -> list[Feeds]:
+    """The calibration batches: as many samples as the option `samples` says. Raises UserError for unusable data."""
+    count = request.options["samples"]
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise UserError(f"option samples: {count!r} for {request.spec.name}; allowed: a whole number of at least 1")
+    return samples.feeds(request.spec, count, request.spec.seed + CALIBRATION_SEED)
+
+
+@contextlib.contextmanager
+def quiet_modelopt() -> Iterator[None]:
+    """Keep ModelOpt's and ONNX Runtime's progress out of stdout; errors go to stderr."""
+    from modelopt.onnx.logging_config import configure_logging
+
+    with contextlib.redirect_stdout(sys.stderr):
+        configure_logging(logging.ERROR)
+        yield
+
+
+def facts(method: str, **more: Any) -> dict[str, Any]:
+    """The facts of a conversion for .convert.json: the method and the version of ModelOpt, which did it."""
+    return {
+        "method": method,
+        "modelopt": importlib.metadata.version("nvidia-modelopt"),
+        "not_reproducible": [],
+        **more,
+    }
+
+
+def calibration_facts(request: ConvertRequest, batches: Sequence[Feeds]) -> dict[str, Any]:
+    """How many samples calibrated the format, and the seed that they were drawn with."""
+    return {
+        "calibration_samples": sum(len(next(iter(batch.values()))) for batch in batches),
+        "calibration_seed": request.spec.seed + CALIBRATION_SEED,
+    }

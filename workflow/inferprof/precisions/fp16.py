@@ -1,0 +1,24 @@
+"""FP16, and FP16 with 2:4 sparse weights."""
+
+from __future__ import annotations
+
+import functools
+
+from inferprof.plugins import Precision, Tolerance
+from inferprof.precisions import autocast
+
+TOLERANCE = Tolerance(
+    passes=40.0,
+    warns=30.0,
+    reason="11 significant bits: 75 dB for one rounding; 40 dB leaves room for a chain of some thousand",
+)
+
+FP16 = Precision(
+    name="fp16",
+    title="FP16",
+    source="onnx",
+    convert=functools.partial(autocast.convert, low="fp16"),
+    tolerance=TOLERANCE,
+    options=autocast.OPTIONS,
+    needs_compute_capability=(7, 0),
+)

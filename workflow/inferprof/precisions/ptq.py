@@ -1,0 +1,58 @@
+"""Post-training quantization of an ONNX graph by ModelOpt: Q/DQ nodes with scales from calibration data."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from inferprof import onnx_file
+from inferprof.plugins import ConvertRequest, Feeds
+from inferprof.precisions import conversion
+
+CALIBRATIONS = ("entropy", "max")
+HIGH_PRECISIONS = ("fp32", "fp16", "bf16")
+
+
+def convert(request: ConvertRequest, mode: Literal["int8", "fp8"]) -> dict[str, Any]:
+    """Write the graph with Q/DQ nodes around what ModelOpt quantizes; the rest is in the option `high_precision`."""
+    import onnx
+
+    calibration = conversion.choice(request, "calibration", CALIBRATIONS)
+    high = conversion.choice(request, "high_precision", HIGH_PRECISIONS)
+    batches = conversion.calibration(request)
+    with tempfile.TemporaryDirectory() as folder, conversion.quiet_modelopt():
+        from modelopt.onnx.quantization import quantize
+
+        # ModelOpt leaves intermediate files beside its input, so that it gets a folder of its own.
+        source, target = Path(folder, "fp32.onnx"), Path(folder, "quantized.onnx")
+        onnx_file.save(onnx.load(request.onnx), source)
+        quantize(
+            str(source),
+            quantize_mode=mode,
+            calibration_data=joined(batches),
+            calibration_shapes=shapes(batches[0]),
+            calibration_method=calibration,
+            calibration_eps=["cpu"],
+            output_path=str(target),
+            high_precision_dtype=high,
+            log_level="ERROR",
+        )
+        onnx_file.save(onnx.load(target), request.out)
+    return conversion.facts(
+        f"ModelOpt ONNX post-training quantization, {mode}, {calibration} calibration, the rest in {high}",
+        **conversion.calibration_facts(request, batches),
+    )
+
+
+def joined(batches: Sequence[Feeds]) -> dict[str, np.ndarray[Any, Any]]:
+    """All batches as one array an input, which ModelOpt splits again by `shapes`."""
+    return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+
+
+def shapes(batch: Feeds) -> str:
+    """One batch's shapes as ModelOpt reads them: `image:8x3x224x224,mask:8x128`."""
+    return ",".join(f"{name}:{'x'.join(map(str, array.shape))}" for name, array in batch.items())
