@@ -1,0 +1,84 @@
+"""The documentation says nothing about the repository that is not so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PACKAGE = REPOSITORY / "workflow/inferprof"
+DOCUMENTS = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")]
+FOLDERS = "workflow|docs|docker|models|requirements|profiles|studies|tests|benchmarks"
+
+
+@pytest.fixture(params=DOCUMENTS, ids=lambda path: str(path.relative_to(REPOSITORY)))
+def document(request: pytest.FixtureRequest) -> str:
+    """The text of each document."""
+    return str(request.param.read_text(encoding="utf-8"))
+
+
+def targets() -> set[str]:
+    """The targets of the Makefile."""
+    return set(re.findall(r"^([a-z][a-z-]*):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+
+
+def test_every_make_target_that_is_named_exists(document: str) -> None:
+    named = set(re.findall(r"(?:^|`)make ([a-z][a-z-]*)", document, re.MULTILINE))
+    assert named <= targets()
+
+
+def test_every_path_that_is_named_exists(document: str) -> None:
+    """A name with a placeholder in capitals (models/NAME.yaml), braces, a star or an ellipsis is a pattern."""
+    named = re.findall(rf"(?<![\w/.-])(?:{FOLDERS})/[\w./{{}}*…-]*", document)
+    paths = {name.rstrip(".") for name in named if not re.search(r"[A-Z]{4}|[{}*…]", name)}
+    assert sorted(path for path in paths if not (REPOSITORY / path).exists()) == []
+
+
+def test_every_local_link_leads_somewhere(request: pytest.FixtureRequest, document: str) -> None:
+    folder = request.node.callspec.params["document"].parent
+    links = [link.split("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", document) if "://" not in link]
+    assert [link for link in links if not (folder / link).exists()] == []
+
+
+def test_nobody_is_told_to_run_a_container_with_all_privileges(document: str) -> None:
+    assert "--privileged" not in document
+
+
+def test_the_architecture_names_every_module_and_no_other() -> None:
+    text = (REPOSITORY / "docs/architecture.md").read_text(encoding="utf-8")
+    parts = {path.name if path.suffix else f"{path.name}/" for path in PACKAGE.iterdir()}
+    parts -= {"__init__.py", "__pycache__/", "py.typed"}
+    named = set(re.findall(r"^\| `([a-z_]+(?:\.py|/))` \|", text, re.MULTILINE))
+    assert named == parts
+
+
+def test_the_architecture_names_every_option_of_a_variant() -> None:
+    from inferprof import registry
+
+    text = (REPOSITORY / "docs/architecture.md").read_text(encoding="utf-8")
+    options = {option for backend in registry.backends().values() for option in backend.options}
+    assert {option for option in options if f"| `{option}` |" not in text} == set()
+
+
+def test_every_row_of_the_version_matrix_ran_or_is_declared() -> None:
+    text = (REPOSITORY / "docs/versions.md").read_text(encoding="utf-8")
+    matrix = text.split("## The matrix")[1].split("\n\n")[1].splitlines()[2:]
+    assert len(matrix) >= 3
+    assert {row.split("|")[-2].strip() for row in matrix} <= {"*ran*", "*declared*"}
+
+
+@pytest.mark.parametrize(
+    ("package", "heading"),
+    [
+        ("onnxruntime-gpu", "What ONNX Runtime {} wants"),
+        ("nvidia-modelopt", "ModelOpt {}"),
+        ("tensorrt-rtx-cu13", "| {} (builds for 12.0) |"),
+    ],
+)
+def test_the_version_matrix_follows_the_lock(package: str, heading: str) -> None:
+    lock = (REPOSITORY / "requirements/study.txt").read_text(encoding="utf-8")
+    locked = re.search(rf"^{package}==(\S+)", lock, re.MULTILINE)
+    assert locked is not None
+    assert heading.format(locked.group(1)) in (REPOSITORY / "docs/versions.md").read_text(encoding="utf-8")

@@ -1,0 +1,155 @@
+"""What the house style promises, counted."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PACKAGE = REPOSITORY / "workflow/inferprof"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+MODULE_LINES = 350
+FUNCTION_LINES = 60
+RULE_LINES = 25
+
+CORE = (
+    *("case", "errors", "files", "timing", "workload", "backends"),
+    *("plugins", "registry", "model_spec", "hardware", "devices", "stats"),
+)
+"""Modules that an interpreter with NumPy and nothing else must be able to import."""
+
+IMPORT_WITH_NUMPY_ALONE = """
+import importlib, sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] not in {*sys.stdlib_module_names, "numpy", "inferprof"}:
+            raise ImportError(f"{name} is neither standard library nor NumPy")
+
+sys.meta_path.insert(0, Refuse())
+for name in sys.argv[1:]:
+    importlib.import_module(f"inferprof.{name}")
+from inferprof import registry
+registry.backends()
+"""
+
+
+def where(path: Path, node: ast.AST) -> str:
+    """`file:line`, as an editor understands it."""
+    return f"{path.relative_to(REPOSITORY)}:{getattr(node, 'lineno', 1)}"
+
+
+def tracked() -> list[Path]:
+    """The files that git knows."""
+    done = subprocess.run(["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip("not a git checkout")
+    return [path for name in done.stdout.split("\0") if name and (path := REPOSITORY / name).is_file()]
+
+
+def rules(text: str) -> Iterator[tuple[str, int]]:
+    """First line and number of lines of each rule: it ends before the next line that is not indented deeper."""
+    lines = text.splitlines()
+    for start, line in enumerate(lines):
+        if not (head := re.match(r"(\s*)(?:rule|checkpoint)\b.*:$", line)):
+            continue
+        end = start + 1
+        while end < len(lines) and (not lines[end] or lines[end].startswith(head.group(1) + " ")):
+            end += 1
+        yield line.strip(), len("\n".join(lines[start:end]).rstrip().splitlines())
+
+
+def test_no_module_is_longer_than_a_sitting() -> None:
+    lengths = {str(path.relative_to(REPOSITORY)): len(path.read_text().splitlines()) for path in MODULES}
+    assert {path: lines for path, lines in lengths.items() if lines > MODULE_LINES} == {}
+
+
+def test_no_function_is_longer_than_a_page() -> None:
+    functions = [
+        (where(path, node), node.name, node.end_lineno - node.lineno + 1)
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno
+    ]
+    assert [function for function in functions if function[2] > FUNCTION_LINES] == []
+
+
+def test_only_the_command_line_prints() -> None:
+    prints = [
+        where(path, node)
+        for path in MODULES
+        if path != PACKAGE / "cli.py"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+    ]
+    assert prints == []
+
+
+def test_no_rule_is_longer_than_twenty_five_lines() -> None:
+    files = sorted((REPOSITORY / "workflow/rules").glob("*.smk"))
+    found = [(file.name, *rule) for file in files for rule in rules(file.read_text(encoding="utf-8"))]
+    assert len(found) >= 5
+    assert [rule for rule in found if rule[2] > RULE_LINES] == []
+
+
+def test_the_rule_counter_counts() -> None:
+    text = (
+        "for x in y:\n\n    rule:\n        name:\n            x\n\n\n    rule b:\n        input:\n\nrule c:\n    a\nz"
+    )
+    assert list(rules(text)) == [("rule:", 3), ("rule b:", 2), ("rule c:", 2)]
+
+
+def test_no_file_names_a_folder_of_somebodys_machine() -> None:
+    pattern = re.compile(rf"/(?:root|home/\w+|Users/\w+)/|{re.escape(str(REPOSITORY))}\b")
+    found = []
+    for path in tracked():
+        content = path.read_bytes()
+        if b"\0" not in content and (match := pattern.search(content.decode("utf-8", "replace"))):
+            found.append((str(path.relative_to(REPOSITORY)), match.group()))
+    assert found == []
+
+
+def test_the_core_needs_numpy_alone() -> None:
+    command = [sys.executable, "-c", IMPORT_WITH_NUMPY_ALONE, *CORE]
+    done = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": str(PACKAGE.parent)})
+    assert (done.stderr, done.returncode) == ("", 0)
+
+
+def test_the_core_imports_on_python_3_10() -> None:
+    python = shutil.which("python3.10")
+    if python is None or subprocess.run([python, "-c", "import numpy"], capture_output=True).returncode:
+        pytest.skip("no python3.10 with NumPy")
+    command = [python, "-c", IMPORT_WITH_NUMPY_ALONE, *CORE]
+    done = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": str(PACKAGE.parent)})
+    assert (done.stderr, done.returncode) == ("", 0)
+
+
+def test_the_core_is_written_in_python_3_10() -> None:
+    for name in CORE:
+        files = [PACKAGE / f"{name}.py"] if (PACKAGE / f"{name}.py").exists() else (PACKAGE / name).rglob("*.py")
+        for path in files:
+            ast.parse(path.read_text(encoding="utf-8"), filename=str(path), feature_version=(3, 10))
+
+
+def test_every_verb_has_help_and_describes_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    from inferprof import cli
+
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["--help"])
+    assert stopped.value.code == 0
+    listed = capsys.readouterr().out
+    verbs = re.findall(r"^    ([a-z]+) ", listed, re.MULTILINE)
+    assert len(verbs) >= 10
+    for verb in verbs:
+        assert re.search(rf"^    {verb}\s+[A-Z]", listed, re.MULTILINE), f"{verb} has no help"
+        with pytest.raises(SystemExit) as stopped:
+            cli.main([verb, "--help"])
+        assert stopped.value.code == 0
+        assert f"inferprof {verb}" in capsys.readouterr().out
