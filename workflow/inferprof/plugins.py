@@ -82,6 +82,12 @@ class Device(Protocol):
         Raises NotImplementedError on the CPU, which has no clock apart from the host's.
         """
 
+    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Capture what `work` queues on the stream into a CUDA graph; the returned function launches it there.
+
+        Raises CaseFailed where `work` does what a graph cannot hold, NotImplementedError on the CPU.
+        """
+
     def memory_used(self) -> int | None:
         """Bytes in use on the device by all processes; None where it cannot be read."""
 
@@ -147,7 +153,8 @@ class Backend:
 
     name: str
     title: str
-    where: Where
+    where: Where | Literal["any"]
+    """`any`: on the GPU where there is one, else on the CPU."""
     artifact: Literal["onnx", "engine", "torch"]
     open: Callable[[OpenRequest], AbstractContextManager[Session]]
     refuses: Callable[[Case, Machine], str | None]

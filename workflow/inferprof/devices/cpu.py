@@ -42,6 +42,10 @@ class CpuDevice:
         """Raise: the CPU has no clock apart from the host's."""
         raise NotImplementedError("the CPU has no device clock")
 
+    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Raise: a graph of launches is CUDA's."""
+        raise NotImplementedError("the CPU has no graphs")
+
     def memory_used(self) -> int | None:
         """Not told: the process's own memory is in the record (host RSS)."""
         return None

@@ -1,0 +1,75 @@
+"""ONNX Runtime: its CPU, CUDA, TensorRT and TensorRT-RTX execution providers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from inferprof.backends import refusals
+from inferprof.backends.ort_session import OrtSession, Provider, create, opened, preload_cuda, session_options
+from inferprof.case import Case
+from inferprof.hardware import Machine
+from inferprof.plugins import Backend, Device, OpenRequest
+
+PACKAGE = "onnxruntime-gpu"
+CPU: Provider = ("CPUExecutionProvider", {})
+
+
+def cuda_provider(device: Device, *, graph: bool, tf32: bool) -> Provider:
+    """The CUDA EP on the device's stream. TF32 is ON by default in ONNX Runtime, so it is always said."""
+    options = {
+        "device_id": "0",
+        "user_compute_stream": str(device.stream),
+        "use_tf32": str(int(tf32)),
+        "enable_cuda_graph": str(int(graph)),
+    }
+    return "CUDAExecutionProvider", options
+
+
+@contextlib.contextmanager
+def open_cpu(request: OpenRequest) -> Iterator[OrtSession]:
+    """The ONNX file on the CPU EP."""
+    session = create(request.artifact, session_options(request), [CPU])
+    with opened(request, session) as wrapped:
+        yield wrapped
+
+
+@contextlib.contextmanager
+def open_cuda(request: OpenRequest) -> Iterator[OrtSession]:
+    """The ONNX file on the CUDA EP; nodes that it lacks run on the CPU, as they would for a user."""
+    preload_cuda()
+    variant = request.variant
+    cuda = cuda_provider(request.device, graph=variant.flag("cuda_graph"), tf32=variant.flag("tf32"))
+    session = create(request.artifact, session_options(request), [cuda, CPU])
+    with opened(request, session) as wrapped:
+        yield wrapped
+
+
+def refuses_cpu(case: Case, machine: Machine) -> str | None:
+    """Only formats without kernels are refused: the CPU EP computes Q/DQ graphs of any integer format."""
+    return refusals.first(refusals.not_installed(machine, PACKAGE), refusals.no_kernels(case))
+
+
+def refuses_cuda(case: Case, machine: Machine) -> str | None:
+    """As on the CPU, and a GPU."""
+    return refusals.first(refusals.no_gpu(machine), refuses_cpu(case, machine))
+
+
+ORT_CPU = Backend(
+    name="ort_cpu",
+    title="ONNX Runtime, CPU",
+    where="cpu",
+    artifact="onnx",
+    open=open_cpu,
+    refuses=refuses_cpu,
+)
+
+ORT_CUDA = Backend(
+    name="ort_cuda",
+    title="ONNX Runtime, CUDA",
+    where="cuda",
+    artifact="onnx",
+    open=open_cuda,
+    refuses=refuses_cuda,
+    options=frozenset({"cuda_graph", "tf32", "placement"}),
+)

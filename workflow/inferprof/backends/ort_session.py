@@ -1,0 +1,230 @@
+"""One ONNX Runtime session on buffers with fixed addresses, whichever execution provider runs it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inferprof.errors import CaseFailed
+from inferprof.hardware import parse_version
+from inferprof.plugins import Buffer, Device, OpenRequest
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+Provider = tuple[str, dict[str, str]]
+"""An execution provider and its options, which are text in every language binding."""
+
+RUNS_UNTIL_GRAPH = 3
+"""The CUDA and TensorRT EPs run twice, then capture, and replay from then on."""
+
+DTYPES = {
+    f"tensor({name})": np.dtype(dtype)
+    for name, dtype in {
+        "float": np.float32,
+        "double": np.float64,
+        **{t: t for t in ("float16", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")},
+        "bool": np.bool_,
+    }.items()
+}
+"""NumPy's types, by ONNX Runtime's names for them."""
+
+
+class OrtSession:
+    """Implements plugins.Session by IO binding: no copy and no allocation of results happens in `enqueue`.
+
+    `asynchronous` says that the session computes on `device.stream`, so that a run need not wait for it.
+    """
+
+    def __init__(self, session: Any, device: Device, *, asynchronous: bool, graph: bool) -> None:
+        import onnxruntime
+
+        self._session = session
+        self._device = device
+        self._graph = graph
+        self._errors = errors()
+        self._outputs: dict[str, Buffer] = {}
+        self._bound: dict[str, tuple[int, tuple[int, ...]]] = {}
+        self._captured = False
+        self._binding = session.io_binding()
+        self._run_options = onnxruntime.RunOptions()
+        if asynchronous:
+            self._run_options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+
+    def bind(self, inputs: Mapping[str, Buffer]) -> None:
+        """Fix the addresses of inputs and outputs.
+
+        The outputs' sizes follow from the inputs' by the graph's symbols; where they do not (a symbol of the
+        outputs alone), one inference runs here to learn them.
+        """
+        bound = {name: (buffer.ptr, buffer.shape) for name, buffer in inputs.items()}
+        if self._captured and bound == self._bound:
+            return  # the graph reads these addresses already
+        for name, buffer in inputs.items():
+            self._binding.bind_input(name, buffer.where, 0, buffer.dtype.type, buffer.shape, buffer.ptr)
+        if bound != self._bound:
+            self._bind_outputs(inputs)
+            self._bound = bound
+
+    def _bind_outputs(self, inputs: Mapping[str, Buffer]) -> None:
+        """Give each output memory, which stays the same while its shape does."""
+        shapes = self._declared_shapes(inputs) or self._probed_shapes()
+        self._binding.clear_binding_outputs()
+        for output in self._session.get_outputs():
+            buffer = self._output_buffer(output.name, shapes[output.name], dtype_of(output))
+            self._binding.bind_output(output.name, buffer.where, 0, buffer.dtype.type, buffer.shape, buffer.ptr)
+
+    def _declared_shapes(self, inputs: Mapping[str, Buffer]) -> dict[str, tuple[int, ...]] | None:
+        """The outputs' shapes with the inputs' symbols replaced; None where a symbol stays unknown."""
+        symbols: dict[Any, int] = {}
+        for node in self._session.get_inputs():
+            symbols.update(zip(node.shape, inputs[node.name].shape, strict=True) if node.name in inputs else ())
+        shapes = {node.name: node.shape for node in self._session.get_outputs()}
+        if any(not isinstance(dim, int) and dim not in symbols for dims in shapes.values() for dim in dims):
+            return None
+        return {name: tuple(d if isinstance(d, int) else symbols[d] for d in dims) for name, dims in shapes.items()}
+
+    def _probed_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The outputs' shapes as one inference gives them."""
+        import onnxruntime
+
+        names = [node.name for node in self._session.get_outputs()]
+        for name in names:
+            self._binding.bind_output(name, self._device.where)
+        options = onnxruntime.RunOptions()
+        if self._graph:
+            options.add_run_config_entry("gpu_graph_id", "-1")  # these addresses must not be captured
+        with reported():
+            self._session.run_with_iobinding(self._binding, options)
+        return {name: tuple(value.shape()) for name, value in zip(names, self._binding.get_outputs(), strict=True)}
+
+    def _output_buffer(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Buffer:
+        """The output's buffer; the same one again while its shape stays."""
+        known = self._outputs.get(name)
+        if known is None or known.shape != shape:
+            self._outputs[name] = self._device.allocate(shape, dtype)
+        return self._outputs[name]
+
+    def enqueue(self) -> None:
+        """Run once. Raises CaseFailed with ONNX Runtime's own words."""
+        try:
+            self._session.run_with_iobinding(self._binding, self._run_options)
+        except self._errors as error:
+            raise failure(error) from None
+
+    def outputs(self) -> dict[str, Buffer]:
+        """The buffers of `bind`."""
+        return dict(self._outputs)
+
+    def capture_graph(self) -> bool:
+        """Run until the provider replays its own graph; False where the variant does not ask for one."""
+        if self._graph:
+            for _ in range(RUNS_UNTIL_GRAPH):
+                self.enqueue()
+            self._device.synchronize()
+            self._captured = True
+        return self._graph
+
+    def memory(self) -> dict[str, int]:
+        """Nothing: ONNX Runtime's Python binding does not tell the size of its arenas."""
+        return {}
+
+    def close(self) -> None:
+        """Drop the session, which frees its arenas once nothing else holds it."""
+        self._device.synchronize()
+        del self._binding, self._session
+        self._outputs.clear()
+
+
+def errors() -> tuple[type[Exception], ...]:
+    """ONNX Runtime's exceptions, which share no base class but Exception."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    return tuple(t for t in vars(state).values() if isinstance(t, type) and issubclass(t, Exception))
+
+
+def failure(error: Exception) -> CaseFailed:
+    """ONNX Runtime's message in one line."""
+    return CaseFailed(f"ONNX Runtime: {' '.join(str(error).split())}")
+
+
+@contextlib.contextmanager
+def reported() -> Iterator[None]:
+    """Turn ONNX Runtime's exceptions into CaseFailed; for all but the measured path."""
+    try:
+        yield
+    except errors() as error:
+        raise failure(error) from None
+
+
+def dtype_of(node: Any) -> np.dtype[Any]:
+    """The NumPy type of an input or output. Raises CaseFailed for those that have none (bfloat16, strings)."""
+    if node.type not in DTYPES:
+        raise CaseFailed(f"{node.name} is a {node.type}, which has no NumPy type; cast it to float in the graph")
+    return DTYPES[node.type]
+
+
+def version() -> tuple[int, ...]:
+    """The version of ONNX Runtime, as integers."""
+    import onnxruntime
+
+    return parse_version(onnxruntime.__version__)
+
+
+def preload_cuda() -> None:
+    """Load the CUDA libraries that came with torch, which the loader does not find by itself."""
+    import onnxruntime
+
+    if hasattr(onnxruntime, "preload_dlls"):  # 1.21 and newer
+        with contextlib.redirect_stdout(sys.stderr):
+            onnxruntime.preload_dlls()
+
+
+def session_options(request: OpenRequest) -> onnxruntime.SessionOptions:
+    """Threads, and the native profile where it is asked for."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = request.threads
+    if request.native_profile:
+        request.native_profile.parent.mkdir(parents=True, exist_ok=True)
+        options.enable_profiling = True
+        options.profile_file_prefix = str(request.native_profile)
+    return options
+
+
+def create(model: Path, options: onnxruntime.SessionOptions, providers: Sequence[Provider]) -> Any:
+    """An InferenceSession on the first of `providers`. Raises CaseFailed where it fell back to another one.
+
+    ONNX Runtime itself only logs a provider whose libraries cannot be loaded, and goes on, on the CPU.
+    """
+    import onnxruntime
+
+    with reported():
+        session = onnxruntime.InferenceSession(str(model), options, providers=list(providers), enable_fallback=0)
+    wanted = providers[0][0]
+    if wanted not in session.get_providers():
+        raise CaseFailed(
+            f"ONNX Runtime could not load {wanted} and fell back to {', '.join(session.get_providers())}; "
+            "its reason is in the log (often a CUDA, cuDNN or TensorRT library that is missing)"
+        )
+    return session
+
+
+@contextlib.contextmanager
+def opened(request: OpenRequest, session: Any, *, asynchronous: bool = True) -> Iterator[OrtSession]:
+    """The Session over an InferenceSession; writes the native profile at the end."""
+    cuda = request.device.where == "cuda"
+    graph = cuda and request.variant.flag("cuda_graph")
+    wrapped = OrtSession(session, request.device, asynchronous=cuda and asynchronous, graph=graph)
+    try:
+        yield wrapped
+    finally:
+        wrapped.close()
+        if request.native_profile:
+            Path(session.end_profiling()).replace(request.native_profile)

@@ -1,0 +1,60 @@
+"""Reasons why a machine cannot run a case: cheap, one line each, None where there is no objection."""
+
+from __future__ import annotations
+
+from inferprof import registry
+from inferprof.case import Case
+from inferprof.hardware import Machine, parse_version
+
+
+def first(*reasons: str | None) -> str | None:
+    """The first objection."""
+    return next((reason for reason in reasons if reason), None)
+
+
+def no_gpu(machine: Machine) -> str | None:
+    """For runtimes that only compute on a GPU."""
+    return "no GPU" if machine.gpu is None else None
+
+
+def not_installed(machine: Machine, package: str) -> str | None:
+    """For runtimes whose package is missing."""
+    return None if package in machine.packages else f"{package} is not installed"
+
+
+def too_old(machine: Machine, package: str, floor: str) -> str | None:
+    """For packages below the oldest version that is supported."""
+    if machine.version(package) >= parse_version(floor):
+        return None
+    return f"{package} {machine.packages.get(package)}: needs {floor} or newer"
+
+
+def format_not_in_hardware(case: Case, machine: Machine) -> str | None:
+    """`nvfp4 on compute capability 9.0: needs 10.0`, for formats that this GPU's tensor cores do not compute in."""
+    precision = registry.precisions().get(case.precision)
+    needed = precision.needs_compute_capability if precision else None
+    if machine.gpu is None or needed is None or machine.gpu.compute_capability >= needed:
+        return None
+    return (
+        f"{case.precision} on compute capability {_dotted(machine.gpu.compute_capability)}: needs {_dotted(needed)}"
+    )
+
+
+def no_kernels(case: Case) -> str | None:
+    """For formats whose ONNX operators only TensorRT knows, in runtimes that are not built on it."""
+    precision = registry.precisions().get(case.precision)
+    if precision is None or precision.simulate is None:
+        return None
+    return f"ONNX Runtime has no kernels of its own for the operators of {case.precision}"
+
+
+def compute_capability_not_in(machine: Machine, supported: tuple[tuple[int, int], ...], runtime: str) -> str | None:
+    """For runtimes with a closed list of GPUs."""
+    if machine.gpu is None or machine.gpu.compute_capability in supported:
+        return None
+    capability, allowed = _dotted(machine.gpu.compute_capability), ", ".join(map(_dotted, supported))
+    return f"{runtime} does not run on compute capability {capability}: supports {allowed}"
+
+
+def _dotted(compute_capability: tuple[int, int]) -> str:
+    return f"{compute_capability[0]}.{compute_capability[1]}"

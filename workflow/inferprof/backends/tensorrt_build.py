@@ -1,0 +1,178 @@
+"""Building engines with TensorRT and TensorRT-RTX through Polygraphy: always strongly typed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from inferprof.backends.tensorrt_runtime import Flavour, MessageLog, load, message_log
+from inferprof.case import Shape
+from inferprof.errors import CaseFailed, UserError
+from inferprof.files import written_whole
+from inferprof.plugins import BuildRequest
+
+MIB = 1 << 20
+
+Profile = dict[str, dict[str, tuple[int, ...]]]
+"""Input → min, opt and max shape."""
+
+
+def build(request: BuildRequest, flavour: Flavour) -> dict[str, Any]:
+    """Write the engine and return the facts of the build.
+
+    Raises CaseFailed with the parser's or builder's own message where the graph is not supported.
+    """
+    trt = polygraphy_with(flavour)
+    log = message_log(trt)
+    started = time.perf_counter()
+    builder, network = _parsed(request.onnx, trt, log)
+    profile = profile_of(request)
+    with _quiet():
+        engine = _serialized(builder, network, _config(request, profile, trt), _timing_cache(request), log)
+    seconds = time.perf_counter() - started
+    with written_whole(request.out) as partial:
+        partial.write_bytes(engine)
+    return {
+        "seconds": seconds,
+        "bytes": len(engine),
+        "versions": {flavour: trt.__version__, "polygraphy": sys.modules["polygraphy"].__version__},
+        "target": ".".join(map(str, request.target)) if request.target else None,
+        "strongly_typed": True,
+        "options": dict(request.variant.options),
+        "profile": profile,
+        "warnings": log.warnings,
+    }
+
+
+def polygraphy_with(flavour: Flavour) -> Any:
+    """TensorRT's module, with Polygraphy set to it. Polygraphy decides at import, hence one flavour a process."""
+    wanted = flavour == "tensorrt_rtx"
+    os.environ["POLYGRAPHY_USE_TENSORRT_RTX"] = str(int(wanted))
+    trt = load(flavour)
+    from polygraphy import config
+
+    if wanted != config.USE_TENSORRT_RTX:
+        raise UserError(
+            f"Polygraphy is already set to the other TensorRT; build with {flavour} in a process of its own"
+        )
+    return trt
+
+
+def profile_of(request: BuildRequest) -> Profile:
+    """Exactly the request's shape; with `profile: [b1, b64]`, everything from the smallest to the largest."""
+    labels = request.variant.options.get("profile", [])
+    if not isinstance(labels, list):
+        raise UserError(f"profile {labels!r} is not a list of shapes; write it as profile: [b1, b64]")
+    shapes = [_resolved(request, shape) for shape in (request.shape, *map(Shape.parse, labels))]
+    profile: Profile = {}
+    for item in request.spec.inputs:
+        sizes = [item.shape(shape) for shape in shapes]
+        low, high = tuple(map(min, *sizes, sizes[0])), tuple(map(max, *sizes, sizes[0]))
+        profile[item.name] = {"min": low, "opt": sizes[0], "max": high}
+    return profile
+
+
+def _resolved(request: BuildRequest, shape: Shape) -> Shape:
+    resolved = request.spec.resolve(shape)
+    if resolved is None:
+        raise UserError(f"shape {shape} names a symbol that model {request.spec.name} lacks")
+    return resolved
+
+
+def _parsed(onnx: Path, trt: Any, log: MessageLog) -> tuple[Any, Any]:
+    """Builder and network of an ONNX file. The parser's errors name the node that it could not take."""
+    builder = trt.Builder(log)
+    typed = getattr(trt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED", None)  # TensorRT 11 knows nothing else
+    network = builder.create_network(0 if typed is None else 1 << int(typed))
+    trt.init_libnvinfer_plugins(log, "")
+    parser = trt.OnnxParser(network, log)
+    if not parser.parse_from_file(str(onnx)):
+        errors = [parser.get_error(index) for index in range(parser.num_errors)]
+        raise CaseFailed("; ".join(_parser_error(error) for error in errors) or f"{onnx} is not an ONNX file")
+    return builder, network
+
+
+def _parser_error(error: Any) -> str:
+    """`node /layers.0/TopK (TopK): …`"""
+    return f"node {error.node_name()} ({error.node_operator()}): {' '.join(error.desc().split())}"
+
+
+def _config(request: BuildRequest, profile: Profile, trt: Any) -> Any:
+    """Polygraphy's CreateConfig of the variant's builder options, aimed at the target GPU."""
+    from polygraphy.backend.trt import CreateConfig, PostprocessConfig
+    from polygraphy.backend.trt import Profile as TrtProfile
+
+    ranges = TrtProfile()
+    for name, shapes in profile.items():
+        ranges.add(name, **shapes)
+    config = CreateConfig(profiles=[ranges], load_timing_cache=_existing(request), **_options(request, trt))
+    if request.target is None:
+        return config
+    capability = getattr(trt.ComputeCapability, "SM{}{}".format(*request.target), None)
+    if capability is None:
+        known = ", ".join(name for name in trt.ComputeCapability.__members__ if name.startswith("SM"))
+        raise UserError("target {}.{} is not one that TensorRT-RTX builds for: {}".format(*request.target, known))
+
+    def aim(builder: Any, network: Any, config: Any) -> None:
+        config.num_compute_capabilities = 1
+        config.set_compute_capability(capability, 0)
+
+    return PostprocessConfig(config, aim)
+
+
+def _options(request: BuildRequest, trt: Any) -> dict[str, Any]:
+    """CreateConfig's arguments; what the variant leaves out stays TensorRT's default, except TF32, which is off."""
+    options = request.variant.options
+    arguments: dict[str, Any] = {
+        "tf32": request.variant.flag("tf32"),
+        "sparse_weights": request.variant.flag("sparsity"),
+        "refittable": request.variant.flag("refit"),
+        "version_compatible": request.variant.flag("version_compatible"),
+    }
+    if "workspace" in options:
+        arguments["memory_pool_limits"] = {trt.MemoryPoolType.WORKSPACE: int(str(options["workspace"])) * MIB}
+    if "optimization_level" in options:
+        arguments["builder_optimization_level"] = int(str(options["optimization_level"]))
+    if request.variant.flag("hardware_compatible"):
+        arguments["hardware_compatibility_level"] = trt.HardwareCompatibilityLevel.AMPERE_PLUS
+    return arguments
+
+
+def _timing_cache(request: BuildRequest) -> Path | None:
+    """The file of measured tactics that the build reads and adds to."""
+    option = request.variant.options.get("timing_cache")
+    return request.timing_cache or (Path(str(option)) if option else None)
+
+
+def _existing(request: BuildRequest) -> str | None:
+    cache = _timing_cache(request)
+    return str(cache) if cache and cache.exists() else None
+
+
+def _serialized(builder: Any, network: Any, config: Any, cache: Path | None, log: MessageLog) -> bytes:
+    """The engine. Raises CaseFailed with the builder's errors."""
+    from polygraphy.backend.trt import EngineBytesFromNetwork
+    from polygraphy.exception import PolygraphyException
+
+    save = str(cache) if cache else None
+    try:
+        engine = EngineBytesFromNetwork((builder, network, None), config=config, save_timing_cache=save)()
+    except PolygraphyException as error:
+        raise CaseFailed("; ".join(log.errors) or str(error)) from None
+    return bytes(engine)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Polygraphy's own progress out of the log, and its use of calls that TensorRT-RTX has deprecated."""
+    from polygraphy.logger import G_LOGGER
+
+    with G_LOGGER.verbosity(G_LOGGER.ERROR), warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield

@@ -1,0 +1,250 @@
+"""PyTorch, eager and compiled: the floor that the engines are compared with. On the GPU where there is one."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inferprof import export
+from inferprof.backends import refusals
+from inferprof.case import Case
+from inferprof.errors import CaseFailed
+from inferprof.hardware import Machine
+from inferprof.plugins import Backend, Buffer, Device, OpenRequest
+
+if TYPE_CHECKING:
+    import torch
+
+DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+"""The precisions that a torch model is cast to, with torch's names for them."""
+
+COMPILE_MODES = ("default", "reduce-overhead", "max-autotune")
+COMPILERS = ("c++", "g++", "clang++")
+"""torch.compile compiles C++ for the CPU, and launchers of its Triton kernels for the GPU."""
+
+
+class TorchSession:
+    """Implements plugins.Session. Results are new tensors at each run, as torch makes them."""
+
+    def __init__(self, call: Callable[..., torch.Tensor], name: str, device: Device, *, graph: bool) -> None:
+        self._call = call
+        self._name = name
+        self._device = device
+        self._graph = graph
+        self._inputs: tuple[torch.Tensor, ...] = ()
+        self._result: torch.Tensor | None = None
+        self._stream = _stream(device)
+        self._bound: list[tuple[int, tuple[int, ...]]] = []
+        self._captured = False
+        self._run = self._eager
+
+    def bind(self, inputs: Mapping[str, Buffer]) -> None:
+        """View the buffers as tensors, without a copy, in the order of the model's inputs."""
+        bound = [(buffer.ptr, buffer.shape) for buffer in inputs.values()]
+        if self._captured and bound == self._bound:
+            return  # the graph reads these addresses already
+        self._inputs = tuple(_tensor(buffer) for buffer in inputs.values())
+        if bound != self._bound:
+            self._run, self._captured, self._bound = self._eager, False, bound
+
+    def enqueue(self) -> None:
+        """Run once on the device's stream. Raises CaseFailed where torch runs out of memory."""
+        import torch
+
+        if self._stream is not None:  # torch has one current stream, and sessions of a pipeline take turns
+            torch.cuda.set_stream(self._stream)
+        try:
+            self._run()
+        except torch.OutOfMemoryError as error:
+            raise CaseFailed(f"torch: {' '.join(str(error).split())}") from None
+
+    def _eager(self) -> None:
+        self._result = self._call(*self._inputs)
+
+    def outputs(self) -> dict[str, Buffer]:
+        """The result of the last run; empty before the first."""
+        if self._result is None:
+            return {}
+        return {self._name: _buffer(self._result, self._device)}
+
+    def capture_graph(self) -> bool:
+        """Capture one run into a CUDA graph of torch's own, whose memory pool keeps the intermediate results."""
+        if not self._graph:
+            return False
+        import torch
+
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=self._stream):
+            self._eager()
+        self._run, self._captured = graph.replay, True
+        return True
+
+    def memory(self) -> dict[str, int]:
+        """What torch's caching allocator holds and has held at most, in bytes; nothing on the CPU."""
+        import torch
+
+        if self._device.where == "cpu":
+            return {}
+        return {
+            "allocated_peak": torch.cuda.max_memory_allocated(),
+            "reserved_peak": torch.cuda.max_memory_reserved(),
+        }
+
+    def close(self) -> None:
+        """Let go of the model and of every tensor."""
+        self._device.synchronize()
+        self._inputs, self._result = (), None
+        self._call = self._run = _closed
+
+
+def _closed(*_: Any) -> Any:
+    raise AssertionError("the session is closed")
+
+
+def _tensor(buffer: Buffer) -> torch.Tensor:
+    """The buffer as a tensor on the same memory."""
+    import torch
+
+    if buffer.array is not None:
+        return torch.from_numpy(buffer.array)
+    interface = {"shape": buffer.shape, "typestr": buffer.dtype.str, "data": (buffer.ptr, False), "version": 3}
+    return torch.as_tensor(SimpleNamespace(__cuda_array_interface__=interface), device="cuda")
+
+
+def _buffer(tensor: torch.Tensor, device: Device) -> Buffer:
+    """The tensor as a buffer on the same memory, which the buffer keeps alive."""
+    tensor = tensor.contiguous()
+    if device.where == "cpu":
+        array = tensor.numpy()
+        return Buffer("cpu", tensor.data_ptr(), tuple(tensor.shape), array.dtype, owner=tensor, array=array)
+    dtype = np.dtype(str(tensor.dtype).removeprefix("torch."))
+    return Buffer("cuda", tensor.data_ptr(), tuple(tensor.shape), dtype, owner=tensor)
+
+
+def _cast(module: torch.nn.Module, precision: str) -> torch.nn.Module:
+    """The module computing in `precision`, with inputs and outputs as in the ONNX graphs: fp32 and integers."""
+    import torch
+
+    dtype = getattr(torch, DTYPES[precision])
+    if dtype == torch.float32:
+        return module
+
+    class Cast(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = module.to(dtype)
+
+        def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = self.module(*(x.to(dtype) if x.is_floating_point() else x for x in inputs))
+            return result.float()
+
+    return Cast()
+
+
+def _stream(device: Device) -> torch.cuda.ExternalStream | None:
+    """The device's stream as torch's; None on the CPU."""
+    import torch
+
+    return torch.cuda.ExternalStream(device.stream) if device.stream is not None else None
+
+
+def _set_tf32(on: bool) -> None:
+    """Say whether fp32 may be computed in TF32, for matrix products and for cuDNN, whose defaults differ.
+
+    The newer `fp32_precision` switches break torch.compile (pytorch issue 166387), so the older ones are used.
+    """
+    import torch
+
+    torch.set_float32_matmul_precision("high" if on else "highest")
+    torch.backends.cudnn.allow_tf32 = on
+
+
+@contextlib.contextmanager
+def _opened(
+    request: OpenRequest, wrap: Callable[[torch.nn.Module], Callable[..., torch.Tensor]]
+) -> Iterator[TorchSession]:
+    """The Session over the model in `precision`; `wrap` makes what is called of it."""
+    import torch
+
+    device = request.device
+    _set_tf32(request.variant.flag("tf32"))
+    if device.where == "cpu":
+        torch.set_num_threads(request.threads)
+    with torch.inference_mode(), torch.cuda.stream(_stream(device)):
+        module = _cast(export.torch_module(request.spec), request.precision).to(device.where)
+        graph = device.where == "cuda" and request.variant.flag("cuda_graph")
+        session = TorchSession(wrap(module), export.output_name(request.spec), device, graph=graph)
+        try:
+            yield session
+        finally:
+            session.close()
+
+
+def open_eager(request: OpenRequest) -> contextlib.AbstractContextManager[TorchSession]:
+    """The torch model, operator by operator."""
+    return _opened(request, lambda module: module)
+
+
+def open_compile(request: OpenRequest) -> contextlib.AbstractContextManager[TorchSession]:
+    """The torch model through torch.compile, for exactly this shape; it compiles at the first run."""
+    mode = request.variant.text("compile_mode", "default")
+    if mode not in COMPILE_MODES:
+        raise CaseFailed(f"compile_mode {mode!r} is not one of torch.compile's: {', '.join(COMPILE_MODES)}")
+
+    def compiled(module: torch.nn.Module) -> Callable[..., torch.Tensor]:
+        import torch
+
+        call: Callable[..., torch.Tensor] = torch.compile(module, mode=mode, dynamic=False)
+        if mode == "default":
+            return call
+
+        def step(*inputs: torch.Tensor) -> torch.Tensor:
+            # Its CUDA graphs reuse the results' memory: this says that those of the last run are done with.
+            torch.compiler.cudagraph_mark_step_begin()
+            return call(*inputs)
+
+        return step
+
+    return _opened(request, compiled)
+
+
+def refuses_eager(case: Case, machine: Machine) -> str | None:
+    """Only a missing torch is refused: precisions are a list of the backend."""
+    return refusals.not_installed(machine, "torch")
+
+
+def refuses_compile(case: Case, machine: Machine) -> str | None:
+    """torch.compile needs a C++ compiler at run time."""
+    compiler = any(shutil.which(name) for name in COMPILERS)
+    return refusals.first(
+        refuses_eager(case, machine),
+        None if compiler else f"torch.compile needs a C++ compiler; install one of {', '.join(COMPILERS)}",
+    )
+
+
+TORCH_EAGER = Backend(
+    name="torch_eager",
+    title="PyTorch, eager",
+    where="any",
+    artifact="torch",
+    open=open_eager,
+    refuses=refuses_eager,
+    options=frozenset({"cuda_graph", "tf32", "placement"}),
+    precisions=frozenset(DTYPES),
+)
+
+TORCH_COMPILE = Backend(
+    name="torch_compile",
+    title="PyTorch, torch.compile",
+    where="any",
+    artifact="torch",
+    open=open_compile,
+    refuses=refuses_compile,
+    options=frozenset({"compile_mode", "tf32", "placement"}),
+    precisions=frozenset(DTYPES),
+)
