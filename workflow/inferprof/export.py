@@ -1,0 +1,149 @@
+"""A model as a torch module and as an fp32 ONNX file: the same bytes each time, no trace of the machine in them."""
+
+from __future__ import annotations
+
+import ast
+import logging
+import re
+import warnings
+from collections import Counter
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from inferprof import files, onnx_file, torch_source
+from inferprof.case import BATCH
+from inferprof.errors import UserError
+from inferprof.model_spec import ModelSpec
+
+if TYPE_CHECKING:
+    import onnx
+    import torch
+
+EXAMPLE_BATCH = 2
+"""torch.export takes a dimension of 0 or 1 for a constant, so the example must be larger."""
+EXAMPLE_SIZE = 16
+_RESULT = "inferprof_result"
+"""The output while it is exported: the exporter does not notice where a name is also one of its own values."""
+
+
+def torch_module(spec: ModelSpec) -> torch.nn.Module:
+    """The model in eval mode on the CPU, in fp32; it takes its inputs by position, in the order of the YAML.
+
+    It returns one tensor: the field `output` of the model's result (by default the first), or the pooled and
+    normalised embedding [b, hidden] where `pooling` is given. Raises UserError where the model can't be had.
+    """
+    return torch_source.load(spec).module
+
+
+def export(spec: ModelSpec, out: Path) -> dict[str, Any]:
+    """Write the fp32 ONNX file, weights inside, and return the facts of it for the report.
+
+    A model of source `onnx` is the user's file, validated. Raises UserError for what the user can mend.
+    """
+    if not spec.from_torch:
+        assert spec.onnx_path is not None
+        model, facts = onnx_file.checked(spec.onnx_path, spec), {"origin": f"file {spec.onnx_path.name}"}
+    else:
+        source = torch_source.load(spec)
+        model, facts = to_onnx(source.module, spec), dict(source.facts)
+    onnx_file.save(model, out)
+    return facts | onnx_file.describe(model) | {"sha256": files.sha256(out), "bytes": out.stat().st_size}
+
+
+def to_onnx(module: torch.nn.Module, spec: ModelSpec) -> onnx.ModelProto:
+    """The ONNX graph of a module of `torch_module`, its nodes named after the submodules that they came from."""
+    import torch
+
+    torch_logger = logging.getLogger("torch.onnx")
+    level = torch_logger.level
+    torch_logger.setLevel(logging.ERROR)  # it warns that torchvision is missing, whether or not it is needed
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # deprecations inside torch.export, which no user can act upon
+            program = torch.onnx.export(
+                module,
+                _example(spec),
+                dynamo=True,
+                opset_version=spec.opset,
+                input_names=[item.name for item in spec.inputs],
+                output_names=[_RESULT],
+                dynamic_shapes=(_dynamic_shapes(spec),),
+                verbose=False,
+            )
+    except torch.onnx.errors.OnnxExporterError as error:
+        raise UserError(f"model {spec.name} cannot be exported to ONNX: {_last_line(error)}") from error
+    finally:
+        torch_logger.setLevel(level)
+    model = program.model_proto
+    _name_nodes(model)
+    _name_output(model, output_name(spec))
+    onnx_file.strip(model)
+    return model
+
+
+def output_name(spec: ModelSpec) -> str:
+    """What the ONNX output is called."""
+    return "embedding" if "pooling" in spec.options else str(spec.options.get("output", "output"))
+
+
+def _example(spec: ModelSpec) -> tuple[torch.Tensor, ...]:
+    """Inputs to trace with. Ones are valid token ids, masks and pixels alike; no size but the fixed ones is kept."""
+    import torch
+
+    sizes = {symbol: max(2, spec.sizes.get(symbol, EXAMPLE_SIZE)) for symbol in spec.symbols}
+    sizes = {symbol: min(size, spec.max_sizes.get(symbol, size)) for symbol, size in sizes.items()}
+    sizes[BATCH] = EXAMPLE_BATCH
+    return tuple(
+        torch.ones([sizes[d] if isinstance(d, str) else d for d in item.dims], dtype=getattr(torch, item.dtype))
+        for item in spec.inputs
+    )
+
+
+def _dynamic_shapes(spec: ModelSpec) -> tuple[dict[int, Any], ...]:
+    """Which axes of which input are symbolic, one torch.export.Dim per symbol."""
+    import torch
+
+    symbols = {s: torch.export.Dim(s, min=1, max=spec.max_sizes.get(s)) for s in spec.symbols}
+    return tuple(
+        {axis: symbols[dim] for axis, dim in enumerate(item.dims) if isinstance(dim, str)} for item in spec.inputs
+    )
+
+
+def _name_nodes(model: onnx.ModelProto) -> None:
+    """Name each node after its place in the model, `/vit/layers.0/attention/q_proj/MatMul`.
+
+    The exporter's own names (node_linear_2) say nothing to the reader of a profile, and runtimes carry node names
+    into theirs.
+    """
+    used: Counter[str] = Counter()
+    for node in model.graph.node:
+        scopes = next((item.value for item in node.metadata_props if item.key.endswith("name_scopes")), "[]")
+        name = f"{_place(ast.literal_eval(scopes))}/{node.op_type}"
+        node.name = f"{name}_{used[name]}" if used[name] else name
+        used[name] += 1
+
+
+def _place(scopes: list[str]) -> str:
+    """['', 'model', 'model.vit', 'model.vit.layers.0', 'linear_2'] → '/vit/layers.0'; without the wrapper's."""
+    place, parent = "", torch_source.WRAPPED
+    for scope in scopes:
+        if scope.startswith(f"{parent}."):
+            place, parent = f"{place}/{scope.removeprefix(f'{parent}.')}", scope
+    return place
+
+
+def _name_output(model: onnx.ModelProto, name: str) -> None:
+    """Give the output its name, and another one to an inner value that has the same."""
+    names = {name: f"{name}_inner", _RESULT: name}
+    for node in model.graph.node:
+        node.input[:] = [names.get(value, value) for value in node.input]
+        node.output[:] = [names.get(value, value) for value in node.output]
+    for value in [*model.graph.output, *model.graph.value_info]:
+        value.name = names.get(value.name, value.name)
+
+
+def _last_line(error: BaseException) -> str:
+    """What torch.export says of the cause, in one line."""
+    cause = error.__cause__ or error
+    lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+    return re.sub(r"\S*/(\S+)", lambda match: PurePosixPath(match.group(1)).name, lines[0]) if lines else repr(cause)
