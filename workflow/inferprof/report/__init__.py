@@ -1,1 +1,37 @@
-"""The report: REPORT.txt and REPORT.html from tables and records."""
+"""The report of a study: REPORT.txt, REPORT.html, plots/ and csv/ from what the results folder holds."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+from inferprof.files import write_text, written_whole
+from inferprof.report import compose, evidence, txt
+from inferprof.report.model import Table
+
+__all__ = ["write"]
+
+
+def write(results: Path, study: str, machine: str, baseline: str | None = None) -> None:
+    """Write the report of `results/reports/{study}/cases.csv` beside it.
+
+    `baseline` is `precision/backend/variant`. Raises UserError where cases.csv or a record can't be read.
+    """
+    folder = results / "reports" / study
+    found = evidence.load(results, study, machine, evidence.read_cases(folder / "cases.csv"), baseline)
+    report = compose.compose(found, [])
+    (folder / "csv").mkdir(parents=True, exist_ok=True)
+    for table in report.tables:
+        write_csv(table, folder / "csv" / f"{table.name}.csv")
+    write_text(folder / "REPORT.txt", txt.render(report))
+
+
+def write_csv(table: Table, path: Path) -> None:
+    """Write a table in full precision. What is missing is empty, with its reason in the last column."""
+    with written_whole(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([*(column.key for column in table.columns), "not_measured"])
+        for row in table.rows:
+            reasons = {c.missing: k.key for k, c in zip(table.columns, row, strict=True) if c.missing}
+            why = "; ".join(f"{key}: {reason}" for reason, key in reasons.items())
+            writer.writerow(["" if cell.value is None else cell.value for cell in row] + [why])

@@ -1,0 +1,211 @@
+"""A made-up results folder, written as small JSON files like those of the real stages. No number in it was measured."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+CASE_KEYS = ("model", "precision", "backend", "variant", "shape")
+NO_DEVICE_CLOCK = "a CPU has no clock apart from the host's"
+
+
+@dataclass
+class Results:
+    """A results folder in the making. Cases are written `model/precision/backend/variant/shape`."""
+
+    root: Path
+    study: str = "sample"
+    machine: str = "cpu-sample-0123abcd"
+
+    def __post_init__(self) -> None:
+        self.cases: list[tuple[str, str, str]] = []
+
+    def write(self, path: str, content: Any) -> None:
+        target = self.root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+        if path.endswith("cases.csv"):
+            return
+
+    def plan(self) -> None:
+        """Write cases.csv of all cases so far."""
+        path = self.root / "reports" / self.study / "cases.csv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["machine", *CASE_KEYS, "outcome", "reason"])
+            for case, outcome, reason in self.cases:
+                writer.writerow([self.machine, *case.split("/"), outcome, reason])
+
+    def refused(self, case: str, reason: str) -> None:
+        self.cases.append((case, "refused", reason))
+
+    def broken(self, case: str) -> None:
+        self.cases.append((case, "run", ""))
+
+    def failed(self, case: str, reason: str) -> None:
+        self.cases.append((case, "run", ""))
+        self.write(self.record_path(case, 0), self.record(case, 0) | {"status": "failed", "reason": reason})
+
+    def ok(self, case: str, ms: float, rounds: int = 1, gpu: bool = False, **more: Any) -> None:
+        self.cases.append((case, "run", ""))
+        for round_ in range(rounds):
+            shift = 1 + 0.01 * np.random.default_rng(round_ + sum(map(ord, case))).random()
+            self.write(self.record_path(case, round_), self.measurement(case, round_, ms * shift, gpu) | more)
+
+    def record_path(self, case: str, round_: int) -> str:
+        return f"{self.machine}/benchmark/{case}/r{round_}.json"
+
+    def record(self, case: str, round_: int) -> dict[str, Any]:
+        return {
+            "schema": 1,
+            "case": dict(zip(CASE_KEYS, case.split("/"), strict=True)),
+            "round": round_,
+            "machine": self.machine,
+            "status": "ok",
+            "reason": None,
+            "boundaries": {},
+            "environment": {"git": "0123abcd", "packages": {}, "gpu": None, "processes_on_gpu": None},
+            "placement": "pageable",
+            "protocol": {},
+            "started": f"2026-01-0{round_ + 1}T00:00:00+00:00",
+        }
+
+    def measurement(self, case: str, round_: int, ms: float, gpu: bool) -> dict[str, Any]:
+        seed = sum(map(ord, case)) + round_
+        extra = 1.6 if gpu else 1.02
+        record = self.record(case, round_)
+        record["boundaries"] = {
+            "device": series(ms, seed) if gpu else {"not_measured": NO_DEVICE_CLOCK},
+            "call": series(ms * 1.01, seed + 1),
+            "end_to_end": series(ms * extra, seed + 2),
+        }
+        shares = {"stage_inputs": 0.05, "h2d": 0.25, "bind": 0.02, "execute": 1.0, "d2h": 0.15, "extract": 0.03}
+        names = shares if gpu else ("stage_inputs", "execute", "extract")
+        record["stages"] = {name: {"samples_ns": [round(ms * shares[name] * 1e6)] * 5} for name in names}
+        record["throughput"] = {
+            "back_to_back": {"inferences": 500, "seconds": 500 * ms / 1e3},
+            "pipelined": (
+                {"inferences": 800, "seconds": 800 * ms * 0.9 / 1e3} if gpu else {"not_measured": "needs a GPU"}
+            ),
+        }
+        record["first"] = {"load_ns": 812_000_000, "first_inference_ns": int(ms * 3e6)}
+        record["memory"] = {
+            "host_rss_bytes": 512 << 20,
+            "device_bytes": 734 << 20 if gpu else None,
+            "runtime": {},
+        }
+        record["checks"] = {"outputs finite": {"passed": True, "detail": "2 outputs"}}
+        return record
+
+    def accuracy(self, model: str, precision: str, sqnr: float | None, outcome: str, **more: Any) -> None:
+        content = {
+            "precision": precision,
+            "pretrained": True,
+            "seed": 0,
+            "outcome": outcome,
+            "reason": f"output logits: SQNR {sqnr} dB",
+            "from": "onnxruntime cpu",
+            "samples": 64,
+            "tolerance": {"passes_db": 40.0, "warns_db": 30.0, "reason": "sample"},
+            "collapse": [],
+            "outputs": {
+                "logits": {
+                    "cosine_mean": 0.9999,
+                    "cosine_min": 0.99987,
+                    "sqnr_db": sqnr,
+                    "max_abs_error": 0.0 if sqnr is None else 0.0123,
+                    "max_abs_expected": 9.5,
+                }
+            },
+            "agreement": {"kind": "top-1", "share": 0.984375, "of": 64},
+        }
+        self.write(f"onnx/{model}/{precision}.accuracy.json", content | more)
+
+
+def series(ms: float, seed: int, n: int = 400) -> dict[str, Any]:
+    """Skewed samples around a median of `ms`, always the same for a seed."""
+    noise = np.random.default_rng(seed).gamma(2.0, 0.004, n)
+    samples = ms * 1e6 * (1 + noise - np.median(noise))
+    return {
+        "samples_ns": [round(value) for value in samples],
+        "warmup": 20,
+        "settled": True,
+        "stopped_by": "interval",
+        "interval": 0.004,
+    }
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    """An empty results folder on a CPU."""
+    return Results(tmp_path / "results")
+
+
+@pytest.fixture
+def cpu_study(results: Results) -> Results:
+    """One round on a CPU: ok, refused and failed cases of two models; one has random weights."""
+    for batch, factor in ((1, 1.0), (8, 6.1)):
+        results.ok(f"vit_tiny/fp32/ort_cpu/default/b{batch}", 18.4 * factor)
+        results.ok(f"vit_tiny/fp32/torch_eager/default/b{batch}", 25.9 * factor)
+        results.ok(f"vit_tiny/fp16/ort_cpu/default/b{batch}", 31.7 * factor)
+        results.ok(f"vit_tiny/int8/ort_cpu/default/b{batch}", 11.2 * factor)
+        results.refused(f"vit_tiny/int8/torch_eager/default/b{batch}", INT8_IN_TORCH)
+        for precision in ("fp32", "fp16", "int8"):
+            results.refused(f"vit_tiny/{precision}/ort_cuda/default/b{batch}", NO_GPU)
+            results.refused(f"vit_tiny/{precision}/tensorrt/default/b{batch}", NO_GPU)
+        results.ok(f"minilm/fp32/ort_cpu/default/b{batch}_s128", 9.8 * factor)
+        results.ok(f"minilm/int8/ort_cpu/default/b{batch}_s128", 4.1 * factor)
+    results.failed("minilm/fp16/ort_cpu/default/b8_s128", "output embedding: all NaN")
+    results.plan()
+    for model in ("vit_tiny", "minilm"):
+        pretrained = model == "minilm"
+        results.accuracy(model, "fp32", None, "pass", pretrained=pretrained, reason="identical to fp32")
+        results.accuracy(model, "fp16", 62.1, "pass", pretrained=pretrained)
+        results.accuracy(
+            model, "int8", 24.3 if pretrained else 34.0, "fail" if pretrained else "warn", pretrained=pretrained
+        )
+        for precision, status in (("fp32", "ok"), ("int8", "failed")):
+            case = f"aot-sm120/engine/{model}/{precision}/tensorrt_rtx/default/b8"
+            failed = {"status": "failed", "reason": PARSER_MESSAGE}
+            ok = {"status": "ok", "reason": None, "seconds": 41.3, "bytes": 12_345_678}
+            results.write(f"{case}.build.json", ok if status == "ok" else failed)
+    results.write(
+        f"{results.machine}/environment.json", {"cpu": "Sample CPU", "gpus": [], "packages": {"torch": "2.13.0"}}
+    )
+    return results
+
+
+NO_GPU = "no NVIDIA GPU in this machine"
+INT8_IN_TORCH = "torch_eager runs bf16, fp16, fp32; int8 lives in the ONNX graph"
+PARSER_MESSAGE = (
+    "In node 12 with name /encoder/layer.0/MatMul and operator: QuantizeLinear (checkScale): scale must be positive"
+)
+
+
+@pytest.fixture
+def gpu_study(tmp_path: Path) -> Results:
+    """Three rounds on a GPU with a CPU baseline beside it, and two batch sizes."""
+    results = Results(tmp_path / "results", study="gpu", machine="h100-80gb-hbm3-sm90-0123abcd")
+    for batch, factor in ((1, 1.0), (8, 2.1), (64, 11.0)):
+        results.ok(f"vit_tiny/fp32/ort_cpu/default/b{batch}", 18.4 * batch, rounds=3)
+        results.ok(f"vit_tiny/fp32/ort_cuda/default/b{batch}", 0.92 * factor, rounds=3, gpu=True)
+        results.ok(f"vit_tiny/fp16/ort_cuda/default/b{batch}", 0.51 * factor, rounds=3, gpu=True)
+        results.ok(f"vit_tiny/fp16/ort_cuda/graph/b{batch}", 0.38 * factor, rounds=3, gpu=True)
+        results.ok(f"vit_tiny/fp16/torch_compile/reduce-overhead/b{batch}", 0.41 * factor, rounds=3, gpu=True)
+        results.refused(f"vit_tiny/nvfp4/tensorrt/default/b{batch}", "nvfp4 on compute capability 9.0: needs 10.0")
+    results.failed("vit_tiny/fp32/torch_compile/reduce-overhead/b64", "CUDA out of memory: tried to allocate 2.4 GiB")
+    results.plan()
+    results.accuracy("vit_tiny", "fp16", 58.3, "pass", pretrained=False)
+    return results
+
+
+Write = Callable[..., None]
+Record = Mapping[str, Any]

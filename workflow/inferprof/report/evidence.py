@@ -1,0 +1,162 @@
+"""Everything that a report rests on, read once from the results folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from inferprof.case import Case
+from inferprof.errors import UserError
+from inferprof.files import read_json
+from inferprof.tables import join, records, summary
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CASES_COLUMNS = [*records.KEY, "outcome", "reason"]
+
+
+@dataclass(frozen=True)
+class Document:
+    """A JSON file of the results: `file` is relative to the results folder; `content` is None where it is missing."""
+
+    file: str
+    content: Mapping[str, Any] | None
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """A top-level value."""
+        return default if self.content is None else self.content.get(key, default)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What became of one engine build."""
+
+    machine: str
+    case: Case
+    build: Document
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The measurements of a study on a machine, as frames (see tables/), and the documents about its models."""
+
+    results: Path
+    study: str
+    machine: str
+    baseline: str | None
+    outcomes: pd.DataFrame
+    records: pd.DataFrame
+    boundaries: pd.DataFrame
+    latency: pd.DataFrame
+    speed_ups: pd.DataFrame
+    measured: pd.DataFrame
+    stages: pd.DataFrame
+    checks: pd.DataFrame
+    throughput: pd.DataFrame
+    resources: pd.DataFrame
+    documents: Mapping[tuple[str, str, str], Document]
+    """(model, precision, convert | audit | accuracy) → document."""
+    engines: tuple[Engine, ...]
+    environment: Document
+
+    @property
+    def models(self) -> list[str]:
+        """The models in the order of the study."""
+        return list(dict.fromkeys(self.outcomes["model"]))
+
+    @property
+    def variants(self) -> list[tuple[str, str]]:
+        """(model, precision) in the order of the study."""
+        return list(dict.fromkeys(zip(self.outcomes["model"], self.outcomes["precision"], strict=True)))
+
+    @property
+    def order(self) -> dict[tuple[str, str], int]:
+        """(model, shape) → its place: models as in the study, their shapes by batch."""
+        pairs = self.outcomes[["model", "shape", "batch"]].drop_duplicates().to_dict("records")
+        models = self.models
+        pairs.sort(key=lambda pair: (models.index(pair["model"]), pair["batch"], len(pair["shape"]), pair["shape"]))
+        return {(pair["model"], pair["shape"]): place for place, pair in enumerate(pairs)}
+
+    @property
+    def rounds(self) -> int:
+        """The most rounds that any case has."""
+        return max(self.outcomes["rounds"], default=0)
+
+    def of(self, outcome: str) -> pd.DataFrame:
+        """The cases that are ok, failed, refused or broken."""
+        return self.outcomes[self.outcomes["outcome"] == outcome]
+
+
+def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline: str | None) -> Evidence:
+    """Read all that the results folder holds on these cases. Raises UserError for a file that can't be read."""
+    found = records.read(results, cases)
+    outcomes = join.outcomes(cases, found)
+    ok = _of_ok_cases(found, outcomes)
+    boundaries = records.boundaries(ok)
+    latency = summary.latency(boundaries)
+    throughput = records.throughput(ok)
+    return Evidence(
+        results=results,
+        study=study,
+        machine=machine,
+        baseline=baseline,
+        outcomes=outcomes,
+        records=found,
+        boundaries=boundaries,
+        latency=latency,
+        speed_ups=summary.speed_ups(boundaries, baseline or ""),
+        measured=join.measured(outcomes, latency, throughput),
+        stages=join.stage_medians(records.stages(ok)),
+        checks=records.checks(found),
+        throughput=throughput,
+        resources=records.resources(ok),
+        documents=_documents(results, outcomes),
+        engines=tuple(_engines(results, machine, outcomes)),
+        environment=_document(results, results / machine / "environment.json"),
+    )
+
+
+def read_cases(path: Path) -> pd.DataFrame:
+    """Read cases.csv; all columns are text. Raises UserError where columns are missing."""
+    import pandas as pd
+
+    try:
+        cases = pd.read_csv(path, dtype=str, keep_default_na=False)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; the study writes it before anything runs") from None
+    if lacking := [column for column in CASES_COLUMNS if column not in cases.columns]:
+        raise UserError(f"{path}: lacks the columns {', '.join(lacking)}; it has {', '.join(cases.columns)}")
+    return cases.astype(object)
+
+
+def _of_ok_cases(found: pd.DataFrame, outcomes: pd.DataFrame) -> pd.DataFrame:
+    """The records of the cases that are ok in every round: a failed case has no latency in the report."""
+    ok = outcomes.loc[outcomes["outcome"] == "ok", records.KEY]
+    return found.merge(ok, on=records.KEY, validate="many_to_one")
+
+
+def _document(results: Path, path: Path) -> Document:
+    return Document(path.relative_to(results).as_posix(), read_json(path) if path.exists() else None)
+
+
+def _documents(results: Path, outcomes: pd.DataFrame) -> dict[tuple[str, str, str], Document]:
+    pairs = dict.fromkeys(zip(outcomes["model"], outcomes["precision"], strict=True))
+    return {
+        (model, precision, kind): _document(results, results / "onnx" / model / f"{precision}.{kind}.json")
+        for model, precision in pairs
+        for kind in ("convert", "audit", "accuracy")
+    }
+
+
+def _engines(results: Path, machine: str, outcomes: pd.DataFrame) -> Iterable[Engine]:
+    """The builds of this study's models and formats, of this machine and ahead of time for others."""
+    pairs = set(zip(outcomes["model"], outcomes["precision"], strict=True))
+    folders = [results / machine / "engine", *sorted(results.glob("aot-*/engine"))]
+    for folder in folders:
+        for path in sorted(folder.glob("*/*/*/*/*.build.json")):
+            case = Case.from_path(path.relative_to(folder).as_posix())
+            if (case.model, case.precision) in pairs:
+                yield Engine(folder.parent.name, case, _document(results, path))

@@ -1,0 +1,83 @@
+"""The accuracy of a number format of a model, as the sections quote it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from inferprof.report.evidence import Document, Evidence
+from inferprof.report.model import Mark
+from inferprof.report.numbers import significant
+
+RANDOM_WEIGHTS = "numerical fidelity only (random weights)"
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """The worst output's distance from fp32. An SQNR of None beside an outcome means: identical, or no number."""
+
+    outcome: Literal["pass", "warn", "fail", "not measured"]
+    reason: str
+    sqnr_db: float | None = None
+    cosine: float | None = None
+    """The smallest cosine over samples and outputs."""
+    max_abs_error: float | None = None
+    pretrained: bool | None = None
+
+    @property
+    def mark(self) -> Mark | None:
+        """The outcome as a mark; None where nothing was measured."""
+        return None if self.outcome == "not measured" else self.outcome
+
+    @property
+    def identical(self) -> bool:
+        """Whether the outputs equal those of fp32 to the bit."""
+        return self.max_abs_error == 0
+
+    @property
+    def sentence(self) -> str:
+        """`SQNR 62.1 dB, cosine 0.999999, pass; numerical fidelity only (random weights)`."""
+        if self.outcome == "not measured":
+            return f"not measured: {self.reason}"
+        numbers = [self.sqnr, f"cosine {cosine_text(self.cosine)}" if self.cosine is not None else ""]
+        text = ", ".join([*(part for part in numbers if part), self.outcome])
+        text = f"{text} ({self.reason})" if self.outcome == "fail" else text
+        return f"{text}; {RANDOM_WEIGHTS}" if self.pretrained is False else text
+
+    @property
+    def sqnr(self) -> str:
+        """`SQNR 62.1 dB`, `identical to fp32`, or nothing where there is no number."""
+        if self.identical:
+            return "identical to fp32"
+        return "" if self.sqnr_db is None else f"SQNR {significant(self.sqnr_db, 3)} dB"
+
+
+def of(evidence: Evidence, model: str, precision: str) -> Fidelity:
+    """What the accuracy run of a model in a number format found."""
+    return read(evidence.documents[model, precision, "accuracy"], precision)
+
+
+def read(document: Document, precision: str) -> Fidelity:
+    """The content of .accuracy.json; fp32 needs none, since it is the reference."""
+    if document.content is None:
+        return Fidelity("not measured", "fp32 is the reference" if precision == "fp32" else f"no {document.file}")
+    outputs = document.get("outputs", {}).values()
+    errors = [output["max_abs_error"] for output in outputs]
+    return Fidelity(
+        outcome=document.content["outcome"],
+        reason=document.content["reason"],
+        sqnr_db=min(_known(output["sqnr_db"] for output in outputs), default=None),
+        cosine=min(_known(output["cosine_min"] for output in outputs), default=None),
+        max_abs_error=None if None in errors else max(errors, default=None),
+        pretrained=document.get("pretrained"),
+    )
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def cosine_text(value: float) -> str:
+    """Six decimals, and never rounded up to 1."""
+    return "1" if value == 1 else f"{min(value, 0.999999):.6f}"

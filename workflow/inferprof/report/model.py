@@ -1,0 +1,137 @@
+"""The report in memory: sections of text, tables and figures. TXT and HTML are two renderings of the same value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Mark = Literal["pass", "warn", "fail"]
+Role = Literal["headline", "plain", "item"]
+NOT_MEASURED = "–"
+"""What a missing number looks like in a table; a footnote says why it is missing."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One entry of a table: `text` for people, `value` for the CSV. `missing` says why there is no value."""
+
+    text: str
+    value: str | float | None
+    mark: Mark | None = None
+    missing: str | None = None
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column. `key` is its name in the CSV, with its unit; `title` stands above it in the report.
+
+    `hidden` columns are in the CSV only: the report has the width of a page.
+    """
+
+    key: str
+    title: str
+    kind: Literal["text", "number", "path"] = "text"
+    hidden: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table and the name of its CSV; `title` may be empty where the section's says it all.
+
+    Cells that repeat the row above are left blank in the first `groups` columns. `csv_only` tables are written as
+    CSV and mentioned in the report.
+    """
+
+    name: str
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str = ""
+    groups: int = 0
+    csv_only: bool = False
+
+    @property
+    def shown(self) -> tuple[int, ...]:
+        """Positions of the columns that the report shows."""
+        return tuple(index for index, column in enumerate(self.columns) if not column.hidden)
+
+    @property
+    def footnotes(self) -> tuple[str, ...]:
+        """The reasons behind missing values, each once, in the order of the rows."""
+        reasons = (row[index].missing for row in self.rows for index in self.shown)
+        return tuple(dict.fromkeys(reason for reason in reasons if reason))
+
+    def label(self, cell: Cell) -> str:
+        """What stands in the cell, with the number of its footnote where the value is missing."""
+        return f"{cell.text}[{self.footnotes.index(cell.missing) + 1}]" if cell.missing else cell.text
+
+    def repeats(self, row: int, column: int) -> bool:
+        """Whether a cell says the same as the one above it, in a column that groups the rows."""
+        if row == 0 or column >= self.groups:
+            return False
+        above, here = self.rows[row - 1], self.rows[row]
+        return all(above[i].text == here[i].text for i in range(column + 1))
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph: an answer in large letters, plain words, or an item of a list."""
+
+    text: str
+    role: Role = "plain"
+    mark: Mark | None = None
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A plot: the files that were written (relative to the report) and the SVG that the page embeds."""
+
+    title: str
+    caption: str
+    file: str
+    svg: str
+
+
+Block = Text | Table | Figure
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading and what stands under it."""
+
+    title: str
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """The whole report. `subtitle` says which machine it speaks of."""
+
+    title: str
+    subtitle: str
+    sections: tuple[Section, ...]
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """All tables in order."""
+        return tuple(b for section in self.sections for b in section.blocks if isinstance(b, Table))
+
+
+def words(text: object, mark: Mark | None = None) -> Cell:
+    """A cell of text."""
+    return Cell(str(text), str(text), mark)
+
+
+def number(value: float, text: str, mark: Mark | None = None) -> Cell:
+    """A number and how it is written."""
+    return Cell(text, value, mark)
+
+
+def missing(reason: str) -> Cell:
+    """No value, and why there is none."""
+    return Cell(NOT_MEASURED, None, missing=f"not measured: {reason}")
+
+
+def without_number(text: str) -> Cell:
+    """A word in a column of numbers, where a number has no meaning: `baseline`, `identical`."""
+    return Cell(text, None)

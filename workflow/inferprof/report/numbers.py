@@ -1,0 +1,50 @@
+"""How numbers are written: four significant digits, one unit per column."""
+
+from __future__ import annotations
+
+import math
+
+NS_PER_MS = 1e6
+MIB = 1 << 20
+
+
+def significant(value: float, digits: int = 4) -> str:
+    """`1234.56` → `1,235`, `0.0123456` → `0.01235`; not finite: as Python writes it."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{decimals}f}"
+
+
+def milliseconds(ns: float) -> str:
+    """Nanoseconds as milliseconds, without the unit."""
+    return significant(ns / NS_PER_MS)
+
+
+def ratio(value: float) -> str:
+    """`3.1049` → `3.10×`."""
+    return f"{significant(value, 3)}×"
+
+
+def interval(low: float, high: float) -> str:
+    """`0.123 to 0.125`: both ends to the same number of decimals, enough to tell them apart."""
+    if low == high:
+        return f"{significant(low)} to {significant(high)}"
+    decimals = min(max(-math.floor(math.log10(high - low)), 2), 6)
+    return f"{low:,.{decimals}f} to {high:,.{decimals}f}"
+
+
+def half_width(value: float, low: float, high: float) -> str:
+    """`0.4 %`: how far the farther end of an interval is from its value."""
+    percent = max(high - value, value - low) / value * 100
+    return "<0.01 %" if percent < 0.01 else f"{significant(percent, 2)} %"
+
+
+def mebibytes(count: float) -> str:
+    """Bytes as MiB, without the unit."""
+    return significant(count / MIB, 3)
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 case`, `2 cases`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,101 @@
+"""How far each number format is from fp32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from inferprof.report import fidelity
+from inferprof.report.evidence import Evidence
+from inferprof.report.fidelity import Fidelity
+from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, without_number, words
+from inferprof.report.numbers import significant
+from inferprof.report.sections.common import optional
+
+NO_NUMBER = "the outputs give no finite value"
+COLUMNS = (
+    Column("model", "model"),
+    Column("precision", "precision"),
+    Column("outcome", "outcome"),
+    Column("sqnr_db", "SQNR dB", "number"),
+    Column("cosine_min", "cosine, worst", "number"),
+    Column("max_abs_error", "max abs error", "number"),
+    Column("agreement", "decisions that agree"),
+    Column("samples", "samples", "number", hidden=True),
+    Column("tolerance_db", "pass/warn from dB", "number"),
+    Column("from", "computed by", hidden=True),
+    Column("reason", "reason", hidden=True),
+    Column("pretrained", "pretrained", hidden=True),
+    Column("file", "file", "path", hidden=True),
+)
+
+
+def section(evidence: Evidence) -> Section:
+    """The table, the reasons of what didn't pass, and what random weights mean for it."""
+    found = {pair: fidelity.of(evidence, *pair) for pair in evidence.variants}
+    rows = tuple(tuple(_row(evidence, *pair, found[pair])) for pair in found)
+    blocks: list[Block] = [
+        Table(
+            "accuracy",
+            "The ONNX graph of each format against fp32, by the output that is farthest off",
+            COLUMNS,
+            rows,
+            groups=1,
+        )
+    ]
+    blocks += [
+        Text(f"{model} {precision}: {one.outcome}: {one.reason}", "item", one.mark)
+        for (model, precision), one in found.items()
+        if one.outcome in ("warn", "fail")
+    ]
+    if random := sorted({model for (model, _), one in found.items() if one.pretrained is False}):
+        blocks.append(
+            Text(
+                f"{', '.join(random)}: random weights (pretrained: false), so this is numerical fidelity only and says "
+                "nothing about accuracy on a task."
+            )
+        )
+    blocks += _sources(evidence)
+    return Section("Accuracy", tuple(blocks))
+
+
+def _row(evidence: Evidence, model: str, precision: str, one: Fidelity) -> list[Cell]:
+    document = evidence.documents[model, precision, "accuracy"]
+    if one.outcome == "not measured":
+        lacking = missing(one.reason)
+        return [words(model), words(precision), *[lacking] * (len(COLUMNS) - 3), words(document.file)]
+    tolerance = document.content["tolerance"] if document.content else {}
+    return [
+        words(model),
+        words(precision),
+        words(one.outcome, one.mark),
+        without_number("identical") if one.identical else optional(one.sqnr_db, significant, NO_NUMBER),
+        optional(one.cosine, fidelity.cosine_text, NO_NUMBER),
+        optional(one.max_abs_error, lambda value: f"{value:.2e}", NO_NUMBER),
+        _agreement(document.get("agreement")),
+        optional(document.get("samples"), str),
+        words(f"{tolerance['passes_db']:g} / {tolerance['warns_db']:g}"),
+        words(document.get("from")),
+        words(one.reason),
+        words(one.pretrained),
+        words(document.file),
+    ]
+
+
+def _agreement(found: dict[str, Any] | None) -> Cell:
+    """`top-1 98.4 %`, or the rank correlation of an embedding model's similarities."""
+    if found is None:
+        return missing("no decision is drawn from these outputs, or they collapsed")
+    if found["kind"] == "top-1":
+        return words(f"top-1 {found['share']:.1%}")
+    if found["spearman"] is None:
+        return missing("the similarities have no ranking")
+    return words(f"ranking ρ {found['spearman']:.4f}, neighbours {found['shared_neighbours']:.1%}")
+
+
+def _sources(evidence: Evidence) -> list[Text]:
+    """Which rows were not computed by ONNX Runtime from the graph itself."""
+    by_source: dict[str, list[str]] = {}
+    for model, precision in evidence.variants:
+        if source := evidence.documents[model, precision, "accuracy"].get("from"):
+            by_source.setdefault(source, []).append(f"{model} {precision}")
+    return [Text(f"Computed by {source}: {', '.join(names)}.") for source, names in by_source.items()]

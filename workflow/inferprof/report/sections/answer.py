@@ -1,0 +1,138 @@
+"""The answer: per model the fastest case, its speed-up over the baseline, and what it costs in accuracy."""
+
+from __future__ import annotations
+
+from inferprof.report import fidelity
+from inferprof.report.evidence import Evidence
+from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, without_number, words
+from inferprof.report.numbers import half_width, interval, plural, ratio, significant
+from inferprof.report.sections.common import FEW, name_of
+from inferprof.report.sections.speed_up import ONE_ROUND
+from inferprof.report.winner import Winner, find
+
+COLUMNS = (
+    Column("model", "model"),
+    Column("shape", "shape"),
+    Column("boundary", "by"),
+    Column("case", "fastest"),
+    Column("median_ms", "median ms", "number"),
+    Column("speed_up", "speed-up", "number"),
+    Column("interval", "±", "number"),
+    Column("accuracy", "accuracy"),
+    Column("ties", "not told apart from", hidden=True),
+)
+
+
+def section(evidence: Evidence) -> Section:
+    """Sentences per model, then the table over all shapes."""
+    blocks: list[Block] = []
+    rows = []
+    for model in evidence.models:
+        winners = find(evidence, model)
+        blocks += _sentences(evidence, model, winners)
+        rows += [_row(one, evidence.baseline) for one in winners]
+    if evidence.rounds == 1:
+        blocks.append(Text(ONE_ROUND, mark="warn"))
+    blocks.append(Text(_counts(evidence)))
+    if rows:
+        title = "The fastest case at each shape whose accuracy does not fail, and its speed-up over the baseline"
+        blocks.append(Table("fastest", title, COLUMNS, tuple(rows), groups=2))
+    return Section("Answer", tuple(blocks))
+
+
+def _sentences(evidence: Evidence, model: str, winners: list[Winner]) -> list[Block]:
+    """A headline about the smallest shape; then other boundaries, throughput, accuracy and what was passed over."""
+    if not winners:
+        return [Text(f"{model}: {_nothing(evidence, model)}.", "headline", "fail")]
+    first = winners[0]
+    blocks: list[Block] = [Text(f"{model} at {_sentence(first, evidence.baseline)}", "headline")]
+    other = next((w for w in winners if w.shape == first.shape and w.boundary != first.boundary), None)
+    if other and other.name != first.name:
+        blocks.append(Text(f"Among the GPU cases at {_sentence(other, evidence.baseline)}"))
+    best = max((w for w in winners if w.boundary == first.boundary), key=lambda one: one.items_per_s)
+    if best.shape != first.shape:
+        most = f"Most items per second: {significant(best.items_per_s, 3)}/s, at {_sentence(best, evidence.baseline)}"
+        blocks.append(Text(most))
+    precisions = dict.fromkeys(w.row["precision"] for w in (first, other, best) if w)
+    blocks += [
+        Text(f"Accuracy of {one} against fp32: {fidelity.of(evidence, model, one).sentence}.")
+        for one in precisions
+        if one != "fp32"
+    ]
+    return blocks + _passed_over(evidence, model, winners)
+
+
+def _nothing(evidence: Evidence, model: str) -> str:
+    """Why a model has no fastest case."""
+    if (evidence.measured["model"] == model).any():
+        return "every case that was measured fails its accuracy tolerance"
+    return "no case was measured; the reasons are below"
+
+
+def _sentence(one: Winner, baseline: str | None) -> str:
+    """`b1: fp16/ort_cuda/graph is fastest, 0.412 ms (device), 3.10× (3.02 to 3.18) as fast as … (device).`"""
+    ties = f" It can't be told apart from {', '.join(one.ties)}." if one.ties else ""
+    fastest = f"{one.shape}: {one.name} is fastest, {one.times}"
+    return f"{fastest}{_gain(one, baseline)}.{ties}"
+
+
+def _gain(one: Winner, baseline: str | None) -> str:
+    """How the case stands to the baseline."""
+    if baseline is None:
+        return ""
+    if one.is_baseline:
+        return "; it is the baseline"
+    if one.speed_up["speed_up"] is None:
+        return f"; speed-up not measured: {one.speed_up['not_measured']}"
+    low, high = one.speed_up["low"], one.speed_up["high"]
+    spread = f" ({interval(low, high)})" if low is not None else " (no interval: too few samples)"
+    verdict = f", verdict: {one.speed_up['verdict']}" if one.speed_up["verdict"] in ("same", "undecided") else ""
+    by = "" if one.speed_up["boundary"] == one.boundary else f" by {one.speed_up['boundary']}"
+    return f", {ratio(one.speed_up['speed_up'])}{spread} as fast as the baseline {baseline}{by}{verdict}"
+
+
+def _passed_over(evidence: Evidence, model: str, winners: list[Winner]) -> list[Block]:
+    """Faster cases whose accuracy fails, each once with the shapes where it would have won."""
+    shapes: dict[tuple[str, str], list[str]] = {}
+    for one in winners:
+        if one.rejected and one.boundary == winners[0].boundary:
+            shapes.setdefault((name_of(one.rejected), one.rejected["precision"]), []).append(one.shape)
+    return [
+        Text(
+            f"Passed over: {name} is faster still at {', '.join(where)}, but its accuracy is not acceptable: "
+            f"{fidelity.of(evidence, model, precision).sentence}.",
+            mark="fail",
+        )
+        for (name, precision), where in shapes.items()
+    ]
+
+
+def _row(one: Winner, baseline: str | None) -> tuple[Cell, ...]:
+    return (
+        words(one.row["model"]),
+        words(one.shape),
+        words(one.boundary),
+        words(one.name),
+        number(one.median_ms, significant(one.median_ms)),
+        *_speed_up_cells(one, baseline),
+        words(one.fidelity.outcome, one.fidelity.mark),
+        words(", ".join(one.ties)),
+    )
+
+
+def _speed_up_cells(one: Winner, baseline: str | None) -> tuple[Cell, Cell]:
+    if baseline is None or one.is_baseline:
+        word = without_number("baseline" if one.is_baseline else "–")
+        return word, without_number("")
+    value, low, high = (one.speed_up[key] for key in ("speed_up", "low", "high"))
+    if value is None:
+        return missing(one.speed_up["not_measured"]), without_number("")
+    return number(value, ratio(value)), missing(FEW) if low is None else words(half_width(value, low, high))
+
+
+def _counts(evidence: Evidence) -> str:
+    """`24 cases: 8 measured, 15 refused, 1 failed.`"""
+    counts = evidence.outcomes["outcome"].value_counts()
+    names = {"ok": "measured", "refused": "refused", "failed": "failed", "broken": "without a record"}
+    parts = [f"{counts[key]} {name}" for key, name in names.items() if key in counts]
+    return f"{plural(len(evidence.outcomes), 'case')}: {', '.join(parts) or 'none'}."

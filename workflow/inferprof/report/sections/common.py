@@ -1,0 +1,56 @@
+"""What the sections share: the columns of a case, cells of optional numbers, and words for a case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from inferprof.report.model import Cell, Column, Table, missing, number, words
+from inferprof.tables.records import CASE_KEY
+
+CASE_COLUMNS = (
+    Column("model", "model"),
+    Column("shape", "shape"),
+    Column("precision", "precision"),
+    Column("backend", "backend"),
+    Column("variant", "variant"),
+)
+NOT_RECORDED = "not in the record"
+FEW = "too few independent samples for an interval"
+
+
+def case_cells(row: Mapping[str, Any]) -> list[Cell]:
+    """The cells of CASE_COLUMNS."""
+    return [words(row[column.key]) for column in CASE_COLUMNS]
+
+
+def name_of(row: Mapping[str, Any]) -> str:
+    """`fp16/ort_cuda/graph`, as `baseline:` of the config writes it."""
+    return "/".join(str(row[key]) for key in ("precision", "backend", "variant"))
+
+
+def path_of(row: Mapping[str, Any]) -> str:
+    """The case as the middle of a path."""
+    return "/".join(str(row[key]) for key in CASE_KEY)
+
+
+def optional(value: Any, write: Callable[[float], str], reason: str = NOT_RECORDED) -> Cell:
+    """A number, or why there is none. NaN is how a frame says "missing"."""
+    return missing(reason) if value is None or value != value else number(value, write(value))
+
+
+def scaled(value: Any, unit: float, write: Callable[[float], str], reason: str = NOT_RECORDED) -> Cell:
+    """A number in another unit than it was recorded in; `write` takes the recorded one."""
+    return missing(reason) if value is None or value != value else number(value / unit, write(value))
+
+
+def by_case(
+    rows: list[dict[str, Any]], order: Mapping[tuple[str, str], int], rank: Callable[[dict[str, Any]], float]
+) -> list[dict[str, Any]]:
+    """Rows in the order of model and shape, within them by `rank`."""
+    return sorted(rows, key=lambda row: (order[row["model"], row["shape"]], rank(row)))
+
+
+def table(name: str, title: str, columns: list[Column], rows: list[list[Cell]], note: str = "") -> Table:
+    """A table whose rows are grouped by model and shape."""
+    return Table(name, title, tuple(columns), tuple(tuple(row) for row in rows), note, groups=2)

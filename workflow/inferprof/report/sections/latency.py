@@ -1,0 +1,110 @@
+"""Latency of each case by boundary."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from inferprof.case import Shape
+from inferprof.report.evidence import Evidence
+from inferprof.report.model import Block, Cell, Column, Section, Text, missing, number, words
+from inferprof.report.numbers import NS_PER_MS, half_width, milliseconds, significant
+from inferprof.report.sections.common import CASE_COLUMNS, FEW, by_case, case_cells, optional, path_of, scaled, table
+from inferprof.stats import PERCENTILES, samples_needed
+
+TITLES = {
+    "end_to_end": "end_to_end: host arrays in, host arrays out. The boundary for comparing with a CPU",
+    "device": "device: inputs resident on the GPU, enqueue to done by its events. For GPU against GPU",
+    "call": "call, host call to synchronised with inputs bound",
+}
+LATENCY_COLUMNS = [
+    *CASE_COLUMNS,
+    Column("median_ms", "median ms", "number"),
+    Column("interval", "±", "number"),
+    Column("p99_ms", "p99 ms", "number"),
+    Column("items_per_s", "items/s", "number"),
+    Column("low_ms", "low ms", "number", hidden=True),
+    Column("high_ms", "high ms", "number", hidden=True),
+    Column("p90_ms", "p90 ms", "number", hidden=True),
+    Column("p95_ms", "p95 ms", "number", hidden=True),
+    Column("p99_9_ms", "p99.9 ms", "number", hidden=True),
+    Column("min_ms", "min ms", "number", hidden=True),
+    Column("mean_ms", "mean ms", "number", hidden=True),
+    Column("cov", "CoV", "number", hidden=True),
+    Column("samples", "samples", "number", hidden=True),
+    Column("rounds", "rounds", "number", hidden=True),
+    Column("stopped_by", "stopped by", hidden=True),
+    Column("settled", "settled", hidden=True),
+    Column("drift", "drift", "number", hidden=True),
+]
+
+
+def section(evidence: Evidence) -> Section:
+    """A table for each boundary, and what speaks against single values."""
+    blocks: list[Block] = []
+    for boundary, title in TITLES.items():
+        blocks += _latency(evidence, boundary, title)
+    blocks += _doubts(evidence)
+    if evidence.latency.empty:
+        blocks = [Text("No case was measured; the reasons are below.")]
+    return Section("Latency", tuple(blocks))
+
+
+def _latency(evidence: Evidence, boundary: str, title: str) -> list[Block]:
+    frame = evidence.latency[evidence.latency["boundary"] == boundary]
+    measured = frame[frame["not_measured"].isna()].to_dict("records")
+    blocks: list[Block] = []
+    if measured:
+        rows = [_row(row) for row in by_case(measured, evidence.order, lambda row: row["median"])]
+        blocks.append(dataclasses.replace(table(boundary, title, LATENCY_COLUMNS, rows), csv_only=boundary == "call"))
+    blocks += _not_measured(frame, boundary)
+    return blocks
+
+
+def _not_measured(frame: Any, boundary: str) -> list[Block]:
+    """`device was not measured for 4 cases: the CPU has no clock apart from the host's`."""
+    lacking = frame[frame["not_measured"].notna()]
+    return [
+        Text(f"{boundary} was not measured for {len(group)} of {len(frame)} cases: {reason}.")
+        for reason, group in lacking.groupby("not_measured", sort=False)
+    ]
+
+
+def _row(row: dict[str, Any]) -> list[Cell]:
+    def ms(key: str) -> Cell:
+        few = f"fewer than {samples_needed(PERCENTILES[key])} samples" if key in PERCENTILES else FEW
+        return scaled(row[key], NS_PER_MS, milliseconds, few)
+
+    low, high = ms("low"), ms("high")
+    spread = missing(FEW) if low.missing else words(half_width(row["median"], row["low"], row["high"]))
+    rate = Shape.parse(row["shape"]).batch / row["median"] * 1e9
+    return [
+        *case_cells(row),
+        ms("median"),
+        spread,
+        ms("p99"),
+        number(rate, significant(rate)),
+        low,
+        high,
+        *(ms(key) for key in ("p90", "p95", "p99_9", "min", "mean")),
+        optional(row["cov"], significant, FEW),
+        number(row["n"], str(row["n"])),
+        number(row["rounds"], str(row["rounds"])),
+        words(row["stopped_by"]),
+        words(row["settled"]),
+        optional(row["drift"], significant, "no drift found"),
+    ]
+
+
+def _doubts(evidence: Evidence) -> list[Block]:
+    """What speaks against trusting a latency: not settled, drifting, fewer rounds than the others."""
+    found: list[Block] = []
+    for row in evidence.latency[evidence.latency["not_measured"].isna()].to_dict("records"):
+        where = f"{path_of(row)}, {row['boundary']}"
+        if not row["settled"]:
+            found.append(Text(f"{where}: the warm-up ended before the latency had settled", "item", "warn"))
+        if row["drift"] is not None:
+            found.append(Text(f"{where}: drifted by {row['drift']:+.1%} from start to end", "item", "warn"))
+        if row["rounds"] < evidence.rounds:
+            found.append(Text(f"{where}: {row['rounds']} of {evidence.rounds} rounds", "item", "warn"))
+    return [Text("Doubts about single latencies:"), *found] if found else []

@@ -1,0 +1,90 @@
+"""What is not in the tables of measurements, and why: refused, failed and broken cases, and self-checks that failed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from inferprof.report.evidence import Evidence
+from inferprof.report.model import Block, Cell, Column, Mark, Section, Table, Text, words
+from inferprof.report.numbers import plural
+from inferprof.report.sections.common import CASE_COLUMNS, case_cells
+
+EXAMPLES = 4
+"""How many cases of a refusal are named; all are in the CSV."""
+REFUSED_COLUMNS = (
+    Column("reason", "reason"),
+    Column("count", "cases", "number"),
+    Column("cases", "which"),
+)
+REASON_COLUMNS = (*CASE_COLUMNS, Column("reason", "reason"), Column("files", "files", "path", hidden=True))
+CHECK_COLUMNS = (
+    *CASE_COLUMNS,
+    Column("round", "round", "number"),
+    Column("check", "check"),
+    Column("detail", "detail"),
+    Column("file", "file", "path", hidden=True),
+)
+
+
+def refused(evidence: Evidence) -> Section:
+    """Refused cases, grouped by reason: the most frequent first."""
+    frame = evidence.of("refused")
+    if frame.empty:
+        return Section("Refused cases", (Text("No case was refused."),))
+    groups = sorted(frame.groupby("reason", sort=False), key=lambda item: -len(item[1]))
+    rows = tuple(_refusal(str(reason), group) for reason, group in groups)
+    title = f"{plural(len(frame), 'case')} refused before running, by reason"
+    return Section("Refused cases", (Table("refused", title, REFUSED_COLUMNS, rows),))
+
+
+def failed(evidence: Evidence) -> Section:
+    """Cases that failed while they were measured, and cases whose job broke."""
+    blocks: list[Block] = []
+    for outcome, meaning in (("failed", "failed while measured"), ("broken", "without a record: their job broke")):
+        frame = evidence.of(outcome)
+        if not frame.empty:
+            title = f"{plural(len(frame), 'case')} {meaning}"
+            blocks.append(Table(outcome, title, REASON_COLUMNS, _reasons(frame, "fail"), groups=2))
+    return Section("Failed cases", tuple(blocks) or (Text("No case failed."),))
+
+
+def checks(evidence: Evidence) -> Section:
+    """Self-checks that failed; with the number of those that passed."""
+    frame = evidence.checks
+    bad = frame[~frame["passed"].astype(bool)]
+    passed = f"{len(frame) - len(bad)} of {plural(len(frame), 'self-check')} passed"
+    if frame.empty:
+        return Section("Self-checks", (Text("No record holds a self-check."),))
+    if bad.empty:
+        return Section("Self-checks", (Text(f"{passed}."),))
+    rows = tuple(_check(row) for row in bad.to_dict("records"))
+    body = Table(
+        "failed_checks", f"{passed}. These did not, so don't trust their cases:", CHECK_COLUMNS, rows, groups=2
+    )
+    return Section("Self-checks", (body,))
+
+
+def _refusal(reason: str, group: Any) -> tuple[Cell, ...]:
+    """Reason, count, and what the refused cases have in common."""
+    return words(reason), Cell(str(len(group)), len(group)), words(common_parts(group))
+
+
+def common_parts(group: Any) -> str:
+    """`vit_tiny, minilm; fp8; ort_cpu`: the distinct values of each part of the cases; `any` for more than EXAMPLES."""
+    parts = []
+    for column in CASE_COLUMNS:
+        values = list(dict.fromkeys(group[column.key]))
+        parts.append(", ".join(values) if len(values) <= EXAMPLES else f"{len(values)} {column.key}s")
+    return "; ".join(parts)
+
+
+def _reasons(frame: Any, mark: Mark | None = None) -> tuple[tuple[Cell, ...], ...]:
+    return tuple(
+        (*case_cells(row), words(row["reason"], mark), words(" ".join(row["files"])))
+        for row in frame.to_dict("records")
+    )
+
+
+def _check(row: dict[str, Any]) -> tuple[Cell, ...]:
+    number = Cell(str(row["round"]), row["round"])
+    return (*case_cells(row), number, words(row["check"], "fail"), words(row["detail"]), words(row["file"]))

@@ -1,0 +1,63 @@
+"""Each case against the baseline of its model and shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from inferprof.report.evidence import Evidence
+from inferprof.report.model import Cell, Column, Section, Text, missing, number, words
+from inferprof.report.numbers import half_width, ratio
+from inferprof.report.sections.common import CASE_COLUMNS, FEW, by_case, case_cells, optional, table
+
+ONE_ROUND = (
+    "One round only (R = 1): each case ran in a single process, so the spread between processes is unknown and only "
+    "differences of 5 % or more are called."
+)
+
+
+COLUMNS = [
+    *CASE_COLUMNS,
+    Column("boundary", "by"),
+    Column("speed_up", "speed-up", "number"),
+    Column("interval", "±", "number"),
+    Column("verdict", "verdict"),
+    Column("low", "low", "number", hidden=True),
+    Column("high", "high", "number", hidden=True),
+    Column("detectable", "smallest detectable ratio", "number", hidden=True),
+    Column("reason", "reason", hidden=True),
+]
+
+
+def section(evidence: Evidence) -> Section:
+    """One table, or why there is none."""
+    title = "Speed-up over the baseline"
+    if not evidence.baseline:
+        return Section(title, (Text("The config names no baseline."),))
+    rows = by_case(evidence.speed_ups.to_dict("records"), evidence.order, lambda row: -(row["speed_up"] or 0))
+    if not rows:
+        return Section(title, (Text(f"No case other than the baseline {evidence.baseline} was measured."),))
+    note = (
+        f"Baseline: {evidence.baseline} of the same model and shape. Speed-up: its time / the case's time, paired by "
+        "round, with the 95 % interval. Undecided: below what these rounds could tell apart."
+    )
+    if evidence.rounds == 1:
+        note = f"{note} {ONE_ROUND}"
+    return Section(title, (table("speed_up", "", COLUMNS, [_row(row) for row in rows], note),))
+
+
+def _row(row: dict[str, Any]) -> list[Cell]:
+    if row["speed_up"] is None:
+        lacking = missing(row["not_measured"])
+        return [*case_cells(row), words(row["boundary"] or "–"), *[lacking] * 7]
+    bounded = row["low"] is not None
+    return [
+        *case_cells(row),
+        words(row["boundary"]),
+        number(row["speed_up"], ratio(row["speed_up"])),
+        words(half_width(row["speed_up"], row["low"], row["high"])) if bounded else missing(FEW),
+        words(row["verdict"]),
+        optional(row["low"], ratio, FEW),
+        optional(row["high"], ratio, FEW),
+        optional(row["detectable"], ratio, FEW),
+        words(row["reason"]),
+    ]

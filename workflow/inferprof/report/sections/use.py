@@ -1,0 +1,86 @@
+"""What a case can do and needs: throughput, the stages of end_to_end, first use and memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from inferprof.report.evidence import Evidence
+from inferprof.report.model import Block, Cell, Column, Section, Table, Text
+from inferprof.report.numbers import MIB, NS_PER_MS, mebibytes, milliseconds, significant
+from inferprof.report.sections.common import CASE_COLUMNS, NOT_RECORDED, case_cells, optional, scaled, table
+from inferprof.tables.join import MODES
+from inferprof.tables.records import KEY, STAGES
+
+NO_STAGE = "this stage does not exist there or was not measured"
+RESOURCES = {
+    "load_ns": ("load_ms", "load ms"),
+    "first_inference_ns": ("first_inference_ms", "first inference ms"),
+    "host_rss_bytes": ("host_rss_mib", "host MiB"),
+    "device_bytes": ("device_mib", "device MiB"),
+}
+
+
+def section(evidence: Evidence) -> Section:
+    """Three tables, each left out with a sentence where nothing was measured."""
+    blocks: list[Block] = [_throughput(evidence), _stages(evidence), _resources(evidence)]
+    return Section("Throughput, stages, first use and memory", tuple(blocks))
+
+
+def _throughput(evidence: Evidence) -> Table | Text:
+    """Items per second of the loops that were timed as a whole."""
+    rows = _sorted(evidence, evidence.measured)
+    if not rows or evidence.throughput.empty:
+        return Text("Throughput was not measured.")
+    why = {
+        (*(row[k] for k in KEY), row["mode"]): row["not_measured"]
+        for row in evidence.throughput.to_dict("records")
+        if row["not_measured"]
+    }
+
+    def cell(row: dict[str, Any], mode: str) -> Cell:
+        return optional(
+            row[f"{mode}_items_per_s"], significant, why.get((*(row[k] for k in KEY), mode), NOT_RECORDED)
+        )
+
+    columns = [
+        *CASE_COLUMNS,
+        Column("back_to_back_items_per_s", "back to back", "number"),
+        Column("pipelined_items_per_s", "pipelined", "number"),
+    ]
+    body = [[*case_cells(row), *(cell(row, mode) for mode in MODES)] for row in rows]
+    return table("throughput", "Throughput, items/s: batch × inferences / seconds", columns, body)
+
+
+def _stages(evidence: Evidence) -> Table | Text:
+    """The stages of end_to_end, in ms."""
+    rows = _sorted(evidence, evidence.stages)
+    if not rows:
+        return Text("The stages of end_to_end were not measured.")
+    columns = [*CASE_COLUMNS, *(Column(f"{stage}_ms", stage.replace("_", " "), "number") for stage in STAGES)]
+    body = [[*case_cells(row), *(optional(row[f"{s}_ms"], significant, NO_STAGE) for s in STAGES)] for row in rows]
+    note = "From a loop of their own with a synchronise behind each stage: their sum exceeds end_to_end where it overlaps."
+    return table("stages", "Stages of end_to_end, median ms", columns, body, note)
+
+
+def _resources(evidence: Evidence) -> Table | Text:
+    """Time to the first answer and memory: of the first round, which is the first to load the files."""
+    first = evidence.resources.sort_values("round", kind="stable").drop_duplicates(KEY)
+    rows = _sorted(evidence, first)
+    if not rows:
+        return Text("First use and memory were not measured.")
+    columns = [*CASE_COLUMNS, *(Column(key, title, "number") for key, title in RESOURCES.values())]
+    body = [[*case_cells(row), *(_resource(row, name) for name in RESOURCES)] for row in rows]
+    note = "Of the first round. Host: resident set of the process. Device: as NVML and the runtime tell it."
+    return table("first_use_memory", "First use and memory", columns, body, note)
+
+
+def _resource(row: dict[str, Any], name: str) -> Cell:
+    if name.endswith("_ns"):
+        return scaled(row[name], NS_PER_MS, milliseconds)
+    return scaled(row[name], MIB, mebibytes, "the process uses no device memory, or it could not be read")
+
+
+def _sorted(evidence: Evidence, frame: Any) -> list[dict[str, Any]]:
+    """Rows by model and shape, within them in the order of the study."""
+    order = evidence.order
+    return sorted(frame.to_dict("records"), key=lambda row: order[row["model"], row["shape"]])

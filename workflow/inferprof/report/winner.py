@@ -1,0 +1,122 @@
+"""Which case of a model is the fastest at each shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from inferprof.plugins import Boundary
+from inferprof.report import fidelity
+from inferprof.report.evidence import Evidence
+from inferprof.report.fidelity import Fidelity
+from inferprof.report.numbers import significant
+from inferprof.report.sections.common import name_of
+from inferprof.tables import summary
+from inferprof.tables.records import KEY
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TIE_RANGE = 1.1
+"""Cases up to this many times slower than the fastest are tested for being no slower at all."""
+NO_SPEED_UP: Mapping[str, Any] = {"speed_up": None, "not_measured": "there is no baseline"}
+
+
+@dataclass(frozen=True)
+class Winner:
+    """The fastest case of a model at a shape by one boundary, among those whose accuracy does not fail."""
+
+    row: Mapping[str, Any]
+    """The case's row of Evidence.measured."""
+    boundary: Boundary
+    fidelity: Fidelity
+    speed_up: Mapping[str, Any]
+    """The case's row of Evidence.speed_ups."""
+    is_baseline: bool
+    rejected: Mapping[str, Any] | None
+    """The fastest case of all, where its accuracy fails."""
+    ties: tuple[str, ...]
+    """Cases that are measured slower, but not by more than could be chance."""
+
+    @property
+    def name(self) -> str:
+        """precision/backend/variant."""
+        return name_of(self.row)
+
+    @property
+    def shape(self) -> str:
+        """The label of the shape."""
+        return str(self.row["shape"])
+
+    @property
+    def median_ms(self) -> float:
+        """The median by `boundary`."""
+        return float(self.row[f"{self.boundary}_ms"])
+
+    @property
+    def times(self) -> str:
+        """`0.609 ms (end_to_end), 0.381 ms (device)`, the ranking boundary first."""
+        names = [self.boundary, *(b for b in ("end_to_end", "device") if b != self.boundary)]
+        times = [(name, self.row[f"{name}_ms"]) for name in names]
+        return ", ".join(f"{significant(ms, 3)} ms ({name})" for name, ms in times if ms == ms)
+
+    @property
+    def items_per_s(self) -> float:
+        """Batch / median."""
+        return float(self.row["batch"]) / self.median_ms * 1e3
+
+
+def find(evidence: Evidence, model: str) -> list[Winner]:
+    """The winners of a model, shape by shape.
+
+    Where every case of a shape has `device`, the cases are ranked by it. Where a CPU takes part they are ranked by
+    `end_to_end`, and the GPU cases among them once more by `device`.
+    """
+    found = []
+    for shape in (shape for name, shape in evidence.order if name == model):
+        cases = evidence.measured[(evidence.measured["model"] == model) & (evidence.measured["shape"] == shape)]
+        on_gpu = cases["device_ms"].notna()
+        boundaries: tuple[Boundary, ...] = ("device",) if len(cases) and on_gpu.all() else ("end_to_end", "device")
+        found += [winner for boundary in boundaries if (winner := _winner(evidence, cases, boundary))]
+    return found
+
+
+def _winner(evidence: Evidence, cases: pd.DataFrame, boundary: Boundary) -> Winner | None:
+    """The fastest acceptable case; None where none was measured."""
+    column = f"{boundary}_ms"
+    ranked = cases[cases[column].notna()].sort_values(column, kind="stable").to_dict("records")
+    judged = [(row, fidelity.of(evidence, row["model"], row["precision"])) for row in ranked]
+    accepted = [(row, one) for row, one in judged if one.outcome != "fail"]
+    if not accepted:
+        return None
+    row, one = accepted[0]
+    close = [name_of(other) for other, _ in accepted[1:] if other[column] <= TIE_RANGE * row[column]]
+    return Winner(
+        row=row,
+        boundary=boundary,
+        fidelity=one,
+        speed_up=_speed_up(evidence, row),
+        is_baseline=name_of(row) == evidence.baseline,
+        rejected=ranked[0] if ranked[0] is not row else None,
+        ties=_ties(evidence, row, boundary, close) if close else (),
+    )
+
+
+def _speed_up(evidence: Evidence, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The row of speed_ups of a case."""
+    frame = evidence.speed_ups
+    for key in KEY:
+        frame = frame[frame[key] == row[key]]
+    return NO_SPEED_UP if frame.empty else frame.to_dict("records")[0]
+
+
+def _ties(evidence: Evidence, row: Mapping[str, Any], boundary: Boundary, close: list[str]) -> tuple[str, ...]:
+    """Which of the close cases are not slower than `row` by a verdict."""
+    frame = evidence.boundaries
+    for key in ("machine", "model", "shape"):
+        frame = frame[frame[key] == row[key]]
+    names = frame["precision"] + "/" + frame["backend"] + "/" + frame["variant"]
+    frame = frame[(frame["boundary"] == boundary) & names.isin([name_of(row), *close])]
+    verdicts = summary.speed_ups(frame, name_of(row)).to_dict("records")
+    return tuple(name_of(other) for other in verdicts if other["verdict"] in ("same", "undecided"))

@@ -1,0 +1,93 @@
+"""Joins what was planned, measured and compared into frames with one row per case. Keys, never positions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from inferprof.case import Shape
+from inferprof.tables.records import BOUNDARIES, KEY, STAGES
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NO_RECORD = "no record: its job broke or has not run; see the log of rule benchmark for this case"
+"""The reason of a broken case: its job failed, so there is no record that could say why."""
+MODES = ("back_to_back", "pipelined")
+
+
+def outcomes(cases: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
+    """cases.csv with what became of each case: `outcome` is ok, failed, refused or broken; `reason` says why.
+
+    Also `batch`, `rounds` (the records that are ok) and `files`. A case with a failed round is failed.
+    """
+    found = {key: group for key, group in records.groupby(KEY, sort=False)}
+    rows = [
+        {**case, "batch": Shape.parse(case["shape"]).batch, **_outcome(case, found.get(tuple(case[k] for k in KEY)))}
+        for case in cases.to_dict("records")
+    ]
+    return _objects(rows, [*KEY, "outcome", "reason", "batch", "rounds", "files"])
+
+
+def measured(outcome: pd.DataFrame, latency: pd.DataFrame, throughput: pd.DataFrame) -> pd.DataFrame:
+    """One row per case that is ok, as the plots want it; what wasn't measured is missing.
+
+    For each boundary B: `B_ms`, `B_low_ms`, `B_high_ms`; for each mode of throughput M: `M_items_per_s`, which is
+    batch × inferences / seconds, the median over rounds.
+    """
+    frame = outcome[outcome["outcome"] == "ok"].reset_index(drop=True)
+    for boundary in BOUNDARIES:
+        part = latency[(latency["boundary"] == boundary) & latency["not_measured"].isna()]
+        columns = {"median": f"{boundary}_ms", "low": f"{boundary}_low_ms", "high": f"{boundary}_high_ms"}
+        part = part[[*KEY, *columns]].rename(columns=columns)
+        part = part.astype(dict.fromkeys(columns.values(), float))
+        part[[*columns.values()]] /= 1e6
+        frame = frame.merge(part, on=KEY, how="left", validate="one_to_one")
+    for mode in MODES:
+        frame = frame.merge(_items(throughput, mode, outcome), on=KEY, how="left", validate="one_to_one")
+    return frame
+
+
+def stage_medians(stages: pd.DataFrame) -> pd.DataFrame:
+    """One row per case: `{stage}_ms`, the median over the samples of all rounds; absent stages are missing."""
+    import numpy as np
+
+    rows = [
+        {
+            **dict(zip(KEY, key, strict=True)),
+            **{
+                f"{stage}_ms": np.median(np.concatenate(list(group["samples"]))) / 1e6
+                for stage, group in case.groupby("stage")
+            },
+        }
+        for key, case in stages.groupby(KEY, sort=False)
+    ]
+    return _objects(rows, [*KEY, *(f"{stage}_ms" for stage in STAGES)])
+
+
+def _items(throughput: pd.DataFrame, mode: str, outcome: pd.DataFrame) -> pd.DataFrame:
+    """KEY and `{mode}_items_per_s`."""
+    part = throughput[(throughput["mode"] == mode) & throughput["not_measured"].isna()]
+    part = part.astype({"inferences_per_s": float})
+    rate = part.groupby(KEY, as_index=False)["inferences_per_s"].median()
+    rate = rate.merge(outcome[[*KEY, "batch"]], on=KEY, validate="one_to_one")
+    rate[f"{mode}_items_per_s"] = rate["inferences_per_s"] * rate["batch"].astype(float)
+    return rate[[*KEY, f"{mode}_items_per_s"]]
+
+
+def _outcome(case: dict[str, Any], rounds: pd.DataFrame | None) -> dict[str, Any]:
+    """What the records make of a planned case."""
+    if case["outcome"] == "refused":
+        return {"rounds": 0, "files": []}
+    if rounds is None:
+        return {"outcome": "broken", "reason": NO_RECORD, "rounds": 0, "files": []}
+    failed = rounds[rounds["status"] != "ok"]
+    facts: dict[str, Any] = {"rounds": len(rounds) - len(failed), "files": list(rounds["file"])}
+    if failed.empty:
+        return {"outcome": "ok", "reason": "", **facts}
+    return {"outcome": "failed", "reason": failed["reason"].iloc[0] or "the record gives no reason", **facts}
+
+
+def _objects(rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame(rows, columns=columns, dtype=object)

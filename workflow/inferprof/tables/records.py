@@ -1,0 +1,159 @@
+"""Benchmark records as frames: what `inferprof run` wrote, one row per record, boundary, stage, check or throughput.
+
+All frames carry the columns of KEY, `round` and `file` (relative to the results folder): they are joined on KEY,
+never on position. A boundary that was not measured keeps its row, with the reason and no samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from inferprof.case import Case
+from inferprof.errors import UserError
+from inferprof.files import read_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CASE_KEY = ["model", "precision", "backend", "variant", "shape"]
+KEY = ["machine", *CASE_KEY]
+SCHEMA = 1
+"""The version of the record that this module reads."""
+BOUNDARIES = ("device", "call", "end_to_end")
+STAGES = ("stage_inputs", "h2d", "bind", "execute", "d2h", "extract")
+"""The stages of end_to_end, in the order in which they happen."""
+Row = dict[str, Any]
+
+
+def paths(results: Path, machine: str, case: Case) -> list[Path]:
+    """The records of a case, in the order of their rounds."""
+    folder = results / machine / "benchmark" / case.path
+    return sorted(folder.glob("r*.json"), key=lambda path: int(path.stem[1:]))
+
+
+def read(results: Path, cases: pd.DataFrame) -> pd.DataFrame:
+    """One row per record of the cases that were to run.
+
+    Columns: KEY, `round`, `file`, `status` (ok | failed), `reason`, and `content`, the record itself.
+    Raises UserError for a file that is not a record of this schema.
+    """
+    planned = cases[cases["outcome"] == "run"]
+    rows = [
+        _row(results, path, machine, case)
+        for machine, *names in planned[KEY].itertuples(index=False, name=None)
+        for case in [Case(*names)]
+        for path in paths(results, machine, case)
+    ]
+    return _frame(rows, ["status", "reason", "content"])
+
+
+def boundaries(records: pd.DataFrame) -> pd.DataFrame:
+    """One row per round and boundary: `samples` (ns), `stopped_by`, `settled`, and `not_measured` with the reason."""
+    columns = ["boundary", "samples", "stopped_by", "settled", "not_measured"]
+    return _explode(records, _boundary_rows, columns)
+
+
+def stages(records: pd.DataFrame) -> pd.DataFrame:
+    """One row per round and stage of end_to_end: `samples` (ns)."""
+    return _explode(records, _stage_rows, ["stage", "samples"])
+
+
+def checks(records: pd.DataFrame) -> pd.DataFrame:
+    """One row per round and self-check: `check`, `passed`, `detail`."""
+    return _explode(records, _check_rows, ["check", "passed", "detail"])
+
+
+def throughput(records: pd.DataFrame) -> pd.DataFrame:
+    """One row per round and mode (back_to_back, pipelined): inferences per second, or `not_measured`.
+
+    `inferences_per_s` = inferences / seconds; the batch is not multiplied in.
+    """
+    return _explode(records, _throughput_rows, ["mode", "inferences_per_s", "not_measured"])
+
+
+def resources(records: pd.DataFrame) -> pd.DataFrame:
+    """One row per record that is ok: first use (ns) and memory (bytes); None is "not measured"."""
+    columns = ["load_ns", "first_inference_ns", "host_rss_bytes", "device_bytes"]
+    return _explode(records, _resource_rows, columns)
+
+
+def _row(results: Path, path: Path, machine: str, case: Case) -> Row:
+    content = read_json(path)
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+        raise UserError(f"{path} is not a benchmark record of schema {SCHEMA}; delete it and run the study again")
+    return {
+        **dict(zip(KEY, [machine, *case.path.parts], strict=True)),
+        "round": int(path.stem[1:]),
+        "file": path.relative_to(results).as_posix(),
+        "status": content["status"],
+        "reason": content.get("reason"),
+        "content": content,
+    }
+
+
+def _explode(
+    records: pd.DataFrame, rows_of: Callable[[Mapping[str, Any]], Iterator[Row]], columns: list[str]
+) -> pd.DataFrame:
+    """The rows that each ok record gives, with the record's own columns."""
+    common = [*KEY, "round", "file"]
+    ok = records[records["status"] == "ok"]
+    rows = [
+        {**dict(zip(common, values, strict=True)), **row}
+        for *values, content in ok[[*common, "content"]].itertuples(index=False, name=None)
+        for row in rows_of(content)
+    ]
+    return _frame(rows, columns)
+
+
+def _frame(rows: list[Row], columns: list[str]) -> pd.DataFrame:
+    """A frame of Python objects: None stays None, samples stay arrays."""
+    import pandas as pd
+
+    return pd.DataFrame(rows, columns=[*KEY, "round", "file", *columns], dtype=object)
+
+
+def _boundary_rows(content: Mapping[str, Any]) -> Iterator[Row]:
+    import numpy as np
+
+    for boundary in BOUNDARIES:
+        entry = content["boundaries"].get(boundary, {"not_measured": "the record does not have this boundary"})
+        if "samples_ns" in entry:
+            samples = np.asarray(entry["samples_ns"], dtype=np.float64)
+            facts = {key: entry.get(key) for key in ("stopped_by", "settled")}
+            yield {"boundary": boundary, "samples": samples, "not_measured": None, **facts}
+        else:
+            yield {"boundary": boundary, "samples": None, "not_measured": entry["not_measured"]}
+
+
+def _stage_rows(content: Mapping[str, Any]) -> Iterator[Row]:
+    import numpy as np
+
+    for stage in STAGES:
+        if "samples_ns" in (entry := content.get("stages", {}).get(stage, {})):
+            yield {"stage": stage, "samples": np.asarray(entry["samples_ns"], dtype=np.float64)}
+
+
+def _check_rows(content: Mapping[str, Any]) -> Iterator[Row]:
+    for name, check in content.get("checks", {}).items():
+        yield {"check": name, "passed": check["passed"], "detail": check["detail"]}
+
+
+def _throughput_rows(content: Mapping[str, Any]) -> Iterator[Row]:
+    for mode, entry in content.get("throughput", {}).items():
+        if "not_measured" in entry:
+            yield {"mode": mode, "inferences_per_s": None, "not_measured": entry["not_measured"]}
+        else:
+            rate = entry["inferences"] / entry["seconds"]
+            yield {"mode": mode, "inferences_per_s": rate, "not_measured": None}
+
+
+def _resource_rows(content: Mapping[str, Any]) -> Iterator[Row]:
+    first, memory = content.get("first", {}), content.get("memory", {})
+    yield {
+        "load_ns": first.get("load_ns"),
+        "first_inference_ns": first.get("first_inference_ns"),
+        "host_rss_bytes": memory.get("host_rss_bytes"),
+        "device_bytes": memory.get("device_bytes"),
+    }
