@@ -47,7 +47,6 @@ class OrtSession:
         self._session = session
         self._device = device
         self._graph = graph
-        self._errors = errors()
         self._outputs: dict[str, Buffer] = {}
         self._bound: dict[str, tuple[int, tuple[int, ...]]] = {}
         self._captured = False
@@ -99,8 +98,7 @@ class OrtSession:
         options = onnxruntime.RunOptions()
         if self._graph:
             options.add_run_config_entry("gpu_graph_id", "-1")  # these addresses must not be captured
-        with reported():
-            self._session.run_with_iobinding(self._binding, options)
+        self._session.run_with_iobinding(self._binding, options)
         return {name: tuple(value.shape()) for name, value in zip(names, self._binding.get_outputs(), strict=True)}
 
     def _output_buffer(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Buffer:
@@ -111,11 +109,8 @@ class OrtSession:
         return self._outputs[name]
 
     def enqueue(self) -> None:
-        """Run once. Raises CaseFailed with ONNX Runtime's own words."""
-        try:
-            self._session.run_with_iobinding(self._binding, self._run_options)
-        except self._errors as error:
-            raise failure(error) from None
+        """Run once."""
+        self._session.run_with_iobinding(self._binding, self._run_options)
 
     def outputs(self) -> dict[str, Buffer]:
         """The buffers of `bind`."""
@@ -141,25 +136,16 @@ class OrtSession:
         self._outputs.clear()
 
 
-def errors() -> tuple[type[Exception], ...]:
-    """ONNX Runtime's exceptions, which share no base class but Exception."""
-    from onnxruntime.capi import onnxruntime_pybind11_state as state
-
-    return tuple(t for t in vars(state).values() if isinstance(t, type) and issubclass(t, Exception))
-
-
-def failure(error: Exception) -> CaseFailed:
-    """ONNX Runtime's message in one line."""
-    return CaseFailed(f"ONNX Runtime: {' '.join(str(error).split())}")
-
-
 @contextlib.contextmanager
 def reported() -> Iterator[None]:
-    """Turn ONNX Runtime's exceptions into CaseFailed; for all but the measured path."""
+    """Turn ONNX Runtime's exceptions into CaseFailed with its message; they share no base class but Exception."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    errors = tuple(t for t in vars(state).values() if isinstance(t, type) and issubclass(t, Exception))
     try:
         yield
-    except errors() as error:
-        raise failure(error) from None
+    except errors as error:
+        raise CaseFailed(f"ONNX Runtime: {' '.join(str(error).split())}") from None
 
 
 def dtype_of(node: Any) -> np.dtype[Any]:
@@ -218,12 +204,16 @@ def create(model: Path, options: onnxruntime.SessionOptions, providers: Sequence
 
 @contextlib.contextmanager
 def opened(request: OpenRequest, session: Any, *, asynchronous: bool = True) -> Iterator[OrtSession]:
-    """The Session over an InferenceSession; writes the native profile at the end."""
+    """The Session over an InferenceSession; writes the native profile at the end.
+
+    What ONNX Runtime raises in the meantime leaves this block as CaseFailed.
+    """
     cuda = request.device.where == "cuda"
     graph = cuda and request.variant.flag("cuda_graph")
     wrapped = OrtSession(session, request.device, asynchronous=cuda and asynchronous, graph=graph)
     try:
-        yield wrapped
+        with reported():
+            yield wrapped
     finally:
         wrapped.close()
         if request.native_profile:

@@ -53,15 +53,12 @@ class TorchSession:
             self._run, self._captured, self._bound = self._eager, False, bound
 
     def enqueue(self) -> None:
-        """Run once on the device's stream. Raises CaseFailed where torch runs out of memory."""
+        """Run once on the device's stream."""
         import torch
 
         if self._stream is not None:  # torch has one current stream, and sessions of a pipeline take turns
             torch.cuda.set_stream(self._stream)
-        try:
-            self._run()
-        except torch.OutOfMemoryError as error:
-            raise CaseFailed(f"torch: {' '.join(str(error).split())}") from None
+        self._run()
 
     def _eager(self) -> None:
         self._result = self._call(*self._inputs)
@@ -153,6 +150,18 @@ def _stream(device: Device) -> torch.cuda.ExternalStream | None:
     return torch.cuda.ExternalStream(device.stream) if device.stream is not None else None
 
 
+@contextlib.contextmanager
+def _reported() -> Iterator[None]:
+    """Turn running out of memory, and a model that torch.compile cannot take, into CaseFailed in torch's words."""
+    import torch
+    from torch._dynamo.exc import TorchDynamoException
+
+    try:
+        yield
+    except (torch.OutOfMemoryError, TorchDynamoException) as error:
+        raise CaseFailed(f"torch: {' '.join(str(error).split())}") from None
+
+
 def _set_tf32(on: bool) -> None:
     """Say whether fp32 may be computed in TF32, for matrix products and for cuDNN, whose defaults differ.
 
@@ -168,14 +177,14 @@ def _set_tf32(on: bool) -> None:
 def _opened(
     request: OpenRequest, wrap: Callable[[torch.nn.Module], Callable[..., torch.Tensor]]
 ) -> Iterator[TorchSession]:
-    """The Session over the model in `precision`; `wrap` makes what is called of it."""
+    """The Session over the model in the case's precision; `wrap` makes what is called of it."""
     import torch
 
     device = request.device
     _set_tf32(request.variant.flag("tf32"))
     if device.where == "cpu":
         torch.set_num_threads(request.threads)
-    with torch.inference_mode(), torch.cuda.stream(_stream(device)):
+    with _reported(), torch.inference_mode(), torch.cuda.stream(_stream(device)):
         module = _cast(export.torch_module(request.spec), request.precision).to(device.where)
         graph = device.where == "cuda" and request.variant.flag("cuda_graph")
         session = TorchSession(wrap(module), export.output_name(request.spec), device, graph=graph)

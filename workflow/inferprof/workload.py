@@ -1,0 +1,278 @@
+"""The only process that infers: one case measured, or run a few times for a profiler, and its record."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import hashlib
+import os
+import resource
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from inferprof import data, hardware, processes, provenance, registry, timing
+from inferprof.case import Case, Shape, Variant
+from inferprof.devices.cpu import CpuDevice
+from inferprof.devices.ranges import collected, nvtx_range
+from inferprof.errors import CaseFailed, UserError
+from inferprof.files import read_json
+from inferprof.gpu_lock import gpu_lock
+from inferprof.hardware import Gpu
+from inferprof.lane import Lane
+from inferprof.model_spec import ModelSpec
+from inferprof.plugins import Backend, Device, Feeds, OpenRequest, Placement, Session
+
+SCHEMA = 1
+PLACEMENTS: tuple[Placement, ...] = ("pageable", "pinned", "device")
+PROFILED_WARM_UPS = 10
+KIB = 1024
+
+
+@dataclass(frozen=True)
+class Profiling:
+    """How a run is watched. Such a run takes no samples: no latency of the report comes from a profiled run."""
+
+    iterations: int = 10
+    native: Path | None = None
+    """Where the runtime writes its own profile."""
+    recorder: AbstractContextManager[Any] = field(default_factory=contextlib.nullcontext)
+    """What records in this process (Kineto); entered around the iterations."""
+    range: Callable[[str], AbstractContextManager[Any]] = nvtx_range
+    """Opens a named range: `load`, `warmup`, `iteration`, `stage:<name>`."""
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """One case in one round. `artifact` is what its backend loads; `streams` is the depth of the pipeline."""
+
+    case: Case
+    artifact: Path
+    spec: ModelSpec
+    variant: Variant
+    machine: str
+    round: int = 0
+    protocol: timing.Protocol = field(default_factory=timing.Protocol)
+    seed: int = 0
+    streams: int = 2
+    profiling: Profiling | None = None
+
+    @property
+    def shape(self) -> Shape:
+        """The shape with all of the model's symbols. Raises UserError where the model cannot have it."""
+        shape = self.spec.resolve(Shape.parse(self.case.shape))
+        if shape is None:
+            known = ", ".join(self.spec.symbols)
+            raise UserError(f"model {self.spec.name} has no such shape as {self.case.shape}; its symbols: {known}")
+        if reason := self.spec.exceeds(shape):
+            raise UserError(f"model {self.spec.name}: {reason}")
+        return shape
+
+    @property
+    def placement(self) -> Placement:
+        """Where the inputs lie before end_to_end's clock starts."""
+        given = self.variant.text("placement", "pageable")
+        for known in PLACEMENTS:
+            if given == known:
+                return known
+        raise UserError(f"placement {given!r} is unknown; known: {', '.join(PLACEMENTS)}")
+
+
+def run(request: RunRequest) -> dict[str, Any]:
+    """Measure the case and return its record, which also says if and why the case failed.
+
+    Raises UserError for what the user can mend. Any other exception is a bug or a broken machine, and no record.
+    """
+    processes.die_with_parent()
+    backend: Backend = registry.look_up("backend", request.case.backend, registry.backends())
+    gpu = hardware.detect_gpu() if backend.where != "cpu" else None
+    head = {
+        "schema": SCHEMA,
+        "case": asdict(request.case),
+        "round": request.round,
+        "machine": request.machine,
+        "placement": request.placement,
+        "protocol": request.protocol.record(),
+        "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+    }
+    with gpu_lock(gpu.uuid, str(request.case)) if gpu else contextlib.nullcontext():
+        environment = provenance.of_run(gpu)
+        try:
+            content = _watched(request, backend, gpu)
+        except CaseFailed as error:
+            content = {"status": "failed", "reason": str(error)}
+    return {**head, **content, "environment": environment}
+
+
+def _watched(request: RunRequest, backend: Backend, gpu: Gpu | None) -> dict[str, Any]:
+    """The case measured under telemetry, or run for a profiler."""
+    _require_built(request.artifact)
+    if request.profiling:
+        return _profiled(request, request.profiling, backend, gpu)
+    with _telemetry(gpu) as telemetry:
+        content = _measured(request, backend, gpu)
+    return {**content, "telemetry": telemetry.record()}
+
+
+def _telemetry(gpu: Gpu | None) -> AbstractContextManager[Any]:
+    if gpu is None:
+        return contextlib.nullcontext(timing.NotMeasured("no GPU"))
+    from inferprof.telemetry import Telemetry
+
+    return Telemetry()
+
+
+def _require_built(artifact: Path) -> None:
+    """A build that failed leaves an empty engine and the reason beside it."""
+    if artifact.suffix == ".engine" and artifact.stat().st_size == 0:
+        reason = read_json(artifact.with_suffix(".build.json"))["reason"]
+        raise CaseFailed(f"the engine could not be built: {reason}")
+
+
+# --- measuring -------------------------------------------------------------------------------------------------
+
+
+def _measured(request: RunRequest, backend: Backend, gpu: Gpu | None) -> dict[str, Any]:
+    feeds = _feeds(request)
+    protocol = replace(request.protocol, graph=request.variant.flag("cuda_graph"))
+    with _device(gpu) as device:
+        used_before = device.memory_used()
+        opening = _open_request(request, device)
+        start = time.perf_counter_ns()
+        with backend.open(opening) as session:
+            load_ns = time.perf_counter_ns() - start
+            measured = timing.measure(session, device, feeds, request.placement, protocol)
+            memory = _memory(session, device, used_before)
+            if gpu and request.streams > 1:
+                measured = _pipelined(request, backend, (session, device), measured, feeds)
+    record = measured.record()
+    record["first"]["load_ns"] = load_ns
+    failed = {name: check for name, check in measured.checks.items() if not check.passed}
+    reason = "; ".join(f"{name}: {check.detail}" for name, check in failed.items())
+    return {
+        "status": "failed" if failed else "ok",
+        "reason": f"self-check {reason}" if failed else None,
+        **record,
+        "memory": memory,
+        "outputs": {name: digest(array) for name, array in measured.outputs.items()},
+    }
+
+
+def _pipelined(
+    request: RunRequest, backend: Backend, first: tuple[Session, Device], measured: timing.Timing, feeds: Feeds
+) -> timing.Timing:
+    """The timing with a pipeline over `request.streams` sessions, each with a stream of its own.
+
+    A pipeline that does not fit leaves its reason: it must not cost the case what was measured before.
+    """
+    protocol = replace(request.protocol, graph=request.variant.flag("cuda_graph"))
+    try:
+        with contextlib.ExitStack() as stack:
+            lanes = [first]
+            for _ in range(1, request.streams):
+                device = stack.enter_context(_cuda_device())
+                lanes.append((stack.enter_context(backend.open(_open_request(request, device))), device))
+            return timing.add_pipelined(measured, lanes, feeds, request.placement, protocol)
+    except CaseFailed as error:
+        return replace(measured, pipelined=timing.NotMeasured(str(error)))
+
+
+def _open_request(request: RunRequest, device: Device) -> OpenRequest:
+    return OpenRequest(
+        artifact=request.artifact,
+        spec=request.spec,
+        precision=request.case.precision,
+        shape=request.shape,
+        variant=request.variant,
+        device=device,
+        threads=len(os.sched_getaffinity(0)),
+        native_profile=request.profiling.native if request.profiling else None,
+    )
+
+
+def _feeds(request: RunRequest) -> Feeds:
+    """The host arrays of one inference: the same ones in every round."""
+    return data.feeds(request.spec, request.shape, 1, request.seed)[0]
+
+
+def _device(gpu: Gpu | None) -> AbstractContextManager[Device]:
+    return _cuda_device() if gpu else contextlib.nullcontext(CpuDevice())
+
+
+@contextlib.contextmanager
+def _cuda_device() -> Iterator[Device]:
+    from inferprof.devices.cuda import CudaDevice
+
+    yield CudaDevice()
+
+
+def _memory(session: Session, device: Device, used_before: int | None) -> dict[str, Any]:
+    """Peak of the process on the host; on the device what has come into use since before the model was loaded."""
+    used = device.memory_used()
+    return {
+        "host_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB,
+        "device_bytes": None if used is None or used_before is None else used - used_before,
+        "runtime": session.memory(),
+    }
+
+
+def digest(array: np.ndarray[Any, Any]) -> dict[str, Any]:
+    """What the record keeps of an output: enough to see whether two runs gave the same."""
+    content = np.ascontiguousarray(array)
+    return {
+        "shape": list(array.shape),
+        "dtype": str(array.dtype),
+        "sha256": hashlib.sha256(content.tobytes()).hexdigest(),
+        "finite": bool(np.isfinite(array).all()) if array.dtype.kind == "f" else True,
+    }
+
+
+# --- under a profiler ------------------------------------------------------------------------------------------
+
+
+def _profiled(request: RunRequest, profiling: Profiling, backend: Backend, gpu: Gpu | None) -> dict[str, Any]:
+    """Run end to end in named ranges; only the iterations are collected (cudaProfilerStart … Stop)."""
+    feeds = _feeds(request)
+    with _device(gpu) as device, contextlib.ExitStack() as stack:
+        with profiling.range("load"):
+            session = stack.enter_context(backend.open(_open_request(request, device)))
+            lane = Lane(session, device, feeds, request.placement)
+        with profiling.range("warmup"):
+            _warm_up(lane, graph=request.variant.flag("cuda_graph"))
+        with profiling.recorder, collected(device):
+            for _ in range(profiling.iterations):
+                with profiling.range("iteration"):
+                    _iterate(lane, profiling.range)
+        outputs = lane.finish()
+    nothing = {"not_measured": "the run was profiled"}
+    return {
+        "status": "ok",
+        "reason": None,
+        "boundaries": dict.fromkeys(("device", "call", "end_to_end"), nothing),
+        "outputs": {name: digest(array) for name, array in outputs.items()},
+    }
+
+
+def _warm_up(lane: Lane, *, graph: bool) -> None:
+    for _ in range(PROFILED_WARM_UPS):
+        lane.begin()
+        lane.finish()
+    if graph:
+        if not lane.session.capture_graph():
+            raise CaseFailed("the runtime cannot capture this model as a CUDA graph")
+        lane.begin()
+        lane.finish()
+
+
+def _iterate(lane: Lane, named: Callable[[str], AbstractContextManager[Any]]) -> None:
+    """One pass from host arrays to host arrays, with a range per stage and one wait, as end_to_end has it."""
+    for stage, step in lane.steps.items():
+        if stage == "extract":
+            lane.device.synchronize()
+        with named(f"stage:{stage}"):
+            step()
