@@ -265,16 +265,7 @@ def _padding(tokenizer: Any) -> dict[str, Any]:
 def _file(batch: _Batch, item: InputSpec, rng: Generator, argument: str) -> Array:
     """`file:PATH.npz`: the array of the input's name (or that of a .npy), its rows in seeded order."""
     path = batch.spec.path.parent / argument
-    try:
-        content = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path}: not a readable NumPy file ({error})") from None
-    if isinstance(content, np.lib.npyio.NpzFile):
-        with content:
-            if item.name not in content.files:
-                raise UserError(f"{path}: no array {item.name}; it holds {', '.join(content.files) or 'nothing'}")
-            content = content[item.name]
-    array: Array = content
+    array = _stored(path, item.name)
     if array.size == 0:
         raise UserError(f"{path}: {item.name} is empty")
     if array.dtype != np.dtype(item.dtype):
@@ -282,6 +273,20 @@ def _file(batch: _Batch, item: InputSpec, rng: Generator, argument: str) -> Arra
     if not item.dims or not isinstance(item.dims[0], str):
         return array
     return array[batch.rows(len(array))] if array.ndim else array
+
+
+def _stored(path: Path, name: str) -> Array:
+    """The array `name` of a .npz, or the one of a .npy."""
+    try:
+        with path.open("rb") as file:
+            content = np.load(file, allow_pickle=False)
+            arrays = dict(content) if isinstance(content, np.lib.npyio.NpzFile) else {name: content}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path}: not a readable NumPy file ({error})") from None
+    if name not in arrays:
+        raise UserError(f"{path}: no array {name}; it holds {', '.join(arrays) or 'nothing'}")
+    array: Array = arrays[name]
+    return array
 
 
 _Maker = Callable[[_Batch, InputSpec, Generator, str], Array]

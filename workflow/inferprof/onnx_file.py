@@ -26,6 +26,10 @@ def checked(path: Path, spec: ModelSpec) -> onnx.ModelProto:
     import onnx
 
     model = _read(path)
+    opset = max((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), default=0)
+    known = onnx.defs.onnx_opset_version()
+    if opset > known:
+        raise UserError(f"{path} uses opset {opset}; onnx {onnx.__version__} knows up to {known}: export it with less")
     if not model.opset_import:
         raise UserError(
             f"{path} names no opset (opset_import is empty), so its operators mean nothing; export it again"
@@ -107,7 +111,7 @@ def _inline(model: onnx.ModelProto, path: Path) -> None:
                 f"{path}: external data {info.location} (weights of {tensor.name}) {state}; copy it beside the .onnx"
             )
         total += info.length or 0
-    if total + model.ByteSize() > MAX_BYTES:
+    if total > MAX_BYTES:
         raise UserError(f"{path}: {total} bytes of external data; at most {MAX_BYTES} can be inlined")
     try:
         onnx.external_data_helper.load_external_data_for_model(model, str(path.parent))
@@ -141,7 +145,8 @@ def _match_inputs(model: onnx.ModelProto, spec: ModelSpec, path: Path) -> None:
         renamed |= _match_input(graph_inputs[item.name], item, spec, path)
     for value in [*model.graph.input, *model.graph.output, *model.graph.value_info]:
         for dim in value.type.tensor_type.shape.dim:
-            dim.dim_param = renamed.get(dim.dim_param, dim.dim_param) if dim.dim_param else dim.dim_param
+            if dim.dim_param in renamed:  # assigning anything to a dimension with a size would erase the size
+                dim.dim_param = renamed[dim.dim_param]
 
 
 def _match_input(value: onnx.ValueInfoProto, item: InputSpec, spec: ModelSpec, path: Path) -> dict[str, str]:
