@@ -15,7 +15,7 @@ from typing import Any
 from inferprof import registry
 from inferprof.case import Case, OptionValue, Shape, Variant
 from inferprof.errors import CaseFailed, ToolError, UserError
-from inferprof.files import read_json, write_json, write_text
+from inferprof.files import write_json, write_text
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -116,11 +116,12 @@ def _run(args: argparse.Namespace) -> None:
 
 
 def _capture(args: argparse.Namespace) -> None:
-    """Run one case under a profiler and keep what it saw."""
+    """Run a command (inferprof run …) under a profiler and keep what it saw."""
     from inferprof import profilers
 
     profiler = registry.look_up("profiler", args.profiler, registry.profilers())
-    profilers.capture(profiler, _run_command(args), args.out)
+    command = args.command[1:] if args.command[:1] == ["--"] else args.command
+    profilers.capture(profiler, command, args.out)
 
 
 def _table(args: argparse.Namespace) -> None:
@@ -176,6 +177,34 @@ def _convert_request(args: argparse.Namespace, onnx: Path, out: Path) -> Any:
 
     defaults = registry.look_up("precision", args.precision, registry.precisions()).options
     return ConvertRequest(onnx, _spec(args), {**defaults, **dict(args.set)}, out)
+
+
+def _run_request(args: argparse.Namespace) -> Any:
+    from inferprof import hardware, timing, workload
+
+    spec = _spec(args)
+    return workload.RunRequest(
+        case=Case(spec.name, args.precision, args.backend, args.variant, args.shape),
+        artifact=args.artifact,
+        spec=spec,
+        variant=_variant(args),
+        machine=args.machine or hardware.detect().slug,
+        round=args.round,
+        protocol=timing.Protocol(budget_s=args.budget, interval=args.interval),
+        seed=args.seed,
+        profiling=_profiling(args),
+    )
+
+
+def _profiling(args: argparse.Namespace) -> Any:
+    """How a profiled run is watched; None for a measurement."""
+    if not args.profiled:
+        return None
+    from inferprof import workload
+    from inferprof.profilers import kineto
+
+    recorder = {"recorder": kineto.record(args.kineto)} if args.kineto else {}
+    return workload.Profiling(args.profiled, args.native_profile, **recorder)
 
 
 def _beside(path: Path, suffix: str) -> Path:
@@ -263,7 +292,8 @@ def _parser() -> argparse.ArgumentParser:
 
     sub = verb("capture", _capture)
     sub.add_argument("profiler", metavar="PROFILER")
-    _run_flags(sub)
+    _out(sub)
+    sub.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the run to watch, behind --")
 
     sub = verb("table", _table)
     sub.add_argument("tool", metavar="TOOL", help="the profiler that made the capture")
@@ -287,7 +317,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run_flags(sub: argparse.ArgumentParser) -> None:
-    """The flags of the one workload: `run` bare, `capture` with a profiler in front."""
+    """The flags of the one workload."""
     sub.add_argument("backend", metavar="BACKEND")
     sub.add_argument(
         "artifact", type=Path, metavar="ARTIFACT", help="the .onnx or .engine; for torch the model's YAML"
@@ -302,6 +332,9 @@ def _run_flags(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--budget", type=float, default=2.0, help="seconds per boundary")
     sub.add_argument("--interval", type=float, default=0.01, help="stop at this relative half width of the median")
     sub.add_argument("--seed", type=int, default=0)
+    sub.add_argument("--profiled", type=int, metavar="N", help="no measurement: N iterations for a profiler to watch")
+    sub.add_argument("--kineto", type=Path, metavar="FILE", help="with --profiled: write a trace of torch.profiler")
+    sub.add_argument("--native-profile", type=Path, metavar="FILE", help="with --profiled: the runtime's own profile")
     _out(sub)
 
 

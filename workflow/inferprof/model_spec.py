@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -90,6 +91,30 @@ class ModelSpec:
         if BATCH not in self.symbols and shape.batch != 1:
             return f"the model has a fixed batch, so b{shape.batch} cannot be run; allowed: b1"
         return None
+
+
+def discover(folder: Path) -> dict[str, Path]:
+    """Name → file of every model of a folder: NAME.yaml, or a bare NAME.onnx that no YAML file describes.
+
+    Raises UserError where two files claim one name, or where there is no such folder.
+    """
+    import yaml
+
+    if not folder.is_dir():
+        raise UserError(f"{folder} is not a folder; models are looked for there, as NAME.yaml or NAME.onnx")
+    found: dict[str, Path] = {}
+    described: set[Path] = set()
+    for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):
+        if path.stem in found:
+            raise UserError(f"two models are named {path.stem}: {found[path.stem]} and {path}; rename one of them")
+        found[path.stem] = path
+        with contextlib.suppress(yaml.YAMLError, AttributeError):  # `load` says what is wrong with the file
+            described.add(folder / str(yaml.safe_load(path.read_text(encoding="utf-8")).get("onnx")))
+    for path in sorted(set(folder.glob("*.onnx")) - described):
+        if path.stem in found:
+            raise UserError(f"two models are named {path.stem}: {found[path.stem]} and {path}; rename one of them")
+        found[path.stem] = path
+    return found
 
 
 def load(path: Path) -> ModelSpec:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import fnmatch
 import hashlib
 import io
 import itertools
@@ -20,6 +21,7 @@ from inferprof.hardware import Machine
 from inferprof.model_spec import ModelSpec, discover, load
 from inferprof.plugins import Backend, Precision
 
+GPU_OPTIONS = ("cuda_graph", "tf32")
 SENTENCES = Path("data", "sentences.txt")
 CASE_KEYS = ("model", "precision", "backend", "variant", "shape")
 
@@ -211,9 +213,10 @@ def _planned(
     backend: Backend = registry.backends()[case.backend]
     reasons: Iterator[str | None] = iter(
         [
-            _excluded(case, exclude),
+            _excluded(case, machine, exclude),
             refuse_precision(spec, registry.precisions()[case.precision]),
             _refuse_backend(case, spec, backend, variant),
+            _refuse_variant(variant, machine),
             spec.exceeds(Shape.parse(case.shape)),
             backend.refuses(case, machine),
         ]
@@ -222,11 +225,20 @@ def _planned(
     return Planned(case, "refused", reason) if reason else Planned(case, "run")
 
 
-def _excluded(case: Case, exclude: Iterable[Mapping[str, str]]) -> str | None:
-    """The reason of the first `exclude:` entry whose keys all match the case."""
+def _excluded(case: Case, machine: Machine, exclude: Iterable[Mapping[str, str]]) -> str | None:
+    """The reason of the first `exclude:` entry that matches: all its keys, `machine` as a pattern of the slug."""
     for entry in exclude:
-        if all(getattr(case, key) == entry[key] for key in CASE_KEYS if key in entry):
+        same_case = all(getattr(case, key) == entry[key] for key in CASE_KEYS if key in entry)
+        if same_case and fnmatch.fnmatch(machine.slug, entry.get("machine", "*")):
             return f"excluded by the config: {entry['reason']}"
+    return None
+
+
+def _refuse_variant(variant: Variant, machine: Machine) -> str | None:
+    """What speaks against the variant on this machine, whatever the backend is."""
+    needed = [option for option in GPU_OPTIONS if variant.flag(option)]
+    if machine.gpu is None and needed:
+        return f"no GPU, which {', '.join(needed)} (variant {variant.name}) is about"
     return None
 
 

@@ -10,14 +10,14 @@ rule benchmark:
         "results/{machine}/benchmark/{model}/{precision}/{backend}/{variant}/{shape}/r{round}.json",
     log:
         "results/log/{machine}/benchmark/{model}/{precision}/{backend}/{variant}/{shape}/r{round}.log",
-    params:
-        options=variant_flags,
-        protocol=targets.protocol_flags(STUDY.protocol),
     priority: round_priority
     # All cores: a job beside it would be measured too.
     threads: workflow.cores
     resources:
         gpu=1,
+    params:
+        options=variant_flags,
+        protocol=targets.protocol_flags(STUDY.protocol),
     message:
         "Measure {wildcards.model} {wildcards.precision} {wildcards.backend} {wildcards.variant} {wildcards.shape}"
     shell:

@@ -10,21 +10,23 @@ for profiler in registry.profilers().values():
             spec=model_spec,
             files=model_files,
         output:
-            f"results/{{machine}}/capture/{profiler.name}/{{model}}/{{precision}}/{{backend}}/{{variant}}/{{shape}}{profiler.suffix}",
+            capture=f"results/{{machine}}/capture/{profiler.name}/{{model}}/{{precision}}/{{backend}}/{{variant}}/{{shape}}{profiler.suffix}",
+            record=f"results/{{machine}}/capture/{profiler.name}/{{model}}/{{precision}}/{{backend}}/{{variant}}/{{shape}}.record.json",
         log:
             f"results/log/{{machine}}/capture/{profiler.name}/{{model}}/{{precision}}/{{backend}}/{{variant}}/{{shape}}.log",
-        params:
-            options=variant_flags,
-            profiler=profiler.name,
         threads: workflow.cores
         resources:
             gpu=1,
+        params:
+            options=variant_flags,
+            profiler=profiler.name,
         message:
             f"Capture {{wildcards.model}} {{wildcards.precision}} {{wildcards.backend}} with {profiler.name}"
         shell:
-            "inferprof capture {params.profiler} {wildcards.backend} {input.artifact:q} --spec {input.spec:q} "
+            "inferprof capture {params.profiler} --out {output.capture:q} -- "
+            "inferprof run {wildcards.backend} {input.artifact:q} --spec {input.spec:q} "
             "--precision {wildcards.precision} --shape {wildcards.shape} --variant {wildcards.variant} {params.options} "
-            "--machine {wildcards.machine} --out {output:q} 2> {log:q}"
+            "--machine {wildcards.machine} --profiled 10 --out {output.record:q} 2> {log:q}"
 
     rule:
         name:
@@ -40,14 +42,14 @@ for profiler in registry.profilers().values():
         message:
             f"Read what {profiler.name} saw of {{wildcards.model}} {{wildcards.precision}} {{wildcards.backend}}"
         shell:
-            "inferprof table {params.profiler} {input:q} --out {output:q} 2> {log:q}"
+            "inferprof table {params.profiler} {input:q} --machine {wildcards.machine} --out {output:q} 2> {log:q}"
 
     rule:
         name:
             profiler.name
-        localrule: True
         input:
             targets.captures(STUDY, profiler.name),
+        localrule: True
 
 
 rule tables:

@@ -16,7 +16,9 @@ except UserError as error:
 
 MACHINE = STUDY.machine.slug
 BACKENDS = registry.backends()
-PARTIAL_REPORT = f"inferprof report results --study {STUDY.name} --machine {MACHINE} --partial"
+PARTIAL_REPORT = (
+    f"inferprof report results --study {STUDY.name} --machine {MACHINE} --partial"
+)
 
 # A job is one command. With exec it is Snakemake's own child, so that it ends when Snakemake is killed.
 shell.prefix("exec ")
@@ -70,4 +72,6 @@ def target_flag(wildcards):
 
 def round_priority(wildcards):
     """Whole rounds one after another, the cases of a round in seeded random order."""
-    return studies.priority(Case.from_wildcards(wildcards), int(wildcards.round), STUDY.protocol["seed"])
+    return studies.priority(
+        Case.from_wildcards(wildcards), int(wildcards.round), STUDY.protocol["seed"]
+    )

@@ -10,12 +10,12 @@ rule build:
         facts="results/{machine}/engine/{model}/{precision}/{backend}/{variant}/{shape}.build.json",
     log:
         "results/log/{machine}/engine/{model}/{precision}/{backend}/{variant}/{shape}.log",
-    params:
-        options=variant_flags,
-        target=target_flag,
     threads: workflow.cores
     resources:
         gpu=1,
+    params:
+        options=variant_flags,
+        target=target_flag,
     message:
         "Build a {wildcards.backend} engine: {wildcards.model} {wildcards.precision} {wildcards.shape}"
     shell:

@@ -1,0 +1,122 @@
+"""A config times a machine gives cases, each run or refused with a reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from inferprof import study as studies
+from inferprof.case import Case
+from inferprof.errors import UserError
+from inferprof.hardware import Gpu, Machine
+
+H100 = Gpu("NVIDIA H100 80GB HBM3", (9, 0), 80 << 30, "GPU-1", "580.159.04")
+PACKAGES = {"onnxruntime-gpu": "1.31.1", "torch": "2.13.0", "tensorrt-rtx": "1.7.1.116"}
+GPU_BOX = Machine(gpu=H100, packages=PACKAGES)
+LAPTOP = Machine(gpu=None, packages=PACKAGES, cpu="AMD EPYC 9B14 96-Core Processor")
+
+
+@pytest.fixture(scope="module")
+def config(repository: Path) -> dict[str, Any]:
+    """The default config."""
+    content = yaml.safe_load((repository / "config.yaml").read_text(encoding="utf-8"))
+    assert isinstance(content, dict)
+    return content
+
+
+def plan(config: dict[str, Any], repository: Path, machine: Machine, **keys: Any) -> studies.Study:
+    return studies.plan({**config, **keys}, repository / "models", machine)
+
+
+def test_without_a_gpu_the_default_study_runs_on_the_cpu_and_refuses_the_rest(
+    config: dict[str, Any], repository: Path
+) -> None:
+    study = plan(config, repository, LAPTOP)
+    assert {case.backend for case in study.cases()} == {"ort_cpu", "torch_eager", "torch_compile"} & {
+        case.backend for case in study.cases()
+    }
+    reasons = {p.case.backend: p.reason for p in study.planned if p.case.variant == "default" and p.reason}
+    assert "no GPU" in reasons["ort_cuda"] and "no GPU" in reasons["tensorrt_rtx"]
+
+
+def test_on_a_gpu_the_same_config_runs_onnx_runtime_with_cuda_and_its_graph(
+    config: dict[str, Any], repository: Path
+) -> None:
+    cases = plan(config, repository, GPU_BOX).cases()
+    assert Case("vit_tiny", "fp16", "ort_cuda", "graph", "b8") in cases
+    assert Case("minilm", "fp32", "torch_eager", "default", "b8_s128") in cases
+
+
+def test_every_case_of_the_matrix_is_accounted_for(config: dict[str, Any], repository: Path) -> None:
+    study = plan(config, repository, LAPTOP)
+    matrix = [len(config[key]) for key in ("models", "precisions", "backends", "variants", "shapes")]
+    product = 1
+    for size in matrix:
+        product *= size
+    assert len(study.planned) == product
+    assert all(p.reason for p in study.planned if p.outcome == "refused")
+    assert studies.cases_csv(study).count("\n") == product + 1
+
+
+def test_an_exclusion_keeps_its_reason(config: dict[str, Any], repository: Path) -> None:
+    exclude = [{"backend": "ort_cpu", "precision": "int8", "reason": "not of interest"}]
+    study = plan(config, repository, LAPTOP, exclude=exclude)
+    reasons = {p.reason for p in study.planned if p.case.backend == "ort_cpu" and p.case.precision == "int8"}
+    assert reasons == {"excluded by the config: not of interest"} | {
+        p.reason for p in study.planned if p.case.backend == "ort_cpu" and p.case.variant == "graph"
+    } & {"excluded by the config: not of interest"}
+
+
+def test_engines_are_built_ahead_of_time_for_each_target(config: dict[str, Any], repository: Path) -> None:
+    study = plan(config, repository, LAPTOP, target=["12.0", "8.9"])
+    assert Counter(machine for machine, _ in study.ahead_of_time()) == {"aot-sm120": 6, "aot-sm89": 6}
+
+
+def test_a_torch_only_format_of_an_onnx_model_is_refused_by_name(
+    config: dict[str, Any], repository: Path, tmp_path: Path
+) -> None:
+    inputs = [{"name": "x", "dtype": "float32", "dims": ["b", 8]}]
+    spec = {"source": "onnx", "onnx": "mine.onnx", "inputs": inputs}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(spec), encoding="utf-8")
+    (tmp_path / "mine.onnx").write_bytes(b"\0")
+    study = studies.plan({**config, "models": ["mine"], "precisions": ["fp32", "nvfp4"]}, tmp_path, LAPTOP)
+    assert study.onnx() == [("mine", "fp32")]
+    reason = next(p.reason for p in study.planned if p.case.precision == "nvfp4")
+    assert reason.startswith("nvfp4 is made from a torch model and mine is an ONNX file; give a ready-made file")
+
+
+def test_the_folder_of_a_machine_names_gpu_and_library_versions() -> None:
+    older = Machine(gpu=H100, packages={**PACKAGES, "torch": "2.11.0"})
+    assert GPU_BOX.slug.startswith("h100-80gb-hbm3-sm90-")
+    assert LAPTOP.slug.startswith("cpu-epyc-9b14-")
+    assert GPU_BOX.slug != older.slug
+    assert Machine(gpu=H100, label="lab").slug == "lab"
+
+
+def test_selections_are_lists_so_that_no_default_leaks_into_a_study(config: dict[str, Any]) -> None:
+    # Snakemake merges mappings of two config files and replaces lists.
+    assert [key for key, value in config.items() if isinstance(value, dict)] == ["protocol"]
+
+
+def test_rounds_run_one_after_another_with_their_cases_in_seeded_random_order() -> None:
+    cases = [Case("m", "fp32", "ort_cpu", "default", f"b{batch}") for batch in range(1, 30)]
+    orders = [sorted(cases, key=lambda case: -studies.priority(case, round_, 0)) for round_ in (0, 1)]
+    assert min(studies.priority(case, 0, 0) for case in cases) > max(studies.priority(case, 1, 0) for case in cases)
+    assert orders[0] != orders[1] != cases
+    assert orders[0] == sorted(cases, key=lambda case: -studies.priority(case, 0, 0))
+
+
+@pytest.mark.parametrize(("machine", "capability"), [("aot-sm120", (12, 0)), ("aot-sm89", (8, 9)), ("lab", None)])
+def test_the_folder_of_engines_for_another_gpu_says_which(machine: str, capability: tuple[int, int] | None) -> None:
+    assert studies.aot_capability(machine) == capability
+    assert capability is None or studies.aot_machine(capability) == machine
+
+
+def test_results_that_cannot_be_written_are_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "results").write_text("", encoding="utf-8")
+    with pytest.raises(UserError, match="not a folder that can be written to"):
+        studies.check_writable(tmp_path / "results")

@@ -1,0 +1,93 @@
+"""What the user can mend is one line and exit code 2, before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.workflow.conftest import TOY_YAML, Workspace
+
+BAD_CONFIGS: list[tuple[dict[str, Any], str]] = [
+    ({"models": ["nope"]}, "unknown models nope; known: toy"),
+    ({"precisions": ["fp7"]}, "unknown precisions fp7; known: "),
+    ({"backends": ["ort_gpu"]}, "unknown backends ort_gpu; known: "),
+    ({"profilers": ["nvprof"]}, "unknown profilers nvprof; known: "),
+    ({"modles": ["toy"]}, "config: top level: Additional properties are not allowed ('modles' was unexpected)"),
+    ({"models": "toy"}, "config: models: 'toy' is not of type 'array'"),
+    ({"models": []}, "config: models: [] should be non-empty"),
+    ({"shapes": ["b0"]}, "shape 'b0' is not a shape"),
+    ({"shapes": ["b1_s128"]}, "none of b1_s128 fits model toy"),
+    ({"baseline": "fp32/ort_cpu/nope"}, "unknown variants in baseline: nope; known: default"),
+    ({"precisions": [{"name": "int8", "calibratoin": "max"}]}, "unknown options of precision int8: calibratoin"),
+    ({"variants": [{"name": "fast", "go_faster": True}]}, "unknown options of variant fast: go_faster"),
+]
+
+
+@pytest.mark.parametrize(("keys", "message"), BAD_CONFIGS, ids=[message[:40] for _, message in BAD_CONFIGS])
+def test_a_bad_config_is_one_line_and_exit_code_2(workspace: Workspace, keys: dict[str, Any], message: str) -> None:
+    workspace.configure(**keys)
+    done = workspace.run()
+    lines = [line for line in done.stderr.splitlines() if line.startswith("inferprof: ")]
+    assert done.returncode == 2
+    assert len(lines) == 1 and message in lines[0]
+    assert "Traceback" not in done.stderr
+
+
+def test_a_model_without_inputs_is_one_line_and_exit_code_2(workspace: Workspace) -> None:
+    content = {key: value for key, value in TOY_YAML.items() if key != "inputs"}
+    (workspace.folder / "models" / "toy.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    assert_refused(workspace, "'inputs' is a required property")
+
+
+def test_a_truncated_onnx_is_one_line_and_exit_code_2(workspace: Workspace) -> None:
+    (workspace.folder / "models" / "cut.onnx").write_bytes(b"\x08\x08\x12\xff")
+    workspace.configure(models=["cut"])
+    assert_refused(workspace, "cut.onnx")
+
+
+def test_two_models_of_one_name_are_one_line_and_exit_code_2(workspace: Workspace) -> None:
+    (workspace.folder / "models" / "toy.onnx").write_bytes(b"")
+    assert_refused(workspace, "toy")
+
+
+def test_a_symbol_without_a_size_is_one_line_and_exit_code_2(workspace: Workspace) -> None:
+    inputs = [{"name": "x", "dtype": "float32", "dims": ["b", "s"]}]
+    (workspace.folder / "models" / "toy.yaml").write_text(
+        yaml.safe_dump({**TOY_YAML, "inputs": inputs}), encoding="utf-8"
+    )
+    assert_refused(workspace, "gives no size to s")
+
+
+def test_results_that_are_no_folder_are_one_line_and_exit_code_2(workspace: Workspace) -> None:
+    (workspace.folder / "results").write_text("", encoding="utf-8")
+    assert_refused(workspace, "is not a folder that can be written to")
+
+
+def test_a_report_of_yesterday_is_not_passed_off_as_new(workspace: Workspace) -> None:
+    report = workspace.folder / "results" / "REPORT.txt"
+    report.parent.mkdir()
+    report.write_text("yesterday's", encoding="utf-8")
+    workspace.configure(models=["nope"])
+    done = workspace.run("results/REPORT.txt")
+    assert done.returncode == 2 and "Nothing to be done" not in done.stdout + done.stderr
+
+
+def test_a_sequence_over_the_models_maximum_is_a_refused_case_and_the_rest_goes_on(workspace: Workspace) -> None:
+    workspace.configure(shapes=["b1", "b65"])
+    jobs = workspace.jobs("benchmarks")
+    done = workspace.run("results/reports/toy/cases.csv")
+    assert done.returncode == 0, done.stderr
+    cases = Path(workspace.folder, "results/reports/toy/cases.csv").read_text(encoding="utf-8")
+    assert jobs["benchmark"] == 5  # ort_cpu in three formats and torch_eager in two, at b1 alone
+    assert "b65 is over the model's maximum b64" in cases
+
+
+def assert_refused(workspace: Workspace, message: str) -> None:
+    done = workspace.run()
+    lines = [line for line in done.stderr.splitlines() if line.startswith("inferprof: ")]
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert len(lines) == 1 and message in lines[0]
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,115 @@
+"""One toy study end to end, and what a change to its inputs runs again. On any machine, without a GPU."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.workflow.conftest import Workspace, environment
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def studied(make_workspace: Callable[[Path], Workspace], tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """A workspace in which the whole study has run."""
+    workspace = make_workspace(tmp_path_factory.mktemp("study") / "workspace")
+    done = workspace.run("results/REPORT.txt")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return workspace
+
+
+def test_the_report_says_what_ran_and_what_was_refused(studied: Workspace) -> None:
+    text = (studied.folder / "results" / "REPORT.txt").read_text(encoding="utf-8")
+    assert max(map(len, text.splitlines())) <= 100
+    assert "toy" in text and "ort_cpu" in text
+    assert "ort_cuda" in text and "no GPU" in text
+
+
+def test_a_second_run_has_nothing_to_do(studied: Workspace) -> None:
+    started = time.monotonic()
+    done = studied.run("results/REPORT.txt")
+    assert "Nothing to be done" in done.stdout + done.stderr
+    assert time.monotonic() - started < 10
+
+
+def test_one_deleted_engine_is_one_job_and_its_report(studied: Workspace) -> None:
+    engine = next(studied.folder.glob("results/aot-sm120/engine/**/*.engine"))
+    content = engine.read_bytes()
+    engine.unlink()
+    assert studied.jobs(str(engine.relative_to(studied.folder)))["total"] == 1
+    engine.write_bytes(content)
+
+
+def test_touching_an_input_runs_nothing(studied: Workspace) -> None:
+    (studied.folder / "models" / "toy.yaml").touch()
+    (studied.folder / "config.yaml").touch()
+    assert studied.jobs("results/REPORT.txt") == {}
+
+
+def test_changed_int8_options_rerun_int8_and_what_follows(studied: Workspace) -> None:
+    config = (studied.folder / "config.yaml").read_text(encoding="utf-8")
+    studied.configure(precisions=["fp32", "fp16", {"name": "int8", "samples": 16, "calibration": "max"}])
+    jobs = studied.jobs("results/REPORT.txt")
+    (studied.folder / "config.yaml").write_text(config, encoding="utf-8")
+    assert jobs.pop("total") == sum(jobs.values())
+    # ort_cpu at two shapes is what int8 runs on here; the engine is the one built ahead of time.
+    assert jobs == {
+        **{"quantize": 1, "audit": 1, "accuracy": 1, "build": 1, "benchmark": 2},
+        **{"cases": 1, "write_report": 1, "report_in_use": 1},
+    }
+
+
+def test_another_machine_measures_for_itself_and_converts_nothing(studied: Workspace) -> None:
+    jobs = studied.jobs("results/REPORT.txt", "--config", "machine=other-box")
+    assert jobs["benchmark"] == 10 and jobs["probe"] == 1
+    assert not {"export", "quantize", "audit", "accuracy"} & set(jobs)
+    assert list(studied.folder.glob("results/cpu-*/benchmark/**/r0.json"))
+
+
+def test_a_study_of_its_own_takes_no_selection_from_the_default(studied: Workspace, tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(
+        "study: own\nprecisions: [fp16]\nbackends: [ort_cpu]\nshapes: [b1]\ntarget: []\n", encoding="utf-8"
+    )
+    jobs = studied.jobs("benchmarks", "--configfile", str(own))
+    assert jobs == {}  # fp16 on ort_cpu at b1 is measured already, and nothing else was asked for
+
+
+def test_a_killed_run_is_carried_on_and_leaves_no_orphan(workspace: Workspace) -> None:
+    process = subprocess.Popen(
+        workspace.command("results/REPORT.txt"),
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    record = workspace.folder / "results" / "onnx" / "toy" / "fp32.onnx"
+    deadline = time.monotonic() + 120
+    while not record.exists() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    time.sleep(1.0)  # into the next job
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    time.sleep(1.0)
+    assert not running(workspace.folder)
+    subprocess.run(["inferprof", "unlock"], cwd=workspace.folder, env=environment(), check=True)
+    done = workspace.run("onnx")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def running(folder: Path) -> list[str]:
+    """Command lines of the processes that work in the folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if (process / "cwd").resolve() == folder:
+                found.append((process / "cmdline").read_text(encoding="utf-8").replace("\0", " "))
+        except OSError:
+            continue  # it ended, or belongs to somebody else
+    return found
