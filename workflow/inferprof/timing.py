@@ -1,0 +1,272 @@
+"""The one clock: warm-up, order, loop and end of every measurement. Backends only bind and enqueue.
+
+Boundaries (DESIGN: the measurement contract), in the order in which they are measured:
+
+`device`      inputs resident; from event to event on the stream around one `enqueue`.
+`call`        inputs resident; host clock around one `enqueue` and the wait for it.
+`end_to_end`  host arrays in → host arrays out; host clock around all stages and one wait.
+
+The stages of end_to_end are measured in a loop of their own with a wait behind each, so they add up to more than
+end_to_end wherever it overlaps them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gc
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inferprof import loop, selfcheck
+from inferprof.errors import CaseFailed
+from inferprof.lane import STAGES, Lane, Stage
+from inferprof.loop import Clock, Protocol, Sample, Series
+from inferprof.plugins import Boundary, Device, Feeds, Placement, Session
+
+__all__ = ["Clock", "NotMeasured", "Protocol", "Series", "Throughput", "Timing", "add_pipelined", "measure"]
+
+NO_DEVICE_CLOCK = "the CPU has no device clock"
+ONE_SESSION = "one session was open; a pipeline needs at least two"
+
+
+@dataclass(frozen=True)
+class NotMeasured:
+    """What stands in the place of a measurement that there isn't: the reason."""
+
+    reason: str
+
+    def record(self) -> dict[str, Any]:
+        """The entry of the record."""
+        return {"not_measured": self.reason}
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """Inferences (of the case's batch) over wall time. `sessions` > 1 is a pipeline."""
+
+    inferences: int
+    seconds: float
+    sessions: int = 1
+    overlap: float | None = None
+    """The share of staging and copies that a pipeline hides behind compute: 0 none, 1 all; None: nothing to hide."""
+
+    @property
+    def ns(self) -> float:
+        """Nanoseconds per inference."""
+        return self.seconds * 1e9 / self.inferences
+
+    def record(self) -> dict[str, Any]:
+        """The entry of the record."""
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Everything that one process measures of a case."""
+
+    boundaries: Mapping[Boundary, Series | NotMeasured]
+    stages: Mapping[Stage, tuple[int, ...] | NotMeasured]
+    back_to_back: Throughput
+    pipelined: Throughput | NotMeasured
+    first_inference_ns: int
+    checks: Mapping[str, selfcheck.Check]
+    outputs: Mapping[str, np.ndarray[Any, Any]]
+
+    def record(self) -> dict[str, Any]:
+        """The parts `boundaries`, `stages`, `throughput`, `first` (without `load_ns`) and `checks` of the record."""
+        return {
+            "boundaries": {name: _entry(value) for name, value in self.boundaries.items()},
+            "stages": {name: _entry(value) for name, value in self.stages.items()},
+            "throughput": {"back_to_back": self.back_to_back.record(), "pipelined": self.pipelined.record()},
+            "first": {"first_inference_ns": self.first_inference_ns},
+            "checks": {name: dataclasses.asdict(check) for name, check in self.checks.items()},
+        }
+
+
+def _entry(value: Series | tuple[int, ...] | NotMeasured) -> dict[str, Any]:
+    if isinstance(value, NotMeasured):
+        return value.record()
+    if isinstance(value, Series):
+        return {**dataclasses.asdict(value), "samples_ns": list(value.samples_ns)}
+    return {"samples_ns": list(value)}
+
+
+def measure(
+    session: Session,
+    device: Device,
+    feeds: Feeds,
+    placement: Placement,
+    protocol: Protocol,
+    clock: Clock = time.perf_counter_ns,
+) -> Timing:
+    """Measure a case on a session that is loaded and has not run yet.
+
+    `feeds` are the host arrays of one inference. Raises CaseFailed where a graph was asked for and the runtime
+    cannot capture one, or where an output changes its shape. Failed self-checks are in the result, not raised.
+    """
+    lane = Lane(session, device, feeds, placement)
+    call = _call(lane, clock)
+    with _undisturbed():
+        first = int(call())
+        if protocol.graph:
+            _capture(session, call, protocol, clock)
+        samplers: dict[Boundary, Sample] = {"call": call, "end_to_end": _end_to_end(lane, clock)}
+        if device.where == "cuda":
+            samplers = {"device": lambda: device.timed(lane.execute)(), **samplers}
+        measured = {name: loop.run(name, sample, protocol, clock) for name, sample in samplers.items()}
+        stages = _stages(lane, protocol, clock)
+        back_to_back = _back_to_back(lane, measured["call"], protocol, clock)
+        checks = {"outputs_overwritten": selfcheck.outputs_overwritten(lane)}
+    lane.begin()
+    outputs = lane.finish()
+    checks["outputs_finite"] = selfcheck.outputs_finite(outputs)
+    if "device" in measured:
+        medians = measured["call"].median, measured["device"].median
+        checks["call_not_below_device"] = selfcheck.call_not_below_device(*medians)
+    return Timing(
+        boundaries={"device": NotMeasured(NO_DEVICE_CLOCK), **measured},
+        stages=stages,
+        back_to_back=back_to_back,
+        pipelined=NotMeasured(ONE_SESSION),
+        first_inference_ns=first,
+        checks=checks,
+        outputs=outputs,
+    )
+
+
+def add_pipelined(
+    timing: Timing,
+    lanes: Sequence[tuple[Session, Device]],
+    feeds: Feeds,
+    placement: Placement,
+    protocol: Protocol,
+    clock: Clock = time.perf_counter_ns,
+) -> Timing:
+    """The same timing with a pipeline over `lanes`: sessions of the same case, each on a device with its own stream.
+
+    One host thread serves them in turn: it collects a lane's outputs, then queues its next inference, whose copies
+    run while the other lanes compute. The sessions must not have run before. The overlap is the share of the time between end_to_end and back to back that
+    the pipeline saves. Raises ValueError for fewer than two lanes.
+    """
+    if len(lanes) < 2:
+        raise ValueError(ONE_SESSION)
+    ring = [Lane(session, device, feeds, placement) for session, device in lanes]
+    end_to_end = timing.boundaries["end_to_end"]
+    assert isinstance(end_to_end, Series)
+    with _undisturbed():
+        _pipeline(ring, 2 * len(ring), clock)
+        if protocol.graph:
+            for lane in ring:
+                _capture(lane.session, _call(lane, clock), protocol, clock)
+        with protocol.range("pipelined"):
+            run = _pipeline(ring, _inferences(end_to_end.median, protocol), clock)
+    hideable = end_to_end.median - timing.back_to_back.ns
+    worth_hiding = hideable > protocol.interval * end_to_end.median
+    overlap = (end_to_end.median - run.ns) / hideable if worth_hiding else None
+    return dataclasses.replace(timing, pipelined=dataclasses.replace(run, overlap=overlap))
+
+
+# --- what one sample is ----------------------------------------------------------------------------------------
+
+
+def _call(lane: Lane, clock: Clock) -> Sample:
+    def sample() -> float:
+        start = clock()
+        lane.execute()
+        lane.device.synchronize()
+        return clock() - start
+
+    return sample
+
+
+def _end_to_end(lane: Lane, clock: Clock) -> Sample:
+    def sample() -> float:
+        start = clock()
+        lane.begin()
+        outputs = lane.finish()
+        elapsed = clock() - start
+        del outputs  # after the clock: freeing them is the caller's affair
+        return elapsed
+
+    return sample
+
+
+def _stages(lane: Lane, protocol: Protocol, clock: Clock) -> dict[Stage, tuple[int, ...] | NotMeasured]:
+    """The samples of each stage, with a wait behind each."""
+    rows: list[list[int]] = []
+
+    def sample() -> float:
+        row = []
+        for stage, step in lane.steps.items():
+            with protocol.range(stage):
+                start = clock()
+                step()
+                lane.device.synchronize()
+                row.append(clock() - start)
+        rows.append(row)
+        return sum(row)
+
+    series = loop.run("stages", sample, protocol, clock)
+    columns = dict(zip(lane.steps, zip(*rows[series.warmup :], strict=True), strict=True))
+    return {stage: columns.get(stage) or NotMeasured(lane.missing(stage) or "") for stage in STAGES}
+
+
+# --- throughput ------------------------------------------------------------------------------------------------
+
+
+def _back_to_back(lane: Lane, call: Series, protocol: Protocol, clock: Clock) -> Throughput:
+    """Queue many inferences on resident inputs and wait once."""
+    count = _inferences(call.median, protocol)
+    with protocol.range("back_to_back"):
+        start = clock()
+        for _ in range(count):
+            lane.execute()
+        lane.device.synchronize()
+        return Throughput(count, (clock() - start) / 1e9)
+
+
+def _pipeline(ring: Sequence[Lane], count: int, clock: Clock) -> Throughput:
+    """Serve the lanes in turn until `count` inferences are done."""
+    start = clock()
+    for i in range(count):
+        lane = ring[i % len(ring)]
+        if i >= len(ring):
+            lane.finish()
+        lane.begin()
+    for i in range(max(count - len(ring), 0), count):
+        ring[i % len(ring)].finish()
+    return Throughput(count, (clock() - start) / 1e9, sessions=len(ring))
+
+
+def _inferences(ns: float, protocol: Protocol) -> int:
+    """How many inferences of this length fill half the budget; at least four, at most max_samples."""
+    return max(4, min(int(protocol.budget_s * 0.5e9 / ns), protocol.max_samples))
+
+
+# --- around the loop -------------------------------------------------------------------------------------------
+
+
+def _capture(session: Session, call: Sample, protocol: Protocol, clock: Clock) -> None:
+    """Warm up and turn the session's `enqueue` into a graph launch."""
+    loop.warm_up(call, protocol, clock)
+    if not session.capture_graph():
+        raise CaseFailed("the runtime cannot capture this model as a CUDA graph")
+    call()
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """No garbage collection meanwhile, as in timeit: its pauses fall on samples at random."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
