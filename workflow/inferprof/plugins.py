@@ -17,6 +17,7 @@ from inferprof.model_spec import ModelSpec
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
+    from matplotlib.figure import Figure
 
     from inferprof.hardware import Machine
 
@@ -208,6 +209,8 @@ class Precision:
 
 # --- profilers -------------------------------------------------------------------------------------------------
 
+OpenRange = Callable[[str], AbstractContextManager[Any]]
+
 
 @dataclass(frozen=True)
 class Profiler:
@@ -220,3 +223,28 @@ class Profiler:
     read: Callable[[Path], pd.DataFrame]
     after: str | None = None
     """A profiler whose table this one needs first (ncu: nsys names its kernels)."""
+    finish: Callable[[Path], None] | None = None
+    """After the wrapped run: export what it left, strip it of secrets, put the capture at the path given."""
+    record: Callable[[Path], AbstractContextManager[OpenRange]] | None = None
+    """The profiler's part inside the run, around the measured loops; None: it has none.
+
+    `command` adds `--profiler NAME --capture FILE` to the run's argv, and the run enters `record(FILE)`. It yields what
+    opens a named range: the `range` of timing's Protocol.
+    """
+
+
+# --- plots -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A plot of one model's measurements: a row per case, with the columns of tables.join.measured.
+
+    `needs` maps a column to how many different values of it make the plot worth drawing.
+    """
+
+    name: str
+    title: str
+    caption: str
+    needs: Mapping[str, int]
+    draw: Callable[[pd.DataFrame], Figure]

@@ -10,7 +10,7 @@ import pandas as pd
 from inferprof.case import Case
 from inferprof.tables.metrics import METRICS
 
-Level = Literal["run", "stage", "range", "layer", "op", "kernel", "memcpy", "memset", "api", "sync"]
+Level = Literal["run", "stage", "range", "layer", "op", "kernel", "graph", "memcpy", "memset", "api", "sync"]
 
 CASE_COLUMNS = ("machine", "model", "precision", "backend", "variant", "shape", "round")
 COLUMNS: dict[str, str] = {

@@ -1,0 +1,122 @@
+"""What kind of file a capture is, by its content: the one place that looks. Everything unreadable is refused here."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Final, Literal
+
+from inferprof.errors import UserError
+
+CaptureKind = Literal["nsys_sqlite", "nsys_stats", "kineto"]
+
+_HEAD_BYTES: Final = 4096
+_REFUSED_MAGIC: Final = (
+    (b"version https://git-lfs", "is a Git LFS pointer, not the file itself: run `git lfs pull`"),
+    (
+        b"NVIDIA Tegra Profiler Report",
+        "is a binary Nsight Systems report: run `nsys export --type sqlite` on it and read the .sqlite",
+    ),
+    (b"NVR\0", "is a binary Nsight Compute report: read it with `inferprof table ncu`"),
+    (b"PK\x03\x04", "is an archive: unpack it first"),
+    (b"BZh", "is compressed with bzip2: unpack it first"),
+    (b"\xfd7zXZ\0", "is compressed with xz: run `xz -dk` on it first"),
+)
+_STATS_HEADERS: Final = ("Time (%),", "Total (MB),")
+_TEXT_TABLE_MARKS: Final = (
+    "CUDA Kernel Statistics:",
+    "CUDA API Statistics:",
+    "** CUDA",
+    "stats report",
+    "Generating SQLite file",
+    "NOTICE: Existing SQLite export",
+    "Time(%)",
+)
+
+
+def identify(path: Path) -> CaptureKind:
+    """Look into the file. Raises UserError, with one line on what it is and what to do, if it cannot be read."""
+    head = _head(path)
+    for magic, advice in _REFUSED_MAGIC:
+        if head.startswith(magic):
+            raise UserError(f"{path} {advice}")
+    if head.startswith(b"SQLite format 3\0"):
+        return _sqlite_kind(path)
+    text = head.decode("utf-8", errors="replace").lstrip("\ufeff \r\n\t")
+    if text.startswith(("{", "[")):
+        return _json_kind(path, text)
+    if text.startswith(_STATS_HEADERS):
+        return "nsys_stats"
+    if any(mark in text for mark in _TEXT_TABLE_MARKS):
+        raise UserError(
+            f"{path} is nsys text output: run `nsys stats --format csv` on the report, "
+            "or read its .sqlite export, which holds more"
+        )
+    raise UserError(
+        f"{path} is not a capture that can be read; read an Nsight Systems .sqlite export, a CSV of `nsys stats` "
+        "as it was written, or a Kineto trace (.json, .json.gz)"
+    )
+
+
+def _head(path: Path) -> bytes:
+    try:
+        with opened(path) as file:
+            return file.read(_HEAD_BYTES)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise UserError(f"{path} is a folder; give one capture file") from None
+    except (EOFError, gzip.BadGzipFile) as error:
+        raise UserError(f"{path} is cut short or damaged ({error}): copy it again") from None
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """The file's bytes, unpacked where it is a gzip, whatever its name."""
+    with path.open("rb") as raw:
+        packed = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        if packed:
+            with gzip.open(raw) as file:
+                yield file  # type: ignore[misc]  # GzipFile is an IO[bytes] in all that is used of it
+        else:
+            yield raw
+
+
+def _sqlite_kind(path: Path) -> CaptureKind:
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
+            tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            string_columns = {row[1] for row in database.execute("PRAGMA table_info(StringTable)")}
+    except sqlite3.DatabaseError as error:
+        raise UserError(f"{path} is a damaged SQLite file ({error}): export it again with `nsys export`") from None
+    if string_columns or "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL" in tables:
+        raise UserError(f"{path} is an nvprof database: profile again with nsys and read its .sqlite export")
+    if "StringIds" not in tables:
+        raise UserError(
+            f"{path} is a SQLite file but no Nsight Systems export: make one with `nsys export --type sqlite`"
+        )
+    return "nsys_sqlite"
+
+
+def _json_kind(path: Path, text: str) -> CaptureKind:
+    if text.startswith("["):
+        raise UserError(
+            f"{path} is a JSON list without traceEvents: a Kineto trace comes from torch.profiler's "
+            "export_chrome_trace; an ONNX Runtime profile is read with `inferprof table ort_profile`"
+        )
+    if "traceEvents" in text or _has_trace_events(path):
+        return "kineto"
+    raise UserError(f"{path} is JSON without traceEvents: give a trace of torch.profiler's export_chrome_trace")
+
+
+def _has_trace_events(path: Path) -> bool:
+    with opened(path) as file:
+        try:
+            return "traceEvents" in json.load(file)
+        except ValueError as error:
+            raise UserError(f"{path} is not whole JSON ({error}): the run that wrote it was cut short") from None

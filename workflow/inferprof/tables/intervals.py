@@ -1,0 +1,68 @@
+"""Sets of disjoint intervals on a clock: union, gaps, coverage. All times are integer nanoseconds (int64 arrays)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+Times = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Disjoint, non-touching intervals [start, end) in ascending order."""
+
+    start: Times
+    end: Times
+    _before: Times = field(init=False, repr=False)
+    """Length covered by all earlier intervals; one longer than `start`."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_before", np.concatenate(([0], np.cumsum(self.end - self.start))))
+
+    @classmethod
+    def union(cls, start: Times, end: Times) -> Intervals:
+        """Merge what overlaps or touches. Empty intervals count for nothing; the input need not be sorted."""
+        positive = end > start
+        start, end = start[positive], end[positive]
+        if not start.size:
+            return cls(np.empty(0, np.int64), np.empty(0, np.int64))
+        if np.any(start[1:] < start[:-1]):
+            order = np.argsort(start, kind="stable")
+            start, end = start[order], end[order]
+        reach = np.maximum.accumulate(end)
+        first = np.concatenate(([0], np.flatnonzero(start[1:] > reach[:-1]) + 1))
+        return cls(start[first], reach[np.append(first[1:] - 1, start.size - 1)])
+
+    @property
+    def total(self) -> int:
+        """Length of the whole set."""
+        return int(self._before[-1])
+
+    def covered(self, until: Times) -> Times:
+        """Length of the set before each time `until`: the set's length within [a, b) is covered(b) - covered(a)."""
+        begun = np.searchsorted(self.start, until, side="right")
+        if not self.start.size:
+            return np.zeros_like(until)
+        last_end = self.end[np.maximum(begun - 1, 0)]
+        return self._before[begun] - np.where(begun > 0, np.maximum(last_end - until, 0), 0)
+
+    def within(self, start: Times, end: Times) -> Times:
+        """Length of the set within each window [start, end)."""
+        return self.covered(end) - self.covered(start)
+
+
+def at_least_two(sets: Iterable[Intervals]) -> Intervals:
+    """Where two or more of the sets overlap."""
+    members = list(sets)
+    times = np.concatenate([np.empty(0, np.int64), *(part for s in members for part in (s.start, s.end))])
+    steps = np.concatenate(
+        [np.empty(0, np.int64), *(np.full(s.start.size, sign) for s in members for sign in (1, -1))]
+    )
+    order = np.lexsort((steps, times))
+    times, depth = times[order], np.cumsum(steps[order])
+    shared = np.flatnonzero(depth[:-1] >= 2)
+    return Intervals.union(times[shared], times[shared + 1])
