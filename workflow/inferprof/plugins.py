@@ -209,7 +209,8 @@ class Precision:
 
 # --- profilers -------------------------------------------------------------------------------------------------
 
-OpenRange = Callable[[str], AbstractContextManager[Any]]
+Run = Callable[[Sequence[str]], None]
+"""Runs a command to its end; raises ToolError where it fails."""
 
 
 @dataclass(frozen=True)
@@ -223,14 +224,9 @@ class Profiler:
     read: Callable[[Path], pd.DataFrame]
     after: str | None = None
     """A profiler whose table this one needs first (ncu: nsys names its kernels)."""
-    finish: Callable[[Path], None] | None = None
-    """After the wrapped run: export what it left, strip it of secrets, put the capture at the path given."""
-    record: Callable[[Path], AbstractContextManager[OpenRange]] | None = None
-    """The profiler's part inside the run, around the measured loops; None: it has none.
-
-    `command` adds `--profiler NAME --capture FILE` to the run's argv, and the run enters `record(FILE)`. It yields what
-    opens a named range: the `range` of timing's Protocol.
-    """
+    finish: Callable[[Path, Run], None] | None = None
+    """After the wrapped run, in a folder that only we can read: make the capture at the path given out of what the tool
+    wrote, without secrets. All files that it leaves in the folder are kept. None: the tool wrote the capture itself."""
 
 
 # --- plots -----------------------------------------------------------------------------------------------------
@@ -248,3 +244,5 @@ class Plot:
     caption: str
     needs: Mapping[str, int]
     draw: Callable[[pd.DataFrame], Figure]
+    place: int
+    """Where it stands among the plots of a model: the smallest first."""

@@ -1,1 +1,7 @@
 """The profilers: one module per tool, from its command line to its rows of the tidy table."""
+
+from __future__ import annotations
+
+from inferprof.profilers.capturing import capture
+
+__all__ = ["capture"]

@@ -14,8 +14,8 @@ from tests.unit.profilers.conftest import SCHEMAS, THREAD, Export
 
 from inferprof.errors import UserError
 from inferprof.profilers import nsys
-from inferprof.profilers.nsys_sqlite import read_timeline
 from inferprof.tables import aggregate
+from inferprof.tables.nsys_sqlite import read_timeline
 
 Total = tuple[int, int]
 

@@ -1,0 +1,71 @@
+"""Runs a command under a profiler, so that nothing secret gets into what is kept."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from inferprof.errors import ToolError
+from inferprof.plugins import Profiler
+
+ALLOWED: Final = re.compile(
+    r"PATH|LD_LIBRARY_PATH|HOME|LANG|LC_\w+|TMPDIR|VIRTUAL_ENV|CONDA_PREFIX|XDG_CACHE_HOME|HF_HOME|HF_HUB_OFFLINE|"
+    r"(?:CUDA|NVIDIA|CUBLAS|CUDNN|NCCL|TRT|POLYGRAPHY|ORT|OMP|MKL|KMP|OPENBLAS|TORCH|TORCHINDUCTOR|TRITON|PYTORCH|"
+    r"PYTHON)_?\w*"
+)
+"""Environment variables that the run may need. Profilers store all that they are started with."""
+_NAMES_A_SECRET: Final = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|API_?KEY", re.IGNORECASE)
+
+
+class Runner(Protocol):
+    """subprocess.run, as far as it is used."""
+
+    def __call__(
+        self, argv: Sequence[str], /, *, env: Mapping[str, str], text: bool, stdout: int, stderr: int
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+
+
+def allowed_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that a profiler, and with it the run, is started with."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if ALLOWED.fullmatch(name) and not _NAMES_A_SECRET.search(name)
+    }
+
+
+def capture(
+    profiler: Profiler,
+    argv: Sequence[str],
+    out: Path,
+    runner: Runner = subprocess.run,
+) -> None:
+    """Run `argv` under the profiler; its capture is then at `out`, and what else it wrote lies beside it.
+
+    Raises UserError where the tool is missing, ToolError where it or the run failed; nothing is left then.
+    """
+    allowed = allowed_environment(os.environ)
+
+    def run(command: Sequence[str]) -> None:
+        done = runner(command, env=allowed, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        if done.returncode != 0:
+            raise ToolError(command, done.returncode, done.stdout or "")
+
+    out.parent.mkdir(parents=True, exist_ok=True)
+    # Nobody else can look into this folder while its files have the modes and contents that the tool gave them.
+    with tempfile.TemporaryDirectory(prefix=f".{profiler.name}-", dir=out.parent) as private:
+        inside = Path(private, out.name)
+        command = profiler.command(argv, inside)
+        run(command)
+        if profiler.finish:
+            profiler.finish(inside, run)
+        if not inside.exists():
+            raise ToolError(command, 0, f"{profiler.name} wrote no capture: did the run reach its iterations?")
+        for file in sorted(Path(private).iterdir()):
+            file.replace(out.parent / file.name)
