@@ -19,7 +19,7 @@ from inferprof.plugins import Buffer, Device, Session, Where
 from inferprof.timing import NotMeasured, Protocol, Series
 
 MS = 1_000_000
-QUICK = Protocol(budget_s=1.0, max_samples=300)
+QUICK = Protocol(budget_s=1.0, max_samples=300, throughput_min_s=0.5)
 FEEDS = {"x": np.arange(6, dtype=np.float32).reshape(2, 3)}
 
 
@@ -241,8 +241,8 @@ def test_a_case_slower_than_its_budget_still_has_a_sample():
 
 def test_back_to_back_hides_the_cost_of_enqueueing():
     result = measure(GpuSession(Gpu(Machine())))
-    assert result.back_to_back.inferences == 99
-    assert result.back_to_back.ns == pytest.approx(5 * MS + 10_000 / 99)
+    assert result.back_to_back.inferences == 100
+    assert result.back_to_back.ns == pytest.approx(5 * MS + 10_000 / 100)
     assert result.pipelined == NotMeasured("one session was open; a pipeline needs at least two")
 
 
@@ -253,6 +253,29 @@ def test_a_pipeline_hides_copies_behind_compute():
     assert pipelined.sessions == 2
     assert pipelined.ns == pytest.approx(5 * MS, rel=0.01)
     assert pipelined.overlap == pytest.approx(1.0, abs=0.02)
+
+
+def test_a_pipeline_goes_on_with_the_lane_that_was_measured():
+    machine = Machine()
+    sessions = [GpuSession(Gpu(machine)), GpuSession(Gpu(machine))]
+    for session in sessions:
+        session.graph = True
+    result = measure(sessions[0], placement="pinned", protocol=replace(QUICK, graph=True))
+    bound = sessions[0].x
+    sessions[0].graph = False  # a second capture would fail
+    lanes: list[tuple[Session, Device]] = [(session, session.device) for session in sessions]
+    timing.add_pipelined(result, lanes, FEEDS, "pinned", replace(QUICK, graph=True), machine)
+    assert sessions[0].x is bound
+    assert sessions[1].captured
+
+
+def test_the_spans_of_the_loops_are_on_the_clock():
+    machine = Machine()
+    result = measure(GpuSession(Gpu(machine)))
+    begin, end = series(result, "device").span_ns
+    assert end - begin == 20 * (5 * MS + 10_000)
+    assert series(result, "call").span_ns[0] >= end
+    assert result.back_to_back.span_ns[1] <= machine.ns
 
 
 def test_lanes_on_one_stream_hide_nothing():
@@ -382,7 +405,7 @@ class CpuSession:
 
 
 def test_the_cpu_has_no_device_boundary_and_no_copies():
-    quick = Protocol(budget_s=0.2, max_samples=50)
+    quick = Protocol(budget_s=0.2, max_samples=50, throughput_min_s=0.1)
     result = timing.measure(CpuSession(), CpuDevice(), FEEDS, "pageable", quick)
     assert result.boundaries["device"] == NotMeasured("the CPU has no device clock")
     for stage in ("h2d", "d2h"):
@@ -398,13 +421,14 @@ def test_the_record_is_json_with_all_raw_samples():
     assert set(record) == {"boundaries", "stages", "throughput", "first", "checks"}
     assert record["boundaries"]["device"] == {
         "samples_ns": [5 * MS + 10_000] * 20,
+        "span_ns": record["boundaries"]["device"]["span_ns"],
         "warmup": record["boundaries"]["device"]["warmup"],
         "settled": True,
         "stopped_by": "interval",
         "interval": 0.0,
     }
     assert record["stages"]["h2d"]["samples_ns"] == [MS] * len(record["stages"]["h2d"]["samples_ns"])
-    assert record["throughput"]["back_to_back"]["inferences"] == 99
+    assert record["throughput"]["back_to_back"]["inferences"] == 100
     assert record["throughput"]["pipelined"] == {
         "not_measured": "one session was open; a pipeline needs at least two"
     }
@@ -420,6 +444,7 @@ def test_the_protocol_is_recorded_without_its_range():
         "budget_s": 1.5,
         "min_samples": 20,
         "max_samples": 20_000,
+        "throughput_min_s": 1.2,
         "graph": False,
     }
 

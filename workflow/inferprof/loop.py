@@ -38,6 +38,8 @@ class Protocol:
     min_samples: int = 20
     """Samples before the interval may end the loop; the budget ends it earlier."""
     max_samples: int = 20_000
+    throughput_min_s: float = 1.2
+    """A throughput lasts half a budget and at least this long: energy is told for windows of 1 s or more."""
     graph: bool = False
     """Turn `enqueue` into one CUDA graph launch once the case is warm."""
     range: Callable[[str], AbstractContextManager[Any]] = contextlib.nullcontext
@@ -54,6 +56,8 @@ class Series:
     """The samples of one loop, all of them, in order."""
 
     samples_ns: tuple[int, ...]
+    span_ns: tuple[int, int]
+    """The clock before the first and after the last sample."""
     warmup: int
     """Inferences before the first sample."""
     settled: bool
@@ -76,8 +80,10 @@ def run(name: str, sample: Sample, protocol: Protocol, clock: Clock) -> Series:
 
     with protocol.range(name):
         warmup, settled = warm_up(ranged, protocol, clock)
+        begin = clock()
         samples, stopped_by = _collect(ranged, protocol, clock)
-    return Series(tuple(samples), warmup, settled, stopped_by, _half_width(samples))
+        span = begin, clock()
+    return Series(tuple(samples), span, warmup, settled, stopped_by, _half_width(samples))
 
 
 def warm_up(sample: Sample, protocol: Protocol, clock: Clock) -> tuple[int, bool]:

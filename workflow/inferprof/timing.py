@@ -50,10 +50,16 @@ class Throughput:
     """Inferences (of the case's batch) over wall time. `sessions` > 1 is a pipeline."""
 
     inferences: int
-    seconds: float
+    span_ns: tuple[int, int]
+    """First and last moment on the clock."""
     sessions: int = 1
     overlap: float | None = None
     """The share of staging and copies that a pipeline hides behind compute: 0 none, 1 all; None: nothing to hide."""
+
+    @property
+    def seconds(self) -> float:
+        """Wall time."""
+        return (self.span_ns[1] - self.span_ns[0]) / 1e9
 
     @property
     def ns(self) -> float:
@@ -62,7 +68,7 @@ class Throughput:
 
     def record(self) -> dict[str, Any]:
         """The entry of the record."""
-        return dataclasses.asdict(self)
+        return {**dataclasses.asdict(self), "seconds": self.seconds}
 
 
 @dataclass(frozen=True)
@@ -76,6 +82,8 @@ class Timing:
     first_inference_ns: int
     checks: Mapping[str, selfcheck.Check]
     outputs: Mapping[str, np.ndarray[Any, Any]]
+    lane: Lane
+    """What was measured, so that a pipeline can go on with it; not part of the record."""
 
     def record(self) -> dict[str, Any]:
         """The parts `boundaries`, `stages`, `throughput`, `first` (without `load_ns`) and `checks` of the record."""
@@ -136,6 +144,7 @@ def measure(
         first_inference_ns=first,
         checks=checks,
         outputs=outputs,
+        lane=lane,
     )
 
 
@@ -150,19 +159,26 @@ def add_pipelined(
     """The same timing with a pipeline over `lanes`: sessions of the same case, each on a device with its own stream.
 
     One host thread serves them in turn: it collects a lane's outputs, then queues its next inference, whose copies
-    run while the other lanes compute. The sessions must not have run before. The overlap is the share of the time between end_to_end and back to back that
-    the pipeline saves. Raises ValueError for fewer than two lanes.
+    run while the other lanes compute. The measured session may be one of them; the others have not run before. The
+    overlap is the share of the time between end_to_end and back to back that the pipeline saves. Raises ValueError
+    for fewer than two lanes, CaseFailed as `measure` does.
     """
     if len(lanes) < 2:
         raise ValueError(ONE_SESSION)
-    ring = [Lane(session, device, feeds, placement) for session, device in lanes]
     end_to_end = timing.boundaries["end_to_end"]
     assert isinstance(end_to_end, Series)
-    with _undisturbed():
-        _pipeline(ring, 2 * len(ring), clock)
+
+    def ready(session: Session, device: Device) -> Lane:
+        if session is timing.lane.session:
+            return timing.lane  # a graph that was captured reads and writes this lane's addresses
+        lane = Lane(session, device, feeds, placement)
         if protocol.graph:
-            for lane in ring:
-                _capture(lane.session, _call(lane, clock), protocol, clock)
+            _capture(session, _call(lane, clock), protocol, clock)
+        return lane
+
+    with _undisturbed():
+        ring = [ready(session, device) for session, device in lanes]
+        _pipeline(ring, 2 * len(ring), clock)
         with protocol.range("pipelined"):
             run = _pipeline(ring, _inferences(end_to_end.median, protocol), clock)
     hideable = end_to_end.median - timing.back_to_back.ns
@@ -227,7 +243,7 @@ def _back_to_back(lane: Lane, call: Series, protocol: Protocol, clock: Clock) ->
         for _ in range(count):
             lane.execute()
         lane.device.synchronize()
-        return Throughput(count, (clock() - start) / 1e9)
+        return Throughput(count, (start, clock()))
 
 
 def _pipeline(ring: Sequence[Lane], count: int, clock: Clock) -> Throughput:
@@ -240,12 +256,12 @@ def _pipeline(ring: Sequence[Lane], count: int, clock: Clock) -> Throughput:
         lane.begin()
     for i in range(max(count - len(ring), 0), count):
         ring[i % len(ring)].finish()
-    return Throughput(count, (clock() - start) / 1e9, sessions=len(ring))
+    return Throughput(count, (start, clock()), sessions=len(ring))
 
 
 def _inferences(ns: float, protocol: Protocol) -> int:
-    """How many inferences of this length fill half the budget; at least four, at most max_samples."""
-    return max(4, min(int(protocol.budget_s * 0.5e9 / ns), protocol.max_samples))
+    """How many inferences of this length fill the window of a throughput; at least four."""
+    return max(4, round(max(protocol.budget_s / 2, protocol.throughput_min_s) * 1e9 / ns))
 
 
 # --- around the loop -------------------------------------------------------------------------------------------
