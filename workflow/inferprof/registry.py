@@ -8,7 +8,7 @@ import pkgutil
 from typing import Any, Protocol, TypeVar
 
 from inferprof.errors import unknown
-from inferprof.plugins import Backend, Precision, Profiler
+from inferprof.plugins import Backend, Plot, Precision, Profiler
 
 
 class _Named(Protocol):
@@ -46,6 +46,12 @@ def precisions() -> dict[str, Precision]:
 def profilers() -> dict[str, Profiler]:
     """The profilers, by name."""
     return _constants("inferprof.profilers", Profiler)
+
+
+@functools.cache
+def plots() -> dict[str, Plot]:
+    """The plots, by name."""
+    return _constants("inferprof.plots", Plot)
 
 
 def look_up(kind: str, name: str, known: dict[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""A made-up results folder, written as small JSON files like those of the real stages. No number in it was measured."""
+"""A made-up results folder: small JSON files like those of the real stages. No number in it was measured."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The plots: one module per family, each a function from a frame to a Figure."""
+"""Plots of a model's measurements: one module per family, found by folder (see plugins.Plot)."""

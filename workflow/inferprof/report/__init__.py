@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 
 from inferprof.files import write_text, written_whole
-from inferprof.report import compose, evidence, txt
+from inferprof.report import compose, evidence, figures, html, txt
 from inferprof.report.model import Table
 
 __all__ = ["write"]
@@ -19,11 +19,20 @@ def write(results: Path, study: str, machine: str, baseline: str | None = None) 
     """
     folder = results / "reports" / study
     found = evidence.load(results, study, machine, evidence.read_cases(folder / "cases.csv"), baseline)
-    report = compose.compose(found, [])
-    (folder / "csv").mkdir(parents=True, exist_ok=True)
+    for name in ("plots", "csv"):
+        _empty(folder / name)
+    report = compose.compose(found, figures.draw(found, folder / "plots"))
     for table in report.tables:
         write_csv(table, folder / "csv" / f"{table.name}.csv")
+    write_text(folder / "REPORT.html", html.render(report))
     write_text(folder / "REPORT.txt", txt.render(report))
+
+
+def _empty(folder: Path) -> None:
+    """Make a folder without the files of an earlier report: what is no longer drawn must not look current."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in folder.iterdir():
+        path.unlink()
 
 
 def write_csv(table: Table, path: Path) -> None:

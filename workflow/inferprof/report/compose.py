@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Figure, Report, Section
+from inferprof.report.model import Report, Section
 from inferprof.report.sections import (
     accuracy,
     answer,
@@ -19,11 +17,11 @@ from inferprof.report.sections import (
 )
 
 
-def compose(evidence: Evidence, figures: Sequence[Figure]) -> Report:
+def compose(evidence: Evidence, plots: Section) -> Report:
     """The whole report: the answer first, the evidence behind it after."""
     sections = (
         answer.section(evidence),
-        Section("Plots", tuple(figures)),
+        plots,
         speed_up.section(evidence),
         latency.section(evidence),
         use.section(evidence),

@@ -75,7 +75,7 @@ class Evidence:
     @property
     def order(self) -> dict[tuple[str, str], int]:
         """(model, shape) → its place: models as in the study, their shapes by batch."""
-        pairs = self.outcomes[["model", "shape", "batch"]].drop_duplicates().to_dict("records")
+        pairs = records.rows_of(self.outcomes[["model", "shape", "batch"]].drop_duplicates())
         models = self.models
         pairs.sort(key=lambda pair: (models.index(pair["model"]), pair["batch"], len(pair["shape"]), pair["shape"]))
         return {(pair["model"], pair["shape"]): place for place, pair in enumerate(pairs)}

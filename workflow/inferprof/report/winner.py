@@ -13,7 +13,7 @@ from inferprof.report.fidelity import Fidelity
 from inferprof.report.numbers import significant
 from inferprof.report.sections.common import name_of
 from inferprof.tables import summary
-from inferprof.tables.records import KEY
+from inferprof.tables.records import KEY, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,7 +85,7 @@ def find(evidence: Evidence, model: str) -> list[Winner]:
 def _winner(evidence: Evidence, cases: pd.DataFrame, boundary: Boundary) -> Winner | None:
     """The fastest acceptable case; None where none was measured."""
     column = f"{boundary}_ms"
-    ranked = cases[cases[column].notna()].sort_values(column, kind="stable").to_dict("records")
+    ranked = rows_of(cases[cases[column].notna()].sort_values(column, kind="stable"))
     judged = [(row, fidelity.of(evidence, row["model"], row["precision"])) for row in ranked]
     accepted = [(row, one) for row, one in judged if one.outcome != "fail"]
     if not accepted:
@@ -108,7 +108,7 @@ def _speed_up(evidence: Evidence, row: Mapping[str, Any]) -> Mapping[str, Any]:
     frame = evidence.speed_ups
     for key in KEY:
         frame = frame[frame[key] == row[key]]
-    return NO_SPEED_UP if frame.empty else frame.to_dict("records")[0]
+    return NO_SPEED_UP if frame.empty else rows_of(frame)[0]
 
 
 def _ties(evidence: Evidence, row: Mapping[str, Any], boundary: Boundary, close: list[str]) -> tuple[str, ...]:
@@ -118,5 +118,5 @@ def _ties(evidence: Evidence, row: Mapping[str, Any], boundary: Boundary, close:
         frame = frame[frame[key] == row[key]]
     names = frame["precision"] + "/" + frame["backend"] + "/" + frame["variant"]
     frame = frame[(frame["boundary"] == boundary) & names.isin([name_of(row), *close])]
-    verdicts = summary.speed_ups(frame, name_of(row)).to_dict("records")
+    verdicts = rows_of(summary.speed_ups(frame, name_of(row)))
     return tuple(name_of(other) for other in verdicts if other["verdict"] in ("same", "undecided"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from inferprof.case import Shape
-from inferprof.tables.records import BOUNDARIES, KEY, STAGES
+from inferprof.tables.records import BOUNDARIES, KEY, STAGES, frame_of, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,12 +20,12 @@ def outcomes(cases: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
 
     Also `batch`, `rounds` (the records that are ok) and `files`. A case with a failed round is failed.
     """
-    found = {key: group for key, group in records.groupby(KEY, sort=False)}
+    found = dict(iter(records.groupby(KEY, sort=False)))
     rows = [
         {**case, "batch": Shape.parse(case["shape"]).batch, **_outcome(case, found.get(tuple(case[k] for k in KEY)))}
-        for case in cases.to_dict("records")
+        for case in rows_of(cases)
     ]
-    return _objects(rows, [*KEY, "outcome", "reason", "batch", "rounds", "files"])
+    return frame_of(rows, [*KEY, "outcome", "reason", "batch", "rounds", "files"])
 
 
 def measured(outcome: pd.DataFrame, latency: pd.DataFrame, throughput: pd.DataFrame) -> pd.DataFrame:
@@ -51,17 +51,13 @@ def stage_medians(stages: pd.DataFrame) -> pd.DataFrame:
     """One row per case: `{stage}_ms`, the median over the samples of all rounds; absent stages are missing."""
     import numpy as np
 
-    rows = [
-        {
-            **dict(zip(KEY, key, strict=True)),
-            **{
-                f"{stage}_ms": np.median(np.concatenate(list(group["samples"]))) / 1e6
-                for stage, group in case.groupby("stage")
-            },
-        }
-        for key, case in stages.groupby(KEY, sort=False)
-    ]
-    return _objects(rows, [*KEY, *(f"{stage}_ms" for stage in STAGES)])
+    def medians(case: pd.DataFrame) -> dict[str, float]:
+        groups = case.groupby("stage")["samples"]
+        return {f"{stage}_ms": float(np.median(np.concatenate(list(group)))) / 1e6 for stage, group in groups}
+
+    rows = [{**dict(zip(KEY, key, strict=True)), **medians(case)} for key, case in stages.groupby(KEY, sort=False)]
+    columns = [f"{stage}_ms" for stage in STAGES]
+    return frame_of(rows, [*KEY, *columns]).astype(dict.fromkeys(columns, float))
 
 
 def _items(throughput: pd.DataFrame, mode: str, outcome: pd.DataFrame) -> pd.DataFrame:
@@ -71,7 +67,8 @@ def _items(throughput: pd.DataFrame, mode: str, outcome: pd.DataFrame) -> pd.Dat
     rate = part.groupby(KEY, as_index=False)["inferences_per_s"].median()
     rate = rate.merge(outcome[[*KEY, "batch"]], on=KEY, validate="one_to_one")
     rate[f"{mode}_items_per_s"] = rate["inferences_per_s"] * rate["batch"].astype(float)
-    return rate[[*KEY, f"{mode}_items_per_s"]]
+    columns = [*KEY, f"{mode}_items_per_s"]
+    return rate.loc[:, columns]
 
 
 def _outcome(case: dict[str, Any], rounds: pd.DataFrame | None) -> dict[str, Any]:
@@ -85,9 +82,3 @@ def _outcome(case: dict[str, Any], rounds: pd.DataFrame | None) -> dict[str, Any
     if failed.empty:
         return {"outcome": "ok", "reason": "", **facts}
     return {"outcome": "failed", "reason": failed["reason"].iloc[0] or "the record gives no reason", **facts}
-
-
-def _objects(rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.DataFrame(rows, columns=columns, dtype=object)

@@ -24,6 +24,7 @@ SCHEMA = 1
 BOUNDARIES = ("device", "call", "end_to_end")
 STAGES = ("stage_inputs", "h2d", "bind", "execute", "d2h", "extract")
 """The stages of end_to_end, in the order in which they happen."""
+RECORD_KEY = [*KEY, "round", "file"]
 Row = dict[str, Any]
 
 
@@ -46,7 +47,7 @@ def read(results: Path, cases: pd.DataFrame) -> pd.DataFrame:
         for case in [Case(*names)]
         for path in paths(results, machine, case)
     ]
-    return _frame(rows, ["status", "reason", "content"])
+    return frame_of(rows, [*RECORD_KEY, "status", "reason", "content"])
 
 
 def boundaries(records: pd.DataFrame) -> pd.DataFrame:
@@ -79,6 +80,19 @@ def resources(records: pd.DataFrame) -> pd.DataFrame:
     return _explode(records, _resource_rows, columns)
 
 
+def rows_of(frame: pd.DataFrame) -> list[Row]:
+    """The rows of a frame as mappings from column to value."""
+    return [{str(column): value for column, value in row.items()} for row in frame.to_dict("records")]
+
+
+def frame_of(rows: list[Row], columns: list[str]) -> pd.DataFrame:
+    """A frame of Python objects: None stays None, samples stay arrays."""
+    import pandas as pd
+
+    frame = pd.DataFrame(rows, columns=columns, dtype=object)
+    return frame.where(frame.notna(), None)
+
+
 def _row(results: Path, path: Path, machine: str, case: Case) -> Row:
     content = read_json(path)
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
@@ -94,24 +108,16 @@ def _row(results: Path, path: Path, machine: str, case: Case) -> Row:
 
 
 def _explode(
-    records: pd.DataFrame, rows_of: Callable[[Mapping[str, Any]], Iterator[Row]], columns: list[str]
+    records: pd.DataFrame, rows_in: Callable[[Mapping[str, Any]], Iterator[Row]], columns: list[str]
 ) -> pd.DataFrame:
     """The rows that each ok record gives, with the record's own columns."""
-    common = [*KEY, "round", "file"]
     ok = records[records["status"] == "ok"]
     rows = [
-        {**dict(zip(common, values, strict=True)), **row}
-        for *values, content in ok[[*common, "content"]].itertuples(index=False, name=None)
-        for row in rows_of(content)
+        {**dict(zip(RECORD_KEY, values, strict=True)), **row}
+        for *values, content in ok[[*RECORD_KEY, "content"]].itertuples(index=False, name=None)
+        for row in rows_in(content)
     ]
-    return _frame(rows, columns)
-
-
-def _frame(rows: list[Row], columns: list[str]) -> pd.DataFrame:
-    """A frame of Python objects: None stays None, samples stay arrays."""
-    import pandas as pd
-
-    return pd.DataFrame(rows, columns=[*KEY, "round", "file", *columns], dtype=object)
+    return frame_of(rows, [*RECORD_KEY, *columns])
 
 
 def _boundary_rows(content: Mapping[str, Any]) -> Iterator[Row]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferprof import stats
 from inferprof.plugins import Boundary
-from inferprof.tables.records import KEY
+from inferprof.tables.records import KEY, frame_of, rows_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,7 +53,7 @@ def latency(boundaries: pd.DataFrame) -> pd.DataFrame:
         {**dict(zip([*KEY, "boundary"], key, strict=True)), **_latency(group)}
         for key, group in boundaries.groupby([*KEY, "boundary"], sort=False)
     ]
-    return _objects(rows, [*KEY, "boundary", *LATENCY_COLUMNS])
+    return frame_of(rows, [*KEY, "boundary", *LATENCY_COLUMNS])
 
 
 def speed_ups(boundaries: pd.DataFrame, baseline: str) -> pd.DataFrame:
@@ -66,12 +66,12 @@ def speed_ups(boundaries: pd.DataFrame, baseline: str) -> pd.DataFrame:
     samples = {key: _rounds(group) for key, group in boundaries.groupby([*KEY, "boundary"], sort=False)}
     cases = boundaries[KEY].drop_duplicates()
     named = cases["precision"] + "/" + cases["backend"] + "/" + cases["variant"] == baseline
-    peers = {tuple(case[peer] for peer in PEERS): case for case in cases[named].to_dict("records")}
+    peers = {tuple(case[peer] for peer in PEERS): case for case in rows_of(cases[named])}
     rows = []
-    for case in cases[~named].to_dict("records"):
+    for case in rows_of(cases[~named]):
         reference = peers.get(tuple(case[peer] for peer in PEERS))
         rows.append({**case, **_speed_up(samples, case, reference, baseline)})
-    return _objects(rows, [*KEY, *SPEED_UP_COLUMNS])
+    return frame_of(rows, [*KEY, *SPEED_UP_COLUMNS])
 
 
 def compared_by(a: Mapping[str, Rounds], b: Mapping[str, Rounds]) -> Boundary:
@@ -100,7 +100,7 @@ def _latency(rounds: pd.DataFrame) -> dict[str, Any]:
 
 
 def _rounds(group: pd.DataFrame) -> Rounds:
-    return {row["round"]: row["samples"] for row in group.to_dict("records") if row["not_measured"] is None}
+    return {row["round"]: row["samples"] for row in rows_of(group) if row["not_measured"] is None}
 
 
 def _speed_up(
@@ -128,11 +128,3 @@ def _speed_up(
         "verdict": ratio.verdict,
         "reason": ratio.reason,
     }
-
-
-def _objects(rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
-    """A frame of Python objects: None stays None."""
-    import pandas as pd
-
-    frame = pd.DataFrame(rows, columns=columns, dtype=object)
-    return frame.where(frame.notna(), None)

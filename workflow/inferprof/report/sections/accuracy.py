@@ -50,8 +50,8 @@ def section(evidence: Evidence) -> Section:
     if random := sorted({model for (model, _), one in found.items() if one.pretrained is False}):
         blocks.append(
             Text(
-                f"{', '.join(random)}: random weights (pretrained: false), so this is numerical fidelity only and says "
-                "nothing about accuracy on a task."
+                f"{', '.join(random)}: random weights (pretrained: false), so this is numerical fidelity only "
+                "and says nothing about accuracy on a task."
             )
         )
     blocks += _sources(evidence)

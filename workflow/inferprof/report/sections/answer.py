@@ -18,6 +18,7 @@ COLUMNS = (
     Column("median_ms", "median ms", "number"),
     Column("speed_up", "speed-up", "number"),
     Column("interval", "±", "number"),
+    Column("compared_by", "compared by"),
     Column("accuracy", "accuracy"),
     Column("ties", "not told apart from", hidden=True),
 )
@@ -120,14 +121,15 @@ def _row(one: Winner, baseline: str | None) -> tuple[Cell, ...]:
     )
 
 
-def _speed_up_cells(one: Winner, baseline: str | None) -> tuple[Cell, Cell]:
+def _speed_up_cells(one: Winner, baseline: str | None) -> tuple[Cell, Cell, Cell]:
     if baseline is None or one.is_baseline:
         word = without_number("baseline" if one.is_baseline else "–")
-        return word, without_number("")
+        return word, without_number(""), words("")
     value, low, high = (one.speed_up[key] for key in ("speed_up", "low", "high"))
     if value is None:
-        return missing(one.speed_up["not_measured"]), without_number("")
-    return number(value, ratio(value)), missing(FEW) if low is None else words(half_width(value, low, high))
+        return missing(one.speed_up["not_measured"]), without_number(""), words("")
+    spread = missing(FEW) if low is None else words(half_width(value, low, high))
+    return number(value, ratio(value)), spread, words(one.speed_up["boundary"])
 
 
 def _counts(evidence: Evidence) -> str:

@@ -32,7 +32,7 @@ def section(evidence: Evidence) -> Section:
         for engine in evidence.engines
         if not _ok(engine)
     ]
-    note = "Built with every shape that the engine's profile spans. Folders named aot-sm… hold engines for GPUs that need not be here."
+    note = "Engines for aot-sm… were compiled ahead of time, for GPUs that need not be here."
     heading = [Text("Builds that failed, with the message of the builder or its parser:")] if failed else []
     body = Table("engines", "", COLUMNS, rows, note, groups=2)
     return Section("Engines", (body, *heading, *failed))

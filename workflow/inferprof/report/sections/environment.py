@@ -7,6 +7,7 @@ from typing import Any
 
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Column, Section, Table, Text, words
+from inferprof.report.numbers import plural
 
 COLUMNS = (Column("fact", "fact"), Column("value", "value"))
 NULL = "not known"
@@ -45,7 +46,8 @@ def _records(evidence: Evidence) -> list[Block]:
         return []
     revisions = sorted({str(content["environment"].get("git") or NULL) for content in contents})
     started = sorted(content["started"] for content in contents)
-    text = f"{len(contents)} records, started between {started[0]} and {started[-1]}, at git revision {', '.join(revisions)}."
+    span = f"started between {started[0]} and {started[-1]}"
+    text = f"{plural(len(contents), 'record')}, {span}, at git revision {', '.join(revisions)}."
     blocks: list[Block] = [Text(text)]
     if len(revisions) > 1:
         blocks.append(Text("The records come from different revisions of this code.", mark="warn"))

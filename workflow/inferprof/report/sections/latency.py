@@ -11,6 +11,7 @@ from inferprof.report.model import Block, Cell, Column, Section, Text, missing, 
 from inferprof.report.numbers import NS_PER_MS, half_width, milliseconds, significant
 from inferprof.report.sections.common import CASE_COLUMNS, FEW, by_case, case_cells, optional, path_of, scaled, table
 from inferprof.stats import PERCENTILES, samples_needed
+from inferprof.tables.records import rows_of
 
 TITLES = {
     "end_to_end": "end_to_end: host arrays in, host arrays out. The boundary for comparing with a CPU",
@@ -52,7 +53,7 @@ def section(evidence: Evidence) -> Section:
 
 def _latency(evidence: Evidence, boundary: str, title: str) -> list[Block]:
     frame = evidence.latency[evidence.latency["boundary"] == boundary]
-    measured = frame[frame["not_measured"].isna()].to_dict("records")
+    measured = rows_of(frame[frame["not_measured"].isna()])
     blocks: list[Block] = []
     if measured:
         rows = [_row(row) for row in by_case(measured, evidence.order, lambda row: row["median"])]
@@ -99,7 +100,7 @@ def _row(row: dict[str, Any]) -> list[Cell]:
 def _doubts(evidence: Evidence) -> list[Block]:
     """What speaks against trusting a latency: not settled, drifting, fewer rounds than the others."""
     found: list[Block] = []
-    for row in evidence.latency[evidence.latency["not_measured"].isna()].to_dict("records"):
+    for row in rows_of(evidence.latency[evidence.latency["not_measured"].isna()]):
         where = f"{path_of(row)}, {row['boundary']}"
         if not row["settled"]:
             found.append(Text(f"{where}: the warm-up ended before the latency had settled", "item", "warn"))

@@ -8,6 +8,7 @@ from inferprof.report.evidence import Evidence
 from inferprof.report.model import Column, Section, Table, Text, words
 from inferprof.report.numbers import plural
 from inferprof.stats import PERCENTILES, samples_needed
+from inferprof.tables.records import rows_of
 
 FILE_COLUMNS = (Column("file", "file under results/", "path"),)
 
@@ -32,13 +33,13 @@ def method(evidence: Evidence) -> Section:
 
 def files(evidence: Evidence) -> Section:
     """Every file that a number of this report comes from."""
-    paths = [braced(row["files"]) for row in evidence.outcomes.to_dict("records") if row["files"]]
+    paths = [braced(row["files"]) for row in rows_of(evidence.outcomes) if row["files"]]
     paths += [document.file for document in evidence.documents.values() if document.content is not None]
     paths += [engine.build.file for engine in evidence.engines]
     if evidence.environment.content is not None:
         paths.append(evidence.environment.file)
     cells = tuple((words(path),) for path in paths)
-    note = "Each CSV beside this report holds one of its tables in full precision, with columns that the page has no room for."
+    note = "Each CSV in csv/ is one of these tables in full precision, with the columns that do not fit on a page."
     return Section("The file behind each number", (Table("files", "", FILE_COLUMNS, cells, note),))
 
 

@@ -1,4 +1,4 @@
-"""What is not in the tables of measurements, and why: refused, failed and broken cases, and self-checks that failed."""
+"""What was not measured, and why: refused, failed and broken cases; and the self-checks that failed."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Mark, Section, Table, Text, words
 from inferprof.report.numbers import plural
 from inferprof.report.sections.common import CASE_COLUMNS, case_cells
+from inferprof.tables.records import rows_of
 
 EXAMPLES = 4
-"""How many cases of a refusal are named; all are in the CSV."""
+"""Up to how many values of one part are named."""
 REFUSED_COLUMNS = (
     Column("reason", "reason"),
     Column("count", "cases", "number"),
     Column("cases", "which"),
 )
+
 REASON_COLUMNS = (*CASE_COLUMNS, Column("reason", "reason"), Column("files", "files", "path", hidden=True))
 CHECK_COLUMNS = (
     *CASE_COLUMNS,
@@ -33,7 +35,7 @@ def refused(evidence: Evidence) -> Section:
         return Section("Refused cases", (Text("No case was refused."),))
     groups = sorted(frame.groupby("reason", sort=False), key=lambda item: -len(item[1]))
     rows = tuple(_refusal(str(reason), group) for reason, group in groups)
-    title = f"{plural(len(frame), 'case')} refused before running, by reason"
+    title = f"{plural(len(frame), 'case')} refused before running, by reason; each of them is in cases.csv"
     return Section("Refused cases", (Table("refused", title, REFUSED_COLUMNS, rows),))
 
 
@@ -57,7 +59,7 @@ def checks(evidence: Evidence) -> Section:
         return Section("Self-checks", (Text("No record holds a self-check."),))
     if bad.empty:
         return Section("Self-checks", (Text(f"{passed}."),))
-    rows = tuple(_check(row) for row in bad.to_dict("records"))
+    rows = tuple(_check(row) for row in rows_of(bad))
     body = Table(
         "failed_checks", f"{passed}. These did not, so don't trust their cases:", CHECK_COLUMNS, rows, groups=2
     )
@@ -70,7 +72,7 @@ def _refusal(reason: str, group: Any) -> tuple[Cell, ...]:
 
 
 def common_parts(group: Any) -> str:
-    """`vit_tiny, minilm; fp8; ort_cpu`: the distinct values of each part of the cases; `any` for more than EXAMPLES."""
+    """`vit_tiny, minilm; 6 shapes; fp8; …`: the distinct values of each part; counted beyond EXAMPLES."""
     parts = []
     for column in CASE_COLUMNS:
         values = list(dict.fromkeys(group[column.key]))
@@ -80,8 +82,7 @@ def common_parts(group: Any) -> str:
 
 def _reasons(frame: Any, mark: Mark | None = None) -> tuple[tuple[Cell, ...], ...]:
     return tuple(
-        (*case_cells(row), words(row["reason"], mark), words(" ".join(row["files"])))
-        for row in frame.to_dict("records")
+        (*case_cells(row), words(row["reason"], mark), words(" ".join(row["files"]))) for row in rows_of(frame)
     )
 
 

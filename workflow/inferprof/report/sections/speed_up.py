@@ -8,12 +8,12 @@ from inferprof.report.evidence import Evidence
 from inferprof.report.model import Cell, Column, Section, Text, missing, number, words
 from inferprof.report.numbers import half_width, ratio
 from inferprof.report.sections.common import CASE_COLUMNS, FEW, by_case, case_cells, optional, table
+from inferprof.tables.records import rows_of
 
 ONE_ROUND = (
     "One round only (R = 1): each case ran in a single process, so the spread between processes is unknown and only "
     "differences of 5 % or more are called."
 )
-
 
 COLUMNS = [
     *CASE_COLUMNS,
@@ -33,7 +33,7 @@ def section(evidence: Evidence) -> Section:
     title = "Speed-up over the baseline"
     if not evidence.baseline:
         return Section(title, (Text("The config names no baseline."),))
-    rows = by_case(evidence.speed_ups.to_dict("records"), evidence.order, lambda row: -(row["speed_up"] or 0))
+    rows = by_case(rows_of(evidence.speed_ups), evidence.order, lambda row: -(row["speed_up"] or 0))
     if not rows:
         return Section(title, (Text(f"No case other than the baseline {evidence.baseline} was measured."),))
     note = (

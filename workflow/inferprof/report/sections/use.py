@@ -9,7 +9,7 @@ from inferprof.report.model import Block, Cell, Column, Section, Table, Text
 from inferprof.report.numbers import MIB, NS_PER_MS, mebibytes, milliseconds, significant
 from inferprof.report.sections.common import CASE_COLUMNS, NOT_RECORDED, case_cells, optional, scaled, table
 from inferprof.tables.join import MODES
-from inferprof.tables.records import KEY, STAGES
+from inferprof.tables.records import KEY, STAGES, rows_of
 
 NO_STAGE = "this stage does not exist there or was not measured"
 RESOURCES = {
@@ -33,7 +33,7 @@ def _throughput(evidence: Evidence) -> Table | Text:
         return Text("Throughput was not measured.")
     why = {
         (*(row[k] for k in KEY), row["mode"]): row["not_measured"]
-        for row in evidence.throughput.to_dict("records")
+        for row in rows_of(evidence.throughput)
         if row["not_measured"]
     }
 
@@ -58,7 +58,7 @@ def _stages(evidence: Evidence) -> Table | Text:
         return Text("The stages of end_to_end were not measured.")
     columns = [*CASE_COLUMNS, *(Column(f"{stage}_ms", stage.replace("_", " "), "number") for stage in STAGES)]
     body = [[*case_cells(row), *(optional(row[f"{s}_ms"], significant, NO_STAGE) for s in STAGES)] for row in rows]
-    note = "From a loop of their own with a synchronise behind each stage: their sum exceeds end_to_end where it overlaps."
+    note = "From a loop with a synchronise behind each stage, so their sum exceeds end_to_end where stages overlap."
     return table("stages", "Stages of end_to_end, median ms", columns, body, note)
 
 
@@ -83,4 +83,4 @@ def _resource(row: dict[str, Any], name: str) -> Cell:
 def _sorted(evidence: Evidence, frame: Any) -> list[dict[str, Any]]:
     """Rows by model and shape, within them in the order of the study."""
     order = evidence.order
-    return sorted(frame.to_dict("records"), key=lambda row: order[row["model"], row["shape"]])
+    return sorted(rows_of(frame), key=lambda row: order[row["model"], row["shape"]])

@@ -1,0 +1,44 @@
+"""Draws a plot to SVG and PNG: the same bytes for the same frame."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from inferprof.plots.style import INK, STYLE
+from inferprof.plugins import Plot
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PNG_DPI = 150
+
+
+def lacks(plot: Plot, frame: pd.DataFrame) -> str | None:
+    """Why a plot cannot be drawn of a frame, or None."""
+    for column, count in plot.needs.items():
+        found = frame[column].dropna().nunique()
+        if found < count:
+            return f"it needs {count} different values of {column}, and there are {found}"
+    return None
+
+
+def render(plot: Plot, frame: pd.DataFrame, png: Path) -> str:
+    """Write the PNG on white; return the SVG, whose text and axes take the colour of the page around it."""
+    import matplotlib
+
+    with matplotlib.rc_context(dict(STYLE)):
+        figure = plot.draw(frame)
+        figure.savefig(png, dpi=PNG_DPI, facecolor="white", metadata={"Software": None})
+        svg = io.StringIO()
+        figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
+    return _inline(svg.getvalue())
+
+
+def _inline(svg: str) -> str:
+    """The <svg> element alone, without the group ids that would repeat from one plot to the next on a page."""
+    element = svg[svg.index("<svg") :]
+    element = re.sub(r'<g id="[^"]*"', "<g", element)
+    return element.replace(INK, "currentColor")

@@ -1,0 +1,66 @@
+"""The stages of end_to_end, stacked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from inferprof.plots.style import GREY, OKABE_ITO, case_names, end_shapes, stacked_panels
+from inferprof.plugins import Plot
+from inferprof.tables.records import STAGES
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+HATCHES = ("", "///", "...", "", "\\\\\\", "xx")
+"""Tell neighbouring stages apart in grey."""
+COLOURS = (OKABE_ITO[1], OKABE_ITO[0], GREY, OKABE_ITO[2], OKABE_ITO[3], OKABE_ITO[5])
+LEGEND_IN = 0.35
+
+
+def draw(frame: pd.DataFrame) -> Figure:
+    """Shares of the sum of the stages, a panel for the smallest and one for the largest shape."""
+    measured = frame[frame["execute_ms"].notna()]
+    panels = [measured[measured["shape"] == shape] for shape in end_shapes(measured)]
+    figure, axes = stacked_panels([len(panel) for panel in panels], LEGEND_IN)
+    for panel, ax in zip(panels, axes, strict=True):
+        _panel(ax, panel)
+    axes[-1].set_xlabel("share of the sum of the stages, %; the sum in ms stands at the right")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(STAGES))
+    return figure
+
+
+def _panel(ax: Axes, frame: pd.DataFrame) -> None:
+    values = frame[[f"{stage}_ms" for stage in STAGES]].to_numpy(dtype=float)
+    sums = np.nansum(values, axis=1)
+    shares = np.nan_to_num(values) / sums[:, None] * 100
+    places = np.arange(len(frame))
+    left = np.zeros(len(frame))
+    for index, stage in enumerate(STAGES):
+        name = stage.replace("_", " ")
+        ax.barh(
+            places, shares[:, index], left=left, height=0.68, label=name, color=COLOURS[index], hatch=HATCHES[index],
+            edgecolor="white", linewidth=0.4,
+        )  # fmt: skip
+        left += shares[:, index]
+    for place, total in zip(places, sums, strict=True):
+        ax.annotate(f"{total:.4g}", (100, place), (5, 0), textcoords="offset points", va="center", fontsize=8)
+    ax.set_yticks(places, case_names(frame))
+    ax.tick_params(axis="y", length=0)
+    ax.set_xlim(0, 107)
+    ax.set_xticks([0, 25, 50, 75, 100])
+    ax.invert_yaxis()
+    ax.set_title(frame["shape"].iloc[0])
+
+
+STACKED = Plot(
+    name="stages",
+    title="Stages of end_to_end",
+    caption="With a synchronise behind each stage. Smallest and largest shape, the others are in the table.",
+    needs={"execute_ms": 1},
+    draw=draw,
+    place=40,
+)

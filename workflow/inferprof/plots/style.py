@@ -1,0 +1,111 @@
+"""How plots look: colours that colour-blind readers can tell apart, matplotlib's own font, few lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK = "#1f2328"
+"""Text and axes; the HTML report swaps it for the colour of its own text."""
+GREY = "#8c959f"
+WIDTH_IN = 8.6
+ROW_IN = 0.27
+"""Height of one bar."""
+MARGIN_IN = 0.75
+"""Height of a panel beside its bars: title and axis."""
+OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#7F7F7F", "#B8A800")
+"""Okabe & Ito 2008, "Color Universal Design"; black and yellow darkened or lightened for both backgrounds."""
+FORMAT_COLOURS = {
+    "fp32": "#7F7F7F",
+    "fp16": "#0072B2",
+    "bf16": "#56B4E9",
+    "int8": "#E69F00",
+    "fp8": "#009E73",
+    "mxfp8": "#D55E00",
+    "nvfp4": "#CC79A7",
+}
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+STYLE: Mapping[str, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 8.5,
+    "axes.titlesize": 9,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.edgecolor": GREY,
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.labelcolor": INK,
+    "grid.color": GREY,
+    "grid.alpha": 0.3,
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "svg.hashsalt": "inferprof",
+}
+
+
+def new_figure(height_in: float) -> Figure:
+    """An empty figure of the report's width, laid out so that labels don't overlap."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
+
+
+def stacked_panels(rows: Sequence[int], extra_in: float = 0.0) -> tuple[Figure, list[Axes]]:
+    """One panel below the other, each as high as its number of bars needs; `extra_in` is for a legend."""
+    heights = [count * ROW_IN + MARGIN_IN for count in rows]
+    figure = new_figure(sum(heights) + extra_in)
+    axes = figure.subplots(len(rows), 1, squeeze=False, height_ratios=heights)
+    return figure, list(axes[:, 0])
+
+
+def plain_log(ax: Axes, axis: Literal["x", "y"]) -> None:
+    """A logarithmic axis with ticks at 1, 2 and 5, written as people write numbers."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    ax.set(**{f"{axis}scale": "log"})
+    which = ax.xaxis if axis == "x" else ax.yaxis
+    which.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    which.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    which.set_minor_locator(NullLocator())
+
+
+def case_names(frame: pd.DataFrame) -> list[str]:
+    """`fp16 · ort_cuda · graph` of each row; the variant `default` goes without saying."""
+    return [
+        " · ".join(part for part in parts if part != "default")
+        for parts in frame[["precision", "backend", "variant"]].itertuples(index=False, name=None)
+    ]
+
+
+def colours(precisions: Iterable[str]) -> dict[str, str]:
+    """Number format → colour: the same in every plot; formats without one of their own share what is left."""
+    names = list(dict.fromkeys(precisions))
+    free = [colour for colour in OKABE_ITO if colour not in {FORMAT_COLOURS.get(name) for name in names}]
+    other = [name for name in names if name not in FORMAT_COLOURS]
+    return FORMAT_COLOURS | {name: free[index % len(free)] for index, name in enumerate(other)}
+
+
+def end_shapes(frame: pd.DataFrame) -> list[str]:
+    """The shapes of the smallest and of the largest batch: those between them are in the tables."""
+    ordered = frame.sort_values("batch", kind="stable")["shape"]
+    return list(dict.fromkeys([ordered.iloc[0], ordered.iloc[-1]]))
+
+
+def saturation(batches: Iterable[int], rates: Iterable[float], share: float = 0.95) -> int:
+    """The smallest batch that reaches `share` of the highest throughput."""
+    pairs = list(zip(batches, rates, strict=True))
+    peak = max(rate for _, rate in pairs)
+    return min(batch for batch, rate in pairs if rate >= share * peak)

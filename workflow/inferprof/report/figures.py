@@ -1,0 +1,47 @@
+"""The plots of a report: each plot of each model for which there is enough to draw."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from inferprof import registry
+from inferprof.plots import render
+from inferprof.report import fidelity
+from inferprof.report.evidence import Evidence
+from inferprof.report.model import Figure, Section, Text
+from inferprof.tables.records import KEY
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def draw(evidence: Evidence, folder: Path) -> Section:
+    """Write {plot}-{model}.png into `folder`; what can't be drawn is named with its reason."""
+    frame = plot_frame(evidence)
+    blocks: list[Figure | Text] = []
+    left_out = []
+    for model in evidence.models:
+        of_model = frame[frame["model"] == model]
+        for plot in sorted(registry.plots().values(), key=lambda plot: plot.place):
+            if reason := render.lacks(plot, of_model):
+                left_out.append(Text(f"{plot.title}: {model}: not drawn: {reason}", "item"))
+                continue
+            path = folder / f"{plot.name}-{model}.png"
+            svg = render.render(plot, of_model, path)
+            blocks.append(Figure(f"{plot.title}: {model}", plot.caption, f"{folder.name}/{path.name}", svg))
+    return Section("Plots", (*blocks, *left_out))
+
+
+def plot_frame(evidence: Evidence) -> pd.DataFrame:
+    """What the plots may need: tables.join.measured, the stages, and `sqnr_db`, `identical`, `accuracy` by format."""
+    import numpy as np
+
+    frame = evidence.measured.merge(evidence.stages, on=KEY, how="left", validate="one_to_one")
+    pairs = zip(frame["model"], frame["precision"], strict=True)
+    found = [fidelity.of(evidence, model, precision) for model, precision in pairs]
+    return frame.assign(
+        sqnr_db=np.array([one.sqnr_db for one in found], dtype=float),
+        identical=[one.identical for one in found],
+        accuracy=[one.outcome for one in found],
+    )

@@ -1,0 +1,54 @@
+"""Renders a report as one HTML page that needs nothing from outside."""
+
+from __future__ import annotations
+
+import re
+
+from inferprof.report.model import Block, Figure, Report, Table, Text
+
+RESULTS = "../.."
+"""From results/reports/{study}/REPORT.html to results/."""
+
+
+def render(report: Report) -> str:
+    """The page. All text is escaped; of the figures, the SVG is ours and goes in as it is."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("inferprof.report"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.tests["table"] = lambda block: isinstance(block, Table) and not block.csv_only
+    environment.tests["csv_only"] = lambda block: isinstance(block, Table) and block.csv_only
+    environment.tests["figure"] = lambda block: isinstance(block, Figure)
+    environment.tests["item"] = lambda block: isinstance(block, Text) and block.role == "item"
+    environment.filters["anchor"] = anchor
+    environment.filters["runs"] = runs
+    environment.filters["link"] = link
+    return environment.get_template("report.html.j2").render(report=report)
+
+
+def anchor(title: str) -> str:
+    """A heading as the id of its section."""
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+
+
+def runs(blocks: tuple[Block, ...]) -> list[list[Block]]:
+    """The blocks with neighbouring list items put together, so that they become one list."""
+    grouped: list[list[Block]] = []
+    for block in blocks:
+        item = isinstance(block, Text) and block.role == "item"
+        previous = grouped[-1][0] if grouped else None
+        if item and isinstance(previous, Text) and previous.role == "item":
+            grouped[-1].append(block)
+        else:
+            grouped.append([block])
+    return grouped
+
+
+def link(file: str) -> str:
+    """Where a path under results/ lies from the page's point of view; of `r{0,1}.json` the folder."""
+    return f"{RESULTS}/{file.rpartition('/')[0]}/" if "{" in file else f"{RESULTS}/{file}"
