@@ -61,11 +61,8 @@ def locate(spec: ModelSpec) -> ModelFiles | None:
 def _attempts(spec: ModelSpec, repository: str | None, package: str | None) -> Iterator[ModelFiles | str]:
     """The places where the files may be, tried in turn: what is there, or why not."""
     if repository is not None:
-        revision = spec.options.get("revision")
-        if revision is None:
-            raise UserError(f"{spec.path}: repository without revision; add the 40 digits of its commit")
         for local in (True, False):
-            yield _from_hub(repository, revision, local, spec.pretrained)
+            yield _from_hub(repository, spec.options["revision"], local, spec.pretrained)
     if package is not None:
         yield _from_package(package)
 

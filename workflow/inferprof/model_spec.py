@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Mapping
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
+from inferprof import onnx_graph
 from inferprof.case import BATCH, Shape
 from inferprof.errors import UserError
 
 DEFAULT_OPSET = 20
 Task = Literal["classification", "embedding", "other"]
+DTYPES = ("float32", "float16", "float64", "int8", "uint8", "int32", "int64", "bool")
+"""What an input may be: the types that NumPy has and every runtime here can be fed with."""
+
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
+_COMMON = {"source", "inputs", "pretrained", "seed", "opset", "task", "sizes", "max_sizes", "variants"}
+_NEEDS = {
+    "transformers": "architecture",
+    "timm": "architecture",
+    "torchvision": "architecture",
+    "python": "python",
+    "onnx": "onnx",
+}
 
 
 @dataclass(frozen=True)
@@ -94,41 +108,56 @@ class ModelSpec:
 
 
 def discover(folder: Path) -> dict[str, Path]:
-    """Name → file of every model of a folder: NAME.yaml, or a bare NAME.onnx that no YAML file describes.
+    """The models of a folder, sorted: name → its YAML file, or the ONNX file where no YAML file speaks of that.
 
-    Raises UserError where two files claim one name, or where there is no such folder.
+    Raises UserError where two models have one name, or a name can't stand in a path.
     """
-    import yaml
-
     if not folder.is_dir():
-        raise UserError(f"{folder} is not a folder; models are looked for there, as NAME.yaml or NAME.onnx")
+        raise UserError(f"{folder}: no such folder; it holds one YAML or ONNX file per model")
+    described = sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml"))
+    spoken_of = {folder / file for path in described for file in _files_of(path)}
+    bare = sorted(path for path in folder.glob("*.onnx") if path not in spoken_of)
     found: dict[str, Path] = {}
-    described: set[Path] = set()
-    for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):
+    for path in [*described, *bare]:
+        if not _NAME.fullmatch(path.stem):
+            raise UserError(f"{path}: a model's name has letters, digits and ._- only; rename the file")
         if path.stem in found:
             raise UserError(f"two models are named {path.stem}: {found[path.stem]} and {path}; rename one of them")
         found[path.stem] = path
-        with contextlib.suppress(yaml.YAMLError, AttributeError):  # `load` says what is wrong with the file
-            described.add(folder / str(yaml.safe_load(path.read_text(encoding="utf-8")).get("onnx")))
-    for path in sorted(set(folder.glob("*.onnx")) - described):
-        if path.stem in found:
-            raise UserError(f"two models are named {path.stem}: {found[path.stem]} and {path}; rename one of them")
-        found[path.stem] = path
-    return found
+    return dict(sorted(found.items()))
+
+
+def _files_of(path: Path) -> Iterator[str]:
+    """The ONNX files that a YAML file speaks of; none where it can't be read, which `load` will say."""
+    try:
+        content = _read_yaml(path)
+    except UserError:
+        return
+    if isinstance(content, dict):
+        variants = content.get("variants")
+        files = [content.get("onnx"), *(variants.values() if isinstance(variants, dict) else [])]
+        yield from (file for file in files if isinstance(file, str))
 
 
 def load(path: Path) -> ModelSpec:
     """Read models/NAME.yaml or a bare models/NAME.onnx. Raises UserError in one line for whatever is wrong in it."""
     if path.suffix == ".onnx":
         return _from_onnx(path)
+    content = _read_yaml(path)
+    check_schema(content, "model", str(path))
+    spec = _from_yaml(path, content)
+    _check(spec)
+    return spec
+
+
+def _read_yaml(path: Path) -> Any:
+    """The content of a YAML file."""
     import yaml
 
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UserError(f"{path}: {' '.join(str(error).split())}") from None
-    check_schema(content, "model", str(path))
-    return _from_yaml(path, content)
 
 
 def check_schema(content: Any, schema: str, where: str) -> None:
@@ -149,9 +178,6 @@ def check_schema(content: Any, schema: str, where: str) -> None:
 
 def _from_yaml(path: Path, content: Mapping[str, Any]) -> ModelSpec:
     """A ModelSpec of validated YAML."""
-    common = {"source", "inputs", "pretrained", "seed", "opset", "task", "sizes", "max_sizes", "variants"}
-    if content["source"] in ("onnx", "python") and content["source"] not in content:
-        raise UserError(f"{path}: source {content['source']} needs the key {content['source']}:")
     inputs = tuple(
         InputSpec(item["name"], item["dtype"], tuple(item["dims"]), item.get("data", "normal"))
         for item in content["inputs"]
@@ -161,7 +187,7 @@ def _from_yaml(path: Path, content: Mapping[str, Any]) -> ModelSpec:
         path=path,
         source=content["source"],
         inputs=inputs,
-        options={key: value for key, value in content.items() if key not in common},
+        options={key: value for key, value in content.items() if key not in _COMMON},
         pretrained=content.get("pretrained", True),
         seed=content.get("seed", 0),
         opset=content.get("opset", DEFAULT_OPSET),
@@ -172,52 +198,50 @@ def _from_yaml(path: Path, content: Mapping[str, Any]) -> ModelSpec:
     )
 
 
-def _from_onnx(path: Path) -> ModelSpec:
-    """A ModelSpec of a bare ONNX file: a dynamic first dimension is the batch, others keep their symbol's letters."""
-    import onnx
-
-    try:
-        graph = onnx.load(path, load_external_data=False).graph
-    except Exception as error:  # protobuf raises its own DecodeError, onnx others
+def _check(spec: ModelSpec) -> None:
+    """What a schema can't say. Raises UserError."""
+    key = _NEEDS[spec.source]
+    if key not in spec.options:
+        raise UserError(f"{spec.path}: source {spec.source} needs the key {key}:")
+    if spec.source == "transformers" and spec.pretrained and not {"repository", "package"} & spec.options.keys():
         raise UserError(
-            f"{path} is not a readable ONNX file ({' '.join(str(error).split())}); copy it again"
-        ) from None
-    weights = {initializer.name for initializer in graph.initializer}
-    inputs = [value for value in graph.input if value.name not in weights]
-    if not inputs:
-        raise UserError(f"{path} has no inputs, so there is nothing to run")
-    return ModelSpec(
+            f"{spec.path}: pretrained weights of {spec.options[key]} need repository: and revision:, or package:; "
+            "write pretrained: false for random ones"
+        )
+    if "repository" in spec.options and "revision" not in spec.options:
+        raise UserError(f"{spec.path}: repository: needs revision:, the 40 digits of the commit that is meant")
+    twice = [name for name, count in Counter(item.name for item in spec.inputs).items() if count > 1]
+    if twice:
+        raise UserError(f"{spec.path}: two inputs are named {twice[0]}")
+    for symbol, size in [*spec.sizes.items(), *spec.max_sizes.items()]:
+        if symbol not in spec.symbols:
+            raise UserError(f"{spec.path}: no input has the symbol {symbol}; they have {', '.join(spec.symbols)}")
+        if size > spec.max_sizes.get(symbol, size):
+            raise UserError(f"{spec.path}: size {symbol}: {size} is over its maximum {spec.max_sizes[symbol]}")
+    for file in [*([spec.onnx_path] if spec.onnx_path else []), *spec.ready_made.values()]:
+        if not file.is_file():
+            raise UserError(f"{spec.path}: {file} does not exist; paths count from the folder of the YAML file")
+
+
+def _from_onnx(path: Path) -> ModelSpec:
+    """A ModelSpec of a bare ONNX file. Raises UserError where the file does not say what to feed."""
+    inputs, opset = onnx_graph.describe(path)
+    spec = ModelSpec(
         name=path.stem,
         path=path,
         source="onnx",
-        inputs=tuple(_onnx_input(value, path) for value in inputs),
+        inputs=tuple(InputSpec(name, dtype, dims, _data_for(path, name, dtype)) for name, dtype, dims in inputs),
         options={"onnx": path.name},
+        opset=opset,
     )
+    _check(spec)
+    return spec
 
 
-def _onnx_input(value: Any, path: Path) -> InputSpec:
-    """An InputSpec of an ONNX ValueInfoProto."""
-    import onnx
-
-    tensor = value.type.tensor_type
-    if not value.type.HasField("tensor_type"):
-        raise UserError(
-            f"{path}: input {value.name} is not a tensor, which cannot be fed; export it without sequences"
-        )
-    dtype = str(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
-    dims: list[int | str] = []
-    for axis, dim in enumerate(tensor.shape.dim):
-        letters = "".join(c for c in dim.dim_param.lower() if c.isalpha())
-        if dim.dim_value > 0:
-            dims.append(dim.dim_value)
-        elif axis == 0:
-            dims.append(BATCH)
-        elif letters:
-            dims.append(letters)
-        else:
-            raise UserError(
-                f"{path}: input {value.name}, axis {axis}, has neither a size nor a name; "
-                f"describe the inputs in {path.with_suffix('.yaml')} (source: onnx, onnx: {path.name})"
-            )
-    data = "normal" if dtype.startswith("float") else "zeros" if dtype == "bool" else "integers:2"
-    return InputSpec(value.name, dtype, tuple(dims), data)
+def _data_for(path: Path, name: str, dtype: str) -> str:
+    """What fits a type without knowing the model: indices are kept below 2, which any table has."""
+    if dtype not in DTYPES:
+        raise UserError(f"{path}: input {name} is {dtype}, which cannot be fed; allowed: {', '.join(DTYPES)}")
+    if dtype.startswith("float"):
+        return "normal"
+    return "zeros" if dtype == "bool" else "integers:2"

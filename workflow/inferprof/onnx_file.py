@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from inferprof import onnx_graph
 from inferprof.errors import UserError
 from inferprof.files import written_whole
 from inferprof.model_spec import InputSpec, ModelSpec
@@ -25,16 +26,17 @@ def checked(path: Path, spec: ModelSpec) -> onnx.ModelProto:
     """
     import onnx
 
-    model = _read(path)
-    opset = max((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), default=0)
-    known = onnx.defs.onnx_opset_version()
+    model = onnx_graph.read(path)
+    opset, known = onnx_graph.opset(model), onnx.defs.onnx_opset_version()
     if opset > known:
-        raise UserError(f"{path} uses opset {opset}; onnx {onnx.__version__} knows up to {known}: export it with less")
+        raise UserError(f"{path} uses opset {opset}; onnx {onnx.__version__} knows opsets up to {known}")
     if not model.opset_import:
         raise UserError(
             f"{path} names no opset (opset_import is empty), so its operators mean nothing; export it again"
         )
     _inline(model, path)
+    if any(not value.type.tensor_type.HasField("shape") for value in model.graph.output):
+        model = onnx.shape_inference.infer_shapes(model)  # runtimes don't mind, but the checker does
     try:
         onnx.checker.check_model(model)
     except (onnx.checker.ValidationError, ValueError) as error:
@@ -44,15 +46,15 @@ def checked(path: Path, spec: ModelSpec) -> onnx.ModelProto:
     return model
 
 
-def strip(model: onnx.ModelProto) -> None:
-    """Remove every doc string and all metadata: they hold stack traces with paths, and differ between machines."""
-    graph = model.graph
-    model.ClearField("metadata_props")
-    model.ClearField("doc_string")
-    bare = [graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer]
-    for item in [*bare, *model.functions]:
-        item.ClearField("doc_string")
-        item.ClearField("metadata_props")
+def strip(message: Any) -> None:
+    """Remove all doc strings and metadata, however deep: they hold stack traces with the paths of this machine."""
+    for name in ("doc_string", "metadata_props"):
+        if name in message.DESCRIPTOR.fields_by_name:
+            message.ClearField(name)
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for inner in value if hasattr(value, "__len__") else [value]:
+                strip(inner)
 
 
 def save(model: onnx.ModelProto, out: Path) -> None:
@@ -68,31 +70,13 @@ def save(model: onnx.ModelProto, out: Path) -> None:
 
 def describe(model: onnx.ModelProto) -> dict[str, Any]:
     """Opsets, producer, inputs and outputs of a graph, for the report."""
-    weights = {item.name for item in model.graph.initializer}
     return {
         "opset": {item.domain or "ai.onnx": item.version for item in model.opset_import},
         "producer": f"{model.producer_name} {model.producer_version}".strip(),
         "nodes": len(model.graph.node),
-        "inputs": {item.name: _dims(item) for item in model.graph.input if item.name not in weights},
+        "inputs": {item.name: _dims(item) for item in onnx_graph.inputs(model)},
         "outputs": {item.name: _dims(item) for item in model.graph.output},
     }
-
-
-def _read(path: Path) -> onnx.ModelProto:
-    """Parse the file without its external data."""
-    import onnx
-
-    if not path.is_file():
-        raise UserError(f"{path}: no such file")
-    try:
-        model = onnx.load(path, load_external_data=False)
-    except Exception as error:  # protobuf's DecodeError, whose module differs between its versions
-        raise UserError(
-            f"{path} is not a readable ONNX file ({' '.join(str(error).split())}); copy it again"
-        ) from None
-    if not model.HasField("graph") or not model.graph.node:
-        raise UserError(f"{path} is not an ONNX model: it holds no graph with nodes")
-    return model
 
 
 def _inline(model: onnx.ModelProto, path: Path) -> None:
@@ -133,16 +117,15 @@ def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 
 def _match_inputs(model: onnx.ModelProto, spec: ModelSpec, path: Path) -> None:
     """Check names, types and dimensions against the YAML and give the graph's dimensions the YAML's symbols."""
-    weights = {item.name for item in model.graph.initializer}
-    graph_inputs = {item.name: item for item in model.graph.input if item.name not in weights}
-    if set(graph_inputs) != {item.name for item in spec.inputs}:
+    actual = {item.name: item for item in onnx_graph.inputs(model)}
+    if set(actual) != {item.name for item in spec.inputs}:
         raise UserError(
             f"{spec.path}: inputs {', '.join(item.name for item in spec.inputs)} are not those of {path.name}: "
-            f"{', '.join(graph_inputs) or 'none'}"
+            f"{', '.join(actual) or 'none'}"
         )
     renamed: dict[str, str] = {}
     for item in spec.inputs:
-        renamed |= _match_input(graph_inputs[item.name], item, spec, path)
+        renamed |= _match_input(actual[item.name], item, spec, path)
     for value in [*model.graph.input, *model.graph.output, *model.graph.value_info]:
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param in renamed:  # assigning anything to a dimension with a size would erase the size
@@ -151,13 +134,10 @@ def _match_inputs(model: onnx.ModelProto, spec: ModelSpec, path: Path) -> None:
 
 def _match_input(value: onnx.ValueInfoProto, item: InputSpec, spec: ModelSpec, path: Path) -> dict[str, str]:
     """Check one input; sets its dimensions and returns the graph's names of them → the YAML's."""
-    import onnx
-
-    tensor = value.type.tensor_type
-    actual = str(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+    actual = onnx_graph.dtype(value)
     if actual != item.dtype:
         raise UserError(f"{spec.path}: input {item.name} is {item.dtype}, but {actual} in {path.name}")
-    dims = tensor.shape.dim
+    dims = onnx_graph.dimensions(value)
     fits = len(dims) == len(item.dims) and all(
         dim.dim_value <= 0 or dim.dim_value == given for dim, given in zip(dims, item.dims, strict=True)
     )

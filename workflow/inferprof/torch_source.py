@@ -102,9 +102,9 @@ def _transformers(spec: ModelSpec) -> tuple[Any, dict[str, Any]]:
     """A class of transformers: of a repository's weights, or with seeded random ones of a given configuration."""
     import transformers
 
-    name = spec.options.get("architecture")
-    architecture = getattr(transformers, name, None) if name else None
-    if architecture is None or not hasattr(architecture, "from_pretrained"):
+    name = spec.options["architecture"]
+    architecture: Any = getattr(transformers, name, None)
+    if not hasattr(architecture, "from_pretrained"):
         raise UserError(
             f"{spec.path}: architecture {name!r} is not a model class of transformers {transformers.__version__}; "
             "name one such as ViTForImageClassification"
@@ -117,8 +117,7 @@ def _transformers(spec: ModelSpec) -> tuple[Any, dict[str, Any]]:
         model = architecture._from_config(config, attn_implementation="eager")
         return model, facts | {"origin": f"random weights, seed {spec.seed}"}
     found = model_files.locate(spec)
-    if found is None:
-        raise UserError(f"{spec.path}: pretrained without weights; give repository and revision, or package")
+    assert found is not None  # model_spec refuses pretrained models that name no files
     try:
         model = architecture.from_pretrained(
             found.folder, attn_implementation="eager", local_files_only=True, use_safetensors=True, dtype="float32"
@@ -157,7 +156,7 @@ def _timm(spec: ModelSpec) -> tuple[Any, dict[str, Any]]:
     """A model of timm, by its name there."""
     timm = _optional("timm", spec)
     timm.layers.set_fused_attn(False)  # plain MatMul and Softmax, as for transformers
-    name = _architecture(spec)
+    name = str(spec.options["architecture"])
     if not timm.is_model(name.split(".")[0]):
         raise UserError(f"{spec.path}: timm {timm.__version__} has no model {name}")
     try:
@@ -170,7 +169,7 @@ def _timm(spec: ModelSpec) -> tuple[Any, dict[str, Any]]:
 def _torchvision(spec: ModelSpec) -> tuple[Any, dict[str, Any]]:
     """A model of torchvision, by its name there; pretrained means its default weights."""
     torchvision = _optional("torchvision", spec)
-    name = _architecture(spec)
+    name = str(spec.options["architecture"])
     if name not in torchvision.models.list_models():
         raise UserError(f"{spec.path}: torchvision {torchvision.__version__} has no model {name}")
     try:
@@ -216,13 +215,6 @@ def _optional(library: str, spec: ModelSpec) -> Any:
             f"model {spec.name} needs {library}, which cannot be imported ({' '.join(str(error).split())}); "
             f"install the {library} that belongs to this torch"
         ) from None
-
-
-def _architecture(spec: ModelSpec) -> str:
-    """The key `architecture`, which timm and torchvision need."""
-    if "architecture" not in spec.options:
-        raise UserError(f"{spec.path}: source {spec.source} needs the key architecture:")
-    return str(spec.options["architecture"])
 
 
 def _weights_of(spec: ModelSpec, pretrained: str) -> str:

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+import pytest
+
+from inferprof.case import Case, Shape, Variant
+from inferprof.errors import UserError
+
+
+@pytest.mark.parametrize(
+    ("label", "sizes"),
+    [
+        ("b8", {"b": 8}),
+        ("b8_s128", {"b": 8, "s": 128}),
+        ("b1_h512w256", {"b": 1, "h": 512, "w": 256}),
+    ],
+)
+def test_a_label_and_its_shape_say_the_same(label, sizes):
+    shape = Shape.parse(label)
+    assert shape.as_dict() == sizes
+    assert shape.batch == sizes["b"]
+    assert shape.label == str(shape) == label
+
+
+@pytest.mark.parametrize("label", ["b0", "b-1", "8", "b8s128", "b8_s0", "b8_", "b8_s", "b8_S128", "", "b08", "b1.5"])
+def test_what_is_not_a_shape_is_refused_with_an_example(label):
+    with pytest.raises(UserError, match=r"is not a shape; write b<batch> with a batch of at least 1"):
+        Shape.parse(label)
+
+
+def test_a_symbol_given_twice_is_refused():
+    with pytest.raises(UserError, match="gives a symbol twice"):
+        Shape.parse("b8_s1s2")
+
+
+def test_a_case_and_its_path_say_the_same():
+    case = Case("vit", "fp16", "ort_cuda", "graph", "b8_s128")
+    assert str(case) == "vit/fp16/ort_cuda/graph/b8_s128"
+    assert Case.from_path(case.path) == case
+    assert Case.from_path(PurePosixPath("results/h100/engine") / f"{case.path}.build.json") == case
+
+
+def test_a_variant_reads_its_options_with_defaults():
+    variant = Variant("graph", {"cuda_graph": True, "placement": "pinned"})
+    assert variant.flag("cuda_graph") and not variant.flag("tf32")
+    assert variant.text("placement", "pageable") == "pinned"
+    assert Variant().text("placement", "pageable") == "pageable"
