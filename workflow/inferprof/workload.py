@@ -8,7 +8,7 @@ import hashlib
 import os
 import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ import numpy as np
 from inferprof import data, hardware, processes, provenance, registry, timing
 from inferprof.case import Case, Shape, Variant
 from inferprof.devices.cpu import CpuDevice
+from inferprof.devices.cuda import CudaDevice
 from inferprof.devices.ranges import collected, nvtx_range
 from inferprof.errors import CaseFailed, UserError
 from inferprof.files import read_json
@@ -140,16 +141,15 @@ def _require_built(artifact: Path) -> None:
 def _measured(request: RunRequest, backend: Backend, gpu: Gpu | None) -> dict[str, Any]:
     feeds = _feeds(request)
     protocol = replace(request.protocol, graph=request.variant.flag("cuda_graph"))
-    with _device(gpu) as device:
-        used_before = device.memory_used()
-        opening = _open_request(request, device)
-        start = time.perf_counter_ns()
-        with backend.open(opening) as session:
-            load_ns = time.perf_counter_ns() - start
-            measured = timing.measure(session, device, feeds, request.placement, protocol)
-            memory = _memory(session, device, used_before)
-            if gpu and request.streams > 1:
-                measured = _pipelined(request, backend, (session, device), measured, feeds)
+    device = _device(gpu)
+    used_before = device.memory_used()
+    start = time.perf_counter_ns()
+    with backend.open(_open_request(request, device)) as session:
+        load_ns = time.perf_counter_ns() - start
+        measured = timing.measure(session, device, feeds, request.placement, protocol)
+        memory = _memory(session, device, used_before)
+        if gpu and request.streams > 1:
+            measured = _pipelined(request, backend, (session, device), measured, feeds)
     record = measured.record()
     record["first"]["load_ns"] = load_ns
     failed = {name: check for name, check in measured.checks.items() if not check.passed}
@@ -175,7 +175,7 @@ def _pipelined(
         with contextlib.ExitStack() as stack:
             lanes = [first]
             for _ in range(1, request.streams):
-                device = stack.enter_context(_cuda_device())
+                device = CudaDevice()
                 lanes.append((stack.enter_context(backend.open(_open_request(request, device))), device))
             return timing.add_pipelined(measured, lanes, feeds, request.placement, protocol)
     except CaseFailed as error:
@@ -200,15 +200,8 @@ def _feeds(request: RunRequest) -> Feeds:
     return data.feeds(request.spec, request.shape, 1, request.seed)[0]
 
 
-def _device(gpu: Gpu | None) -> AbstractContextManager[Device]:
-    return _cuda_device() if gpu else contextlib.nullcontext(CpuDevice())
-
-
-@contextlib.contextmanager
-def _cuda_device() -> Iterator[Device]:
-    from inferprof.devices.cuda import CudaDevice
-
-    yield CudaDevice()
+def _device(gpu: Gpu | None) -> Device:
+    return CudaDevice() if gpu else CpuDevice()
 
 
 def _memory(session: Session, device: Device, used_before: int | None) -> dict[str, Any]:
@@ -238,7 +231,8 @@ def digest(array: np.ndarray[Any, Any]) -> dict[str, Any]:
 def _profiled(request: RunRequest, profiling: Profiling, backend: Backend, gpu: Gpu | None) -> dict[str, Any]:
     """Run end to end in named ranges; only the iterations are collected (cudaProfilerStart … Stop)."""
     feeds = _feeds(request)
-    with _device(gpu) as device, contextlib.ExitStack() as stack:
+    device = _device(gpu)
+    with contextlib.ExitStack() as stack:
         with profiling.range("load"):
             session = stack.enter_context(backend.open(_open_request(request, device)))
             lane = Lane(session, device, feeds, request.placement)

@@ -1,4 +1,4 @@
-"""ONNX Runtime: its CPU, CUDA, TensorRT and TensorRT-RTX execution providers."""
+"""ONNX Runtime with the providers that it comes with: CPU and CUDA."""
 
 from __future__ import annotations
 

@@ -38,10 +38,11 @@ DTYPES = {
 class OrtSession:
     """Implements plugins.Session by IO binding: no copy and no allocation of results happens in `enqueue`.
 
-    `asynchronous` says that the session computes on `device.stream`, so that a run need not wait for it.
+    `on_stream` says that the session computes on `device.stream`. Then a run returns before the device is done;
+    otherwise it must wait, before for its inputs and after for its outputs.
     """
 
-    def __init__(self, session: Any, device: Device, *, asynchronous: bool, graph: bool) -> None:
+    def __init__(self, session: Any, device: Device, *, on_stream: bool, graph: bool) -> None:
         import onnxruntime
 
         self._session = session
@@ -52,7 +53,8 @@ class OrtSession:
         self._captured = False
         self._binding = session.io_binding()
         self._run_options = onnxruntime.RunOptions()
-        if asynchronous:
+        self._waits_for_inputs = device.where == "cuda" and not on_stream
+        if on_stream:
             self._run_options.add_run_config_entry("disable_synchronize_execution_providers", "1")
 
     def bind(self, inputs: Mapping[str, Buffer]) -> None:
@@ -98,7 +100,7 @@ class OrtSession:
         options = onnxruntime.RunOptions()
         if self._graph:
             options.add_run_config_entry("gpu_graph_id", "-1")  # these addresses must not be captured
-        self._session.run_with_iobinding(self._binding, options)
+        self._run(options)
         return {name: tuple(value.shape()) for name, value in zip(names, self._binding.get_outputs(), strict=True)}
 
     def _output_buffer(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Buffer:
@@ -109,8 +111,16 @@ class OrtSession:
         return self._outputs[name]
 
     def enqueue(self) -> None:
-        """Run once."""
-        self._session.run_with_iobinding(self._binding, self._run_options)
+        """Run once. Raises CaseFailed in ONNX Runtime's words."""
+        if self._waits_for_inputs:
+            self._device.synchronize()
+        self._run(self._run_options)
+
+    def _run(self, options: onnxruntime.RunOptions) -> None:
+        try:
+            self._session.run_with_iobinding(self._binding, options)
+        except RuntimeError as error:  # this call raises no exception of ONNX Runtime's own
+            raise _failed(error) from None
 
     def outputs(self) -> dict[str, Buffer]:
         """The buffers of `bind`."""
@@ -145,7 +155,11 @@ def reported() -> Iterator[None]:
     try:
         yield
     except errors as error:
-        raise CaseFailed(f"ONNX Runtime: {' '.join(str(error).split())}") from None
+        raise _failed(error) from None
+
+
+def _failed(error: Exception) -> CaseFailed:
+    return CaseFailed(f"ONNX Runtime: {' '.join(str(error).split())}")
 
 
 def dtype_of(node: Any) -> np.dtype[Any]:
@@ -193,7 +207,19 @@ def create(model: Path, options: onnxruntime.SessionOptions, providers: Sequence
 
     with reported():
         session = onnxruntime.InferenceSession(str(model), options, providers=list(providers), enable_fallback=0)
-    wanted = providers[0][0]
+    return _on(session, providers[0][0])
+
+
+def on_devices(model: Path, options: onnxruntime.SessionOptions, provider: str) -> Any:
+    """An InferenceSession on the plug-in that `options` name, with the same promise as `create`."""
+    import onnxruntime
+
+    with reported():
+        session = onnxruntime.InferenceSession(str(model), options, enable_fallback=0)
+    return _on(session, provider)
+
+
+def _on(session: Any, wanted: str) -> Any:
     if wanted not in session.get_providers():
         raise CaseFailed(
             f"ONNX Runtime could not load {wanted} and fell back to {', '.join(session.get_providers())}; "
@@ -203,14 +229,14 @@ def create(model: Path, options: onnxruntime.SessionOptions, providers: Sequence
 
 
 @contextlib.contextmanager
-def opened(request: OpenRequest, session: Any, *, asynchronous: bool = True) -> Iterator[OrtSession]:
+def opened(request: OpenRequest, session: Any, *, on_stream: bool = True) -> Iterator[OrtSession]:
     """The Session over an InferenceSession; writes the native profile at the end.
 
     What ONNX Runtime raises in the meantime leaves this block as CaseFailed.
     """
     cuda = request.device.where == "cuda"
     graph = cuda and request.variant.flag("cuda_graph")
-    wrapped = OrtSession(session, request.device, asynchronous=cuda and asynchronous, graph=graph)
+    wrapped = OrtSession(session, request.device, on_stream=cuda and on_stream, graph=graph)
     try:
         with reported():
             yield wrapped

@@ -11,16 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from inferprof.backends.profile import Profile, profile_of
 from inferprof.backends.tensorrt_runtime import Flavour, MessageLog, load, message_log
-from inferprof.case import Shape
 from inferprof.errors import CaseFailed, UserError
 from inferprof.files import written_whole
 from inferprof.plugins import BuildRequest
 
 MIB = 1 << 20
-
-Profile = dict[str, dict[str, tuple[int, ...]]]
-"""Input → min, opt and max shape."""
 
 
 def build(request: BuildRequest, flavour: Flavour) -> dict[str, Any]:
@@ -32,7 +29,7 @@ def build(request: BuildRequest, flavour: Flavour) -> dict[str, Any]:
     log = message_log(trt)
     started = time.perf_counter()
     builder, network = _parsed(request.onnx, trt, log)
-    profile = profile_of(request)
+    profile = profile_of(request.spec, request.shape, request.variant)
     with _quiet():
         engine = _serialized(builder, network, _config(request, profile, trt), _timing_cache(request), log)
     seconds = time.perf_counter() - started
@@ -64,27 +61,6 @@ def polygraphy_with(flavour: Flavour) -> Any:
     return trt
 
 
-def profile_of(request: BuildRequest) -> Profile:
-    """Exactly the request's shape; with `profile: [b1, b64]`, everything from the smallest to the largest."""
-    labels = request.variant.options.get("profile", [])
-    if not isinstance(labels, list):
-        raise UserError(f"profile {labels!r} is not a list of shapes; write it as profile: [b1, b64]")
-    shapes = [_resolved(request, shape) for shape in (request.shape, *map(Shape.parse, labels))]
-    profile: Profile = {}
-    for item in request.spec.inputs:
-        sizes = [item.shape(shape) for shape in shapes]
-        low, high = tuple(map(min, *sizes, sizes[0])), tuple(map(max, *sizes, sizes[0]))
-        profile[item.name] = {"min": low, "opt": sizes[0], "max": high}
-    return profile
-
-
-def _resolved(request: BuildRequest, shape: Shape) -> Shape:
-    resolved = request.spec.resolve(shape)
-    if resolved is None:
-        raise UserError(f"shape {shape} names a symbol that model {request.spec.name} lacks")
-    return resolved
-
-
 def _parsed(onnx: Path, trt: Any, log: MessageLog) -> tuple[Any, Any]:
     """Builder and network of an ONNX file. The parser's errors name the node that it could not take."""
     builder = trt.Builder(log)
@@ -99,8 +75,9 @@ def _parsed(onnx: Path, trt: Any, log: MessageLog) -> tuple[Any, Any]:
 
 
 def _parser_error(error: Any) -> str:
-    """`node /layers.0/TopK (TopK): …`"""
-    return f"node {error.node_name()} ({error.node_operator()}): {' '.join(error.desc().split())}"
+    """`node /0/Det (Det): UNSUPPORTED_NODE in checkDet: …`; the description alone may be as terse as "false"."""
+    where = f"{error.code().name} in {error.func()}"
+    return f"node {error.node_name()} ({error.node_operator()}): {where}: {' '.join(error.desc().split())}"
 
 
 def _config(request: BuildRequest, profile: Profile, trt: Any) -> Any:

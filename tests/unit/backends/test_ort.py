@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from inferprof.backends import ort
+from inferprof.backends.ort_session import create
+from inferprof.errors import CaseFailed
+from inferprof.plugins import Buffer, OpenRequest
+
+pytest.importorskip("onnxruntime")
+
+Array = np.ndarray[Any, Any]
+Opening = Callable[..., OpenRequest]
+Host = Callable[[Array], Buffer]
+
+
+def test_the_cpu_gives_the_product(matmul: Path, opening: Opening, host: Host, x: Array, weight: Array) -> None:
+    with ort.open_cpu(opening(matmul)) as session:
+        session.bind({"x": host(x)})
+        session.enqueue()
+        (y,) = session.outputs().values()
+        np.testing.assert_array_equal(y.array, x @ weight)
+
+
+def test_outputs_lie_at_fixed_addresses_from_bind_on(matmul: Path, opening: Opening, host: Host, x: Array) -> None:
+    with ort.open_cpu(opening(matmul)) as session:
+        session.bind({"x": host(x)})
+        before = session.outputs()["y"]
+        session.enqueue()
+        session.bind({"x": host(x)})
+        session.enqueue()
+        assert session.outputs()["y"].ptr == before.ptr
+        assert before.shape == (2, 3)
+
+
+def test_a_second_array_at_another_address_is_read(matmul: Path, opening: Opening, host: Host, x: Array) -> None:
+    with ort.open_cpu(opening(matmul)) as session:
+        session.bind({"x": host(x)})
+        session.bind({"x": host(np.zeros_like(x))})
+        session.enqueue()
+        np.testing.assert_array_equal(session.outputs()["y"].array, np.zeros((2, 3)))
+
+
+def test_an_output_whose_size_only_a_run_tells_is_bound_too(
+    small_model: Callable[..., Path], opening: Opening, host: Host, x: Array
+) -> None:
+    model = small_model([("NonZero", ["x"], ["y"], {})], [("y", "INT64", [2, "found"])])
+    with ort.open_cpu(opening(model)) as session:
+        session.bind({"x": host(x)})
+        session.enqueue()
+        np.testing.assert_array_equal(session.outputs()["y"].array, np.nonzero(x))
+
+
+def test_a_shape_that_the_graph_rejects_is_a_failed_case(matmul: Path, opening: Opening, host: Host) -> None:
+    with ort.open_cpu(opening(matmul)) as session:
+        session.bind({"x": host(np.zeros((2, 5), np.float32))})
+        with pytest.raises(CaseFailed, match=r"ONNX Runtime: .*Got invalid dimensions for input: x"):
+            session.enqueue()
+
+
+def test_a_broken_file_is_a_failed_case(matmul: Path, opening: Opening) -> None:
+    request = opening(matmul)
+    matmul.write_bytes(matmul.read_bytes()[:40])
+    with pytest.raises(CaseFailed, match=r"ONNX Runtime: .*small\.onnx failed"), ort.open_cpu(request):
+        pass
+
+
+def test_an_output_that_numpy_has_no_type_for_is_a_failed_case(
+    small_model: Callable[..., Path], opening: Opening, host: Host, x: Array
+) -> None:
+    model = small_model([("Cast", ["x"], ["y"], {"to": 16})], [("y", "BFLOAT16", ["b", 4])])
+    with pytest.raises(CaseFailed, match=r"y is a tensor\(bfloat16\)"), ort.open_cpu(opening(model)) as session:
+        session.bind({"x": host(x)})
+
+
+def test_a_session_that_silently_fell_back_is_refused(matmul: Path) -> None:
+    import onnxruntime
+
+    if Path("/dev/nvidiactl").exists():
+        pytest.skip("there is a GPU, so nothing falls back")
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    with pytest.raises(CaseFailed, match="could not load CUDAExecutionProvider and fell back to CPU"):
+        create(matmul, options, [("CUDAExecutionProvider", {}), ort.CPU])
+
+
+def test_the_native_profile_holds_the_nodes(
+    matmul: Path, opening: Opening, host: Host, x: Array, tmp_path: Path
+) -> None:
+    path = tmp_path / "profiles" / "ort.json"
+    with ort.open_cpu(opening(matmul, native_profile=path)) as session:
+        session.bind({"x": host(x)})
+        session.enqueue()
+    names = {event["name"] for event in json.loads(path.read_text())}
+    assert "node_y_kernel_time" in names
+    assert [file.name for file in path.parent.iterdir()] == ["ort.json"]
+
+
+def test_the_cpu_captures_no_graph(matmul: Path, opening: Opening) -> None:
+    with ort.open_cpu(opening(matmul)) as session:
+        assert session.capture_graph() is False
+
+
+def test_tf32_is_off_unless_asked_for() -> None:
+    class Device:
+        stream = 7
+
+    off = {"device_id": "0", "user_compute_stream": "7", "use_tf32": "0", "enable_cuda_graph": "0"}
+    on = {"device_id": "0", "user_compute_stream": "7", "use_tf32": "1", "enable_cuda_graph": "1"}
+    assert ort.cuda_provider(Device(), graph=False, tf32=False) == ("CUDAExecutionProvider", off)  # type: ignore[arg-type]
+    assert ort.cuda_provider(Device(), graph=True, tf32=True) == ("CUDAExecutionProvider", on)  # type: ignore[arg-type]

@@ -1,0 +1,62 @@
+"""Real ahead-of-time builds with TensorRT-RTX, which need no GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inferprof import model_spec
+from inferprof.backends import tensorrt_build
+from inferprof.case import Shape, Variant
+from inferprof.errors import CaseFailed, UserError
+from inferprof.plugins import BuildRequest
+
+if importlib.util.find_spec("tensorrt_rtx") is None:
+    pytest.skip("TensorRT-RTX is not installed", allow_module_level=True)
+
+BLACKWELL = (12, 0)
+
+
+def build(model: Path, out: Path, target: tuple[int, int] = BLACKWELL, **options: Any) -> dict[str, Any]:
+    request = BuildRequest(
+        model, model_spec.load(model), Shape.parse("b2"), Variant("v", options), out, target=target
+    )
+    return tensorrt_build.build(request, "tensorrt_rtx")
+
+
+def test_an_engine_for_blackwell_is_built_without_a_gpu(matmul: Path, tmp_path: Path) -> None:
+    out = tmp_path / "engines" / "b2.engine"
+    facts = build(matmul, out, profile=["b1", "b8"], workspace=64)
+    assert facts["bytes"] == out.stat().st_size > 1000
+    assert facts["target"] == "12.0"
+    assert facts["strongly_typed"] is True
+    assert facts["options"] == {"profile": ["b1", "b8"], "workspace": 64}
+    assert facts["profile"] == {"x": {"min": (1, 4), "opt": (2, 4), "max": (8, 4)}}
+    assert set(facts["versions"]) == {"tensorrt_rtx", "polygraphy"}
+    assert 0 < facts["seconds"] < 60
+
+
+def test_an_operator_that_the_parser_lacks_is_named_with_its_node(
+    small_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    model = small_model([("Det", ["x"], ["y"], {})], [("y", "FLOAT", [])])
+    with pytest.raises(CaseFailed, match=r"node node_y \(Det\): UNSUPPORTED_\w+ in \w*Det"):
+        build(model, tmp_path / "b2.engine")
+    assert not (tmp_path / "b2.engine").exists()
+
+
+def test_a_gpu_that_rtx_does_not_build_for_is_refused_in_one_line(matmul: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"target 9\.0 is not one that TensorRT-RTX builds for: SM75, .*SM120"):
+        build(matmul, tmp_path / "b2.engine", target=(9, 0))
+
+
+def test_one_process_builds_with_one_flavour(matmul: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from polygraphy import config
+
+    monkeypatch.setattr(config, "USE_TENSORRT_RTX", False)
+    with pytest.raises(UserError, match="already set to the other TensorRT; build with tensorrt_rtx in a process of"):
+        tensorrt_build.polygraphy_with("tensorrt_rtx")

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from inferprof import model_spec
+from inferprof.backends import torch as backend
+from inferprof.case import Shape, Variant
+from inferprof.devices.cpu import CpuDevice
+from inferprof.errors import CaseFailed
+from inferprof.plugins import Buffer, OpenRequest
+
+pytestmark = pytest.mark.slow
+
+FACTORY = """
+import torch
+
+class Scale(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 3)
+
+    def forward(self, x, ids):
+        return self.linear(x) + ids.sum()
+
+def make():
+    return Scale()
+"""
+YAML = """
+source: python
+python: {module}:make
+inputs:
+  - {{name: x, dtype: float32, dims: [b, 4]}}
+  - {{name: ids, dtype: int64, dims: [2], data: zeros}}
+"""
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Callable[..., OpenRequest]:
+    (tmp_path / "scale_model.py").write_text(FACTORY)
+    (tmp_path / "scale.yaml").write_text(YAML.format(module="scale_model"))
+    spec = model_spec.load(tmp_path / "scale.yaml")
+
+    def request(precision: str = "fp32", **options: Any) -> OpenRequest:
+        variant = Variant("v", options)
+        return OpenRequest(spec.path, spec, precision, Shape.parse("b2"), variant, CpuDevice(), threads=1)
+
+    return request
+
+
+def inputs(host: Callable[..., Buffer], x: np.ndarray[Any, Any]) -> dict[str, Buffer]:
+    return {"x": host(x), "ids": host(np.array([1, 2]))}
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp16", 1e-2), ("bf16", 1e-1)])
+def test_a_cast_model_takes_and_gives_what_the_onnx_graph_does(
+    opened: Callable[..., OpenRequest], host: Callable[..., Buffer], x: Any, precision: str, tolerance: float
+) -> None:
+    results = {}
+    for name in ("fp32", precision):
+        with backend.open_eager(opened(name)) as session:
+            assert session.outputs() == {}
+            session.bind(inputs(host, x))
+            session.enqueue()
+            (output,) = session.outputs().values()
+            assert output.array is not None and output.array.dtype == np.float32
+            results[name] = output.array.copy()
+    np.testing.assert_allclose(results[precision], results["fp32"], atol=tolerance, rtol=tolerance)
+    assert not np.array_equal(results[precision], results["fp32"])
+
+
+def test_inputs_are_read_where_they_lie(
+    opened: Callable[..., OpenRequest], host: Callable[..., Buffer], x: Any
+) -> None:
+    with backend.open_eager(opened()) as session:
+        session.bind(inputs(host, x))
+        session.enqueue()
+        before = session.outputs()["output"].array
+        assert before is not None
+        x += 1
+        session.enqueue()
+        after = session.outputs()["output"].array
+        assert after is not None and not np.array_equal(before, after)
+
+
+def test_an_unknown_compile_mode_is_named(opened: Callable[..., OpenRequest]) -> None:
+    with pytest.raises(CaseFailed, match="compile_mode 'fastest' is not one of"):
+        backend.open_compile(opened(compile_mode="fastest"))
+
+
+def test_tf32_is_off_unless_asked_for() -> None:
+    import torch
+
+    backend._set_tf32(False)
+    assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == ("highest", False)
+    backend._set_tf32(True)
+    assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == ("high", True)
+    backend._set_tf32(False)

@@ -1,0 +1,121 @@
+"""ONNX Runtime's TensorRT-RTX execution provider: a plug-in that comes as a package of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from inferprof.backends import refusals
+from inferprof.backends.ort import PACKAGE
+from inferprof.backends.ort_session import OrtSession, on_devices, opened, reported, session_options, version
+from inferprof.backends.profile import Profile, profile_of
+from inferprof.backends.tensorrt import RTX_GPUS
+from inferprof.case import Case, Variant
+from inferprof.errors import CaseFailed
+from inferprof.files import written_whole
+from inferprof.hardware import Machine
+from inferprof.plugins import Backend, BuildRequest, Device, OpenRequest
+
+PLUGIN = "onnxruntime_ep_nv_tensorrt_rtx"
+DISTRIBUTION = "onnxruntime-ep-nv-tensorrt-rtx"
+MIB = 1 << 20
+
+
+def _registered() -> tuple[str, list[Any]]:
+    """The provider's name and its devices, after loading the plug-in. Raises CaseFailed where it does not load."""
+    import onnxruntime
+
+    plugin = importlib.import_module(PLUGIN)
+    name: str = plugin.get_ep_name()
+    with reported():
+        if not any(device.ep_name == name for device in onnxruntime.get_ep_devices()):
+            onnxruntime.register_execution_provider_library(name, plugin.get_library_path())
+    devices = [device for device in onnxruntime.get_ep_devices() if device.ep_name == name]
+    if not devices:
+        raise CaseFailed(f"{name} finds no GPU that it supports")
+    return name, devices[:1]
+
+
+def _options(profile: Profile, variant: Variant, device: Device | None) -> dict[str, str]:
+    """The plug-in's options (its tensorrt_rtx_provider_options.h); shapes are written as input:1x3,input2:1x4."""
+    options = {"enable_cuda_graph": str(int(variant.flag("cuda_graph")))}
+    for bound in ("min", "opt", "max"):
+        shapes = (f"{name}:{'x'.join(map(str, ranges[bound]))}" for name, ranges in profile.items())
+        options[f"nv_profile_{bound}_shapes"] = ",".join(shapes)
+    if "workspace" in variant.options:
+        options["nv_max_workspace_size"] = str(int(str(variant.options["workspace"])) * MIB)
+    if device is not None:
+        options |= {"has_user_compute_stream": "1", "user_compute_stream": str(device.stream)}
+    return options
+
+
+def _set_tf32(variant: Variant) -> None:
+    """The plug-in has no TF32 option and TensorRT-RTX's default is on; its libraries read this at build and run."""
+    os.environ["NVIDIA_TF32_OVERRIDE"] = str(int(variant.flag("tf32")))
+
+
+def build(request: BuildRequest) -> dict[str, Any]:
+    """Compile the graph to an ONNX file whose nodes hold the engines (EPContext)."""
+    import onnxruntime
+
+    _set_tf32(request.variant)
+    _, devices = _registered()
+    profile = profile_of(request.spec, request.shape, request.variant)
+    options = onnxruntime.SessionOptions()
+    started = time.perf_counter()
+    with reported(), written_whole(request.out) as partial:
+        options.add_provider_for_devices(devices, _options(profile, request.variant, None))
+        compiler = onnxruntime.ModelCompiler(options, str(request.onnx), embed_compiled_data_into_model=True)
+        compiler.compile_to_file(str(partial))
+    return {
+        "seconds": time.perf_counter() - started,
+        "bytes": request.out.stat().st_size,
+        "versions": {"onnxruntime": ".".join(map(str, version())), DISTRIBUTION: _plugin_version()},
+        "options": dict(request.variant.options),
+        "profile": profile,
+    }
+
+
+def _plugin_version() -> str:
+    return str(importlib.import_module(PLUGIN).__version__)
+
+
+@contextlib.contextmanager
+def open_tensorrt_rtx(request: OpenRequest) -> Iterator[OrtSession]:
+    """The compiled graph on the device's stream."""
+    _set_tf32(request.variant)
+    name, devices = _registered()
+    profile = profile_of(request.spec, request.shape, request.variant)
+    options = session_options(request)
+    with reported():
+        options.add_provider_for_devices(devices, _options(profile, request.variant, request.device))
+    session = on_devices(request.artifact, options, name)
+    with opened(request, session) as wrapped:
+        yield wrapped
+
+
+def refuses(case: Case, machine: Machine) -> str | None:
+    """A GPU of the RTX list, and the plug-in."""
+    return refusals.first(
+        refusals.no_gpu(machine),
+        refusals.not_installed(machine, PACKAGE),
+        None if importlib.util.find_spec(PLUGIN) else f"{DISTRIBUTION} is not installed",
+        refusals.compute_capability_not_in(machine, RTX_GPUS, "TensorRT-RTX"),
+        refusals.format_not_in_hardware(case, machine),
+    )
+
+
+ORT_TENSORRT_RTX = Backend(
+    name="ort_tensorrt_rtx",
+    title="ONNX Runtime, TensorRT-RTX",
+    where="cuda",
+    artifact="engine",
+    open=open_tensorrt_rtx,
+    refuses=refuses,
+    options=frozenset({"cuda_graph", "placement", "profile", "rebuild", "tf32", "workspace"}),
+    build=build,
+)

@@ -1,0 +1,36 @@
+"""Optimization profiles: the input shapes that an engine serves."""
+
+from __future__ import annotations
+
+from inferprof.case import Shape, Variant
+from inferprof.errors import UserError
+from inferprof.model_spec import ModelSpec
+
+Profile = dict[str, dict[str, tuple[int, ...]]]
+"""Input → min, opt and max shape."""
+
+
+def profile_of(spec: ModelSpec, shape: Shape, variant: Variant) -> Profile:
+    """Exactly this shape; with the option `profile: [b1, b64]`, everything from the smallest to the largest.
+
+    The shape itself is the optimum. Raises UserError where the option is no list of the model's shapes.
+    """
+    labels = variant.options.get("profile", [])
+    if not isinstance(labels, list):
+        raise UserError(f"profile {labels!r} is not a list of shapes; write it as profile: [b1, b64]")
+    shapes = [_resolved(spec, given) for given in (shape, *map(Shape.parse, labels))]
+    profile: Profile = {}
+    for item in spec.inputs:
+        sizes = [item.shape(each) for each in shapes]
+        axes = list(zip(*sizes, strict=True))
+        profile[item.name] = {"min": tuple(map(min, axes)), "opt": sizes[0], "max": tuple(map(max, axes))}
+    return profile
+
+
+def _resolved(spec: ModelSpec, shape: Shape) -> Shape:
+    resolved = spec.resolve(shape)
+    if resolved is None:
+        raise UserError(
+            f"shape {shape} names a symbol that model {spec.name} lacks; known: {', '.join(spec.symbols)}"
+        )
+    return resolved
