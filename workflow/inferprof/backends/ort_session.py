@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 Provider = tuple[str, dict[str, str]]
 """An execution provider and its options, which are text in every language binding."""
 
+NO_GRAPH = -1
+"""ONNX Runtime's id for a run that is neither captured nor replayed."""
 RUNS_UNTIL_GRAPH = 3
 """The CUDA and TensorRT EPs run twice, then capture, and replay from then on."""
 
@@ -43,8 +45,6 @@ class OrtSession:
     """
 
     def __init__(self, session: Any, device: Device, *, on_stream: bool, graph: bool) -> None:
-        import onnxruntime
-
         self._session = session
         self._device = device
         self._graph = graph
@@ -52,10 +52,10 @@ class OrtSession:
         self._bound: dict[str, tuple[int, tuple[int, ...]]] = {}
         self._captured = False
         self._binding = session.io_binding()
-        self._run_options = onnxruntime.RunOptions()
+        self._on_stream = on_stream
         self._waits_for_inputs = device.where == "cuda" and not on_stream
-        if on_stream:
-            self._run_options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+        self._graph_id = 0
+        self._run_options = self._options(NO_GRAPH)
 
     def bind(self, inputs: Mapping[str, Buffer]) -> None:
         """Fix the addresses of inputs and outputs.
@@ -70,7 +70,10 @@ class OrtSession:
             self._binding.bind_input(name, buffer.where, 0, buffer.dtype.type, buffer.shape, buffer.ptr)
         if bound != self._bound:
             self._bind_outputs(inputs)
-            self._bound = bound
+            self._bound, self._captured = bound, False
+            # A graph holds the addresses that it was captured with: other addresses need another graph.
+            self._graph_id += 1
+            self._run_options = self._options(self._graph_id)
 
     def _bind_outputs(self, inputs: Mapping[str, Buffer]) -> None:
         """Give each output memory, which stays the same while its shape does."""
@@ -92,15 +95,10 @@ class OrtSession:
 
     def _probed_shapes(self) -> dict[str, tuple[int, ...]]:
         """The outputs' shapes as one inference gives them."""
-        import onnxruntime
-
         names = [node.name for node in self._session.get_outputs()]
         for name in names:
             self._binding.bind_output(name, self._device.where)
-        options = onnxruntime.RunOptions()
-        if self._graph:
-            options.add_run_config_entry("gpu_graph_id", "-1")  # these addresses must not be captured
-        self._run(options)
+        self._run(self._options(NO_GRAPH))
         return {name: tuple(value.shape()) for name, value in zip(names, self._binding.get_outputs(), strict=True)}
 
     def _output_buffer(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Buffer:
@@ -109,6 +107,16 @@ class OrtSession:
         if known is None or known.shape != shape:
             self._outputs[name] = self._device.allocate(shape, dtype)
         return self._outputs[name]
+
+    def _options(self, graph_id: int) -> onnxruntime.RunOptions:
+        import onnxruntime
+
+        options = onnxruntime.RunOptions()
+        if self._on_stream:
+            options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+        if self._graph:
+            options.add_run_config_entry("gpu_graph_id", str(graph_id))
+        return options
 
     def enqueue(self) -> None:
         """Run once. Raises CaseFailed in ONNX Runtime's words."""

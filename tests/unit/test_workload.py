@@ -1,0 +1,221 @@
+"""The record of a run, on stand-in runtimes: the real ones are tested in tests/unit/backends and tests/gpu."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from inferprof import registry, timing, workload
+from inferprof.case import Case, Variant
+from inferprof.devices.cpu import CpuDevice
+from inferprof.errors import CaseFailed, UserError
+from inferprof.model_spec import InputSpec, ModelSpec
+from inferprof.plugins import Backend, Buffer, OpenRequest
+from inferprof.workload import Profiling, RunRequest
+
+
+class Doubling:
+    """y = 2 x on the CPU."""
+
+    def __init__(self, fault: str) -> None:
+        self._fault = fault
+        self._x: Buffer | None = None
+        self._y: Buffer | None = None
+
+    def bind(self, inputs: Mapping[str, Buffer]) -> None:
+        self._x = inputs["x"]
+        self._y = self._y or CpuDevice().allocate(self._x.shape, self._x.dtype)
+
+    def enqueue(self) -> None:
+        if self._fault == "out of memory":
+            raise CaseFailed("out of memory on the GPU")
+        if self._fault == "bug":
+            raise ZeroDivisionError
+        assert self._x is not None and self._x.array is not None and self._y is not None
+        if self._fault != "computes nothing":
+            np.multiply(self._x.array, np.nan if self._fault == "nan" else 2, out=self._y.array)
+
+    def outputs(self) -> dict[str, Buffer]:
+        assert self._y is not None
+        return {"y": self._y}
+
+    def capture_graph(self) -> bool:
+        return False
+
+    def memory(self) -> dict[str, int]:
+        return {"arena_bytes": 7}
+
+    def close(self) -> None:
+        pass
+
+
+class Runtime:
+    """A backend over Doubling that keeps what it was asked to open."""
+
+    def __init__(self) -> None:
+        self.fault = ""
+        self.opened: list[OpenRequest] = []
+
+    @contextlib.contextmanager
+    def open(self, request: OpenRequest) -> Iterator[Doubling]:
+        self.opened.append(request)
+        yield Doubling(self.fault)
+
+
+@pytest.fixture
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Runtime:
+    runtime = Runtime()
+    backend = Backend("doubling", "Doubling", "cpu", "onnx", runtime.open, lambda case, machine: None)
+    monkeypatch.setattr(registry, "backends", lambda: {"doubling": backend})
+    return runtime
+
+
+@pytest.fixture
+def request_(tmp_path: Path) -> RunRequest:
+    artifact = tmp_path / "model.onnx"
+    artifact.write_bytes(b"model")
+    return RunRequest(
+        case=Case("twice", "fp32", "doubling", "default", "b2"),
+        artifact=artifact,
+        spec=ModelSpec("twice", Path("twice.yaml"), "onnx", (InputSpec("x", "float32", ("b", 3)),)),
+        variant=Variant(),
+        machine="cpu-test",
+        round=1,
+        protocol=timing.Protocol(budget_s=0.02, throughput_min_s=0.01),
+    )
+
+
+def test_the_record_holds_everything_and_is_json(runtime: Runtime, request_: RunRequest) -> None:
+    record = workload.run(request_)
+    assert json.dumps(record, allow_nan=False)
+    assert set(record) == {
+        *("schema", "case", "round", "machine", "status", "reason", "boundaries", "stages", "throughput", "first"),
+        *("memory", "checks", "outputs", "telemetry", "environment", "placement", "protocol", "started"),
+    }
+    assert record["case"] == {
+        **{"model": "twice", "precision": "fp32", "backend": "doubling"},
+        **{"variant": "default", "shape": "b2"},
+    }
+    assert (record["schema"], record["round"], record["machine"]) == (1, 1, "cpu-test")
+    assert (record["status"], record["reason"]) == ("ok", None)
+    assert record["boundaries"]["device"] == {"not_measured": "the CPU has no device clock"}
+    assert len(record["boundaries"]["end_to_end"]["samples_ns"]) >= 1
+    assert record["memory"]["runtime"] == {"arena_bytes": 7}
+    assert record["memory"]["device_bytes"] is None
+    assert record["memory"]["host_rss_bytes"] > 1 << 20
+    assert record["first"]["load_ns"] > 0
+    assert record["telemetry"] == {"not_measured": "no GPU"}
+
+
+def test_the_backend_is_told_the_case(runtime: Runtime, request_: RunRequest) -> None:
+    workload.run(request_)
+    (opened,) = runtime.opened
+    assert (opened.artifact, opened.precision, opened.shape.label) == (request_.artifact, "fp32", "b2")
+    assert opened.device.where == "cpu"
+    assert opened.native_profile is None
+
+
+def test_the_outputs_are_those_of_the_seeded_inputs(runtime: Runtime, request_: RunRequest) -> None:
+    first, again = workload.run(request_)["outputs"]["y"], workload.run(request_)["outputs"]["y"]
+    other = workload.run(replace(request_, seed=1))["outputs"]["y"]
+    assert first == again
+    assert (first["shape"], first["dtype"], first["finite"]) == ([2, 3], "float32", True)
+    assert other["sha256"] != first["sha256"]
+
+
+def test_a_failed_case_is_a_record_with_its_reason(runtime: Runtime, request_: RunRequest) -> None:
+    runtime.fault = "out of memory"
+    record = workload.run(request_)
+    assert (record["status"], record["reason"]) == ("failed", "out of memory on the GPU")
+    assert "boundaries" not in record
+    assert record["environment"]["packages"]["numpy"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("nan", "self-check outputs_finite: y: 6 of 6 values are NaN or infinite"),
+        ("computes nothing", "self-check outputs_overwritten: output y still holds the poison"),
+    ],
+)
+def test_a_failed_self_check_fails_the_case(runtime: Runtime, request_: RunRequest, fault: str, reason: str) -> None:
+    runtime.fault = fault
+    record = workload.run(request_)
+    assert record["status"] == "failed"
+    assert reason in record["reason"]
+
+
+def test_a_bug_is_no_record(runtime: Runtime, request_: RunRequest) -> None:
+    runtime.fault = "bug"
+    with pytest.raises(ZeroDivisionError):
+        workload.run(request_)
+
+
+def test_an_engine_that_could_not_be_built_fails_with_the_builders_reason(
+    runtime: Runtime, request_: RunRequest, tmp_path: Path
+) -> None:
+    (tmp_path / "b2.engine").touch()
+    (tmp_path / "b2.build.json").write_text('{"status": "failed", "reason": "node /Det (Det): unsupported"}')
+    record = workload.run(replace(request_, artifact=tmp_path / "b2.engine"))
+    assert record["reason"] == "the engine could not be built: node /Det (Det): unsupported"
+    assert runtime.opened == []
+
+
+def test_a_graph_that_the_runtime_cannot_capture_fails_the_case(runtime: Runtime, request_: RunRequest) -> None:
+    record = workload.run(replace(request_, variant=Variant("graph", {"cuda_graph": True})))
+    assert record["status"] == "failed"
+    assert "CUDA graph" in record["reason"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"case": Case("twice", "fp32", "nope", "default", "b2")}, "unknown backends nope; known: doubling"),
+        ({"case": Case("twice", "fp32", "doubling", "default", "b2_s3")}, "model twice has no such shape as b2_s3"),
+        ({"variant": Variant("v", {"placement": "moon"})}, "placement 'moon' is unknown; known: pageable, pinned"),
+    ],
+)
+def test_what_the_user_can_mend_is_one_line(
+    runtime: Runtime, request_: RunRequest, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        workload.run(replace(request_, **changes))
+
+
+def test_a_profiled_run_has_named_ranges_and_no_samples(runtime: Runtime, request_: RunRequest) -> None:
+    ranges: list[str] = []
+
+    @contextlib.contextmanager
+    def named(name: str) -> Iterator[None]:
+        ranges.append(name)
+        yield
+
+    profiling = Profiling(iterations=2, native=Path("native.json"), range=named)
+    record = workload.run(replace(request_, profiling=profiling))
+    one = ["iteration", "stage:stage_inputs", "stage:bind", "stage:execute", "stage:extract"]
+    assert ranges == ["load", "warmup", *one, *one]
+    assert record["status"] == "ok"
+    assert record["boundaries"]["call"] == {"not_measured": "the run was profiled"}
+    assert runtime.opened[0].native_profile == Path("native.json")
+
+
+def test_the_recorder_watches_the_iterations_alone(runtime: Runtime, request_: RunRequest) -> None:
+    events: list[str] = []
+
+    @contextlib.contextmanager
+    def note(name: str) -> Iterator[None]:
+        events.append(f"+{name}")
+        yield
+        events.append(f"-{name}")
+
+    profiling = Profiling(iterations=1, recorder=note("recorder"), range=note)
+    workload.run(replace(request_, profiling=profiling))
+    assert events.index("-warmup") < events.index("+recorder") < events.index("+iteration")
+    assert events[-1] == "-recorder"
