@@ -91,7 +91,7 @@ class _Names:
         for string_id in distinct.tolist():
             found = self._database.execute(query, (string_id,)).fetchone()
             codes.append(self.code(_API_VERSION.sub("", found[0]) if found else f"[string {string_id}]"))
-        return np.array(codes, np.int32)[inverse]
+        return np.array(codes, np.int64)[inverse]
 
 
 class _Export:
@@ -174,7 +174,7 @@ class _Export:
             "correlation": _CORRELATION.format(owner="globalPid"),
         }
         frame = self._integers(_PREFIX + table, columns | {name: name for name in extra})
-        return frame.assign(kind=np.int8(kind))
+        return frame.assign(kind=kind)
 
     def _integers(self, table: str, columns: dict[str, str]) -> pd.DataFrame:
         """Integer columns (name → SQL expression) of a table; no rows where the table does not exist."""

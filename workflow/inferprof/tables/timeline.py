@@ -59,8 +59,10 @@ def assemble(ops: pd.DataFrame, calls: pd.DataFrame, ranges: pd.DataFrame, names
     ranges: start, end, thread, label (text), all unsorted. `correlation` is unique per process and ties an
     operation to its call; where a tool logs a call twice, the first (outer) one counts.
     """
-    ops = ops.sort_values("start", kind="stable", ignore_index=True)
-    calls = calls.sort_values("start", kind="stable").drop_duplicates("correlation", ignore_index=True)
+    # Integers also where a frame is empty, and so has no type of its own.
+    ops = ops.astype(np.int64).sort_values("start", kind="stable", ignore_index=True)
+    calls = calls.astype(np.int64).sort_values("start", kind="stable")
+    calls = calls.drop_duplicates("correlation", ignore_index=True)
     ops["call"] = _position(calls.pop("correlation").to_numpy(), ops.pop("correlation").to_numpy())
     nested = _Nesting(ranges)
     calls["path"] = nested.path_at(calls["thread"].to_numpy(), calls["start"].to_numpy())

@@ -1,0 +1,247 @@
+"""What a kernel does, in which number format and whether on tensor cores, as far as its name tells.
+
+The rules are data: named regexes in order, of which the first that matches decides. They are matched against the
+kernel's own name (without return type, template arguments and parameters, which name other things too), then, if
+none matches, against all of it. What none knows is `other`, and reports show its share.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
+
+import pandas as pd
+
+KernelClass = Literal[
+    "gemm",
+    "attention",
+    "convolution",
+    "normalisation",
+    "softmax",
+    "elementwise",
+    "reduction",
+    "quantize",
+    "reformat",
+    "copy",
+    "embedding",
+    "communication",
+    "other",
+]
+"""quantize covers dequantize; reformat covers cast and transpose; embedding covers gather and scatter."""
+DType = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8", "int4"]
+
+
+class Rule(NamedTuple):
+    """A class, why kernels with such names are in it, and the names."""
+
+    kernel_class: KernelClass
+    source: str
+    pattern: re.Pattern[str]
+
+
+def _rule(kernel_class: KernelClass, source: str, pattern: str) -> Rule:
+    return Rule(kernel_class, source, re.compile(pattern, re.IGNORECASE))
+
+
+RULES: Final = (
+    _rule(
+        "communication",
+        "NCCL, RCCL, NVSHMEM, custom all-reduce",
+        r"nccl|rccl|nvshmem|multimem|all_?reduce|all_?gather|reduce_?scatter|cross_device_reduce",
+    ),
+    _rule(
+        "copy",
+        "writes to a key-value cache",
+        r"reshape_and_cache|kv_?cache(?!.*attention)|kv_indices|page_indices",
+    ),
+    _rule(
+        "attention",
+        "flash, fused and paged attention; cuDNN sdpa",
+        r"fmha|flash_?(?:fwd|bwd|attn|attention|infer)|attention|attn_fwd|_attn_|sdpa|\bmha|"
+        r"MergeStates",
+    ),
+    _rule(
+        "normalisation",
+        "layer, RMS, batch, group norm",
+        r"(?:layer|rms|batch|group|instance)_?norm|\bbn_(?:fw|bw)|norm_(?:fw|bw|forward|fwd)",
+    ),
+    _rule(
+        "normalisation",
+        "TensorRT Myelin: mean, variance and 1/sqrt in one kernel",
+        r"__myl\w*_\w*Sqr\w*Div",
+    ),
+    _rule(
+        "normalisation",
+        "PyTorch: the statistics of a layer norm and its gradients",
+        r"RowwiseMoments|GammaBeta",
+    ),
+    _rule("normalisation", "Inductor: a reduction with rsqrt", r"triton_(?:red|per)\w*rsqrt"),
+    _rule("softmax", "softmax by name", r"softmax"),
+    _rule("softmax", "TensorRT Myelin: max, exp and sum in one kernel", r"__myl\w*MaxSubExp"),
+    _rule("reformat", "layout changes around convolutions", r"nchwTo|nhwcTo|nchw2|nhwc2|im2col|col2im"),
+    _rule(
+        "convolution",
+        "cuDNN, TensorRT, implicit GEMM, Winograd, FFT",
+        r"conv(?!ert)|fprop|dgrad|wgrad|implicit_(?:gemm|convolve)|winograd|[sh]cudnn|fft[12]d|"
+        r"cask\w*::compute",
+    ),
+    _rule(
+        "gemm",
+        "cuBLAS, cuBLASLt (nvjet), CUTLASS, xmma, Tensile",
+        r"(?<!fb)gemm|gemv|matmul|nvjet|^cijk_|splitKreduce|\bbmm_|marlin|cublasLt|"
+        r"cutlass::Kernel|cutlass_\d+_",
+    ),
+    _rule("quantize", "quantize and dequantize", r"quant(?!ile)"),
+    _rule("elementwise", "rotary position embedding: arithmetic, no lookup", r"rotary|\brope"),
+    _rule(
+        "embedding",
+        "lookups, gather, scatter",
+        r"embedding|embs|gather|scatter|index_?select|indexSelect|index_put|indexing_backward|"
+        r"vectorized_index|index_elementwise|lookup",
+    ),
+    _rule(
+        "reformat",
+        "transpose, permute, cast; TensorRT reformat",
+        r"transpose|permute|reformat|cast|convert(?!er)|copyVectorized|layout|tensorTransform|"
+        r"shuffle",
+    ),
+    _rule(
+        "reformat",
+        "TensorRT Myelin: only transposes, reshapes, moves, replications and casts",
+        r"__myl\w*?_(?=\w*(?:Tra|Rep|Cas))(?:Tra|Res|Rep|Mov|Cas|Rel)+(?:_|$)",
+    ),
+    _rule(
+        "copy",
+        "concatenate, split, slice, expand, pad",
+        r"concat|CatArray|split(?!K)|slice|expand|\bpad|copy|memcpy|memset|repeat|roll_|stack",
+    ),
+    _rule("copy", "TensorRT Myelin: moves only", r"__myl\w*?_(?:Mov|Res)+(?:_|$)"),
+    _rule(
+        "reduction",
+        "sums, extrema, scans, sorts, pooling, triton reductions",
+        r"reduc|triton_(?:red|per)_|sum_?kernel|argm(?:ax|in)|top_?k|sort|scan|cumsum|pool|"
+        r"histogram|\bdot_kernel|softmax|segments",
+    ),
+    _rule("reduction", "TensorRT Myelin: a sum or an extremum", r"__myl\w*(?:Sum|Max|Min)"),
+    _rule(
+        "elementwise",
+        "PyTorch, ONNX Runtime, Inductor, TensorRT pointwise",
+        r"element_?wise|triton_poi_|pointwise|unary|binary|generatedNativePointwise|__myl|"
+        r"EigenMetaKernel|op_(?:generic_)?tensor",
+    ),
+    _rule(
+        "elementwise",
+        "activations and arithmetic by name",
+        r"gelu|relu|silu|sigmoid|tanh|act_and_mul|bias|scalePacked|dropout|clamp|fill|arange|axpy|"
+        r"\bscal_|\badd\b|\bmul\b|random|where",
+    ),
+)
+"""In order of precedence. Checked against the kernels in nsys and Kineto captures of ONNX Runtime 1.31, torch 2.x,
+TensorRT 8.5 and 10, TensorFlow, vLLM and SGLang."""
+
+_WHOLE_NAME_FIRST: Final = (
+    _rule(
+        "reformat",
+        "PyTorch: a copy that casts or changes strides, inside an elementwise kernel",
+        r"(?:direct|float16|bfloat16|float8|half)\w*_copy_kernel",
+    ),
+)
+"""Rules for which the template arguments say more than the kernel's own name."""
+
+_DTYPES: Final[tuple[tuple[DType, re.Pattern[str]], ...]] = (
+    ("fp4", re.compile(r"e2m1|nvfp4|mxfp4|fp4", re.IGNORECASE)),
+    ("fp8", re.compile(r"e4m3|e5m2|fp8|float8|nvjet_(?:sm\d+_)?qq", re.IGNORECASE)),
+    ("int4", re.compile(r"int4(?!_t)|[su]4[su]4|awq|gptq", re.IGNORECASE)),
+    ("int8", re.compile(r"int8(?!_t)|[iu]8[iu]8|imma|i16832gemm|s8_s8", re.IGNORECASE)),
+    (
+        "bf16",
+        re.compile(
+            r"bf16|bfloat16|nvjet_(?:sm\d+_)?tst|^Cijk_\w*?_BB?S_|^Cijk_\w*?_B_BS_|DF16b",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        "fp16",
+        re.compile(
+            r"fp16|f16|\b(?:__)?half\b|\bHalf\b|nvjet_(?:sm\d+_)?hsh|h(?:16816|1688|884)gemm|hgemm|"
+            r"hcudnn|^Cijk_\w*?_HH?S_",
+            re.IGNORECASE,
+        ),
+    ),
+    ("tf32", re.compile(r"tf32", re.IGNORECASE)),
+    ("fp64", re.compile(r"\bdouble\b|dgemm|f64f64", re.IGNORECASE)),
+    ("fp32", re.compile(r"\bfloat\b|sgemm|f32f32|fp32|scudnn|^Cijk_\w*?_SB_", re.IGNORECASE)),
+)
+"""The narrowest format in the name, since wide ones name accumulators and scales."""
+_TENSOR_CORES: Final = re.compile(
+    r"nvjet|wgmma|gmma|hmma|imma|(?<![fx])mma_|tensor(?:op|\d)|tcgen05|utcmma|[shi](?:16816|16832|1688|884)|cutlass_tensorop|"
+    r"warpgroupsize|sm(?:90|100)_xmma|_MI\d+x\d+",
+    re.IGNORECASE,
+)
+_NO_TENSOR_CORES: Final = re.compile(
+    r"ffma|simt|(?<![a-z\d])(?:s|d|gc|c|z)gemm|[sd]cudnn|convolve_sgemm", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True)
+class KernelKind:
+    """What a name tells; None is "it does not tell"."""
+
+    kernel_class: KernelClass
+    dtype: DType | None
+    tensor_cores: bool | None
+
+
+@functools.cache
+def classify(name: str) -> KernelKind:
+    """Class, number format and tensor-core use of a kernel by its demangled name."""
+    return KernelKind(_class_of(name), _dtype_of(name), _tensor_cores_of(name))
+
+
+def _class_of(name: str) -> KernelClass:
+    for rules, text in ((_WHOLE_NAME_FIRST, name), (RULES, own_name(name)), (RULES, name)):
+        for rule in rules:
+            if rule.pattern.search(text):
+                return rule.kernel_class
+    return "other"
+
+
+def _dtype_of(name: str) -> DType | None:
+    return next((dtype for dtype, pattern in _DTYPES if pattern.search(name)), None)
+
+
+def _tensor_cores_of(name: str) -> bool | None:
+    if _NO_TENSOR_CORES.search(name):
+        return False
+    return True if _TENSOR_CORES.search(name) else None
+
+
+def own_name(name: str) -> str:
+    """`void ns::kernel<float, 4>(float *)` → `ns::kernel`."""
+    name = re.sub(r"\(anonymous namespace\)|<unnamed>", "anonymous", name)
+    name = re.sub(r"^(?:std::enable_if<.*?::type|void|static)\s+", "", name)
+    return re.split(r"[<(]", name, maxsplit=1)[0]
+
+
+def annotate(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of level kernel, with the columns `kernel_class`, `dtype` and `tensor_cores` (missing: not told)."""
+    kernels = frame[frame["level"] == "kernel"]
+    kinds = [classify(str(name)) for name in kernels["name"]]
+    return kernels.assign(
+        kernel_class=[kind.kernel_class for kind in kinds],
+        dtype=pd.array([kind.dtype for kind in kinds], dtype="str"),
+        tensor_cores=pd.array([kind.tensor_cores for kind in kinds], dtype="boolean"),
+    )
+
+
+def by_class(frame: pd.DataFrame) -> pd.DataFrame:
+    """Per class: `instances`, `duration_total` (ns) and `share` of all kernel time, longest first.
+
+    `other` is the share that no rule knows.
+    """
+    totals = annotate(frame).query("metric == 'duration_total'")
+    table = totals.groupby("kernel_class").agg(instances=("instances", "sum"), duration_total=("value", "sum"))
+    table["share"] = table["duration_total"] / table["duration_total"].sum()
+    return table.sort_values("duration_total", ascending=False).reset_index()
