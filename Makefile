@@ -12,7 +12,7 @@ INSTALLED := $(VENV)/.installed
 LOCKS := requirements/study.txt requirements/dev.txt
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: report test check lock image verify clean-venv
+.PHONY: report test check lock image verify
 
 report: $(INSTALLED)
 	@inferprof unlock

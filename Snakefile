@@ -1,8 +1,8 @@
 """The study as a workflow: models → ONNX → number formats → engines → measurements → tables → report.
 
-    snakemake --cores 1 results/REPORT.txt       the whole study of config.yaml
-    snakemake --cores 1 onnx                     one stage: onnx engines benchmarks nsys kineto tables report
-    snakemake --cores 1 results/…/b8.engine      one file, also one outside of the config's matrix
+snakemake --cores 1 results/REPORT.txt       the whole study of config.yaml
+snakemake --cores 1 onnx                     one stage: onnx engines benchmarks nsys kineto tables report
+snakemake --cores 1 results/…/b8.engine      one file, also one outside of the config's matrix
 """
 
 from snakemake.utils import min_version

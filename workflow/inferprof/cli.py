@@ -236,49 +236,52 @@ def _parser() -> argparse.ArgumentParser:
     """Every verb with its flags; the first line of the verb's docstring is its help."""
     parser = argparse.ArgumentParser(prog="inferprof", description="GPU inference performance studies.")
     verbs = parser.add_subparsers(required=True, metavar="VERB")
-
-    def verb(name: str, function: Any) -> argparse.ArgumentParser:
-        sub: argparse.ArgumentParser = verbs.add_parser(name, help=function.__doc__, description=function.__doc__)
+    for name, (function, add_flags) in _VERBS.items():
+        sub = verbs.add_parser(name, help=function.__doc__, description=function.__doc__)
         sub.set_defaults(verb=function)
-        return sub
+        add_flags(sub)
+    return parser
 
-    sub = verb("probe", _probe)
-    _out(sub)
 
-    sub = verb("cases", _cases)
+def _cases_flags(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--config", required=True, help="a YAML file, or the config itself as JSON")
     sub.add_argument("--models", type=Path, default=Path("models"), help="folder of the models")
     _out(sub)
 
-    sub = verb("export", _export)
+
+def _export_flags(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("spec", type=Path, metavar="SPEC", help="models/NAME.yaml, or a bare models/NAME.onnx")
     _out(sub)
 
-    sub = verb("quantize", _quantize)
+
+def _quantize_flags(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("precision", metavar="PRECISION", help="a number format, e.g. int8")
     sub.add_argument("onnx", type=Path, metavar="ONNX", help="the model's fp32 ONNX")
     _model(sub)
     _set(sub, "an option of the number format")
     _out(sub)
 
-    sub = verb("audit", _audit)
+
+def _audit_flags(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("onnx", type=Path, metavar="ONNX")
     sub.add_argument("--precision", help="the number format that the graph claims to be in")
     sub.add_argument("--spec", type=Path, help="models/NAME.yaml: gives the sizes of symbolic dimensions")
     sub.add_argument("--shape", default="b1", help="shape to count at (default b1)")
     sub.add_argument("--out", type=Path, metavar="FILE", help="write JSON there instead of a table to the screen")
 
-    sub = verb("accuracy", _accuracy)
+
+def _accuracy_flags(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("precision", metavar="PRECISION")
     sub.add_argument("onnx", type=Path, metavar="ONNX", help="the converted graph")
     sub.add_argument("--reference", type=Path, required=True, metavar="ONNX", help="the fp32 graph")
     _model(sub)
     _set(sub, "an option of the number format")
-    sub.add_argument("--samples", type=int, default=64, help="inputs to compare on")
+    sub.add_argument("--samples", type=int, default=64, help="inputs to compare on (default 64)")
     sub.add_argument("--seed", type=int, default=0)
     _out(sub)
 
-    sub = verb("build", _build)
+
+def _build_flags(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("backend", metavar="BACKEND")
     sub.add_argument("onnx", type=Path, metavar="ONNX")
     _model(sub)
@@ -288,32 +291,35 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--target", type=_capability, metavar="CC", help="compute capability of another GPU, e.g. 12.0")
     _out(sub)
 
-    _run_flags(verb("run", _run))
 
-    sub = verb("capture", _capture)
+def _capture_flags(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("profiler", metavar="PROFILER")
     _out(sub)
     sub.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the run to watch, behind --")
 
-    sub = verb("table", _table)
+
+def _table_flags(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("tool", metavar="TOOL", help="the profiler that made the capture")
     sub.add_argument("capture", type=Path, metavar="CAPTURE")
     sub.add_argument("--machine", default="unknown", help="slug of the machine that made the capture")
     _out(sub)
 
-    sub = verb("report", _report)
+
+def _report_flags(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("results", type=Path, metavar="RESULTS")
     sub.add_argument("--study", required=True)
     sub.add_argument("--machine", required=True)
     sub.add_argument("--baseline", metavar="PRECISION/BACKEND/VARIANT")
     sub.add_argument("--partial", action="store_true", help="only what exists, into REPORT.partial.txt")
 
-    sub = verb("compare", _compare)
+
+def _compare_flags(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("a", type=Path, metavar="A", help="results folder or bundle")
     sub.add_argument("b", type=Path, metavar="B")
 
-    verb("unlock", _unlock)
-    return parser
+
+def _no_flags(sub: argparse.ArgumentParser) -> None:
+    """The verb takes none."""
 
 
 def _run_flags(sub: argparse.ArgumentParser) -> None:
@@ -348,3 +354,21 @@ def _set(sub: argparse.ArgumentParser, what: str) -> None:
 
 def _out(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--out", type=Path, required=True, metavar="FILE")
+
+
+_VERBS: dict[str, tuple[Any, Any]] = {
+    "probe": (_probe, _out),
+    "cases": (_cases, _cases_flags),
+    "export": (_export, _export_flags),
+    "quantize": (_quantize, _quantize_flags),
+    "audit": (_audit, _audit_flags),
+    "accuracy": (_accuracy, _accuracy_flags),
+    "build": (_build, _build_flags),
+    "run": (_run, _run_flags),
+    "capture": (_capture, _capture_flags),
+    "table": (_table, _table_flags),
+    "report": (_report, _report_flags),
+    "compare": (_compare, _compare_flags),
+    "unlock": (_unlock, _no_flags),
+}
+"""Verb → what it does, and what adds its flags."""

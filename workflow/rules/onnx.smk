@@ -27,7 +27,7 @@ rule quantize:
     log:
         "results/log/onnx/{model}/{precision}.log",
     wildcard_constraints:
-        precision="(?!fp32$).+",
+        precision="|".join(name for name in registry.precisions() if name != "fp32"),
     params:
         options=precision_flags,
     message:
