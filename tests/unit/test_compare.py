@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import json
+import tarfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from inferprof import compare
+from inferprof.case import Case
+from inferprof.errors import UserError
+
+VIT = Case("vit", "fp16", "ort_cuda", "default", "b8")
+BERT = Case("bert", "fp16", "ort_cuda", "default", "b8")
+GPU = {"name": "GPU 9000", "driver": "580.1"}
+
+
+def record(case: Case = VIT, round_: int = 0, ms: float = 10.0, **changes: Any) -> dict[str, Any]:
+    noise = np.random.default_rng(round_).normal(1, 0.001, 50)
+    samples = {"samples_ns": [round(ms * 1e6 * factor) for factor in noise], "settled": True}
+    return {
+        "schema": 1,
+        "case": asdict(case),
+        "round": round_,
+        "machine": "gpu-9000-sm90-abc",
+        "status": "ok",
+        "reason": None,
+        "boundaries": {"device": samples, "call": samples, "end_to_end": samples},
+        "outputs": {"y": {"sha256": "11"}},
+        "telemetry": {"summary": {"throttle_reasons": [], "other_processes": 0}},
+        "environment": {"git": "c0ffee", "packages": {"torch": "2.11"}, "gpu": GPU},
+        "protocol": {"budget_s": 2.0, "graph": False},
+    } | changes
+
+
+def rounds(case: Case = VIT, ms: float = 10.0, jitter: float = 0.001, **changes: Any) -> list[dict[str, Any]]:
+    spread = np.random.default_rng(int(ms * 1000)).normal(1, jitter, 5)
+    return [record(case, i, ms * factor, **changes) for i, factor in enumerate(spread)]
+
+
+def only(comparison: compare.Comparison) -> compare.CaseComparison:
+    (case,) = comparison.cases
+    return case
+
+
+def test_a_slower_case_fails_the_gate():
+    comparison = compare.compare_records(rounds(ms=10.0), rounds(ms=10.4))
+    case = only(comparison)
+    assert case.ratio is not None
+    assert (case.verdict, case.boundary, case.ratio.rounds) == ("slower", "device", 5)
+    assert case.ratio.estimate == pytest.approx(1.04, abs=0.003)
+    assert compare.exit_code(comparison) == 1
+    assert "Gate (no case slower by 1.0% or more, none broke): FAILED by vit/fp16/ort_cuda/default/b8." in (
+        compare.render(comparison)
+    )
+
+
+@pytest.mark.parametrize(("ms", "verdict"), [(9.0, "faster"), (10.001, "same")])
+def test_a_faster_and_an_equal_case_pass_the_gate(ms, verdict):
+    comparison = compare.compare_records(rounds(ms=10.0), rounds(ms=ms))
+    assert only(comparison).verdict == verdict
+    assert compare.exit_code(comparison) == 0
+    assert compare.render(comparison).endswith("none broke): passed.\n")
+
+
+def test_noise_is_undecided_and_passes_the_gate():
+    comparison = compare.compare_records(rounds(jitter=0.05), rounds(ms=10.2, jitter=0.05))
+    assert only(comparison).verdict == "undecided"
+    assert compare.exit_code(comparison) == 0
+
+
+def test_a_slow_down_below_the_threshold_given_passes():
+    comparison = compare.compare_records(rounds(ms=10.0), rounds(ms=10.4), threshold=0.1)
+    assert only(comparison).verdict == "same"
+    assert compare.exit_code(comparison) == 0
+
+
+def test_a_case_that_fails_in_b_alone_broke_and_fails_the_gate():
+    failed = rounds(status="failed", reason="out of memory on the GPU (8 bytes)")
+    comparison = compare.compare_records(rounds(), failed)
+    case = only(comparison)
+    assert (case.verdict, case.note) == ("broke", "B failed: out of memory on the GPU (8 bytes)")
+    assert compare.exit_code(comparison) == 1
+
+
+def test_a_case_that_failed_in_a_already_did_not_break():
+    failed = rounds(status="failed", reason="NaN")
+    comparison = compare.compare_records(failed, failed)
+    assert (only(comparison).verdict, only(comparison).note) == ("not compared", "A failed: NaN; B failed: NaN")
+    assert compare.exit_code(comparison) == 0
+
+
+def test_cases_of_one_side_are_listed_and_not_compared():
+    comparison = compare.compare_records([*rounds(), *rounds(BERT)], rounds())
+    bert, vit = comparison.cases
+    assert (bert.case, bert.verdict, bert.note) == (BERT, "not compared", "only in A")
+    assert vit.ratio is not None
+
+
+def test_cpu_cases_are_compared_end_to_end():
+    boundaries = record()["boundaries"] | {"device": {"not_measured": "the CPU has no device clock"}}
+    comparison = compare.compare_records(rounds(boundaries=boundaries), rounds(boundaries=boundaries))
+    assert only(comparison).boundary == "end_to_end"
+
+
+def test_rounds_that_only_one_side_has_are_left_out():
+    case = only(compare.compare_records(rounds(), rounds()[:3]))
+    assert case.ratio is not None
+    assert case.ratio.rounds == 3
+
+
+def test_what_differs_is_said_first():
+    environment = {"git": "beef", "packages": {"torch": "2.12", "onnx": "1.23"}, "gpu": GPU | {"driver": "590.2"}}
+    protocol = {"budget_s": 1.0, "graph": True}
+    b = rounds(environment=environment, protocol=protocol)[:4]
+    comparison = compare.compare_records(rounds(), b)
+    assert comparison.differences == (
+        compare.Difference("commit", "c0ffee", "beef"),
+        compare.Difference("driver", "580.1", "590.2"),
+        compare.Difference("package onnx", "none", "1.23"),
+        compare.Difference("package torch", "2.11", "2.12"),
+        compare.Difference("protocol budget_s", "2.0", "1.0"),
+        compare.Difference("rounds", "5", "4"),
+    )
+    text = compare.render(comparison)
+    assert text.index("driver: 580.1 | 590.2") < text.index("verdict")
+
+
+def test_the_same_conditions_are_said_too():
+    assert "under the same recorded conditions" in compare.render(compare.compare_records(rounds(), rounds()))
+
+
+def test_cautions_name_throttling_neighbours_unsettled_runs_and_changed_outputs():
+    b = rounds(
+        outputs={"y": {"sha256": "22"}},
+        telemetry={"summary": {"throttle_reasons": ["power cap"], "other_processes": 1}},
+        boundaries={"device": {"samples_ns": [1, 2, 3], "settled": False}},
+    )
+    assert only(compare.compare_records(rounds(), b)).note == (
+        "B throttled (power cap); B shared the GPU; B never settled; outputs differ"
+    )
+
+
+def test_another_machine_is_paired_when_each_side_has_one():
+    comparison = compare.compare_records(rounds(), rounds(machine="other"))
+    assert comparison.differences == (compare.Difference("machine", "gpu-9000-sm90-abc", "other"),)
+    assert only(comparison).ratio is not None
+
+
+def test_several_machines_pair_by_name_or_are_refused():
+    both = [*rounds(), *rounds(machine="other")]
+    assert len(compare.compare_records(both, both).cases) == 2
+    with pytest.raises(UserError, match=r"A holds gpu-9000-sm90-abc, other and B other: .* results/MACHINE"):
+        compare.compare_records(both, rounds(machine="other"))
+
+
+def test_no_line_is_wider_than_100_columns():
+    long = Case("a_model_with_a_long_name", "fp16_calibrated", "ort_tensorrt_rtx", "reduce-overhead", "b64_s384")
+    failed = rounds(long, status="failed", reason="a reason " * 40)
+    text = compare.render(compare.compare_records([*rounds(long), *rounds()], [*failed, *rounds(ms=11.0)]))
+    assert max(map(len, text.splitlines())) <= 100
+    assert "a reason" in text
+
+
+def write(folder: Path, records: list[dict[str, Any]]) -> Path:
+    for entry in records:
+        path = folder / entry["machine"] / "benchmark" / Case(**entry["case"]).path / f"r{entry['round']}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(entry))
+    return folder
+
+
+def test_folders_and_bundles_are_read_alike(tmp_path):
+    a, b = write(tmp_path / "a", rounds()), write(tmp_path / "b", rounds(ms=11.0))
+    bundle = tmp_path / "b.tar.gz"
+    with tarfile.open(bundle, "w:gz") as archive:
+        archive.add(b, arcname="results")
+    for of_b in (b, bundle, b / "gpu-9000-sm90-abc"):
+        comparison = compare.compare(a, of_b)
+        assert only(comparison).verdict == "slower"
+        assert comparison.b == str(of_b)
+
+
+@pytest.mark.parametrize("content", [None, "text", "empty folder"])
+def test_what_holds_no_records_is_refused(tmp_path, content):
+    path = tmp_path / "b"
+    if content == "empty folder":
+        path.mkdir()
+    elif content:
+        path.write_text(content)
+    with pytest.raises(UserError, match=r"holds no benchmark records|neither a results folder nor a bundle"):
+        compare.compare(write(tmp_path / "a", rounds()), path)
+
+
+def test_records_of_another_schema_are_refused(tmp_path):
+    with pytest.raises(UserError, match="records of schema 2; this version reads 1"):
+        compare.read(write(tmp_path, [record(schema=2)]))
