@@ -57,7 +57,7 @@ def test_the_provider_gets_stream_profile_and_caches(monkeypatch: pytest.MonkeyP
 
 def test_an_old_onnx_runtime_gets_only_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     (name, given), cpu = options(monkeypatch, (1, 14, 1), Variant(), Stream())
-    assert set(given) == {"device_id", "trt_engine_cache_enable", "trt_engine_cache_path", "trt_min_subgraph_size"}
+    assert set(given) == {"trt_engine_cache_enable", "trt_engine_cache_path", "trt_min_subgraph_size"}
     assert (name, cpu[0]) == ("TensorrtExecutionProvider", "CPUExecutionProvider")
 
 

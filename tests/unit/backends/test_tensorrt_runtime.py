@@ -90,9 +90,7 @@ class GraphDevice(CpuDevice):
         return launch
 
 
-TRT = SimpleNamespace(
-    TensorLocation=SimpleNamespace(HOST="HOST", DEVICE="DEVICE"), nptype=lambda dtype: np.dtype(np.float32)
-)
+TRT = SimpleNamespace(TensorLocation=SimpleNamespace(HOST="HOST", DEVICE="DEVICE"))
 LOG = SimpleNamespace(errors=["[error] words of TensorRT"], warnings=[])
 
 
@@ -169,6 +167,12 @@ def test_an_output_whose_shape_depends_on_the_data_is_refused(
 ) -> None:
     monkeypatch.setattr(Context, "get_tensor_shape", lambda self, name: (-1, 4))
     with pytest.raises(CaseFailed, match=r"the shape of output y depends on the data, \(-1, 4\)"):
+        session(Engine(), CpuDevice()).bind({"x": host(x)})
+
+
+def test_an_output_without_a_numpy_type_is_refused(host: Host, x: Array, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Engine, "get_tensor_dtype", lambda self, name: SimpleNamespace(name="BF16"))
+    with pytest.raises(CaseFailed, match="output y is BF16, which has no NumPy type"):
         session(Engine(), CpuDevice()).bind({"x": host(x)})
 
 

@@ -51,7 +51,7 @@ def providers(cache: Path, profile: Profile, variant: Variant, device: Device | 
     """TensorRT, and behind it CUDA and the CPU for what it does not take. `device` None: on a stream of its own."""
     if version() < WITH_STREAMS:
         options = {"trt_engine_cache_enable": "True", "trt_engine_cache_path": str(cache)}
-        return [(NAME, {"device_id": "0", "trt_min_subgraph_size": "1", **options}), CPU]
+        return [(NAME, {"trt_min_subgraph_size": "1", **options}), CPU]
     tensorrt = (NAME, _options(cache, profile, variant, device))
     if device is None:
         return [tensorrt, CPU]

@@ -16,6 +16,16 @@ from inferprof.files import write_json
 from inferprof.plugins import Buffer, Device
 
 Flavour = Literal["tensorrt", "tensorrt_rtx"]
+DTYPES: dict[str, np.dtype[Any]] = {
+    "FLOAT": np.dtype(np.float32),
+    "HALF": np.dtype(np.float16),
+    "INT8": np.dtype(np.int8),
+    "INT32": np.dtype(np.int32),
+    "INT64": np.dtype(np.int64),
+    "UINT8": np.dtype(np.uint8),
+    "BOOL": np.dtype(np.bool_),
+}
+"""NumPy's types by TensorRT's names; `tensorrt.nptype` of 8.5 fails beside NumPy 1.24 and newer."""
 LOGGER = logging.getLogger("inferprof.tensorrt")
 
 
@@ -144,14 +154,10 @@ class TensorRTSession:
         return known if known and known.shape == shape else self._device.allocate(shape, self._dtype(name))
 
     def _dtype(self, name: str) -> np.dtype[Any]:
-        dtype = self._engine.get_tensor_dtype(name)
-        try:
-            known: np.dtype[Any] = np.dtype(self._trt.nptype(dtype))
-            return known
-        except TypeError:  # bfloat16, FP8, FP4
-            raise CaseFailed(
-                f"output {name} is {dtype.name}, which NumPy lacks; cast it to float in the graph"
-            ) from None
+        kind = self._engine.get_tensor_dtype(name).name
+        if kind not in DTYPES:
+            raise CaseFailed(f"output {name} is {kind}, which has no NumPy type; cast it to float in the graph")
+        return DTYPES[kind]
 
     def enqueue(self) -> None:
         """Queue one inference. Raises CaseFailed with TensorRT's own words."""

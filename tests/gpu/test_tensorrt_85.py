@@ -1,0 +1,155 @@
+"""Our TensorRT Session and the TensorRT provider on a real GPU, with the versions that can be had anywhere.
+
+Needs Python 3.10 with tensorrt 8.5.3.1 and onnxruntime-gpu 1.14.1; skipped elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from inferprof import model_spec, registry, timing, workload
+from inferprof.backends import ort_tensorrt
+from inferprof.case import Case, Variant
+from inferprof.errors import CaseFailed
+from inferprof.plugins import OpenRequest
+
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+trt = pytest.importorskip("tensorrt")
+if not trt.__version__.startswith("8.5."):
+    pytest.skip(f"TensorRT {trt.__version__}, not 8.5", allow_module_level=True)
+
+SCRIPT = Path(__file__).with_name("make_tensorrt85_engine.py")
+KEPT_ENGINE = "INFERPROF_TENSORRT85_ENGINE"
+"""Environment variable: a file that keeps the engine from one run of these tests to the next."""
+TOLERANCE = 1e-4
+
+
+@pytest.fixture(scope="module")
+def engine(convolutions: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The convolutions, built for batches 1 to 8."""
+    path = Path(os.environ.get(KEPT_ENGINE) or tmp_path_factory.mktemp("engines") / "convolutions.engine")
+    if not path.exists():
+        subprocess.run([sys.executable, str(SCRIPT), str(convolutions), str(path)], check=True)
+    return path
+
+
+def record_of(backend: str, model: Path, artifact: Path, label: str, **changes: Any) -> dict[str, Any]:
+    spec = model_spec.load(model)
+    request = workload.RunRequest(
+        case=Case(spec.name, "fp32", backend, "v", label),
+        artifact=artifact,
+        spec=spec,
+        variant=Variant("v", {}),
+        machine="gpu-test",
+        protocol=timing.Protocol(budget_s=0.3),
+    )
+    return workload.run(replace(request, **changes))
+
+
+@pytest.mark.parametrize("label", ["b1", "b4", "b8"])
+@pytest.mark.parametrize("graph", [False, True])
+def test_the_session_agrees_with_onnx_runtime(
+    label, graph, convolutions, engine, bare, opening, feeds_of, expected, infer
+):
+    request: OpenRequest = opening(bare(convolutions), label, engine, cuda_graph=graph)
+    feeds = feeds_of(request)
+    with registry.backends()["tensorrt"].open(request) as session:
+        outputs = infer(session, request.device, feeds, graph)
+        assert session.memory()["context_bytes"] >= 0
+    np.testing.assert_allclose(
+        outputs["y"], expected(convolutions, request, feeds)["y"], rtol=TOLERANCE, atol=TOLERANCE
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"cuda_graph": True}])
+def test_the_record_is_complete(options, convolutions, engine):
+    record = record_of("tensorrt", convolutions, engine, "b4", variant=Variant("v", options))
+    assert (record["status"], record["reason"]) == ("ok", None)
+    assert all(len(entry["samples_ns"]) > 0 for entry in record["boundaries"].values())
+    assert all(check["passed"] for check in record["checks"].values())
+    assert record["memory"]["runtime"]["context_bytes"] >= 0
+    assert record["memory"]["device_bytes"] > 0
+
+
+def test_a_shape_outside_of_the_profile_is_a_failed_case(convolutions, engine):
+    record = record_of("tensorrt", convolutions, engine, "b9")
+    assert record["status"] == "failed"
+    assert "(9, 3, 32, 32) is outside of the engine's profile, (1, 3, 32, 32) to (8, 3, 32, 32)" in record["reason"]
+
+
+@pytest.mark.parametrize("damage", ["truncated", "another version", "no engine at all"])
+def test_an_engine_that_does_not_load_is_a_failed_case_in_tensorrts_words(damage, convolutions, engine, tmp_path):
+    content = bytearray(engine.read_bytes())
+    if damage == "truncated":
+        content = content[: len(content) // 2]
+    elif damage == "another version":
+        content[4:24] = bytes(255 - byte for byte in content[4:24])
+    else:
+        content = bytearray(b"not an engine" * 100)
+    (tmp_path / "broken.engine").write_bytes(content)
+    record = record_of("tensorrt", convolutions, tmp_path / "broken.engine", "b4")
+    assert record["status"] == "failed"
+    assert record["reason"].startswith(f"TensorRT {trt.__version__} refuses broken.engine: ")
+    assert "no reason given" not in record["reason"]
+
+
+def test_the_native_profile_holds_layers_and_their_times(convolutions, engine, tmp_path):
+    path = tmp_path / "layers.json"
+    profiling = workload.Profiling(iterations=5, native=path)
+    assert record_of("tensorrt", convolutions, engine, "b4", profiling=profiling)["status"] == "ok"
+    content = json.loads(path.read_text())
+    named = {layer["Name"] for layer in content["Layers"]}
+    assert named & set(content["times_ms"])
+    assert all(ms > 0 for times in content["times_ms"].values() for ms in times)
+
+
+@pytest.fixture
+def planted(shared: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """A graph with one operator that TensorRT lacks, and the archive of it with the engines of another session."""
+    capture = shared / "captures" / "h100-ort-tensorrt-ep"
+    staged = tmp_path / "staged"
+    shutil.copytree(capture / "engine_cache", staged / "cache")
+    model = Path(shutil.copy(capture / "planted_fallback.onnx", staged))
+    for path in staged.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    ort_tensorrt.pack(staged, tmp_path / "planted.engine")
+    return model, tmp_path / "planted.engine"
+
+
+def test_the_tensorrt_provider_runs_its_cached_engines(planted, bare, opening, feeds_of, expected, infer):
+    model, archive = planted
+    request: OpenRequest = opening(bare(model), "b1", archive)
+    feeds = feeds_of(request)
+    with registry.backends()["ort_tensorrt"].open(request) as session:
+        outputs = infer(session, request.device, feeds)
+    np.testing.assert_allclose(outputs["y"], expected(model, request, feeds)["y"], rtol=TOLERANCE, atol=TOLERANCE)
+
+
+def test_the_tensorrt_provider_fills_its_record(planted):
+    model, archive = planted
+    record = record_of("ort_tensorrt", model, archive, "b1")
+    assert (record["status"], record["reason"]) == ("ok", None)
+    assert len(record["boundaries"]["end_to_end"]["samples_ns"]) > 0
+
+
+def test_a_cache_that_does_not_fit_is_a_failed_case(planted, bare, opening, tmp_path):
+    model, _ = planted
+    staged = tmp_path / "without"
+    (staged / "cache").mkdir(parents=True)
+    (staged / "cache" / "other.engine").write_bytes(b"of another GPU")
+    shutil.copy(model, staged)
+    ort_tensorrt.pack(staged, tmp_path / "without.engine")
+    request: OpenRequest = opening(bare(model), "b1", tmp_path / "without.engine")
+    failing = pytest.raises(CaseFailed, match="the cached engines do not fit this GPU, TensorRT or shape")
+    with failing, registry.backends()["ort_tensorrt"].open(request):
+        pass
