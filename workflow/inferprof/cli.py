@@ -1,4 +1,4 @@
-"""The command line: one verb per stage. Arguments are read here and nowhere else; each verb calls one function.
+"""The command line: one verb per stage. Arguments are read here and nowhere else.
 
 Exit codes: 0 done (also when the measured case failed: the record says so), 1 a job broke, 2 the user can mend it.
 """
@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from inferprof import registry
-from inferprof.case import Case, OptionValue, Shape, Variant
+from inferprof import flags, registry
+from inferprof.case import Case, Shape, Variant
 from inferprof.errors import CaseFailed, ToolError, UserError
 from inferprof.files import write_json, write_text
 
@@ -217,21 +217,6 @@ def _yaml(path: Path) -> Any:
     return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
-def _option(text: str) -> tuple[str, OptionValue]:
-    """`name=value` with a YAML value."""
-    import yaml
-
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not name=value")
-    return name, yaml.safe_load(value)
-
-
-def _capability(text: str) -> tuple[int, int]:
-    major, _, minor = text.partition(".")
-    return int(major), int(minor)
-
-
 def _parser() -> argparse.ArgumentParser:
     """Every verb with its flags; the first line of the verb's docstring is its help."""
     parser = argparse.ArgumentParser(prog="inferprof", description="GPU inference performance studies.")
@@ -243,132 +228,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _cases_flags(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("--config", required=True, help="a YAML file, or the config itself as JSON")
-    sub.add_argument("--models", type=Path, default=Path("models"), help="folder of the models")
-    _out(sub)
-
-
-def _export_flags(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("spec", type=Path, metavar="SPEC", help="models/NAME.yaml, or a bare models/NAME.onnx")
-    _out(sub)
-
-
-def _quantize_flags(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("precision", metavar="PRECISION", help="a number format, e.g. int8")
-    sub.add_argument("onnx", type=Path, metavar="ONNX", help="the model's fp32 ONNX")
-    _model(sub)
-    _set(sub, "an option of the number format")
-    _out(sub)
-
-
-def _audit_flags(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("onnx", type=Path, metavar="ONNX")
-    sub.add_argument("--precision", help="the number format that the graph claims to be in")
-    sub.add_argument("--spec", type=Path, help="models/NAME.yaml: gives the sizes of symbolic dimensions")
-    sub.add_argument("--shape", default="b1", help="shape to count at (default b1)")
-    sub.add_argument("--out", type=Path, metavar="FILE", help="write JSON there instead of a table to the screen")
-
-
-def _accuracy_flags(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("precision", metavar="PRECISION")
-    sub.add_argument("onnx", type=Path, metavar="ONNX", help="the converted graph")
-    sub.add_argument("--reference", type=Path, required=True, metavar="ONNX", help="the fp32 graph")
-    _model(sub)
-    _set(sub, "an option of the number format")
-    sub.add_argument("--samples", type=int, default=64, help="inputs to compare on (default 64)")
-    sub.add_argument("--seed", type=int, default=0)
-    _out(sub)
-
-
-def _build_flags(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("backend", metavar="BACKEND")
-    sub.add_argument("onnx", type=Path, metavar="ONNX")
-    _model(sub)
-    sub.add_argument("--shape", required=True, help="b8, b8_s128")
-    sub.add_argument("--variant", default="default")
-    _set(sub, "an option of the builder")
-    sub.add_argument("--target", type=_capability, metavar="CC", help="compute capability of another GPU, e.g. 12.0")
-    _out(sub)
-
-
-def _capture_flags(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("profiler", metavar="PROFILER")
-    _out(sub)
-    sub.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the run to watch, behind --")
-
-
-def _table_flags(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("tool", metavar="TOOL", help="the profiler that made the capture")
-    sub.add_argument("capture", type=Path, metavar="CAPTURE")
-    sub.add_argument("--machine", default="unknown", help="slug of the machine that made the capture")
-    _out(sub)
-
-
-def _report_flags(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("results", type=Path, metavar="RESULTS")
-    sub.add_argument("--study", required=True)
-    sub.add_argument("--machine", required=True)
-    sub.add_argument("--baseline", metavar="PRECISION/BACKEND/VARIANT")
-    sub.add_argument("--partial", action="store_true", help="only what exists, into REPORT.partial.txt")
-
-
-def _compare_flags(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("a", type=Path, metavar="A", help="results folder or bundle")
-    sub.add_argument("b", type=Path, metavar="B")
-
-
-def _no_flags(sub: argparse.ArgumentParser) -> None:
-    """The verb takes none."""
-
-
-def _run_flags(sub: argparse.ArgumentParser) -> None:
-    """The flags of the one workload."""
-    sub.add_argument("backend", metavar="BACKEND")
-    sub.add_argument(
-        "artifact", type=Path, metavar="ARTIFACT", help="the .onnx or .engine; for torch the model's YAML"
-    )
-    _model(sub)
-    sub.add_argument("--precision", default="fp32")
-    sub.add_argument("--shape", required=True, help="b8, b8_s128")
-    sub.add_argument("--variant", default="default")
-    _set(sub, "an option of the variant")
-    sub.add_argument("--machine", help="slug to record (default: this machine's)")
-    sub.add_argument("--round", type=int, default=0)
-    sub.add_argument("--budget", type=float, default=2.0, help="seconds per boundary")
-    sub.add_argument("--interval", type=float, default=0.01, help="stop at this relative half width of the median")
-    sub.add_argument("--seed", type=int, default=0)
-    sub.add_argument("--profiled", type=int, metavar="N", help="no measurement: N iterations for a profiler to watch")
-    sub.add_argument("--kineto", type=Path, metavar="FILE", help="with --profiled: write a trace of torch.profiler")
-    sub.add_argument("--native-profile", type=Path, metavar="FILE", help="with --profiled: the runtime's own profile")
-    _out(sub)
-
-
-def _model(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("--spec", type=Path, required=True, help="models/NAME.yaml, or a bare models/NAME.onnx")
-
-
-def _set(sub: argparse.ArgumentParser, what: str) -> None:
-    sub.add_argument("--set", type=_option, action="append", default=[], metavar="NAME=VALUE", help=what)
-
-
-def _out(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("--out", type=Path, required=True, metavar="FILE")
-
-
 _VERBS: dict[str, tuple[Any, Any]] = {
-    "probe": (_probe, _out),
-    "cases": (_cases, _cases_flags),
-    "export": (_export, _export_flags),
-    "quantize": (_quantize, _quantize_flags),
-    "audit": (_audit, _audit_flags),
-    "accuracy": (_accuracy, _accuracy_flags),
-    "build": (_build, _build_flags),
-    "run": (_run, _run_flags),
-    "capture": (_capture, _capture_flags),
-    "table": (_table, _table_flags),
-    "report": (_report, _report_flags),
-    "compare": (_compare, _compare_flags),
-    "unlock": (_unlock, _no_flags),
+    "probe": (_probe, flags.out),
+    "cases": (_cases, flags.cases),
+    "export": (_export, flags.export),
+    "quantize": (_quantize, flags.quantize),
+    "audit": (_audit, flags.audit),
+    "accuracy": (_accuracy, flags.accuracy),
+    "build": (_build, flags.build),
+    "run": (_run, flags.run),
+    "capture": (_capture, flags.capture),
+    "table": (_table, flags.table),
+    "report": (_report, flags.report),
+    "compare": (_compare, flags.compare),
+    "unlock": (_unlock, flags.none),
 }
 """Verb → what it does, and what adds its flags."""

@@ -1,0 +1,147 @@
+"""The flags of each verb of the command line: one function per verb, and those that verbs share."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from inferprof.case import OptionValue
+
+
+def cases(sub: argparse.ArgumentParser) -> None:
+    """A config, and the models that it names."""
+    sub.add_argument("--config", required=True, help="a YAML file, or the config itself as JSON")
+    sub.add_argument("--models", type=Path, default=Path("models"), help="folder of the models")
+    out(sub)
+
+
+def export(sub: argparse.ArgumentParser) -> None:
+    """A model's description."""
+    sub.add_argument("spec", type=Path, metavar="SPEC", help="models/NAME.yaml, or a bare models/NAME.onnx")
+    out(sub)
+
+
+def quantize(sub: argparse.ArgumentParser) -> None:
+    """A number format and the fp32 graph."""
+    sub.add_argument("precision", metavar="PRECISION", help="a number format, e.g. int8")
+    sub.add_argument("onnx", type=Path, metavar="ONNX", help="the model's fp32 ONNX")
+    _model(sub)
+    _set(sub, "an option of the number format")
+    out(sub)
+
+
+def audit(sub: argparse.ArgumentParser) -> None:
+    """A graph, and what it claims to be."""
+    sub.add_argument("onnx", type=Path, metavar="ONNX")
+    sub.add_argument("--precision", help="the number format that the graph claims to be in")
+    sub.add_argument("--spec", type=Path, help="models/NAME.yaml: gives the sizes of symbolic dimensions")
+    sub.add_argument("--shape", default="b1", help="shape to count at (default b1)")
+    sub.add_argument("--out", type=Path, metavar="FILE", help="write JSON there instead of a table to the screen")
+
+
+def accuracy(sub: argparse.ArgumentParser) -> None:
+    """A converted graph and the one that it is compared with."""
+    sub.add_argument("precision", metavar="PRECISION")
+    sub.add_argument("onnx", type=Path, metavar="ONNX", help="the converted graph")
+    sub.add_argument("--reference", type=Path, required=True, metavar="ONNX", help="the fp32 graph")
+    _model(sub)
+    _set(sub, "an option of the number format")
+    sub.add_argument("--samples", type=int, default=64, help="inputs to compare on (default 64)")
+    sub.add_argument("--seed", type=int, default=0)
+    out(sub)
+
+
+def build(sub: argparse.ArgumentParser) -> None:
+    """A graph, a shape and the builder's options."""
+    sub.add_argument("backend", metavar="BACKEND")
+    sub.add_argument("onnx", type=Path, metavar="ONNX")
+    _model(sub)
+    sub.add_argument("--shape", required=True, help="b8, b8_s128")
+    sub.add_argument("--variant", default="default")
+    _set(sub, "an option of the builder")
+    sub.add_argument("--target", type=_capability, metavar="CC", help="compute capability of another GPU, e.g. 12.0")
+    out(sub)
+
+
+def capture(sub: argparse.ArgumentParser) -> None:
+    """A profiler, and the command to watch."""
+    sub.add_argument("profiler", metavar="PROFILER")
+    out(sub)
+    sub.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the run to watch, behind --")
+
+
+def table(sub: argparse.ArgumentParser) -> None:
+    """A capture and the tool that made it."""
+    sub.add_argument("tool", metavar="TOOL", help="the profiler that made the capture")
+    sub.add_argument("capture", type=Path, metavar="CAPTURE")
+    sub.add_argument("--machine", default="unknown", help="slug of the machine that made the capture")
+    out(sub)
+
+
+def report(sub: argparse.ArgumentParser) -> None:
+    """A results folder and the study in it."""
+    sub.add_argument("results", type=Path, metavar="RESULTS")
+    sub.add_argument("--study", required=True)
+    sub.add_argument("--machine", required=True)
+    sub.add_argument("--baseline", metavar="PRECISION/BACKEND/VARIANT")
+    sub.add_argument("--partial", action="store_true", help="only what exists, into REPORT.partial.txt")
+
+
+def compare(sub: argparse.ArgumentParser) -> None:
+    """Two results folders."""
+    sub.add_argument("a", type=Path, metavar="A", help="results folder or bundle")
+    sub.add_argument("b", type=Path, metavar="B")
+
+
+def none(sub: argparse.ArgumentParser) -> None:
+    """The verb takes none."""
+
+
+def run(sub: argparse.ArgumentParser) -> None:
+    """The flags of the one workload."""
+    sub.add_argument("backend", metavar="BACKEND")
+    sub.add_argument(
+        "artifact", type=Path, metavar="ARTIFACT", help="the .onnx or .engine; for torch the model's YAML"
+    )
+    _model(sub)
+    sub.add_argument("--precision", default="fp32")
+    sub.add_argument("--shape", required=True, help="b8, b8_s128")
+    sub.add_argument("--variant", default="default")
+    _set(sub, "an option of the variant")
+    sub.add_argument("--machine", help="slug to record (default: this machine's)")
+    sub.add_argument("--round", type=int, default=0)
+    sub.add_argument("--budget", type=float, default=2.0, help="seconds per boundary")
+    sub.add_argument("--interval", type=float, default=0.01, help="stop at this relative half width of the median")
+    sub.add_argument("--seed", type=int, default=0)
+    sub.add_argument("--profiled", type=int, metavar="N", help="no measurement: N iterations for a profiler to watch")
+    sub.add_argument("--kineto", type=Path, metavar="FILE", help="with --profiled: write a trace of torch.profiler")
+    sub.add_argument("--native-profile", type=Path, metavar="FILE", help="with --profiled: the runtime's own profile")
+    out(sub)
+
+
+def _model(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--spec", type=Path, required=True, help="models/NAME.yaml, or a bare models/NAME.onnx")
+
+
+def _set(sub: argparse.ArgumentParser, what: str) -> None:
+    sub.add_argument("--set", type=_option, action="append", default=[], metavar="NAME=VALUE", help=what)
+
+
+def out(sub: argparse.ArgumentParser) -> None:
+    """Where the result goes."""
+    sub.add_argument("--out", type=Path, required=True, metavar="FILE")
+
+
+def _option(text: str) -> tuple[str, OptionValue]:
+    """`name=value` with a YAML value."""
+    import yaml
+
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not name=value")
+    return name, yaml.safe_load(value)
+
+
+def _capability(text: str) -> tuple[int, int]:
+    major, _, minor = text.partition(".")
+    return int(major), int(minor)
