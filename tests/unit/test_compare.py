@@ -129,6 +129,17 @@ def test_what_differs_is_said_first():
     assert text.index("driver: 580.1 | 590.2") < text.index("verdict")
 
 
+def test_the_table_shows_medians_ratio_interval_verdict_and_the_reason_below():
+    b = [record(round_=i, ms=12.0) for i in range(3)]
+    lines = compare.render(compare.compare_records([record(round_=i) for i in range(3)], b)).splitlines()
+    row = next(line for line in lines if line.startswith("vit/"))
+    assert row.split() == [
+        *("vit/fp16/ort_cuda/default/b8", "device", "10.00", "12.00", "1.200"),
+        *("1.200", "to", "1.200", "slower", "[1]"),
+    ]
+    assert "  [1] the interval lies above 1" in lines
+
+
 def test_the_same_conditions_are_said_too():
     assert "under the same recorded conditions" in compare.render(compare.compare_records(rounds(), rounds()))
 

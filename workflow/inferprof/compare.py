@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from inferprof import stats
 from inferprof.case import Case
@@ -261,39 +261,55 @@ def _render_differences(differences: Sequence[Difference]) -> str:
 
 
 def _render_cases(cases: Sequence[CaseComparison]) -> str:
-    """The table, drawn by Rich: it shares out the width and folds what is too long instead of cutting it."""
+    """The table, and under it what its verdicts rest on.
+
+    Rich draws it: it shares out the width and folds what is too long instead of cutting it.
+    """
     import rich.box
     import rich.console
     import rich.table
 
+    reasons = list(dict.fromkeys(reason for case in cases for reason in _reasons(case)))
     table = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
-    for heading, kind in (("case", "left"), ("by", "left"), ("A ms", "right"), ("B ms", "right"), ("B/A", "right")):
-        table.add_column(heading, justify="right" if kind == "right" else "left", overflow="fold")
-    for heading in ("95 % interval", "verdict", "because"):
-        table.add_column(heading, overflow="fold")
+    for heading in ("case", "by", "A ms", "B ms", "B/A", "95 % interval", "verdict", "because"):
+        justify: Literal["right", "left"] = "right" if heading in ("A ms", "B ms", "B/A") else "left"
+        table.add_column(heading, justify=justify, overflow="fold")
     for case in cases:
-        table.add_row(*_cells(case))
+        table.add_row(*_cells(case), " ".join(f"[{reasons.index(reason) + 1}]" for reason in _reasons(case)))
     out = io.StringIO()
     # Without a height, Rich takes the size of a "dumb" terminal instead of the width given.
     console = rich.console.Console(file=out, width=WIDTH, height=25, color_system=None, markup=False, highlight=False)
     console.print(table)
-    return "\n".join(line.rstrip() for line in out.getvalue().strip("\n").splitlines())
+    lines = [line.rstrip() for line in out.getvalue().strip("\n").splitlines()]
+    for number, reason in enumerate(reasons, start=1):
+        lines += textwrap.wrap(f"[{number}] {reason}", WIDTH, initial_indent="  ", subsequent_indent="      ")
+    return "\n".join(lines)
+
+
+def _reasons(compared: CaseComparison) -> list[str]:
+    """What a verdict rests on, and what to beware of."""
+    return [reason for reason in (compared.ratio.reason if compared.ratio else "", compared.note) if reason]
 
 
 def _cells(compared: CaseComparison) -> list[str]:
+    """The columns from the case to the verdict."""
     ratio = compared.ratio
     if ratio is None or compared.a_median is None or compared.b_median is None:
-        return [str(compared.case), "", "", "", "", "", compared.verdict, compared.note]
+        return [str(compared.case), "", "", "", "", "", compared.verdict]
     return [
         str(compared.case),
         str(compared.boundary),
-        f"{compared.a_median / NS_PER_MS:.4g}",
-        f"{compared.b_median / NS_PER_MS:.4g}",
+        _milliseconds(compared.a_median),
+        _milliseconds(compared.b_median),
         f"{ratio.estimate:.3f}",
         f"{ratio.low:.3f} to {ratio.high:.3f}",
         ratio.verdict,
-        "; ".join(filter(None, [ratio.reason, compared.note])),
     ]
+
+
+def _milliseconds(ns: float) -> str:
+    """Four significant digits, zeros included: `10.00`."""
+    return f"{ns / NS_PER_MS:#.4g}".rstrip(".")
 
 
 def _render_outcome(comparison: Comparison) -> str:
