@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inferprof import registry, timing, workload
+from inferprof import hardware, registry, timing, workload
 from inferprof.case import Case, Variant
 from inferprof.devices.cpu import CpuDevice
 from inferprof.errors import CaseFailed, UserError
@@ -166,6 +166,16 @@ def test_an_engine_that_could_not_be_built_fails_with_the_builders_reason(
     record = workload.run(replace(request_, artifact=tmp_path / "b2.engine"))
     assert record["reason"] == "the engine could not be built: node /Det (Det): unsupported"
     assert runtime.opened == []
+
+
+def test_a_gpu_that_is_gone_fails_the_case(
+    runtime: Runtime, request_: RunRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = replace(registry.backends()["doubling"], where="cuda")
+    monkeypatch.setattr(registry, "backends", lambda: {"doubling": backend})
+    monkeypatch.setattr(hardware, "detect_gpu", lambda: None)
+    record = workload.run(request_)
+    assert (record["status"], record["reason"]) == ("failed", "NVML sees no GPU")
 
 
 def test_a_graph_that_the_runtime_cannot_capture_fails_the_case(runtime: Runtime, request_: RunRequest) -> None:

@@ -28,6 +28,7 @@ from inferprof.hardware import Gpu
 from inferprof.lane import Lane
 from inferprof.model_spec import ModelSpec
 from inferprof.plugins import Backend, Device, Feeds, OpenRequest, Placement, Session
+from inferprof.telemetry import Telemetry
 
 SCHEMA = 1
 PLACEMENTS: tuple[Placement, ...] = ("pageable", "pinned", "device")
@@ -104,28 +105,24 @@ def run(request: RunRequest) -> dict[str, Any]:
     with gpu_lock(gpu.uuid, str(request.case)) if gpu else contextlib.nullcontext():
         environment = provenance.of_run(gpu)
         try:
-            content = _watched(request, backend, gpu)
+            content = _content(request, backend, gpu)
         except CaseFailed as error:
             content = {"status": "failed", "reason": str(error)}
     return {**head, **content, "environment": environment}
 
 
-def _watched(request: RunRequest, backend: Backend, gpu: Gpu | None) -> dict[str, Any]:
+def _content(request: RunRequest, backend: Backend, gpu: Gpu | None) -> dict[str, Any]:
     """The case measured under telemetry, or run for a profiler."""
+    if backend.where == "cuda" and gpu is None:
+        raise CaseFailed("NVML sees no GPU")
     _require_built(request.artifact)
     if request.profiling:
         return _profiled(request, request.profiling, backend, gpu)
-    with _telemetry(gpu) as telemetry:
-        content = _measured(request, backend, gpu)
-    return {**content, "telemetry": telemetry.record()}
-
-
-def _telemetry(gpu: Gpu | None) -> AbstractContextManager[Any]:
     if gpu is None:
-        return contextlib.nullcontext(timing.NotMeasured("no GPU"))
-    from inferprof.telemetry import Telemetry
-
-    return Telemetry()
+        return {**_measured(request, backend, gpu), "telemetry": {"not_measured": "no GPU"}}
+    with Telemetry() as telemetry:
+        content = _measured(request, backend, gpu)
+    return {**content, "telemetry": telemetry.record(content)}
 
 
 def _require_built(artifact: Path) -> None:
