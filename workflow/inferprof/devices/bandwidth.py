@@ -1,0 +1,109 @@
+"""How fast the link and the device's memory are, measured: from it the floor of each copy of a run.
+
+Takes about 3 s. GB are 10^9 bytes. The link is measured with pageable and with page-locked host memory, since the
+driver copies pageable memory by way of page-locked buffers of its own.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from inferprof.plugins import Buffer, Device
+
+LINK_SIZES = tuple(1 << power for power in (12, 16, 20, 24, 28))
+"""4 KiB to 256 MiB: from where latency rules to where bandwidth does."""
+DEVICE_SIZES = tuple(1 << power for power in (20, 24, 28, 30))
+"""1 MiB to 1 GiB. The largest lies far beyond the L2 cache of any GPU, which smaller ones may fit in."""
+SECONDS_PER_SIZE = 0.1
+MIN_COPIES = 5
+MAX_COPIES = 500
+METHOD = (
+    "one copy at a time on one stream, 3 warm-ups, median; page-locked and on the device by events, pageable by the "
+    "host's clock until the stream is done; device memory counts each byte twice (read and written)"
+)
+
+Direction = Literal["h2d", "d2h"]
+Copy = Callable[[], float]
+"""Makes one copy and returns its nanoseconds."""
+
+
+def measure(device: Device, clock: Callable[[], int] = time.perf_counter_ns) -> dict[str, Any]:
+    """The bandwidths of a GPU, for results/{machine}/bandwidth.json.
+
+    `h2d` and `d2h` hold `pageable` and `pinned`; these and `d2d` hold `gb_per_s` (the link's best of all sizes, the
+    memory's at the largest size, which no cache holds), `latency_ns` (of the smallest copy) and `by_size`: bytes →
+    median ns. Raises CaseFailed where the device's memory is full.
+    """
+    result: dict[str, Any] = {"method": METHOD}
+    for direction in ("h2d", "d2h"):
+        result[direction] = {
+            kind: _curve({size: _link(device, direction, size, kind == "pinned", clock) for size in LINK_SIZES})
+            for kind in ("pageable", "pinned")
+        }
+    on_device = {size: _on_device(device, size, clock) for size in DEVICE_SIZES}
+    largest = max(DEVICE_SIZES)
+    result["d2d"] = {**_curve(on_device), "gb_per_s": 2 * largest / on_device[largest]}
+    return result
+
+
+def floor_ns(bandwidth: Mapping[str, Any], direction: Direction, nbytes: int, pinned: bool = True) -> float:
+    """The least time that a copy of so many bytes takes on this link: latency + bytes / bandwidth.
+
+    The link's own floor is the pinned one, whichever memory a run used.
+    """
+    curve = bandwidth[direction]["pinned" if pinned else "pageable"]
+    return float(curve["latency_ns"] + nbytes / curve["gb_per_s"])
+
+
+def _curve(medians: Mapping[int, float]) -> dict[str, Any]:
+    """Bandwidth and latency of the medians (ns) by size; bytes per ns are GB/s."""
+    return {
+        "gb_per_s": max(size / ns for size, ns in medians.items()),
+        "latency_ns": medians[min(medians)],
+        "by_size": {str(size): ns for size, ns in medians.items()},
+    }
+
+
+def _link(device: Device, direction: str, size: int, pinned: bool, clock: Callable[[], int]) -> float:
+    """The median of copies over the link."""
+    host = device.allocate_host((size,), np.dtype(np.uint8), pinned)
+    on_device = device.allocate((size,), np.dtype(np.uint8))
+    target, source = (on_device, host) if direction == "h2d" else (host, on_device)
+    copy = _by_events(device, target, source) if pinned else _by_host_clock(device, target, source, clock)
+    return _median(copy, clock)
+
+
+def _on_device(device: Device, size: int, clock: Callable[[], int]) -> float:
+    """The median of copies from device memory to device memory."""
+    source, target = (device.allocate((size,), np.dtype(np.uint8)) for _ in range(2))
+    return _median(_by_events(device, target, source), clock)
+
+
+def _by_events(device: Device, target: Buffer, source: Buffer) -> Copy:
+    return lambda: device.timed(lambda: device.copy(target, source))()
+
+
+def _by_host_clock(device: Device, target: Buffer, source: Buffer, clock: Callable[[], int]) -> Copy:
+    def copy() -> float:
+        start = clock()
+        device.copy(target, source)
+        device.synchronize()
+        return clock() - start
+
+    return copy
+
+
+def _median(copy: Copy, clock: Callable[[], int]) -> float:
+    """The median of as many copies as the time for a size allows."""
+    for _ in range(3):
+        copy()
+    samples: list[float] = []
+    end = clock() + SECONDS_PER_SIZE * 1e9
+    while len(samples) < MIN_COPIES or (len(samples) < MAX_COPIES and clock() < end):
+        samples.append(copy())
+    return statistics.median(samples)
