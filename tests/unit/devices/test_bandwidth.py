@@ -11,7 +11,7 @@ from inferprof.plugins import Buffer, Where
 
 
 class Link:
-    """A simulated GPU: 5 µs a copy and 50 GB/s from pinned memory, 25 from pageable, 1000 on it, 4000 in its cache."""
+    """A simulated GPU: 5 µs a copy, 50 GB/s from pinned memory, 25 from pageable, 1000 on it, 4000 in its cache."""
 
     where: Where = "cuda"
     stream: int | None = 1
