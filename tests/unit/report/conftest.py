@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+from inferprof import report
 
 CASE_KEYS = ("model", "precision", "backend", "variant", "shape")
 NO_DEVICE_CLOCK = "a CPU has no clock apart from the host's"
@@ -31,8 +32,6 @@ class Results:
         target = self.root / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
-        if path.endswith("cases.csv"):
-            return
 
     def plan(self) -> None:
         """Write cases.csv of all cases so far."""
@@ -149,9 +148,16 @@ def results(tmp_path: Path) -> Results:
     return Results(tmp_path / "results")
 
 
-@pytest.fixture
-def cpu_study(results: Results) -> Results:
+NO_GPU = "no NVIDIA GPU in this machine"
+INT8_IN_TORCH = "torch_eager runs bf16, fp16, fp32; int8 lives in the ONNX graph"
+PARSER_MESSAGE = (
+    "In node 12 with name /encoder/layer.0/MatMul and operator: QuantizeLinear (checkScale): scale must be positive"
+)
+
+
+def cpu_results(root: Path) -> Results:
     """One round on a CPU: ok, refused and failed cases of two models; one has random weights."""
+    results = Results(root)
     for batch, factor in ((1, 1.0), (8, 6.1)):
         results.ok(f"vit_tiny/fp32/ort_cpu/default/b{batch}", 18.4 * factor)
         results.ok(f"vit_tiny/fp32/torch_eager/default/b{batch}", 25.9 * factor)
@@ -183,17 +189,9 @@ def cpu_study(results: Results) -> Results:
     return results
 
 
-NO_GPU = "no NVIDIA GPU in this machine"
-INT8_IN_TORCH = "torch_eager runs bf16, fp16, fp32; int8 lives in the ONNX graph"
-PARSER_MESSAGE = (
-    "In node 12 with name /encoder/layer.0/MatMul and operator: QuantizeLinear (checkScale): scale must be positive"
-)
-
-
-@pytest.fixture
-def gpu_study(tmp_path: Path) -> Results:
+def gpu_results(root: Path) -> Results:
     """Three rounds on a GPU with a CPU baseline beside it, and two batch sizes."""
-    results = Results(tmp_path / "results", study="gpu", machine="h100-80gb-hbm3-sm90-0123abcd")
+    results = Results(root, study="gpu", machine="h100-80gb-hbm3-sm90-0123abcd")
     for batch, factor in ((1, 1.0), (8, 2.1), (64, 11.0)):
         results.ok(f"vit_tiny/fp32/ort_cpu/default/b{batch}", 18.4 * batch, rounds=3)
         results.ok(f"vit_tiny/fp32/ort_cuda/default/b{batch}", 0.92 * factor, rounds=3, gpu=True)
@@ -207,5 +205,31 @@ def gpu_study(tmp_path: Path) -> Results:
     return results
 
 
-Write = Callable[..., None]
-Record = Mapping[str, Any]
+@pytest.fixture
+def cpu_study(tmp_path: Path) -> Results:
+    """cpu_results, for a test that changes it."""
+    return cpu_results(tmp_path / "results")
+
+
+@pytest.fixture
+def gpu_study(tmp_path: Path) -> Results:
+    """gpu_results, for a test that changes it."""
+    return gpu_results(tmp_path / "results")
+
+
+@pytest.fixture(scope="session")
+def written_cpu(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the report on cpu_results, written once, not to be changed."""
+    return written(cpu_results(tmp_path_factory.mktemp("cpu")), "fp32/ort_cpu/default")
+
+
+@pytest.fixture(scope="session")
+def written_gpu(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the report on gpu_results, written once, not to be changed."""
+    return written(gpu_results(tmp_path_factory.mktemp("gpu")), "fp32/ort_cuda/default")
+
+
+def written(results: Results, baseline: str) -> Path:
+    """Write the report; returns its folder."""
+    report.write(results.root, results.study, results.machine, baseline)
+    return results.root / "reports" / results.study

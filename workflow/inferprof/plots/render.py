@@ -20,8 +20,10 @@ def lacks(plot: Plot, frame: pd.DataFrame) -> str | None:
     """Why a plot cannot be drawn of a frame, or None."""
     for column, count in plot.needs.items():
         found = frame[column].dropna().nunique()
+        if found == 0:
+            return f"{column} was not measured"
         if found < count:
-            return f"it needs {count} different values of {column}, and there are {found}"
+            return f"it needs {count} different values of {column}, and there is {found}"
     return None
 
 

@@ -9,7 +9,9 @@ from inferprof.files import write_text, written_whole
 from inferprof.report import compose, evidence, figures, html, txt
 from inferprof.report.model import Table
 
-__all__ = ["write"]
+__all__ = ["write", "write_partial"]
+
+PARTIAL = "REPORT.partial.txt"
 
 
 def write(results: Path, study: str, machine: str, baseline: str | None = None) -> None:
@@ -26,6 +28,16 @@ def write(results: Path, study: str, machine: str, baseline: str | None = None) 
         write_csv(table, folder / "csv" / f"{table.name}.csv")
     write_text(folder / "REPORT.html", html.render(report))
     write_text(folder / "REPORT.txt", txt.render(report))
+    (folder / PARTIAL).unlink(missing_ok=True)
+
+
+def write_partial(results: Path, study: str, machine: str, baseline: str | None = None) -> None:
+    """Write REPORT.partial.txt of what exists after jobs broke: never a REPORT.txt, which would look complete."""
+    folder = results / "reports" / study
+    planned = folder / "cases.csv"
+    cases = evidence.read_cases(planned) if planned.exists() else evidence.cases_of_records(results, machine)
+    found = evidence.load(results, study, machine, cases, baseline)
+    write_text(folder / PARTIAL, txt.render(compose.compose_partial(found, planned.exists())))
 
 
 def _empty(folder: Path) -> None:

@@ -9,22 +9,34 @@ from inferprof.report.sections import (
     answer,
     engines,
     environment,
+    incomplete,
     latency,
     method,
     outcomes,
     speed_up,
+    timeline,
     use,
 )
 
 
 def compose(evidence: Evidence, plots: Section) -> Report:
     """The whole report: the answer first, the evidence behind it after."""
+    return _report(evidence, f"inferprof: study {evidence.study}", [answer.section(evidence), plots])
+
+
+def compose_partial(evidence: Evidence, planned: bool) -> Report:
+    """The same after jobs broke: first of all what is missing. `planned`: whether there is a cases.csv."""
+    title = f"inferprof: study {evidence.study}, INCOMPLETE"
+    return _report(evidence, title, [incomplete.section(evidence, planned), answer.section(evidence)])
+
+
+def _report(evidence: Evidence, title: str, first: list[Section]) -> Report:
     sections = (
-        answer.section(evidence),
-        plots,
+        *first,
         speed_up.section(evidence),
         latency.section(evidence),
         use.section(evidence),
+        timeline.section(evidence),
         accuracy.section(evidence),
         engines.section(evidence),
         outcomes.refused(evidence),
@@ -35,7 +47,7 @@ def compose(evidence: Evidence, plots: Section) -> Report:
         method.files(evidence),
     )
     return Report(
-        title=f"inferprof: study {evidence.study}",
+        title=title,
         subtitle=f"Machine {evidence.machine}. Paths are relative to results/.",
         sections=tuple(section for section in sections if section.blocks),
     )

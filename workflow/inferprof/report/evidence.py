@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.files import read_json
-from inferprof.tables import join, records, summary
+from inferprof.report import broken
+from inferprof.tables import join, records, schema, summary
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,6 +59,8 @@ class Evidence:
     checks: pd.DataFrame
     throughput: pd.DataFrame
     resources: pd.DataFrame
+    profiles: pd.DataFrame
+    """The tidy tables of all profilers."""
     documents: Mapping[tuple[str, str, str], Document]
     """(model, precision, convert | audit | accuracy) → document."""
     engines: tuple[Engine, ...]
@@ -93,7 +97,7 @@ class Evidence:
 def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline: str | None) -> Evidence:
     """Read all that the results folder holds on these cases. Raises UserError for a file that can't be read."""
     found = records.read(results, cases)
-    outcomes = join.outcomes(cases, found)
+    outcomes = _explained(results, join.outcomes(cases, found))
     ok = _of_ok_cases(found, outcomes)
     boundaries = records.boundaries(ok)
     latency = summary.latency(boundaries)
@@ -113,6 +117,7 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
         checks=records.checks(found),
         throughput=throughput,
         resources=records.resources(ok),
+        profiles=_profiles(results, outcomes),
         documents=_documents(results, outcomes),
         engines=tuple(_engines(results, machine, outcomes)),
         environment=_document(results, results / machine / "environment.json"),
@@ -132,6 +137,25 @@ def read_cases(path: Path) -> pd.DataFrame:
     return cases.astype(object)
 
 
+def cases_of_records(results: Path, machine: str) -> pd.DataFrame:
+    """A stand-in for a cases.csv that has not been written yet: the cases that have a record."""
+    folder = results / machine / "benchmark"
+    found = dict.fromkeys(
+        Case.from_path(path.parent.relative_to(folder).as_posix())
+        for path in sorted(folder.glob("*/*/*/*/*/r*.json"))
+    )
+    rows = [{"machine": machine, **dataclasses.asdict(case), "outcome": "run", "reason": ""} for case in found]
+    return records.frame_of(rows, CASES_COLUMNS)
+
+
+def _explained(results: Path, outcomes: pd.DataFrame) -> pd.DataFrame:
+    """The outcomes with the end of the log as the reason of each broken case."""
+    for index, row in outcomes[outcomes["outcome"] == "broken"].iterrows():
+        case = Case(*(row[key] for key in records.CASE_KEY))
+        outcomes.loc[index, "reason"] = broken.reason(results, row["machine"], case)
+    return outcomes
+
+
 def _of_ok_cases(found: pd.DataFrame, outcomes: pd.DataFrame) -> pd.DataFrame:
     """The records of the cases that are ok in every round: a failed case has no latency in the report."""
     ok = outcomes.loc[outcomes["outcome"] == "ok", records.KEY]
@@ -149,6 +173,20 @@ def _documents(results: Path, outcomes: pd.DataFrame) -> dict[tuple[str, str, st
         for model, precision in pairs
         for kind in ("convert", "audit", "accuracy")
     }
+
+
+def _profiles(results: Path, outcomes: pd.DataFrame) -> pd.DataFrame:
+    """The profilers' tables of the cases that were to run."""
+    import pandas as pd
+
+    planned = outcomes.loc[outcomes["outcome"] != "refused", records.KEY].itertuples(index=False, name=None)
+    cases = [(machine, Case(*names)) for machine, *names in planned]
+    tables = [
+        pd.read_parquet(path)
+        for machine, case in cases
+        for path in sorted((results / machine / "table").glob(f"*/{case.path}.parquet"))
+    ]
+    return pd.concat(tables) if tables else pd.DataFrame(columns=list(schema.COLUMNS))
 
 
 def _engines(results: Path, machine: str, outcomes: pd.DataFrame) -> Iterable[Engine]:

@@ -10,8 +10,6 @@ from inferprof.tables.records import BOUNDARIES, KEY, STAGES, frame_of, rows_of
 if TYPE_CHECKING:
     import pandas as pd
 
-NO_RECORD = "no record: its job broke or has not run; see the log of rule benchmark for this case"
-"""The reason of a broken case: its job failed, so there is no record that could say why."""
 MODES = ("back_to_back", "pipelined")
 
 
@@ -76,7 +74,7 @@ def _outcome(case: dict[str, Any], rounds: pd.DataFrame | None) -> dict[str, Any
     if case["outcome"] == "refused":
         return {"rounds": 0, "files": []}
     if rounds is None:
-        return {"outcome": "broken", "reason": NO_RECORD, "rounds": 0, "files": []}
+        return {"outcome": "broken", "reason": "no record", "rounds": 0, "files": []}
     failed = rounds[rounds["status"] != "ok"]
     facts: dict[str, Any] = {"rounds": len(rounds) - len(failed), "files": list(rounds["file"])}
     if failed.empty:

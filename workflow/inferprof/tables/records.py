@@ -1,7 +1,7 @@
 """Benchmark records as frames: what `inferprof run` wrote, one row per record, boundary, stage, check or throughput.
 
 All frames carry the columns of KEY, `round` and `file` (relative to the results folder): they are joined on KEY,
-never on position. A boundary that was not measured keeps its row, with the reason and no samples.
+never on position. `read` gives the records; the other functions take those of them that are ok (`checks`: all) apart.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ def read(results: Path, cases: pd.DataFrame) -> pd.DataFrame:
 
 
 def boundaries(records: pd.DataFrame) -> pd.DataFrame:
-    """One row per round and boundary: `samples` (ns), `stopped_by`, `settled`, and `not_measured` with the reason."""
+    """One row per round and boundary: `samples` (ns), `stopped_by`, `settled`.
+
+    A boundary that was not measured keeps its row, with the reason in `not_measured` and no samples.
+    """
     columns = ["boundary", "samples", "stopped_by", "settled", "not_measured"]
     return _explode(records, _boundary_rows, columns)
 
@@ -75,7 +78,7 @@ def throughput(records: pd.DataFrame) -> pd.DataFrame:
 
 
 def resources(records: pd.DataFrame) -> pd.DataFrame:
-    """One row per record that is ok: first use (ns) and memory (bytes); None is "not measured"."""
+    """One row per record: first use (ns) and memory (bytes); None is "not measured"."""
     columns = ["load_ns", "first_inference_ns", "host_rss_bytes", "device_bytes"]
     return _explode(records, _resource_rows, columns)
 
@@ -110,11 +113,10 @@ def _row(results: Path, path: Path, machine: str, case: Case) -> Row:
 def _explode(
     records: pd.DataFrame, rows_in: Callable[[Mapping[str, Any]], Iterator[Row]], columns: list[str]
 ) -> pd.DataFrame:
-    """The rows that each ok record gives, with the record's own columns."""
-    ok = records[records["status"] == "ok"]
+    """The rows that each record gives, with the record's own columns."""
     rows = [
         {**dict(zip(RECORD_KEY, values, strict=True)), **row}
-        for *values, content in ok[[*RECORD_KEY, "content"]].itertuples(index=False, name=None)
+        for *values, content in records[[*RECORD_KEY, "content"]].itertuples(index=False, name=None)
         for row in rows_in(content)
     ]
     return frame_of(rows, [*RECORD_KEY, *columns])

@@ -70,7 +70,7 @@ def _resources(evidence: Evidence) -> Table | Text:
         return Text("First use and memory were not measured.")
     columns = [*CASE_COLUMNS, *(Column(key, title, "number") for key, title in RESOURCES.values())]
     body = [[*case_cells(row), *(_resource(row, name) for name in RESOURCES)] for row in rows]
-    note = "Of the first round. Host: resident set of the process. Device: as NVML and the runtime tell it."
+    note = "Of the first round. Host: peak resident set of the process. Device: what came into use since before the load."
     return table("first_use_memory", "First use and memory", columns, body, note)
 
 

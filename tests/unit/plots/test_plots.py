@@ -1,0 +1,89 @@
+"""Plots: what they show, and that the same frame gives the same bytes."""
+
+import xml.etree.ElementTree as ET
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.axes import Axes
+
+from inferprof import registry
+from inferprof.plots import batch, latency, render, stages, style
+from inferprof.tables.records import STAGES
+
+
+def measurements(batches: tuple[int, ...] = (1, 8), slowest: float = 2.0) -> pd.DataFrame:
+    rows = []
+    for size in batches:
+        for precision, factor in (("fp32", slowest), ("fp16", 1.0)):
+            ms = factor * size**0.5
+            row: dict[str, Any] = {
+                "model": "vit",
+                "precision": precision,
+                "backend": "ort_cuda",
+                "variant": "default",
+            }
+            row |= {"shape": f"b{size}", "batch": size, "sqnr_db": 60.0 if precision == "fp16" else np.nan}
+            row |= {"identical": precision == "fp32", "accuracy": "pass"}
+            for boundary in ("device", "end_to_end"):
+                row |= {f"{boundary}_ms": ms, f"{boundary}_low_ms": ms * 0.99, f"{boundary}_high_ms": ms * 1.02}
+            rows.append(row | {f"{stage}_ms": ms / 6 for stage in STAGES})
+    return pd.DataFrame(rows)
+
+
+def labels(ax: Axes) -> list[str]:
+    return [label.get_text() for label in ax.get_yticklabels()]
+
+
+def test_the_fastest_case_is_at_the_top_of_each_panel():
+    axes = latency.END_TO_END.draw(measurements()).axes
+    assert [ax.get_title(loc="left") or ax.get_title() for ax in axes] == ["b1", "b8"]
+    assert labels(axes[0]) == ["fp16 · ort_cuda", "fp32 · ort_cuda"]
+    assert axes[0].yaxis_inverted()
+
+
+def test_bars_start_at_zero_and_a_wide_range_has_points_on_a_log_axis():
+    bars = latency.DEVICE.draw(measurements(slowest=2.0)).axes[0]
+    points = latency.DEVICE.draw(measurements(slowest=40.0)).axes[0]
+    assert (bars.get_xscale(), bars.get_xlim()[0], len(bars.patches)) == ("linear", 0.0, 2)
+    assert (points.get_xscale(), len(points.patches)) == ("log", 0)
+
+
+def test_throughput_is_batch_over_median():
+    _, right = batch.DEVICE.draw(measurements(batches=(1, 4))).axes
+    fp16 = next(line for line in right.lines if line.get_label() == "fp16 · ort_cuda")
+    assert np.asarray(fp16.get_ydata()).tolist() == pytest.approx([1000.0, 2000.0])
+
+
+def test_saturation_is_the_smallest_batch_with_95_percent_of_the_peak():
+    assert style.saturation([1, 8, 32, 64], [10.0, 95.0, 99.0, 100.0]) == 8
+    assert style.saturation([1, 8], [10.0, 20.0]) == 8
+
+
+def test_stage_shares_fill_the_bar():
+    ax = stages.STACKED.draw(measurements()).axes[0]
+    ends = [patch.get_path().get_extents(patch.get_patch_transform()).x1 for patch in ax.patches]
+    assert max(ends) == pytest.approx(100.0)
+
+
+@pytest.mark.parametrize("plot", registry.plots().values(), ids=registry.plots())
+def test_a_plot_is_the_same_bytes_twice_and_takes_the_colour_of_its_page(plot, tmp_path):
+    frame = measurements()
+    assert render.lacks(plot, frame) is None
+    svgs = [render.render(plot, frame, tmp_path / f"{index}.png") for index in range(2)]
+    assert svgs[0] == svgs[1]
+    assert (tmp_path / "0.png").read_bytes() == (tmp_path / "1.png").read_bytes()
+    assert "currentColor" in svgs[0] and style.INK not in svgs[0]
+    ET.fromstring(svgs[0])
+
+
+def test_a_plot_without_its_data_says_what_it_lacks():
+    frame = measurements(batches=(1,)).assign(device_ms=np.nan)
+    assert render.lacks(latency.DEVICE, frame) == "device_ms was not measured"
+    assert render.lacks(batch.END_TO_END, frame) == "it needs 2 different values of batch, and there is 1"
+
+
+def test_each_number_format_has_a_colour_of_its_own():
+    chosen = style.colours([*style.FORMAT_COLOURS, "fp16_sparse"])
+    assert len(set(chosen.values())) == len(style.FORMAT_COLOURS) + 1

@@ -1,0 +1,103 @@
+"""The answer: who is the fastest, by what, and at which cost."""
+
+import pandas as pd
+
+from inferprof.report import evidence, winner
+from inferprof.report.model import Section, Text
+from inferprof.report.sections import answer
+
+
+def load(results, baseline: str = "fp32/ort_cpu/default") -> evidence.Evidence:
+    cases = evidence.read_cases(results.root / "reports" / results.study / "cases.csv")
+    return evidence.load(results.root, results.study, results.machine, cases, baseline)
+
+
+def text_of(section: Section) -> str:
+    return "\n".join(block.text for block in section.blocks if isinstance(block, Text))
+
+
+def test_cpu_cases_are_ranked_by_end_to_end(cpu_study):
+    first = winner.find(load(cpu_study), "vit_tiny")[0]
+    assert (first.shape, first.boundary, first.name) == ("b1", "end_to_end", "int8/ort_cpu/default")
+
+
+def test_a_faster_case_whose_accuracy_fails_is_passed_over_and_named(cpu_study):
+    found = load(cpu_study)
+    first = winner.find(found, "minilm")[0]
+    assert first.name == "fp32/ort_cpu/default"
+    assert first.rejected is not None and first.rejected["precision"] == "int8"
+    assert "Passed over: int8/ort_cpu/default is faster still at b1_s128, b8_s128" in text_of(answer.section(found))
+
+
+def test_where_a_cpu_takes_part_gpu_cases_are_ranked_by_device_once_more(gpu_study):
+    winners = winner.find(load(gpu_study), "vit_tiny")
+    assert [(w.shape, w.boundary) for w in winners] == [
+        (shape, boundary) for shape in ("b1", "b8", "b64") for boundary in ("end_to_end", "device")
+    ]
+
+
+def test_gpu_cases_alone_are_ranked_by_device(results):
+    results.ok("vit/fp32/ort_cuda/default/b1", 1.0, gpu=True)
+    results.ok("vit/fp16/ort_cuda/default/b1", 0.5, gpu=True)
+    results.plan()
+    assert [w.boundary for w in winner.find(load(results), "vit")] == ["device"]
+
+
+def test_a_gpu_against_a_cpu_baseline_is_compared_by_end_to_end(gpu_study):
+    rows = load(gpu_study, "fp32/ort_cpu/default").speed_ups
+    assert set(rows["boundary"]) == {"end_to_end"}
+
+
+def test_a_gpu_against_a_gpu_baseline_is_compared_by_device(gpu_study):
+    rows = load(gpu_study, "fp32/ort_cuda/default").speed_ups
+    by_backend = rows.groupby("backend")["boundary"].unique()
+    assert list(by_backend["ort_cuda"]) == ["device"]
+    assert list(by_backend["ort_cpu"]) == ["end_to_end"]
+
+
+def test_a_case_that_is_no_slower_by_a_verdict_is_a_tie(results):
+    results.ok("vit/fp32/ort_cpu/default/b1", 10.0)
+    results.ok("vit/fp16/ort_cpu/default/b1", 10.05)
+    results.ok("vit/bf16/ort_cpu/default/b1", 20.0)
+    results.plan()
+    first = winner.find(load(results), "vit")[0]
+    assert len(first.ties) == 1
+    assert "bf16/ort_cpu/default" not in first.ties
+
+
+def test_one_round_is_said_to_be_one(cpu_study, gpu_study):
+    assert "One round only (R = 1)" in text_of(answer.section(load(cpu_study)))
+    assert "One round only" not in text_of(answer.section(load(gpu_study)))
+
+
+def test_random_weights_are_numerical_fidelity_only(cpu_study):
+    text = text_of(answer.section(load(cpu_study)))
+    assert "SQNR 34.0 dB, cosine 0.999870, warn; numerical fidelity only (random weights)" in text
+
+
+def test_a_baseline_that_was_not_measured_is_said_so(cpu_study):
+    found = load(cpu_study, "fp32/ort_cuda/default")
+    assert "speed-up not measured: the baseline fp32/ort_cuda/default was not measured" in text_of(
+        answer.section(found)
+    )
+
+
+def test_a_study_without_measurements_says_so_for_each_model(results):
+    results.refused("vit/fp32/ort_cuda/default/b1", "no GPU")
+    results.plan()
+    text = text_of(answer.section(load(results)))
+    assert "vit: no case was measured; the reasons are below." in text
+    assert "1 case: 1 refused." in text
+
+
+def test_a_failed_round_makes_the_case_failed_and_takes_it_out_of_the_ranking(results):
+    results.ok("vit/fp32/ort_cpu/default/b1", 10.0, rounds=2)
+    results.ok("vit/int8/ort_cpu/default/b1", 5.0, rounds=2)
+    bad = results.record("vit/int8/ort_cpu/default/b1", 1) | {"status": "failed", "reason": "all NaN"}
+    results.write(results.record_path("vit/int8/ort_cpu/default/b1", 1), bad)
+    results.plan()
+    found = load(results)
+    assert winner.find(found, "vit")[0].name == "fp32/ort_cpu/default"
+    failed = found.of("failed")
+    assert list(failed["reason"]) == ["all NaN"]
+    assert isinstance(found.latency, pd.DataFrame) and set(found.latency["precision"]) == {"fp32"}

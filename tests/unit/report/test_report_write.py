@@ -1,0 +1,230 @@
+"""The files of a report, and what stands in all of them."""
+
+import csv
+import re
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inferprof import report
+from inferprof.errors import UserError
+from inferprof.report import compose, evidence, html, txt
+from inferprof.report.model import Cell, Report, Section, Table
+
+BASELINE = "fp32/ort_cpu/default"
+
+
+class Page(HTMLParser):
+    """Text, links and open elements of a page."""
+
+    VOID = ("meta", "br", "link", "img", "path", "use")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text: list[str] = []
+        self.links: list[str | None] = []
+        self.sources: list[str | None] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        self.links += [attributes["href"]] if tag == "a" else []
+        self.sources += [attributes[name] for name in ("src", "data") if name in attributes]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "style" not in self.open:
+            self.text.append(data)
+
+
+def compose_report(results, baseline: str = BASELINE) -> Report:
+    cases = evidence.read_cases(results.root / "reports" / results.study / "cases.csv")
+    found = evidence.load(results.root, results.study, results.machine, cases, baseline)
+    return compose.compose(found, Section("Plots", ()))
+
+
+def text_of(results: Any) -> str:
+    """REPORT.txt without plots, which take long to draw; each run of blanks is one."""
+    return " ".join(txt.render(compose_report(results)).split())
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def page(written_cpu):
+    parser = Page()
+    parser.feed((written_cpu / "REPORT.html").read_text())
+    return parser
+
+
+def test_no_line_of_the_text_is_wider_than_100_columns(written_cpu, written_gpu):
+    for folder in (written_cpu, written_gpu):
+        lines = (folder / "REPORT.txt").read_text().splitlines()
+        assert max(map(len, lines)) <= 100
+        assert [line for line in lines if line != line.rstrip()] == []
+
+
+def test_the_answer_comes_first(written_cpu):
+    lines = (written_cpu / "REPORT.txt").read_text().splitlines()
+    assert lines[4] == "Answer"
+    assert lines[6].startswith("vit_tiny at b1: int8/ort_cpu/default is fastest")
+
+
+def test_text_and_page_hold_every_number(cpu_study):
+    made = compose_report(cpu_study)
+    text, page = txt.render(made), html.render(made)
+    numbers = [cell.text for t in made.tables if not t.csv_only for row in t.rows for cell in shown_numbers(t, row)]
+    assert len(numbers) > 150
+    assert [number for number in numbers if number not in text or number not in page] == []
+
+
+def shown_numbers(table: Table, row: tuple[Cell, ...]) -> list[Cell]:
+    return [row[index] for index in table.shown if table.columns[index].kind == "number" and not row[index].missing]
+
+
+def test_the_page_is_well_formed_and_asks_for_nothing_from_outside(written_cpu, page):
+    assert page.open == []
+    assert page.sources == []
+    assert [link for link in page.links if link.startswith(("http", "//"))] == []
+    source = (written_cpu / "REPORT.html").read_text()
+    assert "@import" not in source and "url(http" not in source and "<script" not in source
+
+
+def test_each_link_of_the_page_leads_somewhere(written_cpu, page):
+    anchors = set(re.findall(r'id="([^"]+)"', (written_cpu / "REPORT.html").read_text()))
+    assert len(page.links) > 30
+    for link in page.links:
+        assert link[1:] in anchors if link.startswith("#") else (written_cpu / link).exists(), link
+
+
+def test_names_with_markup_are_text_on_the_page(results):
+    reason = '<script>alert("x")</script> & [bold]'
+    results.refused("vit/fp32/tensorrt/default/b1", reason)
+    results.plan()
+    page = html.render(compose_report(results))
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert reason in text_of(results)
+
+
+def test_the_inline_plots_are_xml_and_their_ids_do_not_collide(written_cpu):
+    plots = re.findall(r"<svg.*?</svg>", (written_cpu / "REPORT.html").read_text(), flags=re.S)
+    assert len(plots) == 8
+    for plot in plots:
+        ET.fromstring(plot)
+        assert '<g id="' not in plot
+
+
+def test_every_plot_is_written_as_png_too(written_gpu):
+    assert sorted(path.name for path in (written_gpu / "plots").iterdir()) == [
+        "accuracy_speed-vit_tiny.png",
+        "batch_device-vit_tiny.png",
+        "batch_end_to_end-vit_tiny.png",
+        "latency_device-vit_tiny.png",
+        "latency_end_to_end-vit_tiny.png",
+        "stages-vit_tiny.png",
+    ]
+
+
+def test_a_plot_that_lacks_its_data_is_named_with_the_reason(written_cpu):
+    text = (written_cpu / "REPORT.txt").read_text()
+    assert "Latency, device: vit_tiny: not drawn: device_ms was not measured" in text
+
+
+def test_the_same_results_give_the_same_bytes_and_leave_no_stale_files(results):
+    results.ok("vit/fp32/ort_cpu/default/b1", 10.0)
+    results.plan()
+    folder = results.root / "reports" / results.study
+    contents = []
+    for _ in range(2):
+        report.write(results.root, results.study, results.machine, BASELINE)
+        contents.append({path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()})
+        (folder / "plots" / "stale.png").touch()
+    assert contents[0] == contents[1]
+
+
+def test_a_csv_has_numbers_in_full_and_reasons_for_what_is_missing(written_cpu):
+    row = rows_of(written_cpu / "csv" / "throughput.csv")[0]
+    assert float(row["back_to_back_items_per_s"]) == pytest.approx(54.0, rel=0.02)
+    assert row["pipelined_items_per_s"] == ""
+    assert row["not_measured"] == "pipelined_items_per_s: not measured: needs a GPU"
+
+
+def test_refusals_are_grouped_by_reason_and_counted(written_cpu):
+    rows = rows_of(written_cpu / "csv" / "refused.csv")
+    assert [(row["reason"], row["count"]) for row in rows] == [
+        ("no NVIDIA GPU in this machine", "12"),
+        ("torch_eager runs bf16, fp16, fp32; int8 lives in the ONNX graph", "2"),
+    ]
+
+
+def test_a_failed_build_keeps_the_message_of_the_parser(cpu_study):
+    message = "In node 12 with name /encoder/layer.0/MatMul and operator: QuantizeLinear (checkScale)"
+    assert message in text_of(cpu_study)
+
+
+def test_a_failed_self_check_is_shown_though_its_case_failed(results):
+    checks = {"call is not faster than device": {"passed": False, "detail": "call 1 ms, device 2 ms"}}
+    results.ok("vit/fp32/ort_cpu/default/b1", 10.0, checks=checks, status="failed", reason="self-check")
+    results.plan()
+    text = text_of(results)
+    assert "0 of 1 self-check passed" in text
+    assert "call 1 ms, device 2 ms" in text
+
+
+def test_no_cases_csv_is_one_line(results):
+    with pytest.raises(UserError, match=r"cases.csv: no such file; the study writes it before anything runs"):
+        report.write(results.root, results.study, results.machine, BASELINE)
+
+
+def test_a_record_of_another_schema_is_refused(results):
+    results.ok("vit/fp32/ort_cpu/default/b1", 10.0, schema=99)
+    results.plan()
+    with pytest.raises(UserError, match="is not a benchmark record of schema 1; delete it"):
+        compose_report(results)
+
+
+def test_broken_jobs_give_a_partial_report_with_the_end_of_the_log(results):
+    results.broken("vit/fp8/ort_cpu/default/b1")
+    results.plan()
+    results.write("log/onnx/vit/fp8.log", "Traceback\nValueError: amax is 0\n\n")
+    report.write_partial(results.root, results.study, results.machine, BASELINE)
+    folder = results.root / "reports" / results.study
+    text = " ".join((folder / "REPORT.partial.txt").read_text().split())
+    assert "INCOMPLETE" in text
+    assert "vit/fp8/ort_cpu/default/b1: no record: the job broke: ValueError: amax is 0" in text
+    assert not (folder / "REPORT.txt").exists()
+
+
+def test_a_partial_report_needs_no_cases_csv_and_a_whole_one_removes_it(results):
+    results.ok("vit/fp32/ort_cpu/default/b1", 10.0)
+    report.write_partial(results.root, results.study, results.machine, BASELINE)
+    partial = results.root / "reports" / results.study / "REPORT.partial.txt"
+    assert "cases.csv is not written yet" in partial.read_text()
+    results.plan()
+    report.write(results.root, results.study, results.machine, BASELINE)
+    assert not partial.exists()
+
+
+def test_environment_facts_are_flat_and_null_is_not_known(results):
+    results.refused("vit/fp32/ort_cuda/default/b1", "no GPU")
+    results.plan()
+    content = {"gpus": [{"name": "X"}], "nsys": None, "providers": ["A", "B"]}
+    results.write(f"{results.machine}/environment.json", content)
+    table = next(t for t in compose_report(results).tables if t.name == "environment")
+    assert [[cell.text for cell in row] for row in table.rows] == [
+        ["gpus.0.name", "X"],
+        ["nsys", "not known"],
+        ["providers", "A, B"],
+    ]

@@ -1,0 +1,119 @@
+"""Benchmark records as frames."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from inferprof.errors import UserError
+from inferprof.tables import join, records
+
+CASES = pd.DataFrame(
+    [
+        ("box", "vit", "fp32", "ort_cpu", "default", "b2", "run", ""),
+        ("box", "vit", "fp16", "ort_cpu", "default", "b2", "run", ""),
+        ("box", "vit", "fp8", "ort_cpu", "default", "b2", "run", ""),
+        ("box", "vit", "fp4", "ort_cpu", "default", "b2", "refused", "no such format here"),
+    ],
+    columns=[*records.KEY, "outcome", "reason"],
+    dtype=object,
+)
+
+
+def content(round_: int, **more: Any) -> dict[str, Any]:
+    return {
+        "schema": 1,
+        "round": round_,
+        "status": "ok",
+        "reason": None,
+        "boundaries": {
+            "device": {"not_measured": "no device clock"},
+            "end_to_end": {"samples_ns": [10, 20, 30], "settled": True, "stopped_by": "count"},
+        },
+        "stages": {"execute": {"samples_ns": [5e6, 7e6]}, "h2d": {"not_measured": "no copy"}},
+        "throughput": {
+            "back_to_back": {"inferences": 100, "seconds": 2.0},
+            "pipelined": {"not_measured": "needs a GPU"},
+        },
+        "first": {"load_ns": 1, "first_inference_ns": 2},
+        "memory": {"host_rss_bytes": 3, "device_bytes": None},
+        "checks": {"finite": {"passed": True, "detail": "1 output"}},
+    } | more
+
+
+@pytest.fixture
+def results(tmp_path):
+    def write(precision: str, round_: int, **more: Any) -> None:
+        path = tmp_path / f"box/benchmark/vit/{precision}/ort_cpu/default/b2/r{round_}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content(round_, **more)))
+
+    for round_ in (0, 1, 10):
+        write("fp32", round_)
+    write("fp16", 0, status="failed", reason="all NaN")
+    return tmp_path
+
+
+def test_rounds_come_in_the_order_of_their_numbers(results):
+    found = records.read(results, CASES)
+    assert list(found["round"]) == [0, 1, 10, 0]
+    assert found["file"][2] == "box/benchmark/vit/fp32/ort_cpu/default/b2/r10.json"
+    assert list(found["status"]) == ["ok", "ok", "ok", "failed"]
+
+
+def test_a_boundary_that_was_not_measured_keeps_its_row_and_reason(results):
+    rows = records.boundaries(records.read(results, CASES).query("status == 'ok' and round == 0"))
+    by_name = {row["boundary"]: row for row in records.rows_of(rows)}
+    assert by_name["device"]["not_measured"] == "no device clock"
+    assert by_name["device"]["samples"] is None
+    assert by_name["call"]["not_measured"] == "the record does not have this boundary"
+    np.testing.assert_array_equal(by_name["end_to_end"]["samples"], [10.0, 20.0, 30.0])
+
+
+def test_throughput_is_inferences_per_second(results):
+    rows = records.rows_of(records.throughput(records.read(results, CASES).query("status == 'ok' and round == 0")))
+    assert [(row["mode"], row["inferences_per_s"], row["not_measured"]) for row in rows] == [
+        ("back_to_back", 50.0, None),
+        ("pipelined", None, "needs a GPU"),
+    ]
+
+
+def test_a_file_that_is_not_a_record_is_refused(results):
+    (results / "box/benchmark/vit/fp32/ort_cpu/default/b2/r0.json").write_text("[]")
+    with pytest.raises(UserError, match=r"r0\.json is not a benchmark record of schema 1"):
+        records.read(results, CASES)
+
+
+def test_a_truncated_record_is_refused_with_the_place(results):
+    (results / "box/benchmark/vit/fp32/ort_cpu/default/b2/r0.json").write_text('{"schema": 1,')
+    with pytest.raises(UserError, match=r"r0\.json is not JSON"):
+        records.read(results, CASES)
+
+
+def test_each_planned_case_has_one_outcome(results):
+    rows = records.rows_of(join.outcomes(CASES, records.read(results, CASES)))
+    assert [(row["precision"], row["outcome"], row["reason"], row["rounds"]) for row in rows] == [
+        ("fp32", "ok", "", 3),
+        ("fp16", "failed", "all NaN", 0),
+        ("fp8", "broken", "no record", 0),
+        ("fp4", "refused", "no such format here", 0),
+    ]
+    assert {row["batch"] for row in rows} == {2}
+
+
+def test_stages_are_medians_in_milliseconds_and_missing_where_there_are_none(results):
+    frame = records.read(results, CASES).query("status == 'ok'")
+    (row,) = records.rows_of(join.stage_medians(records.stages(frame)))
+    assert row["execute_ms"] == 6.0
+    assert np.isnan(row["h2d_ms"])
+
+
+def test_no_records_give_empty_frames_with_their_columns(tmp_path):
+    found = records.read(tmp_path, CASES)
+    assert found.empty
+    assert list(records.boundaries(found).columns) == [
+        *records.RECORD_KEY, "boundary", "samples", "stopped_by", "settled", "not_measured"
+    ]  # fmt: skip
+    assert join.stage_medians(records.stages(found)).empty

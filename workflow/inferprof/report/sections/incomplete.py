@@ -1,0 +1,27 @@
+"""What a report lacks because jobs broke."""
+
+from __future__ import annotations
+
+from inferprof.report.evidence import Evidence
+from inferprof.report.model import Block, Section, Text
+from inferprof.report.numbers import plural
+from inferprof.report.sections.common import path_of
+from inferprof.tables.records import rows_of
+
+
+def section(evidence: Evidence, planned: bool) -> Section:
+    """The cases without a record, with the end of their logs, and the files about the models that are not there."""
+    blocks: list[Block] = [
+        Text("Jobs broke, so this is not the report. Run the same command again: what is done is kept.")
+    ]
+    if not planned:
+        blocks.append(Text("cases.csv is not written yet, so only cases with a record are known.", mark="warn"))
+    broken = rows_of(evidence.of("broken"))
+    if broken:
+        blocks.append(Text(f"{plural(len(broken), 'case')} without a record:"))
+        blocks += [Text(f"{path_of(row)}: {row['reason']}", "item", "fail") for row in broken]
+    absent = [document.file for document in evidence.documents.values() if document.content is None]
+    if absent:
+        blocks.append(Text(f"{plural(len(absent), 'file')} about the models missing:"))
+        blocks += [Text(file, "item") for file in absent]
+    return Section("What is missing", tuple(blocks))
