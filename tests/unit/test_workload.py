@@ -20,6 +20,8 @@ from inferprof.model_spec import InputSpec, ModelSpec
 from inferprof.plugins import Backend, Buffer, OpenRequest
 from inferprof.workload import Profiling, RunRequest
 
+FACTORS = {"nan": np.nan, "another function": 1.5}
+
 
 class Doubling:
     """y = 2 x on the CPU."""
@@ -40,7 +42,7 @@ class Doubling:
             raise ZeroDivisionError
         assert self._x is not None and self._x.array is not None and self._y is not None
         if self._fault != "computes nothing":
-            np.multiply(self._x.array, np.nan if self._fault == "nan" else 2, out=self._y.array)
+            np.multiply(self._x.array, FACTORS.get(self._fault, 2), out=self._y.array)
 
     def outputs(self) -> dict[str, Buffer]:
         assert self._y is not None
@@ -150,6 +152,33 @@ def test_a_failed_self_check_fails_the_case(runtime: Runtime, request_: RunReque
     record = workload.run(request_)
     assert record["status"] == "failed"
     assert reason in record["reason"]
+
+
+@pytest.fixture
+def reference(tmp_path: Path) -> Path:
+    """y = x + x, as an ONNX graph."""
+    onnx = pytest.importorskip("onnx")
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    x, y = (helper.make_tensor_value_info(name, kind, ["b", 3]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Add", ["x", "x"], ["y"])], "twice", [x], [y])
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "fp32.onnx"
+    )
+    return tmp_path / "fp32.onnx"
+
+
+def test_outputs_that_agree_with_the_graph_pass(runtime: Runtime, request_: RunRequest, reference: Path) -> None:
+    record = workload.run(replace(request_, reference=reference))
+    assert record["status"] == "ok"
+    check = record["checks"]["outputs_match"]
+    assert check == {"passed": True, "detail": "identical to fp32 (against onnxruntime cpu)"}
+
+
+def test_outputs_of_another_function_fail_the_case(runtime: Runtime, request_: RunRequest, reference: Path) -> None:
+    runtime.fault = "another function"
+    record = workload.run(replace(request_, reference=reference))
+    assert record["status"] == "failed"
+    assert record["reason"].startswith("self-check outputs_match: ")
 
 
 def test_a_bug_is_no_record(runtime: Runtime, request_: RunRequest) -> None:

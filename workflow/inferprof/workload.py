@@ -8,7 +8,7 @@ import hashlib
 import os
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -27,7 +27,8 @@ from inferprof.gpu_lock import gpu_lock
 from inferprof.hardware import Gpu
 from inferprof.lane import Lane
 from inferprof.model_spec import ModelSpec
-from inferprof.plugins import Backend, Device, Feeds, OpenRequest, Placement, Session
+from inferprof.plugins import Backend, Device, Feeds, OpenRequest, Placement, Precision, Session
+from inferprof.selfcheck import Check
 from inferprof.telemetry import Telemetry
 
 SCHEMA = 1
@@ -62,6 +63,8 @@ class RunRequest:
     protocol: timing.Protocol = field(default_factory=timing.Protocol)
     seed: int = 0
     streams: int = 2
+    reference: Path | None = None
+    """The ONNX graph that the outputs must agree with: the case's own, in its precision."""
     profiling: Profiling | None = None
 
     @property
@@ -118,11 +121,41 @@ def _content(request: RunRequest, backend: Backend, gpu: Gpu | None) -> dict[str
     _require_built(request.artifact)
     if request.profiling:
         return _profiled(request, request.profiling, backend, gpu)
-    if gpu is None:
-        return {**_measured(request, backend, gpu), "telemetry": {"not_measured": "no GPU"}}
-    with Telemetry() as telemetry:
-        content = _measured(request, backend, gpu)
-    return {**content, "telemetry": telemetry.record(content)}
+    feeds = _feeds(request)
+    with Telemetry() if gpu else contextlib.nullcontext() as telemetry:
+        measured, content = _measured(request, backend, feeds, gpu)
+    checks = {**measured.checks, **_compared(request, feeds, measured.outputs)}
+    return {
+        **_verdict(checks),
+        **content,
+        "checks": {name: asdict(check) for name, check in checks.items()},
+        "telemetry": telemetry.record(content) if telemetry else {"not_measured": "no GPU"},
+    }
+
+
+def _verdict(checks: Mapping[str, Check]) -> dict[str, Any]:
+    """A number that fails a check of itself is no measurement."""
+    failed = [f"{name}: {check.detail}" for name, check in checks.items() if not check.passed]
+    return {"status": "failed" if failed else "ok", "reason": f"self-check {'; '.join(failed)}" if failed else None}
+
+
+def _compared(request: RunRequest, feeds: Feeds, outputs: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, Check]:
+    """Whether the outputs are those of the graph as ONNX Runtime computes it on the CPU, as in the accuracy run.
+
+    Nothing where no graph is given, or none that ONNX Runtime can compute.
+    """
+    if request.reference is None:
+        return {}
+    from inferprof import accuracy
+
+    try:
+        (expected,), source = accuracy.run_graph(request.reference, [feeds])
+    except accuracy.NotMeasured:
+        return {}
+    precision: Precision = registry.look_up("precision", request.case.precision, registry.precisions())
+    distances = {name: accuracy.distance(array, outputs[name])["sqnr_db"] for name, array in expected.items()}
+    outcome, reason = accuracy.judge(distances, [], precision.tolerance)
+    return {"outputs_match": Check(outcome != "fail", f"{reason} (against {source})")}
 
 
 def _require_built(artifact: Path) -> None:
@@ -135,8 +168,10 @@ def _require_built(artifact: Path) -> None:
 # --- measuring -------------------------------------------------------------------------------------------------
 
 
-def _measured(request: RunRequest, backend: Backend, gpu: Gpu | None) -> dict[str, Any]:
-    feeds = _feeds(request)
+def _measured(
+    request: RunRequest, backend: Backend, feeds: Feeds, gpu: Gpu | None
+) -> tuple[timing.Timing, dict[str, Any]]:
+    """The timing, and what the record says of it and of memory."""
     protocol = replace(request.protocol, graph=request.variant.flag("cuda_graph"))
     device = _device(gpu)
     used_before = device.memory_used()
@@ -149,11 +184,7 @@ def _measured(request: RunRequest, backend: Backend, gpu: Gpu | None) -> dict[st
             measured = _pipelined(request, backend, (session, device), measured, feeds)
     record = measured.record()
     record["first"]["load_ns"] = load_ns
-    failed = {name: check for name, check in measured.checks.items() if not check.passed}
-    reason = "; ".join(f"{name}: {check.detail}" for name, check in failed.items())
-    return {
-        "status": "failed" if failed else "ok",
-        "reason": f"self-check {reason}" if failed else None,
+    return measured, {
         **record,
         "memory": memory,
         "outputs": {name: digest(array) for name, array in measured.outputs.items()},
