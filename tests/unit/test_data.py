@@ -104,8 +104,10 @@ def test_the_users_own_images_are_used(tmp_path):
     np.testing.assert_allclose(pixels[0, :, 0, 0], [(1 - 0.485) / 0.229, -0.456 / 0.224, -0.406 / 0.225], rtol=1e-6)
 
 
-def test_a_folder_without_images_is_refused(tmp_path):
+def test_a_folder_without_images_and_a_broken_image_are_refused(tmp_path):
     assert "holds no images" in refusal("image:.", dims=("b", 3, 4, 4), folder=tmp_path)
+    (tmp_path / "broken.png").write_bytes(b"\x89PNG")
+    assert "broken.png is not a readable image" in refusal("image:.", dims=("b", 3, 4, 4), folder=tmp_path)
 
 
 # --- sentences ---

@@ -162,8 +162,15 @@ import torch
 def build():
     return torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU(), torch.nn.Dropout(0.5))
 
+def normalised():
+    return torch.nn.LayerNorm(4)
+
 def nothing():
     return 42
+
+class Undecided(torch.nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
 """
 
 
@@ -263,6 +270,14 @@ class TestTorchSources:
         with pytest.raises(UserError) as caught:
             export.torch_module(python_spec(tmp_path, **changes))
         assert words in str(caught.value) and "\n" not in str(caught.value)
+
+    def test_what_cannot_be_exported_is_refused_in_one_line(self, tmp_path):
+        spec = python_spec(tmp_path, options={"python": "user_factory:Undecided"})
+        assert "model m cannot be exported to ONNX: " in refusal(spec)
+
+    def test_an_opset_that_the_exporter_cannot_write_is_refused(self, tmp_path):
+        spec = python_spec(tmp_path, options={"python": "user_factory:normalised"}, opset=13)
+        assert "cannot be exported with opset 13, only with 18 or more" in refusal(spec)
 
     def test_a_misspelt_field_of_the_configuration_is_refused(self, repository):
         spec = model_spec.load(repository / "models" / "vit_tiny.yaml")

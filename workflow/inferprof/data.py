@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from inferprof import model_files
+from inferprof import pretrained
 from inferprof.case import Shape
 from inferprof.errors import UserError, unknown
 from inferprof.model_spec import InputSpec, ModelSpec
@@ -36,6 +37,7 @@ class _Batch:
     shape: Shape
     seed: int
     index: int
+    tokenizer: Any
 
     def rng(self, stream: int) -> Generator:
         """Random numbers of one input (or of -1: all) of this batch; the same however many batches are asked for."""
@@ -59,7 +61,8 @@ def feeds(spec: ModelSpec, shape: Shape, count: int, seed: int) -> list[dict[str
         raise UserError(
             f"model {spec.name}: shape {shape} names a symbol that it lacks; it has {', '.join(spec.symbols)}"
         )
-    return [_feed(_Batch(spec, resolved, seed, index)) for index in range(count)]
+    tokenizer = _tokenizer(spec)
+    return [_feed(_Batch(spec, resolved, seed, index, tokenizer)) for index in range(count)]
 
 
 def _feed(batch: _Batch) -> dict[str, Array]:
@@ -146,34 +149,40 @@ def _image(batch: _Batch, item: InputSpec, rng: Generator, argument: str) -> Arr
     shape = item.shape(batch.shape)
     if len(shape) != 4 or shape[1] != 3:
         raise UserError(f"model {batch.spec.name}, input {item.name}: image needs dims [b, 3, height, width]")
-    photographs = _photographs(batch.spec, argument)
-    crops = [_crop(photographs[row % len(photographs)], shape[2:], rng) for row in range(shape[0])]
+    paths = _photographs(batch.spec, argument)
+    crops = [_crop(_photograph(paths[row]), shape[2:], rng) for row in batch.rows(len(paths))]
     mean, std = np.array(IMAGENET_MEAN, np.float32), np.array(IMAGENET_STD, np.float32)
     normalised: Array = (np.stack(crops).astype(np.float32) / 255 - mean) / std
     return normalised.transpose(0, 3, 1, 2)
 
 
-def _photographs(spec: ModelSpec, folder: str) -> list[Any]:
+def _photographs(spec: ModelSpec, folder: str) -> list[Path]:
     """The images of the user's folder, or the photograph that comes with Matplotlib."""
+    if folder:
+        root = spec.path.parent / folder
+        paths = sorted(path for path in root.glob("*") if path.suffix.lower() in IMAGE_SUFFIXES)
+        if not paths:
+            raise UserError(f"{root} holds no images ({', '.join(IMAGE_SUFFIXES)}), which {spec.path} asks for")
+        return paths
+    try:
+        from matplotlib import cbook
+    except ImportError:
+        raise UserError(f"model {spec.name}: data image needs matplotlib's photograph; install it") from None
+    return [Path(cbook.get_sample_data("grace_hopper.jpg", asfileobj=False))]
+
+
+@functools.lru_cache(maxsize=64)
+def _photograph(path: Path) -> Any:
+    """A decoded image."""
     try:
         from PIL import Image
     except ImportError:
-        raise UserError(f"model {spec.name} is fed with images, which needs Pillow; install pillow") from None
-    if folder:
-        root = spec.path.parent / folder
-        paths = sorted(p for p in root.glob("*") if p.suffix.lower() in IMAGE_SUFFIXES)
-        if not paths:
-            raise UserError(f"{root} holds no images ({', '.join(IMAGE_SUFFIXES)}), which {spec.path} asks for")
-    else:
-        try:
-            from matplotlib import cbook
-        except ImportError:
-            raise UserError(f"model {spec.name}: data image needs matplotlib's photograph; install it") from None
-        paths = [Path(cbook.get_sample_data("grace_hopper.jpg", asfileobj=False))]
+        raise UserError("images are read with Pillow; install pillow") from None
     try:
-        return [Image.open(path).convert("RGB") for path in paths]
+        with Image.open(path) as image:
+            return image.convert("RGB")
     except OSError as error:
-        raise UserError(f"{spec.path}: {error}") from None
+        raise UserError(f"{path} is not a readable image ({error})") from None
 
 
 def _crop(photograph: Any, size: tuple[int, ...], rng: Generator) -> Array:
@@ -210,7 +219,7 @@ def _tokenise(batch: _Batch, item: InputSpec) -> dict[str, Array]:
 
     How far a row is filled is drawn at random, so that a batch holds padded and full rows alike.
     """
-    tokenizer = _tokenizer(batch.spec, item)
+    tokenizer = batch.tokenizer
     shape = item.shape(batch.shape)
     if len(shape) != 2:
         raise UserError(f"model {batch.spec.name}, input {item.name}: {item.data} needs dims [b, s]")
@@ -234,10 +243,13 @@ def _passage(lines: list[str], start: int, words: int) -> str:
     return passage
 
 
-def _tokenizer(spec: ModelSpec, item: InputSpec) -> Any:
-    """The model's own tokenizer."""
-    found = model_files.locate(spec)
-    if found is None or found.tokenizer is None:
+def _tokenizer(spec: ModelSpec) -> Any:
+    """The model's own tokenizer; None where no input is fed with text."""
+    item = next((item for item in spec.inputs if item.data in _TOKEN_FIELDS), None)
+    if item is None:
+        return None
+    path = pretrained.tokenizer(spec)
+    if path is None:
         raise UserError(
             f"model {spec.name}, input {item.name}: data {item.data} needs the model's tokenizer.json; name its "
             f"repository: and revision: or package: in {spec.path}, or write data: integers:N"
@@ -246,7 +258,7 @@ def _tokenizer(spec: ModelSpec, item: InputSpec) -> Any:
         import tokenizers
     except ImportError:
         raise UserError(f"model {spec.name} is fed with text, which needs tokenizers; install it") from None
-    return tokenizers.Tokenizer.from_file(str(found.tokenizer))
+    return tokenizers.Tokenizer.from_file(str(path))
 
 
 def _padding(tokenizer: Any) -> dict[str, Any]:

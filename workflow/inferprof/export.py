@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import logging
 import re
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from inferprof import files, onnx_file, torch_source
+from inferprof import files, onnx_file, onnx_graph, torch_source
 from inferprof.case import BATCH
 from inferprof.errors import UserError
 from inferprof.model_spec import ModelSpec
@@ -54,12 +56,8 @@ def to_onnx(module: torch.nn.Module, spec: ModelSpec) -> onnx.ModelProto:
     """The ONNX graph of a module of `torch_module`, its nodes named after the submodules that they came from."""
     import torch
 
-    torch_logger = logging.getLogger("torch.onnx")
-    level = torch_logger.level
-    torch_logger.setLevel(logging.ERROR)  # it warns that torchvision is missing, whether or not it is needed
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # deprecations inside torch.export, which no user can act upon
+        with _quiet():
             program = torch.onnx.export(
                 module,
                 _example(spec),
@@ -71,14 +69,33 @@ def to_onnx(module: torch.nn.Module, spec: ModelSpec) -> onnx.ModelProto:
                 verbose=False,
             )
     except torch.onnx.errors.OnnxExporterError as error:
-        raise UserError(f"model {spec.name} cannot be exported to ONNX: {_last_line(error)}") from error
-    finally:
-        torch_logger.setLevel(level)
+        raise UserError(f"model {spec.name} cannot be exported to ONNX: {_cause(error)}") from error
     model = program.model_proto
+    if onnx_graph.opset(model) != spec.opset:  # where it can't convert a graph, the exporter returns it as it is
+        raise UserError(
+            f"model {spec.name} cannot be exported with opset {spec.opset}, only with {onnx_graph.opset(model)} or "
+            f"more; change opset: in {spec.path}"
+        )
     _name_nodes(model)
     _name_output(model, output_name(spec))
     onnx_file.strip(model)
     return model
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence what the exporter says and no user can act upon: deprecations of its own, optional packages."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def output_name(spec: ModelSpec) -> str:
@@ -142,7 +159,7 @@ def _name_output(model: onnx.ModelProto, name: str) -> None:
         value.name = names.get(value.name, value.name)
 
 
-def _last_line(error: BaseException) -> str:
+def _cause(error: BaseException) -> str:
     """What torch.export says of the cause, in one line."""
     cause = error.__cause__ or error
     lines = [line.strip() for line in str(cause).splitlines() if line.strip()]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from inferprof import files, model_files
+from inferprof import files, pretrained
 from inferprof.errors import UserError
 from inferprof.model_spec import ModelSpec
 
@@ -116,8 +116,7 @@ def _transformers(spec: ModelSpec) -> tuple[Any, dict[str, Any]]:
         config = _configuration(architecture, spec)
         model = architecture._from_config(config, attn_implementation="eager")
         return model, facts | {"origin": f"random weights, seed {spec.seed}"}
-    found = model_files.locate(spec)
-    assert found is not None  # model_spec refuses pretrained models that name no files
+    found = pretrained.weights(spec)
     try:
         model = architecture.from_pretrained(
             found.folder, attn_implementation="eager", local_files_only=True, use_safetensors=True, dtype="float32"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import enum
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,72 +38,91 @@ class ModelFiles:
         return path if path.is_file() else None
 
 
-def locate(spec: ModelSpec) -> ModelFiles | None:
-    """The files of `repository` at `revision`, else of `package`; None where the model names neither.
+def weights(spec: ModelSpec) -> ModelFiles:
+    """The weights of `repository` at `revision`, else of `package`.
 
     The hub's local cache comes first, then the hub unless HF_HUB_OFFLINE forbids it, then the package. Raises
-    UserError where none of them has the files, or where the weights are not those of `sha256`.
+    UserError where none of them has the weights, or where they are not those of `sha256`.
     """
-    repository, package = spec.options.get("repository"), spec.options.get("package")
-    if repository is None and package is None:
+    found = _first(spec, _places(spec, Place.cache, Place.hub, Place.package), lambda files: bool(files.weights))
+    _check_digest(found, spec)
+    return found
+
+
+def tokenizer(spec: ModelSpec) -> Path | None:
+    """The model's tokenizer.json; None where the model names no files.
+
+    Asked for by each run, so the hub, which may answer slowly, comes last. Raises UserError where it can't be had.
+    """
+    places = _places(spec, Place.cache, Place.package, Place.hub)
+    if not places:
         return None
+    return _first(spec, places, lambda files: files.tokenizer is not None).tokenizer
+
+
+class Place(enum.Enum):
+    """Where files may be."""
+
+    cache = "the local model cache"
+    hub = "the hub"
+    package = "the package"
+
+
+def _places(spec: ModelSpec, *order: Place) -> list[Place]:
+    """Those of the places that the model's description names something in."""
+    named = {Place.package: "package" in spec.options, Place.hub: "repository" in spec.options}
+    named[Place.cache] = named[Place.hub]
+    return [place for place in order if named[place]]
+
+
+def _first(spec: ModelSpec, places: list[Place], suffices: Callable[[ModelFiles], bool]) -> ModelFiles:
+    """The files of the first place that has what is needed."""
     reasons = []
-    for found in _attempts(spec, repository, package):
-        if isinstance(found, ModelFiles):
-            _check_digest(found, spec)
+    for place in places:
+        found = _from_package(spec) if place is Place.package else _from_hub(spec, place)
+        if isinstance(found, ModelFiles) and suffices(found):
             return found
-        reasons.append(found)
+        reasons.append(f"{place.value}: {'not all files' if isinstance(found, ModelFiles) else found}")
     raise UserError(
-        f"model {spec.name}: no files ({'; '.join(reasons)}); connect to the internet once, or name under package: "
-        "an installed package that carries them"
+        f"model {spec.name}: its files can't be had ({'; '.join(reasons)}); connect to the internet once, or name "
+        f"under package: in {spec.path} an installed package that carries them"
     )
 
 
-def _attempts(spec: ModelSpec, repository: str | None, package: str | None) -> Iterator[ModelFiles | str]:
-    """The places where the files may be, tried in turn: what is there, or why not."""
-    if repository is not None:
-        for local in (True, False):
-            yield _from_hub(repository, spec.options["revision"], local, spec.pretrained)
-    if package is not None:
-        yield _from_package(package)
-
-
-def _from_hub(repository: str, revision: str, local: bool, needs_weights: bool) -> ModelFiles | str:
-    """A snapshot in the hub's local cache, or fetched from the hub."""
+def _from_hub(spec: ModelSpec, place: Place) -> ModelFiles | str:
+    """A snapshot in the hub's local cache, or fetched from the hub; or why there is none."""
     import huggingface_hub
 
-    where = "the local model cache" if local else "the hub"
+    repository, revision = spec.options["repository"], spec.options["revision"]
     try:
-        if not local:  # fails within seconds where there is no internet; the download itself would retry for minutes
+        if place is Place.hub:  # fails within seconds without internet; the download itself would retry for minutes
             huggingface_hub.HfApi().model_info(repository, revision=revision, timeout=HUB_TIMEOUT_S)
         folder = huggingface_hub.snapshot_download(
-            repository, revision=revision, allow_patterns=list(PATTERNS), local_files_only=local
+            repository, revision=revision, allow_patterns=list(PATTERNS), local_files_only=place is Place.cache
         )
     except Exception as error:  # the hub's own errors and those of its HTTP library, which share no base class
-        return f"{where}: {type(error).__name__}"
-    files = ModelFiles(Path(folder), f"hub {repository}@{revision}")
-    if needs_weights and not files.weights:
-        return f"{where}: no *.safetensors in {repository}"
-    return files
+        return type(error).__name__
+    return ModelFiles(Path(folder), f"hub {repository}@{revision}")
 
 
-def _from_package(package: str) -> ModelFiles | str:
+def _from_package(spec: ModelSpec) -> ModelFiles | str:
     """The folder inside an installed package that holds a config.json beside weights or a tokenizer."""
+    package = spec.options["package"]
     found = importlib.util.find_spec(package)
     if found is None or not found.submodule_search_locations:
-        return f"package {package} is not installed"
+        return f"{package} is not installed"
     for root in found.submodule_search_locations:
         for config in sorted(Path(root).rglob("config.json")):
             files = ModelFiles(config.parent, f"package {package}")
             if files.weights or files.tokenizer:
                 return files
-    return f"package {package} holds no model"
+    return f"{package} holds no model"
 
 
 def _check_digest(files: ModelFiles, spec: ModelSpec) -> None:
     """Compare the weights with `sha256` of the YAML, so that every origin gives the same model."""
     expected = spec.options.get("sha256")
-    if expected is None or not files.weights:
+    if expected is None:
         return
     actual = sha256(files.weights[0])
     if actual != expected:
