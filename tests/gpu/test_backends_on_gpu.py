@@ -175,7 +175,8 @@ def test_every_runtime_fills_its_record(backend, options, convolutions, torch_sp
     assert set(medians) == {"device", "call", "end_to_end"}
     assert 0 < medians["device"] <= medians["call"] * 1.02 + 1000
     assert all(check["passed"] for check in record["checks"].values())
-    assert record["throughput"]["pipelined"]["sessions"] == 2
+    alone = "compile_mode" in options
+    assert ("not_measured" in record["throughput"]["pipelined"]) is alone
     assert record["memory"]["device_bytes"] > 0
     assert record["environment"]["gpu"]["uuid"].startswith(("GPU-", "MIG-"))
     staged = options.get("placement") != "device"

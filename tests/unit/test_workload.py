@@ -174,6 +174,11 @@ def test_outputs_that_agree_with_the_graph_pass(runtime: Runtime, request_: RunR
     assert check == {"passed": True, "detail": "identical to fp32 (against onnxruntime cpu)"}
 
 
+def test_tf32_is_held_to_the_tolerance_of_fp16(request_: RunRequest) -> None:
+    assert request_.rounds_like == "fp32"
+    assert replace(request_, variant=Variant("tf32", {"tf32": True})).rounds_like == "fp16"
+
+
 def test_outputs_of_another_function_fail_the_case(runtime: Runtime, request_: RunRequest, reference: Path) -> None:
     runtime.fault = "another function"
     record = workload.run(replace(request_, reference=reference))

@@ -165,6 +165,8 @@ class Backend:
     """Writes `request.out` and returns facts for .build.json (seconds, bytes, versions, builder options)."""
     ahead_of_time: bool = False
     """Whether it can build for a GPU that is not in this machine."""
+    alone: Callable[[Variant], str | None] = lambda variant: None
+    """Why two sessions of a variant cannot take turns in one process, as a pipeline has them; None where they can."""
 
 
 # --- number formats --------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from inferprof import model_spec
 from inferprof.backends import torch as backend
 from inferprof.case import Shape, Variant
 from inferprof.devices.cpu import CpuDevice
-from inferprof.errors import CaseFailed
+from inferprof.errors import UserError
 from inferprof.plugins import Buffer, OpenRequest
 
 pytestmark = pytest.mark.slow
@@ -88,8 +88,15 @@ def test_inputs_are_read_where_they_lie(
 
 
 def test_an_unknown_compile_mode_is_named(opened: Callable[..., OpenRequest]) -> None:
-    with pytest.raises(CaseFailed, match="compile_mode 'fastest' is not one of"):
-        backend.open_compile(opened(compile_mode="fastest"))
+    refused = pytest.raises(UserError, match="compile_mode 'fastest' is not one of")
+    with refused, backend.open_compile(opened(compile_mode="fastest")):
+        pass
+
+
+def test_compiled_models_with_graphs_of_their_own_take_no_turns() -> None:
+    assert backend.graphs_share_memory(Variant()) is None
+    reason = backend.graphs_share_memory(Variant("v", {"compile_mode": "reduce-overhead"}))
+    assert reason == "the CUDA graphs of compile_mode reduce-overhead share one pool of memory"
 
 
 def test_tf32_is_off_unless_asked_for() -> None:

@@ -12,8 +12,8 @@ import numpy as np
 
 from inferprof import export
 from inferprof.backends import refusals
-from inferprof.case import Case
-from inferprof.errors import CaseFailed
+from inferprof.case import Case, Variant
+from inferprof.errors import CaseFailed, UserError
 from inferprof.hardware import Machine
 from inferprof.plugins import Backend, Buffer, Device, OpenRequest
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 """The precisions that a torch model is cast to, with torch's names for them."""
 
-COMPILE_MODES = ("default", "reduce-overhead", "max-autotune")
+DEFAULT_MODE = "default"
+COMPILE_MODES = (DEFAULT_MODE, "reduce-overhead", "max-autotune")
 COMPILERS = ("c++", "g++", "clang++")
 """torch.compile compiles C++ for the CPU, and launchers of its Triton kernels for the GPU."""
 
@@ -151,14 +152,11 @@ def _stream(device: Device) -> torch.cuda.ExternalStream | None:
 
 
 @contextlib.contextmanager
-def _reported() -> Iterator[None]:
-    """Turn running out of memory, and a model that torch.compile cannot take, into CaseFailed in torch's words."""
-    import torch
-    from torch._dynamo.exc import TorchDynamoException
-
+def _reported(*failures: type[Exception]) -> Iterator[None]:
+    """Turn these exceptions of torch's into CaseFailed in its words."""
     try:
         yield
-    except (torch.OutOfMemoryError, TorchDynamoException) as error:
+    except failures as error:
         raise CaseFailed(f"torch: {' '.join(str(error).split())}") from None
 
 
@@ -184,7 +182,7 @@ def _opened(
     _set_tf32(request.variant.flag("tf32"))
     if device.where == "cpu":
         torch.set_num_threads(request.threads)
-    with _reported(), torch.inference_mode(), torch.cuda.stream(_stream(device)):
+    with _reported(torch.OutOfMemoryError), torch.inference_mode(), torch.cuda.stream(_stream(device)):
         module = _cast(export.torch_module(request.spec), request.precision).to(device.where)
         graph = device.where == "cuda" and request.variant.flag("cuda_graph")
         session = TorchSession(wrap(module), export.output_name(request.spec), device, graph=graph)
@@ -199,17 +197,21 @@ def open_eager(request: OpenRequest) -> contextlib.AbstractContextManager[TorchS
     return _opened(request, lambda module: module)
 
 
-def open_compile(request: OpenRequest) -> contextlib.AbstractContextManager[TorchSession]:
-    """The torch model through torch.compile, for exactly this shape; it compiles at the first run."""
-    mode = request.variant.text("compile_mode", "default")
+@contextlib.contextmanager
+def open_compile(request: OpenRequest) -> Iterator[TorchSession]:
+    """The torch model through torch.compile, for exactly this shape; it compiles at the first run.
+
+    Raises UserError for a mode that torch does not know, CaseFailed where the model cannot be compiled.
+    """
+    mode = request.variant.text("compile_mode", DEFAULT_MODE)
     if mode not in COMPILE_MODES:
-        raise CaseFailed(f"compile_mode {mode!r} is not one of torch.compile's: {', '.join(COMPILE_MODES)}")
+        raise UserError(f"compile_mode {mode!r} is not one of torch.compile's: {', '.join(COMPILE_MODES)}")
+    import torch
+    from torch._dynamo.exc import TorchDynamoException
 
     def compiled(module: torch.nn.Module) -> Callable[..., torch.Tensor]:
-        import torch
-
         call: Callable[..., torch.Tensor] = torch.compile(module, mode=mode, dynamic=False)
-        if mode == "default":
+        if mode == DEFAULT_MODE:
             return call
 
         def step(*inputs: torch.Tensor) -> torch.Tensor:
@@ -219,7 +221,14 @@ def open_compile(request: OpenRequest) -> contextlib.AbstractContextManager[Torc
 
         return step
 
-    return _opened(request, compiled)
+    with _reported(TorchDynamoException), _opened(request, compiled) as session:
+        yield session
+
+
+def graphs_share_memory(variant: Variant) -> str | None:
+    """The modes that make CUDA graphs put the results of all of them into one pool of memory."""
+    mode = variant.text("compile_mode", DEFAULT_MODE)
+    return None if mode == DEFAULT_MODE else f"the CUDA graphs of compile_mode {mode} share one pool of memory"
 
 
 def refuses_eager(case: Case, machine: Machine) -> str | None:
@@ -256,4 +265,5 @@ TORCH_COMPILE = Backend(
     refuses=refuses_compile,
     options=frozenset({"compile_mode", "tf32", "placement"}),
     precisions=frozenset(DTYPES),
+    alone=graphs_share_memory,
 )
