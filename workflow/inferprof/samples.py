@@ -1,12 +1,10 @@
-"""Real inputs for calibration and accuracy: a number of samples in batches, checked before anything costly starts."""
+"""Samples of a model's inputs in batches: some to calibrate a number format with, others to judge it by."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
+from inferprof import data
 from inferprof.case import BATCH, Shape
 from inferprof.errors import UserError
 from inferprof.model_spec import ModelSpec
@@ -18,6 +16,21 @@ BATCH_SIZE = 8
 """Samples a batch. Above 1, since ModelOpt leaves a matrix product with one row (a head at batch 1) unquantized."""
 
 
+def feeds(spec: ModelSpec, count: int, seed: int) -> list[Feeds]:
+    """At least `count` samples to judge by, in whole batches. Raises UserError where the data are unusable."""
+    return _draw(spec, count, 2 * seed)
+
+
+def calibration_feeds(spec: ModelSpec, count: int) -> list[Feeds]:
+    """At least `count` samples to calibrate with, in whole batches. Raises UserError where the data are unusable."""
+    return _draw(spec, count, calibration_seed(spec))
+
+
+def calibration_seed(spec: ModelSpec) -> int:
+    """The seed of the calibration samples: odd, since `data` shares nothing between odd and even seeds."""
+    return 2 * spec.seed + 1
+
+
 def sample_shape(spec: ModelSpec) -> Shape:
     """The shape that samples are drawn at: BATCH_SIZE where the model allows it, its own sizes for the rest."""
     batch = min(BATCH_SIZE, spec.max_sizes.get(BATCH, BATCH_SIZE)) if BATCH in spec.symbols else 1
@@ -26,36 +39,8 @@ def sample_shape(spec: ModelSpec) -> Shape:
     return shape
 
 
-def feeds(spec: ModelSpec, count: int, seed: int) -> list[Feeds]:
-    """At least `count` samples, in whole batches of `sample_shape`. Raises UserError where the data are unusable."""
-    from inferprof import data
-
+def _draw(spec: ModelSpec, count: int, seed: int) -> list[Feeds]:
     if count < 1:
         raise UserError(f"model {spec.name}: {count} samples were asked for; allowed: 1 or more")
     shape = sample_shape(spec)
-    batches: list[Feeds] = data.feeds(spec, shape, -(-count // shape.batch), seed)
-    check(batches, spec, shape)
-    return batches
-
-
-def check(batches: Sequence[Feeds], spec: ModelSpec, shape: Shape) -> None:
-    """Raise UserError, in one line, where the inputs are empty, of another shape or dtype, or not finite."""
-    if not batches:
-        raise UserError(f"model {spec.name}: the input data hold no samples; give at least one")
-    for batch in batches:
-        _check_batch(batch, spec, shape)
-
-
-def _check_batch(batch: Mapping[str, np.ndarray[Any, Any]], spec: ModelSpec, shape: Shape) -> None:
-    for item in spec.inputs:
-        if item.name not in batch:
-            raise UserError(f"model {spec.name}: no data for input {item.name}; given: {', '.join(batch) or 'none'}")
-        array = batch[item.name]
-        where = f"model {spec.name}: data of input {item.name} ({item.data})"
-        if array.dtype != np.dtype(item.dtype):
-            raise UserError(f"{where}: dtype {array.dtype}, but the model takes {item.dtype}; convert the data")
-        if array.shape != item.shape(shape):
-            raise UserError(f"{where}: shape {array.shape}, but the model takes {item.shape(shape)} at {shape}")
-        if not np.isfinite(array).all():
-            bad = int(np.size(array) - np.count_nonzero(np.isfinite(array)))
-            raise UserError(f"{where}: {bad} of {array.size} values are NaN or infinite; clean the data")
+    return [*data.feeds(spec, shape, -(-count // shape.batch), seed)]

@@ -13,9 +13,6 @@ from inferprof import samples
 from inferprof.errors import UserError
 from inferprof.plugins import ConvertRequest, Feeds
 
-CALIBRATION_SEED = 1_000_003
-"""Added to the model's seed, so that no format is judged on the samples that it was calibrated with."""
-
 
 def choice(request: ConvertRequest, name: str, allowed: Sequence[str]) -> str:
     """A textual option out of a closed set. Raises UserError for any other value."""
@@ -30,7 +27,7 @@ def calibration(request: ConvertRequest) -> list[Feeds]:
     count = request.options["samples"]
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise UserError(f"option samples: {count!r} for {request.spec.name}; allowed: a whole number of at least 1")
-    return samples.feeds(request.spec, count, request.spec.seed + CALIBRATION_SEED)
+    return samples.calibration_feeds(request.spec, count)
 
 
 @contextlib.contextmanager
@@ -57,5 +54,5 @@ def calibration_facts(request: ConvertRequest, batches: Sequence[Feeds]) -> dict
     """How many samples calibrated the format, and the seed that they were drawn with."""
     return {
         "calibration_samples": sum(len(next(iter(batch.values()))) for batch in batches),
-        "calibration_seed": request.spec.seed + CALIBRATION_SEED,
+        "calibration_seed": samples.calibration_seed(request.spec),
     }

@@ -1,0 +1,151 @@
+"""Block fake quantization in plain PyTorch, for machines with no CUDA.
+
+ModelOpt computes MXFP8 and NVFP4 with kernels that exist for CUDA alone. These functions do the same arithmetic on
+any device, and `register` puts them behind ModelOpt's own extension point, `register_quant_backend`. They follow
+ModelOpt 0.47: MXFP8 `kernels/quantization/gemm/tensor_quant_mx.cu`, NVFP4 `gemm/fp4_kernel_hopper.py`.
+
+Scalars stay Python numbers: a tensor constant inside a kernel cannot be traced by the ONNX exporter.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+BACKEND = "inferprof_cpu"
+FLOAT32_MAX = 3.4028234663852886e38
+E4M3_MAX = 448.0
+E2M1_MAX = 6.0
+E8M0_MIN_EXPONENT, E8M0_MAX_EXPONENT = -127, 127
+NO_GLOBAL_SCALE = 1e-12
+"""NVFP4's global scale where the tensor's amax is 0."""
+SMALLEST_BLOCK_SCALE = 1e-5
+"""A smaller scale of an NVFP4 block counts as 1: the block becomes zero."""
+
+
+def mxfp8(x: torch.Tensor, block_size: int = 32) -> torch.Tensor:
+    """E4M3 values with one power of two per block of the last dimension; shape and dtype are kept.
+
+    scale = 2^ceil(log2(amax / 448)), 1 for a block of zeros. NaN stays NaN; an infinity saturates to 448 scales, and
+    its block's scale is that of the largest float32.
+    """
+    import torch
+
+    blocks = _blocks(x, block_size)
+    amax = _block_amax(blocks).clamp(max=FLOAT32_MAX)
+    mantissa, exponent = torch.frexp(amax / E4M3_MAX)
+    exponent = (exponent - (mantissa == 0.5).int()).clamp(E8M0_MIN_EXPONENT, E8M0_MAX_EXPONENT)
+    scale = torch.where(amax > 0, torch.ldexp(torch.ones_like(amax), exponent), 1.0)
+    return _unblocked(_to_e4m3(blocks / scale) * scale, x)
+
+
+def nvfp4(x: torch.Tensor, global_amax: torch.Tensor, block_size: int = 16) -> torch.Tensor:
+    """E2M1 values with an E4M3 scale per block and a float32 scale per tensor; shape and dtype are kept.
+
+    global scale = global amax / (6 × 448); block scale = E4M3(block amax / (6 × global scale)) × global scale.
+    E2M1 has neither NaN nor infinity: NaN becomes −6 scales (as in ModelOpt's kernel), ±infinity ±6 scales.
+    """
+    import torch
+
+    blocks = _blocks(x, block_size)
+    global_scale = global_amax.float().amax() / (E2M1_MAX * E4M3_MAX)
+    global_scale = torch.where(global_scale > 0, global_scale, NO_GLOBAL_SCALE)
+    scale = _to_e4m3(_block_amax(blocks) / (E2M1_MAX * global_scale)) * global_scale
+    scale = torch.where(scale >= SMALLEST_BLOCK_SCALE, scale, 1.0)
+    magnitude = _to_e2m1((blocks.abs() / scale).nan_to_num(nan=E2M1_MAX)) * scale
+    return _unblocked(torch.where(blocks >= 0, magnitude, -magnitude), x)
+
+
+def _blocks(x: torch.Tensor, size: int) -> torch.Tensor:
+    """The last dimension as (blocks, size) in float32; a last block that isn't full is padded with zeros."""
+    import torch
+
+    padded = torch.nn.functional.pad(x.float(), (0, -x.shape[-1] % size))
+    return padded.unflatten(-1, (-1, size))
+
+
+def _unblocked(blocks: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """The inverse of `_blocks`, in the shape and dtype of `like`."""
+    return blocks.flatten(-2)[..., : like.shape[-1]].to(like.dtype)
+
+
+def _block_amax(blocks: torch.Tensor) -> torch.Tensor:
+    """The largest magnitude of each block, NaN left out as by CUDA's fmaxf."""
+    return blocks.abs().nan_to_num(nan=0.0, posinf=float("inf")).amax(dim=-1, keepdim=True)
+
+
+def _to_e4m3(x: torch.Tensor) -> torch.Tensor:
+    """Round to E4M3 and back, to nearest even and saturating; PyTorch's own cast makes NaN of what is over 448."""
+    import torch
+
+    return x.clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn).float()
+
+
+def _to_e2m1(magnitude: torch.Tensor) -> torch.Tensor:
+    """Round magnitudes to 0, 0.5, 1, 1.5, 2, 3, 4, 6: to nearest even and saturating."""
+    import torch
+
+    step = torch.where(magnitude < 2, 0.5, torch.where(magnitude < 4, 1.0, 2.0))
+    return (torch.round(magnitude / step) * step).clamp(max=E2M1_MAX)
+
+
+def needed(kind: str) -> str | None:
+    """Why ModelOpt's own kernels for `kind` (mxfp8, nvfp4) cannot run here, or None where they can.
+
+    MXFP8, and NVFP4 before compute capability 8.9, are compiled on first use, which needs CUDA's nvcc.
+    """
+    import torch
+    from modelopt.torch.kernels.quantization import gemm
+    from modelopt.torch.quantization import extensions
+
+    if not torch.cuda.is_available():
+        return "no CUDA device"
+    if kind == "nvfp4" and hasattr(gemm, "fp4_fake_quant_block"):
+        return None
+    return None if extensions.get_cuda_ext_mx() is not None else "ModelOpt's CUDA extension does not compile here"
+
+
+def register() -> str:
+    """Make the kernels known to ModelOpt; returns the name for `backend` in a quantizer's configuration."""
+    from modelopt.torch.quantization.nn import is_registered_quant_backend, register_quant_backend
+
+    if not is_registered_quant_backend(BACKEND):
+        register_quant_backend(BACKEND, _quantize)
+    return BACKEND
+
+
+def _quantize(x: torch.Tensor, quantizer: Any) -> torch.Tensor:
+    """ModelOpt's entry point: what TensorQuantizer._fake_quantize does for dynamic blocks, with these kernels."""
+    amax = None if quantizer.is_mx_format else quantizer._get_amax(x)
+    sizes = quantizer.block_sizes
+    block_size = sizes.get(-1) or sizes[x.dim() - 1]
+    quantized: torch.Tensor = _function().apply(
+        x,
+        block_size,
+        amax,
+        None,
+        quantizer.num_bits,
+        sizes["scale_bits"],
+        getattr(quantizer, "_trt_high_precision_dtype", None),
+        getattr(quantizer, "_onnx_quantizer_type", None),
+        True,
+    )
+    return quantized
+
+
+@functools.cache
+def _function() -> Any:
+    """ModelOpt's autograd function with another forward; its `symbolic`, which writes the ONNX nodes, stays."""
+    from modelopt.torch.quantization.tensor_quant import DynamicBlockQuantizationFunction
+
+    class BlockQuantization(DynamicBlockQuantizationFunction):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, inputs: Any, block_size: int, amax: Any, bias: None, *rest: Any) -> Any:
+            kernel: Callable[..., Any] = mxfp8 if amax is None else functools.partial(nvfp4, global_amax=amax)
+            return kernel(inputs, block_size=block_size)
+
+    return BlockQuantization

@@ -1,0 +1,136 @@
+"""MXFP8 and NVFP4: ModelOpt quantizes the torch model, its linear layers block by block, and writes the ONNX.
+
+The rest of the model is in FP16 before the export, so that no float32 Cast sits between two quantized products.
+Graph inputs and outputs stay as they are in the fp32 graph.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import warnings
+from collections.abc import Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+from inferprof import export, onnx_file, samples
+from inferprof.plugins import ConvertRequest, Feeds
+from inferprof.precisions import block_kernels, conversion, torch_graph
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy as np
+    import torch
+
+Format = Literal["mxfp8", "nvfp4"]
+BLOCK_SIZES: dict[Format, int] = {"mxfp8": 32, "nvfp4": 16}
+OPSET = 20
+"""ModelOpt's exporter raises it to 23 for NVFP4, the first that has a 4-bit float."""
+
+
+def convert(request: ConvertRequest, kind: Format) -> dict[str, Any]:
+    """Write the quantized graph. Layers whose width is no multiple of the block stay in FP16 and are listed."""
+    batches = _calibration(request)
+    with _quiet_torch(), conversion.quiet_modelopt():
+        model, kernels, left = quantized(request, kind, batches)
+        graph = torch_graph.write(model, request, batches[0], OPSET)
+    onnx_file.save(graph, request.out)
+    return conversion.facts(
+        f"ModelOpt torch quantization to {kind}, blocks of {BLOCK_SIZES[kind]}, linear layers; the rest in fp16",
+        kernels=kernels,
+        left_in_fp16=left,
+        **conversion.calibration_facts(request, batches),
+    )
+
+
+def simulate(
+    request: ConvertRequest, batches: Sequence[Feeds], kind: Format
+) -> list[dict[str, np.ndarray[Any, Any]]]:
+    """Outputs of the fake-quantized torch model, named as those of the fp32 graph."""
+    import torch
+
+    names = torch_graph.output_names(request.onnx)
+    with _quiet_torch(), conversion.quiet_modelopt(), torch.inference_mode():
+        model, _, _ = quantized(request, kind, _calibration(request))
+        results = [model(*tensors(batch, model)) for batch in batches]
+    outputs = [result if isinstance(result, tuple) else (result,) for result in results]
+    return [{name: value.cpu().numpy() for name, value in zip(names, result, strict=True)} for result in outputs]
+
+
+def _calibration(request: ConvertRequest) -> list[Feeds]:
+    """Calibration batches; a single one for MXFP8, which calibrates nothing: all its scales are dynamic."""
+    return (
+        conversion.calibration(request)
+        if "samples" in request.options
+        else samples.calibration_feeds(request.spec, 1)
+    )
+
+
+def quantized(request: ConvertRequest, kind: Format, batches: Sequence[Feeds]) -> tuple[Any, str, list[str]]:
+    """The fake-quantized model with FP16 inside, what computes its blocks, and the names of the layers left out."""
+    import modelopt.torch.quantization as mtq
+    import torch
+
+    model = export.torch_module(request.spec).to("cuda" if torch.cuda.is_available() else "cpu")
+    left = unaligned(model, BLOCK_SIZES[kind])
+    reason = block_kernels.needed(kind)
+    settings = configuration(kind, left, block_kernels.register() if reason else None)
+
+    def calibrate(module: torch.nn.Module) -> None:
+        with torch.inference_mode():
+            for batch in batches:
+                module(*tensors(batch, module))
+
+    mtq.quantize(model, settings, forward_loop=calibrate)
+    kernels = f"plain PyTorch ({reason})" if reason else "ModelOpt's CUDA kernels"
+    return torch_graph.half_inside(model, [item.name for item in request.spec.inputs]), kernels, left
+
+
+def configuration(kind: Format, left: Sequence[str], backend: str | None) -> dict[str, Any]:
+    """ModelOpt's own settings of the format, for linear layers only.
+
+    Its presets also quantize the inputs of LayerNorm and convolutions, which no FP4 or MXFP8 kernel consumes.
+    """
+    import modelopt.torch.quantization as mtq
+
+    preset: dict[str, Any] = copy.deepcopy({"mxfp8": mtq.MXFP8_DEFAULT_CFG, "nvfp4": mtq.NVFP4_DEFAULT_CFG}[kind])
+    for entry in preset["quant_cfg"]:
+        if "cfg" in entry:
+            entry["parent_class"] = "nn.Linear"
+            entry["cfg"] |= {"trt_high_precision_dtype": "Half"} | ({"backend": backend} if backend else {})
+    preset["quant_cfg"] += [{"quantizer_name": f"{name}.*", "enable": False} for name in left]
+    return preset
+
+
+def unaligned(model: torch.nn.Module, block_size: int) -> list[str]:
+    """The linear layers whose input width is no multiple of the block: no kernel pads them."""
+    import torch
+
+    return [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear) and module.in_features % block_size
+    ]
+
+
+def tensors(batch: Feeds, model: torch.nn.Module) -> list[torch.Tensor]:
+    """The arrays of a batch, in order, where the model lies."""
+    import torch
+
+    device = next(model.parameters()).device
+    return [torch.from_numpy(array).to(device) for array in batch.values()]
+
+
+@contextmanager
+def _quiet_torch() -> Iterator[None]:
+    """Keep deprecations inside ModelOpt and torch.onnx, which no user can act upon, off the screen."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
