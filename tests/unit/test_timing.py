@@ -11,15 +11,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from inferprof import timing
+from inferprof import throughput, timing
 from inferprof.devices.cpu import CpuDevice
 from inferprof.errors import CaseFailed
-from inferprof.lane import host_buffer
+from inferprof.lane import Lane, host_buffer
 from inferprof.plugins import Buffer, Device, Session, Where
 from inferprof.timing import NotMeasured, Protocol, Series
 
 MS = 1_000_000
-QUICK = Protocol(budget_s=1.0, max_samples=300, throughput_min_s=0.5)
+QUICK = Protocol(budget_s=1.0, max_samples=300, throughput_min_s=0.5, min_s=0.0)
 FEEDS = {"x": np.arange(6, dtype=np.float32).reshape(2, 3)}
 
 
@@ -204,6 +204,12 @@ def test_a_steady_case_stops_by_its_interval():
     assert (found.stopped_by, found.settled, found.interval, len(found.samples_ns)) == ("interval", True, 0.0, 20)
 
 
+def test_a_steady_case_is_watched_for_a_while_all_the_same():
+    found = series(measure(GpuSession(Gpu(Machine())), protocol=replace(QUICK, min_s=0.3)), "device")
+    assert found.stopped_by == "interval"
+    assert 0.3e9 <= sum(found.samples_ns) < 0.3e9 * 1.3
+
+
 def test_a_noisy_case_stops_by_its_budget():
     noise = np.random.default_rng(0).uniform(1, 9, 10_000)
     session = GpuSession(Gpu(Machine()), lambda i: noise[i] * MS)
@@ -247,6 +253,15 @@ def test_back_to_back_hides_the_cost_of_enqueueing():
     assert result.back_to_back.inferences == 100
     assert result.back_to_back.ns == pytest.approx(5 * MS + 10_000 / 100)
     assert result.pipelined == NotMeasured("one session was open; a pipeline needs at least two")
+
+
+def test_back_to_back_ends_by_the_clock_where_inferences_take_longer_than_alone():
+    machine = Machine()
+    session = GpuSession(Gpu(machine))
+    session.enqueue = lambda: machine.spend(10 * MS)  # type: ignore[method-assign]
+    lane = Lane(session, session.device, FEEDS, "pageable")
+    found = throughput.back_to_back(lane, 1 * MS, QUICK, machine)
+    assert (found.inferences, found.seconds) == (50, 0.5)
 
 
 def test_a_pipeline_hides_copies_behind_compute():
@@ -335,7 +350,7 @@ def test_a_backend_that_works_on_another_stream_is_caught():
         other.queue("compute", 5 * MS, session.compute)
 
     session.enqueue = enqueue  # type: ignore[method-assign]
-    result = measure(session)
+    result = measure(session, protocol=replace(QUICK, budget_s=0.1))
     assert series(result, "call").median < MS
     assert failed(result)["outputs_overwritten"] == (
         "output y still holds the poison in 6 of 6 values after a synchronised run"
@@ -347,7 +362,7 @@ def test_a_device_that_does_not_wait_is_caught():
         def synchronize(self) -> None:
             pass
 
-    result = measure(GpuSession(Early(Machine()), lambda i: 5 * MS), protocol=replace(QUICK, max_samples=20))
+    result = measure(GpuSession(Early(Machine()), lambda i: 5 * MS), protocol=replace(QUICK, budget_s=0.1))
     assert "call_not_below_device" in failed(result)
     assert "outputs_overwritten" in failed(result)
 
@@ -444,6 +459,7 @@ def test_the_protocol_is_recorded_without_its_range():
         "warmup_min": 5,
         "settle": 0.02,
         "interval": 0.01,
+        "min_s": 0.2,
         "budget_s": 1.5,
         "min_samples": 20,
         "max_samples": 20_000,

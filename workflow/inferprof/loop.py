@@ -34,6 +34,8 @@ class Protocol:
     """Warm-up ends when the medians of three windows in a row lie within this relative range."""
     interval: float = 0.01
     """The loop ends when the 95 % interval of the median has at most this relative half width."""
+    min_s: float = 0.2
+    """The loop lasts at least this long or its budget: a few ms would be one moment of the machine."""
     budget_s: float = 2.0
     min_samples: int = 20
     """Samples before the interval may end the loop; the budget ends it earlier."""
@@ -109,19 +111,20 @@ def _collect(
     sample: Sample, protocol: Protocol, clock: Clock
 ) -> tuple[list[int], Literal["interval", "budget", "count"]]:
     """All samples, and what ended the loop. There is at least one sample, however slow the case is."""
-    end = clock() + protocol.budget_s * 1e9
+    begin = clock()
     samples: list[int] = []
     next_check = protocol.min_samples
     while True:
         samples.append(round(sample()))
+        elapsed = clock() - begin
         if len(samples) >= protocol.max_samples:
             return samples, "count"
         if len(samples) >= next_check:
             next_check = int(len(samples) * CHECK_GROWTH) + 1
             width = _half_width(samples)
-            if width is not None and width <= protocol.interval:
+            if width is not None and width <= protocol.interval and elapsed >= protocol.min_s * 1e9:
                 return samples, "interval"
-        if clock() >= end:
+        if elapsed >= protocol.budget_s * 1e9:
             return samples, "budget"
 
 

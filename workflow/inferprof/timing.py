@@ -22,11 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from inferprof import loop, selfcheck
+from inferprof import loop, selfcheck, throughput
 from inferprof.errors import CaseFailed
 from inferprof.lane import STAGES, Lane, Stage
 from inferprof.loop import Clock, Protocol, Sample, Series
 from inferprof.plugins import Boundary, Device, Feeds, Placement, Session
+from inferprof.throughput import Throughput
 
 __all__ = ["Clock", "NotMeasured", "Protocol", "Series", "Throughput", "Timing", "add_pipelined", "measure"]
 
@@ -43,32 +44,6 @@ class NotMeasured:
     def record(self) -> dict[str, Any]:
         """The entry of the record."""
         return {"not_measured": self.reason}
-
-
-@dataclass(frozen=True)
-class Throughput:
-    """Inferences (of the case's batch) over wall time. `sessions` > 1 is a pipeline."""
-
-    inferences: int
-    span_ns: tuple[int, int]
-    """First and last moment on the clock."""
-    sessions: int = 1
-    overlap: float | None = None
-    """The share of staging and copies that a pipeline hides behind compute: 0 none, 1 all; None: nothing to hide."""
-
-    @property
-    def seconds(self) -> float:
-        """Wall time."""
-        return (self.span_ns[1] - self.span_ns[0]) / 1e9
-
-    @property
-    def ns(self) -> float:
-        """Nanoseconds per inference."""
-        return self.seconds * 1e9 / self.inferences
-
-    def record(self) -> dict[str, Any]:
-        """The entry of the record."""
-        return {**dataclasses.asdict(self), "seconds": self.seconds}
 
 
 @dataclass(frozen=True)
@@ -128,7 +103,7 @@ def measure(
             samplers = {"device": lambda: device.timed(lane.execute)(), **samplers}
         measured = {name: loop.run(name, sample, protocol, clock) for name, sample in samplers.items()}
         stages = _stages(lane, protocol, clock)
-        back_to_back = _back_to_back(lane, measured["call"], protocol, clock)
+        back_to_back = throughput.back_to_back(lane, measured["call"].median, protocol, clock)
         checks = {"outputs_overwritten": selfcheck.outputs_overwritten(lane)}
     lane.begin()
     outputs = lane.finish()
@@ -158,10 +133,9 @@ def add_pipelined(
 ) -> Timing:
     """The same timing with a pipeline over `lanes`: sessions of the same case, each on a device with its own stream.
 
-    One host thread serves them in turn: it collects a lane's outputs, then queues its next inference, whose copies
-    run while the other lanes compute. The measured session may be one of them; the others have not run before. The
-    overlap is the share of the time between end_to_end and back to back that the pipeline saves. Raises ValueError
-    for fewer than two lanes, CaseFailed as `measure` does.
+    The measured session may be one of them; the others have not run before. The overlap is the share of the time
+    between end_to_end and back to back that the pipeline saves. Raises ValueError for fewer than two lanes,
+    CaseFailed as `measure` does.
     """
     if len(lanes) < 2:
         raise ValueError(ONE_SESSION)
@@ -174,13 +148,13 @@ def add_pipelined(
         lane = Lane(session, device, feeds, placement)
         if protocol.graph:
             _capture(session, _call(lane, clock), protocol, clock)
+        else:
+            loop.warm_up(_call(lane, clock), protocol, clock)
         return lane
 
     with _undisturbed():
         ring = [ready(session, device) for session, device in lanes]
-        _pipeline(ring, 2 * len(ring), clock)
-        with protocol.range("pipelined"):
-            run = _pipeline(ring, _inferences(end_to_end.median, protocol), clock)
+        run = throughput.pipeline(ring, end_to_end.median / len(ring), protocol, clock)
     hideable = end_to_end.median - timing.back_to_back.ns
     worth_hiding = hideable > protocol.interval * end_to_end.median
     overlap = (end_to_end.median - run.ns) / hideable if worth_hiding else None
@@ -230,38 +204,6 @@ def _stages(lane: Lane, protocol: Protocol, clock: Clock) -> dict[Stage, tuple[i
     series = loop.run("stages", sample, protocol, clock)
     columns = dict(zip(lane.steps, zip(*rows[series.warmup :], strict=True), strict=True))
     return {stage: columns.get(stage) or NotMeasured(lane.missing(stage) or "") for stage in STAGES}
-
-
-# --- throughput ------------------------------------------------------------------------------------------------
-
-
-def _back_to_back(lane: Lane, call: Series, protocol: Protocol, clock: Clock) -> Throughput:
-    """Queue many inferences on resident inputs and wait once."""
-    count = _inferences(call.median, protocol)
-    with protocol.range("back_to_back"):
-        start = clock()
-        for _ in range(count):
-            lane.execute()
-        lane.device.synchronize()
-        return Throughput(count, (start, clock()))
-
-
-def _pipeline(ring: Sequence[Lane], count: int, clock: Clock) -> Throughput:
-    """Serve the lanes in turn until `count` inferences are done."""
-    start = clock()
-    for i in range(count):
-        lane = ring[i % len(ring)]
-        if i >= len(ring):
-            lane.finish()
-        lane.begin()
-    for i in range(max(count - len(ring), 0), count):
-        ring[i % len(ring)].finish()
-    return Throughput(count, (start, clock()), sessions=len(ring))
-
-
-def _inferences(ns: float, protocol: Protocol) -> int:
-    """How many inferences of this length fill the window of a throughput; at least four."""
-    return max(4, round(max(protocol.budget_s / 2, protocol.throughput_min_s) * 1e9 / ns))
 
 
 # --- around the loop -------------------------------------------------------------------------------------------
