@@ -319,6 +319,6 @@ def _render_outcome(comparison: Comparison) -> str:
     bad = [str(case.case) for case in comparison.cases if case.verdict in ("slower", "broke")]
     gate = f"FAILED by {', '.join(bad)}" if bad else "passed"
     return "\n".join(
-        textwrap.wrap(f"{len(verdicts)} cases: {counts}.", WIDTH)
+        textwrap.wrap(f"{len(verdicts)} case{'' if len(verdicts) == 1 else 's'}: {counts}.", WIDTH)
         + textwrap.wrap(f"Gate (no case slower by {comparison.threshold:.1%} or more, none broke): {gate}.", WIDTH)
     )

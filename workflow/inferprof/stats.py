@@ -255,8 +255,10 @@ def _judge(
     margin = math.log1p(threshold)
     if -margin < low and high < margin:
         return "same", f"the interval lies within ±{threshold:.1%}"
+    if math.isinf(detectable):
+        return "undecided", "too few samples"
     if low <= 0 <= high:
-        return "undecided", "the interval contains 1"
+        return "undecided", f"the interval contains 1; smallest detectable difference {math.expm1(detectable):.1%}"
     if abs(estimate) < detectable:
         return "undecided", f"below the smallest detectable difference of {math.expm1(detectable):.1%}"
     if abs(estimate) < margin:
