@@ -25,8 +25,8 @@ Feeds = Mapping[str, "np.ndarray[Any, Any]"]
 """Name of an input or output → host array."""
 Where = Literal["cpu", "cuda"]
 Placement = Literal["pageable", "pinned", "device"]
-"""How end_to_end's inputs reach a GPU: copied from where the caller's arrays lie, by way of page-locked memory that they
-are copied into first, or not at all, since they are there before the clock starts."""
+"""How end_to_end's inputs reach a GPU: from where the caller's arrays lie, by way of page-locked memory that they are
+copied into first, or not at all, since they are there before the clock starts."""
 Boundary = Literal["device", "call", "end_to_end"]
 
 
