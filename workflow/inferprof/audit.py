@@ -1,0 +1,261 @@
+"""What an ONNX graph really computes in: products and weights by type, Casts, odd sizes, and advice."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from inferprof import typed_graph
+from inferprof.case import Shape
+from inferprof.typed_graph import DEQUANTIZERS, QUANTIZERS, TypedGraph
+
+PRODUCTS = {
+    "MatMul": (0, 1),
+    "Gemm": (0, 1),
+    "Conv": (0, 1),
+    "ConvTranspose": (0, 1),
+    "MatMulInteger": (0, 1),
+    "ConvInteger": (0, 1),
+    "QLinearMatMul": (0, 3),
+    "QLinearConv": (0, 3),
+}
+"""Operators that multiply and add, and where their two operands stand among the inputs."""
+DECLARED = {
+    "fp32": "float32",
+    "fp16": "float16",
+    "fp16_sparse": "float16",
+    "bf16": "bfloat16",
+    "int8": "int8",
+    "fp8": "float8e4m3fn",
+    "mxfp8": "float8e4m3fn",
+    "nvfp4": "float4e2m1",
+}
+"""The type that a number format's products are in."""
+BITS = {"float4e2m1": 4, "int4": 4, "uint4": 4, "int8": 8, "uint8": 8, "float16": 16, "bfloat16": 16, "bool": 8}
+BITS |= {"float8e4m3fn": 8, "float8e5m2": 8}
+NORMALIZATIONS = ("LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization", "GroupNormalization")
+STANDARD_DOMAINS = ("", "ai.onnx")
+SHOWN = 5
+"""How many names an advice gives before it counts the rest."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """A matrix product or convolution: sizes m × k times k × n, multiply-accumulates, and the type it computes in."""
+
+    name: str
+    dtype: str
+    macs: int
+    sizes: Mapping[str, int]
+    with_weight: bool
+
+
+def audit(onnx: Path, precision: str | None, shape: Shape | None) -> dict[str, Any]:
+    """The content of .audit.json. `precision` is what the graph claims to be in; a claim that is not true is flagged.
+
+    Multiply-accumulates are counted at `shape`; without one every symbolic dimension counts as 1.
+    """
+    import onnx as onnx_library
+
+    model = onnx_library.load(onnx)
+    graph = typed_graph.analyse(model, shape.as_dict() if shape else {})
+    products = [product for node in graph.nodes if (product := _product(node, graph))]
+    counts = Counter(node.op_type for node in graph.nodes)
+    result = {
+        "precision": precision,
+        "shape": shape.label if shape else None,
+        "macs": sum(product.macs for product in products),
+        "macs_share": _shares(products),
+        "weight_bytes": _weight_bytes(graph),
+        "casts": counts["Cast"],
+        "quantizers": sum(counts[name] for name in QUANTIZERS),
+        "dequantizers": sum(counts[name] for name in DEQUANTIZERS),
+        "softmax": _types_of(("Softmax",), graph),
+        "normalization": _types_of(NORMALIZATIONS, graph),
+        "foreign_domains": _domains(graph.nodes),
+        "high_precision": _left_behind(products, precision),
+        "unaligned": unaligned(products),
+    }
+    return {**result, "advice": advice(result, products)}
+
+
+def foreign_domains(onnx: Path) -> dict[str, list[str]]:
+    """Domains of operators outside the ONNX standard → their operators: what ONNX Runtime's own providers refuse."""
+    import onnx as onnx_library
+
+    return _domains(onnx_library.load(onnx, load_external_data=False).graph.node)
+
+
+def _domains(nodes: Iterable[Any]) -> dict[str, list[str]]:
+    found: dict[str, set[str]] = {}
+    for node in nodes:
+        if node.domain not in STANDARD_DOMAINS:
+            found.setdefault(node.domain, set()).add(node.op_type)
+    return {domain: sorted(operators) for domain, operators in sorted(found.items())}
+
+
+# --- products --------------------------------------------------------------------------------------------------
+
+
+def _product(node: Any, graph: TypedGraph) -> Product | None:
+    """The product that a node computes, or None."""
+    if node.op_type not in PRODUCTS:
+        return None
+    left, right = (node.input[index] for index in PRODUCTS[node.op_type])
+    sizes = _sizes(node, left, right, graph)
+    return Product(
+        name=node.name or node.output[0],
+        dtype=max((graph.operand_type(tensor) for tensor in (left, right)), key=_bits),
+        macs=_macs(node, right, graph, sizes),
+        sizes=sizes,
+        with_weight=graph.is_weight(right) or graph.is_weight(left),
+    )
+
+
+def _sizes(node: Any, left: str, right: str, graph: TypedGraph) -> dict[str, int]:
+    """m, k and n of a product; of a convolution k (channels times window, per group) and n (output channels)."""
+    a, b = graph.shapes.get(left, ()), graph.shapes.get(right, ())
+    if "Conv" in node.op_type:
+        return {"k": math.prod(b[1:]), "n": b[0]} if b else {}
+    if len(a) < 2 or len(b) < 2:
+        return {}
+    flags = {attribute.name: attribute.i for attribute in node.attribute}
+    m, k = a[-2:][::-1] if flags.get("transA") else a[-2:]
+    return {"m": m, "k": k, "n": b[-2] if flags.get("transB") else b[-1]}
+
+
+def _macs(node: Any, right: str, graph: TypedGraph, sizes: Mapping[str, int]) -> int:
+    """Multiply-accumulates: the size of the output times k (of a transposed convolution: of the input)."""
+    if not sizes:
+        return 0
+    tensor = node.input[0] if node.op_type == "ConvTranspose" else node.output[0]
+    return math.prod(graph.shapes.get(tensor, (0,))) * sizes["k"]
+
+
+def _bits(dtype: str) -> int:
+    return BITS.get(dtype, 32)
+
+
+def _shares(products: Sequence[Product]) -> dict[str, float]:
+    """Type → share of the multiply-accumulates, largest first."""
+    total = sum(product.macs for product in products) or 1
+    macs: Counter[str] = Counter()
+    for product in products:
+        macs[product.dtype] += product.macs
+    return {dtype: count / total for dtype, count in macs.most_common()}
+
+
+def _left_behind(products: Sequence[Product], precision: str | None) -> list[dict[str, Any]]:
+    """The products that compute in more bits than the declared format, the largest first."""
+    if precision not in DECLARED:
+        return []
+    total = sum(product.macs for product in products) or 1
+    wide = [product for product in products if _bits(product.dtype) > _bits(DECLARED[precision])]
+    return [
+        {"name": p.name, "dtype": p.dtype, "macs_share": p.macs / total, "with_weight": p.with_weight}
+        for p in sorted(wide, key=lambda p: -p.macs)
+    ]
+
+
+def unaligned(products: Sequence[Product]) -> list[dict[str, Any]]:
+    """The sizes of products that are no multiple of 16 (of 32 for 8-bit and 4-bit types), with the padded size.
+
+    Tensor cores work on tiles of 32 bytes or more. The m of a product with a weight is left out: there the batch
+    and the sequence are one dimension. So is a size of 1.
+    """
+    found: dict[tuple[int, int], list[tuple[str, str]]] = {}
+    for product in products:
+        multiple = 32 if _bits(product.dtype) <= 8 else 16
+        for role, size in product.sizes.items():
+            if size > 1 and size % multiple and not (role == "m" and product.with_weight):
+                found.setdefault((size, multiple), []).append((role, product.name))
+    return [
+        {
+            "size": size,
+            "multiple": multiple,
+            "padded": -(-size // multiple) * multiple,
+            "roles": sorted({role for role, _ in uses}),
+            "products": len({name for _, name in uses}),
+            "example": uses[0][1],
+        }
+        for (size, multiple), uses in sorted(found.items())
+    ]
+
+
+# --- the rest of the graph -------------------------------------------------------------------------------------
+
+
+def _weight_bytes(graph: TypedGraph) -> dict[str, int]:
+    """Type → bytes of the weights; two 4-bit values share a byte."""
+    sizes: Counter[str] = Counter()
+    for weight in graph.weights.values():
+        dtype = typed_graph.dtype_name(weight.data_type)
+        bits = BITS.get(dtype, 64 if dtype.endswith("64") else 32)
+        sizes[dtype] += -(-bits * math.prod(weight.dims) // 8)
+    return dict(sizes.most_common())
+
+
+def _types_of(operators: Sequence[str], graph: TypedGraph) -> dict[str, int]:
+    """Type of the first input → how many nodes of these operators take it."""
+    return dict(
+        Counter(graph.types.get(node.input[0], "unknown") for node in graph.nodes if node.op_type in operators)
+    )
+
+
+# --- advice ----------------------------------------------------------------------------------------------------
+
+
+def advice(result: Mapping[str, Any], products: Sequence[Product]) -> list[str]:
+    """What to do about it, one line each, the costliest first."""
+    lines = []
+    for weighted, what in ((True, "products with weights"), (False, "products of two activations")):
+        left = [entry for entry in result["high_precision"] if entry["with_weight"] is weighted]
+        if left:
+            share = sum(entry["macs_share"] for entry in left)
+            total = sum(product.with_weight is weighted for product in products)
+            names = _some([f"{entry['name']} ({entry['dtype']})" for entry in left])
+            lines.append(
+                f"{len(left)} of {total} {what} ({share:.1%} of the MACs) are not in {result['precision']}: {names}"
+            )
+    lines += [
+        f"size {entry['size']} ({', '.join(entry['roles'])} of {entry['products']} products, e.g. "
+        f"{entry['example']}) is no multiple of {entry['multiple']}: padded to {entry['padded']}, "
+        f"{1 - entry['size'] / entry['padded']:.1%} of the tile is wasted"
+        for entry in result["unaligned"]
+    ]
+    if result["precision"] in DECLARED and result["precision"] != "fp32":
+        lines += [
+            f"{count} {kind} in float32: Casts around them move data twice as wide"
+            for kind in ("softmax", "normalization")
+            if (count := result[kind].get("float32"))
+        ]
+    if result["foreign_domains"]:
+        domains = ", ".join(f"{name} ({', '.join(ops)})" for name, ops in result["foreign_domains"].items())
+        lines.append(f"runs in TensorRT only: operators of {domains}")
+    return lines
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+def render(result: Mapping[str, Any]) -> str:
+    """The audit as text for the screen."""
+    mebibyte = 2**20
+    rows = [
+        ("declared", result["precision"] or "nothing"),
+        ("shape", result["shape"] or "every symbol 1"),
+        ("MACs", f"{result['macs']:,}"),
+        ("MACs by type", ", ".join(f"{name} {share:.1%}" for name, share in result["macs_share"].items())),
+        ("weights", ", ".join(f"{name} {size / mebibyte:.2f} MiB" for name, size in result["weight_bytes"].items())),
+        ("nodes", f"{result['casts']} Cast, {result['quantizers']} quantize, {result['dequantizers']} dequantize"),
+        ("softmax", ", ".join(f"{count} {name}" for name, count in result["softmax"].items()) or "none"),
+        ("normalization", ", ".join(f"{count} {name}" for name, count in result["normalization"].items()) or "none"),
+    ]
+    return "\n".join([*(f"{label:14} {text}" for label, text in rows), *(f"* {line}" for line in result["advice"])])

@@ -1,0 +1,130 @@
+"""Element types and shapes of every tensor of an ONNX graph, also behind quantizers that ONNX knows nothing of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+QUANTIZERS = {
+    "QuantizeLinear": "",
+    "DynamicQuantizeLinear": "uint8",
+    "TRT_FP4DynamicQuantize": "float4e2m1",
+    "TRT_MXFP8DynamicQuantize": "float8e4m3fn",
+    "TRT_FP8QuantizeLinear": "float8e4m3fn",
+}
+"""Operators that quantize, and the type they quantize to; QuantizeLinear says it itself."""
+DEQUANTIZERS = frozenset(
+    (
+        "DequantizeLinear",
+        "TRT_FP4QDQ",
+        "TRT_MXFP8DequantizeLinear",
+        "TRT_FP8DequantizeLinear",
+        "TRT_INT4DequantizeLinear",
+    )
+)
+_MOVES = "Cast Expand Flatten Gather Identity Reshape Slice Squeeze Transpose Unsqueeze"
+MOVES = frozenset(_MOVES.split())
+"""Operators between a dequantizer and a product that leave it a quantized product."""
+
+
+def dtype_name(number: int) -> str:
+    """TensorProto's number of a type → `float32`, `float16`, `bfloat16`, `int8`, `float8e4m3fn`, `float4e2m1`, …"""
+    import onnx
+
+    name = str(onnx.TensorProto.DataType.Name(number)).lower()
+    return {"float": "float32", "double": "float64"}.get(name, name)
+
+
+@dataclass(frozen=True)
+class TypedGraph:
+    """A graph with its producers, weights, and the type and shape that each tensor is computed in."""
+
+    nodes: tuple[Any, ...]
+    weights: Mapping[str, Any]
+    producers: Mapping[str, Any]
+    types: Mapping[str, str]
+    shapes: Mapping[str, tuple[int, ...]]
+
+    def quantized_type(self, tensor: str) -> str | None:
+        """The type that a tensor was dequantized from, seen through Casts and moves; None where it never was."""
+        node = self.producers.get(tensor)
+        while node is not None and node.op_type in MOVES:
+            node = self.producers.get(node.input[0])
+        return self._stored_type(node.input[0]) if node is not None and node.op_type in DEQUANTIZERS else None
+
+    def operand_type(self, tensor: str) -> str:
+        """The type that a product takes a tensor in: the quantized one where it comes out of a dequantizer."""
+        return self.quantized_type(tensor) or self.types.get(tensor, "unknown")
+
+    def is_weight(self, tensor: str) -> bool:
+        """Whether a tensor is constant: a weight, also a quantized or a moved one."""
+        node = self.producers.get(tensor)
+        while node is not None and node.op_type in MOVES | DEQUANTIZERS | QUANTIZERS.keys():
+            tensor = node.input[0]
+            node = self.producers.get(tensor)
+        return tensor in self.weights or (node is not None and node.op_type == "Constant")
+
+    def _stored_type(self, tensor: str) -> str:
+        """The type of a quantized tensor."""
+        while tensor not in self.weights:
+            node = self.producers.get(tensor)
+            if node is None or node.op_type not in QUANTIZERS | dict.fromkeys(MOVES, ""):
+                break
+            if node.op_type in QUANTIZERS:
+                return QUANTIZERS[node.op_type] or self._quantize_linear_type(node)
+            tensor = node.input[0]
+        return self.types.get(tensor, "unknown")
+
+    def _quantize_linear_type(self, node: Any) -> str:
+        """What a QuantizeLinear writes: its `output_dtype`, the type of its zero point, or uint8."""
+        if number := next((a.i for a in node.attribute if a.name == "output_dtype"), 0):
+            return dtype_name(number)
+        return self.types.get(node.input[2], "uint8") if len(node.input) > 2 else "uint8"
+
+
+def analyse(model: Any, sizes: Mapping[str, int]) -> TypedGraph:
+    """The types and shapes of an onnx.ModelProto at the sizes of its symbols; a symbol without a size counts as 1."""
+    import onnx
+
+    skeleton = onnx.ModelProto()
+    skeleton.CopyFrom(model)
+    del skeleton.graph.value_info[:]
+    for value in (*skeleton.graph.input, *skeleton.graph.output):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.WhichOneof("value") != "dim_value":
+                dim.dim_value = sizes.get(dim.dim_param, 1)
+    for node in skeleton.graph.node:
+        _as_standard(node)
+    for value in skeleton.graph.output:  # a size that is 1 for want of a better one must not contradict the graph's
+        value.type.tensor_type.ClearField("shape")
+    inferred = onnx.shape_inference.infer_shapes(skeleton, data_prop=True).graph
+    types, shapes = {}, {}
+    for value in (*inferred.input, *inferred.output, *inferred.value_info):
+        tensor = value.type.tensor_type
+        types[value.name] = dtype_name(tensor.elem_type)
+        if tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim):
+            shapes[value.name] = tuple(dim.dim_value for dim in tensor.shape.dim)
+    weights = {weight.name: weight for weight in model.graph.initializer}
+    return TypedGraph(
+        nodes=tuple(model.graph.node),
+        weights=weights,
+        producers={name: node for node in model.graph.node for name in node.output},
+        types=types | {name: dtype_name(weight.data_type) for name, weight in weights.items()},
+        shapes=shapes | {name: tuple(weight.dims) for name, weight in weights.items()},
+    )
+
+
+def _as_standard(node: Any) -> None:
+    """Turn TensorRT's own quantizers into standard operators of the same shapes and, behind dequantizers, types."""
+    import onnx
+
+    if node.domain in ("", "ai.onnx") or node.op_type not in QUANTIZERS.keys() | DEQUANTIZERS:
+        return
+    target = next((a.i for a in node.attribute if a.name == "output_dtype"), onnx.TensorProto.FLOAT)
+    quantizes = node.op_type in QUANTIZERS
+    del node.input[1:], node.output[1:], node.attribute[:]
+    node.domain = ""
+    node.op_type = "Identity" if quantizes else "Cast"
+    if not quantizes:
+        node.attribute.append(onnx.helper.make_attribute("to", target))
