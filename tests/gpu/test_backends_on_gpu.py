@@ -16,7 +16,8 @@ from inferprof.lane import Lane
 from inferprof.model_spec import ModelSpec
 from inferprof.plugins import OpenRequest
 
-pytestmark = pytest.mark.gpu
+# Warnings stay warnings: torch tells at each start which features of the GPU are off.
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 

@@ -23,7 +23,8 @@ from inferprof.case import Case, Variant
 from inferprof.errors import CaseFailed
 from inferprof.plugins import OpenRequest
 
-pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+# Warnings stay warnings: these are old versions of libraries.
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
 trt = pytest.importorskip("tensorrt")
 if not trt.__version__.startswith("8.5."):
     pytest.skip(f"TensorRT {trt.__version__}, not 8.5", allow_module_level=True)

@@ -77,6 +77,11 @@ def test_torch_compile_needs_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None
     assert refusal("torch_compile", machine()) == expected
 
 
+def test_torch_compile_is_not_studied_on_a_cpu() -> None:
+    expected = "no GPU: on the CPU it compiles for about a minute a case"
+    assert refusal("torch_compile", machine(None)) == expected
+
+
 def test_the_first_reason_wins() -> None:
     assert refusals.first(None, "a", "b") == "a"
     assert refusals.first(None, None) is None

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,23 @@ def test_a_cast_model_takes_and_gives_what_the_onnx_graph_does(
             results[name] = output.array.copy()
     np.testing.assert_allclose(results[precision], results["fp32"], atol=tolerance, rtol=tolerance)
     assert not np.array_equal(results[precision], results["fp32"])
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch.compile's own imports
+def test_a_compiled_model_gives_what_the_eager_one_does(
+    opened: Callable[..., OpenRequest], host: Callable[..., Buffer], x: Any
+) -> None:
+    if not any(shutil.which(name) for name in backend.COMPILERS):
+        pytest.skip("no C++ compiler")
+    results = []
+    for opening in (backend.open_eager, backend.open_compile):
+        with opening(opened()) as session:
+            session.bind(inputs(host, x))
+            session.enqueue()
+            (output,) = session.outputs().values()
+            assert output.array is not None
+            results.append(output.array.copy())
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-5)
 
 
 def test_inputs_are_read_where_they_lie(

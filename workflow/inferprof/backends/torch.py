@@ -237,10 +237,11 @@ def refuses_eager(case: Case, machine: Machine) -> str | None:
 
 
 def refuses_compile(case: Case, machine: Machine) -> str | None:
-    """torch.compile needs a C++ compiler at run time."""
+    """torch.compile needs a C++ compiler at run time; on a CPU it works, but a study would take hours."""
     compiler = any(shutil.which(name) for name in COMPILERS)
     return refusals.first(
         refuses_eager(case, machine),
+        "no GPU: on the CPU it compiles for about a minute a case" if machine.gpu is None else None,
         None if compiler else f"torch.compile needs a C++ compiler; install one of {', '.join(COMPILERS)}",
     )
 
