@@ -164,6 +164,13 @@ def test_a_failed_capture_fails_the_case(driver, device):
         device.capture(lambda: None)
 
 
+def test_work_that_a_graph_cannot_hold_fails_the_case(driver, device):
+    driver.fails["cuStreamSynchronize"] = CUresult.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+    with pytest.raises(CaseFailed, match="cannot be captured as a CUDA graph: cuStreamSynchronize: CUDA_ERROR"):
+        device.capture(device.synchronize)
+    assert "cuStreamEndCapture" in driver.names()
+
+
 def test_work_that_raises_does_not_leave_the_stream_capturing(driver, device):
     with pytest.raises(ZeroDivisionError):
         device.capture(lambda: 1 / 0)

@@ -16,6 +16,7 @@ from inferprof.errors import CaseFailed, UserError
 from inferprof.plugins import Buffer, Where
 
 NS_PER_MS = 1e6
+NOT_CAPTURED = "the inference cannot be captured as a CUDA graph"
 
 
 class CudaError(RuntimeError):
@@ -123,10 +124,12 @@ class CudaDevice:
         self._do("cuStreamBeginCapture", self._handle, modes.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
         try:
             work()
+        except CudaError as error:
+            raise CaseFailed(f"{NOT_CAPTURED}: {error}") from error
         finally:
-            error, graph = self._driver.cuStreamEndCapture(self._handle)
-        if error != self._driver.CUresult.CUDA_SUCCESS:
-            raise CaseFailed(f"the inference cannot be captured as a CUDA graph: {_text(self._driver, error)}")
+            failed, graph = self._driver.cuStreamEndCapture(self._handle)
+        if failed != self._driver.CUresult.CUDA_SUCCESS:
+            raise CaseFailed(f"{NOT_CAPTURED}: {_text(self._driver, failed)}")
         executable = self._do("cuGraphInstantiate", graph, 0)
         self._do("cuGraphDestroy", graph)
         owner = _Allocation(int(executable), lambda: self._driver.cuGraphExecDestroy(executable))
