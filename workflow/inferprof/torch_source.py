@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from inferprof import files, pretrained
 from inferprof.errors import UserError
@@ -15,6 +16,10 @@ from inferprof.model_spec import ModelSpec
 
 if TYPE_CHECKING:
     import torch
+
+Attention = Literal["eager", "sdpa"]
+"""eager: MatMul and Softmax, which every runtime's ONNX parser knows and fuses as it likes. sdpa: torch's own fused
+scaled_dot_product_attention. Sources other than transformers and timm do as their code says."""
 
 WRAPPED = "model"
 """The attribute of the wrapper that holds the model, hence the first part of the names of its weights."""
@@ -28,7 +33,7 @@ class TorchSource:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-def load(spec: ModelSpec) -> TorchSource:
+def load(spec: ModelSpec, attention: Attention) -> TorchSource:
     """The model of a torch source, in eval mode and fp32 on the CPU. Raises UserError where it can't be had."""
     if not spec.from_torch:
         raise UserError(f"model {spec.name} is an ONNX file, not a torch model; choose an ONNX runtime")
@@ -36,7 +41,7 @@ def load(spec: ModelSpec) -> TorchSource:
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(spec.seed)
-        model, facts = _SOURCES[spec.source](spec)
+        model, facts = _SOURCES[spec.source](spec, attention)
     if not isinstance(model, torch.nn.Module):
         raise UserError(f"model {spec.name}: {spec.source} gave a {type(model).__name__}, not a torch.nn.Module")
     wrapped = _wrap(model.float(), spec).eval()
@@ -98,8 +103,8 @@ def _pool(states: Any, inputs: tuple[Any, ...], pooling: str, mask_at: int | Non
     return torch.nn.functional.normalize(pooled, dim=-1, eps=1e-6)
 
 
-def _transformers(spec: ModelSpec) -> tuple[Any, dict[str, Any]]:
-    """A class of transformers: of a repository's weights, or with seeded random ones of a given configuration."""
+def _transformers(spec: ModelSpec, attention: Attention) -> tuple[Any, dict[str, Any]]:
+    """A class of transformers: with a repository's weights, or with seeded random ones of a given configuration."""
     import transformers
 
     name = spec.options["architecture"]
@@ -109,52 +114,73 @@ def _transformers(spec: ModelSpec) -> tuple[Any, dict[str, Any]]:
             f"{spec.path}: architecture {name!r} is not a model class of transformers {transformers.__version__}; "
             "name one such as ViTForImageClassification"
         )
+    transformers.utils.logging.disable_progress_bar()
+    _register_masks(transformers)
     facts: dict[str, Any] = {"architecture": name, "transformers": transformers.__version__}
-    # Eager attention exports to MatMul and Softmax, which every runtime's ONNX parser fuses as it likes.
-    transformers.AttentionMaskInterface.register("eager", _eager_mask)
-    if not spec.pretrained:
-        config = _configuration(architecture, spec)
-        model = architecture._from_config(config, attn_implementation="eager")
-        return model, facts | {"origin": f"random weights, seed {spec.seed}"}
+    fields = _fields(architecture, spec)
+    if spec.pretrained:
+        model, origin = _pretrained(architecture, spec, {**fields, "attn_implementation": attention})
+        return model, facts | origin
+    model = architecture._from_config(architecture.config_class(**fields), attn_implementation=attention)
+    return model, facts | {"origin": _random_weights(spec)}
+
+
+def _pretrained(architecture: Any, spec: ModelSpec, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The model with the weights of its repository or package. Raises UserError where they don't fill the model."""
     found = pretrained.weights(spec)
     try:
-        model = architecture.from_pretrained(
-            found.folder, attn_implementation="eager", local_files_only=True, use_safetensors=True, dtype="float32"
+        model, info = architecture.from_pretrained(
+            found.folder, local_files_only=True, use_safetensors=True, output_loading_info=True, **options
         )
     except (OSError, ValueError) as error:
         raise UserError(f"model {spec.name}: {found.origin}: {' '.join(str(error).split())}") from error
-    weights = {path.name: files.sha256(path) for path in found.weights}
-    return model, facts | {"origin": found.origin, "weights": weights}
+    if missing := sorted(info["missing_keys"]):
+        raise UserError(
+            f"model {spec.name}: {found.origin} has no weights for {missing[0]} and {len(missing) - 1} more, which "
+            f"would be random; choose another architecture: in {spec.path}"
+        )
+    return model, {"origin": found.origin, "weights": {path.name: files.sha256(path) for path in found.weights}}
 
 
-def _eager_mask(*args: Any, **options: Any) -> Any:
-    """transformers' mask for eager attention, but none where nothing is masked.
-
-    While it is traced, transformers builds a mask of zeros even then, and each attention of the exported graph adds
-    it. https://huggingface.co/docs/transformers/attention_interface
-    """
-    from transformers.masking_utils import eager_mask
-
-    may_skip = options.get("allow_is_bidirectional_skip") and options.get("local_size") is None
-    return None if may_skip and options.get("attention_mask") is None else eager_mask(*args, **options)
-
-
-def _configuration(architecture: Any, spec: ModelSpec) -> Any:
-    """The architecture's configuration with the fields of the YAML; a misspelt field is refused, not ignored."""
+def _fields(architecture: Any, spec: ModelSpec) -> dict[str, Any]:
+    """The fields of `config`; a misspelt one is refused, where transformers would ignore it."""
     config_class = architecture.config_class
-    if config_class is None:
-        raise UserError(f"{spec.path}: {architecture.__name__} is an Auto class; name the class itself")
     fields = dict(spec.options.get("config", {}))
+    if config_class is None:
+        if spec.pretrained and not fields:
+            return fields
+        raise UserError(f"{spec.path}: {architecture.__name__} is an Auto class; name the class itself")
     unknown = [name for name in fields if not hasattr(config_class(), name)]
     if unknown:
         raise UserError(f"{spec.path}: config: {config_class.__name__} has no field {', '.join(unknown)}")
-    return config_class(**fields)
+    return fields
 
 
-def _timm(spec: ModelSpec) -> tuple[Any, dict[str, Any]]:
+def _register_masks(transformers: Any) -> None:
+    """Replace transformers' attention masks by ones that depend on the inputs' shapes alone.
+
+    Its own look at the mask's values and leave it out where nothing is masked: a wait for the GPU in each call, which
+    a CUDA graph can't hold, and a time that depends on the data. While traced they do the opposite, and build a mask
+    of zeros also for models without one. https://huggingface.co/docs/transformers/attention_interface
+    """
+    from transformers.masking_utils import eager_mask, sdpa_mask
+
+    for name, make in (("eager", eager_mask), ("sdpa", sdpa_mask)):
+        transformers.AttentionMaskInterface.register(name, functools.partial(_mask, make))
+
+
+def _mask(make: Callable[..., Any], **options: Any) -> Any:
+    """No mask where the model got none and attends everywhere; otherwise the whole one."""
+    everywhere = options.get("allow_is_bidirectional_skip") and options.get("local_size") is None
+    if everywhere and options.get("attention_mask") is None:
+        return None
+    return make(**options | {"allow_is_bidirectional_skip": False})
+
+
+def _timm(spec: ModelSpec, attention: Attention) -> tuple[Any, dict[str, Any]]:
     """A model of timm, by its name there."""
     timm = _optional("timm", spec)
-    timm.layers.set_fused_attn(False)  # plain MatMul and Softmax, as for transformers
+    timm.layers.set_fused_attn(attention == "sdpa")
     name = str(spec.options["architecture"])
     if not timm.is_model(name.split(".")[0]):
         raise UserError(f"{spec.path}: timm {timm.__version__} has no model {name}")
@@ -162,10 +188,11 @@ def _timm(spec: ModelSpec) -> tuple[Any, dict[str, Any]]:
         model = timm.create_model(name, pretrained=spec.pretrained)
     except (OSError, RuntimeError, ValueError) as error:
         raise UserError(f"model {spec.name}: timm: {' '.join(str(error).split())}") from error
-    return model, {"architecture": name, "timm": timm.__version__, "origin": _weights_of(spec, f"timm {name}")}
+    origin = f"timm {name}" if spec.pretrained else _random_weights(spec)
+    return model, {"architecture": name, "timm": timm.__version__, "origin": origin}
 
 
-def _torchvision(spec: ModelSpec) -> tuple[Any, dict[str, Any]]:
+def _torchvision(spec: ModelSpec, attention: Attention) -> tuple[Any, dict[str, Any]]:
     """A model of torchvision, by its name there; pretrained means its default weights."""
     torchvision = _optional("torchvision", spec)
     name = str(spec.options["architecture"])
@@ -175,11 +202,11 @@ def _torchvision(spec: ModelSpec) -> tuple[Any, dict[str, Any]]:
         model = torchvision.models.get_model(name, weights="DEFAULT" if spec.pretrained else None)
     except OSError as error:
         raise UserError(f"model {spec.name}: torchvision: {' '.join(str(error).split())}") from error
-    origin = _weights_of(spec, f"torchvision {name} DEFAULT")
+    origin = f"torchvision {name} DEFAULT" if spec.pretrained else _random_weights(spec)
     return model, {"architecture": name, "torchvision": torchvision.__version__, "origin": origin}
 
 
-def _python(spec: ModelSpec) -> tuple[Any, dict[str, Any]]:
+def _python(spec: ModelSpec, attention: Attention) -> tuple[Any, dict[str, Any]]:
     """What the user's factory returns: `module:factory`, the module beside the YAML file or importable."""
     module_name, _, factory_name = str(spec.options["python"]).partition(":")
     module = _user_module(module_name, spec)
@@ -216,12 +243,12 @@ def _optional(library: str, spec: ModelSpec) -> Any:
         ) from None
 
 
-def _weights_of(spec: ModelSpec, pretrained: str) -> str:
-    """The origin of the weights in words."""
-    return pretrained if spec.pretrained else f"random weights, seed {spec.seed}"
+def _random_weights(spec: ModelSpec) -> str:
+    """The origin of weights that are seeded random numbers."""
+    return f"random weights, seed {spec.seed}"
 
 
-_SOURCES: Mapping[str, Callable[[ModelSpec], tuple[Any, dict[str, Any]]]] = {
+_SOURCES: Mapping[str, Callable[[ModelSpec, Attention], tuple[Any, dict[str, Any]]]] = {
     "transformers": _transformers,
     "timm": _timm,
     "torchvision": _torchvision,
