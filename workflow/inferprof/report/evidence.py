@@ -55,7 +55,9 @@ class Evidence:
     latency: pd.DataFrame
     speed_ups: pd.DataFrame
     measured: pd.DataFrame
+    stage_samples: pd.DataFrame
     stages: pd.DataFrame
+    """The medians of stage_samples."""
     checks: pd.DataFrame
     throughput: pd.DataFrame
     resources: pd.DataFrame
@@ -102,6 +104,7 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
     boundaries = records.boundaries(ok)
     latency = summary.latency(boundaries)
     throughput = records.throughput(ok)
+    stage_samples = records.stages(ok)
     return Evidence(
         results=results,
         study=study,
@@ -113,7 +116,8 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
         latency=latency,
         speed_ups=summary.speed_ups(boundaries, baseline or ""),
         measured=join.measured(outcomes, latency, throughput),
-        stages=join.stage_medians(records.stages(ok)),
+        stage_samples=stage_samples,
+        stages=join.stage_medians(stage_samples),
         checks=records.checks(found),
         throughput=throughput,
         resources=records.resources(ok),

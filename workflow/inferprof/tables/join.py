@@ -46,14 +46,16 @@ def measured(outcome: pd.DataFrame, latency: pd.DataFrame, throughput: pd.DataFr
 
 
 def stage_medians(stages: pd.DataFrame) -> pd.DataFrame:
-    """One row per case: `{stage}_ms`, the median over the samples of all rounds; absent stages are missing."""
+    """One row per case: `{stage}_ms`, the median over the samples of all rounds; what wasn't measured is missing."""
     import numpy as np
+
+    measured = stages[stages["not_measured"].isna()]
 
     def medians(case: pd.DataFrame) -> dict[str, float]:
         groups = case.groupby("stage")["samples"]
         return {f"{stage}_ms": float(np.median(np.concatenate(list(group)))) / 1e6 for stage, group in groups}
 
-    rows = [{**dict(zip(KEY, key, strict=True)), **medians(case)} for key, case in stages.groupby(KEY, sort=False)]
+    rows = [{**dict(zip(KEY, key, strict=True)), **medians(case)} for key, case in measured.groupby(KEY, sort=False)]
     columns = [f"{stage}_ms" for stage in STAGES]
     return frame_of(rows, [*KEY, *columns]).astype(dict.fromkeys(columns, float))
 

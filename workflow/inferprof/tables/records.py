@@ -60,8 +60,8 @@ def boundaries(records: pd.DataFrame) -> pd.DataFrame:
 
 
 def stages(records: pd.DataFrame) -> pd.DataFrame:
-    """One row per round and stage of end_to_end: `samples` (ns)."""
-    return _explode(records, _stage_rows, ["stage", "samples"])
+    """One row per round and stage of end_to_end: `samples` (ns), or `not_measured` with the reason."""
+    return _explode(records, _stage_rows, ["stage", "samples", "not_measured"])
 
 
 def checks(records: pd.DataFrame) -> pd.DataFrame:
@@ -139,8 +139,9 @@ def _stage_rows(content: Mapping[str, Any]) -> Iterator[Row]:
     import numpy as np
 
     for stage in STAGES:
-        if "samples_ns" in (entry := content.get("stages", {}).get(stage, {})):
-            yield {"stage": stage, "samples": np.asarray(entry["samples_ns"], dtype=np.float64)}
+        entry = content.get("stages", {}).get(stage, {"not_measured": "the record does not have this stage"})
+        samples = np.asarray(entry["samples_ns"], dtype=np.float64) if "samples_ns" in entry else None
+        yield {"stage": stage, "samples": samples, "not_measured": entry.get("not_measured")}
 
 
 def _check_rows(content: Mapping[str, Any]) -> Iterator[Row]:

@@ -26,17 +26,26 @@ def section(evidence: Evidence) -> Section:
 
 
 def flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """(dotted name, value as text) of each leaf; lists of plain values stay on one line."""
+    """(dotted name, text) of each leaf; `{value, reason}` is one, and a list of plain values too."""
     for key, value in content.items():
         name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and set(value) == {"value", "reason"}:
+            yield name, f"{_plain(value['value'])}: {value['reason']}"
+        elif isinstance(value, Mapping):
             yield from flat(value, f"{name}.")
         elif isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
             yield from flat({str(index): item for index, item in enumerate(value)}, f"{name}.")
         elif isinstance(value, list):
             yield name, ", ".join(map(str, value)) or "none"
         else:
-            yield name, NULL if value is None else str(value)
+            yield name, _plain(value)
+
+
+def _plain(value: Any) -> str:
+    """A leaf in words."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return NULL if value is None else str(value)
 
 
 def _records(evidence: Evidence) -> list[Block]:

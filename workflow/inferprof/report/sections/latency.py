@@ -98,14 +98,16 @@ def _row(row: dict[str, Any]) -> list[Cell]:
 
 
 def _doubts(evidence: Evidence) -> list[Block]:
-    """What speaks against trusting a latency: not settled, drifting, fewer rounds than the others."""
-    found: list[Block] = []
+    """What speaks against trusting a latency, with the cases that it concerns."""
+    concerned: dict[str, list[str]] = {}
     for row in rows_of(evidence.latency[evidence.latency["not_measured"].isna()]):
-        where = f"{path_of(row)}, {row['boundary']}"
+        where = f"{path_of(row)} {row['boundary']}"
         if not row["settled"]:
-            found.append(Text(f"{where}: the warm-up ended before the latency had settled", "item", "warn"))
+            concerned.setdefault("The latency had not settled when warm-up had to end", []).append(where)
         if row["drift"] is not None:
-            found.append(Text(f"{where}: drifted by {row['drift']:+.1%} from start to end", "item", "warn"))
+            change = f"{where} ({row['drift']:+.1%})"
+            concerned.setdefault("The latency drifted from start to end of a round", []).append(change)
         if row["rounds"] < evidence.rounds:
-            found.append(Text(f"{where}: {row['rounds']} of {evidence.rounds} rounds", "item", "warn"))
-    return [Text("Doubts about single latencies:"), *found] if found else []
+            lacking = f"{where} ({row['rounds']} of {evidence.rounds})"
+            concerned.setdefault("Rounds are missing", []).append(lacking)
+    return [Text(f"{doubt}: {', '.join(cases)}.", "item", "warn") for doubt, cases in concerned.items()]

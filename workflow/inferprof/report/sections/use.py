@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text
@@ -11,7 +12,9 @@ from inferprof.report.sections.common import CASE_COLUMNS, NOT_RECORDED, case_ce
 from inferprof.tables.join import MODES
 from inferprof.tables.records import KEY, STAGES, rows_of
 
-NO_STAGE = "this stage does not exist there or was not measured"
+if TYPE_CHECKING:
+    import pandas as pd
+
 RESOURCES = {
     "load_ns": ("load_ms", "load ms"),
     "first_inference_ns": ("first_inference_ms", "first inference ms"),
@@ -31,16 +34,10 @@ def _throughput(evidence: Evidence) -> Table | Text:
     rows = _sorted(evidence, evidence.measured)
     if not rows or evidence.throughput.empty:
         return Text("Throughput was not measured.")
-    why = {
-        (*(row[k] for k in KEY), row["mode"]): row["not_measured"]
-        for row in rows_of(evidence.throughput)
-        if row["not_measured"]
-    }
+    why = _reasons(evidence.throughput, "mode")
 
     def cell(row: dict[str, Any], mode: str) -> Cell:
-        return optional(
-            row[f"{mode}_items_per_s"], significant, why.get((*(row[k] for k in KEY), mode), NOT_RECORDED)
-        )
+        return optional(row[f"{mode}_items_per_s"], significant, why.get((*_key(row), mode), NOT_RECORDED))
 
     columns = [
         *CASE_COLUMNS,
@@ -57,7 +54,8 @@ def _stages(evidence: Evidence) -> Table | Text:
     if not rows:
         return Text("The stages of end_to_end were not measured.")
     columns = [*CASE_COLUMNS, *(Column(f"{stage}_ms", stage.replace("_", " "), "number") for stage in STAGES)]
-    body = [[*case_cells(row), *(optional(row[f"{s}_ms"], significant, NO_STAGE) for s in STAGES)] for row in rows]
+    why = _reasons(evidence.stage_samples, "stage")
+    body = [[*case_cells(row), *(_stage(row, stage, why) for stage in STAGES)] for row in rows]
     note = "From a loop with a synchronise behind each stage, so their sum exceeds end_to_end where stages overlap."
     return table("stages", "Stages of end_to_end, median ms", columns, body, note)
 
@@ -70,8 +68,21 @@ def _resources(evidence: Evidence) -> Table | Text:
         return Text("First use and memory were not measured.")
     columns = [*CASE_COLUMNS, *(Column(key, title, "number") for key, title in RESOURCES.values())]
     body = [[*case_cells(row), *(_resource(row, name) for name in RESOURCES)] for row in rows]
-    note = "Of the first round. Host: peak resident set of the process. Device: what came into use since before the load."
+    note = "Of the first round. Host: peak resident set of the process. Device: what came into use with the load."
     return table("first_use_memory", "First use and memory", columns, body, note)
+
+
+def _stage(row: dict[str, Any], stage: str, why: Mapping[tuple[Any, ...], str]) -> Cell:
+    return optional(row[f"{stage}_ms"], significant, why.get((*_key(row), stage), NOT_RECORDED))
+
+
+def _reasons(frame: pd.DataFrame, part: str) -> dict[tuple[Any, ...], str]:
+    """(KEY, stage or mode) → why it was not measured."""
+    return {(*_key(row), row[part]): row["not_measured"] for row in rows_of(frame) if row["not_measured"]}
+
+
+def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[key] for key in KEY)
 
 
 def _resource(row: dict[str, Any], name: str) -> Cell:

@@ -1,0 +1,55 @@
+"""The models and how each number format was made of them."""
+
+from __future__ import annotations
+
+from inferprof.report.evidence import Document, Evidence
+from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, words
+from inferprof.report.numbers import MIB, mebibytes
+from inferprof.report.sections.common import scaled
+
+COLUMNS = (
+    Column("model", "model"),
+    Column("precision", "precision"),
+    Column("made", "how it was made"),
+    Column("mib", "MiB", "number"),
+    Column("options", "options", hidden=True),
+    Column("sha256", "SHA-256", hidden=True),
+    Column("file", "file", "path", hidden=True),
+)
+
+
+def section(evidence: Evidence) -> Section:
+    """One row per ONNX file, then what is not reproducible."""
+    documents = {pair: evidence.documents[(*pair, "convert")] for pair in evidence.variants}
+    rows = tuple(tuple(_row(evidence, *pair, document)) for pair, document in documents.items())
+    blocks: list[Block] = [Table("models", "", COLUMNS, rows, groups=1)]
+    blocks += [
+        Text(f"{model} {precision}: not reproducible to the bit: {what}.", "item", "warn")
+        for (model, precision), document in documents.items()
+        for what in document.get("not_reproducible", [])
+    ]
+    return Section("Models and number formats", tuple(blocks))
+
+
+def _row(evidence: Evidence, model: str, precision: str, document: Document) -> list[Cell]:
+    if document.content is None:
+        lacking = missing(f"no {document.file}")
+        return [words(model), words(precision), *[lacking] * (len(COLUMNS) - 3), words(document.file)]
+    onnx = evidence.results / document.file.replace(".convert.json", ".onnx")
+    size = onnx.stat().st_size if onnx.exists() else document.get("bytes")
+    options = ", ".join(f"{name}={value}" for name, value in document.get("options", {}).items())
+    return [
+        words(model),
+        words(precision),
+        words(_how(document)),
+        scaled(size, MIB, mebibytes, "the ONNX file is not here"),
+        words(options),
+        words(document.get("sha256", "")),
+        words(document.file),
+    ]
+
+
+def _how(document: Document) -> str:
+    """The conversion's method; of an export where the weights come from."""
+    parts = (document.get(key) for key in ("method", "architecture", "origin"))
+    return ", ".join(str(part) for part in parts if part) or "not recorded"
