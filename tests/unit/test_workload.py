@@ -250,6 +250,14 @@ def test_a_profiled_run_has_named_ranges_and_no_samples(runtime: Runtime, reques
     assert runtime.opened[0].native_profile == Path("native.json")
 
 
+def test_a_native_profile_is_taken_without_the_graph(runtime: Runtime, request_: RunRequest) -> None:
+    variant = Variant("graph", {"cuda_graph": True, "tf32": True})
+    profiling = Profiling(iterations=1, native=Path("native.json"), range=contextlib.nullcontext)
+    record = workload.run(replace(request_, variant=variant, profiling=profiling))
+    assert record["status"] == "ok"
+    assert runtime.opened[0].variant.options == {"tf32": True}
+
+
 def test_the_recorder_watches_the_iterations_alone(runtime: Runtime, request_: RunRequest) -> None:
     events: list[str] = []
 

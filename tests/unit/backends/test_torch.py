@@ -54,7 +54,7 @@ def opened(tmp_path: Path) -> Callable[..., OpenRequest]:
 
 
 def inputs(host: Callable[..., Buffer], x: np.ndarray[Any, Any]) -> dict[str, Buffer]:
-    return {"x": host(x), "ids": host(np.array([1, 2]))}
+    return {"ids": host(np.array([1, 2])), "x": host(x)}  # in another order than the model's
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp16", 1e-2), ("bf16", 1e-1)])

@@ -15,6 +15,7 @@ from inferprof.backends import refusals
 from inferprof.case import Case, Variant
 from inferprof.errors import CaseFailed, UserError
 from inferprof.hardware import Machine
+from inferprof.model_spec import ModelSpec
 from inferprof.plugins import Backend, Buffer, Device, OpenRequest
 
 if TYPE_CHECKING:
@@ -32,9 +33,10 @@ COMPILERS = ("c++", "g++", "clang++")
 class TorchSession:
     """Implements plugins.Session. Results are new tensors at each run, as torch makes them."""
 
-    def __init__(self, call: Callable[..., torch.Tensor], name: str, device: Device, *, graph: bool) -> None:
+    def __init__(self, call: Callable[..., torch.Tensor], spec: ModelSpec, device: Device, *, graph: bool) -> None:
         self._call = call
-        self._name = name
+        self._input_names = [item.name for item in spec.inputs]
+        self._output_name = export.output_name(spec)
         self._device = device
         self._graph = graph
         self._inputs: tuple[torch.Tensor, ...] = ()
@@ -46,10 +48,11 @@ class TorchSession:
 
     def bind(self, inputs: Mapping[str, Buffer]) -> None:
         """View the buffers as tensors, without a copy, in the order of the model's inputs."""
-        bound = [(buffer.ptr, buffer.shape) for buffer in inputs.values()]
+        buffers = [inputs[name] for name in self._input_names]
+        bound = [(buffer.ptr, buffer.shape) for buffer in buffers]
         if self._captured and bound == self._bound:
             return  # the graph reads these addresses already
-        self._inputs = tuple(_tensor(buffer) for buffer in inputs.values())
+        self._inputs = tuple(map(_tensor, buffers))
         if bound != self._bound:
             self._run, self._captured, self._bound = self._eager, False, bound
 
@@ -68,7 +71,7 @@ class TorchSession:
         """The result of the last run; empty before the first."""
         if self._result is None:
             return {}
-        return {self._name: _buffer(self._result, self._device)}
+        return {self._output_name: _buffer(self._result, self._device)}
 
     def capture_graph(self) -> bool:
         """Capture one run into a CUDA graph of torch's own, whose memory pool keeps the intermediate results."""
@@ -182,12 +185,13 @@ def _opened(
     _set_tf32(request.variant.flag("tf32"))
     if device.where == "cpu":
         torch.set_num_threads(request.threads)
-    with _reported(torch.OutOfMemoryError), torch.inference_mode(), torch.cuda.stream(_stream(device)):
+    with _reported(torch.OutOfMemoryError), torch.cuda.stream(_stream(device)):
         module = _cast(export.torch_module(request.spec), request.precision).to(device.where)
         graph = device.where == "cuda" and request.variant.flag("cuda_graph")
-        session = TorchSession(wrap(module), export.output_name(request.spec), device, graph=graph)
+        session = TorchSession(wrap(module), request.spec, device, graph=graph)
         try:
-            yield session
+            with torch.inference_mode():
+                yield session
         finally:
             session.close()
 
