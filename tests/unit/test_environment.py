@@ -267,7 +267,7 @@ def test_nothing_names_the_host_the_user_or_a_folder(sources):
 
 
 def test_a_reason_is_one_line_without_folders():
-    error = "libcudart.so.13: cannot open\n '/home/me/lib/libcudart.so.13': no such file"
+    error = "libcudart.so.13: cannot open\n '/srv/me/lib/libcudart.so.13': no such file"
     assert missing(error)["reason"] == "libcudart.so.13: cannot open 'libcudart.so.13': no such file"
     assert missing("3/4 of it")["reason"] == "3/4 of it"
 

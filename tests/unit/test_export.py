@@ -339,6 +339,11 @@ class TestTorchSources:
         spec = python_spec(tmp_path, options={"python": "user_factory:Undecided"})
         assert "model m cannot be exported to ONNX: " in refusal(spec)
 
+    def test_a_torch_model_over_two_gigabytes_is_refused_before_it_is_exported(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(onnx_file, "MAX_BYTES", 59)
+        message = refusal(python_spec(tmp_path))
+        assert "model m has 60 bytes of weights; an ONNX file with its weights inside ends at 59" in message
+
     def test_an_opset_that_the_exporter_cannot_write_is_refused(self, tmp_path):
         spec = python_spec(tmp_path, options={"python": "user_factory:normalised"}, opset=13)
         assert "cannot be exported with opset 13, only with 18 or more" in refusal(spec)

@@ -97,6 +97,12 @@ def test_what_is_wrong_with_a_yaml_file_is_said_in_one_line(tmp_path, text, word
     assert words in refusal(yaml_file(tmp_path, text))
 
 
+def test_a_file_that_is_not_there_or_not_text_is_named(tmp_path):
+    assert refusal(tmp_path / "nope.yaml").endswith("nope.yaml: No such file or directory")
+    (tmp_path / "latin.yaml").write_bytes(b"\xe9")
+    assert "can't decode byte" in refusal(tmp_path / "latin.yaml")
+
+
 # --- bare ONNX files ---
 
 

@@ -58,6 +58,12 @@ def to_onnx(module: torch.nn.Module, spec: ModelSpec) -> onnx.ModelProto:
     """The ONNX graph of a module of `torch_module`, its nodes named after the submodules that they came from."""
     import torch
 
+    weights = sum(item.numel() * item.element_size() for item in module.state_dict().values())
+    if weights > onnx_file.MAX_BYTES:
+        raise UserError(
+            f"model {spec.name} has {weights} bytes of weights; an ONNX file with its weights inside ends at "
+            f"{onnx_file.MAX_BYTES}: measure it in torch alone, or export it by hand"
+        )
     try:
         with _quiet():
             program = torch.onnx.export(
