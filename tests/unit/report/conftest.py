@@ -101,6 +101,7 @@ class Results:
             "device_bytes": 734 << 20 if gpu else None,
             "runtime": {},
         }
+        record["telemetry"] = telemetry() if gpu else {"not_measured": "no GPU"}
         record["checks"] = {"outputs finite": {"passed": True, "detail": "2 outputs"}}
         return record
 
@@ -127,6 +128,40 @@ class Results:
             "agreement": {"kind": "top-1", "share": 0.984375, "of": 64},
         }
         self.write(f"onnx/{model}/{precision}.accuracy.json", content | more)
+
+    def audit(self, model: str, precision: str, dtype: str, **more: Any) -> None:
+        content = {
+            "precision": precision,
+            "shape": "b1",
+            "macs": 1_253_683_200,
+            "macs_share": {dtype: 0.982, "float32": 0.018} if dtype != "float32" else {dtype: 1.0},
+            "weight_bytes": {dtype: 22_748_164, "int64": 96},
+            "casts": 0 if dtype == "float32" else 14,
+            "quantizers": 0,
+            "dequantizers": 0,
+            "softmax": {dtype: 12},
+            "normalization": {"float32": 25},
+            "foreign_domains": {},
+            "high_precision": [],
+            "unaligned": [],
+            "advice": ["size 197 (k of 24 products) is no multiple of 16: padded to 208"],
+        }
+        self.write(f"onnx/{model}/{precision}.audit.json", content | more)
+
+
+def telemetry() -> dict[str, Any]:
+    """A GPU that was throttled for a while and had it for itself."""
+    gauges = {"sm_mhz": 1755.0, "memory_mhz": 2619.0, "power_w": 412.5, "temperature_c": 58.0}
+    summary = {
+        "samples": 120,
+        **{name: {"median": value, "min": value, "max": value} for name, value in gauges.items()},
+        "throttled": True,
+        "throttled_share": 0.05,
+        "throttle_reasons": ["power cap"],
+        "other_processes": 0,
+    }
+    energy = {"not_measured": "the samples of the loop span 0.40 s; needs 1 s"}
+    return {"interval_s": 0.05, "summary": summary, "boundaries": {}, "energy": energy, "samples": {}}
 
 
 def series(ms: float, seed: int, n: int = 400) -> dict[str, Any]:
@@ -171,6 +206,9 @@ def cpu_results(root: Path) -> Results:
         results.ok(f"minilm/int8/ort_cpu/default/b{batch}_s128", 4.1 * factor)
     results.failed("minilm/fp16/ort_cpu/default/b8_s128", "output embedding: all NaN")
     results.plan()
+    for precision, dtype in (("fp32", "float32"), ("fp16", "float16")):
+        results.audit("vit_tiny", precision, dtype)
+        results.write(f"onnx/vit_tiny/{precision}.convert.json", {"method": f"sample {precision}", "bytes": 1 << 24})
     for model in ("vit_tiny", "minilm"):
         pretrained = model == "minilm"
         results.accuracy(model, "fp32", None, "pass", pretrained=pretrained, reason="identical to fp32")
@@ -201,7 +239,10 @@ def gpu_results(root: Path) -> Results:
         results.refused(f"vit_tiny/nvfp4/tensorrt/default/b{batch}", "nvfp4 on compute capability 9.0: needs 10.0")
     results.failed("vit_tiny/fp32/torch_compile/reduce-overhead/b64", "CUDA out of memory: tried to allocate 2.4 GiB")
     results.plan()
+    results.accuracy("vit_tiny", "fp32", None, "pass", pretrained=False, reason="identical to fp32")
     results.accuracy("vit_tiny", "fp16", 58.3, "pass", pretrained=False)
+    wide = {"name": "/layers.3/mlp/MatMul", "dtype": "float32", "macs_share": 0.018, "with_weight": True}
+    results.audit("vit_tiny", "fp16", "float16", high_precision=[wide])
     return results
 
 

@@ -7,12 +7,15 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from inferprof import report
+from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.report import compose, evidence, html, txt
 from inferprof.report.model import Cell, Report, Section, Table
+from inferprof.tables import schema
 
 BASELINE = "fp32/ort_cpu/default"
 
@@ -228,3 +231,46 @@ def test_environment_facts_are_flat_and_null_is_not_known(results):
         ["nsys", "not known"],
         ["providers", "A, B"],
     ]
+
+
+def table_of(results: Any, name: str) -> list[list[str]]:
+    table = next(t for t in compose_report(results).tables if t.name == name)
+    return [[cell.text for cell in row] for row in table.rows]
+
+
+def test_an_fp16_graph_with_a_product_left_in_fp32_is_marked(gpu_study):
+    table = next(t for t in compose_report(gpu_study).tables if t.name == "audit")
+    left = [column.key for column in table.columns].index("left_behind")
+    assert [(row[1].text, row[left].text, row[left].mark) for row in table.rows[:2]] == [
+        ("fp32", "–", None),
+        ("fp16", "1", "warn"),
+    ]
+
+
+def test_advice_that_formats_share_stands_once(cpu_study):
+    advice = "vit_tiny fp32, fp16: size 197 (k of 24 products) is no multiple of 16: padded to 208"
+    assert text_of(cpu_study).count(advice) == 1
+
+
+def test_a_throttled_gpu_is_said_to_have_been_throttled_and_energy_keeps_its_reason(gpu_study):
+    text = text_of(gpu_study)
+    assert "Throttled by power cap: vit_tiny/fp32/ort_cuda/default/b1 r0" in text
+    assert "not measured: the samples of the loop span 0.40 s; needs 1 s" in text
+
+
+def test_profiled_runs_give_shares_and_no_latency(gpu_study):
+    case = Case("vit_tiny", "fp16", "ort_cuda", "default", "b1")
+    amounts = {"gpu_busy": 600.0, "gpu_idle": 400.0, "idle_launch": 300.0, "idle_sync": 0.0, "idle_copy": 50.0}
+    amounts |= {"idle_queued": 20.0, "idle_end": 30.0, "idle_unknown": 0.0, "launches": 261.0, "syncs": 2.0}
+    rows = [{"level": "range", "name": "iteration", "metric": name, "value": v} for name, v in amounts.items()]
+    for name, value in (("gemm", 750.0), ("softmax" * 20, 250.0)):
+        rows.append({"level": "kernel", "name": name, "metric": "duration_total", "value": value, "instances": 10})
+    frame = schema.of_case(schema.conform(pd.DataFrame(rows), "nsys"), gpu_study.machine, case)
+    path = gpu_study.root / gpu_study.machine / "table" / "nsys" / f"{case.path}.parquet"
+    path.parent.mkdir(parents=True)
+    frame.to_parquet(path)
+    assert table_of(gpu_study, "timeline") == [
+        ["vit_tiny", "b1", "fp16", "ort_cuda", "default", "nsys", "60.0", "30.0", "0.0", "5.0", "5.0", "261", "2.00"]
+    ]
+    kernels = [(row[6], row[7], row[8]) for row in table_of(gpu_study, "kernels")]
+    assert kernels == [("75.0", "10", "gemm"), ("25.0", "10", ("softmax" * 20)[:59] + "…")]

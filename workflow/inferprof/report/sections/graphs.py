@@ -1,0 +1,73 @@
+"""What each ONNX graph really computes in, and what to do about it: from the audits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from inferprof.report.evidence import Document, Evidence
+from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, words
+from inferprof.report.numbers import mebibytes
+from inferprof.report.sections.common import optional
+
+COLUMNS = (
+    Column("model", "model"),
+    Column("precision", "precision"),
+    Column("macs_by_type", "MACs by type"),
+    Column("weights_by_type", "weights by type, MiB"),
+    Column("casts", "Cast", "number"),
+    Column("quantizers", "Q", "number"),
+    Column("dequantizers", "DQ", "number"),
+    Column("left_behind", "wider products", "number"),
+    Column("softmax", "Softmax"),
+    Column("normalization", "Norm"),
+    Column("shape", "shape", hidden=True),
+    Column("macs", "MACs", "number", hidden=True),
+    Column("left_behind_names", "wider products", hidden=True),
+    Column("file", "file", "path", hidden=True),
+)
+
+
+def section(evidence: Evidence) -> Section:
+    """One row per ONNX file, then the advice; advice that several formats of a model share stands once."""
+    documents = {pair: evidence.documents[(*pair, "audit")] for pair in evidence.variants}
+    rows = tuple(tuple(_row(*pair, document)) for pair, document in documents.items())
+    note = (
+        "Wider products: matrix products and convolutions that compute in more bits than the format promises. "
+        "Types under a thousandth of the whole are left out."
+    )
+    shared: dict[tuple[str, str], list[str]] = {}
+    for (model, precision), document in documents.items():
+        for line in document.get("advice", []):
+            shared.setdefault((model, line), []).append(precision)
+    advice = [Text(f"{model} {', '.join(names)}: {line}", "item") for (model, line), names in shared.items()]
+    blocks: list[Block] = [Table("audit", "", COLUMNS, rows, note, groups=1)]
+    return Section("What the graphs compute in", (*blocks, *([Text("Advice:")] if advice else []), *advice))
+
+
+def _row(model: str, precision: str, document: Document) -> list[Cell]:
+    content = document.content
+    if content is None:
+        lacking = missing(f"no {document.file}")
+        return [words(model), words(precision), *[lacking] * (len(COLUMNS) - 3), words(document.file)]
+    left = content["high_precision"]
+    lie = any(product["with_weight"] for product in left)
+    return [
+        words(model),
+        words(precision),
+        words(_joined(content["macs_share"], lambda share: f"{share:.1%}")),
+        words(_joined(content["weight_bytes"], mebibytes)),
+        *(optional(content[key], str) for key in ("casts", "quantizers", "dequantizers")),
+        Cell(str(len(left)), len(left), "warn" if lie else None),
+        words(_joined(content["softmax"], str) or "none"),
+        words(_joined(content["normalization"], str) or "none"),
+        words(content["shape"] or "every symbol 1"),
+        optional(content["macs"], str),
+        words(", ".join(product["name"] for product in left)),
+        words(document.file),
+    ]
+
+
+def _joined(parts: Mapping[str, float], write: Callable[[float], str]) -> str:
+    """`float16 98.2%, float32 1.8%`: types with a thousandth of the whole or more."""
+    total = sum(parts.values())
+    return ", ".join(f"{name} {write(value)}" for name, value in parts.items() if value >= total / 1000)
