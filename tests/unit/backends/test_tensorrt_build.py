@@ -38,6 +38,32 @@ def test_an_engine_for_blackwell_is_built_without_a_gpu(matmul: Path, tmp_path: 
     assert facts["profile"] == {"x": {"min": (1, 4), "opt": (2, 4), "max": (8, 4)}}
     assert set(facts["versions"]) == {"tensorrt_rtx", "polygraphy"}
     assert 0 < facts["seconds"] < 60
+    assert facts["host_rss_bytes"] > 1 << 20
+
+
+def test_the_options_of_a_variant_reach_the_builder(matmul: Path, tmp_path: Path) -> None:
+    trt = tensorrt_build.polygraphy_with("tensorrt_rtx")
+    spec, shape, out = model_spec.load(matmul), Shape.parse("b2"), tmp_path / "b2.engine"
+
+    def arguments(**options: Any) -> dict[str, Any]:
+        return tensorrt_build._options(BuildRequest(matmul, spec, shape, Variant("v", options), out), trt)
+
+    off = {"tf32": False, "sparse_weights": False, "refittable": False, "version_compatible": False}
+    assert arguments() == off
+    assert arguments(tf32=True, sparsity=True, refit=True, version_compatible=True) == dict.fromkeys(off, True)
+    assert arguments(workspace=64, optimization_level=4, hardware_compatible=True) == {
+        **off,
+        "memory_pool_limits": {trt.MemoryPoolType.WORKSPACE: 64 << 20},
+        "builder_optimization_level": 4,
+        "hardware_compatibility_level": trt.HardwareCompatibilityLevel.AMPERE_PLUS,
+    }
+
+
+def test_tensorrt_itself_builds_for_no_other_gpu(matmul: Path, tmp_path: Path) -> None:
+    spec, out = model_spec.load(matmul), tmp_path / "b2.engine"
+    request = BuildRequest(matmul, spec, Shape.parse("b2"), Variant(), out, target=BLACKWELL)
+    with pytest.raises(UserError, match="tensorrt builds for the GPU of this machine only"):
+        tensorrt_build.build(request, "tensorrt")
 
 
 def test_an_operator_that_the_parser_lacks_is_named_with_its_node(

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from inferprof.backends import refusals
+from inferprof.backends.build_facts import build_facts
 from inferprof.backends.ort import CPU, PACKAGE, cuda_provider
 from inferprof.backends.ort_session import (
     OrtSession,
@@ -101,14 +102,8 @@ def build(request: BuildRequest) -> dict[str, Any]:
         if not engines:
             raise CaseFailed("TensorRT took no part of the graph, so there is no engine")
         pack(Path(folder), request.out)
-    return {
-        "seconds": seconds,
-        "bytes": request.out.stat().st_size,
-        "engines": len(engines),
-        "versions": {"onnxruntime": ".".join(map(str, version()))},
-        "options": dict(request.variant.options),
-        "profile": profile,
-    }
+    versions = {"onnxruntime": ".".join(map(str, version()))}
+    return {**build_facts(request, seconds, profile, versions), "engines": len(engines)}
 
 
 def _silent() -> Any:

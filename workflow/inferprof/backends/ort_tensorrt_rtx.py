@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from inferprof.backends import refusals
+from inferprof.backends.build_facts import build_facts
 from inferprof.backends.ort import PACKAGE
 from inferprof.backends.ort_session import OrtSession, on_devices, opened, reported, session_options, version
 from inferprof.backends.profile import Profile, profile_of
@@ -71,13 +72,8 @@ def build(request: BuildRequest) -> dict[str, Any]:
         options.add_provider_for_devices(devices, _options(profile, request.variant, None))
         compiler = onnxruntime.ModelCompiler(options, str(request.onnx), embed_compiled_data_into_model=True)
         compiler.compile_to_file(str(partial))
-    return {
-        "seconds": time.perf_counter() - started,
-        "bytes": request.out.stat().st_size,
-        "versions": {"onnxruntime": ".".join(map(str, version())), DISTRIBUTION: _plugin_version()},
-        "options": dict(request.variant.options),
-        "profile": profile,
-    }
+    versions = {"onnxruntime": ".".join(map(str, version())), DISTRIBUTION: _plugin_version()}
+    return build_facts(request, time.perf_counter() - started, profile, versions)
 
 
 def _plugin_version() -> str:

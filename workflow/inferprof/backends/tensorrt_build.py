@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from inferprof.backends.build_facts import build_facts
 from inferprof.backends.profile import Profile, profile_of
 from inferprof.backends.tensorrt_runtime import Flavour, MessageLog, load, message_log
 from inferprof.errors import CaseFailed, UserError
@@ -25,6 +26,8 @@ def build(request: BuildRequest, flavour: Flavour) -> dict[str, Any]:
 
     Raises CaseFailed with the parser's or builder's own message where the graph is not supported.
     """
+    if request.target and flavour == "tensorrt":
+        raise UserError("tensorrt builds for the GPU of this machine only; leave the target out, or use tensorrt_rtx")
     trt = polygraphy_with(flavour)
     log = message_log(trt)
     started = time.perf_counter()
@@ -35,16 +38,9 @@ def build(request: BuildRequest, flavour: Flavour) -> dict[str, Any]:
     seconds = time.perf_counter() - started
     with written_whole(request.out) as partial:
         partial.write_bytes(engine)
-    return {
-        "seconds": seconds,
-        "bytes": len(engine),
-        "versions": {flavour: trt.__version__, "polygraphy": sys.modules["polygraphy"].__version__},
-        "target": ".".join(map(str, request.target)) if request.target else None,
-        "strongly_typed": True,
-        "options": dict(request.variant.options),
-        "profile": profile,
-        "warnings": log.warnings,
-    }
+    versions = {flavour: trt.__version__, "polygraphy": sys.modules["polygraphy"].__version__}
+    facts = build_facts(request, seconds, profile, versions)
+    return {**facts, "strongly_typed": True, "warnings": log.warnings}
 
 
 def polygraphy_with(flavour: Flavour) -> Any:
@@ -137,6 +133,8 @@ def _serialized(builder: Any, network: Any, config: Any, cache: Path | None, log
     from polygraphy.backend.trt import EngineBytesFromNetwork
     from polygraphy.exception import PolygraphyException
 
+    if cache:
+        cache.parent.mkdir(parents=True, exist_ok=True)
     save = str(cache) if cache else None
     try:
         engine = EngineBytesFromNetwork((builder, network, None), config=config, save_timing_cache=save)()
