@@ -8,6 +8,7 @@ window is counted in the window in which it runs.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -59,14 +60,13 @@ def per_window(timeline: Timeline, window: pd.DataFrame) -> pd.DataFrame:
     start, end = window["start"].to_numpy(), window["end"].to_numpy()
     kind = api_kind(timeline)
     host = window.assign(duration=end - start, **_host_amounts(timeline, kind, window))
-    ops = timeline.ops[(timeline.ops["end"] > timeline.ops["start"]).to_numpy()]
     frames = [
         host.assign(
             device=device,
             **Gpu.of(timeline, kind, own).amounts(start, end),
             **_launch_amounts(timeline, own, window),
         )
-        for device, own in ops.groupby("device")
+        for device, own in _by_device(timeline.ops)
     ]
     return pd.concat(frames, ignore_index=True) if frames else host
 
@@ -88,9 +88,9 @@ def rows(timeline: Timeline) -> pd.DataFrame:
     groups = instances.drop(columns=["start", "end"]).groupby(keys, sort=True)
     mean = groups.mean()
     # The duration of a range is in its own rows (aggregate.ranges); that of the whole capture has no other place.
-    wide = _with_ratios(mean).assign(count=groups.size())
-    wide["sum"] = wide.pop("duration").where(wide.index.get_level_values("path") == WHOLE)
-    tidy = tidy_rows(wide)
+    wide = _with_ratios(mean).assign(instances=groups.size())
+    wide["duration_total"] = wide.pop("duration").where(wide.index.get_level_values("path") == WHOLE)
+    tidy = tidy_rows(wide.reset_index())
     paths = {WHOLE: WHOLE_CAPTURE, **dict(enumerate(timeline.paths))}
     level = tidy["path"].map(lambda path: "run" if path == WHOLE else "range")
     return split_path(tidy, tidy.pop("path").map(paths)).assign(level=level)
@@ -133,14 +133,26 @@ def _host_amounts(timeline: Timeline, kind: ApiKind, window: pd.DataFrame) -> di
     return amounts
 
 
+def _by_device(ops: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
+    """The operations that took time, by device; without a copy in the usual case of one device."""
+    took = (ops["end"] > ops["start"]).to_numpy()
+    device = ops["device"].to_numpy()
+    for own in np.unique(device[took]).tolist():
+        chosen = took & (device == own)
+        yield own, ops if chosen.all() else ops[chosen]
+
+
 def _launch_amounts(timeline: Timeline, ops: pd.DataFrame, window: pd.DataFrame) -> dict[str, Times]:
-    launched = ops.loc[ops["call"].to_numpy() >= 0, ["call", "start"]].drop_duplicates("call").sort_values("call")
-    calls = timeline.calls.take(launched["call"].to_numpy())
-    start, end = calls["start"].to_numpy(), calls["end"].to_numpy()
+    calls = timeline.calls
+    begun = np.full(len(calls), np.iinfo(np.int64).max)
+    by_time = ops.loc[ops["call"].to_numpy() >= 0, ["call", "start"]].to_numpy()[::-1]
+    begun[by_time[:, 0]] = by_time[:, 1]  # the last write wins: a call's first operation
+    launching = np.flatnonzero(begun < np.iinfo(np.int64).max)
+    start, end = (calls[column].to_numpy()[launching] for column in ("start", "end"))
     return {
         "launches": _sum_begun_in(window, start, np.ones_like(start)),
         "launch_overhead": _sum_begun_in(window, start, end - start),
-        "launch_wait": _sum_begun_in(window, start, np.maximum(launched["start"].to_numpy() - end, 0)),
+        "launch_wait": _sum_begun_in(window, start, np.maximum(begun[launching] - end, 0)),
     }
 
 

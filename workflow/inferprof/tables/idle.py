@@ -10,7 +10,7 @@ import pandas as pd
 
 from inferprof.tables.api_kind import ApiKind
 from inferprof.tables.intervals import Intervals, Times, at_least_two
-from inferprof.tables.timeline import GRAPH, KERNEL, MEMCPY, Timeline
+from inferprof.tables.timeline import GRAPH, KERNEL, MEMCPY, NO_CALL, Timeline
 
 IDLE_CAUSES: Final = ("launch", "sync", "copy", "queued", "end", "unknown")
 """Why the GPU was idle, by code:
@@ -23,6 +23,8 @@ queued   the next operation had been launched before the GPU went idle (latency 
 end      no further operation begins in the window;
 unknown  the capture does not tie the next operation to a launch.
 """
+_CHUNK = 500_000
+"""Gaps that are looked at together: what bounds the memory of five million of them."""
 _LAUNCH, _SYNC, _COPY, _QUEUED, _END, _UNKNOWN = range(len(IDLE_CAUSES))
 
 
@@ -64,22 +66,27 @@ class Gpu:
     busy: Intervals
     kernels: Intervals
     shared: Intervals
-    next_op: pd.DataFrame
-    """Per interval of `busy`: the operation that begins it, as columns of _Gaps."""
+    call: np.ndarray[Any, np.dtype[np.int64]]
+    """Per interval of `busy`: the row of `calls` that launched the operation which begins it, or NO_CALL."""
+    copy: np.ndarray[Any, np.dtype[np.bool_]]
+    """Per interval of `busy`: whether that operation is a copy."""
+    calls: pd.DataFrame
     waiting: dict[int, tuple[Intervals, Intervals]]
 
     @classmethod
     def of(cls, timeline: Timeline, kind: ApiKind, ops: pd.DataFrame) -> Gpu:
         """`ops`: the rows of timeline.ops of one device, at least one, none of length 0."""
-        start, end = ops["start"].to_numpy(), ops["end"].to_numpy()
+        start, end, code = (ops[column].to_numpy() for column in ("start", "end", "kind"))
         busy = Intervals.union(start, end)
         first = np.searchsorted(start, busy.start)
-        computing = np.isin(ops["kind"].to_numpy(), (KERNEL, GRAPH))
+        computing = np.isin(code, (KERNEL, GRAPH))
         return cls(
             busy=busy,
-            kernels=Intervals.union(start[computing], end[computing]),
+            kernels=busy if computing.all() else Intervals.union(start[computing], end[computing]),
             shared=_streams_overlap(ops),
-            next_op=_next_op(timeline, ops.iloc[first]),
+            call=ops["call"].to_numpy()[first],
+            copy=code[first] == MEMCPY,
+            calls=timeline.calls,
             waiting=_waiting(timeline, kind),
         )
 
@@ -98,10 +105,7 @@ class Gpu:
     def _idle(self, start: Times, end: Times) -> Times:
         """ns idle by cause in each window [start, end): the gap at its start, the whole gaps, the tail at its end."""
         opening, closing = self.busy.start, self.busy.end
-        inner = self._gaps(np.arange(1, opening.size), closing[:-1])
-        # before[i]: sum of the whole gaps in front of the intervals 1 … i - 1.
-        before = np.concatenate((np.zeros((2, len(IDLE_CAUSES)), np.int64), inner.causes(self.waiting)))
-        np.cumsum(before, axis=0, out=before)
+        before = self._summed_gaps()
         first = np.searchsorted(opening, start, side="left")
         last = np.searchsorted(opening, end, side="left")
         idle = np.zeros((start.size, len(IDLE_CAUSES)), np.int64)
@@ -113,37 +117,32 @@ class Gpu:
         idle[:, _END] += np.maximum(end - idle_from, 0)
         return idle
 
+    def _summed_gaps(self) -> Times:
+        """Row i: ns by cause of the whole gaps in front of the intervals 1 … i - 1 of `busy`."""
+        count = self.busy.start.size
+        before = np.zeros((count + 1, len(IDLE_CAUSES)), np.int64)
+        for index in np.array_split(np.arange(1, count), max(1, count // _CHUNK)):
+            before[index + 1] = self._gaps(index, self.busy.end[index - 1]).causes(self.waiting)
+        return np.cumsum(before, axis=0, out=before)
+
     def _gaps(self, index: Times, start: Times) -> _Gaps:
         """The gaps before the intervals `index` of `busy`, each from `start` on."""
-        following = self.next_op.take(index)
+        call = self.call[index]
+        known = call != NO_CALL
+        launch = np.where(known, call, 0)
+
+        def of_call(column: str) -> Times:
+            return self.calls[column].to_numpy()[launch] if len(self.calls) else np.zeros_like(launch)
+
         return _Gaps(
             start=start,
             end=self.busy.start[index],
-            copy_next=following["copy_next"].to_numpy(),
-            known=following["known"].to_numpy(),
-            called=following["called"].to_numpy(),
-            returned=following["returned"].to_numpy(),
-            thread=following["thread"].to_numpy(),
+            copy_next=self.copy[index],
+            known=known,
+            called=of_call("start"),
+            returned=of_call("end"),
+            thread=of_call("thread"),
         )
-
-
-def _next_op(timeline: Timeline, ops: pd.DataFrame) -> pd.DataFrame:
-    call = ops["call"].to_numpy()
-    known = call >= 0
-    launch = timeline.calls.take(np.maximum(call, 0)) if len(timeline.calls) else None
-
-    def of_call(column: str) -> Times:
-        return np.zeros(call.size, np.int64) if launch is None else launch[column].to_numpy()
-
-    return pd.DataFrame(
-        {
-            "copy_next": ops["kind"].to_numpy() == MEMCPY,
-            "known": known,
-            "called": of_call("start"),
-            "returned": of_call("end"),
-            "thread": of_call("thread"),
-        }
-    )
 
 
 def _streams_overlap(ops: pd.DataFrame) -> Intervals:

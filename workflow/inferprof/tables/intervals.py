@@ -57,12 +57,11 @@ class Intervals:
 
 def at_least_two(sets: Iterable[Intervals]) -> Intervals:
     """Where two or more of the sets overlap."""
-    members = list(sets)
-    times = np.concatenate([np.empty(0, np.int64), *(part for s in members for part in (s.start, s.end))])
-    steps = np.concatenate(
-        [np.empty(0, np.int64), *(np.full(s.start.size, sign) for s in members for sign in (1, -1))]
-    )
-    order = np.lexsort((steps, times))
-    times, depth = times[order], np.cumsum(steps[order])
+    # Time and direction in one integer, so that one sort orders them: at one time, ends come before starts.
+    edges = [np.empty(0, np.int64)]
+    for member in sets:
+        edges += [member.start << 1 | 1, member.end << 1]
+    ordered = np.sort(np.concatenate(edges), kind="stable")
+    depth = np.cumsum((ordered & 1) * 2 - 1)
     shared = np.flatnonzero(depth[:-1] >= 2)
-    return Intervals.union(times[shared], times[shared + 1])
+    return Intervals.union(ordered[shared] >> 1, ordered[shared + 1] >> 1)

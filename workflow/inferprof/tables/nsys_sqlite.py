@@ -44,6 +44,9 @@ _COPY_KINDS: Final = {
 """ENUM_CUDA_MEMCPY_OPER, whose first ten are CUpti_ActivityMemcpyKind."""
 _HOST_MEMORY: Final = {0: PAGEABLE, 1: "pinned", 4: "managed", 6: "managed"}
 """ENUM_CUDA_MEM_KIND, where it is host memory or may be."""
+_TYPES: Final = {"device": np.int16, "stream": np.int32}
+_CHUNK: Final = 100_000
+"""Rows that are Python objects at a time."""
 _MEMSET_NAME: Final = "memset"
 _PUSH_POP, _START_END = 59, 60
 _API_VERSION: Final = re.compile(r"_v\d{4,}$")
@@ -85,13 +88,13 @@ class _Names:
 
     def of_strings(self, ids: np.ndarray) -> np.ndarray:
         """String ids → codes; an id without a string keeps its number as a name."""
-        distinct, inverse = np.unique(ids, return_inverse=True)
+        inverse, distinct = pd.factorize(ids)
         query = "SELECT value FROM StringIds WHERE id = ?"
         codes = []
         for string_id in distinct.tolist():
             found = self._database.execute(query, (string_id,)).fetchone()
             codes.append(self.code(_API_VERSION.sub("", found[0]) if found else f"[string {string_id}]"))
-        return np.array(codes, np.int64)[inverse]
+        return np.array(codes, np.int32)[inverse]
 
 
 class _Export:
@@ -126,18 +129,18 @@ class _Export:
         frame = self._ops("MEMCPY", MEMCPY, ["bytes", "copyKind", "srcKind", "dstKind"])
         keys = ["copyKind", "srcKind", "dstKind"]
         distinct, inverse = np.unique(frame[keys].to_numpy(), axis=0, return_inverse=True)
-        codes = np.array([names.code(_copy_name(*kinds)) for kinds in distinct.tolist()], np.int64)
+        codes = np.array([names.code(_copy_name(*kinds)) for kinds in distinct.tolist()], np.int32)
         return frame.drop(columns=keys).assign(name=codes[inverse])
 
     def memsets(self, names: _Names) -> pd.DataFrame:
         frame = self._ops("MEMSET", MEMSET, ["bytes"])
-        return frame.assign(name=names.code(_MEMSET_NAME))
+        return frame.assign(name=np.int32(names.code(_MEMSET_NAME)))
 
     def graphs(self, names: _Names) -> pd.DataFrame:
         frame = self._ops("GRAPH_TRACE", GRAPH, ["graphId"])
         graphs = frame.pop("graphId")
         labels = {graph: names.code(f"CUDA graph {graph}") for graph in graphs.unique()}
-        return frame.assign(name=graphs.map(labels).astype(np.int64), bytes=0)
+        return frame.assign(name=graphs.map(labels).astype(np.int32), bytes=0)
 
     def calls(self, names: _Names) -> pd.DataFrame:
         frame = self._integers(
@@ -174,16 +177,19 @@ class _Export:
             "correlation": _CORRELATION.format(owner="globalPid"),
         }
         frame = self._integers(_PREFIX + table, columns | {name: name for name in extra})
-        return frame.assign(kind=kind)
+        return frame.assign(kind=np.int8(kind))
 
     def _integers(self, table: str, columns: dict[str, str]) -> pd.DataFrame:
         """Integer columns (name → SQL expression) of a table; no rows where the table does not exist."""
-        if not self._columns(table):
-            return pd.DataFrame({name: np.empty(0, np.int64) for name in columns})
-        selected = ", ".join(f"COALESCE({expression}, 0)" for expression in columns.values())
-        flat = itertools.chain.from_iterable(self._database.execute(f"SELECT {selected} FROM {table}"))
-        values = np.fromiter(flat, np.int64).reshape(-1, len(columns))
-        return pd.DataFrame({name: np.ascontiguousarray(values[:, i]) for i, name in enumerate(columns)})
+        blocks = {name: [np.empty(0, _TYPES.get(name, np.int64))] for name in columns}
+        if self._columns(table):
+            selected = ", ".join(f"COALESCE({expression}, 0)" for expression in columns.values())
+            rows = self._database.execute(f"SELECT {selected} FROM {table}")
+            while chunk := rows.fetchmany(_CHUNK):
+                flat = np.fromiter(itertools.chain.from_iterable(chunk), np.int64, len(chunk) * len(columns))
+                for name, column in zip(columns, flat.reshape(-1, len(columns)).T, strict=True):
+                    blocks[name].append(column.astype(_TYPES.get(name, np.int64)))
+        return pd.DataFrame({name: np.concatenate(blocks.pop(name)) for name in columns}, copy=False)
 
     def _columns(self, table: str) -> set[str]:
         return {row[1] for row in self._database.execute(f"PRAGMA table_info({table})")}

@@ -59,21 +59,31 @@ def assemble(ops: pd.DataFrame, calls: pd.DataFrame, ranges: pd.DataFrame, names
     ranges: start, end, thread, label (text), all unsorted. `correlation` is unique per process and ties an
     operation to its call; where a tool logs a call twice, the first (outer) one counts.
     """
-    # Integers also where a frame is empty, and so has no type of its own.
-    ops = ops.astype(np.int64).sort_values("start", kind="stable", ignore_index=True)
-    calls = calls.astype(np.int64).sort_values("start", kind="stable")
-    calls = calls.drop_duplicates("correlation", ignore_index=True)
-    ops["call"] = _position(calls.pop("correlation").to_numpy(), ops.pop("correlation").to_numpy())
+    ops = _in_order(ops)
+    calls = _in_order(calls)
+    correlation = calls.pop("correlation").to_numpy()
+    order = np.argsort(correlation, kind="stable")
+    again = order[1:][correlation[order[1:]] == correlation[order[:-1]]]
+    if again.size:
+        first = np.setdiff1d(np.arange(correlation.size), again)
+        calls, correlation = calls.take(first).reset_index(drop=True), correlation[first]
+        order = np.argsort(correlation, kind="stable")
+    ops["call"] = _position(correlation, order, ops.pop("correlation").to_numpy())
     nested = _Nesting(ranges)
     calls["path"] = nested.path_at(calls["thread"].to_numpy(), calls["start"].to_numpy())
     return Timeline(ops, calls, nested.ranges, names, nested.paths)
 
 
-def _position(keys: Times, wanted: Times) -> np.ndarray:
-    """Index of the first of `keys` equal to each of `wanted`, or NO_CALL."""
+def _in_order(events: pd.DataFrame) -> pd.DataFrame:
+    """By start; integers also where the frame is empty, and so has no types of its own."""
+    events = events.astype(np.int64) if events.empty else events
+    return events.sort_values("start", kind="stable", ignore_index=True)
+
+
+def _position(keys: Times, order: np.ndarray, wanted: Times) -> np.ndarray:
+    """Index of each of `wanted` in the distinct `keys`, which `order` sorts, or NO_CALL."""
     if not keys.size:
         return np.full(wanted.size, NO_CALL, np.int64)
-    order = np.argsort(keys, kind="stable")
     place = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), keys.size - 1)]
     return np.where(keys[place] == wanted, place, NO_CALL)
 
