@@ -38,6 +38,8 @@ class Doubling:
     def enqueue(self) -> None:
         if self._fault == "out of memory":
             raise CaseFailed("out of memory on the GPU")
+        if self._fault == "host memory":
+            raise MemoryError("Unable to allocate 1 TiB")
         if self._fault == "bug":
             raise ZeroDivisionError
         assert self._x is not None and self._x.array is not None and self._y is not None
@@ -138,6 +140,12 @@ def test_a_failed_case_is_a_record_with_its_reason(runtime: Runtime, request_: R
     assert (record["status"], record["reason"]) == ("failed", "out of memory on the GPU")
     assert "boundaries" not in record
     assert record["environment"]["packages"]["numpy"]
+
+
+def test_too_little_host_memory_fails_the_case(runtime: Runtime, request_: RunRequest) -> None:
+    runtime.fault = "host memory"
+    record = workload.run(request_)
+    assert (record["status"], record["reason"]) == ("failed", "out of memory on the host: Unable to allocate 1 TiB")
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,8 @@ def run(request: RunRequest) -> dict[str, Any]:
             content = _content(request, backend, gpu)
         except CaseFailed as error:
             content = {"status": "failed", "reason": str(error)}
+        except MemoryError as error:
+            content = {"status": "failed", "reason": f"out of memory on the host: {error}"}
     return {**head, **content, "environment": environment}
 
 
