@@ -188,7 +188,7 @@ def _measured(
         load_ns = time.perf_counter_ns() - start
         measured = timing.measure(session, device, feeds, request.placement, protocol)
         memory = _memory(session, device, used_before)
-        if gpu:
+        if gpu and request.streams > 1:
             measured = _pipelined(request, backend, (session, device), measured, feeds)
     record = measured.record()
     record["first"]["load_ns"] = load_ns
