@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,18 +43,23 @@ class _Batch:
         """Random numbers of one input (or of -1: all) of this batch; the same however many batches are asked for."""
         return np.random.default_rng((self.seed, self.index, stream + 1))
 
-    def rows(self, available: int) -> list[int]:
-        """Which of `available` rows this batch holds: a seeded permutation, dealt out batch after batch."""
-        order = np.random.default_rng((self.seed,)).permutation(available)
+    def rows(self, candidates: Sequence[int]) -> list[int]:
+        """Which of the candidates this batch holds: a seeded permutation, dealt out batch after batch."""
+        order = np.random.default_rng((self.seed,)).permutation(candidates)
         first = self.index * self.shape.batch
-        return [int(order[(first + i) % available]) for i in range(self.shape.batch)]
+        return [int(order[(first + i) % len(order)]) for i in range(self.shape.batch)]
+
+    def half(self, available: int) -> Sequence[int]:
+        """The even or the odd ones of what is available, as the seed is; the only one where there is but one."""
+        return range(self.seed % 2, available, 2) or range(available)
 
 
 def feeds(spec: ModelSpec, shape: Shape, count: int, seed: int) -> list[dict[str, Array]]:
     """`count` batches of host arrays by input name, C-contiguous, the same for the same seed on any machine.
 
-    Even and odd seeds never share a sentence, so that what calibrates a model is not what measures it. Raises
-    UserError where the data of the YAML can't be had or doesn't fit the model.
+    Even and odd seeds never share a sentence, nor a row of the user's (of a folder of images, or a file of two or
+    more), so that what calibrates a model is not what measures it. Raises UserError where the data of the YAML
+    can't be had or don't fit the model.
     """
     resolved = spec.resolve(shape)
     if resolved is None:
@@ -150,7 +155,7 @@ def _image(batch: _Batch, item: InputSpec, rng: Generator, argument: str) -> Arr
     if len(shape) != 4 or shape[1] != 3:
         raise UserError(f"model {batch.spec.name}, input {item.name}: image needs dims [b, 3, height, width]")
     paths = _photographs(batch.spec, argument)
-    crops = [_crop(_photograph(paths[row]), shape[2:], rng) for row in batch.rows(len(paths))]
+    crops = [_crop(_photograph(paths[row]), shape[2:], rng) for row in batch.rows(batch.half(len(paths)))]
     mean, std = np.array(IMAGENET_MEAN, np.float32), np.array(IMAGENET_STD, np.float32)
     normalised: Array = (np.stack(crops).astype(np.float32) / 255 - mean) / std
     return normalised.transpose(0, 3, 1, 2)
@@ -229,7 +234,7 @@ def _tokenise(batch: _Batch, item: InputSpec) -> dict[str, Array]:
     if not lines:
         raise UserError(f"{batch.spec.path.parent / 'data' / 'sentences.txt'} holds no sentences")
     rng = batch.rng(-1)
-    texts = [_passage(lines, start, int(rng.integers(1, shape[1] + 1))) for start in batch.rows(len(lines))]
+    texts = [_passage(lines, start, int(rng.integers(1, shape[1] + 1))) for start in batch.rows(range(len(lines)))]
     encoded = tokenizer.encode_batch(texts)
     return {field: np.array([getattr(row, field) for row in encoded]) for field in _TOKEN_FIELDS.values()}
 
@@ -284,7 +289,7 @@ def _file(batch: _Batch, item: InputSpec, rng: Generator, argument: str) -> Arra
         raise UserError(f"{path}: {item.name} is {array.dtype}, but the model's input is {item.dtype}")
     if not item.dims or not isinstance(item.dims[0], str):
         return array
-    return array[batch.rows(len(array))] if array.ndim else array
+    return array[batch.rows(batch.half(len(array)))] if array.ndim else array
 
 
 def _stored(path: Path, name: str) -> Array:

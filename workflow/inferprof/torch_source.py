@@ -64,14 +64,10 @@ def _wrap(model: torch.nn.Module, spec: ModelSpec) -> torch.nn.Module:
             self.add_module(WRAPPED, model)
 
         def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
-            result = model_of(self)(**dict(zip(names, inputs, strict=True))) if by_name else model_of(self)(*inputs)
+            inner = getattr(self, WRAPPED)
+            result = inner(**dict(zip(names, inputs, strict=True))) if by_name else inner(*inputs)
             tensor = _select(result, spec)
             return _pool(tensor, inputs, pooling, mask_at) if pooling else tensor
-
-    def model_of(wrapper: torch.nn.Module) -> torch.nn.Module:
-        inner = getattr(wrapper, WRAPPED)
-        assert isinstance(inner, torch.nn.Module)
-        return inner
 
     return Positional()
 
