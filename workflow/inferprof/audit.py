@@ -221,6 +221,7 @@ def advice(result: Mapping[str, Any], products: Sequence[Product]) -> list[str]:
             lines.append(
                 f"{len(left)} of {total} {what} ({share:.1%} of the MACs) are not in {result['precision']}: {names}"
             )
+    lines += _wide_weights(result)
     lines += [
         f"size {entry['size']} ({', '.join(entry['roles'])} of {entry['products']} products, e.g. "
         f"{entry['example']}) is no multiple of {entry['multiple']}: padded to {entry['padded']}, "
@@ -237,6 +238,17 @@ def advice(result: Mapping[str, Any], products: Sequence[Product]) -> list[str]:
         domains = ", ".join(f"{name} ({', '.join(ops)})" for name, ops in result["foreign_domains"].items())
         lines.append(f"runs in TensorRT only: operators of {domains}")
     return lines
+
+
+def _wide_weights(result: Mapping[str, Any]) -> list[str]:
+    """Weights of more bits than a half-precision graph declares. Quantizers may take float weights, so not theirs."""
+    declared = DECLARED.get(result["precision"], "")
+    floats = {name: size for name, size in result["weight_bytes"].items() if name.startswith(("float", "bfloat"))}
+    wide = {name: size for name, size in floats.items() if _bits(name) > _bits(declared)}
+    if _bits(declared) != 16 or not wide:
+        return []
+    share = sum(wide.values()) / sum(floats.values())
+    return [f"{share:.1%} of the weights' bytes are in {', '.join(wide)} in this {result['precision']} graph"]
 
 
 def _some(names: Sequence[str]) -> str:

@@ -47,7 +47,8 @@ def nvfp4(x: torch.Tensor, global_amax: torch.Tensor, block_size: int = 16) -> t
     """E2M1 values with an E4M3 scale per block and a float32 scale per tensor; shape and dtype are kept.
 
     global scale = global amax / (6 × 448); block scale = E4M3(block amax / (6 × global scale)) × global scale.
-    E2M1 has neither NaN nor infinity: NaN becomes −6 scales (as in ModelOpt's kernel), ±infinity ±6 scales.
+    ±infinity becomes ±6 scales. NaN stays NaN, so that a collapse is seen; E2M1 has none, and ModelOpt's kernel
+    writes −6 scales for it.
     """
     import torch
 
@@ -56,8 +57,7 @@ def nvfp4(x: torch.Tensor, global_amax: torch.Tensor, block_size: int = 16) -> t
     global_scale = torch.where(global_scale > 0, global_scale, NO_GLOBAL_SCALE)
     scale = _to_e4m3(_block_amax(blocks) / (E2M1_MAX * global_scale)) * global_scale
     scale = torch.where(scale >= SMALLEST_BLOCK_SCALE, scale, 1.0)
-    magnitude = _to_e2m1((blocks.abs() / scale).nan_to_num(nan=E2M1_MAX)) * scale
-    return _unblocked(torch.where(blocks >= 0, magnitude, -magnitude), x)
+    return _unblocked(_to_e2m1(blocks / scale) * scale, x)
 
 
 def _blocks(x: torch.Tensor, size: int) -> torch.Tensor:
@@ -85,12 +85,13 @@ def _to_e4m3(x: torch.Tensor) -> torch.Tensor:
     return x.clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn).float()
 
 
-def _to_e2m1(magnitude: torch.Tensor) -> torch.Tensor:
-    """Round magnitudes to 0, 0.5, 1, 1.5, 2, 3, 4, 6: to nearest even and saturating."""
+def _to_e2m1(x: torch.Tensor) -> torch.Tensor:
+    """Round to ±0, 0.5, 1, 1.5, 2, 3, 4, 6: to nearest even and saturating."""
     import torch
 
+    magnitude = x.abs()
     step = torch.where(magnitude < 2, 0.5, torch.where(magnitude < 4, 1.0, 2.0))
-    return (torch.round(magnitude / step) * step).clamp(max=E2M1_MAX)
+    return x.div(step).round_().mul_(step).clamp_(-E2M1_MAX, E2M1_MAX)
 
 
 def needed(kind: str) -> str | None:

@@ -48,11 +48,13 @@ def simulate(
     request: ConvertRequest, batches: Sequence[Feeds], kind: Format
 ) -> list[dict[str, np.ndarray[Any, Any]]]:
     """Outputs of the fake-quantized torch model, named as those of the fp32 graph."""
+    import modelopt.torch.quantization as mtq
     import torch
 
     names = torch_graph.output_names(request.onnx)
     with _quiet_torch(), conversion.quiet_modelopt(), torch.inference_mode():
         model, _, _ = quantized(request, kind, _calibration(request))
+        mtq.fold_weight(model)  # quantized once, not at each batch
         results = [model(*tensors(batch, model)) for batch in batches]
     outputs = [result if isinstance(result, tuple) else (result,) for result in results]
     return [{name: value.cpu().numpy() for name, value in zip(names, result, strict=True)} for result in outputs]

@@ -1,4 +1,4 @@
-"""FP16, and FP16 with 2:4 sparse weights."""
+"""FP16: half precision with 5 bits of exponent, which overflows above 65504."""
 
 from __future__ import annotations
 

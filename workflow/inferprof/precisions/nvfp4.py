@@ -21,7 +21,7 @@ NVFP4 = Precision(
         warns=4.0,
         reason="2 significant bits: 20 dB for one tensor; 8 dB leaves room for some sixteen quantized tensors",
     ),
-    options={"samples": 64},
+    options={"samples": 32},
     needs_compute_capability=(10, 0),
     simulate=functools.partial(blockwise.simulate, kind="nvfp4"),
 )
