@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import re
 import textwrap
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from inferprof.report.model import Block, Figure, Report, Section, Table, Text
@@ -12,6 +14,13 @@ if TYPE_CHECKING:
     import rich.table
 
 WIDTH = 100
+GAP = 2
+NARROWEST = 3
+"""Width that a column of text can be folded to."""
+BREAKABLE = range(9, 25)
+"""Lengths of names that may be broken: longer ones are kernels, which are folded anywhere."""
+BREAK = re.compile(r"(?<=[_-])(?=[^\W_])")
+"""Where a long name may be broken."""
 
 
 def render(report: Report) -> str:
@@ -73,7 +82,9 @@ def _grid(table: Table) -> rich.table.Table:
     import rich.table
     import rich.text
 
+    shown = _breakable(table)
     grid = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
+    numbers_fit = _number_width(table) <= WIDTH
     for index in table.shown:
         column = table.columns[index]
         is_number = column.kind == "number"
@@ -81,14 +92,39 @@ def _grid(table: Table) -> rich.table.Table:
             rich.text.Text(_stacked(table, index) if is_number else column.title),
             justify="right" if is_number else "left",
             overflow="fold",
-            no_wrap=is_number,
+            no_wrap=is_number and numbers_fit,
         )
-    for number, row in enumerate(table.rows):
+    for number in range(len(table.rows)):
         if number and table.groups and not table.repeats(number, 0):
             grid.add_row()
-        cells = ("" if table.repeats(number, index) else table.label(row[index]) for index in table.shown)
-        grid.add_row(*(rich.text.Text(cell) for cell in cells))
+        grid.add_row(*(rich.text.Text(shown(number, index)) for index in table.shown))
     return grid
+
+
+def _breakable(table: Table) -> Callable[[int, int], str]:
+    """What stands in a cell: in a table that is too wide, names may break behind _ and -, not in mid-word."""
+    too_wide = sum(_widths(table)) + GAP * (len(table.shown) - 1) > WIDTH
+
+    def shown(row: int, index: int) -> str:
+        text = "" if table.repeats(row, index) else table.label(table.rows[row][index])
+        is_name = table.columns[index].kind == "text" and " " not in text
+        return BREAK.sub("\n", text) if too_wide and is_name and len(text) in BREAKABLE else text
+
+    return shown
+
+
+def _number_width(table: Table) -> int:
+    """The least width of a table whose numbers stay whole; Rich would cut off what exceeds the page."""
+    kinds = [table.columns[index].kind for index in table.shown]
+    columns = zip(_widths(table), kinds, strict=True)
+    return sum(width if kind == "number" else NARROWEST for width, kind in columns) + GAP * (len(kinds) - 1)
+
+
+def _widths(table: Table) -> list[int]:
+    """What each column would like to have."""
+    titles = (_stacked(table, index).splitlines() for index in table.shown)
+    cells = ([table.label(row[index]) for row in table.rows] for index in table.shown)
+    return [max(map(len, [*title, *column])) for title, column in zip(titles, cells, strict=True)]
 
 
 def _stacked(table: Table, index: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from inferprof.report.model import Cell, Column, Table, missing, number, words
@@ -32,6 +32,12 @@ def name_of(row: Mapping[str, Any]) -> str:
 def path_of(row: Mapping[str, Any]) -> str:
     """The case as the middle of a path."""
     return "/".join(str(row[key]) for key in CASE_KEY)
+
+
+def enumerated(cases: Iterable[str], total: int) -> str:
+    """The cases by name; `all 12` where it is every one of them."""
+    names = list(dict.fromkeys(cases))
+    return f"all {total}" if len(names) == total > 1 else ", ".join(names)
 
 
 def optional(value: Any, write: Callable[[float], str], reason: str = NOT_RECORDED) -> Cell:

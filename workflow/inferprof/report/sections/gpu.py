@@ -2,38 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import statistics
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Section, Text, missing, words
+from inferprof.report.model import Block, Cell, Column, Section, Text
 from inferprof.report.numbers import significant
-from inferprof.report.sections.common import CASE_COLUMNS, case_cells, optional, path_of, table
-from inferprof.tables.records import rows_of
+from inferprof.report.sections.common import CASE_COLUMNS, case_cells, enumerated, optional, path_of, table
+from inferprof.tables.records import KEY, rows_of
 
 UNTOLD = "NVML does not tell it"
-GAUGES = {"sm_mhz": "SM MHz", "memory_mhz": "memory MHz", "power_w": "W", "temperature_c": "°C"}
+GAUGES = {"sm_mhz": "SM MHz", "power_w": "W", "temperature_c": "°C", "memory_mhz": "memory MHz"}
 COLUMNS = [
     *CASE_COLUMNS,
-    *(Column(gauge, title, "number") for gauge, title in GAUGES.items()),
+    *(Column(gauge, title, "number", hidden=gauge == "memory_mhz") for gauge, title in GAUGES.items()),
     Column("throttled_percent", "throttled %", "number"),
     Column("mj_per_inference", "mJ / inference", "number"),
     Column("other_processes", "others", "number"),
-    Column("round", "round", "number", hidden=True),
-    Column("file", "file", "path", hidden=True),
 ]
 
 
 def section(evidence: Evidence) -> Section:
-    """A row per record with samples, then what was not as it should be."""
-    rows = [row for row in rows_of(evidence.records) if "summary" in row["content"].get("telemetry", {})]
-    if not rows:
+    """A row per case whose records have samples, then what was not as it should be."""
+    cases: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for row in rows_of(evidence.records):
+        if "summary" in row["content"].get("telemetry", {}):
+            cases.setdefault(tuple(row[key] for key in KEY), []).append(row)
+    if not cases:
         return Section("GPU telemetry", (Text(f"Not measured: {_why(evidence)}."),))
     order = evidence.order
-    rows.sort(key=lambda row: order[row["model"], row["shape"]])
-    note = "Medians over the run, sampled by a process of its own; energy is the board's, over the back to back loop."
-    body = table("telemetry", "Clocks, power and temperature, per record", COLUMNS, [_row(row) for row in rows], note)
-    return Section("GPU telemetry", (body, *_doubts(rows)))
+    rounds = sorted(cases.values(), key=lambda rows: order[rows[0]["model"], rows[0]["shape"]])
+    note = (
+        "Medians over the rounds, sampled by a process of its own; the worst round's throttled share of samples and "
+        "number of other processes on the GPU. Energy is the board's, over the back to back loop."
+    )
+    body = table("telemetry", "", COLUMNS, [_row(rows) for rows in rounds], note)
+    return Section("GPU telemetry", (body, *_doubts(rounds)))
 
 
 def _why(evidence: Evidence) -> str:
@@ -43,33 +48,40 @@ def _why(evidence: Evidence) -> str:
     return "; ".join(reasons) or "no record has telemetry"
 
 
-def _row(row: Mapping[str, Any]) -> list[Cell]:
-    telemetry = row["content"]["telemetry"]
-    summary, energy = telemetry["summary"], telemetry["energy"]
-    joules = energy.get("j_per_inference")
+def _row(rounds: list[dict[str, Any]]) -> list[Cell]:
+    """One case."""
+    telemetry = [row["content"]["telemetry"] for row in rounds]
+    summaries = [entry["summary"] for entry in telemetry]
+    energies = [entry["energy"] for entry in telemetry]
+    joules = _median(energy.get("j_per_inference") for energy in energies)
+    no_energy = "; ".join(dict.fromkeys(energy["not_measured"] for energy in energies if "not_measured" in energy))
+    others = [summary["other_processes"] for summary in summaries if summary["other_processes"] is not None]
     return [
-        *case_cells(row),
-        *(_median(summary[gauge]) for gauge in GAUGES),
-        optional(100 * summary["throttled_share"], lambda value: f"{value:.0f}"),
-        missing(energy["not_measured"]) if joules is None else optional(1e3 * joules, significant),
-        optional(summary["other_processes"], str, "NVML shows no processes here"),
-        optional(row["round"], str),
-        words(row["file"]),
+        *case_cells(rounds[0]),
+        *(_gauge(summaries, gauge) for gauge in GAUGES),
+        optional(100 * max(summary["throttled_share"] for summary in summaries), lambda value: f"{value:.0f}"),
+        optional(None if joules is None else 1e3 * joules, significant, no_energy),
+        optional(max(others, default=None), str, "NVML shows no processes here"),
     ]
 
 
-def _median(gauge: Mapping[str, float] | None) -> Cell:
-    return missing(UNTOLD) if gauge is None else optional(gauge["median"], lambda value: significant(value, 3))
+def _gauge(summaries: Iterable[Mapping[str, Any]], gauge: str) -> Cell:
+    middle = _median(summary[gauge]["median"] for summary in summaries if summary[gauge])
+    return optional(middle, lambda value: significant(value, 3), UNTOLD)
 
 
-def _doubts(rows: list[dict[str, Any]]) -> list[Block]:
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def _doubts(cases: list[list[dict[str, Any]]]) -> list[Block]:
     """Throttled windows and foreign processes: marked, never dropped."""
     found: dict[str, list[str]] = {}
-    for row in rows:
+    for row in (row for rounds in cases for row in rounds):
         summary = row["content"]["telemetry"]["summary"]
-        where = f"{path_of(row)} r{row['round']}"
         if summary["throttled"]:
-            found.setdefault(f"Throttled by {', '.join(summary['throttle_reasons'])}", []).append(where)
+            found.setdefault(f"Throttled by {', '.join(summary['throttle_reasons'])}", []).append(path_of(row))
         if summary["other_processes"]:
-            found.setdefault("Other processes computed on the GPU", []).append(where)
-    return [Text(f"{doubt}: {', '.join(cases)}.", "item", "warn") for doubt, cases in found.items()]
+            found.setdefault("Other processes computed on the GPU", []).append(path_of(row))
+    return [Text(f"{doubt}: {enumerated(names, len(cases))}.", "item", "warn") for doubt, names in found.items()]

@@ -9,7 +9,17 @@ from inferprof.case import Shape
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Text, missing, number, words
 from inferprof.report.numbers import NS_PER_MS, half_width, milliseconds, significant
-from inferprof.report.sections.common import CASE_COLUMNS, FEW, by_case, case_cells, optional, path_of, scaled, table
+from inferprof.report.sections.common import (
+    CASE_COLUMNS,
+    FEW,
+    by_case,
+    case_cells,
+    enumerated,
+    optional,
+    path_of,
+    scaled,
+    table,
+)
 from inferprof.stats import PERCENTILES, samples_needed
 from inferprof.tables.records import rows_of
 
@@ -98,9 +108,10 @@ def _row(row: dict[str, Any]) -> list[Cell]:
 
 
 def _doubts(evidence: Evidence) -> list[Block]:
-    """What speaks against trusting a latency, with the cases that it concerns."""
+    """What speaks against trusting a latency, with the measurements that it concerns."""
+    measured = rows_of(evidence.latency[evidence.latency["not_measured"].isna()])
     concerned: dict[str, list[str]] = {}
-    for row in rows_of(evidence.latency[evidence.latency["not_measured"].isna()]):
+    for row in measured:
         where = f"{path_of(row)} {row['boundary']}"
         if not row["settled"]:
             concerned.setdefault("The latency had not settled when warm-up had to end", []).append(where)
@@ -110,4 +121,6 @@ def _doubts(evidence: Evidence) -> list[Block]:
         if row["rounds"] < evidence.rounds:
             lacking = f"{where} ({row['rounds']} of {evidence.rounds})"
             concerned.setdefault("Rounds are missing", []).append(lacking)
-    return [Text(f"{doubt}: {', '.join(cases)}.", "item", "warn") for doubt, cases in concerned.items()]
+    return [
+        Text(f"{doubt}: {enumerated(names, len(measured))}.", "item", "warn") for doubt, names in concerned.items()
+    ]

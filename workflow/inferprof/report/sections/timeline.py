@@ -18,7 +18,7 @@ ITERATION = "iteration"
 TOP_KERNELS = 5
 NAME_LENGTH = 60
 """Kernel names are cut to this on the page; the CSV has them in full."""
-IDLE = {"idle_launch": "launch", "idle_sync": "sync", "idle_copy": "copy"}
+IDLE = {"idle_launch": "host", "idle_sync": "sync", "idle_copy": "copy"}
 OTHER_IDLE = ("idle_queued", "idle_end", "idle_unknown")
 COUNTS = {"launches": "launches", "syncs": "syncs"}
 TIMELINE_COLUMNS = (
@@ -46,9 +46,7 @@ def section(evidence: Evidence) -> Section:
     groups = list(frame.groupby([*CASE_KEY, "tool"], sort=False))
     iterations = [row for key, group in groups if (row := _iteration(_case(key), group))]
     kernels = [row for key, group in groups for row in _kernels(_case(key), group)]
-    note = (
-        "Shares of the iteration: GPU busy, then idle while it waits for the host's launch, a sync, a copy, or other."
-    )
+    note = "Shares of the iteration: GPU busy, then idle waiting for the host to launch, a sync, a copy, or other."
     blocks: list[Block] = []
     if iterations:
         title = "An iteration under the profiler, % of its duration, and calls per iteration"
@@ -95,7 +93,8 @@ def _kernels(case: dict[str, Any], frame: pd.DataFrame) -> list[tuple[Cell, ...]
 
 def _kernel(case: dict[str, Any], row: dict[str, Any], percent: float) -> tuple[Cell, ...]:
     name = str(row["name"])
-    shown = name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH - 1]}…"
+    brief = name.removeprefix("void ")
+    shown = brief if len(brief) <= NAME_LENGTH else f"{brief[: NAME_LENGTH - 1]}…"
     launches = int(row["instances"])
     return (
         *case_cells(case),

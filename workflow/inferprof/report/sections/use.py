@@ -73,7 +73,7 @@ def _resources(evidence: Evidence) -> Table | Text:
 
 
 def _stage(row: dict[str, Any], stage: str, why: Mapping[tuple[Any, ...], str]) -> Cell:
-    return optional(row[f"{stage}_ms"], significant, why.get((*_key(row), stage), NOT_RECORDED))
+    return optional(row[f"{stage}_ms"], lambda ms: significant(ms, 3), why.get((*_key(row), stage), NOT_RECORDED))
 
 
 def _reasons(frame: pd.DataFrame, part: str) -> dict[tuple[Any, ...], str]:
