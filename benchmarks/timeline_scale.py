@@ -121,7 +121,8 @@ def measure(kernels: int, folder: Path) -> dict[str, float]:
     found: dict[str, float] = json.loads(done.stdout)
     print(
         f"{kernels:>9,} kernels, {size / 1e6:6.0f} MB: {found['seconds']:6.2f} s "
-        f"({found['cpu_seconds']:.2f} s of CPU), peak {found['peak_bytes'] / 1024**3:.2f} GiB, idle_launch {found['idle_launch_ns']:.0f} ns an iteration"
+        f"({found['cpu_seconds']:.2f} s of CPU), peak {found['peak_bytes'] / 1024**3:.2f} GiB, "
+        f"idle_launch {found['idle_launch_ns']:.0f} ns an iteration"
     )
     assert found["kernels"] == kernels
     return found

@@ -6,15 +6,16 @@ import contextlib
 import gzip
 import json
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Final, Literal
+from typing import Final, Literal
 
 from inferprof.errors import UserError
+from inferprof.files import opened
 
 CaptureKind = Literal["nsys_sqlite", "nsys_stats", "kineto"]
 
-_HEAD_BYTES: Final = 4096
+_HEAD_BYTES: Final = 1 << 16
+"""Text tables stand behind what the program printed."""
 _REFUSED_MAGIC: Final = (
     (b"version https://git-lfs", "is a Git LFS pointer, not the file itself: run `git lfs pull`"),
     (
@@ -26,7 +27,8 @@ _REFUSED_MAGIC: Final = (
     (b"BZh", "is compressed with bzip2: unpack it first"),
     (b"\xfd7zXZ\0", "is compressed with xz: run `xz -dk` on it first"),
 )
-_STATS_HEADERS: Final = ("Time (%),", "Total (MB),")
+_STATS_HEADERS: Final = ("Time (%),", "Total (MB),", "Start (ns),")
+"""How the CSVs of `nsys stats` begin."""
 _TEXT_TABLE_MARKS: Final = (
     "CUDA Kernel Statistics:",
     "CUDA API Statistics:",
@@ -72,19 +74,6 @@ def _head(path: Path) -> bytes:
         raise UserError(f"{path} is a folder; give one capture file") from None
     except (EOFError, gzip.BadGzipFile) as error:
         raise UserError(f"{path} is cut short or damaged ({error}): copy it again") from None
-
-
-@contextlib.contextmanager
-def opened(path: Path) -> Iterator[IO[bytes]]:
-    """The file's bytes, unpacked where it is a gzip, whatever its name."""
-    with path.open("rb") as raw:
-        packed = raw.read(2) == b"\x1f\x8b"
-        raw.seek(0)
-        if packed:
-            with gzip.open(raw) as file:
-                yield file  # type: ignore[misc]  # GzipFile is an IO[bytes] in all that is used of it
-        else:
-            yield raw
 
 
 def _sqlite_kind(path: Path) -> CaptureKind:

@@ -10,7 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
+from inferprof import registry
+from inferprof.case import Case
 from inferprof.errors import ToolError
+from inferprof.hardware import Machine
 from inferprof.plugins import Profiler
 
 ALLOWED: Final = re.compile(
@@ -38,6 +41,15 @@ def allowed_environment(environment: Mapping[str, str]) -> dict[str, str]:
         for name, value in environment.items()
         if ALLOWED.fullmatch(name) and not _NAMES_A_SECRET.search(name)
     }
+
+
+def no_gpu_work(case: Case, machine: Machine) -> str | None:
+    """Why there is nothing for a profiler of GPU work to see; None where there is."""
+    if machine.gpu is None:
+        return "no GPU on this machine"
+    if registry.backends()[case.backend].where == "cpu":
+        return f"{case.backend} runs on the CPU"
+    return None
 
 
 def capture(

@@ -120,19 +120,21 @@ def find() -> str:
 
 def read(path: Path) -> pd.DataFrame:
     """The tidy table of a .sqlite export or of a CSV of `nsys stats`. Raises UserError for anything else."""
-    from inferprof.tables import nsys_sqlite
+    from inferprof.tables import nsys_sqlite, nsys_stats
     from inferprof.tables.events import tidy
 
     kind = identify(path)
     if kind == "nsys_sqlite":
         return tidy(nsys_sqlite.read_timeline(path), NAME)
+    if kind == "nsys_stats":
+        return nsys_stats.read(path, NAME)
     raise UserError(f"{path} is a Kineto trace: read it with `inferprof table kineto`")
 
 
 def refuses(case: Case, machine: Machine) -> str | None:
     """Why a case cannot be captured here."""
-    if machine.gpu is None:
-        return "nsys: no GPU on this machine"
+    if reason := capturing.no_gpu_work(case, machine):
+        return f"nsys: {reason}"
     if NAME not in machine.tools:
         return "nsys: not on PATH; install Nsight Systems"
     return None

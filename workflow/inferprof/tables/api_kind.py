@@ -14,9 +14,9 @@ from inferprof.tables.timeline import MEMCPY, Timeline
 PAGEABLE: Final = "pageable"
 """In the name of a copy that touches host memory which is not page-locked."""
 
-EXPLICIT_SYNC: Final = re.compile(r"cu(?:da)?(?:Stream|Device|Ctx|Event|Thread)Synchronize")
+EXPLICIT_SYNC: Final = re.compile(r"(?:cu(?:da)?|hip)(?:Stream|Device|Ctx|Event|Thread)Synchronize")
 IMPLICIT_SYNC: Final = re.compile(
-    r"cu(?:da)?(?:"
+    r"(?:cu(?:da)?|hip)(?:"
     r"Memcpy(?!.*Async)|"  # returns when the copy is done
     r"Free(?!Async)|MemFree(?!Async)|FreeHost|MemFreeHost|"  # waits for all work that may use the memory
     r"HostAlloc|MallocHost|MemHostAlloc|MemAllocHost|HostRegister|HostUnregister|MemHostRegister|MemHostUnregister|"
@@ -26,9 +26,9 @@ IMPLICIT_SYNC: Final = re.compile(
 """Calls that wait without saying so in their name. Source: CUDA C++ Programming Guide, `Implicit Synchronization` and
 `Lazy Loading`; CUDA Runtime API, `API synchronization behavior`. An Async copy from or to pageable memory is one
 too, which only its copy tells."""
-COPY: Final = re.compile(r"cu(?:da)?Memcpy")
+COPY: Final = re.compile(r"(?:cu(?:da)?|hip)Memcpy")
 ALLOCATION: Final = re.compile(
-    r"cu(?:da)?(?:Malloc|MemAlloc|HostAlloc|MemHostAlloc|Free|MemFree|MemCreate|MemMap|MemUnmap|MemRelease|MemAddress)"
+    r"(?:cu(?:da)?|hip)(?:Malloc|MemAlloc|HostAlloc|MemHostAlloc|Free|MemFree|MemCreate|MemMap|MemUnmap|MemRelease|MemAddress)"
 )
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]

@@ -23,7 +23,7 @@ PATH_SEPARATOR = " > "
 NO_CALL = -1
 OUTSIDE = 0
 """Code of the empty path: outside of every range."""
-_SERIAL_NUMBERS = re.compile(r", (?:op_id|seq|seq_id) = \d+")
+_SERIAL_NUMBERS = re.compile(r", (?:op_id|seq|seq_id) = \d+|(?<=^ProfilerStep)#\d+")
 
 
 @dataclass(frozen=True)

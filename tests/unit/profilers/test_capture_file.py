@@ -1,0 +1,113 @@
+"""What is no readable capture is refused in one line that says what to do."""
+
+from __future__ import annotations
+
+import gzip
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from inferprof.errors import UserError
+from inferprof.profilers import kineto, nsys
+from inferprof.profilers.capture_file import identify
+
+KERNEL_CSV = "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name\n"
+REFUSED = {
+    "report.nsys-rep": (b"NVIDIA Tegra Profiler Report 2025@5@2@266", "binary Nsight Systems report.*nsys export"),
+    "old.qdrep": (b"NVIDIA Tegra Profiler Report 1.\n\x0bLocal (CLI)", "binary Nsight Systems report.*nsys export"),
+    "pointer.nsys-rep": (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:92\nsize 1\n",
+        "LFS pointer.*git lfs pull",
+    ),
+    "kernels.ncu-rep": (b"NVR\0\x02\0", "binary Nsight Compute report.*inferprof table ncu"),
+    "packed.sqlite.xz": (b"\xfd7zXZ\0", "xz -dk"),
+    "traces.zip": (b"PK\x03\x04", "unpack"),
+    "table.txt": (b"CUDA Kernel Statistics:\n\n Time(%)  Total Time (ns)\n", "text output.*--format csv"),
+    "new_table.txt": (
+        b"lots of output\n ** CUDA GPU Kernel Summary (cuda_gpu_kern_sum):\n",
+        "text output.*--format csv",
+    ),
+    "older.csv": (b"Time(%),Total Time (ns),Instances,Average,Minimum,Maximum,Name\n", "text output.*--format csv"),
+    "mine.csv": (b"kernel,ms\ngemm,3.5\n", "not a capture that can be read.*as it was written"),
+    "empty.csv": (b"", "not a capture that can be read"),
+    "latency.json": (b'{"latency_ms": [1, 2]}', "JSON without traceEvents"),
+    "ort.json": (b'[{"cat": "Session"}]', "inferprof table ort_profile"),
+    "cut.json": (b'{"schemaVersion": 1, "deviceProp', "not whole JSON.*cut short"),
+    "half.json.gz": (gzip.compress(b'{"traceEvents": []}' * 99)[:40], "cut short or damaged"),
+    "broken.sqlite": (b"SQLite format 3\0" + b"\xff" * 200, "damaged SQLite"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_everything_else_is_refused_with_what_to_do(name: str, tmp_path: Path) -> None:
+    content, message = REFUSED[name]
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=message) as caught:
+        identify(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_nvprof_database_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "old.nsys-rep"
+    database = sqlite3.connect(path)
+    database.execute("CREATE TABLE StringTable (_id_, value)")
+    database.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL (_id_, name, start, end)")
+    database.close()
+    with pytest.raises(UserError, match="nvprof database: profile again with nsys"):
+        identify(path)
+
+
+def test_another_database_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "shop.sqlite"
+    database = sqlite3.connect(path)
+    database.execute("CREATE TABLE orders (id)")
+    database.close()
+    with pytest.raises(UserError, match="no Nsight Systems export"):
+        identify(path)
+
+
+def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such file"):
+        identify(tmp_path / "nothing")
+    with pytest.raises(UserError, match="is a folder"):
+        identify(tmp_path)
+
+
+def test_the_content_decides_and_not_the_name(tmp_path: Path) -> None:
+    path = tmp_path / "trace.txt"
+    path.write_bytes(gzip.compress(b'\xef\xbb\xbf{"traceEvents": []}'))
+    assert identify(path) == "kineto"
+    path.write_text(KERNEL_CSV)
+    assert identify(path) == "nsys_stats"
+
+
+def test_the_other_profilers_files_name_their_reader(tmp_path: Path) -> None:
+    trace, table = tmp_path / "trace.json", tmp_path / "kernels.csv"
+    trace.write_text('{"traceEvents": []}')
+    table.write_text(KERNEL_CSV)
+    with pytest.raises(UserError, match="inferprof table kineto"):
+        nsys.read(trace)
+    with pytest.raises(UserError, match="inferprof table nsys"):
+        kineto.read(table)
+
+
+TEXT_TABLES = (
+    "cuda_gpu_kern_sum_in_transcript_nvhpc_openmp.txt",
+    "cuda_gpu_kern_sum_nvtxname_base_nsys2026.1.1_torch.txt",
+    "nsys_profile_stats_2020_dli_qdrep.txt",
+    "nsys_profile_stats_nsys2022.4_gpukernsum_vecadd.txt",
+    "nsys_stats_all_nsys2021.1_comma_decimal_openacc.txt",
+    "nsys_stats_all_nsys2022.4.2_cupy.txt",
+    "nsys_stats_all_nsys2022.4.2_numba_shell_prompt.txt",
+    "nsys_stats_all_nsys2024.6.2_a100_graphtrace_skipped.txt",
+    "nsys_stats_all_nsys2025.3.2_a100_clima.txt",
+)
+
+
+@pytest.mark.parametrize("name", TEXT_TABLES)
+def test_other_peoples_text_tables_are_refused_as_such(name: str, shared: Path) -> None:
+    with pytest.raises(UserError, match="is nsys text output"):
+        nsys.read(shared / "real/nsys_csv" / name)

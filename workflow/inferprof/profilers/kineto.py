@@ -1,0 +1,99 @@
+"""Kineto (torch.profiler): the timeline where nsys is missing or not permitted.
+
+It records inside the process, whatever runtime launches the kernels: ONNX Runtime's and TensorRT's are in it too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from inferprof.case import Case
+from inferprof.errors import UserError
+from inferprof.hardware import Machine
+from inferprof.plugins import Profiler, Run
+from inferprof.profilers.capture_file import identify
+from inferprof.profilers.capturing import no_gpu_work
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NAME: Final = "kineto"
+KEPT: Final = (
+    "schemaVersion",
+    "deviceProperties",
+    "cupti_version",
+    "cuda_runtime_version",
+    "cuda_driver_version",
+    "displayTimeUnit",
+    "baseTimeNanoseconds",
+    "traceEvents",
+)
+"""What a trace keeps at its top level; the rest names paths, hosts, users and jobs."""
+
+
+def command(argv: Sequence[str], out: Path) -> list[str]:
+    """The run itself, told to record."""
+    return [*argv, "--kineto", str(out)]
+
+
+@contextlib.contextmanager
+def record(out: Path) -> Iterator[None]:
+    """Record the host and the GPU inside the block; the trace (.json, .json.gz) is written behind it."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    activities = [ProfilerActivity.CPU]
+    if torch.cuda.is_available():
+        activities.append(ProfilerActivity.CUDA)
+    with profile(activities=activities) as recorded:
+        yield
+    out.parent.mkdir(parents=True, exist_ok=True)
+    recorded.export_chrome_trace(str(out))
+
+
+def named_range(name: str) -> AbstractContextManager[Any]:
+    """A range in the trace; NVTX ranges are not recorded by Kineto."""
+    from torch.profiler import record_function
+
+    annotation: AbstractContextManager[Any] = record_function(name)
+    return annotation
+
+
+def finish(out: Path, run: Run) -> None:
+    """Strip the trace of what names the machine, its users and paths."""
+    del run  # there is no tool to run
+    if not out.exists():
+        return
+    opener = gzip.open if out.suffix == ".gz" else open
+    with opener(out, "rt", encoding="utf-8") as file:
+        trace = json.load(file)
+    with opener(out, "wt", encoding="utf-8") as file:
+        json.dump({key: trace[key] for key in KEPT if key in trace}, file)
+
+
+def read(path: Path) -> pd.DataFrame:
+    """The tidy table of a trace. Raises UserError for anything else."""
+    from inferprof.tables import kineto_json
+    from inferprof.tables.events import tidy
+
+    if identify(path) != "kineto":
+        raise UserError(f"{path} is an Nsight Systems file: read it with `inferprof table nsys`")
+    return tidy(kineto_json.read_timeline(path), NAME)
+
+
+def refuses(case: Case, machine: Machine) -> str | None:
+    """Why a case cannot be recorded here."""
+    if reason := no_gpu_work(case, machine):
+        return f"kineto: {reason}"
+    if "torch" not in machine.packages:
+        return "kineto: torch is not installed"
+    return None
+
+
+KINETO: Final = Profiler(name=NAME, suffix=".json.gz", refuses=refuses, command=command, read=read, finish=finish)
