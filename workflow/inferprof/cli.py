@@ -203,7 +203,8 @@ def _profiling(args: argparse.Namespace) -> Any:
     from inferprof import workload
     from inferprof.profilers import kineto
 
-    recorder = {"recorder": kineto.record(args.kineto)} if args.kineto else {}
+    # Kineto does not see NVTX ranges, so it opens its own.
+    recorder = {"recorder": kineto.record(args.kineto), "range": kineto.named_range} if args.kineto else {}
     return workload.Profiling(args.profiled, args.native_profile, **recorder)
 
 

@@ -103,4 +103,4 @@ def test_other_peoples_traces(shared: Path) -> None:
     pushpop = nsys.read(folder / "nvtx_pushpop_trace_nsys2025.3.2_jetson_thor.csv")
     ranges = {name: ns for name, _, ns in totals(pushpop, "range")}
     assert sum(n for _, n, _ in totals(pushpop, "range")) == 8
-    assert ranges["NvtxAnnotation.G1"] == 12003953 + 348167278
+    assert ranges["NvtxAnnotation.G1"] == 12003953
