@@ -203,9 +203,10 @@ def _profiling(args: argparse.Namespace) -> Any:
     from inferprof import workload
     from inferprof.profilers import kineto
 
-    # Kineto does not see NVTX ranges, so it opens its own.
-    recorder = {"recorder": kineto.record(args.kineto), "range": kineto.named_range} if args.kineto else {}
-    return workload.Profiling(args.profiled, args.native_profile, **recorder)
+    if args.kineto:
+        # Kineto does not see NVTX ranges, so it opens its own.
+        return workload.Profiling(args.profiled, args.native_profile, kineto.record(args.kineto), kineto.named_range)
+    return workload.Profiling(args.profiled, args.native_profile)
 
 
 def _beside(path: Path, suffix: str) -> Path:
