@@ -161,7 +161,7 @@ def test_a_csv_has_numbers_in_full_and_reasons_for_what_is_missing(written_cpu):
     row = rows_of(written_cpu / "csv" / "throughput.csv")[0]
     assert float(row["back_to_back_items_per_s"]) == pytest.approx(54.0, rel=0.02)
     assert row["pipelined_items_per_s"] == ""
-    assert row["not_measured"] == "pipelined_items_per_s: not measured: needs a GPU"
+    assert row["not_measured"] == "pipelined_items_per_s, overlap_percent: not measured: needs a GPU"
 
 
 def test_refusals_are_grouped_by_reason_and_counted(written_cpu):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from inferprof.files import write_text, written_whole
 from inferprof.report import compose, evidence, figures, html, txt
-from inferprof.report.model import Table
+from inferprof.report.model import Cell, Table
 
 __all__ = ["write", "write_partial"]
 
@@ -53,6 +53,13 @@ def write_csv(table: Table, path: Path) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([*(column.key for column in table.columns), "not_measured"])
         for row in table.rows:
-            reasons = {c.missing: k.key for k, c in zip(table.columns, row, strict=True) if c.missing}
-            why = "; ".join(f"{key}: {reason}" for reason, key in reasons.items())
-            writer.writerow(["" if cell.value is None else cell.value for cell in row] + [why])
+            writer.writerow(["" if cell.value is None else cell.value for cell in row] + [_reasons(table, row)])
+
+
+def _reasons(table: Table, row: tuple[Cell, ...]) -> str:
+    """`p99_ms, p99_9_ms: not measured: fewer than 299 samples`: what is missing in a row, by reason."""
+    lacking: dict[str, list[str]] = {}
+    for column, cell in zip(table.columns, row, strict=True):
+        if cell.missing:
+            lacking.setdefault(cell.missing, []).append(column.key)
+    return "; ".join(f"{', '.join(keys)}: {reason}" for reason, keys in lacking.items())

@@ -13,12 +13,16 @@ NOT_MEASURED = "–"
 
 @dataclass(frozen=True)
 class Cell:
-    """One entry of a table: `text` for people, `value` for the CSV. `missing` says why there is no value."""
+    """One entry of a table: `text` for people, `value` for the CSV. `missing` says why there is no value.
+
+    `file` is where it comes from, relative to the results folder; the page links to it.
+    """
 
     text: str
     value: str | float | None
     mark: Mark | None = None
     missing: str | None = None
+    file: str | None = None
 
 
 @dataclass(frozen=True)

@@ -72,9 +72,9 @@ def checks(records: pd.DataFrame) -> pd.DataFrame:
 def throughput(records: pd.DataFrame) -> pd.DataFrame:
     """One row per round and mode (back_to_back, pipelined): inferences per second, or `not_measured`.
 
-    `inferences_per_s` = inferences / seconds; the batch is not multiplied in.
+    `inferences_per_s` = inferences / seconds; the batch is not multiplied in. `overlap`: see timing.add_pipelined.
     """
-    return _explode(records, _throughput_rows, ["mode", "inferences_per_s", "not_measured"])
+    return _explode(records, _throughput_rows, ["mode", "inferences_per_s", "overlap", "not_measured"])
 
 
 def resources(records: pd.DataFrame) -> pd.DataFrame:
@@ -152,10 +152,10 @@ def _check_rows(content: Mapping[str, Any]) -> Iterator[Row]:
 def _throughput_rows(content: Mapping[str, Any]) -> Iterator[Row]:
     for mode, entry in content.get("throughput", {}).items():
         if "not_measured" in entry:
-            yield {"mode": mode, "inferences_per_s": None, "not_measured": entry["not_measured"]}
+            yield {"mode": mode, "not_measured": entry["not_measured"]}
         else:
             rate = entry["inferences"] / entry["seconds"]
-            yield {"mode": mode, "inferences_per_s": rate, "not_measured": None}
+            yield {"mode": mode, "inferences_per_s": rate, "overlap": entry.get("overlap")}
 
 
 def _resource_rows(content: Mapping[str, Any]) -> Iterator[Row]:

@@ -67,7 +67,7 @@ def _row(evidence: Evidence, model: str, precision: str, one: Fidelity) -> list[
     return [
         words(model),
         words(precision),
-        words(one.outcome, one.mark),
+        Cell(one.outcome, one.outcome, one.mark, file=document.file),
         without_number("identical") if one.identical else optional(one.sqnr_db, significant, NO_NUMBER),
         without_number("1") if one.identical else optional(one.cosine, fidelity.cosine_text, NO_NUMBER),
         optional(one.max_abs_error, lambda value: f"{value:.2e}" if value else "0", NO_NUMBER),

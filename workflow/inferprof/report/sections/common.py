@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
+from inferprof.report.evidence import Evidence
 from inferprof.report.model import Cell, Column, Table, missing, number, words
-from inferprof.tables.records import CASE_KEY
+from inferprof.tables.records import CASE_KEY, KEY, rows_of
 
 CASE_COLUMNS = (
     Column("model", "model"),
@@ -29,6 +31,16 @@ def name_of(row: Mapping[str, Any]) -> str:
     return "/".join(str(row[key]) for key in ("precision", "backend", "variant"))
 
 
+def key_of(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """The machine and the case."""
+    return tuple(row[key] for key in KEY)
+
+
+def sources_of(evidence: Evidence) -> dict[tuple[str, ...], str]:
+    """(machine, case) → its records, relative to the results folder."""
+    return {key_of(row): braced(row["files"]) for row in rows_of(evidence.outcomes) if row["files"]}
+
+
 def path_of(row: Mapping[str, Any]) -> str:
     """The case as the middle of a path."""
     return "/".join(str(row[key]) for key in CASE_KEY)
@@ -38,6 +50,14 @@ def enumerated(cases: Iterable[str], total: int) -> str:
     """The cases by name; `all 12` where it is every one of them."""
     names = list(dict.fromkeys(cases))
     return f"all {total}" if len(names) == total > 1 else ", ".join(names)
+
+
+def braced(files: list[str]) -> str:
+    """`a/r0.json`, `a/r1.json` → `a/r{0,1}.json`, which a shell expands."""
+    if len(files) == 1:
+        return files[0]
+    folder = PurePosixPath(files[0]).parent
+    return f"{folder}/r{{{','.join(PurePosixPath(file).stem[1:] for file in files)}}}.json"
 
 
 def optional(value: Any, write: Callable[[float], str], reason: str = NOT_RECORDED) -> Cell:

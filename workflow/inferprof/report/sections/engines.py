@@ -53,7 +53,7 @@ def _row(engine: Engine) -> list[Cell]:
     return [
         words(engine.machine),
         *(words(case[column.key]) for column in CASE_COLUMNS),
-        words("ok") if ok else words("failed", "fail"),
+        Cell("ok", "ok", file=engine.build.file) if ok else Cell("failed", "failed", "fail", file=engine.build.file),
         scaled(engine.build.get("bytes"), MIB, mebibytes, lacking),
         optional(engine.build.get("seconds"), lambda value: significant(value, 3), lacking),
         words("" if ok else _reason(engine)),

@@ -15,9 +15,11 @@ from inferprof.report.sections.common import (
     by_case,
     case_cells,
     enumerated,
+    key_of,
     optional,
     path_of,
     scaled,
+    sources_of,
     table,
 )
 from inferprof.stats import PERCENTILES, samples_needed
@@ -66,7 +68,10 @@ def _latency(evidence: Evidence, boundary: str, title: str) -> list[Block]:
     measured = rows_of(frame[frame["not_measured"].isna()])
     blocks: list[Block] = []
     if measured:
-        rows = [_row(row) for row in by_case(measured, evidence.order, lambda row: row["median"])]
+        sources = sources_of(evidence)
+        rows = [
+            _row(row, sources[key_of(row)]) for row in by_case(measured, evidence.order, lambda row: row["median"])
+        ]
         blocks.append(dataclasses.replace(table(boundary, title, LATENCY_COLUMNS, rows), csv_only=boundary == "call"))
     blocks += _not_measured(frame, boundary)
     return blocks
@@ -81,7 +86,7 @@ def _not_measured(frame: Any, boundary: str) -> list[Block]:
     ]
 
 
-def _row(row: dict[str, Any]) -> list[Cell]:
+def _row(row: dict[str, Any], source: str) -> list[Cell]:
     def ms(key: str) -> Cell:
         few = f"fewer than {samples_needed(PERCENTILES[key])} samples" if key in PERCENTILES else FEW
         return scaled(row[key], NS_PER_MS, milliseconds, few)
@@ -91,7 +96,7 @@ def _row(row: dict[str, Any]) -> list[Cell]:
     rate = Shape.parse(row["shape"]).batch / row["median"] * 1e9
     return [
         *case_cells(row),
-        ms("median"),
+        dataclasses.replace(ms("median"), file=source),
         spread,
         ms("p99"),
         number(rate, significant(rate)),

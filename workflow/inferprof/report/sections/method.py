@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
-
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Column, Section, Table, Text, words
 from inferprof.report.numbers import plural
+from inferprof.report.sections.common import braced
 from inferprof.stats import PERCENTILES, samples_needed
 from inferprof.tables.records import rows_of
 
@@ -41,11 +40,3 @@ def files(evidence: Evidence) -> Section:
     cells = tuple((words(path),) for path in paths)
     note = "Each CSV in csv/ is one of these tables in full precision, with the columns that do not fit on a page."
     return Section("The file behind each number", (Table("files", "", FILE_COLUMNS, cells, note),))
-
-
-def braced(files: list[str]) -> str:
-    """`a/r0.json`, `a/r1.json` → `a/r{0,1}.json`, which a shell expands."""
-    if len(files) == 1:
-        return files[0]
-    folder = PurePosixPath(files[0]).parent
-    return f"{folder}/r{{{','.join(PurePosixPath(file).stem[1:] for file in files)}}}.json"

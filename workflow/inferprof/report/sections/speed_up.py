@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Cell, Column, Section, Text, missing, number, words
 from inferprof.report.numbers import half_width, ratio
-from inferprof.report.sections.common import CASE_COLUMNS, FEW, by_case, case_cells, optional, table
+from inferprof.report.sections.common import (
+    CASE_COLUMNS,
+    FEW,
+    by_case,
+    case_cells,
+    key_of,
+    optional,
+    sources_of,
+    table,
+)
 from inferprof.tables.records import rows_of
 
 ONE_ROUND = (
@@ -42,10 +52,11 @@ def section(evidence: Evidence) -> Section:
     )
     if evidence.rounds == 1:
         note = f"{note} {ONE_ROUND}"
-    return Section(title, (table("speed_up", "", COLUMNS, [_row(row) for row in rows], note),))
+    sources = sources_of(evidence)
+    return Section(title, (table("speed_up", "", COLUMNS, [_row(row, sources[key_of(row)]) for row in rows], note),))
 
 
-def _row(row: dict[str, Any]) -> list[Cell]:
+def _row(row: dict[str, Any], source: str) -> list[Cell]:
     if row["speed_up"] is None:
         lacking = missing(row["not_measured"])
         return [*case_cells(row), words(row["boundary"] or "–"), *[lacking] * 7]
@@ -53,7 +64,7 @@ def _row(row: dict[str, Any]) -> list[Cell]:
     return [
         *case_cells(row),
         words(row["boundary"]),
-        number(row["speed_up"], ratio(row["speed_up"])),
+        dataclasses.replace(number(row["speed_up"], ratio(row["speed_up"])), file=source),
         words(half_width(row["speed_up"], row["low"], row["high"])) if bounded else missing(FEW),
         words(row["verdict"]),
         optional(row["low"], ratio, FEW),

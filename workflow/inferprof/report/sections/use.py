@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Section, Table, Text
+from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number
 from inferprof.report.numbers import MIB, NS_PER_MS, mebibytes, milliseconds, significant
-from inferprof.report.sections.common import CASE_COLUMNS, NOT_RECORDED, case_cells, optional, scaled, table
+from inferprof.report.sections.common import CASE_COLUMNS, NOT_RECORDED, case_cells, key_of, optional, scaled, table
 from inferprof.tables.join import MODES
 from inferprof.tables.records import KEY, STAGES, rows_of
 
@@ -37,15 +37,31 @@ def _throughput(evidence: Evidence) -> Table | Text:
     why = _reasons(evidence.throughput, "mode")
 
     def cell(row: dict[str, Any], mode: str) -> Cell:
-        return optional(row[f"{mode}_items_per_s"], significant, why.get((*_key(row), mode), NOT_RECORDED))
+        return optional(row[f"{mode}_items_per_s"], significant, why.get((*key_of(row), mode), NOT_RECORDED))
 
     columns = [
         *CASE_COLUMNS,
         Column("back_to_back_items_per_s", "back to back", "number"),
         Column("pipelined_items_per_s", "pipelined", "number"),
+        Column("overlap_percent", "overlap %", "number"),
     ]
-    body = [[*case_cells(row), *(cell(row, mode) for mode in MODES)] for row in rows]
-    return table("throughput", "Throughput, items/s: batch × inferences / seconds", columns, body)
+    overlaps = {key_of(row): row["overlap"] for row in rows_of(evidence.throughput) if row["overlap"] is not None}
+    body = [
+        [
+            *case_cells(row),
+            *(cell(row, mode) for mode in MODES),
+            _overlap(overlaps.get(key_of(row)), why.get((*key_of(row), "pipelined"))),
+        ]
+        for row in rows
+    ]
+    note = "Overlap: the share of the time between end_to_end and back to back that the pipeline hides."
+    return table("throughput", "Throughput, items/s: batch × inferences / seconds", columns, body, note)
+
+
+def _overlap(share: float | None, no_pipeline: str | None) -> Cell:
+    if share is None:
+        return missing(no_pipeline or "there is nothing worth hiding between end_to_end and back to back")
+    return number(100 * share, f"{100 * share:.0f}")
 
 
 def _stages(evidence: Evidence) -> Table | Text:
@@ -73,16 +89,12 @@ def _resources(evidence: Evidence) -> Table | Text:
 
 
 def _stage(row: dict[str, Any], stage: str, why: Mapping[tuple[Any, ...], str]) -> Cell:
-    return optional(row[f"{stage}_ms"], lambda ms: significant(ms, 3), why.get((*_key(row), stage), NOT_RECORDED))
+    return optional(row[f"{stage}_ms"], lambda ms: significant(ms, 3), why.get((*key_of(row), stage), NOT_RECORDED))
 
 
 def _reasons(frame: pd.DataFrame, part: str) -> dict[tuple[Any, ...], str]:
     """(KEY, stage or mode) → why it was not measured."""
-    return {(*_key(row), row[part]): row["not_measured"] for row in rows_of(frame) if row["not_measured"]}
-
-
-def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(row[key] for key in KEY)
+    return {(*key_of(row), row[part]): row["not_measured"] for row in rows_of(frame) if row["not_measured"]}
 
 
 def _resource(row: dict[str, Any], name: str) -> Cell:
