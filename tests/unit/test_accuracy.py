@@ -28,8 +28,8 @@ def array(*rows: list[float]) -> np.ndarray[Any, Any]:
 
 
 def compared(expected: np.ndarray[Any, Any], actual: np.ndarray[Any, Any], task: Task = "other") -> dict[str, Any]:
-    outputs = (Outputs({"y": values}, "somewhere") for values in (expected, actual))
-    return accuracy.compare(*outputs, [], spec(task), TOLERANCE)
+    there, here = Outputs({"y": expected}, "there"), Outputs({"y": actual}, "here")
+    return accuracy.compare(there, here, [], spec(task), TOLERANCE)
 
 
 # --- distances -------------------------------------------------------------------------------------------------

@@ -7,10 +7,7 @@ Graph inputs and outputs stay as they are in the fp32 graph.
 from __future__ import annotations
 
 import copy
-import logging
-import warnings
 from collections.abc import Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from inferprof import export, onnx_file, samples
@@ -18,8 +15,6 @@ from inferprof.plugins import ConvertRequest, Feeds
 from inferprof.precisions import block_kernels, conversion, torch_graph
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import numpy as np
     import torch
 
@@ -32,7 +27,7 @@ OPSET = 20
 def convert(request: ConvertRequest, kind: Format) -> dict[str, Any]:
     """Write the quantized graph. Layers whose width is no multiple of the block stay in FP16 and are listed."""
     batches = _calibration(request)
-    with _quiet_torch(), conversion.quiet_modelopt():
+    with conversion.quiet_modelopt():
         model, kernels, left = quantized(request, kind, batches)
         graph = torch_graph.write(model, request, batches[0], OPSET)
     onnx_file.save(graph, request.out)
@@ -52,7 +47,7 @@ def simulate(
     import torch
 
     names = torch_graph.output_names(request.onnx)
-    with _quiet_torch(), conversion.quiet_modelopt(), torch.inference_mode():
+    with conversion.quiet_modelopt(), torch.inference_mode():
         model, _, _ = quantized(request, kind, _calibration(request))
         mtq.fold_weight(model)  # quantized once, not at each batch
         results = [model(*tensors(batch, model)) for batch in batches]
@@ -122,17 +117,3 @@ def tensors(batch: Feeds, model: torch.nn.Module) -> list[torch.Tensor]:
 
     device = next(model.parameters()).device
     return [torch.from_numpy(array).to(device) for array in batch.values()]
-
-
-@contextmanager
-def _quiet_torch() -> Iterator[None]:
-    """Keep deprecations inside ModelOpt and torch.onnx, which no user can act upon, off the screen."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)

@@ -6,6 +6,7 @@ import contextlib
 import importlib.metadata
 import logging
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -32,12 +33,22 @@ def calibration(request: ConvertRequest) -> list[Feeds]:
 
 @contextlib.contextmanager
 def quiet_modelopt() -> Iterator[None]:
-    """Keep ModelOpt's and ONNX Runtime's progress out of stdout; errors go to stderr."""
-    from modelopt.onnx.logging_config import configure_logging
+    """Keep progress and deprecations of ModelOpt and what it calls off stdout, and its errors on stderr.
 
-    with contextlib.redirect_stdout(sys.stderr):
-        configure_logging(logging.ERROR)
-        yield
+    The warnings are about ModelOpt's own use of torch, which no user can act upon.
+    """
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from modelopt.onnx.logging_config import configure_logging
+
+            configure_logging(logging.ERROR)
+            yield
+    finally:
+        logger.setLevel(level)
 
 
 def facts(method: str, **more: Any) -> dict[str, Any]:

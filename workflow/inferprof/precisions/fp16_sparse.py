@@ -60,10 +60,12 @@ def _flag(node: Any, name: str) -> bool:
 def _pruned(array: Any, reduction_first: bool) -> Any:
     """The weights with two of each four set to 0. ModelOpt's mask has the reduction as dimension 1."""
     import torch
-    from modelopt.torch.sparsity.weight_sparsity.magnitude import create_asp_mask
 
     rows = array.T if reduction_first else array
-    mask = create_asp_mask(torch.tensor(rows), "2:4 sparsity").numpy()
+    with conversion.quiet_modelopt():
+        from modelopt.torch.sparsity.weight_sparsity.magnitude import create_asp_mask
+
+        mask = create_asp_mask(torch.tensor(rows), "2:4 sparsity").numpy()
     kept = rows * mask
     return (kept.T if reduction_first else kept).copy()
 

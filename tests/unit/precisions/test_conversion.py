@@ -1,0 +1,164 @@
+"""What all conversions share: who converts, refusals in one line, ready-made files, options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+
+from inferprof import precisions, registry, samples  # noqa: E402
+from inferprof.errors import UserError  # noqa: E402
+from inferprof.model_spec import InputSpec, ModelSpec  # noqa: E402
+from inferprof.plugins import ConvertRequest  # noqa: E402
+from inferprof.precisions import conversion, fp16_sparse, ptq  # noqa: E402
+
+EVERY_FORMAT = ["bf16", "fp16", "fp16_sparse", "fp32", "fp8", "int8", "mxfp8", "nvfp4"]
+
+
+def write(path: Path, dtype: str = "float32") -> Path:
+    """y = x · w, with w of 8 × 4 in `dtype`."""
+    number = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    x = onnx.helper.make_tensor_value_info("x", number, ["b", 8])
+    y = onnx.helper.make_tensor_value_info("y", number, ["b", 4])
+    w = onnx.numpy_helper.from_array(np.arange(32).reshape(8, 4).astype(dtype), "w")
+    body = onnx.helper.make_graph(
+        [onnx.helper.make_node("MatMul", ["x", "w"], ["y"], "product")], "toy", [x], [y], [w]
+    )
+    onnx.save(onnx.helper.make_model(body, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=10), path)
+    return path
+
+
+def spec(folder: Path, source: Any = "onnx", data: str = "normal", **more: Any) -> ModelSpec:
+    inputs = (InputSpec("x", "float32", ("b", 8), data),)
+    return ModelSpec("toy", folder / "toy.yaml", source, inputs, options={"onnx": "toy.onnx"}, **more)
+
+
+def request(folder: Path, **more: Any) -> ConvertRequest:
+    return ConvertRequest(write(folder / "toy.onnx"), spec(folder, **more), {}, folder / "out.onnx")
+
+
+def test_every_format_is_found() -> None:
+    assert list(registry.precisions()) == EVERY_FORMAT
+
+
+@pytest.mark.parametrize("name", EVERY_FORMAT)
+def test_a_tolerance_fails_below_where_it_warns_and_says_why(name: str) -> None:
+    tolerance = registry.precisions()[name].tolerance
+    assert tolerance.passes > tolerance.warns > 0
+    assert len(tolerance.reason) > 20
+
+
+@pytest.mark.parametrize("name", ["mxfp8", "nvfp4"])
+def test_a_format_made_from_torch_is_refused_by_name_on_a_users_onnx(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as refused:
+        precisions.convert(registry.precisions()[name], request(tmp_path))
+    assert str(refused.value) == (
+        f"{name} is made from a torch model, but toy is an ONNX file; describe the torch source in toy.yaml, "
+        f"or give a ready-made file there (variants: {{{name}: FILE.onnx}})"
+    )
+
+
+def test_a_ready_made_file_is_taken_as_it_is(tmp_path: Path) -> None:
+    ready = write(tmp_path / "mine.onnx")
+    given = request(tmp_path, ready_made={"nvfp4": ready})
+    facts = precisions.convert(registry.precisions()["nvfp4"], given)
+    assert facts["method"] == "ready-made file mine.onnx, untouched"
+    assert onnx.load(given.out) == onnx.load(ready)
+
+
+def test_fp32_is_the_exported_graph(tmp_path: Path) -> None:
+    given = request(tmp_path)
+    assert precisions.convert(registry.precisions()["fp32"], given)["not_reproducible"] == []
+    assert onnx.load(given.out) == onnx.load(given.onnx)
+
+
+def test_a_half_precision_file_does_not_pass_for_fp32(tmp_path: Path) -> None:
+    given = ConvertRequest(write(tmp_path / "half.onnx", "float16"), spec(tmp_path), {}, tmp_path / "out.onnx")
+    with pytest.raises(UserError, match=r"holds FLOAT16 weights, so it is not the fp32 graph of toy"):
+        precisions.convert(registry.precisions()["fp32"], given)
+    assert not given.out.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"calibration": "magic"}, "option calibration: 'magic' for toy; allowed: entropy, max"),
+        ({"high_precision": "fp8"}, "option high_precision: 'fp8' for toy; allowed: fp32, fp16, bf16"),
+        ({"samples": 0}, "option samples: 0 for toy; allowed: a whole number of at least 1"),
+        ({"samples": True}, "option samples: True for toy; allowed: a whole number of at least 1"),
+        ({"samples": "many"}, "option samples: 'many' for toy; allowed: a whole number of at least 1"),
+    ],
+)
+def test_a_wrong_option_is_one_line_before_anything_is_computed(
+    options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    given = ConvertRequest(write(tmp_path / "toy.onnx"), spec(tmp_path), options, tmp_path / "out.onnx")
+    with pytest.raises(UserError) as refused:
+        precisions.convert(registry.precisions()["int8"], given)
+    assert str(refused.value) == message
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.full((16, 8), np.nan, np.float32), "NaN"),
+        (np.ones((16, 9), np.float32), "[8, 9]"),
+        (np.ones((16, 8), np.float64), "float64"),
+        (np.ones((0, 8), np.float32), "empty"),
+    ],
+    ids=["NaN", "shape", "dtype", "empty"],
+)
+@pytest.mark.parametrize("name", ["fp16", "int8", "fp8"])
+def test_bad_calibration_data_is_one_line(name: str, array: Any, message: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", array)
+    with pytest.raises(UserError) as refused:
+        precisions.convert(registry.precisions()[name], request(tmp_path, data="file:x.npy"))
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_no_format_is_judged_by_the_samples_that_calibrated_it(tmp_path: Path) -> None:
+    model = spec(tmp_path)
+    calibration = [batch["x"] for batch in samples.calibration_feeds(model, 16)]
+    for seed in range(4):
+        judged = [batch["x"] for batch in samples.feeds(model, 16, seed)]
+        assert not any(np.array_equal(a, b) for a in calibration for b in judged)
+
+
+def test_samples_come_in_whole_batches_that_the_model_allows(tmp_path: Path) -> None:
+    assert [len(batch["x"]) for batch in samples.feeds(spec(tmp_path), 9, 0)] == [8, 8]
+    assert [len(batch["x"]) for batch in samples.feeds(spec(tmp_path, max_sizes={"b": 2}), 3, 0)] == [2, 2]
+    with pytest.raises(UserError, match="0 samples were asked for"):
+        samples.feeds(spec(tmp_path), 0, 0)
+
+
+def test_calibration_batches_are_joined_as_modelopt_splits_them() -> None:
+    batches = [{"x": np.full((2, 3), i), "y": np.full((2,), i)} for i in range(3)]
+    assert ptq.shapes(batches[0]) == "x:2x3,y:2"
+    assert ptq.joined(batches)["x"][:, 0].tolist() == [0, 0, 1, 1, 2, 2]
+
+
+def test_pruning_leaves_the_two_largest_of_each_four_along_the_reduction(tmp_path: Path) -> None:
+    pytest.importorskip("modelopt")
+    model = onnx.load(write(tmp_path / "toy.onnx"))
+    assert fp16_sparse.prune(model) == (["w"], [])
+    found = onnx.numpy_helper.to_array(model.graph.initializer[0])
+    assert found[:, 1].tolist() == [0, 0, 9, 13, 0, 0, 25, 29]
+
+
+def test_a_reduction_that_is_no_multiple_of_four_stays_dense() -> None:
+    pytest.importorskip("modelopt")
+    weight = onnx.numpy_helper.from_array(np.ones((6, 4), np.float32), "w")
+    node = onnx.helper.make_node("Gemm", ["x", "w"], ["y"])
+    model = onnx.helper.make_model(onnx.helper.make_graph([node], "toy", [], [], [weight]))
+    assert fp16_sparse.prune(model) == ([], ["w"])
+
+
+def test_the_facts_name_the_library_that_did_it() -> None:
+    pytest.importorskip("modelopt")
+    assert conversion.facts("a method", left=3)["left"] == 3
+    assert conversion.facts("a method")["not_reproducible"] == []
