@@ -46,14 +46,11 @@ def _throughput(evidence: Evidence) -> Table | Text:
         Column("overlap_percent", "overlap %", "number"),
     ]
     overlaps = {key_of(row): row["overlap"] for row in rows_of(evidence.throughput) if row["overlap"] is not None}
-    body = [
-        [
-            *case_cells(row),
-            *(cell(row, mode) for mode in MODES),
-            _overlap(overlaps.get(key_of(row)), why.get((*key_of(row), "pipelined"))),
-        ]
-        for row in rows
-    ]
+
+    def overlap(row: dict[str, Any]) -> Cell:
+        return _overlap(overlaps.get(key_of(row)), why.get((*key_of(row), "pipelined")))
+
+    body = [[*case_cells(row), *(cell(row, mode) for mode in MODES), overlap(row)] for row in rows]
     note = "Overlap: the share of the time between end_to_end and back to back that the pipeline hides."
     return table("throughput", "Throughput, items/s: batch × inferences / seconds", columns, body, note)
 
