@@ -297,3 +297,29 @@ def test_a_sentence_is_folded_at_100_columns_and_lists_are_indented():
     lines = txt.render(Report("t", "s", (Section("x", blocks),))).splitlines()
     assert lines[6] == ("word " * 20).strip()
     assert lines[9].startswith("  - item") and lines[10].startswith("    item") and lines[11] == "  - second"
+
+
+def test_a_study_without_cases_has_a_report_that_says_so(results):
+    results.plan()
+    report.write(results.root, results.study, results.machine, BASELINE)
+    text = (results.root / "reports" / results.study / "REPORT.txt").read_text()
+    assert "0 cases: none." in text
+    assert "No case was measured" in text
+
+
+def test_a_study_in_which_everything_failed_has_a_report_with_the_reasons(results):
+    results.failed("vit/fp32/ort_cuda/default/b1", "CUDA out of memory")
+    results.plan()
+    report.write(results.root, results.study, results.machine, None)
+    text = (results.root / "reports" / results.study / "REPORT.txt").read_text()
+    assert "1 case failed while measured" in text
+    assert "CUDA out of memory" in text
+    assert "vit: no case was measured; the reasons are below." in text
+
+
+def test_long_and_foreign_names_stay_inside_the_page(results):
+    results.refused("modèle-日本/fp32/tensorrt/default/b1", "x" * 5000)
+    results.plan()
+    lines = txt.render(compose_report(results)).splitlines()
+    assert sum(line.count("x") for line in lines) >= 5000
+    assert max(map(len, lines)) <= 100

@@ -33,10 +33,11 @@ def draw(frame: pd.DataFrame) -> Figure:
     ax = figure.subplots()
     if rows["identical"].any():
         ax.axhline(top, color=GREY, linewidth=0.8, linestyle=":")
-        ax.annotate("identical to fp32", (1, top), (0, 3), ("axes fraction", "data"), "offset points", ha="right")
+        ax.annotate("identical to fp32", (1, top), (0, 7), ("axes fraction", "data"), "offset points", ha="right")
     _front(ax, rows)
     _points(ax, rows)
     plain_log(ax, "x")
+    ax.margins(y=0.12)
     ax.set_xlabel(f"end_to_end at {shape}, median ms (faster is left)")
     ax.set_ylabel("SQNR against fp32, dB (closer is up)")
     ax.grid()

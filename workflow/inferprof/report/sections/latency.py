@@ -7,7 +7,7 @@ from typing import Any
 
 from inferprof.case import Shape
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Section, Text, missing, number, words
+from inferprof.report.model import Block, Cell, Column, Section, Text, missing, number, without_number, words
 from inferprof.report.numbers import NS_PER_MS, half_width, milliseconds, significant
 from inferprof.report.sections.common import (
     CASE_COLUMNS,
@@ -108,7 +108,7 @@ def _row(row: dict[str, Any], source: str) -> list[Cell]:
         number(row["rounds"], str(row["rounds"])),
         words(row["stopped_by"]),
         words(row["settled"]),
-        optional(row["drift"], significant, "no drift found"),
+        without_number("none found") if row["drift"] is None else number(row["drift"], f"{row['drift']:+.1%}"),
     ]
 
 
