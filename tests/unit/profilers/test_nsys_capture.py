@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from tests.unit.profilers.conftest import Export
+from tests.unit.conftest import Export
 
 from inferprof import profilers, registry
 from inferprof.errors import ToolError, UserError

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from tests.unit.profilers.conftest import SCHEMAS, THREAD, Export
+from tests.unit.conftest import SCHEMAS, THREAD, Export
 
 from inferprof.errors import UserError
 from inferprof.profilers import nsys

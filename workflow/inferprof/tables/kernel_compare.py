@@ -1,0 +1,76 @@
+"""The kernels of two cases side by side: FP16 against FP8, ONNX Runtime against TensorRT."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pandas as pd
+
+from inferprof.tables.kernel_class import annotate
+from inferprof.tables.timeline import PATH_SEPARATOR
+
+ITERATION: Final = "iteration"
+
+
+def per_iteration(frame: pd.DataFrame) -> pd.DataFrame:
+    """Per kernel name of one case: `kernel_class`, `dtype`, `launches` and `duration` (ns), each per iteration.
+
+    Counts what was launched inside iterations. A profile without any is one iteration as a whole.
+    """
+    kernels = annotate(frame)
+    kernels = kernels[kernels["metric"] == "duration_total"]
+    inside = kernels["parent"].fillna("").str.split(PATH_SEPARATOR, regex=False).map(lambda path: ITERATION in path)
+    if inside.any():
+        kernels = kernels[inside.astype(bool)]
+    table = kernels.groupby("name", as_index=False).agg(
+        kernel_class=("kernel_class", "first"),
+        dtype=("dtype", "first"),
+        launches=("instances", "sum"),
+        duration=("value", "sum"),
+    )
+    count = _iterations(frame) if inside.any() else 1
+    return table.assign(launches=table["launches"] / count, duration=table["duration"] / count)
+
+
+def _iterations(frame: pd.DataFrame) -> int:
+    rows = frame[(frame["level"] == "range") & (frame["name"] == ITERATION) & (frame["metric"] == "duration_total")]
+    return int(rows["instances"].sum())
+
+
+def by_name(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
+    """One row per kernel of either case, largest change first.
+
+    Columns: name, kernel_class, `launches_a`, `launches_b`, `duration_a`, `duration_b` (ns per iteration, 0 where it
+    does not run), `change` = duration_b - duration_a, and `status`: both, gone (only in a) or new (only in b).
+    Raises ValueError for profiles of different tools, which spell the same kernel differently.
+    """
+    _require_one_tool(a, b)
+    columns = ["name", "kernel_class", "launches", "duration"]
+    table = per_iteration(a)[columns].merge(
+        per_iteration(b)[columns], on=["name", "kernel_class"], how="outer", suffixes=("_a", "_b"), indicator="status"
+    )
+    table["status"] = table["status"].astype(str).map({"both": "both", "left_only": "gone", "right_only": "new"})
+    return _with_change(table)
+
+
+def by_class(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
+    """One row per class of either case, largest change first; columns as in by_name, without name and status."""
+    _require_one_tool(a, b)
+    sums = [
+        per_iteration(case).groupby("kernel_class", as_index=False)[["launches", "duration"]].sum() for case in (a, b)
+    ]
+    return _with_change(sums[0].merge(sums[1], on="kernel_class", how="outer", suffixes=("_a", "_b")))
+
+
+def _with_change(table: pd.DataFrame) -> pd.DataFrame:
+    counted = ["launches_a", "launches_b", "duration_a", "duration_b"]
+    table[counted] = table[counted].astype("Float64").fillna(0.0)
+    table["change"] = table["duration_b"] - table["duration_a"]
+    order = table["change"].abs().sort_values(ascending=False, kind="stable").index
+    return table.loc[order].reset_index(drop=True)
+
+
+def _require_one_tool(a: pd.DataFrame, b: pd.DataFrame) -> None:
+    tools = set(a["tool"]) | set(b["tool"])
+    if len(tools) > 1:
+        raise ValueError(f"kernels of {' and '.join(sorted(tools))} cannot be compared: they spell names differently")
