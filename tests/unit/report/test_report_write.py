@@ -323,3 +323,10 @@ def test_long_and_foreign_names_stay_inside_the_page(results):
     lines = txt.render(compose_report(results)).splitlines()
     assert sum(line.count("x") for line in lines) >= 5000
     assert max(map(len, lines)) <= 100
+
+
+def test_a_verdict_on_the_page_has_its_mark_and_links_to_its_file(written_cpu):
+    page = (written_cpu / "REPORT.html").read_text()
+    assert '<a class="source fail" href="../../onnx/minilm/int8.accuracy.json">fail</a>' in page
+    records = "../../cpu-sample-0123abcd/benchmark/vit_tiny/int8/ort_cpu/default/b1/r0.json"
+    assert f'<a class="source" href="{records}">11.43</a>' in page
