@@ -64,11 +64,10 @@ def _items(throughput: pd.DataFrame, mode: str, outcome: pd.DataFrame) -> pd.Dat
     """KEY and `{mode}_items_per_s`."""
     part = throughput[(throughput["mode"] == mode) & throughput["not_measured"].isna()]
     part = part.astype({"inferences_per_s": float})
-    rate = part.groupby(KEY, as_index=False)["inferences_per_s"].median()
+    rate: pd.DataFrame = part.groupby(KEY, as_index=False)["inferences_per_s"].median()
     rate = rate.merge(outcome[[*KEY, "batch"]], on=KEY, validate="one_to_one")
     rate[f"{mode}_items_per_s"] = rate["inferences_per_s"] * rate["batch"].astype(float)
-    columns = [*KEY, f"{mode}_items_per_s"]
-    return rate.loc[:, columns]
+    return rate.drop(columns=["inferences_per_s", "batch"])
 
 
 def _outcome(case: dict[str, Any], rounds: pd.DataFrame | None) -> dict[str, Any]:
