@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import re
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -50,7 +50,7 @@ _CHUNK: Final = 100_000
 _MEMSET_NAME: Final = "memset"
 _PUSH_POP, _START_END = 59, 60
 _API_VERSION: Final = re.compile(r"_v\d{4,}$")
-"""`cudaLaunchKernel_v7000`: the version of the entry point, which `nsys stats` leaves out too."""
+"""The version of an entry point, which `nsys stats` leaves out too (where it has four digits)."""
 
 # A correlation is unique in its process: pid in the upper half. globalPid and globalTid hold the pid in bits 24-47.
 _CORRELATION: Final = "((COALESCE({owner}, 0) >> 24) & 0xFFFFFF) << 32 | COALESCE(correlationId, 0)"
@@ -72,6 +72,11 @@ def read_timeline(path: Path) -> Timeline:
         return assemble(ops, calls, export.ranges(), names.texts)
 
 
+def without_version(name: str) -> str:
+    """`cudaLaunchKernel_v7000` → `cudaLaunchKernel`; other names as they are."""
+    return _API_VERSION.sub("", name)
+
+
 class _Names:
     """Codes for texts: string ids of the export, and names that we give."""
 
@@ -86,14 +91,14 @@ class _Names:
             self.texts.append(text)
         return code
 
-    def of_strings(self, ids: np.ndarray) -> np.ndarray:
-        """String ids → codes; an id without a string keeps its number as a name."""
+    def of_strings(self, ids: np.ndarray, spelled: Callable[[str], str] = str) -> np.ndarray:
+        """String ids → codes of the `spelled` strings; an id without a string keeps its number as a name."""
         inverse, distinct = pd.factorize(ids)
         query = "SELECT value FROM StringIds WHERE id = ?"
         codes = []
         for string_id in distinct.tolist():
             found = self._database.execute(query, (string_id,)).fetchone()
-            codes.append(self.code(_API_VERSION.sub("", found[0]) if found else f"[string {string_id}]"))
+            codes.append(self.code(spelled(found[0]) if found else f"[string {string_id}]"))
         return np.array(codes, np.int32)[inverse]
 
 
@@ -153,7 +158,7 @@ class _Export:
                 "correlation": _CORRELATION.format(owner="globalTid"),
             },
         )
-        return frame.assign(name=names.of_strings(frame["name"].to_numpy()))
+        return frame.assign(name=names.of_strings(frame["name"].to_numpy(), without_version))
 
     def ranges(self) -> pd.DataFrame:
         """Closed NVTX ranges of all domains; marks, categories and ranges still open at the end are no ranges."""

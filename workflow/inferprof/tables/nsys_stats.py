@@ -96,7 +96,7 @@ def _split(column: str) -> tuple[str, str]:
 
 
 def _summary(table: pd.DataFrame, report: Report, factors: Mapping[str, int]) -> pd.DataFrame:
-    wide = pd.DataFrame({"name": [_name(name) for name in table[report.named_by]]})
+    wide = pd.DataFrame({"name": [operation_name(name) for name in table[report.named_by]]})
     wide["instances"] = table[report.counted_by].astype(int)
     # The spread of sizes has no metric: only that of durations does.
     chosen = ["Total"] if report.total == "Total" else [column for column in _METRICS if column in table]
@@ -107,7 +107,7 @@ def _summary(table: pd.DataFrame, report: Report, factors: Mapping[str, int]) ->
     return rows.assign(level=np.where(memsets, "memset", report.level))
 
 
-def _name(name: str) -> str:
+def operation_name(name: str) -> str:
     """Copies and memsets as all readers name them; a range without the colon of the default domain."""
     if match := _OPERATION.fullmatch(name):
         if match["kind"] == "set":
@@ -141,7 +141,7 @@ def _gpu_trace(table: pd.DataFrame, tool: str) -> pd.DataFrame:
 
 def _traced_name(name: str, source: str, target: str) -> str:
     memory = next((end.lower() for end in (source, target) if end in ("Pageable", "Pinned", "Managed")), None)
-    return f"{_name(name)} {memory}" if memory and _kind(name) == MEMCPY else _name(name)
+    return f"{operation_name(name)} {memory}" if memory and _kind(name) == MEMCPY else operation_name(name)
 
 
 def _kind(name: str) -> int:
