@@ -6,7 +6,6 @@ import tempfile
 from pathlib import Path
 from typing import Any, Literal
 
-from inferprof import onnx_file
 from inferprof.plugins import ConvertRequest
 from inferprof.precisions import conversion
 
@@ -15,7 +14,7 @@ OPTIONS = {"samples": 8}
 
 def convert(request: ConvertRequest, low: Literal["fp16", "bf16"]) -> dict[str, Any]:
     """Write the graph in `low`, with inputs and outputs as they were."""
-    onnx_file.save(to_low_precision(request, request.onnx, low), request.out)
+    conversion.save(to_low_precision(request, request.onnx, low), request.out)
     return conversion.facts(f"ModelOpt AutoCast to {low}, graph inputs and outputs kept")
 
 

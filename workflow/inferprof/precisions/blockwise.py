@@ -10,7 +10,7 @@ import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from inferprof import export, onnx_file, samples
+from inferprof import export, samples
 from inferprof.plugins import ConvertRequest, Feeds
 from inferprof.precisions import block_kernels, conversion, torch_graph
 
@@ -30,7 +30,7 @@ def convert(request: ConvertRequest, kind: Format) -> dict[str, Any]:
     with conversion.quiet_modelopt():
         model, kernels, left = quantized(request, kind, batches)
         graph = torch_graph.write(model, request, batches[0], OPSET)
-    onnx_file.save(graph, request.out)
+    conversion.save(graph, request.out)
     return conversion.facts(
         f"ModelOpt torch quantization to {kind}, blocks of {BLOCK_SIZES[kind]}, linear layers; the rest in fp16",
         kernels=kernels,

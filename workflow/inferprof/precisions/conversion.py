@@ -8,9 +8,10 @@ import logging
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
-from inferprof import samples
+from inferprof import onnx_file, samples
 from inferprof.errors import UserError
 from inferprof.plugins import ConvertRequest, Feeds
 
@@ -49,6 +50,14 @@ def quiet_modelopt() -> Iterator[None]:
             yield
     finally:
         logger.setLevel(level)
+
+
+def save(model: Any, out: Path) -> None:
+    """Write an onnx.ModelProto, the same bytes each time: ModelOpt's value_info come out of sets, in any order."""
+    values = sorted(model.graph.value_info, key=lambda value: str(value.name))
+    del model.graph.value_info[:]
+    model.graph.value_info.extend(values)
+    onnx_file.save(model, out)
 
 
 def facts(method: str, **more: Any) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def convert(request: ConvertRequest) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         sparse = Path(folder, "sparse.onnx")
         onnx_file.save(model, sparse)
-        onnx_file.save(autocast.to_low_precision(request, sparse, "fp16"), request.out)
+        conversion.save(autocast.to_low_precision(request, sparse, "fp16"), request.out)
     return conversion.facts(
         "2:4 pruning by magnitude with ModelOpt's mask, then AutoCast to fp16", pruned=len(pruned), left_dense=dense
     )

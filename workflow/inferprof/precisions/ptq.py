@@ -41,7 +41,7 @@ def convert(request: ConvertRequest, mode: Literal["int8", "fp8"]) -> dict[str, 
             high_precision_dtype=high,
             log_level="ERROR",
         )
-        onnx_file.save(onnx.load(target), request.out)
+        conversion.save(onnx.load(target), request.out)
     return conversion.facts(
         f"ModelOpt ONNX post-training quantization, {mode}, {calibration} calibration, the rest in {high}",
         **conversion.calibration_facts(request, batches),
