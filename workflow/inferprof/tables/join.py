@@ -64,7 +64,7 @@ def _items(throughput: pd.DataFrame, mode: str, outcome: pd.DataFrame) -> pd.Dat
     """KEY and `{mode}_items_per_s`."""
     part = throughput[(throughput["mode"] == mode) & throughput["not_measured"].isna()]
     part = part.astype({"inferences_per_s": float})
-    rate: pd.DataFrame = part.groupby(KEY, as_index=False)["inferences_per_s"].median()
+    rate = part.groupby(KEY)["inferences_per_s"].median().reset_index()
     rate = rate.merge(outcome[[*KEY, "batch"]], on=KEY, validate="one_to_one")
     rate[f"{mode}_items_per_s"] = rate["inferences_per_s"] * rate["batch"].astype(float)
     return rate.drop(columns=["inferences_per_s", "batch"])
