@@ -1,0 +1,55 @@
+"""Copies against the link that carries them: bytes, bandwidth, and the share of what the link was measured to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pandas as pd
+
+from inferprof.tables.records import KEY
+
+_LINKS: Final = {"HtoD": "h2d", "DtoH": "d2h"}
+COLUMNS: Final = (
+    *KEY,
+    "tool",
+    "direction",
+    "host_memory",
+    "copies",
+    "bytes",
+    "duration_ns",
+    "gb_per_s",
+    "link_gb_per_s",
+    "link_share",
+)
+
+
+def against_link(frame: pd.DataFrame, bandwidth: Mapping[str, Any] | None) -> pd.DataFrame:
+    """One row per profile, direction (HtoD, DtoH, DtoD, …) and host memory (pageable, pinned; missing: not told).
+
+    frame: tidy tables of any cases. bandwidth: the machine's bandwidth.json, or None. `gb_per_s` = bytes / duration
+    with GB = 10^9 bytes. `link_share` = gb_per_s / link_gb_per_s, where the link is what page-locked memory reached,
+    for pageable copies too: their distance from it is what page-locking would gain. On the device each byte is
+    read and written, so the memory's bandwidth counts it twice. Missing where the machine was not measured.
+    """
+    rows = frame[frame["level"] == "memcpy"]
+    named = rows["name"].str.split(" ", n=1, expand=True).reindex(columns=[0, 1])
+    rows = rows.assign(direction=named[0], host_memory=named[1])
+    keys = [*KEY, "tool", "direction", "host_memory"]
+    sizes = rows[rows["metric"] == "bytes_total"].groupby(keys, dropna=False)["value"].sum().rename("bytes")
+    times = rows[rows["metric"] == "duration_total"].groupby(keys, dropna=False)
+    table = times.agg(copies=("instances", "sum"), duration_ns=("value", "sum")).join(sizes).reset_index()
+    table["gb_per_s"] = table["bytes"] / table["duration_ns"].where(table["duration_ns"] > 0)
+    table["link_gb_per_s"] = [_link(direction, bandwidth) for direction in table["direction"]]
+    table["link_gb_per_s"] = table["link_gb_per_s"].astype("Float64")
+    table["link_share"] = table["gb_per_s"] / table["link_gb_per_s"]
+    return table[list(COLUMNS)]
+
+
+def _link(direction: str, bandwidth: Mapping[str, Any] | None) -> float | None:
+    """What a copy's bytes can reach, in GB/s."""
+    if bandwidth is None:
+        return None
+    if direction == "DtoD":
+        return float(bandwidth["d2d"]["gb_per_s"]) / 2
+    return float(bandwidth[_LINKS[direction]]["pinned"]["gb_per_s"]) if direction in _LINKS else None
