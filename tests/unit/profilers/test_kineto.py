@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from inferprof.errors import UserError
-from inferprof.profilers import kineto
+from inferprof.case import Case
+from inferprof.errors import ToolError, UserError
+from inferprof.hardware import Gpu, Machine
+from inferprof.profilers import capture, kineto
 
 
 def event(category: str, name: str, ts: Any, dur: Any, tid: int = 1, **args: Any) -> dict[str, Any]:
@@ -158,7 +161,7 @@ def test_the_run_is_told_to_record() -> None:
 def test_a_finished_trace_names_no_host_user_or_path(tmp_path: Path) -> None:
     path = tmp_path / "trace.json.gz"
     content = {
-        "traceName": "/home/someone/t",
+        "traceName": "/scratch/someone/t",
         "host_name": "a-host",
         "username": "u",
         "traceEvents": [LAUNCH, KERNEL],
@@ -178,3 +181,28 @@ def test_recording_writes_a_trace_with_our_ranges(tmp_path: Path) -> None:
     events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
     names = {found["name"] for found in events if found.get("cat") == "user_annotation"}
     assert names == {"iteration", "stage:execute"}
+
+
+@pytest.mark.parametrize(("packages", "reason"), [({"torch": "2.11"}, None), ({}, "kineto: torch is not installed")])
+def test_recording_needs_torch(packages: dict[str, str], reason: str | None) -> None:
+    machine = Machine(Gpu("NVIDIA H100", (9, 0), None, "GPU-1", "580.1"), packages=packages)
+    assert kineto.refuses(Case("vit", "fp16", "ort_cuda", "default", "b8"), machine) == reason
+
+
+def test_a_run_that_recorded_nothing_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
+    out = tmp_path / "out" / "b8.json.gz"
+    with pytest.raises(ToolError, match="kineto wrote no capture"):
+        capture(kineto.KINETO, ["true"], out)
+    assert list(out.parent.iterdir()) == []
+
+
+def test_a_capture_is_what_the_run_recorded(tmp_path: Path) -> None:
+    script = tmp_path / "run.py"
+    script.write_text(
+        "import gzip, json, sys\n"
+        "with gzip.open(sys.argv[sys.argv.index('--kineto') + 1], 'wt') as file:\n"
+        "    json.dump({'traceName': 'x', 'traceEvents': []}, file)\n"
+    )
+    out = tmp_path / "out" / "b8.json.gz"
+    capture(kineto.KINETO, [sys.executable, str(script)], out)
+    assert json.loads(gzip.decompress(out.read_bytes())) == {"traceEvents": []}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import stat
 from collections.abc import Callable
@@ -12,7 +13,9 @@ import pytest
 from tests.unit.conftest import Export
 
 from inferprof import profilers, registry
+from inferprof.case import Case
 from inferprof.errors import ToolError, UserError
+from inferprof.hardware import Gpu, Machine
 from inferprof.profilers import capturing, nsys, nsys_scrub
 
 TOKEN = "ghp_PLANTEDplantedPLANTED0123456789"
@@ -24,7 +27,7 @@ profile) { printf 'NVIDIA Tegra Profiler Report '; env; } > "$output" ;;
 export) cp EXPORT "$output" ;;
 stats)
     for report in cuda_gpu_kern_sum cuda_api_sum; do
-        echo "Name\nTOKEN /home/someone/x.cu" > "${output}_$report.csv"
+        echo "Name\nTOKEN /scratch/someone/x.cu" > "${output}_$report.csv"
     done
     ;;
 esac
@@ -36,7 +39,7 @@ def on_path(tmp_path: Path, export: Callable[..., Export], monkeypatch: pytest.M
     """A folder, first on PATH, with an nsys whose export holds TOKEN wherever nsys keeps such things."""
     made = export(name="planted.sqlite")
     made.kernel(f"void gemm<{TOKEN}>()", 100, 200, made.call("cudaLaunchKernel_v7000", 10, 20))
-    made.range(f"load /home/someone/{TOKEN}.onnx", 0, 300)
+    made.range(f"load /scratch/someone/{TOKEN}.onnx", 0, 300)
     made.range("/encoder/layer.0/MatMul", 5, 50)
     made.string(f"PATH=/usr/bin\0HF_TOKEN={TOKEN}\0")
     for table, columns in (
@@ -67,7 +70,7 @@ def test_a_planted_token_is_in_no_output(on_path: Path, tmp_path: Path) -> None:
     for path in out.parent.iterdir():
         assert TOKEN.encode() not in path.read_bytes(), path
         if path.suffix != ".nsys-rep":
-            assert b"/home/someone" not in path.read_bytes(), path
+            assert b"/scratch/someone" not in path.read_bytes(), path
             assert b"a-host" not in path.read_bytes(), path
             assert b"GPU-1234" not in path.read_bytes(), path
 
@@ -174,3 +177,21 @@ def test_scrubbing_changes_no_row_of_the_table(captured: Callable[[str], Path], 
     shutil.copy(captured("h100_tensorrt_vit2"), scrubbed)
     nsys_scrub.scrub(scrubbed, ["a secret of no kernel"])
     pd.testing.assert_frame_equal(nsys.read(scrubbed), nsys.read(captured("h100_tensorrt_vit2")))
+
+
+H100 = Machine(Gpu("NVIDIA H100", (9, 0), None, "GPU-1", "580.1"), tools={"nsys": "/usr/bin/nsys"})
+
+
+@pytest.mark.parametrize(
+    ("backend", "machine", "reason"),
+    [
+        ("ort_cuda", H100, None),
+        ("ort_cpu", H100, "nsys: ort_cpu runs on the CPU"),
+        ("ort_cuda", dataclasses.replace(H100, gpu=None), "nsys: no GPU on this machine"),
+        ("ort_cuda", dataclasses.replace(H100, tools={}), "nsys: not on PATH; install Nsight Systems"),
+    ],
+)
+def test_what_cannot_be_captured_is_refused_with_the_reason(
+    backend: str, machine: Machine, reason: str | None
+) -> None:
+    assert nsys.refuses(Case("vit", "fp16", backend, "default", "b8"), machine) == reason

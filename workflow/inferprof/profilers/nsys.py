@@ -91,24 +91,21 @@ def finish(out: Path, run: Run) -> None:
     if not report.exists():
         raise ToolError(["nsys", "profile"], 0, "nsys wrote no report: the run never reached its measured range")
     report.chmod(PRIVATE)
-    nsys = find()
+    nsys, prefix = find(), out.with_suffix("")
     run([nsys, "export", "--type=sqlite", "--force-overwrite=true", f"--output={out}", str(report)])
     reports = [f"--report={name}" for name in STATS_REPORTS]
-    run(
-        [
-            nsys,
-            "stats",
-            *reports,
-            "--format=csv",
-            "--force-overwrite=true",
-            f"--output={out.with_suffix('')}",
-            str(out),
-        ]
-    )
-    secrets = nsys_scrub.secrets_of(os.environ, socket.gethostname(), getpass.getuser(), str(Path.home()))
+    run([nsys, "stats", *reports, "--format=csv", "--force-overwrite=true", f"--output={prefix}", str(out)])
+    secrets = _secrets()
     nsys_scrub.scrub(out, secrets)
     for csv in out.parent.glob("*.csv"):
         csv.write_text(nsys_scrub.redact(csv.read_text(encoding="utf-8"), secrets), encoding="utf-8")
+
+
+def _secrets() -> list[str]:
+    """What no output may hold: host, user, home, and the variables that the run is not given."""
+    allowed = capturing.allowed_environment(os.environ)
+    withheld = {name: value for name, value in os.environ.items() if name not in allowed}
+    return nsys_scrub.secrets_of(withheld, socket.gethostname(), getpass.getuser(), str(Path.home()))
 
 
 def find() -> str:
