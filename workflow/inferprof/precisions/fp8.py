@@ -8,7 +8,13 @@ from typing import Any
 from inferprof.plugins import Precision, Tolerance
 from inferprof.precisions import ptq
 
-OPTIONS: dict[str, Any] = {"calibration": "max", "samples": 64, "high_precision": "fp16"}
+OPTIONS: dict[str, Any] = {
+    "calibration": "max",
+    "samples": 64,
+    "high_precision": "fp16",
+    "attention": True,
+    "exclude": [],
+}
 
 FP8 = Precision(
     name="fp8",

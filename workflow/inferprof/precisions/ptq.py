@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from inferprof import onnx_file
+from inferprof.errors import UserError
 from inferprof.plugins import ConvertRequest, Feeds
 from inferprof.precisions import conversion
 
@@ -18,11 +19,18 @@ HIGH_PRECISIONS = ("fp32", "fp16", "bf16")
 
 
 def convert(request: ConvertRequest, mode: Literal["int8", "fp8"]) -> dict[str, Any]:
-    """Write the graph with Q/DQ nodes around what ModelOpt quantizes; the rest is in the option `high_precision`."""
+    """Write the graph with Q/DQ nodes around what ModelOpt quantizes; the rest is in the option `high_precision`.
+
+    `attention` says whether attention's two products are quantized too; `exclude` lists patterns of node names that
+    are not.
+    """
     import onnx
 
     calibration = conversion.choice(request, "calibration", CALIBRATIONS)
     high = conversion.choice(request, "high_precision", HIGH_PRECISIONS)
+    exclude = request.options["exclude"]
+    if not isinstance(exclude, list):
+        raise UserError(f"option exclude: {exclude!r} for {request.spec.name}; allowed: a list of node name patterns")
     batches = conversion.calibration(request)
     with tempfile.TemporaryDirectory() as folder, conversion.quiet_modelopt():
         from modelopt.onnx.quantization import quantize
@@ -37,6 +45,8 @@ def convert(request: ConvertRequest, mode: Literal["int8", "fp8"]) -> dict[str, 
             calibration_shapes=shapes(batches[0]),
             calibration_method=calibration,
             calibration_eps=["cpu"],
+            disable_mha_qdq=not request.options["attention"],
+            nodes_to_exclude=[*exclude],
             output_path=str(target),
             high_precision_dtype=high,
             log_level="ERROR",
