@@ -88,6 +88,7 @@ def test_a_half_precision_file_does_not_pass_for_fp32(tmp_path: Path) -> None:
     [
         ({"calibration": "magic"}, "option calibration: 'magic' for toy; allowed: entropy, max"),
         ({"high_precision": "fp8"}, "option high_precision: 'fp8' for toy; allowed: fp32, fp16, bf16"),
+        ({"exclude": "head"}, "option exclude: 'head' for toy; allowed: a list of node name patterns"),
         ({"samples": 0}, "option samples: 0 for toy; allowed: a whole number of at least 1"),
         ({"samples": True}, "option samples: True for toy; allowed: a whole number of at least 1"),
         ({"samples": "many"}, "option samples: 'many' for toy; allowed: a whole number of at least 1"),

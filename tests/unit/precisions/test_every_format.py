@@ -14,7 +14,7 @@ import pytest
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # the warnings are ModelOpt's and torch's
 pytest.importorskip("modelopt")
 
-from inferprof import accuracy, audit, model_spec, registry, samples  # noqa: E402
+from inferprof import accuracy, audit, model_spec, precisions, registry, samples  # noqa: E402
 from inferprof.case import Shape, Variant  # noqa: E402
 from inferprof.plugins import BuildRequest, ConvertRequest  # noqa: E402
 
@@ -77,7 +77,7 @@ def test_the_same_config_and_seed_give_the_same_bytes(name: str, folders: list[P
         ("fp32", "float32", 0),
         ("fp16", "float16", 0),
         ("bf16", "bfloat16", 0),
-        ("int8", "int8", 1),  # ModelOpt finds the head too small to gain anything
+        ("int8", "int8", 3),  # attention's two products, and the head, which ModelOpt finds too small
         ("fp16_sparse", "float16", 0),
         ("mxfp8", "float8e4m3fn", 4),  # the convolution, the head, and attention's two products
         ("nvfp4", "float4e2m1", 4),
@@ -89,6 +89,25 @@ def test_the_graph_computes_in_the_format_that_it_claims(
     found = audit.audit(folders[0] / f"{name}.onnx", name, B8)
     assert next(iter(found["macs_share"])) == dtype
     assert len(found["high_precision"]) == left
+
+
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        ({"attention": True}, ["/head/Gemm"]),
+        ({"exclude": ["/out/.*"]}, ["/MatMul", "/MatMul_1", "/head/Gemm", "/out/MatMul"]),
+    ],
+    ids=["attention", "exclude"],
+)
+def test_int8_quantizes_what_its_options_say(
+    options: dict[str, Any], left: list[str], toy: Path, folders: list[Path], tmp_path: Path
+) -> None:
+    exported, spec = folders[0] / "exported.onnx", model_spec.load(toy)
+    precisions.convert(
+        registry.precisions()["int8"], ConvertRequest(exported, spec, {"samples": 8, **options}, tmp_path / "x.onnx")
+    )
+    found = audit.audit(tmp_path / "x.onnx", "int8", B8)
+    assert sorted(entry["name"] for entry in found["high_precision"]) == left
 
 
 @pytest.mark.parametrize("name", FORMATS)
