@@ -231,3 +231,20 @@ def test_other_peoples_details(shared: Path) -> None:
 def test_an_export_of_an_untraced_process_is_refused(shared: Path) -> None:
     with pytest.raises(UserError, match="holds no CUDA activity"):
         nsys.read(shared / "real/nsys_sqlite/nsys2025.3.2_schema3.20.3_nokernels_vllm.sqlite")
+
+
+def test_host_memory_of_unknown_kind_is_not_called_pageable(export: Callable[..., Export]) -> None:
+    made = export()
+    made.copy(30, 40, made.call("cudaMemcpyAsync", 10, 20), kind=1, source=7, target=2, size=8)
+    made.database.execute("UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET srcKind = NULL")
+    frame = nsys.read(made.done())
+    assert totals(frame, "memcpy") == {"HtoD": (1, 10)}
+    assert totals(frame, "sync") == {}
+
+
+def test_large_stream_numbers_are_kept(export: Callable[..., Export]) -> None:
+    made = export()
+    for stream in (7, 2**31 - 1):
+        made.kernel("k", 30, 40, made.call("cuLaunchKernel", 10, 20), stream=stream)
+    frame = nsys.read(made.done())
+    assert sorted(frame.loc[frame["level"] == "kernel", "stream"].unique()) == [7, 2**31 - 1]

@@ -6,11 +6,11 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from inferprof import registry
+from inferprof import processes, registry
 from inferprof.case import Case
 from inferprof.errors import ToolError
 from inferprof.hardware import Machine
@@ -29,7 +29,15 @@ class Runner(Protocol):
     """subprocess.run, as far as it is used."""
 
     def __call__(
-        self, argv: Sequence[str], /, *, env: Mapping[str, str], text: bool, stdout: int, stderr: int
+        self,
+        argv: Sequence[str],
+        /,
+        *,
+        env: Mapping[str, str],
+        text: bool,
+        stdout: int,
+        stderr: int,
+        preexec_fn: Callable[[], None],
     ) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
 
@@ -65,7 +73,14 @@ def capture(
     allowed = allowed_environment(os.environ)
 
     def run(command: Sequence[str]) -> None:
-        done = runner(command, env=allowed, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        done = runner(
+            command,
+            env=allowed,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            preexec_fn=processes.die_with_parent,
+        )
         if done.returncode != 0:
             raise ToolError(command, done.returncode, done.stdout or "")
 

@@ -74,18 +74,16 @@ def split_path(rows: pd.DataFrame, paths: pd.Series) -> pd.DataFrame:
 def _grouped(keys: Mapping[str, np.ndarray]) -> tuple[np.ndarray, pd.DataFrame]:
     """Group number of each event, and per group its keys; groups are in the order of the keys."""
     combined = np.zeros(next(iter(keys.values())).size, np.int64)
-    lowest, extent = {}, {}
+    distinct = {}
     for name, values in keys.items():
-        lowest[name] = int(values.min(initial=0))
-        extent[name] = int(values.max(initial=0)) - lowest[name] + 1
-        combined *= extent[name]
-        combined += values
-        combined -= lowest[name]
-    group, distinct = pd.factorize(combined, sort=True)
+        # By rank among the values that occur: their product stays small, however large the numbers are.
+        rank, distinct[name] = pd.factorize(values, sort=True)
+        combined = combined * max(len(distinct[name]), 1) + rank
+    group, left = pd.factorize(combined, sort=True)
     columns: dict[str, np.ndarray] = {}
     for name in reversed(list(keys)):
-        distinct, columns[name] = np.divmod(distinct, extent[name])
-        columns[name] += lowest[name]
+        left, rank = np.divmod(left, max(len(distinct[name]), 1))
+        columns[name] = distinct[name][rank]
     return group, pd.DataFrame({name: columns[name] for name in keys})
 
 

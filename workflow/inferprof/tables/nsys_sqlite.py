@@ -181,8 +181,10 @@ class _Export:
             "stream": "streamId",
             "correlation": _CORRELATION.format(owner="globalPid"),
         }
-        frame = self._integers(_PREFIX + table, columns | {name: name for name in extra})
-        return frame.assign(kind=np.int8(kind))
+        # -1, not 0: a kind of memory that is not told must not read as pageable.
+        known = self._columns(_PREFIX + table)
+        optional = {name: f"COALESCE({name}, -1)" if name in known else "-1" for name in extra}
+        return self._integers(_PREFIX + table, columns | optional).assign(kind=np.int8(kind))
 
     def _integers(self, table: str, columns: dict[str, str]) -> pd.DataFrame:
         """Integer columns (name → SQL expression) of a table; no rows where the table does not exist."""
