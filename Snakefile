@@ -13,6 +13,9 @@ min_version("9.0")
 configfile: "config.yaml"
 
 
+report: "workflow/report/workflow.rst"
+
+
 # What `make image` builds; used by `--sdm apptainer`. Inside the image itself nothing needs it.
 container: "docker://inferprof:latest"
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import yaml
-
 from tests.workflow.conftest import TOY_YAML, Workspace
 
 BAD_CONFIGS: list[tuple[dict[str, Any], str]] = [

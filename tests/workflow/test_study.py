@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from tests.workflow.conftest import Workspace, environment
 
 pytestmark = pytest.mark.slow

@@ -41,6 +41,14 @@ def _probe(args: argparse.Namespace) -> None:
     write_json(args.out, environment.probe(hardware.detect()))
 
 
+def _bandwidth(args: argparse.Namespace) -> None:
+    """Measure the link and the memory of this machine's GPU (about 3 s): from it the floor of every copy."""
+    from inferprof.devices import bandwidth
+    from inferprof.devices.cuda import CudaDevice
+
+    write_json(args.out, bandwidth.measure(CudaDevice()))
+
+
 def _cases(args: argparse.Namespace) -> None:
     """Write the cases of a study: which run, which are refused and why."""
     from inferprof import study
@@ -192,6 +200,7 @@ def _run_request(args: argparse.Namespace) -> Any:
         round=args.round,
         protocol=timing.Protocol(budget_s=args.budget, interval=args.interval),
         seed=args.seed,
+        reference=args.reference,
         profiling=_profiling(args),
     )
 
@@ -201,12 +210,13 @@ def _profiling(args: argparse.Namespace) -> Any:
     if not args.profiled:
         return None
     from inferprof import workload
+
+    if not args.kineto:
+        return workload.Profiling(args.profiled, args.native_profile)
     from inferprof.profilers import kineto
 
-    if args.kineto:
-        # Kineto does not see NVTX ranges, so it opens its own.
-        return workload.Profiling(args.profiled, args.native_profile, kineto.record(args.kineto), kineto.named_range)
-    return workload.Profiling(args.profiled, args.native_profile)
+    recorder = kineto.record(args.kineto)
+    return workload.Profiling(args.profiled, args.native_profile, recorder, kineto.named_range)
 
 
 def _beside(path: Path, suffix: str) -> Path:
@@ -232,6 +242,7 @@ def _parser() -> argparse.ArgumentParser:
 
 _VERBS: dict[str, tuple[Any, Any]] = {
     "probe": (_probe, flags.out),
+    "bandwidth": (_bandwidth, flags.out),
     "cases": (_cases, flags.cases),
     "export": (_export, flags.export),
     "quantize": (_quantize, flags.quantize),

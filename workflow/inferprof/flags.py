@@ -113,6 +113,9 @@ def run(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--budget", type=float, default=2.0, help="seconds per boundary")
     sub.add_argument("--interval", type=float, default=0.01, help="stop at this relative half width of the median")
     sub.add_argument("--seed", type=int, default=0)
+    sub.add_argument(
+        "--reference", type=Path, metavar="ONNX", help="graph whose CPU outputs this run's must agree with"
+    )
     sub.add_argument("--profiled", type=int, metavar="N", help="no measurement: N iterations for a profiler to watch")
     sub.add_argument("--kineto", type=Path, metavar="FILE", help="with --profiled: write a trace of torch.profiler")
     sub.add_argument("--native-profile", type=Path, metavar="FILE", help="with --profiled: the runtime's own profile")

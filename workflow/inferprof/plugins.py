@@ -228,8 +228,8 @@ class Profiler:
     after: str | None = None
     """A profiler whose table this one needs first (ncu: nsys names its kernels)."""
     finish: Callable[[Path, Run], None] | None = None
-    """After the wrapped run, in a folder that only we can read: make the capture at the path given out of what the tool
-    wrote, without secrets. All files that it leaves in the folder are kept. None: the tool wrote the capture itself."""
+    """After the wrapped run, in a folder that only we can read: makes the capture at the given path out of what the
+    tool wrote, without secrets. All files in the folder are kept. None: the tool wrote the capture itself."""
 
 
 # --- plots -----------------------------------------------------------------------------------------------------

@@ -187,13 +187,20 @@ def priority(case: Case, round_: int, seed: int) -> int:
 
 
 def model_files(path: Path) -> list[Path]:
-    """What a model is made of besides its description: the user's ONNX files, arrays and sentences."""
+    """What a model is made of besides its description: ONNX files, the user's Python, arrays, images, sentences."""
     spec = load(path)
-    data = [spec.path.parent / i.data.removeprefix("file:") for i in spec.inputs if i.data.startswith("file:")]
-    if any(i.data.startswith("token") for i in spec.inputs):
-        data.append(spec.path.parent / SENTENCES)
-    graph = [spec.onnx_path] if spec.onnx_path else []
-    return [file for file in (*graph, *spec.ready_made.values(), *data) if file != path]
+    folder = path.parent
+    found = [spec.onnx_path, *spec.ready_made.values()]
+    if spec.source == "python":
+        found.append(folder / (spec.options["python"].split(":")[0].replace(".", "/") + ".py"))
+    for item in spec.inputs:
+        kind, _, name = item.data.partition(":")
+        if kind == "file" or (kind == "image" and name):
+            found.append(folder / name)
+        elif kind.startswith("token"):
+            found.append(folder / SENTENCES)
+    # A module may also be an installed package, and then there is no file beside the description.
+    return list(dict.fromkeys(file for file in found if file and file != path and file.exists()))
 
 
 def refuse_precision(spec: ModelSpec, precision: Precision) -> str | None:

@@ -46,8 +46,10 @@ def tables(study: Study) -> list[str]:
 def report_inputs(study: Study) -> list[str]:
     """All that the report is made from, apart from cases.csv."""
     graphs = [f"results/onnx/{model}/{precision}" for model, precision in study.onnx()]
+    gpu = [f"results/{study.machine.slug}/bandwidth.json"] if study.machine.gpu else []
     return [
         f"results/{study.machine.slug}/environment.json",
+        *gpu,
         *(f"{graph}.{kind}.json" for graph in graphs for kind in ("convert", "audit", "accuracy")),
         *(engine.removesuffix(".engine") + ".build.json" for engine in engines(study)),
         *records(study),

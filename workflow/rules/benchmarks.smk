@@ -4,6 +4,7 @@
 rule benchmark:
     input:
         artifact=artifact,
+        reference="results/onnx/{model}/{precision}.onnx",
         spec=model_spec,
         files=model_files,
     output:
@@ -23,7 +24,7 @@ rule benchmark:
     shell:
         "inferprof run {wildcards.backend} {input.artifact:q} --spec {input.spec:q} "
         "--precision {wildcards.precision} --shape {wildcards.shape} --variant {wildcards.variant} {params.options} "
-        "--machine {wildcards.machine} --round {wildcards.round} {params.protocol} --out {output:q} 2> {log:q}"
+        "--reference {input.reference:q} --machine {wildcards.machine} --round {wildcards.round} {params.protocol} --out {output:q} 2> {log:q}"
 
 
 rule benchmarks:

@@ -21,7 +21,11 @@ rule write_report:
         cases=rules.cases.output,
     output:
         text=f"results/reports/{STUDY.name}/REPORT.txt",
-        html=f"results/reports/{STUDY.name}/REPORT.html",
+        html=report(
+            f"results/reports/{STUDY.name}/REPORT.html",
+            caption="../report/html.rst",
+            category="Report",
+        ),
         plots=directory(f"results/reports/{STUDY.name}/plots"),
         tables=directory(f"results/reports/{STUDY.name}/csv"),
     log:

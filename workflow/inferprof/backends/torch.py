@@ -186,7 +186,7 @@ def _opened(
     if device.where == "cpu":
         torch.set_num_threads(request.threads)
     with _reported(torch.OutOfMemoryError), torch.cuda.stream(_stream(device)):
-        module = _cast(export.torch_module(request.spec), request.precision).to(device.where)
+        module = _cast(export.torch_module(request.spec, attention="sdpa"), request.precision).to(device.where)
         graph = device.where == "cuda" and request.variant.flag("cuda_graph")
         session = TorchSession(wrap(module), request.spec, device, graph=graph)
         try:
