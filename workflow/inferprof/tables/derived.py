@@ -145,8 +145,9 @@ def _by_device(ops: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
 def _launch_amounts(timeline: Timeline, ops: pd.DataFrame, window: pd.DataFrame) -> dict[str, Times]:
     calls = timeline.calls
     begun = np.full(len(calls), np.iinfo(np.int64).max)
-    by_time = ops.loc[ops["call"].to_numpy() >= 0, ["call", "start"]].to_numpy()[::-1]
-    begun[by_time[:, 0]] = by_time[:, 1]  # the last write wins: a call's first operation
+    call = ops["call"].to_numpy()
+    backwards = np.flatnonzero(call >= 0)[::-1]
+    begun[call[backwards]] = ops["start"].to_numpy()[backwards]  # the last write wins: a call's first operation
     launching = np.flatnonzero(begun < np.iinfo(np.int64).max)
     start, end = (calls[column].to_numpy()[launching] for column in ("start", "end"))
     return {

@@ -23,8 +23,8 @@ queued   the next operation had been launched before the GPU went idle (latency 
 end      no further operation begins in the window;
 unknown  the capture does not tie the next operation to a launch.
 """
-_CHUNK = 500_000
-"""Gaps that are looked at together: what bounds the memory of five million of them."""
+_CHUNK = 50_000
+"""Gaps that are looked at together: few enough for the processor's cache."""
 _LAUNCH, _SYNC, _COPY, _QUEUED, _END, _UNKNOWN = range(len(IDLE_CAUSES))
 
 
@@ -105,25 +105,29 @@ class Gpu:
     def _idle(self, start: Times, end: Times) -> Times:
         """ns idle by cause in each window [start, end): the gap at its start, the whole gaps, the tail at its end."""
         opening, closing = self.busy.start, self.busy.end
-        before = self._summed_gaps()
         first = np.searchsorted(opening, start, side="left")
         last = np.searchsorted(opening, end, side="left")
         idle = np.zeros((start.size, len(IDLE_CAUSES)), np.int64)
         some = last > first
         free_from = np.where(first > 0, np.maximum(start, closing[np.maximum(first - 1, 0)]), start)
-        idle[some] = before[last[some]] - before[first[some] + 1]
+        from_second, to_last = np.split(self._summed_gaps(np.concatenate((first[some] + 1, last[some]))), 2)
+        idle[some] = to_last - from_second
         idle[some] += self._gaps(first[some], np.minimum(free_from[some], opening[first[some]])).causes(self.waiting)
         idle_from = np.where(some, np.maximum(closing[np.maximum(last - 1, 0)], start), free_from)
         idle[:, _END] += np.maximum(end - idle_from, 0)
         return idle
 
-    def _summed_gaps(self) -> Times:
-        """Row i: ns by cause of the whole gaps in front of the intervals 1 … i - 1 of `busy`."""
-        count = self.busy.start.size
-        before = np.zeros((count + 1, len(IDLE_CAUSES)), np.int64)
-        for index in np.array_split(np.arange(1, count), max(1, count // _CHUNK)):
-            before[index + 1] = self._gaps(index, self.busy.end[index - 1]).causes(self.waiting)
-        return np.cumsum(before, axis=0, out=before)
+    def _summed_gaps(self, until: Times) -> Times:
+        """For each i of `until`: ns by cause of the whole gaps in front of the intervals 1 … i - 1 of `busy`."""
+        summed = np.zeros((until.size, len(IDLE_CAUSES)), np.int64)
+        total = np.zeros(len(IDLE_CAUSES), np.int64)
+        for begin in range(1, self.busy.start.size, _CHUNK):
+            index = np.arange(begin, min(begin + _CHUNK, self.busy.start.size))
+            running = np.cumsum(self._gaps(index, self.busy.end[index - 1]).causes(self.waiting), axis=0)
+            here = (until > begin) & (until <= begin + index.size)
+            summed[here] = total + running[until[here] - begin - 1]
+            total += running[-1]
+        return summed
 
     def _gaps(self, index: Times, start: Times) -> _Gaps:
         """The gaps before the intervals `index` of `busy`, each from `start` on."""

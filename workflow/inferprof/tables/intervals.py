@@ -27,7 +27,8 @@ class Intervals:
     def union(cls, start: Times, end: Times) -> Intervals:
         """Merge what overlaps or touches. Empty intervals count for nothing; the input need not be sorted."""
         positive = end > start
-        start, end = start[positive], end[positive]
+        if not positive.all():
+            start, end = start[positive], end[positive]
         if not start.size:
             return cls(np.empty(0, np.int64), np.empty(0, np.int64))
         if np.any(start[1:] < start[:-1]):

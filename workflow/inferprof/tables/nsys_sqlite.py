@@ -45,8 +45,8 @@ _COPY_KINDS: Final = {
 _HOST_MEMORY: Final = {0: PAGEABLE, 1: "pinned", 4: "managed", 6: "managed"}
 """ENUM_CUDA_MEM_KIND, where it is host memory or may be."""
 _TYPES: Final = {"device": np.int16, "stream": np.int32}
-_CHUNK: Final = 100_000
-"""Rows that are Python objects at a time."""
+_CHUNK: Final = 2_000
+"""Rows that are Python objects at a time: few enough for the processor's cache."""
 _MEMSET_NAME: Final = "memset"
 _PUSH_POP, _START_END = 59, 60
 _API_VERSION: Final = re.compile(r"_v\d{4,}$")
@@ -188,15 +188,18 @@ class _Export:
 
     def _integers(self, table: str, columns: dict[str, str]) -> pd.DataFrame:
         """Integer columns (name → SQL expression) of a table; no rows where the table does not exist."""
-        blocks = {name: [np.empty(0, _TYPES.get(name, np.int64))] for name in columns}
-        if self._columns(table):
+        exists = bool(self._columns(table))
+        count = self._database.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0] if exists else 0
+        values = {name: np.empty(count, _TYPES.get(name, np.int64)) for name in columns}
+        if count:
             selected = ", ".join(f"COALESCE({expression}, 0)" for expression in columns.values())
             rows = self._database.execute(f"SELECT {selected} FROM {table}")
-            while chunk := rows.fetchmany(_CHUNK):
+            for begin in range(0, count, _CHUNK):
+                chunk = rows.fetchmany(_CHUNK)
                 flat = np.fromiter(itertools.chain.from_iterable(chunk), np.int64, len(chunk) * len(columns))
-                for name, column in zip(columns, flat.reshape(-1, len(columns)).T, strict=True):
-                    blocks[name].append(column.astype(_TYPES.get(name, np.int64)))
-        return pd.DataFrame({name: np.concatenate(blocks.pop(name)) for name in columns}, copy=False)
+                for column, part in zip(values.values(), flat.reshape(-1, len(columns)).T, strict=True):
+                    column[begin : begin + len(chunk)] = part
+        return pd.DataFrame(values, copy=False)
 
     def _columns(self, table: str) -> set[str]:
         return {row[1] for row in self._database.execute(f"PRAGMA table_info({table})")}
