@@ -19,8 +19,9 @@ TOLERANCE = Tolerance(passes=40.0, warns=20.0, reason="because")
 NAN, INF = float("nan"), float("inf")
 
 
-def spec(task: Task = "other", source: Any = "transformers") -> ModelSpec:
-    return ModelSpec("toy", Path("models/toy.yaml"), source, (InputSpec("x", "float32", ("b", 4)),), task=task)
+def spec(task: Task = "other", source: Any = "transformers", **more: Any) -> ModelSpec:
+    inputs = (InputSpec("x", "float32", ("b", 4)),)
+    return ModelSpec("toy", Path("models/toy.yaml"), source, inputs, task=task, **more)
 
 
 def array(*rows: list[float]) -> np.ndarray[Any, Any]:
@@ -139,10 +140,10 @@ def draw(model: ModelSpec, count: int, seed: int) -> list[Feeds]:
     return [{"x": np.random.default_rng(seed).standard_normal(shape).astype(np.float32)}]
 
 
-def measured(folder: Path, domain: str, simulate: Any = None, source: Any = "transformers") -> dict[str, Any]:
+def measured(folder: Path, domain: str, simulate: Any = None, **more: Any) -> dict[str, Any]:
     reference, candidate = write(folder / "fp32.onnx", 2.0), write(folder / "toy4.onnx", 2.0, domain)
     precision = Precision("toy4", "Toy", "torch", lambda _: {}, TOLERANCE, simulate=simulate)
-    return accuracy.measure(ConvertRequest(reference, spec(source=source), {}, candidate), precision, draw, 4, seed=3)
+    return accuracy.measure(ConvertRequest(reference, spec(**more), {}, candidate), precision, draw, 4, seed=3)
 
 
 def doubled(request: ConvertRequest, batches: list[Feeds]) -> list[Mapping[str, Any]]:
@@ -169,5 +170,6 @@ def test_without_a_stand_in_nothing_is_measured_and_the_reason_says_why(tmp_path
     assert "outputs" not in found
 
 
-def test_a_users_graph_has_no_torch_model_to_stand_in(tmp_path: Path) -> None:
-    assert measured(tmp_path, "trt", doubled, source="onnx")["outcome"] == "not measured"
+@pytest.mark.parametrize("users", [{"source": "onnx"}, {"ready_made": {"toy4": Path("mine.onnx")}}])
+def test_nothing_stands_in_for_a_file_of_the_users(users: dict[str, Any], tmp_path: Path) -> None:
+    assert measured(tmp_path, "trt", doubled, **users)["outcome"] == "not measured"

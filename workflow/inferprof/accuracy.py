@@ -57,11 +57,15 @@ def measure(request: ConvertRequest, precision: Precision, draw: Draw, count: in
 
 
 def candidate_outputs(request: ConvertRequest, precision: Precision, batches: Sequence[Feeds]) -> Outputs:
-    """Outputs of the graph by ONNX Runtime; where it cannot run it, of the fake-quantized torch model."""
+    """Outputs of the graph by ONNX Runtime; where it cannot run it, of the fake-quantized torch model.
+
+    Nothing stands in for a file of the user's: how that was quantized is not known here.
+    """
     try:
         outputs, source = run_graph(request.out, batches)
     except NotMeasured as error:
-        if precision.simulate is None or not request.spec.from_torch:
+        users_own = precision.name in request.spec.ready_made or not request.spec.from_torch
+        if precision.simulate is None or users_own:
             raise
         return Outputs(joined(precision.simulate(request, batches)), f"{IN_TORCH} ({error})")
     return Outputs(joined(outputs), source)
