@@ -67,7 +67,8 @@ def capture(sub: argparse.ArgumentParser) -> None:
     """A profiler, and the command to watch."""
     sub.add_argument("profiler", metavar="PROFILER")
     out(sub)
-    sub.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the run to watch, behind --")
+    # Not REMAINDER, which would take --out too.
+    sub.add_argument("command", nargs="+", metavar="-- COMMAND", help="the run to watch, behind --")
 
 
 def table(sub: argparse.ArgumentParser) -> None:
