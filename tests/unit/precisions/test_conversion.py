@@ -103,6 +103,12 @@ def test_a_wrong_option_is_one_line_before_anything_is_computed(
     assert str(refused.value) == message
 
 
+def test_an_option_that_the_format_lacks_is_refused_with_those_that_it_has(tmp_path: Path) -> None:
+    given = ConvertRequest(write(tmp_path / "toy.onnx"), spec(tmp_path), {"bits": 3}, tmp_path / "out.onnx")
+    with pytest.raises(UserError, match=r"^unknown options of precision fp16: bits; known: samples$"):
+        precisions.convert(registry.precisions()["fp16"], given)
+
+
 @pytest.mark.parametrize(
     ("array", "message"),
     [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from inferprof.errors import UserError
+from inferprof.errors import UserError, unknown
 from inferprof.plugins import ConvertRequest, Precision
 
 
@@ -24,6 +24,8 @@ def convert(precision: Precision, request: ConvertRequest) -> dict[str, Any]:
             f"source in {spec.path.with_suffix('.yaml').name}, or give a ready-made file there "
             f"(variants: {{{precision.name}: FILE.onnx}})"
         )
+    if foreign := sorted(set(request.options) - set(precision.options)):
+        raise unknown(f"options of precision {precision.name}:", foreign, precision.options)
     filled = dataclasses.replace(request, options={**precision.options, **request.options})
     return {"options": filled.options, **precision.convert(filled)}
 

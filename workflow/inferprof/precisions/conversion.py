@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -38,6 +39,7 @@ def quiet_modelopt() -> Iterator[None]:
 
     The warnings are about ModelOpt's own use of torch, which no user can act upon.
     """
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read once, when torch is loaded below
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
