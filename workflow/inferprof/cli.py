@@ -50,11 +50,13 @@ def _bandwidth(args: argparse.Namespace) -> None:
 
 
 def _cases(args: argparse.Namespace) -> None:
-    """Write the cases of a study: which run, which are refused and why."""
+    """Write the cases of a study, which run and which are refused, and why a profiler watches none of them."""
     from inferprof import study
 
     config = json.loads(args.config) if args.config.startswith("{") else _yaml(Path(args.config))
-    write_text(args.out, study.cases_csv(study.from_config(config, args.models, Path("results"))))
+    planned = study.from_config(config, args.models, Path("results"))
+    write_text(args.out, study.cases_csv(planned))
+    write_json(args.out.with_name("profilers.json"), planned.refused_profilers())
 
 
 def _export(args: argparse.Namespace) -> None:

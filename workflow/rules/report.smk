@@ -3,7 +3,8 @@
 
 rule cases:
     output:
-        f"results/reports/{STUDY.name}/cases.csv",
+        cases=f"results/reports/{STUDY.name}/cases.csv",
+        profilers=f"results/reports/{STUDY.name}/profilers.json",
     log:
         f"results/log/reports/{STUDY.name}/cases.log",
     params:
@@ -12,13 +13,14 @@ rule cases:
     message:
         "List the cases of the study"
     shell:
-        "inferprof cases --config {params.config:q} --out {output:q} 2> {log:q}"
+        "inferprof cases --config {params.config:q} --out {output.cases:q} 2> {log:q}"
 
 
 rule write_report:
     input:
         targets.report_inputs(STUDY),
-        cases=rules.cases.output,
+        cases=rules.cases.output.cases,
+        profilers=rules.cases.output.profilers,
     output:
         text=f"results/reports/{STUDY.name}/REPORT.txt",
         html=report(
