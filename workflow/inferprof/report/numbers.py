@@ -16,6 +16,11 @@ def significant(value: float, digits: int = 4) -> str:
     return f"{value:,.{decimals}f}"
 
 
+def count(value: float) -> str:
+    """A mean number of things: `261`, `2.5`."""
+    return f"{value:,.0f}" if float(value).is_integer() else significant(value, 3)
+
+
 def milliseconds(ns: float) -> str:
     """Nanoseconds as milliseconds, without the unit."""
     return significant(ns / NS_PER_MS)

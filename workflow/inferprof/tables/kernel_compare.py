@@ -12,24 +12,34 @@ from inferprof.tables.timeline import PATH_SEPARATOR
 ITERATION: Final = "iteration"
 
 
+def of_iterations(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of kernels that were launched inside iterations; all kernels of a profile without iterations."""
+    kernels = frame[frame["level"] == "kernel"]
+    inside = _inside(kernels)
+    return kernels[inside] if inside.any() else kernels
+
+
 def per_iteration(frame: pd.DataFrame) -> pd.DataFrame:
     """Per kernel name of one case: `kernel_class`, `dtype`, `launches` and `duration` (ns), each per iteration.
 
     Counts what was launched inside iterations. A profile without any is one iteration as a whole.
     """
-    kernels = annotate(frame)
+    kernels = annotate(of_iterations(frame))
     kernels = kernels[kernels["metric"] == "duration_total"]
-    inside = kernels["parent"].fillna("").str.split(PATH_SEPARATOR, regex=False).map(lambda path: ITERATION in path)
-    if inside.any():
-        kernels = kernels[inside.astype(bool)]
     table = kernels.groupby("name", as_index=False).agg(
         kernel_class=("kernel_class", "first"),
         dtype=("dtype", "first"),
         launches=("instances", "sum"),
         duration=("value", "sum"),
     )
-    count = _iterations(frame) if inside.any() else 1
+    count = _iterations(frame) if _inside(kernels).any() else 1
     return table.assign(launches=table["launches"] / count, duration=table["duration"] / count)
+
+
+def _inside(kernels: pd.DataFrame) -> pd.Series[bool]:
+    """Which rows lie in a range called iteration, however deep."""
+    parts = kernels["parent"].fillna("").str.split(PATH_SEPARATOR, regex=False)
+    return parts.map(lambda path: ITERATION in path).astype(bool)
 
 
 def _iterations(frame: pd.DataFrame) -> int:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, words
-from inferprof.report.numbers import significant
+from inferprof.report.numbers import count
 from inferprof.report.sections.common import CASE_COLUMNS, case_cells, optional
+from inferprof.tables.kernel_compare import per_iteration
 from inferprof.tables.records import CASE_KEY, rows_of
 
 if TYPE_CHECKING:
@@ -52,7 +53,9 @@ def section(evidence: Evidence) -> Section:
         title = "An iteration under the profiler, % of its duration, and calls per iteration"
         blocks.append(Table("timeline", title, TIMELINE_COLUMNS, tuple(iterations), note, groups=2))
     if kernels:
-        title = f"The {TOP_KERNELS} kernels with the largest share of each case's kernel time"
+        title = (
+            f"The {TOP_KERNELS} kernels with the largest share of each case's kernel time, and launches per iteration"
+        )
         blocks.append(Table("kernels", title, KERNEL_COLUMNS, tuple(kernels), groups=5))
     return Section("Timeline", tuple(blocks) or (Text("The profiles hold no iteration and no kernel."),))
 
@@ -82,31 +85,27 @@ def _iteration(case: dict[str, Any], frame: pd.DataFrame) -> tuple[Cell, ...] | 
         percent = 100 * sum(found[metric] for metric in metrics) / total
         return number(percent, f"{percent:.1f}")
 
-    counts = [
-        optional(found.get(metric), lambda value: significant(value, 3), "not in the profile") for metric in COUNTS
-    ]
+    counts = [optional(found.get(metric), count, "not in the profile") for metric in COUNTS]
     idle = [share(metric) for metric in IDLE]
     return (*case_cells(case), words(case["tool"]), share("gpu_busy"), *idle, share(*OTHER_IDLE), *counts)
 
 
 def _kernels(case: dict[str, Any], frame: pd.DataFrame) -> list[tuple[Cell, ...]]:
-    """The rows of a case's longest kernels, over the whole capture."""
-    rows = frame[(frame["level"] == "kernel") & (frame["metric"] == "duration_total") & frame["parent"].isna()]
-    by_name = rows.groupby("name", as_index=False)[["value", "instances"]].sum()
-    total = float(by_name["value"].sum())
-    longest = by_name.sort_values("value", ascending=False, kind="stable").head(TOP_KERNELS)
-    return [_kernel(case, row, 100 * float(row["value"]) / total) for row in rows_of(longest)]
+    """The rows of a case's longest kernels."""
+    by_name = per_iteration(frame)
+    total = float(by_name["duration"].sum())
+    longest = by_name.sort_values("duration", ascending=False, kind="stable").head(TOP_KERNELS)
+    return [_kernel(case, row, 100 * float(row["duration"]) / total) for row in rows_of(longest)]
 
 
 def _kernel(case: dict[str, Any], row: dict[str, Any], percent: float) -> tuple[Cell, ...]:
     name = str(row["name"])
     brief = name.removeprefix("void ")
     shown = brief if len(brief) <= NAME_LENGTH else f"{brief[: NAME_LENGTH - 1]}…"
-    launches = int(row["instances"])
     return (
         *case_cells(case),
         words(case["tool"]),
         number(percent, f"{percent:.1f}"),
-        number(launches, f"{launches:,}"),
+        number(row["launches"], count(row["launches"])),
         Cell(shown, name),
     )
