@@ -304,6 +304,14 @@ def test_lanes_on_one_stream_hide_nothing():
     assert pipelined.overlap == pytest.approx(0.0, abs=0.02)
 
 
+@pytest.mark.parametrize(("later_ms", "overlap"), [(4, 1.0), (9, 0.0)])
+def test_a_pipeline_beside_a_slower_or_faster_latency_hides_all_or_nothing(later_ms, overlap):
+    machine = Machine()
+    result = measure(GpuSession(Gpu(machine)), placement="pinned")
+    sessions = [GpuSession(Gpu(machine), duration=lambda i: later_ms * MS) for _ in range(2)]
+    assert pipeline(result, sessions).overlap == overlap
+
+
 def test_a_pipeline_of_one_is_refused():
     machine = Machine()
     session = GpuSession(Gpu(machine))
