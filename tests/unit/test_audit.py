@@ -54,6 +54,31 @@ def test_macs_and_weight_bytes_are_counted_exactly(tmp_path: Path) -> None:
     assert (found["high_precision"], found["advice"]) == ([], [])
 
 
+def test_products_behind_computed_shapes_are_counted(tmp_path: Path) -> None:
+    """What torch's exporter writes for attention: the sequence by Shape with a start, a Slice and a Reshape by it."""
+    nodes = [
+        node("Shape", ["x"], ["sequence"], "shape", start=1, end=2),
+        node("Slice", ["table", "zero", "sequence", "zero"], ["part"], "slice"),
+        node("Add", ["x", "part"], ["sum"], "add"),
+        node("Shape", ["x"], ["batch"], "shape_1", end=1),
+        node("Concat", ["batch", "sequence", "split"], ["target"], "concat", axis=0),
+        node("Reshape", ["sum", "target"], ["heads"], "reshape"),
+        node("Transpose", ["heads"], ["left"], "left", perm=[0, 2, 1, 3]),
+        node("Transpose", ["heads"], ["right"], "right", perm=[0, 2, 3, 1]),
+        node("MatMul", ["left", "right"], ["y"], "scores"),
+    ]
+    weights = [
+        weight("table", 512, 64, dtype="float32"),
+        onnx.numpy_helper.from_array(np.array([0], np.int64), "zero"),
+        onnx.numpy_helper.from_array(np.array([4, 16], np.int64), "split"),
+    ]
+    inputs, outputs = [value("x", FLOAT, "b", "s", 64)], [value("y", FLOAT, "b", 4, "s", "s")]
+    path = save(tmp_path / "m.onnx", nodes, inputs, outputs, weights)
+    found = audit.audit(path, "fp32", Shape.parse("b2_s128"))
+    assert found["macs"] == 2 * 4 * 128 * 128 * 16
+    assert found["products_of_unknown_size"] == []
+
+
 def test_a_planted_lie_is_flagged_by_name(tmp_path: Path) -> None:
     found = audit.audit(two_layers(tmp_path / "m.onnx", "float32"), "fp16", B8)
     assert found["macs_share"] == {"float16": 0.8, "float32": 0.2}

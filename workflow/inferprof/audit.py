@@ -50,6 +50,7 @@ class Product:
     name: str
     dtype: str
     macs: int
+    """0 where the shapes could not be inferred: then `sizes` is empty."""
     sizes: Mapping[str, int]
     with_weight: bool
 
@@ -70,6 +71,7 @@ def audit(onnx: Path, precision: str | None, shape: Shape | None) -> dict[str, A
         "shape": shape.label if shape else None,
         "macs": sum(product.macs for product in products),
         "macs_share": _shares(products),
+        "products_of_unknown_size": [product.name for product in products if not product.sizes],
         "weight_bytes": _weight_bytes(graph),
         "casts": counts["Cast"],
         "quantizers": sum(counts[name] for name in QUANTIZERS),
@@ -212,6 +214,11 @@ def _types_of(operators: Sequence[str], graph: TypedGraph) -> dict[str, int]:
 def advice(result: Mapping[str, Any], products: Sequence[Product]) -> list[str]:
     """What to do about it, one line each, the costliest first."""
     lines = []
+    if unsized := result["products_of_unknown_size"]:
+        lines.append(
+            f"{len(unsized)} of {len(products)} products have sizes that only a run tells, and count in no share: "
+            f"{_some(unsized)}"
+        )
     for weighted, what in ((True, "products with weights"), (False, "products of two activations")):
         left = [entry for entry in result["high_precision"] if entry["with_weight"] is weighted]
         if left:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -71,7 +72,7 @@ def _scalar(value: OptionValue) -> str:
     """A value as the command line reads it back: YAML."""
     if isinstance(value, bool):
         return str(value).lower()
-    return f"[{', '.join(value)}]" if isinstance(value, list) else str(value)
+    return json.dumps(value) if isinstance(value, list) else str(value)
 
 
 def _has_engine(case: Case) -> bool:

@@ -23,6 +23,8 @@ DEQUANTIZERS = frozenset(
         "TRT_INT4DequantizeLinear",
     )
 )
+FOLDED_BYTES = 1 << 16
+"""Larger constants are weights, and folding them would only cost time."""
 _MOVES = "Cast Expand Flatten Gather Identity Reshape Slice Squeeze Transpose Unsqueeze"
 MOVES = frozenset(_MOVES.split())
 """Operators between a dequantizer and a product that leave it a quantized product."""
@@ -98,13 +100,11 @@ def analyse(model: Any, sizes: Mapping[str, int]) -> TypedGraph:
         _as_standard(node)
     for value in skeleton.graph.output:  # a size that is 1 for want of a better one must not contradict the graph's
         value.type.tensor_type.ClearField("shape")
-    inferred = onnx.shape_inference.infer_shapes(skeleton, data_prop=True).graph
-    types, shapes = {}, {}
-    for value in (*inferred.input, *inferred.output, *inferred.value_info):
-        tensor = value.type.tensor_type
-        types[value.name] = dtype_name(tensor.elem_type)
-        if tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim):
-            shapes[value.name] = tuple(dim.dim_value for dim in tensor.shape.dim)
+    inferred = onnx.shape_inference.infer_shapes(skeleton, data_prop=True)
+    types = {value.name: dtype_name(value.type.tensor_type.elem_type) for value in _values(inferred)}
+    shapes = _static_shapes(inferred)
+    if len(shapes) < len(types):
+        shapes |= _folded_shapes(skeleton, shapes)
     weights = {weight.name: weight for weight in model.graph.initializer}
     return TypedGraph(
         nodes=tuple(model.graph.node),
@@ -113,6 +113,42 @@ def analyse(model: Any, sizes: Mapping[str, int]) -> TypedGraph:
         types=types | {name: dtype_name(weight.data_type) for name, weight in weights.items()},
         shapes=shapes | {name: tuple(weight.dims) for name, weight in weights.items()},
     )
+
+
+def _values(model: Any) -> list[Any]:
+    return [*model.graph.input, *model.graph.output, *model.graph.value_info]
+
+
+def _static_shapes(model: Any) -> dict[str, tuple[int, ...]]:
+    """The shapes in which every dimension has a size."""
+    tensors = {value.name: value.type.tensor_type for value in _values(model)}
+    return {
+        name: tuple(dim.dim_value for dim in tensor.shape.dim)
+        for name, tensor in tensors.items()
+        if tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim)
+    }
+
+
+def _folded_shapes(skeleton: Any, known: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """The shapes that follow once what is computed from shapes is folded, which inference by itself gives up on.
+
+    `Shape` of a known shape is replaced first: onnx propagates it as a whole where it has a start or an end.
+    """
+    import numpy as np
+    import onnx
+    from polygraphy.backend.onnx import fold_constants
+    from polygraphy.logger import G_LOGGER
+
+    shape_nodes = [node for node in skeleton.graph.node if node.op_type == "Shape" and node.input[0] in known]
+    for node in shape_nodes:
+        ends = {attribute.name: attribute.i for attribute in node.attribute}
+        sizes = np.array(known[node.input[0]][ends.get("start", 0) : ends.get("end")], np.int64)
+        skeleton.graph.initializer.append(onnx.numpy_helper.from_array(sizes, node.output[0]))
+        skeleton.graph.node.remove(node)
+    with G_LOGGER.verbosity(G_LOGGER.CRITICAL):
+        folded = fold_constants(skeleton, num_passes=2, size_threshold=FOLDED_BYTES, error_ok=True)
+    inferred = onnx.shape_inference.infer_shapes(folded, data_prop=True)
+    return _static_shapes(inferred) | {weight.name: tuple(weight.dims) for weight in inferred.graph.initializer}
 
 
 def _as_standard(node: Any) -> None:
