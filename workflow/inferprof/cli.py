@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,9 @@ def _export(args: argparse.Namespace) -> None:
     """Write a model as fp32 ONNX, and facts about the export beside it."""
     from inferprof import export
 
-    write_json(_beside(args.out, ".convert.json"), export.export(_spec(args), args.out))
+    started = time.monotonic()
+    facts = export.export(_spec(args), args.out)
+    _write_facts(args.out, ".convert.json", facts, started)
 
 
 def _quantize(args: argparse.Namespace) -> None:
@@ -71,8 +74,9 @@ def _quantize(args: argparse.Namespace) -> None:
     from inferprof import precisions
 
     precision = registry.look_up("precision", args.precision, registry.precisions())
+    started = time.monotonic()
     facts = precisions.convert(precision, _convert_request(args, args.onnx, args.out))
-    write_json(_beside(args.out, ".convert.json"), facts)
+    _write_facts(args.out, ".convert.json", facts, started)
 
 
 def _audit(args: argparse.Namespace) -> None:
@@ -219,6 +223,11 @@ def _profiling(args: argparse.Namespace) -> Any:
 
     recorder = kineto.record(args.kineto)
     return workload.Profiling(args.profiled, args.native_profile, recorder, kineto.named_range)
+
+
+def _write_facts(out: Path, suffix: str, facts: dict[str, Any], started: float) -> None:
+    """Write beside a product what is known of its making, and how many seconds that took."""
+    write_json(_beside(out, suffix), {**facts, "seconds": round(time.monotonic() - started, 1)})
 
 
 def _beside(path: Path, suffix: str) -> Path:
