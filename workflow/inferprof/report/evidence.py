@@ -67,6 +67,10 @@ class Evidence:
     """(model, precision, convert | audit | accuracy) → document."""
     engines: tuple[Engine, ...]
     environment: Document
+    bandwidth: Document
+    """Of the link and the device's memory: devices.bandwidth.measure."""
+    refused_profilers: Document
+    """Profiler → why it could watch none of the cases."""
 
     @property
     def models(self) -> list[str]:
@@ -125,6 +129,8 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
         documents=_documents(results, outcomes),
         engines=tuple(_engines(results, machine, outcomes)),
         environment=_document(results, results / machine / "environment.json"),
+        bandwidth=_document(results, results / machine / "bandwidth.json"),
+        refused_profilers=_document(results, results / "reports" / study / "profilers.json"),
     )
 
 

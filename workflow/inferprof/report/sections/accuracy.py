@@ -9,7 +9,7 @@ from inferprof.report.evidence import Evidence
 from inferprof.report.fidelity import Fidelity
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, without_number, words
 from inferprof.report.numbers import significant
-from inferprof.report.sections.common import optional
+from inferprof.report.sections.common import few, optional
 
 NO_NUMBER = "the outputs give no finite value"
 COLUMNS = (
@@ -98,4 +98,4 @@ def _sources(evidence: Evidence) -> list[Text]:
     for model, precision in evidence.variants:
         if source := evidence.documents[model, precision, "accuracy"].get("from"):
             by_source.setdefault(source, []).append(f"{model} {precision}")
-    return [Text(f"Computed by {source}: {', '.join(names)}.") for source, names in by_source.items()]
+    return [Text(f"Computed by {source}: {few(names)}.") for source, names in by_source.items()]

@@ -6,7 +6,7 @@ from inferprof.report import fidelity
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, without_number, words
 from inferprof.report.numbers import half_width, interval, plural, ratio, significant
-from inferprof.report.sections.common import FEW, name_of
+from inferprof.report.sections.common import FEW, few, name_of
 from inferprof.report.sections.speed_up import ONE_ROUND
 from inferprof.report.winner import Winner, find
 
@@ -72,7 +72,7 @@ def _nothing(evidence: Evidence, model: str) -> str:
 
 def _sentence(one: Winner, baseline: str | None) -> str:
     """`b1: fp16/ort_cuda/graph is fastest, 0.412 ms (device), 3.10× (3.02 to 3.18) as fast as … (device).`"""
-    ties = f" It can't be told apart from {', '.join(one.ties)}." if one.ties else ""
+    ties = f" It can't be told apart from {few(one.ties)}." if one.ties else ""
     fastest = f"{one.shape}: {one.name} is fastest, {one.times}"
     return f"{fastest}{_gain(one, baseline)}.{ties}"
 
@@ -100,7 +100,7 @@ def _passed_over(evidence: Evidence, model: str, winners: list[Winner]) -> list[
             shapes.setdefault((name_of(one.rejected), one.rejected["precision"]), []).append(one.shape)
     return [
         Text(
-            f"Passed over: {name} is faster still at {', '.join(where)}, but its accuracy is not acceptable: "
+            f"Passed over: {name} is faster still at {few(where)}, but its accuracy is not acceptable: "
             f"{fidelity.of(evidence, model, precision).sentence}.",
             mark="fail",
         )

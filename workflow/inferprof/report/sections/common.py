@@ -17,6 +17,8 @@ CASE_COLUMNS = (
     Column("backend", "backend"),
     Column("variant", "variant"),
 )
+EXAMPLES = 4
+"""Up to how many names of a list are given."""
 NOT_RECORDED = "not in the record"
 FEW = "too few independent samples for an interval"
 
@@ -46,10 +48,20 @@ def path_of(row: Mapping[str, Any]) -> str:
     return "/".join(str(row[key]) for key in CASE_KEY)
 
 
-def enumerated(cases: Iterable[str], total: int) -> str:
-    """The cases by name; `all 12` where it is every one of them."""
+def few(names: Iterable[str]) -> str:
+    """`a, b, c`; of more than EXAMPLES `a, b, c, d and 33 more`: a list must not grow with the study."""
+    every = list(dict.fromkeys(names))
+    rest = f" and {len(every) - EXAMPLES:,} more" if len(every) > EXAMPLES else ""
+    return f"{', '.join(every[:EXAMPLES])}{rest}"
+
+
+def enumerated(cases: Iterable[str], total: int, where: str) -> str:
+    """How many of all, a few by name, and `where` the rest is: `37 of 40 (a, b, c, d and 33 more; csv/x.csv)`."""
     names = list(dict.fromkeys(cases))
-    return f"all {total}" if len(names) == total > 1 else ", ".join(names)
+    if len(names) == total > 1:
+        return f"all {total}"
+    rest = f"; {where}" if len(names) > EXAMPLES else ""
+    return f"{len(names)} of {total} ({few(names)}{rest})"
 
 
 def braced(files: list[str]) -> str:

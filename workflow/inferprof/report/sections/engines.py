@@ -7,7 +7,7 @@ import dataclasses
 from inferprof.report.evidence import Engine, Evidence
 from inferprof.report.model import Cell, Column, Section, Table, Text, words
 from inferprof.report.numbers import MIB, mebibytes, significant
-from inferprof.report.sections.common import CASE_COLUMNS, optional, path_of, scaled
+from inferprof.report.sections.common import CASE_COLUMNS, few, optional, path_of, scaled
 
 COLUMNS = (
     Column("machine", "for"),
@@ -21,17 +21,18 @@ COLUMNS = (
 
 
 def section(evidence: Evidence) -> Section:
-    """The table, then each failed build with its message."""
+    """The table, then the messages of failed builds, each once."""
     if not evidence.engines:
         return Section(
             "Engines", (Text("No engine was built: none of the cases needs one, or every one was refused."),)
         )
     rows = tuple(tuple(_row(engine)) for engine in evidence.engines)
-    failed = [
-        Text(f"{engine.machine} {path_of(dataclasses.asdict(engine.case))}: {_reason(engine)}", "item", "fail")
-        for engine in evidence.engines
-        if not _ok(engine)
-    ]
+    by_reason: dict[str, list[str]] = {}
+    for engine in evidence.engines:
+        if not _ok(engine):
+            name = f"{engine.machine} {path_of(dataclasses.asdict(engine.case))}"
+            by_reason.setdefault(_reason(engine), []).append(name)
+    failed = [Text(f"{few(names)}: {reason}", "item", "fail") for reason, names in by_reason.items()]
     note = "Engines for aot-sm… were compiled ahead of time, for GPUs that need not be here."
     heading = [Text("Builds that failed, with the message of the builder or its parser:")] if failed else []
     body = Table("engines", "", COLUMNS, rows, note, groups=2)

@@ -8,6 +8,7 @@ from typing import Any
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Column, Section, Table, Text, words
 from inferprof.report.numbers import plural
+from inferprof.report.sections.common import few
 
 COLUMNS = (Column("fact", "fact"), Column("value", "value"))
 NULL = "not known"
@@ -56,7 +57,7 @@ def _records(evidence: Evidence) -> list[Block]:
     revisions = sorted({str(content["environment"].get("git") or NULL) for content in contents})
     started = sorted(content["started"] for content in contents)
     span = f"started between {started[0]} and {started[-1]}"
-    text = f"{plural(len(contents), 'record')}, {span}, at git revision {', '.join(revisions)}."
+    text = f"{plural(len(contents), 'record')}, {span}, at git revision {few(revisions)}."
     blocks: list[Block] = [Text(text)]
     if len(revisions) > 1:
         blocks.append(Text("The records come from different revisions of this code.", mark="warn"))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Section, Text
+from inferprof.report.model import Block, Cell, Column, Section, Text, words
 from inferprof.report.numbers import significant
 from inferprof.report.sections.common import CASE_COLUMNS, case_cells, enumerated, optional, path_of, table
 from inferprof.tables.records import KEY, rows_of
@@ -20,6 +20,7 @@ COLUMNS = [
     Column("throttled_percent", "throttled %", "number"),
     Column("mj_per_inference", "mJ / inference", "number"),
     Column("other_processes", "others", "number"),
+    Column("throttled_by", "throttled by", hidden=True),
 ]
 
 
@@ -62,6 +63,7 @@ def _row(rounds: list[dict[str, Any]]) -> list[Cell]:
         optional(100 * max(summary["throttled_share"] for summary in summaries), lambda value: f"{value:.0f}"),
         optional(None if joules is None else 1e3 * joules, significant, no_energy),
         optional(max(others, default=None), str, "NVML shows no processes here"),
+        words(", ".join(sorted({reason for summary in summaries for reason in summary["throttle_reasons"]}))),
     ]
 
 
@@ -84,4 +86,7 @@ def _doubts(cases: list[list[dict[str, Any]]]) -> list[Block]:
             found.setdefault(f"Throttled by {', '.join(summary['throttle_reasons'])}", []).append(path_of(row))
         if summary["other_processes"]:
             found.setdefault("Other processes computed on the GPU", []).append(path_of(row))
-    return [Text(f"{doubt}: {enumerated(names, len(cases))}.", "item", "warn") for doubt, names in found.items()]
+    return [
+        Text(f"{doubt}: {enumerated(names, len(cases), 'csv/telemetry.csv')}.", "item", "warn")
+        for doubt, names in found.items()
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Section, Text
 from inferprof.report.numbers import plural
-from inferprof.report.sections.common import path_of
+from inferprof.report.sections.common import EXAMPLES, few, path_of
 from inferprof.tables.records import rows_of
 
 
@@ -19,9 +19,10 @@ def section(evidence: Evidence, planned: bool) -> Section:
     broken = rows_of(evidence.of("broken"))
     if broken:
         blocks.append(Text(f"{plural(len(broken), 'case')} without a record:"))
-        blocks += [Text(f"{path_of(row)}: {row['reason']}", "item", "fail") for row in broken]
+        blocks += [Text(f"{path_of(row)}: {row['reason']}", "item", "fail") for row in broken[:EXAMPLES]]
+        if len(broken) > EXAMPLES:
+            blocks.append(Text(f"and {len(broken) - EXAMPLES} more, each with its reason under Failed cases", "item"))
     absent = [document.file for document in evidence.documents.values() if document.content is None]
     if absent:
-        blocks.append(Text(f"{plural(len(absent), 'file')} about the models missing:"))
-        blocks += [Text(file, "item") for file in absent]
+        blocks.append(Text(f"{plural(len(absent), 'file')} about the models missing: {few(absent)}."))
     return Section("What is missing", tuple(blocks))

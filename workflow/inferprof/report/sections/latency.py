@@ -30,6 +30,7 @@ TITLES = {
     "device": "device: inputs resident on the GPU, enqueue to done by its events. For GPU against GPU",
     "call": "call, host call to synchronised with inputs bound",
 }
+ALL_OF_THEM = "all in the CSV of each boundary"
 LATENCY_COLUMNS = [
     *CASE_COLUMNS,
     Column("median_ms", "median ms", "number"),
@@ -113,10 +114,10 @@ def _row(row: dict[str, Any], source: str) -> list[Cell]:
 
 
 def _doubts(evidence: Evidence) -> list[Block]:
-    """What speaks against trusting a latency, with the measurements that it concerns."""
+    """What speaks against trusting a latency, with the measurements that it concerns; the largest drift first."""
     measured = rows_of(evidence.latency[evidence.latency["not_measured"].isna()])
     concerned: dict[str, list[str]] = {}
-    for row in measured:
+    for row in sorted(measured, key=lambda row: -abs(row["drift"] or 0)):
         where = f"{path_of(row)} {row['boundary']}"
         if not row["settled"]:
             concerned.setdefault("The latency had not settled when warm-up had to end", []).append(where)
@@ -127,5 +128,6 @@ def _doubts(evidence: Evidence) -> list[Block]:
             lacking = f"{where} ({row['rounds']} of {evidence.rounds})"
             concerned.setdefault("Rounds are missing", []).append(lacking)
     return [
-        Text(f"{doubt}: {enumerated(names, len(measured))}.", "item", "warn") for doubt, names in concerned.items()
+        Text(f"{doubt}: {enumerated(names, len(measured), ALL_OF_THEM)}.", "item", "warn")
+        for doubt, names in concerned.items()
     ]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Column, Section, Table, Text, words
+from inferprof.report.model import Column, Section, Table, Text, number, words
 from inferprof.report.numbers import plural
 from inferprof.report.sections.common import braced
 from inferprof.stats import PERCENTILES, samples_needed
-from inferprof.tables.records import rows_of
+from inferprof.tables.records import CASE_KEY, rows_of
 
+KIND_COLUMNS = (Column("pattern", "path under results/"), Column("count", "files", "number"))
 FILE_COLUMNS = (Column("file", "file under results/", "path"),)
 
 
@@ -31,12 +32,33 @@ def method(evidence: Evidence) -> Section:
 
 
 def files(evidence: Evidence) -> Section:
-    """Every file that a number of this report comes from."""
-    paths = [braced(row["files"]) for row in rows_of(evidence.outcomes) if row["files"]]
-    paths += [document.file for document in evidence.documents.values() if document.content is not None]
-    paths += [engine.build.file for engine in evidence.engines]
-    if evidence.environment.content is not None:
-        paths.append(evidence.environment.file)
-    cells = tuple((words(path),) for path in paths)
+    """Where the file behind a number lies, by kind; the files themselves are in the CSV."""
+    by_kind = {kind: paths for kind, paths in _files(evidence).items() if paths}
+    kinds = tuple((words(kind), number(len(paths), f"{len(paths):,}")) for kind, paths in by_kind.items())
+    every = tuple((words(path),) for paths in by_kind.values() for path in paths)
     note = "Each CSV in csv/ is one of these tables in full precision, with the columns that do not fit on a page."
-    return Section("The file behind each number", (Table("files", "", FILE_COLUMNS, cells, note),))
+    blocks = (
+        Table("kinds_of_files", "", KIND_COLUMNS, kinds, note),
+        Table("files", "Every one of them", FILE_COLUMNS, every, csv_only=True),
+    )
+    return Section("The file behind each number", blocks)
+
+
+def _files(evidence: Evidence) -> dict[str, list[str]]:
+    """Kind, as a pattern of paths, to the files that were read."""
+    machine, case = evidence.machine, "{model}/{precision}/{backend}/{variant}/{shape}"
+    documents = evidence.documents.values()
+    profiles = evidence.profiles[["tool", *CASE_KEY]].drop_duplicates().itertuples(index=False, name=None)
+    return {
+        f"{machine}/benchmark/{case}/r{{round}}.json": [
+            braced(row["files"]) for row in rows_of(evidence.outcomes) if row["files"]
+        ],
+        f"{machine}/table/{{tool}}/{case}.parquet": [
+            f"{machine}/table/{'/'.join(parts)}.parquet" for parts in profiles
+        ],
+        "onnx/{model}/{precision}.{convert,audit,accuracy}.json": [one.file for one in documents if one.content],
+        f"{{machine}}/engine/{case}.build.json": [engine.build.file for engine in evidence.engines],
+        f"{machine}/{{environment,bandwidth}}.json": [
+            one.file for one in (evidence.environment, evidence.bandwidth) if one.content
+        ],
+    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from inferprof.report.evidence import Document, Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, words
 from inferprof.report.numbers import MIB, mebibytes
-from inferprof.report.sections.common import scaled
+from inferprof.report.sections.common import few, scaled
 
 COLUMNS = (
     Column("model", "model"),
@@ -23,10 +23,12 @@ def section(evidence: Evidence) -> Section:
     documents = {pair: evidence.documents[(*pair, "convert")] for pair in evidence.variants}
     rows = tuple(tuple(_row(evidence, *pair, document)) for pair, document in documents.items())
     blocks: list[Block] = [Table("models", "", COLUMNS, rows, groups=1)]
+    unlike: dict[str, list[str]] = {}
+    for (model, precision), document in documents.items():
+        for what in document.get("not_reproducible", []):
+            unlike.setdefault(what, []).append(f"{model} {precision}")
     blocks += [
-        Text(f"{model} {precision}: not reproducible to the bit: {what}.", "item", "warn")
-        for (model, precision), document in documents.items()
-        for what in document.get("not_reproducible", [])
+        Text(f"{few(names)}: not reproducible to the bit: {what}.", "item", "warn") for what, names in unlike.items()
     ]
     return Section("Models and number formats", tuple(blocks))
 

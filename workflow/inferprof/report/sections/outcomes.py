@@ -7,11 +7,9 @@ from typing import Any
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Mark, Section, Table, Text, words
 from inferprof.report.numbers import plural
-from inferprof.report.sections.common import CASE_COLUMNS, case_cells
+from inferprof.report.sections.common import CASE_COLUMNS, EXAMPLES, case_cells
 from inferprof.tables.records import rows_of
 
-EXAMPLES = 4
-"""Up to how many values of one part are named."""
 REFUSED_COLUMNS = (
     Column("reason", "reason"),
     Column("count", "cases", "number"),

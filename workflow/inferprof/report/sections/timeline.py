@@ -43,7 +43,7 @@ def section(evidence: Evidence) -> Section:
     """GPU busy and idle by cause per case, and each case's longest kernels."""
     frame = evidence.profiles
     if frame.empty:
-        return Section("Timeline", (Text(f"No case was profiled{_why(evidence)}."),))
+        return Section("Timeline", (Text("No case was profiled."), *_refused(evidence)))
     groups = list(frame.groupby([*CASE_KEY, "tool"], sort=False))
     iterations = [row for key, group in groups if (row := _iteration(_case(key), group))]
     kernels = [row for key, group in groups for row in _kernels(_case(key), group)]
@@ -57,14 +57,15 @@ def section(evidence: Evidence) -> Section:
             f"The {TOP_KERNELS} kernels with the largest share of each case's kernel time, and launches per iteration"
         )
         blocks.append(Table("kernels", title, KERNEL_COLUMNS, tuple(kernels), groups=5))
-    return Section("Timeline", tuple(blocks) or (Text("The profiles hold no iteration and no kernel."),))
+    if not blocks:
+        blocks.append(Text("The profiles hold no iteration and no kernel."))
+    return Section("Timeline", (*blocks, *_refused(evidence)))
 
 
-def _why(evidence: Evidence) -> str:
-    """What the environment says of profilers that are not there."""
-    tools = evidence.environment.get("tools", {})
-    reasons = [tool["reason"] for name in ("nsys", "ncu") if isinstance(tool := tools.get(name), dict)]
-    return f": {', '.join(reasons)}" if reasons else ""
+def _refused(evidence: Evidence) -> list[Text]:
+    """Why a profiler of the study watched nothing."""
+    refused = evidence.refused_profilers.content or {}
+    return [Text(f"{profiler} watched no case: {reason}", "item") for profiler, reason in refused.items()]
 
 
 def _case(key: tuple[Any, ...]) -> dict[str, Any]:
