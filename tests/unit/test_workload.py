@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inferprof import hardware, registry, timing, workload
+from inferprof import hardware, progress, registry, timing, workload
 from inferprof.case import Case, Variant
 from inferprof.devices.cpu import CpuDevice
 from inferprof.errors import CaseFailed, UserError
@@ -192,6 +193,24 @@ def test_outputs_of_another_function_fail_the_case(runtime: Runtime, request_: R
     record = workload.run(replace(request_, reference=reference))
     assert record["status"] == "failed"
     assert record["reason"].startswith("self-check outputs_match: ")
+
+
+def test_a_run_says_its_parts_and_the_budget_that_is_left(
+    runtime: Runtime, request_: RunRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    protocol = timing.Protocol(budget_s=1, max_samples=20, throughput_min_s=0.1)
+    with progress.displayed():
+        workload.run(replace(request_, protocol=protocol))
+    lines = [re.sub(r"\d+ s(?=;|$)", "- s", line) for line in capsys.readouterr().err.splitlines()]
+    title = f"inferprof: Measure {request_.case}"
+    parts = {"load": 7, "first inference": 7, "call": 7, "end_to_end": 5, "stages": 3, "back to back": 1}
+    assert lines == [
+        *(
+            f"{title}: {part} ({number} of 6), - s; at most {seconds} s of budget left"
+            for number, (part, seconds) in enumerate(parts.items(), 1)
+        ),
+        f"{title}: done in - s",
+    ]
 
 
 def test_a_bug_is_no_record(runtime: Runtime, request_: RunRequest) -> None:

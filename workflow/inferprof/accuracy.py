@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from inferprof import emulation
+from inferprof import emulation, progress
 from inferprof.model_spec import ModelSpec
 from inferprof.plugins import ConvertRequest, Feeds, Precision, Tolerance
 
 Array = np.ndarray[Any, Any]
 Draw = Callable[[ModelSpec, int, int], list[Feeds]]
 """(model, number of samples, seed) → batches of real inputs: samples.feeds."""
+STEPS = ("read samples", "run fp32", "run the format")
 NEIGHBOURS = 10
 """How many nearest neighbours of each sentence are compared."""
 IN_ORT = "onnxruntime cpu"
@@ -43,14 +44,18 @@ def measure(request: ConvertRequest, precision: Precision, draw: Draw, count: in
     Raises UserError where the input data are unusable.
     """
     spec = request.spec
-    batches = draw(spec, count, seed)
     record = {"precision": precision.name, "seed": seed, "pretrained": spec.pretrained}
-    try:
-        expected = Outputs(joined(run_graph(request.onnx, batches)[0]), IN_ORT)
-        actual = candidate_outputs(request, precision, batches)
-    except NotMeasured as error:
-        return {**record, "outcome": "not measured", "reason": str(error)}
-    return {**record, **compare(expected, actual, batches, spec, precision.tolerance)}
+    with progress.task(f"Accuracy of {spec.name} in {precision.name}", STEPS):
+        progress.step("read samples")
+        batches = draw(spec, count, seed)
+        try:
+            progress.step("run fp32")
+            expected = Outputs(joined(run_graph(request.onnx, batches)[0]), IN_ORT)
+            progress.step("run the format")
+            actual = candidate_outputs(request, precision, batches)
+        except NotMeasured as error:
+            return {**record, "outcome": "not measured", "reason": str(error)}
+        return {**record, **compare(expected, actual, batches, spec, precision.tolerance)}
 
 
 # --- running ---------------------------------------------------------------------------------------------------
@@ -85,7 +90,7 @@ def run_graph(path: Path, batches: Sequence[Feeds]) -> tuple[list[dict[str, Arra
     try:
         content, source = _runnable(path)
         session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        return [_run(session, batch) for batch in batches], source
+        return [_run(session, batch) for batch in progress.counted(batches, "batch")], source
     except Exception as error:  # onnxruntime's exceptions share no base class
         raise NotMeasured(f"{path.name}: {' '.join(str(error).split())}") from error
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from inferprof import files, onnx_file, onnx_graph, torch_source
+from inferprof import files, onnx_file, onnx_graph, progress, torch_source
 from inferprof.case import BATCH
 from inferprof.errors import UserError
 from inferprof.model_spec import ModelSpec
@@ -44,14 +44,18 @@ def export(spec: ModelSpec, out: Path) -> dict[str, Any]:
 
     A model of source `onnx` is the user's file, validated. Raises UserError for what the user can mend.
     """
-    if not spec.from_torch:
-        assert spec.onnx_path is not None
-        model, facts = onnx_file.checked(spec.onnx_path, spec), {"origin": f"file {spec.onnx_path.name}"}
-    else:
-        source = torch_source.load(spec, "eager")
-        model, facts = to_onnx(source.module, spec), dict(source.facts)
-    onnx_file.save(model, out)
-    return facts | onnx_file.describe(model) | {"sha256": files.sha256(out), "bytes": out.stat().st_size}
+    with progress.task(f"Export {spec.name}", ("load the model", "trace its graph", "write the file")):
+        progress.step("load the model")
+        if not spec.from_torch:
+            assert spec.onnx_path is not None
+            model, facts = onnx_file.checked(spec.onnx_path, spec), {"origin": f"file {spec.onnx_path.name}"}
+        else:
+            source = torch_source.load(spec, "eager")
+            progress.step("trace its graph")
+            model, facts = to_onnx(source.module, spec), dict(source.facts)
+        progress.step("write the file")
+        onnx_file.save(model, out)
+        return facts | onnx_file.describe(model) | {"sha256": files.sha256(out), "bytes": out.stat().st_size}
 
 
 def to_onnx(module: torch.nn.Module, spec: ModelSpec) -> onnx.ModelProto:

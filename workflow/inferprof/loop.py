@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from inferprof import stats
+from inferprof import progress, stats
 
 Clock = Callable[[], int]
 """Monotonic nanoseconds."""
@@ -48,6 +48,16 @@ class Protocol:
     """Opens a named range (NVTX) for a profiler, outside of what is timed: one per boundary, one `inference` per
     sample in it, and one per stage in `stages`."""
 
+    @property
+    def loop_s(self) -> float:
+        """What warm-up and loop of one boundary take at most."""
+        return 2 * self.budget_s
+
+    @property
+    def throughput_s(self) -> float:
+        """The window of a throughput."""
+        return max(self.budget_s / 2, self.throughput_min_s)
+
     def record(self) -> dict[str, Any]:
         """The protocol as it stands in the record."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "range"}
@@ -80,6 +90,7 @@ def run(name: str, sample: Sample, protocol: Protocol, clock: Clock) -> Series:
         with protocol.range("inference"):
             return sample()
 
+    progress.step(name)
     with protocol.range(name):
         warmup, settled = warm_up(ranged, protocol, clock)
         begin = clock()

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from inferprof import progress
 from inferprof.lane import Lane
 from inferprof.loop import Clock, Protocol
 
@@ -43,6 +44,7 @@ class Throughput:
 
 def back_to_back(lane: Lane, latency_ns: float, protocol: Protocol, clock: Clock) -> Throughput:
     """Queue inferences on resident inputs and wait once. `latency_ns` is what one of them takes by itself."""
+    progress.step("back to back")
     with protocol.range("back_to_back"):
         start = clock()
         count = 0
@@ -55,6 +57,7 @@ def back_to_back(lane: Lane, latency_ns: float, protocol: Protocol, clock: Clock
 
 def pipeline(ring: Sequence[Lane], latency_ns: float, protocol: Protocol, clock: Clock) -> Throughput:
     """Serve the lanes in turn: collect a lane's outputs, then queue its next inference while the others compute."""
+    progress.step("pipelined")
     with protocol.range("pipelined"):
         start = clock()
         count = 0
@@ -74,7 +77,7 @@ def _inferences(lanes: int, latency_ns: float, protocol: Protocol, clock: Clock)
     By number, since a stream takes many more inferences than it has done yet; and by the clock, since on a machine
     that others disturb they take longer than the latency given.
     """
-    window_ns = max(protocol.budget_s / 2, protocol.throughput_min_s) * 1e9
+    window_ns = protocol.throughput_s * 1e9
     least = MIN_ROUNDS * lanes
     most = max(least, round(window_ns / latency_ns))
     end = clock() + window_ns

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from inferprof import data, hardware, processes, provenance, registry, timing
+from inferprof import data, hardware, processes, progress, provenance, registry, timing
 from inferprof.case import Case, Shape, Variant
 from inferprof.devices.cpu import CpuDevice
 from inferprof.devices.cuda import CudaDevice
@@ -34,6 +34,7 @@ from inferprof.telemetry import Telemetry
 SCHEMA = 1
 PLACEMENTS: tuple[Placement, ...] = ("pageable", "pinned", "device")
 PROFILED_WARM_UPS = 10
+PROFILED_STEPS = ("load", "warm-up", "iterations")
 KIB = 1024
 
 
@@ -130,9 +131,10 @@ def _content(request: RunRequest, backend: Backend, gpu: Gpu | None) -> dict[str
     if request.profiling:
         return _profiled(request, request.profiling, backend, gpu)
     feeds = _feeds(request)
-    with Telemetry() if gpu else contextlib.nullcontext() as telemetry:
-        measured, content = _measured(request, backend, feeds, gpu)
-    checks = {**measured.checks, **_compared(request, feeds, measured.outputs)}
+    with _task(request, gpu):
+        with Telemetry() if gpu else contextlib.nullcontext() as telemetry:
+            measured, content = _measured(request, backend, feeds, gpu)
+        checks = {**measured.checks, **_compared(request, feeds, measured.outputs)}
     return {
         **_verdict(checks),
         **content,
@@ -156,6 +158,7 @@ def _compared(request: RunRequest, feeds: Feeds, outputs: Mapping[str, np.ndarra
         return {}
     from inferprof import accuracy
 
+    progress.step("compare outputs")
     try:
         (expected,), source = accuracy.run_graph(request.reference, [feeds])
     except accuracy.NotMeasured:
@@ -176,6 +179,16 @@ def _require_built(artifact: Path) -> None:
 # --- measuring -------------------------------------------------------------------------------------------------
 
 
+def _task(request: RunRequest, gpu: Gpu | None) -> AbstractContextManager[None]:
+    """What a measurement says of itself between its parts."""
+    loops = (*(["device"] if gpu else []), "call", "end_to_end", "stages")
+    throughputs = ("back to back", *(["pipelined"] if gpu and request.streams > 1 else []))
+    protocol = request.protocol
+    budgets = {**dict.fromkeys(loops, protocol.loop_s), **dict.fromkeys(throughputs, protocol.throughput_s)}
+    steps = ("load", "first inference", *budgets, *(["compare outputs"] if request.reference else []))
+    return progress.task(f"Measure {request.case}", steps, budgets=budgets, measures=True)
+
+
 def _measured(
     request: RunRequest, backend: Backend, feeds: Feeds, gpu: Gpu | None
 ) -> tuple[timing.Timing, dict[str, Any]]:
@@ -183,9 +196,11 @@ def _measured(
     protocol = replace(request.protocol, graph=request.variant.flag("cuda_graph"))
     device = _device(gpu)
     used_before = device.memory_used()
+    progress.step("load")
     start = time.perf_counter_ns()
     with backend.open(_open_request(request, device)) as session:
         load_ns = time.perf_counter_ns() - start
+        progress.step("first inference")
         measured = timing.measure(session, device, feeds, request.placement, protocol)
         memory = _memory(session, device, used_before)
         if gpu and request.streams > 1:
@@ -277,11 +292,15 @@ def _profiled(request: RunRequest, profiling: Profiling, backend: Backend, gpu: 
     feeds = _feeds(request)
     device = _device(gpu)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(progress.task(f"Run {request.case} for a profiler", PROFILED_STEPS, measures=True))
+        progress.step("load")
         with profiling.range("load"):
             session = stack.enter_context(backend.open(_open_request(request, device)))
             lane = Lane(session, device, feeds, request.placement)
+        progress.step("warm-up")
         with profiling.range("warmup"):
             _warm_up(lane, graph=request.variant.flag("cuda_graph"))
+        progress.step("iterations")
         with profiling.recorder, collected(device):
             for _ in range(profiling.iterations):
                 with profiling.range("iteration"):

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from inferprof import progress
 from inferprof.backends import refusals
 from inferprof.backends.build_facts import build_facts
 from inferprof.backends.ort import CPU, PACKAGE, cuda_provider
@@ -91,6 +92,7 @@ def build(request: BuildRequest) -> dict[str, Any]:
         model = _staged(request.onnx, Path(folder))
         cache = Path(folder, CACHE)
         cache.mkdir()
+        progress.step("build the engine")
         started = time.perf_counter()
         session = create(model, _silent(), providers(cache, profile, request.variant, None))
         feeds = {item.name: np.zeros(profile[item.name]["opt"], item.dtype) for item in request.spec.inputs}

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from inferprof import progress
 from inferprof.backends import refusals
 from inferprof.backends.build_facts import build_facts
 from inferprof.backends.ort import PACKAGE
@@ -67,6 +68,7 @@ def build(request: BuildRequest) -> dict[str, Any]:
     _, devices = _registered()
     profile = profile_of(request.spec, request.shape, request.variant)
     options = onnxruntime.SessionOptions()
+    progress.step("build the engine")
     started = time.perf_counter()
     with reported(), written_whole(request.out) as partial:
         options.add_provider_for_devices(devices, _options(profile, request.variant, None))

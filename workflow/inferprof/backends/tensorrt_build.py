@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from inferprof import progress
 from inferprof.backends.build_facts import build_facts
 from inferprof.backends.profile import Profile, profile_of
 from inferprof.backends.tensorrt_runtime import Flavour, MessageLog, load, message_log
@@ -31,8 +32,10 @@ def build(request: BuildRequest, flavour: Flavour) -> dict[str, Any]:
     trt = polygraphy_with(flavour)
     log = message_log(trt)
     started = time.perf_counter()
+    progress.step("read the graph")
     builder, network = _parsed(request.onnx, trt, log)
     profile = profile_of(request.spec, request.shape, request.variant)
+    progress.step("build the engine")
     with _quiet():
         engine = _serialized(builder, network, _config(request, profile, trt), _timing_cache(request), log)
     seconds = time.perf_counter() - started

@@ -5,8 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from inferprof import progress
 from inferprof.errors import UserError, unknown
 from inferprof.plugins import ConvertRequest, Precision
+
+STEPS = ("read samples", "convert", "write the file")
+"""What a conversion says of itself, as far as it takes them."""
 
 
 def convert(precision: Precision, request: ConvertRequest) -> dict[str, Any]:
@@ -27,7 +31,8 @@ def convert(precision: Precision, request: ConvertRequest) -> dict[str, Any]:
     if foreign := sorted(set(request.options) - set(precision.options)):
         raise unknown(f"options of precision {precision.name}:", foreign, precision.options)
     filled = dataclasses.replace(request, options={**precision.options, **request.options})
-    return {"options": filled.options, **precision.convert(filled)}
+    with progress.task(f"Quantize {spec.name} to {precision.name}", STEPS):
+        return {"options": filled.options, **precision.convert(filled)}
 
 
 def _take_ready_made(path: Any, request: ConvertRequest) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Literal
 
+from inferprof import progress
 from inferprof.plugins import ConvertRequest
 from inferprof.precisions import conversion
 
@@ -23,6 +24,7 @@ def to_low_precision(request: ConvertRequest, onnx_path: Path, low: Literal["fp1
     import numpy as np
 
     batch = conversion.calibration(request)[0]
+    progress.step("convert")
     with tempfile.TemporaryDirectory() as folder, conversion.quiet_modelopt():
         from modelopt.onnx import autocast
 

@@ -10,7 +10,7 @@ import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from inferprof import export, samples
+from inferprof import export, progress, samples
 from inferprof.plugins import ConvertRequest, Feeds
 from inferprof.precisions import block_kernels, conversion, torch_graph
 
@@ -27,6 +27,7 @@ OPSET = 20
 def convert(request: ConvertRequest, kind: Format) -> dict[str, Any]:
     """Write the quantized graph. Layers whose width is no multiple of the block stay in FP16 and are listed."""
     batches = _calibration(request)
+    progress.step("convert")
     with conversion.quiet_modelopt():
         model, kernels, left = quantized(request, kind, batches)
         graph = torch_graph.write(model, request, batches[0], OPSET)

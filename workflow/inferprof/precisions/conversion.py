@@ -6,13 +6,12 @@ import contextlib
 import importlib.metadata
 import logging
 import os
-import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from inferprof import onnx_file, samples
+from inferprof import onnx_file, progress, samples
 from inferprof.errors import UserError
 from inferprof.plugins import ConvertRequest, Feeds
 
@@ -30,21 +29,23 @@ def calibration(request: ConvertRequest) -> list[Feeds]:
     count = request.options["samples"]
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise UserError(f"option samples: {count!r} for {request.spec.name}; allowed: a whole number of at least 1")
+    progress.step("read samples")
     return samples.calibration_feeds(request.spec, count)
 
 
 @contextlib.contextmanager
 def quiet_modelopt() -> Iterator[None]:
-    """Keep progress and deprecations of ModelOpt and what it calls off stdout, and its errors on stderr.
+    """Keep what ModelOpt and what it calls print, progress and deprecations, to itself, and its errors on stderr.
 
     The warnings are about ModelOpt's own use of torch, which no user can act upon.
     """
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read once, when torch is loaded below
+    os.environ.setdefault("TQDM_DISABLE", "1")  # bars inside of our own; read when tqdm is loaded
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
+        with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             from modelopt.onnx.logging_config import configure_logging
 
@@ -56,6 +57,7 @@ def quiet_modelopt() -> Iterator[None]:
 
 def save(model: Any, out: Path) -> None:
     """Write an onnx.ModelProto, the same bytes each time: ModelOpt's value_info come out of sets, in any order."""
+    progress.step("write the file")
     values = sorted(model.graph.value_info, key=lambda value: str(value.name))
     del model.graph.value_info[:]
     model.graph.value_info.extend(values)

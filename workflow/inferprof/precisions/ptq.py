@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from inferprof import onnx_file
+from inferprof import onnx_file, progress
 from inferprof.errors import UserError
 from inferprof.plugins import ConvertRequest, Feeds
 from inferprof.precisions import conversion
@@ -32,6 +32,7 @@ def convert(request: ConvertRequest, mode: Literal["int8", "fp8"]) -> dict[str, 
     if not isinstance(exclude, list):
         raise UserError(f"option exclude: {exclude!r} for {request.spec.name}; allowed: a list of node name patterns")
     batches = conversion.calibration(request)
+    progress.step("convert")
     with tempfile.TemporaryDirectory() as folder, conversion.quiet_modelopt():
         from modelopt.onnx.quantization import quantize
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from inferprof import processes, registry
+from inferprof import processes, progress, registry
 from inferprof.case import Case
 from inferprof.errors import ToolError
 from inferprof.hardware import Machine
@@ -86,10 +86,15 @@ def capture(
 
     out.parent.mkdir(parents=True, exist_ok=True)
     # Nobody else can look into this folder while its files have the modes and contents that the tool gave them.
-    with tempfile.TemporaryDirectory(prefix=f".{profiler.name}-", dir=out.parent) as private:
+    with (
+        progress.task(f"Capture with {profiler.name}", ("run", "export")),
+        tempfile.TemporaryDirectory(prefix=f".{profiler.name}-", dir=out.parent) as private,
+    ):
         inside = Path(private, out.name)
         command = profiler.command(argv, inside)
+        progress.step("run")
         run(command)
+        progress.step("export")
         if profiler.finish:
             profiler.finish(inside, run)
         if not inside.exists():
