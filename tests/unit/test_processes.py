@@ -37,6 +37,31 @@ def test_a_folder_without_a_lock_needs_nothing(tmp_path: Path) -> None:
     assert processes.release_stale_lock(tmp_path) is None
 
 
+def test_a_lock_without_a_living_holder_is_removed(tmp_path: Path) -> None:
+    lock = tmp_path / ".snakemake" / "locks" / "0.input.lock"
+    lock.parent.mkdir(parents=True)
+    lock.write_text("models/toy.yaml\n", encoding="utf-8")
+    done = processes.release_stale_lock(tmp_path)
+    assert done is not None and "unlocked" in done
+    assert not lock.exists()
+
+
+def test_a_living_snakemake_keeps_its_lock(tmp_path: Path) -> None:
+    lock = tmp_path / ".snakemake" / "locks" / "0.input.lock"
+    lock.parent.mkdir(parents=True)
+    lock.write_text("", encoding="utf-8")
+    script = tmp_path / "snakemake"
+    script.write_text("import time; print('up', flush=True); time.sleep(60)", encoding="utf-8")
+    command = [sys.executable, str(script)]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        done = processes.release_stale_lock(tmp_path)
+        holder.kill()
+    assert done is not None and str(holder.pid) in done
+    assert lock.exists()
+
+
 def alive(process: int) -> bool:
     """Whether the process runs; one that ended and was not waited for does not."""
     try:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from inferprof import flags, registry
+from inferprof import flags, processes, progress, registry
 from inferprof.case import Case, Shape, Variant
 from inferprof.errors import CaseFailed, ToolError, UserError
 from inferprof.files import write_json, write_text
@@ -22,8 +22,10 @@ from inferprof.files import write_json, write_text
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb. Returns the exit code."""
     args = _parser().parse_args(argv)
+    processes.die_with_parent()
     try:
-        return int(args.verb(args) or 0)
+        with progress.displayed():
+            return int(args.verb(args) or 0)
     except UserError as error:
         print(f"inferprof: {error}", file=sys.stderr)
         return 2
@@ -115,7 +117,9 @@ def _build(args: argparse.Namespace) -> None:
         args.onnx, _spec(args), Shape.parse(args.shape), _variant(args), args.out, target=args.target
     )
     try:
-        facts = {"status": "ok", "reason": None, **backend.build(request)}
+        title = f"Build {request.spec.name} {request.shape} with {backend.name}"
+        with progress.task(title, ("read the graph", "build the engine")):
+            facts = {"status": "ok", "reason": None, **backend.build(request)}
     except CaseFailed as error:
         write_text(args.out, "")
         facts = {"status": "failed", "reason": str(error)}
@@ -167,8 +171,6 @@ def _compare(args: argparse.Namespace) -> int:
 
 def _unlock(args: argparse.Namespace) -> None:
     """Remove the lock that a killed Snakemake left in this folder; a live one keeps it."""
-    from inferprof import processes
-
     if done := processes.release_stale_lock(Path.cwd()):
         print(f"inferprof: {done}", file=sys.stderr)
 
