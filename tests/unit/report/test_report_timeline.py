@@ -10,9 +10,11 @@ import pytest
 from inferprof.case import Case
 from inferprof.profilers import nsys
 from inferprof.report import evidence
-from inferprof.report.model import Section, Table
-from inferprof.report.sections import timeline
+from inferprof.report.model import Section, Table, Text
+from inferprof.report.sections import kernel_pairs, kernels, timeline
+from inferprof.report.sections.profiled import Profile
 from inferprof.tables import schema
+from inferprof.tables.records import KEY
 
 EAGER = "vit_tiny/fp16/torch_eager/default/b1"
 GRAPH = "vit_tiny/fp16/torch_eager/graph/b1"
@@ -24,16 +26,24 @@ def load(results: Any) -> evidence.Evidence:
     return evidence.load(results.root, results.study, results.machine, cases, "fp32/ort_cuda/default")
 
 
-def profile(results: Any, case: str, frame: pd.DataFrame) -> None:
+def profile(results: Any, case: str, frame: pd.DataFrame, tool: str = "nsys") -> None:
     """Write a profile of a case, as `inferprof table` does."""
-    path = results.root / results.machine / "table" / "nsys" / f"{case}.parquet"
+    path = results.root / results.machine / "table" / tool / f"{case}.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
-    schema.of_case(frame, results.machine, Case(*case.split("/"))).to_parquet(path)
+    schema.of_case(frame.assign(tool=tool), results.machine, Case(*case.split("/"))).to_parquet(path)
+
+
+def tables_of(section: Section) -> list[Table]:
+    return [block for block in section.blocks if isinstance(block, Table)]
 
 
 def table_of(section: Section, name: str) -> list[list[str]]:
-    table = next(block for block in section.blocks if isinstance(block, Table) and block.name == name)
+    table = next(table for table in tables_of(section) if table.name == name)
     return [[cell.text for cell in row] for row in table.rows]
+
+
+def text_of(section: Section) -> str:
+    return "\n".join(block.text for block in section.blocks if isinstance(block, Text))
 
 
 @pytest.fixture
@@ -44,14 +54,14 @@ def eager(captured: Callable[[str], Path]) -> pd.DataFrame:
 
 @pytest.fixture
 def ort(captured: Callable[[str], Path]) -> pd.DataFrame:
-    """ONNX Runtime, its iterations renamed to what the workload calls them, with a stage inside."""
+    """ONNX Runtime, its ranges renamed to the workload's, with a stage inside."""
     frame = nsys.read(captured("h100_ort_cuda_vit"))
-    return frame.replace({"parent": {"device_run": "iteration > stage:execute"}, "name": {"device_run": "iteration"}})
+    return frame.replace({"parent": {"host_run": "iteration > stage:execute"}, "name": {"host_run": "iteration"}})
 
 
 @pytest.fixture
 def study(results):
-    """Three GPU cases of a model at one shape, planned and measured."""
+    """Three GPU cases of a model at one shape: 1 ms of device time and 1.6 ms end to end."""
     for case in (EAGER, ORT, GRAPH):
         results.ok(case, 1.0, gpu=True)
     results.plan()
@@ -60,18 +70,132 @@ def study(results):
 
 def test_kernels_inside_of_iterations_are_listed_by_their_share(study, eager):
     profile(study, EAGER, eager)
-    rows = [row[6:] for row in table_of(timeline.section(load(study)), "kernels")]
-    assert [(row[0], row[1], row[2][:40]) for row in rows] == [
-        ("19.5", "25", "at::native::<unnamed>::vectorized_layer_"),
-        ("17.7", "24", "nvjet_sm90_hsh_64x64_64x13_1x4_h_bz_bias"),
-        ("14.9", "12", "cudnn_generated_fort_native_sdpa_sm90_fl"),
-        ("11.4", "1", "implicit_convolve_sgemm<__half, __half, "),
-        ("10.0", "12", "nvjet_sm90_hsh_128x72_64x8_1x2_h_bz_bias"),
+    rows = [row[6:] for row in table_of(kernels.section(load(study)), "kernels")]
+    assert [(row[0], row[1], row[3]) for row in rows] == [
+        ("19.5", "25", "at::native::<unnamed>::vectorized_l…"),
+        ("17.7", "24", "nvjet_sm90_hsh_64x64_64x13_1x4_h_bz…"),
+        ("14.9", "12", "cudnn_generated_fort_native_sdpa_sm…"),
     ]
 
 
-def test_an_iteration_is_shares_of_its_duration_and_calls(study, ort):
+def test_the_csv_has_every_kernel_of_an_iteration_by_its_whole_name(study, eager):
+    profile(study, EAGER, eager)
+    (table,) = (one for one in tables_of(kernels.section(load(study))) if one.name == "all_kernels")
+    assert table.csv_only
+    assert len(table.rows) == 11
+    assert sum(float(row[6].value) for row in table.rows) == pytest.approx(100)
+    assert sum(float(row[7].value) for row in table.rows) == 126  # those of an iteration: see test_kernel_compare
+    assert max(len(str(row[9].value)) for row in table.rows) > 200
+
+
+def test_kernel_time_by_class_says_what_no_rule_knows(study, eager):
+    odd = eager.assign(name=eager["name"].where(~eager["name"].str.startswith("cudnn_gen"), "xyz"))
+    profile(study, EAGER, odd)
+    (row,) = table_of(kernels.section(load(study)), "kernel_classes")
+    assert row[7:9] == ["gemm 38 %, normalisation 19 %, elementwise 15 %", "14.9"]
+
+
+def test_a_graph_that_was_not_traced_kernel_by_kernel_is_named(study, eager, captured):
+    profile(study, EAGER, eager)
+    profile(study, GRAPH, nsys.read(captured("h100_torch_graph_trace")))
+    section = kernels.section(load(study))
+    assert len(table_of(section, "kernel_classes")) == 1
+    assert f"No single kernel in the profile of {GRAPH}." in text_of(section)
+
+
+def test_of_two_tools_that_saw_a_case_the_preferred_one_speaks_of_its_kernels(study, eager):
+    profile(study, EAGER, eager, "kineto")
+    profile(study, EAGER, eager, "nsys")
+    found = load(study)
+    assert [row[5] for row in table_of(kernels.section(found), "kernel_classes")] == ["nsys"]
+    assert [row[5] for row in table_of(timeline.section(found), "timeline")] == ["kineto", "nsys"]
+
+
+def test_an_iteration_is_shares_of_its_duration_and_calls_beside_the_slow_down(study, ort):
     profile(study, ORT, ort)
-    assert [row[5:] for row in table_of(timeline.section(load(study)), "timeline")] == [
-        ["nsys", "37.4", "55.7", "0.1", "0.0", "6.8", "259", "4"]
+    found = load(study)
+    (entry,) = found.overheads.to_dict("records")
+    latency = found.latency.set_index(["backend", "variant", "boundary"])["median"]
+    assert entry["profiled_ns"] == 5_042_202.5
+    assert entry["slow_down"] == 5_042_202.5 / latency["ort_cuda", "default", "end_to_end"]
+    (row,) = table_of(timeline.section(found), "timeline")
+    assert row[5:] == ["nsys", f"{entry['slow_down']:.2f}×", "45.4", "46.9", "0.0", "4.2", "3.5", "261", "2"]
+
+
+def test_a_slow_down_that_was_not_measured_has_its_reason(results, ort):
+    results.failed(ORT, "CUDA out of memory")
+    results.plan()
+    profile(results, ORT, ort)
+    found = load(results)
+    (table,) = (one for one in tables_of(timeline.section(found)) if one.name == "timeline")
+    assert table.footnotes == ("not measured: end_to_end was not measured without a profiler",)
+    (classes, *_) = tables_of(kernels.section(found))
+    assert "What nsys costs was not measured: end_to_end was not measured without a profiler." in classes.note
+
+
+def test_copies_of_an_iteration_stand_against_the_link(study, ort):
+    profile(study, ORT, ort)
+    link = {"pinned": {"gb_per_s": 50.0, "latency_ns": 2000.0}}
+    study.write(f"{study.machine}/bandwidth.json", {"h2d": link, "d2h": link, "d2d": {"gb_per_s": 3000.0}})
+    # 24,084,480 and 160,000 bytes in 10 iterations
+    assert [row[6:] for row in table_of(timeline.section(load(study)), "copies")] == [
+        ["HtoD", "pageable", "1", "2.41", "9.99", "20", "50.0"],
+        ["DtoH", "pageable", "1", "0.0160", "8.79", "18", "50.0"],
     ]
+
+
+def test_without_a_measured_bandwidth_the_copies_say_so(study, ort):
+    profile(study, ORT, ort)
+    (table,) = (one for one in tables_of(timeline.section(load(study))) if one.name == "copies")
+    assert table.footnotes == (f"not measured: there is no {study.machine}/bandwidth.json",)
+    assert "as long as bare" in table.note
+
+
+def test_two_runtimes_are_compared_by_class_with_new_and_gone_kernels(study, eager, ort):
+    profile(study, EAGER, eager)
+    profile(study, ORT, ort)
+    section = kernel_pairs.section(load(study))
+    assert table_of(section, "kernel_pairs") == [
+        ["vit_tiny", "b1", "fp16/ort_cuda/default", "fp16/torch_eager/default", "0.247×", "gemm -39 %", "11", "21"]
+    ]
+    by_class = table_of(section, "kernel_pairs_by_class")
+    assert by_class[0][4:] == ["gemm", "73", "49", "0.9784", "0.1897", "-0.7887"]
+    by_name = table_of(section, "kernel_pairs_by_name")
+    assert {row[6] for row in by_name} == {"new", "gone"}
+
+
+def test_pairs_differ_in_the_format_or_the_runtime_alone_and_start_from_the_reference(study):
+    def one(case: str, tool: str = "nsys") -> Profile:
+        return Profile(dict(zip(KEY, ["box", *case.split("/")], strict=True)), tool, pd.DataFrame())
+
+    def case(precision: str, backend: str, variant: str = "default", shape: str = "b1") -> str:
+        return f"vit/{precision}/{backend}/{variant}/{shape}"
+
+    wanted = [
+        case("fp32", "ort_cuda"),
+        case("fp16", "ort_cuda"),
+        case("fp16", "tensorrt"),
+        case("fp16", "torch_eager"),
+    ]
+    unlike = [case("fp16", "ort_cuda", "graph"), case("fp16", "ort_cuda", shape="b8")]
+    profiles = [*(one(name) for name in wanted + unlike), one(case("fp32", "tensorrt"), "kineto")]
+    found = [tuple("/".join(list(side.case.values())[2:4]) for side in pair) for pair in kernel_pairs.pairs(profiles)]
+    assert found == [
+        ("fp32/ort_cuda", "fp16/ort_cuda"),
+        ("fp16/ort_cuda", "fp16/tensorrt"),
+        ("fp16/ort_cuda", "fp16/torch_eager"),
+    ]
+
+
+def test_only_the_pairs_that_changed_most_are_on_the_page(results, eager):
+    for batch in range(1, 10):
+        for precision, share in (("fp32", 1.0), ("fp16", 1 - batch / 20)):
+            case = f"vit/{precision}/ort_cuda/default/b{batch}"
+            results.ok(case, 1.0, gpu=True)
+            slower = eager["level"].eq("kernel") & eager["metric"].eq("duration_total")
+            profile(results, case, eager.assign(value=eager["value"].where(~slower, eager["value"] * share)))
+    results.plan()
+    (table, *_) = tables_of(kernel_pairs.section(load(results)))
+    assert [row[4].text for row in table.page] == [f"{1 - batch / 20:.3f}×" for batch in range(9, 1, -1)]
+    assert len(table.rows) == 9
+    assert "1 more pair in csv/kernel_pairs.csv" in table.note

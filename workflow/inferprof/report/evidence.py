@@ -12,7 +12,7 @@ from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.files import read_json
 from inferprof.report import broken
-from inferprof.tables import join, records, schema, summary
+from inferprof.tables import join, overhead, records, schema, summary
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,6 +63,8 @@ class Evidence:
     resources: pd.DataFrame
     profiles: pd.DataFrame
     """The tidy tables of all profilers."""
+    overheads: pd.DataFrame
+    """What the profilers cost: tables.overhead.ledger."""
     documents: Mapping[tuple[str, str, str], Document]
     """(model, precision, convert | audit | accuracy) → document."""
     engines: tuple[Engine, ...]
@@ -109,6 +111,7 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
     latency = summary.latency(boundaries)
     throughput = records.throughput(ok)
     stage_samples = records.stages(ok)
+    profiles = _profiles(results, outcomes)
     return Evidence(
         results=results,
         study=study,
@@ -125,7 +128,8 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
         checks=records.checks(found),
         throughput=throughput,
         resources=records.resources(ok),
-        profiles=_profiles(results, outcomes),
+        profiles=profiles,
+        overheads=overhead.ledger(latency, profiles),
         documents=_documents(results, outcomes),
         engines=tuple(_engines(results, machine, outcomes)),
         environment=_document(results, results / machine / "environment.json"),

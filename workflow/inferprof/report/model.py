@@ -42,8 +42,8 @@ class Column:
 class Table:
     """A table and the name of its CSV; `title` may be empty where the section's says it all.
 
-    Cells that repeat the row above are left blank in the first `groups` columns. `csv_only` tables are written as
-    CSV and mentioned in the report.
+    Cells that repeat the row above are left blank in the first `groups` columns. Rows beyond `limit` are in the CSV
+    only; so is all of a `csv_only` table, which the report mentions.
     """
 
     name: str
@@ -53,6 +53,12 @@ class Table:
     note: str = ""
     groups: int = 0
     csv_only: bool = False
+    limit: int | None = None
+
+    @property
+    def page(self) -> tuple[tuple[Cell, ...], ...]:
+        """The rows that the report shows."""
+        return self.rows[: self.limit]
 
     @property
     def shown(self) -> tuple[int, ...]:
@@ -62,7 +68,7 @@ class Table:
     @property
     def footnotes(self) -> tuple[str, ...]:
         """The reasons behind missing values, each once, in the order of the rows."""
-        reasons = (row[index].missing for row in self.rows for index in self.shown)
+        reasons = (row[index].missing for row in self.page for index in self.shown)
         return tuple(dict.fromkeys(reason for reason in reasons if reason))
 
     def label(self, cell: Cell) -> str:

@@ -94,7 +94,7 @@ def _grid(table: Table) -> rich.table.Table:
             overflow="fold",
             no_wrap=is_number and numbers_fit,
         )
-    for number in range(len(table.rows)):
+    for number in range(len(table.page)):
         if number and table.groups and not table.repeats(number, 0):
             grid.add_row()
         grid.add_row(*(rich.text.Text(shown(number, index)) for index in table.shown))
@@ -106,7 +106,7 @@ def _breakable(table: Table) -> Callable[[int, int], str]:
     too_wide = sum(_widths(table)) + GAP * (len(table.shown) - 1) > WIDTH
 
     def shown(row: int, index: int) -> str:
-        text = "" if table.repeats(row, index) else table.label(table.rows[row][index])
+        text = "" if table.repeats(row, index) else table.label(table.page[row][index])
         is_name = table.columns[index].kind == "text" and " " not in text
         return BREAK.sub("\n", text) if too_wide and is_name and len(text) in BREAKABLE else text
 
@@ -123,13 +123,13 @@ def _number_width(table: Table) -> int:
 def _widths(table: Table) -> list[int]:
     """What each column would like to have."""
     titles = (_stacked(table, index).splitlines() for index in table.shown)
-    cells = ([table.label(row[index]) for row in table.rows] for index in table.shown)
+    cells = ([table.label(row[index]) for row in table.page] for index in table.shown)
     return [max(map(len, [*title, *column])) for title, column in zip(titles, cells, strict=True)]
 
 
 def _stacked(table: Table, index: int) -> str:
     """A heading with its words above each other as far as that makes its column narrower."""
-    width = max((len(table.label(row[index])) for row in table.rows), default=0)
+    width = max((len(table.label(row[index])) for row in table.page), default=0)
     words = table.columns[index].title.split()
     return textwrap.fill(" ".join(words), max(width, *(len(word) for word in words), 1), break_on_hyphens=False)
 

@@ -7,16 +7,17 @@ from typing import Final
 import pandas as pd
 
 from inferprof.tables.kernel_class import annotate
+from inferprof.tables.schema import Level
 from inferprof.tables.timeline import PATH_SEPARATOR
 
 ITERATION: Final = "iteration"
 
 
-def of_iterations(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of kernels that were launched inside iterations; all kernels of a profile without iterations."""
-    kernels = frame[frame["level"] == "kernel"]
-    inside = _inside(kernels)
-    return kernels[inside] if inside.any() else kernels
+def of_iterations(frame: pd.DataFrame, level: Level = "kernel") -> pd.DataFrame:
+    """The rows of kernels (or copies) that were launched inside iterations; all of a profile without iterations."""
+    inside = _inside(frame)
+    wanted = frame["level"].eq(level)
+    return frame[wanted & inside] if inside.any() else frame[wanted]
 
 
 def per_iteration(frame: pd.DataFrame) -> pd.DataFrame:
@@ -32,13 +33,13 @@ def per_iteration(frame: pd.DataFrame) -> pd.DataFrame:
         launches=("instances", "sum"),
         duration=("value", "sum"),
     )
-    count = _iterations(frame) if _inside(kernels).any() else 1
+    count = _iterations(frame) if _inside(frame).any() else 1
     return table.assign(launches=table["launches"] / count, duration=table["duration"] / count)
 
 
-def _inside(kernels: pd.DataFrame) -> pd.Series[bool]:
+def _inside(frame: pd.DataFrame) -> pd.Series[bool]:
     """Which rows lie in a range called iteration, however deep."""
-    parts = kernels["parent"].fillna("").str.split(PATH_SEPARATOR, regex=False)
+    parts = frame["parent"].fillna("").str.split(PATH_SEPARATOR, regex=False)
     return parts.map(lambda path: ITERATION in path).astype(bool)
 
 

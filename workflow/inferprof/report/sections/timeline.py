@@ -2,63 +2,62 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, words
-from inferprof.report.numbers import count
-from inferprof.report.sections.common import CASE_COLUMNS, case_cells, optional
-from inferprof.tables.kernel_compare import per_iteration
-from inferprof.tables.records import CASE_KEY, rows_of
+from inferprof.report.numbers import count, significant
+from inferprof.report.sections.common import CASE_COLUMNS, case_cells, key_of, optional
+from inferprof.report.sections.profiled import (
+    SLOW_DOWN_COLUMN,
+    Profile,
+    caution,
+    chosen,
+    costs,
+    profiles,
+    slow_down,
+)
+from inferprof.tables.copies import against_link
+from inferprof.tables.kernel_compare import of_iterations
+from inferprof.tables.overhead import ITERATION, NO_ITERATION
+from inferprof.tables.records import rows_of
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-ITERATION = "iteration"
-"""The range that the workload opens around each inference of a profiled run."""
-TOP_KERNELS = 5
-NAME_LENGTH = 60
-"""Kernel names are cut to this on the page; the CSV has them in full."""
+MB = 1e6
 IDLE = {"idle_launch": "host", "idle_sync": "sync", "idle_copy": "copy"}
 OTHER_IDLE = ("idle_queued", "idle_end", "idle_unknown")
-COUNTS = {"launches": "launches", "syncs": "syncs"}
+TOOL_COLUMN = Column("tool", "tool")
 TIMELINE_COLUMNS = (
     *CASE_COLUMNS,
-    Column("tool", "tool"),
+    TOOL_COLUMN,
+    SLOW_DOWN_COLUMN,
     Column("gpu_busy_percent", "busy", "number"),
     *(Column(f"{metric}_percent", title, "number") for metric, title in IDLE.items()),
     Column("idle_other_percent", "other", "number"),
-    *(Column(metric, title, "number") for metric, title in COUNTS.items()),
+    Column("launches", "launches", "number"),
+    Column("syncs", "syncs", "number", hidden=True),
 )
-KERNEL_COLUMNS = (
+COPY_COLUMNS = (
     *CASE_COLUMNS,
     Column("tool", "tool", hidden=True),
-    Column("share_percent", "%", "number"),
-    Column("launches", "launches", "number"),
-    Column("kernel", "kernel"),
+    Column("direction", "copy"),
+    Column("host_memory", "host memory"),
+    Column("copies", "copies", "number"),
+    Column("mb", "MB", "number"),
+    Column("gb_per_s", "GB/s", "number"),
+    Column("link_percent", "of link %", "number"),
+    Column("link_gb_per_s", "link GB/s", "number", hidden=True),
 )
 
 
 def section(evidence: Evidence) -> Section:
-    """GPU busy and idle by cause per case, and each case's longest kernels."""
-    frame = evidence.profiles
-    if frame.empty:
+    """GPU busy and idle by cause, copies against the link, and the profilers that watched nothing."""
+    if evidence.profiles.empty:
         return Section("Timeline", (Text("No case was profiled."), *_refused(evidence)))
-    groups = list(frame.groupby([*CASE_KEY, "tool"], sort=False))
-    iterations = [row for key, group in groups if (row := _iteration(_case(key), group))]
-    kernels = [row for key, group in groups for row in _kernels(_case(key), group)]
-    note = "Shares of the iteration: GPU busy, then idle waiting for the host to launch, a sync, a copy, or other."
-    blocks: list[Block] = []
-    if iterations:
-        title = "An iteration under the profiler, % of its duration, and calls per iteration"
-        blocks.append(Table("timeline", title, TIMELINE_COLUMNS, tuple(iterations), note, groups=2))
-    if kernels:
-        title = (
-            f"The {TOP_KERNELS} kernels with the largest share of each case's kernel time, and launches per iteration"
-        )
-        blocks.append(Table("kernels", title, KERNEL_COLUMNS, tuple(kernels), groups=5))
+    blocks: list[Block] = [*_iterations(evidence), *_copies(evidence)]
     if not blocks:
-        blocks.append(Text("The profiles hold no iteration and no kernel."))
+        blocks.append(Text("The profiles hold no iteration and no copy."))
     return Section("Timeline", (*blocks, *_refused(evidence)))
 
 
@@ -68,12 +67,28 @@ def _refused(evidence: Evidence) -> list[Text]:
     return [Text(f"{profiler} watched no case: {reason}", "item") for profiler, reason in refused.items()]
 
 
-def _case(key: tuple[Any, ...]) -> dict[str, Any]:
-    return dict(zip([*CASE_KEY, "tool"], key, strict=True))
+# --- iterations ------------------------------------------------------------------------------------------------
 
 
-def _iteration(case: dict[str, Any], frame: pd.DataFrame) -> tuple[Cell, ...] | None:
-    """The row of a case; None where the profile has no iterations."""
+def _iterations(evidence: Evidence) -> list[Block]:
+    seen = profiles(evidence)
+    rows = tuple(row for one in seen if (row := _iteration(evidence, one)))
+    tools = list(dict.fromkeys(one.tool for one in seen))
+    columns = tuple(
+        dataclasses.replace(column, hidden=len(tools) == 1) if column is TOOL_COLUMN else column
+        for column in TIMELINE_COLUMNS
+    )
+    title = f"An iteration under {', '.join(tools)}: % of its duration, and launches per iteration"
+    note = (
+        "Shares of the iteration: GPU busy, then idle waiting for the host to launch, a sync, a copy, or other. "
+        "Slow-down: how many times as long as bare the iteration took while it was watched."
+    )
+    return [Table("timeline", title, columns, rows, note, groups=2)] if rows else []
+
+
+def _iteration(evidence: Evidence, profile: Profile) -> tuple[Cell, ...] | None:
+    """The row of a profile; None where it has no iterations."""
+    frame = profile.frame
     rows = frame[(frame["level"] == "range") & (frame["name"] == ITERATION)]
     found = {str(metric): float(value) for metric, value in zip(rows["metric"], rows["value"], strict=True)}
     if "gpu_busy" not in found:
@@ -86,27 +101,54 @@ def _iteration(case: dict[str, Any], frame: pd.DataFrame) -> tuple[Cell, ...] | 
         percent = 100 * sum(found[metric] for metric in metrics) / total
         return number(percent, f"{percent:.1f}")
 
-    counts = [optional(found.get(metric), count, "not in the profile") for metric in COUNTS]
-    idle = [share(metric) for metric in IDLE]
-    return (*case_cells(case), words(case["tool"]), share("gpu_busy"), *idle, share(*OTHER_IDLE), *counts)
-
-
-def _kernels(case: dict[str, Any], frame: pd.DataFrame) -> list[tuple[Cell, ...]]:
-    """The rows of a case's longest kernels."""
-    by_name = per_iteration(frame)
-    total = float(by_name["duration"].sum())
-    longest = by_name.sort_values("duration", ascending=False, kind="stable").head(TOP_KERNELS)
-    return [_kernel(case, row, 100 * float(row["duration"]) / total) for row in rows_of(longest)]
-
-
-def _kernel(case: dict[str, Any], row: dict[str, Any], percent: float) -> tuple[Cell, ...]:
-    name = str(row["name"])
-    brief = name.removeprefix("void ")
-    shown = brief if len(brief) <= NAME_LENGTH else f"{brief[: NAME_LENGTH - 1]}…"
     return (
-        *case_cells(case),
-        words(case["tool"]),
-        number(percent, f"{percent:.1f}"),
-        number(row["launches"], count(row["launches"])),
-        Cell(shown, name),
+        *case_cells(profile.case),
+        words(profile.tool),
+        slow_down(evidence, profile),
+        share("gpu_busy"),
+        *(share(metric) for metric in IDLE),
+        share(*OTHER_IDLE),
+        *(optional(found.get(metric), count, "not in the profile") for metric in ("launches", "syncs")),
+    )
+
+
+# --- copies ----------------------------------------------------------------------------------------------------
+
+
+def _copies(evidence: Evidence) -> list[Block]:
+    """Copies of one iteration by direction and host memory, against the link's measured bandwidth."""
+    import pandas as pd
+
+    seen = chosen(evidence, "memcpy")
+    if not seen:
+        return []
+    inside = pd.concat([of_iterations(one.frame, "memcpy") for one in seen])
+    table = against_link(inside, evidence.bandwidth.content).astype(object)
+    place = {key_of(one.case): index for index, one in enumerate(seen)}
+    found = sorted(rows_of(table.where(table.notna(), None)), key=lambda row: (place[key_of(row)], -row["bytes"]))
+    known = costs(evidence)
+    rows = tuple(_copy(evidence, row, known[(*key_of(row), row["tool"])]["iterations"]) for row in found)
+    title = "Copies of an iteration by kind, against the measured bandwidth of the link or the device's memory"
+    note = f"The link: what page-locked memory reached, for pageable copies too. {caution(evidence, seen)}"
+    return [Table("copies", title, COPY_COLUMNS, rows, note, groups=5)] if rows else []
+
+
+def _copy(evidence: Evidence, row: dict[str, Any], iterations: int | None) -> tuple[Cell, ...]:
+    unknown = f"there is no {evidence.bandwidth.file}"
+    if evidence.bandwidth.content is not None:
+        unknown = f"no bandwidth was measured for {row['direction']}"
+
+    def per_iteration(amount: float, write: Callable[[float], str]) -> Cell:
+        return optional(iterations and amount / iterations, write, NO_ITERATION)
+
+    return (
+        *case_cells(row),
+        words(row["tool"]),
+        words(row["direction"]),
+        words(row["host_memory"] or "not told"),
+        per_iteration(row["copies"], count),
+        per_iteration(row["bytes"] / MB, lambda value: significant(value, 3)),
+        optional(row["gb_per_s"], lambda value: significant(value, 3), "the copies took no time that the tool saw"),
+        optional(row["link_share"] and 100 * row["link_share"], lambda value: f"{value:.0f}", unknown),
+        optional(row["link_gb_per_s"], lambda value: significant(value, 3), unknown),
     )

@@ -1,0 +1,139 @@
+"""The kernels of two cases side by side: a number format against fp32, another runtime against ONNX Runtime."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+from inferprof.report.evidence import Evidence
+from inferprof.report.model import Block, Cell, Column, Section, Table, number, words
+from inferprof.report.numbers import NS_PER_MS, count, plural, ratio, significant
+from inferprof.report.sections.common import name_of
+from inferprof.report.sections.profiled import Profile, caution, chosen
+from inferprof.tables.kernel_compare import by_class, by_name
+from inferprof.tables.records import rows_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Pair = tuple[Profile, Profile]
+
+ON_THE_PAGE = 8
+REFERENCE_PRECISION = "fp32"
+REFERENCE_BACKEND = "ort_cuda"
+PAIR_COLUMNS = (
+    Column("model", "model"),
+    Column("shape", "shape"),
+    Column("from", "from"),
+    Column("to", "to"),
+)
+AMOUNT_COLUMNS = (
+    Column("launches_from", "launches from", "number"),
+    Column("launches_to", "launches to", "number"),
+    Column("from_ms", "ms from", "number"),
+    Column("to_ms", "ms to", "number"),
+    Column("change_ms", "change ms", "number"),
+)
+SUMMARY_COLUMNS = (
+    *PAIR_COLUMNS,
+    Column("kernel_time", "kernel time", "number"),
+    Column("largest", "largest change by class"),
+    Column("new", "new", "number"),
+    Column("gone", "gone", "number"),
+)
+CLASS_COLUMNS = (*PAIR_COLUMNS, Column("class", "class"), *AMOUNT_COLUMNS)
+NAME_COLUMNS = (
+    *PAIR_COLUMNS,
+    Column("kernel", "kernel"),
+    Column("class", "class"),
+    Column("status", "status"),
+    *AMOUNT_COLUMNS,
+)
+
+
+def section(evidence: Evidence) -> Section:
+    """A row per pair, those that changed most first; by class and by name in the CSVs."""
+    found = pairs(chosen(evidence, "kernel"))
+    if not found:
+        return Section("Kernels of two cases", ())
+    compared = [(pair, by_class(*_frames(pair)), by_name(*_frames(pair))) for pair in found]
+    compared.sort(key=lambda one: -abs(_ratio(one[1]) - 1))
+    seen = list({id(profile): profile for pair in found for profile in pair}.values())
+    rest = len(found) - ON_THE_PAGE
+    more = f" {plural(rest, 'more pair')} in csv/kernel_pairs.csv." if rest > 0 else ""
+    note = (
+        "Kernel time: that of an iteration, to / from. Changes are % of the whole kernel time of from. New and gone: "
+        f"kernels by name.{more} {caution(evidence, seen)}"
+    )
+    rows = tuple(_summary(*one) for one in compared)
+    classes = tuple(row for pair, table, _ in compared for row in _class_rows(pair, table))
+    names = tuple(row for pair, _, table in compared for row in _name_rows(pair, table))
+    blocks: tuple[Block, ...] = (
+        Table("kernel_pairs", "", SUMMARY_COLUMNS, rows, note, limit=ON_THE_PAGE),
+        Table("kernel_pairs_by_class", "By class", CLASS_COLUMNS, classes, csv_only=True),
+        Table("kernel_pairs_by_name", "By kernel, new and gone ones too", NAME_COLUMNS, names, csv_only=True),
+    )
+    return Section("Kernels of two cases", blocks)
+
+
+def pairs(profiles: list[Profile]) -> list[Pair]:
+    """(from, to) of the same model, shape and variant by the same tool that differ in precision or backend alone.
+
+    From is fp32, or ONNX Runtime's CUDA provider: what the other one is held against.
+    """
+    return [
+        (a, b)
+        for a, b in itertools.permutations(profiles, 2)
+        if a.tool == b.tool
+        and _differ_in(a, b) in ({"precision"}, {"backend"})
+        and (a.case["precision"] == REFERENCE_PRECISION or a.case["precision"] == b.case["precision"])
+        and (a.case["backend"] == REFERENCE_BACKEND or a.case["backend"] == b.case["backend"])
+    ]
+
+
+def _differ_in(a: Profile, b: Profile) -> set[str]:
+    return {key for key, value in a.case.items() if b.case[key] != value}
+
+
+def _frames(pair: Pair) -> tuple[pd.DataFrame, pd.DataFrame]:
+    return pair[0].frame, pair[1].frame
+
+
+def _ratio(table: pd.DataFrame) -> float:
+    return float(table["duration_b"].sum() / table["duration_a"].sum())
+
+
+def _pair_cells(pair: Pair) -> tuple[Cell, ...]:
+    case = pair[0].case
+    return (words(case["model"]), words(case["shape"]), *(words(name_of(one.case)) for one in pair))
+
+
+def _summary(pair: Pair, classes: pd.DataFrame, names: pd.DataFrame) -> tuple[Cell, ...]:
+    largest = classes.iloc[0]
+    percent = 100 * float(largest["change"]) / float(classes["duration_a"].sum())
+    times = _ratio(classes)
+    status = names["status"].value_counts()
+    counts = (int(status.get(word, 0)) for word in ("new", "gone"))
+    return (
+        *_pair_cells(pair),
+        number(times, ratio(times)),
+        words(f"{largest['kernel_class']} {percent:+.0f} %"),
+        *(number(each, str(each)) for each in counts),
+    )
+
+
+def _class_rows(pair: Pair, table: pd.DataFrame) -> list[tuple[Cell, ...]]:
+    return [(*_pair_cells(pair), words(row["kernel_class"]), *_amounts(row)) for row in rows_of(table)]
+
+
+def _name_rows(pair: Pair, table: pd.DataFrame) -> list[tuple[Cell, ...]]:
+    return [
+        (*_pair_cells(pair), *(words(row[key]) for key in ("name", "kernel_class", "status")), *_amounts(row))
+        for row in rows_of(table)
+    ]
+
+
+def _amounts(row: dict[str, Any]) -> tuple[Cell, ...]:
+    launches = (number(row[key], count(row[key])) for key in ("launches_a", "launches_b"))
+    times = (row[key] / NS_PER_MS for key in ("duration_a", "duration_b", "change"))
+    return (*launches, *(number(ms, significant(ms)) for ms in times))

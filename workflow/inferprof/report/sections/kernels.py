@@ -1,0 +1,105 @@
+"""What the GPU computed: each case's kernels by class and by name, as shares of its kernel time."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from inferprof.report.evidence import Evidence
+from inferprof.report.model import Block, Cell, Column, Section, Table, Text, number, words
+from inferprof.report.numbers import count
+from inferprof.report.sections.common import CASE_COLUMNS, case_cells, few, key_of, path_of
+from inferprof.report.sections.profiled import SLOW_DOWN_COLUMN, Profile, caution, chosen, profiles, slow_down
+from inferprof.tables.kernel_class import KernelClass, by_class
+from inferprof.tables.kernel_compare import of_iterations, per_iteration
+from inferprof.tables.records import rows_of
+
+TOP_CLASSES = 3
+TOP_KERNELS = 3
+NAME_LENGTH = 36
+"""Kernel names are cut to this on the page; the CSV has them in full."""
+UNCLASSIFIED = "other"
+CLASSES: tuple[str, ...] = tuple(name for name in get_args(KernelClass) if name != UNCLASSIFIED)
+CLASS_COLUMNS = (
+    *CASE_COLUMNS,
+    Column("tool", "tool", hidden=True),
+    SLOW_DOWN_COLUMN,
+    Column("largest", "largest classes"),
+    Column("unclassified_percent", "unclassified %", "number"),
+    *(Column(f"{name}_percent", name, "number", hidden=True) for name in CLASSES),
+)
+KERNEL_COLUMNS = (
+    *CASE_COLUMNS,
+    Column("tool", "tool", hidden=True),
+    Column("share_percent", "%", "number"),
+    Column("launches", "launches", "number"),
+    Column("class", "class", hidden=True),
+    Column("kernel", "kernel"),
+)
+
+
+def section(evidence: Evidence) -> Section:
+    """Classes, then the longest kernels; empty where no kernel was traced."""
+    seen = chosen(evidence, "kernel")
+    if not seen:
+        return Section("Kernels", ())
+    note = (
+        f"By the kernels' names, of those launched inside iterations. Unclassified: no rule knows the name. "
+        f"{caution(evidence, seen)}"
+    )
+    classes = tuple(_classes(evidence, one) for one in seen)
+    rows = [row for one in seen for row in _kernels(one)]
+    longest = tuple(row for rank, row in rows if rank < TOP_KERNELS)
+    title = f"The {TOP_KERNELS} kernels with the largest share of each case's kernel time, and launches per iteration"
+    traced = {key_of(one.case) for one in seen}
+    others = [path_of(one.case) for one in profiles(evidence) if key_of(one.case) not in traced]
+    lacking = [Text(f"No single kernel in the profile of {few(others)}.", "item")] if others else []
+    blocks: tuple[Block, ...] = (
+        Table("kernel_classes", "Kernel time by class, %", CLASS_COLUMNS, classes, note, groups=2),
+        Table("kernels", title, KERNEL_COLUMNS, longest, caution(evidence, seen), groups=5),
+        Table("all_kernels", "Every kernel", KERNEL_COLUMNS, tuple(row for _, row in rows), csv_only=True),
+        *lacking,
+    )
+    return Section("Kernels", blocks)
+
+
+def short(name: str) -> str:
+    """A kernel's name as the page has it."""
+    brief = name.removeprefix("void ")
+    return brief if len(brief) <= NAME_LENGTH else f"{brief[: NAME_LENGTH - 1]}…"
+
+
+def _classes(evidence: Evidence, profile: Profile) -> tuple[Cell, ...]:
+    table = by_class(of_iterations(profile.frame))
+    shares = {str(row["kernel_class"]): 100 * float(row["share"]) for row in rows_of(table)}
+    known = [f"{name} {share:.0f} %" for name, share in shares.items() if name != UNCLASSIFIED]
+    return (
+        *case_cells(profile.case),
+        words(profile.tool),
+        slow_down(evidence, profile),
+        words(", ".join(known[:TOP_CLASSES])),
+        _percent(shares.get(UNCLASSIFIED, 0.0)),
+        *(_percent(shares.get(name, 0.0)) for name in CLASSES),
+    )
+
+
+def _kernels(profile: Profile) -> list[tuple[int, tuple[Cell, ...]]]:
+    """(rank, row) of each kernel of a case, the longest first."""
+    by_name = per_iteration(profile.frame)
+    total = float(by_name["duration"].sum())
+    longest = rows_of(by_name.sort_values("duration", ascending=False, kind="stable"))
+    return [(rank, _kernel(profile, row, 100 * float(row["duration"]) / total)) for rank, row in enumerate(longest)]
+
+
+def _kernel(profile: Profile, row: dict[str, Any], percent: float) -> tuple[Cell, ...]:
+    return (
+        *case_cells(profile.case),
+        words(profile.tool),
+        _percent(percent),
+        number(row["launches"], count(row["launches"])),
+        words(row["kernel_class"]),
+        Cell(short(row["name"]), row["name"]),
+    )
+
+
+def _percent(value: float) -> Cell:
+    return number(value, f"{value:.1f}")

@@ -1,0 +1,82 @@
+"""The profiles that the sections on time speak of, and the caution beside them: what watching a case costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from inferprof.report.evidence import Evidence
+from inferprof.report.model import Cell, Column, missing, number
+from inferprof.report.numbers import ratio
+from inferprof.report.sections.common import key_of
+from inferprof.tables.kernel_compare import of_iterations
+from inferprof.tables.records import KEY, rows_of
+from inferprof.tables.schema import Level
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PREFERRED = ("nsys", "kineto")
+"""Tools that trace kernels and copies. Where two watched a case, the first counts: a case is not listed twice."""
+SLOW_DOWN_COLUMN = Column("slow_down", "slow- down", "number")
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One case as one tool saw it. `frame` has its rows of the tidy table."""
+
+    case: dict[str, Any]
+    tool: str
+    frame: pd.DataFrame
+
+
+def profiles(evidence: Evidence) -> list[Profile]:
+    """Every profile, by model and shape."""
+    groups = evidence.profiles.groupby([*KEY, "tool"], sort=False)
+    found = [Profile(dict(zip(KEY, key[:-1], strict=True)), str(key[-1]), frame) for key, frame in groups]
+    order = evidence.order
+    return sorted(found, key=lambda one: order[one.case["model"], one.case["shape"]])
+
+
+def chosen(evidence: Evidence, level: Level) -> list[Profile]:
+    """One profile per case: the preferred tool's, of those that saw operations of this level in iterations."""
+    found: dict[tuple[str, ...], Profile] = {}
+    for one in profiles(evidence):
+        if one.tool not in PREFERRED or of_iterations(one.frame, level).empty:
+            continue
+        rival = found.get(key_of(one.case))
+        if rival is None or PREFERRED.index(one.tool) < PREFERRED.index(rival.tool):
+            found[key_of(one.case)] = one
+    return list(found.values())
+
+
+def costs(evidence: Evidence) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """KEY and tool → the row of the ledger, with None where a value is missing."""
+    ledger = evidence.overheads.astype(object)
+    rows = rows_of(ledger.where(ledger.notna(), None))
+    return {(*key_of(row), row["tool"]): row for row in rows}
+
+
+def slow_down(evidence: Evidence, profile: Profile) -> Cell:
+    """How many times as long the case took while it was watched."""
+    row = costs(evidence)[(*key_of(profile.case), profile.tool)]
+    if row["slow_down"] is None:
+        return missing(row["not_measured"])
+    return number(row["slow_down"], ratio(row["slow_down"]))
+
+
+def caution(evidence: Evidence, seen: list[Profile]) -> str:
+    """`Watched by nsys these cases took 1.02× to 1.57× as long as bare.`; or why that was not measured."""
+    entries = costs(evidence)
+    by_tool: dict[str, list[dict[str, Any]]] = {}
+    for one in seen:
+        by_tool.setdefault(one.tool, []).append(entries[(*key_of(one.case), one.tool)])
+    return " ".join(_cost(tool, rows) for tool, rows in by_tool.items())
+
+
+def _cost(tool: str, rows: list[dict[str, Any]]) -> str:
+    known = sorted(row["slow_down"] for row in rows if row["slow_down"] is not None)
+    if not known:
+        return f"What {tool} costs was not measured: {rows[0]['not_measured']}."
+    span = ratio(known[0]) if ratio(known[0]) == ratio(known[-1]) else f"{ratio(known[0])} to {ratio(known[-1])}"
+    return f"Watched by {tool} these cases took {span} as long as bare."
