@@ -102,7 +102,7 @@ def test_the_record_holds_everything_and_is_json(runtime: Runtime, request_: Run
     assert json.dumps(record, allow_nan=False)
     assert set(record) == {
         *("schema", "case", "round", "machine", "status", "reason", "boundaries", "stages", "throughput", "first"),
-        *("memory", "checks", "outputs", "telemetry", "environment", "placement", "protocol", "started"),
+        *("memory", "checks", "inputs", "outputs", "telemetry", "environment", "placement", "protocol", "started"),
     }
     assert record["case"] == {
         **{"model": "twice", "precision": "fp32", "backend": "doubling"},
@@ -116,6 +116,7 @@ def test_the_record_holds_everything_and_is_json(runtime: Runtime, request_: Run
     assert record["memory"]["device_bytes"] is None
     assert record["memory"]["host_rss_bytes"] > 1 << 20
     assert record["first"]["load_ns"] > 0
+    assert record["inputs"] == {"x": {"shape": [2, 3], "dtype": "float32"}}
     assert record["telemetry"] == {"not_measured": "no GPU"}
 
 
@@ -243,6 +244,7 @@ def test_a_graph_that_the_runtime_cannot_capture_fails_the_case(runtime: Runtime
     record = workload.run(replace(request_, variant=Variant("graph", {"cuda_graph": True})))
     assert record["status"] == "failed"
     assert "CUDA graph" in record["reason"]
+    assert record["protocol"]["graph"] is True
 
 
 @pytest.mark.parametrize(

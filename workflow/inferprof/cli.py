@@ -16,7 +16,7 @@ from typing import Any
 from inferprof import flags, processes, progress, registry
 from inferprof.case import Case, Shape, Variant
 from inferprof.errors import CaseFailed, ToolError, UserError
-from inferprof.files import write_json, write_text
+from inferprof.files import read_json, write_json, write_text
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -131,6 +131,15 @@ def _run(args: argparse.Namespace) -> None:
     from inferprof import workload
 
     write_json(args.out, workload.run(_run_request(args)))
+
+
+def _trtexec(args: argparse.Namespace) -> None:
+    """Let trtexec measure an engine too, every switch spelled out, and say how far it is from a run's `device`."""
+    from inferprof import trtexec
+
+    result = trtexec.measure(args.engine, _spec(args), read_json(args.record))
+    write_json(args.out, result)
+    print(trtexec.render(result))
 
 
 def _capture(args: argparse.Namespace) -> None:
@@ -263,6 +272,7 @@ _VERBS: dict[str, tuple[Any, Any]] = {
     "accuracy": (_accuracy, flags.accuracy),
     "build": (_build, flags.build),
     "run": (_run, flags.run),
+    "trtexec": (_trtexec, flags.trtexec),
     "capture": (_capture, flags.capture),
     "table": (_table, flags.table),
     "report": (_report, flags.report),

@@ -63,6 +63,16 @@ def build(sub: argparse.ArgumentParser) -> None:
     out(sub)
 
 
+def trtexec(sub: argparse.ArgumentParser) -> None:
+    """An engine, and the record of a run of it."""
+    sub.add_argument("engine", type=Path, metavar="ENGINE", help="an engine of the backend tensorrt")
+    _model(sub)
+    sub.add_argument(
+        "--record", type=Path, required=True, metavar="FILE", help="a run's record: shape and CUDA graph"
+    )
+    out(sub)
+
+
 def capture(sub: argparse.ArgumentParser) -> None:
     """A profiler, and the command to watch."""
     sub.add_argument("profiler", metavar="PROFILER")

@@ -101,6 +101,7 @@ def run(request: RunRequest) -> dict[str, Any]:
     Raises UserError for what the user can mend. Any other exception is a bug or a broken machine, and no record.
     """
     processes.die_with_parent()
+    request = replace(request, protocol=replace(request.protocol, graph=request.variant.flag("cuda_graph")))
     backend: Backend = registry.look_up("backend", request.case.backend, registry.backends())
     gpu = hardware.detect_gpu() if backend.where != "cpu" else None
     head = {
@@ -193,7 +194,6 @@ def _measured(
     request: RunRequest, backend: Backend, feeds: Feeds, gpu: Gpu | None
 ) -> tuple[timing.Timing, dict[str, Any]]:
     """The timing, and what the record says of it and of memory."""
-    protocol = replace(request.protocol, graph=request.variant.flag("cuda_graph"))
     device = _device(gpu)
     used_before = device.memory_used()
     progress.step("load")
@@ -201,7 +201,7 @@ def _measured(
     with backend.open(_open_request(request, device)) as session:
         load_ns = time.perf_counter_ns() - start
         progress.step("first inference")
-        measured = timing.measure(session, device, feeds, request.placement, protocol)
+        measured = timing.measure(session, device, feeds, request.placement, request.protocol)
         memory = _memory(session, device, used_before)
         if gpu and request.streams > 1:
             measured = _pipelined(request, backend, (session, device), measured, feeds)
@@ -223,14 +223,13 @@ def _pipelined(
     """
     if reason := backend.alone(request.variant):
         return replace(measured, pipelined=timing.NotMeasured(reason))
-    protocol = replace(request.protocol, graph=request.variant.flag("cuda_graph"))
     try:
         with contextlib.ExitStack() as stack:
             lanes = [first]
             for _ in range(1, request.streams):
                 device = CudaDevice()
                 lanes.append((stack.enter_context(backend.open(_open_request(request, device))), device))
-            return timing.add_pipelined(measured, lanes, feeds, request.placement, protocol)
+            return timing.add_pipelined(measured, lanes, feeds, request.placement, request.protocol)
     except CaseFailed as error:
         return replace(measured, pipelined=timing.NotMeasured(str(error)))
 
