@@ -6,6 +6,7 @@ import gzip
 import json
 import statistics
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -323,6 +324,42 @@ def test_a_trtexec_that_tells_no_version_is_a_tool_error(ran: Any) -> None:
 
     with pytest.raises(ToolError, match="cannot open shared object file"):
         trtexec.find(broken)
+
+
+def test_the_verb_runs_a_trtexec_and_shows_the_difference(
+    tmp_path: Path,
+    repository: Path,
+    record: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    program = f"""#!{sys.executable}
+import sys
+if sys.argv[1:] == ["--help"]:
+    print({BANNER.format(110400)!r})
+elif "--shapes=pixel_values:8x3x224x224" in sys.argv:
+    path = sys.argv[-1].removeprefix("--exportTimes=")
+    open(path, "w").write("[" + ", ".join(['{{"computeMs": 1.0}}'] * 60) + "]")
+    print({LOG.format(version=110400, graph="Disabled", warning="")!r}, file=sys.stderr)
+"""
+    tool = tmp_path / "bin" / "trtexec"
+    tool.parent.mkdir()
+    tool.write_text(program, encoding="utf-8")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tool.parent))
+    monkeypatch.setattr(hardware, "detect_gpu", lambda: None)
+    record["case"]["model"] = "vit_tiny"
+    path = tmp_path / "r0.json"
+    path.write_text(json.dumps(record), encoding="utf-8")
+    out = tmp_path / "x.json"
+    argv = ["trtexec", "b8.engine", "--spec", str(repository / "models/vit_tiny.yaml"), "--record", str(path)]
+    assert cli.main([*argv, "--out", str(out)]) == 0
+    said = capsys.readouterr()
+    assert said.out.endswith("device 990.00 µs, trtexec 11.4.0 1000.00 µs (+10.00 µs, +1.0%)\n")
+    assert said.err.startswith("inferprof: Measure vit_tiny/fp16/tensorrt/default/b8 with trtexec: trtexec (1 of 1)")
+    written = json.loads(out.read_text(encoding="utf-8"))
+    assert written["comparison"]["difference_ns"] == 10_000
+    assert str(tmp_path) not in out.read_text(encoding="utf-8")
 
 
 def test_without_trtexec_the_verb_is_one_line_and_exit_code_2(
