@@ -210,6 +210,7 @@ def _measured(
     return measured, {
         **record,
         "memory": memory,
+        "inputs": {name: {"shape": list(array.shape), "dtype": str(array.dtype)} for name, array in feeds.items()},
         "outputs": {name: digest(array) for name, array in measured.outputs.items()},
     }
 

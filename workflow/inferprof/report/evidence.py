@@ -12,7 +12,7 @@ from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.files import read_json
 from inferprof.report import broken
-from inferprof.tables import join, overhead, records, schema, summary
+from inferprof.tables import copies, join, overhead, records, schema, summary
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,6 +58,8 @@ class Evidence:
     stage_samples: pd.DataFrame
     stages: pd.DataFrame
     """The medians of stage_samples."""
+    floors: pd.DataFrame
+    """h2d and d2h against what the link needs: tables.copies.floors."""
     checks: pd.DataFrame
     throughput: pd.DataFrame
     resources: pd.DataFrame
@@ -111,6 +113,8 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
     latency = summary.latency(boundaries)
     throughput = records.throughput(ok)
     stage_samples = records.stages(ok)
+    stages = join.stage_medians(stage_samples)
+    bandwidth = _document(results, results / machine / "bandwidth.json")
     profiles = _profiles(results, outcomes)
     return Evidence(
         results=results,
@@ -124,7 +128,8 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
         speed_ups=summary.speed_ups(boundaries, baseline or ""),
         measured=join.measured(outcomes, latency, throughput),
         stage_samples=stage_samples,
-        stages=join.stage_medians(stage_samples),
+        stages=stages,
+        floors=copies.floors(stages, records.traffic(ok), bandwidth.content),
         checks=records.checks(found),
         throughput=throughput,
         resources=records.resources(ok),
@@ -133,7 +138,7 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
         documents=_documents(results, outcomes),
         engines=tuple(_engines(results, machine, outcomes)),
         environment=_document(results, results / machine / "environment.json"),
-        bandwidth=_document(results, results / machine / "bandwidth.json"),
+        bandwidth=bandwidth,
         refused_profilers=_document(results, results / "reports" / study / "profilers.json"),
     )
 

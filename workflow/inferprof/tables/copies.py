@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import pandas as pd
 
+from inferprof.devices.bandwidth import Direction, floor_ns
 from inferprof.tables.records import KEY
 
 _LINKS: Final = {"HtoD": "h2d", "DtoH": "d2h"}
+NS_PER_MS: Final = 1e6
 COLUMNS: Final = (
     *KEY,
     "tool",
@@ -44,6 +46,29 @@ def against_link(frame: pd.DataFrame, bandwidth: Mapping[str, Any] | None) -> pd
     table["link_gb_per_s"] = table["link_gb_per_s"].astype("Float64")
     table["link_share"] = table["gb_per_s"] / table["link_gb_per_s"]
     return table[list(COLUMNS)]
+
+
+def floors(stages: pd.DataFrame, traffic: pd.DataFrame, bandwidth: Mapping[str, Any] | None) -> pd.DataFrame:
+    """One row per case whose inputs or outputs cross the link; for each direction D, h2d and d2h:
+
+    `D_ms`, the stage's median; `D_bytes`; and `D_floor_ms`, the least that the link needs for so many bytes, as one
+    copy of page-locked memory (devices.bandwidth.floor_ns). stages: join.stage_medians; traffic: records.traffic.
+    Missing where it was not measured or not recorded.
+    """
+    directions = get_args(Direction)
+    times, sizes = ([f"{direction}_{part}" for direction in directions] for part in ("ms", "bytes"))
+    per_case = traffic.groupby(KEY, sort=False)[sizes].first().reset_index()
+    table = stages[[*KEY, *times]].merge(per_case, on=KEY, how="left", validate="one_to_one")
+    for direction, size in zip(directions, sizes, strict=True):
+        table[f"{direction}_floor_ms"] = [_floor_ms(direction, nbytes, bandwidth) for nbytes in table[size]]
+    numbers = dict.fromkeys(table.columns.drop(KEY), float)
+    return table[table[times].notna().any(axis=1)].astype(numbers).reset_index(drop=True)
+
+
+def _floor_ms(direction: Direction, nbytes: float, bandwidth: Mapping[str, Any] | None) -> float | None:
+    if bandwidth is None or pd.isna(nbytes):
+        return None
+    return floor_ns(bandwidth, direction, int(nbytes)) / NS_PER_MS
 
 
 def _link(direction: str, bandwidth: Mapping[str, Any] | None) -> float | None:

@@ -6,6 +6,7 @@ never on position. `read` gives the records; the other functions take those of t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,6 +82,11 @@ def resources(records: pd.DataFrame) -> pd.DataFrame:
     """One row per record: first use (ns) and memory (bytes); None is "not measured"."""
     columns = ["load_ns", "first_inference_ns", "host_rss_bytes", "device_bytes"]
     return _explode(records, _resource_rows, columns)
+
+
+def traffic(records: pd.DataFrame) -> pd.DataFrame:
+    """One row per record: `h2d_bytes` of its inputs and `d2h_bytes` of its outputs; None where it lists none."""
+    return _explode(records, _traffic_rows, ["h2d_bytes", "d2h_bytes"])
 
 
 def rows_of(frame: pd.DataFrame) -> list[Row]:
@@ -166,3 +172,16 @@ def _resource_rows(content: Mapping[str, Any]) -> Iterator[Row]:
         "host_rss_bytes": memory.get("host_rss_bytes"),
         "device_bytes": memory.get("device_bytes"),
     }
+
+
+def _traffic_rows(content: Mapping[str, Any]) -> Iterator[Row]:
+    yield {"h2d_bytes": _bytes_of(content.get("inputs")), "d2h_bytes": _bytes_of(content.get("outputs"))}
+
+
+def _bytes_of(arrays: Mapping[str, Any] | None) -> int | None:
+    import numpy as np
+
+    if not arrays:
+        return None
+    sizes: list[int] = [math.prod(array["shape"]) * np.dtype(array["dtype"]).itemsize for array in arrays.values()]
+    return sum(sizes)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Column, Section, Table, Text, words
-from inferprof.report.numbers import plural
-from inferprof.report.sections.common import few
+from inferprof.report.model import Block, Cell, Column, Section, Table, Text, number, words
+from inferprof.report.numbers import plural, significant
+from inferprof.report.sections.common import few, optional
 
 COLUMNS = (Column("fact", "fact"), Column("value", "value"))
+BANDWIDTH_COLUMNS = (
+    Column("copy", "copy"),
+    Column("gb_per_s", "GB/s", "number"),
+    Column("latency_us", "latency µs", "number"),
+)
 NULL = "not known"
 
 
@@ -22,8 +28,33 @@ def section(evidence: Evidence) -> Section:
     else:
         rows = tuple((words(name), words(value)) for name, value in flat(evidence.environment.content))
         blocks.append(Table("environment", f"From {evidence.environment.file}", COLUMNS, rows))
+    blocks += _bandwidth(evidence)
     blocks += _records(evidence)
     return Section("Environment", tuple(blocks))
+
+
+def _bandwidth(evidence: Evidence) -> list[Block]:
+    """What the link and the device's memory were measured to do; nothing on a machine without a GPU."""
+    content = evidence.bandwidth.content
+    if content is None:
+        return []
+    curves = {f"{way} {memory}": content[way][memory] for way in ("h2d", "d2h") for memory in ("pinned", "pageable")}
+    curves["d2d"] = content["d2d"]
+    sizes = tuple(sorted({size for curve in curves.values() for size in curve["by_size"]}, key=int))
+    by_size = (Column(f"ns_of_{size}_bytes", size, "number", hidden=True) for size in sizes)
+    rows = tuple(_curve(way, curve, sizes, evidence.bandwidth.file) for way, curve in curves.items())
+    title = "Bandwidth of the link (h2d, d2h) and of the device's memory (d2d)"
+    return [Table("bandwidth", title, (*BANDWIDTH_COLUMNS, *by_size), rows, f"Measured {content['method']}.")]
+
+
+def _curve(way: str, curve: Mapping[str, Any], sizes: tuple[str, ...], file: str) -> tuple[Cell, ...]:
+    gb_per_s, microseconds = curve["gb_per_s"], curve["latency_ns"] / 1e3
+    return (
+        words(way),
+        dataclasses.replace(number(gb_per_s, significant(gb_per_s)), file=file),
+        number(microseconds, significant(microseconds, 3)),
+        *(optional(curve["by_size"].get(size), significant, "this size was not copied") for size in sizes),
+    )
 
 
 def flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number
 from inferprof.report.numbers import MIB, NS_PER_MS, mebibytes, milliseconds, significant
+from inferprof.report.sections import link
 from inferprof.report.sections.common import CASE_COLUMNS, NOT_RECORDED, case_cells, key_of, optional, scaled, table
 from inferprof.tables.join import MODES
 from inferprof.tables.records import KEY, STAGES, rows_of
@@ -24,8 +25,8 @@ RESOURCES = {
 
 
 def section(evidence: Evidence) -> Section:
-    """Three tables, each left out with a sentence where nothing was measured."""
-    blocks: list[Block] = [_throughput(evidence), _stages(evidence), _resources(evidence)]
+    """A table for each, or a sentence where nothing was measured."""
+    blocks: list[Block] = [_throughput(evidence), _stages(evidence), *link.blocks(evidence), _resources(evidence)]
     return Section("Throughput, stages, first use and memory", tuple(blocks))
 
 
@@ -45,7 +46,8 @@ def _throughput(evidence: Evidence) -> Table | Text:
         Column("pipelined_items_per_s", "pipelined", "number"),
         Column("overlap_percent", "overlap %", "number"),
     ]
-    overlaps = {key_of(row): row["overlap"] for row in rows_of(evidence.throughput) if row["overlap"] is not None}
+    known = evidence.throughput[evidence.throughput["overlap"].notna()].astype({"overlap": float})
+    overlaps = known.groupby(KEY)["overlap"].median().to_dict()
 
     def overlap(row: dict[str, Any]) -> Cell:
         return _overlap(overlaps.get(key_of(row)), why.get((*key_of(row), "pipelined")))
