@@ -177,6 +177,19 @@ def test_a_failed_build_keeps_the_message_of_the_parser(cpu_study):
     assert message in text_of(cpu_study)
 
 
+def test_engines_built_several_times_show_the_spread_between_builds(results):
+    for variant, ms, options in (("default", 1.0, {}), ("again", 1.2, {"rebuild": 1}), ("opt5", 0.5, {"level": 5})):
+        case = f"vit/fp16/tensorrt/{variant}/b8"
+        results.ok(case, ms, rounds=3, gpu=True)
+        build = {"status": "ok", "reason": None, "seconds": 40.0, "bytes": 15_000_000, "options": options}
+        results.write(f"{results.machine}/engine/{case}.build.json", build)
+    results.plan()
+    (row,) = table_of(results, "rebuilds")
+    assert row[:6] == ["vit", "b8", "fp16", "tensorrt", "2", "default"]
+    assert row[7] == "again"
+    assert row[9] == "20 %"
+
+
 def test_a_failed_self_check_is_shown_though_its_case_failed(results):
     checks = {"call is not faster than device": {"passed": False, "detail": "call 1 ms, device 2 ms"}}
     results.ok("vit/fp32/ort_cpu/default/b1", 10.0, checks=checks, status="failed", reason="self-check")

@@ -70,6 +70,8 @@ class Evidence:
     documents: Mapping[tuple[str, str, str], Document]
     """(model, precision, convert | audit | accuracy) → document."""
     engines: tuple[Engine, ...]
+    rebuilds: pd.DataFrame
+    """The spread over engines that were built several times: tables.summary.rebuilds."""
     environment: Document
     bandwidth: Document
     """Of the link and the device's memory: devices.bandwidth.measure."""
@@ -116,6 +118,7 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
     stages = join.stage_medians(stage_samples)
     bandwidth = _document(results, results / machine / "bandwidth.json")
     profiles = _profiles(results, outcomes)
+    engines = tuple(_engines(results, machine, outcomes))
     return Evidence(
         results=results,
         study=study,
@@ -136,7 +139,8 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
         profiles=profiles,
         overheads=overhead.ledger(latency, profiles),
         documents=_documents(results, outcomes),
-        engines=tuple(_engines(results, machine, outcomes)),
+        engines=engines,
+        rebuilds=summary.rebuilds(latency, _builds(engines)),
         environment=_document(results, results / machine / "environment.json"),
         bandwidth=bandwidth,
         refused_profilers=_document(results, results / "reports" / study / "profilers.json"),
@@ -217,3 +221,12 @@ def _engines(results: Path, machine: str, outcomes: pd.DataFrame) -> Iterable[En
             case = Case.from_path(path.relative_to(folder).as_posix())
             if (case.model, case.precision) in pairs:
                 yield Engine(folder.parent.name, case, _document(results, path))
+
+
+def _builds(engines: Iterable[Engine]) -> pd.DataFrame:
+    """KEY and the options of each engine."""
+    rows = [
+        {"machine": one.machine, **dataclasses.asdict(one.case), "options": one.build.get("options", {})}
+        for one in engines
+    ]
+    return records.frame_of(rows, [*records.KEY, "options"])

@@ -41,8 +41,12 @@ def interval(low: float, high: float) -> str:
 
 def half_width(value: float, low: float, high: float) -> str:
     """`0.4 %`: how far the farther end of an interval is from its value."""
-    percent = max(high - value, value - low) / value * 100
-    return "<0.01 %" if percent < 0.01 else f"{significant(percent, 2)} %"
+    return percent(max(high - value, value - low) / value * 100)
+
+
+def percent(value: float) -> str:
+    """`0.4 %`, `12 %`."""
+    return "<0.01 %" if 0 < value < 0.01 else f"{significant(value, 2)} %"
 
 
 def mebibytes(count: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,20 @@ SPEED_UP_COLUMNS = [
     "verdict",
     "reason",
     "not_measured",
+]
+REBUILD = "rebuild"
+"""The option of variants that build the same engine once more."""
+REBUILD_COLUMNS = [
+    *PEERS,
+    "precision",
+    "backend",
+    "builds",
+    "fastest",
+    "fastest_ns",
+    "slowest",
+    "slowest_ns",
+    "spread",
+    "noise",
 ]
 Rounds = Mapping[int, "np.ndarray[Any, Any]"]
 """Round → samples in ns."""
@@ -74,6 +89,22 @@ def speed_ups(boundaries: pd.DataFrame, baseline: str) -> pd.DataFrame:
     return frame_of(rows, [*KEY, *SPEED_UP_COLUMNS])
 
 
+def rebuilds(latency: pd.DataFrame, builds: pd.DataFrame) -> pd.DataFrame:
+    """One row per engine that was built several times, by variants that differ in the option `rebuild` alone.
+
+    latency: see above. builds: KEY and `options`, the variant's. `spread` = slowest / fastest - 1 of the device
+    medians; `noise`: the widest relative half width of their intervals, or None where one has none.
+    """
+    device = latency[(latency["boundary"] == "device") & latency["not_measured"].isna()]
+    others = [{name: value for name, value in options.items() if name != REBUILD} for options in builds["options"]]
+    alike = builds.assign(alike=[json.dumps(options, sort_keys=True) for options in others])
+    groups = device.merge(alike, on=KEY, validate="many_to_one").groupby(
+        [*PEERS, "precision", "backend", "alike"], sort=False
+    )
+    rows = [_spread(group) for _, group in groups if len(group) > 1 and any(REBUILD in o for o in group["options"])]
+    return frame_of(rows, REBUILD_COLUMNS)
+
+
 def compared_by(a: Mapping[str, Rounds], b: Mapping[str, Rounds]) -> Boundary:
     """The boundary that two cases are compared by: `device` on two GPUs, `end_to_end` where a CPU takes part."""
     return "device" if a.get("device") and b.get("device") else "end_to_end"
@@ -97,6 +128,28 @@ def _latency(rounds: pd.DataFrame) -> dict[str, Any]:
         "settled": bool(all(measured["settled"])),
         "drift": max(drifts, key=abs, default=None),
     }
+
+
+def _spread(engines: pd.DataFrame) -> dict[str, Any]:
+    """The row of an engine's builds."""
+    ordered = rows_of(engines.sort_values("median", kind="stable"))
+    fastest, slowest = ordered[0], ordered[-1]
+    widths = [_half_width(row) for row in ordered]
+    return {
+        **{key: fastest[key] for key in (*PEERS, "precision", "backend")},
+        "builds": len(ordered),
+        "fastest": fastest["variant"],
+        "fastest_ns": fastest["median"],
+        "slowest": slowest["variant"],
+        "slowest_ns": slowest["median"],
+        "spread": slowest["median"] / fastest["median"] - 1,
+        "noise": None if None in widths else max(width for width in widths if width is not None),
+    }
+
+
+def _half_width(row: Mapping[str, Any]) -> float | None:
+    """How far the farther end of the median's interval is from it, relative to it."""
+    return None if row["low"] is None else max(row["high"] / row["median"] - 1, 1 - row["low"] / row["median"])
 
 
 def _rounds(group: pd.DataFrame) -> Rounds:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from inferprof.report.evidence import Engine, Evidence
-from inferprof.report.model import Cell, Column, Section, Table, Text, words
-from inferprof.report.numbers import MIB, mebibytes, significant
-from inferprof.report.sections.common import CASE_COLUMNS, few, optional, path_of, scaled
+from inferprof.report.model import Cell, Column, Section, Table, Text, number, words
+from inferprof.report.numbers import MIB, NS_PER_MS, mebibytes, milliseconds, percent, significant
+from inferprof.report.sections.common import CASE_COLUMNS, FEW, by_case, few, optional, path_of, scaled
+from inferprof.tables.records import rows_of
 
 COLUMNS = (
     Column("machine", "for"),
@@ -17,6 +19,18 @@ COLUMNS = (
     Column("seconds", "seconds", "number"),
     Column("reason", "reason", hidden=True),
     Column("file", "file", "path", hidden=True),
+)
+
+
+REBUILD_COLUMNS = (
+    *(column for column in CASE_COLUMNS if column.key != "variant"),
+    Column("builds", "builds", "number"),
+    Column("fastest", "fastest"),
+    Column("fastest_ms", "ms", "number"),
+    Column("slowest", "slowest"),
+    Column("slowest_ms", "ms", "number"),
+    Column("spread_percent", "spread", "number"),
+    Column("noise_percent", "±", "number"),
 )
 
 
@@ -33,10 +47,36 @@ def section(evidence: Evidence) -> Section:
             name = f"{engine.machine} {path_of(dataclasses.asdict(engine.case))}"
             by_reason.setdefault(_reason(engine), []).append(name)
     failed = [Text(f"{few(names)}: {reason}", "item", "fail") for reason, names in by_reason.items()]
-    note = "Engines for aot-sm… were compiled ahead of time, for GPUs that need not be here."
+    foreign = any(engine.machine != evidence.machine for engine in evidence.engines)
+    note = "Engines for aot-sm… were compiled ahead of time, for GPUs that need not be here." if foreign else ""
     heading = [Text("Builds that failed, with the message of the builder or its parser:")] if failed else []
     body = Table("engines", "", COLUMNS, rows, note, groups=2)
-    return Section("Engines", (body, *heading, *failed))
+    return Section("Engines", (body, *heading, *failed, *_rebuilds(evidence)))
+
+
+def _rebuilds(evidence: Evidence) -> list[Table]:
+    """What the builder's search leaves to chance: engines that were built several times."""
+    rows = by_case(rows_of(evidence.rebuilds), evidence.order, lambda row: row["fastest_ns"])
+    note = (
+        "Spread: slowest / fastest - 1. ± is the widest interval of the medians: a spread within it is none. "
+        "A difference between two cases that is smaller than the spread may be one between two builds."
+    )
+    title = "The same engine built several times: device medians over the builds"
+    body = tuple(tuple(_rebuild(row)) for row in rows)
+    return [Table("rebuilds", title, REBUILD_COLUMNS, body, note, groups=2)] if rows else []
+
+
+def _rebuild(row: dict[str, Any]) -> list[Cell]:
+    return [
+        *(words(row[key]) for key in ("model", "shape", "precision", "backend")),
+        number(row["builds"], str(row["builds"])),
+        words(row["fastest"]),
+        scaled(row["fastest_ns"], NS_PER_MS, milliseconds),
+        words(row["slowest"]),
+        scaled(row["slowest_ns"], NS_PER_MS, milliseconds),
+        number(100 * row["spread"], percent(100 * row["spread"])),
+        optional(None if row["noise"] is None else 100 * row["noise"], percent, FEW),
+    ]
 
 
 def _ok(engine: Engine) -> bool:
