@@ -101,3 +101,15 @@ def test_a_failed_round_makes_the_case_failed_and_takes_it_out_of_the_ranking(re
     failed = found.of("failed")
     assert list(failed["reason"]) == ["all NaN"]
     assert isinstance(found.latency, pd.DataFrame) and set(found.latency["precision"]) == {"fp32"}
+
+
+def test_a_winner_that_is_the_luckiest_of_several_builds_is_said_to_be(results):
+    for variant, ms, options in (("default", 1.2, {}), ("again", 1.0, {"rebuild": 1})):
+        case = f"vit/fp32/tensorrt/{variant}/b8"
+        results.ok(case, ms, rounds=3, gpu=True)
+        results.write(f"{results.machine}/engine/{case}.build.json", {"status": "ok", "options": options})
+    results.plan()
+    assert (
+        "b8: fp32/tensorrt/again is the fastest of 2 builds of one engine, whose device medians spread by 20 %: "
+        "see Engines."
+    ) in text_of(answer.section(load(results)))

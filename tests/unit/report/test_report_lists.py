@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from inferprof.report import compose, evidence
+from inferprof.report import compose, evidence, html, txt
 from inferprof.report.model import Report, Section, Text
 from inferprof.report.sections.common import enumerated, few
 
@@ -85,3 +85,15 @@ def test_a_profiler_that_watched_nothing_is_named_with_the_reason(cpu_study):
         "nsys watched no case: nsys is not on PATH",
         "kineto watched no case: no GPU",
     ]
+
+
+def test_of_many_failures_twenty_are_on_the_page_and_all_in_the_csv(results):
+    for batch in range(1, 24):
+        results.failed(f"vit/fp32/ort_cpu/default/b{batch}", "out of memory")
+    results.plan()
+    report = composed(results)
+    (table,) = (table for table in report.tables if table.name == "failed")
+    assert (len(table.page), len(table.rows)) == (20, 23)
+    for written in (txt.render(report), html.render(report)):
+        assert written.count("out of memory") == 20
+        assert "3 more rows in csv/failed.csv." in written

@@ -61,6 +61,13 @@ class Table:
         return self.rows[: self.limit]
 
     @property
+    def remark(self) -> str:
+        """The note, and how many rows are in the CSV only."""
+        rest = len(self.rows) - len(self.page)
+        more = f"{rest:,} more row{'s' if rest > 1 else ''} in csv/{self.name}.csv." if rest else ""
+        return f"{self.note} {more}".strip()
+
+    @property
     def shown(self) -> tuple[int, ...]:
         """Positions of the columns that the report shows."""
         return tuple(index for index, column in enumerate(self.columns) if not column.hidden)

@@ -59,8 +59,8 @@ def _table(table: Table) -> str:
     """Title, body, note and footnotes."""
     parts = [_wrap(table.title)] if table.title else []
     parts.append(_body(table))
-    if table.note:
-        parts.append(_wrap(table.note, first="  ", rest="  "))
+    if table.remark:
+        parts.append(_wrap(table.remark, first="  ", rest="  "))
     for index, reason in enumerate(table.footnotes, start=1):
         parts.append(_wrap(f"[{index}] {reason}", first="  ", rest="      "))
     return "\n".join(parts)

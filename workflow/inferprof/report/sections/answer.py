@@ -5,10 +5,11 @@ from __future__ import annotations
 from inferprof.report import fidelity
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, without_number, words
-from inferprof.report.numbers import half_width, interval, plural, ratio, significant
+from inferprof.report.numbers import half_width, interval, percent, plural, ratio, significant
 from inferprof.report.sections.common import FEW, few, name_of
 from inferprof.report.sections.speed_up import ONE_ROUND
 from inferprof.report.winner import Winner, find
+from inferprof.tables.records import rows_of
 
 COLUMNS = (
     Column("model", "model"),
@@ -54,6 +55,7 @@ def _sentences(evidence: Evidence, model: str, winners: list[Winner]) -> list[Bl
     if best.shape != first.shape:
         most = f"Most items per second: {significant(best.items_per_s, 3)}/s, at {_sentence(best, evidence.baseline)}"
         blocks.append(Text(most))
+    blocks += [Text(f"{first.shape}: {lucky}", mark="warn") for lucky in _lottery(evidence, first)]
     precisions = dict.fromkeys(w.row["precision"] for w in (first, other, best) if w)
     blocks += [
         Text(f"Accuracy of {one} against fp32: {fidelity.of(evidence, model, one).sentence}.")
@@ -61,6 +63,17 @@ def _sentences(evidence: Evidence, model: str, winners: list[Winner]) -> list[Bl
         if one != "fp32"
     ]
     return blocks + _passed_over(evidence, model, winners)
+
+
+def _lottery(evidence: Evidence, one: Winner) -> list[str]:
+    """That the fastest case is the luckiest build of an engine: its lead is then no property of the case."""
+    key = (*(one.row[part] for part in ("model", "shape", "precision", "backend")), one.row["variant"])
+    return [
+        f"{one.name} is the fastest of {row['builds']} builds of one engine, whose device medians spread by "
+        f"{percent(100 * row['spread'])}: see Engines."
+        for row in rows_of(evidence.rebuilds)
+        if key == tuple(row[part] for part in ("model", "shape", "precision", "backend", "fastest"))
+    ]
 
 
 def _nothing(evidence: Evidence, model: str) -> str:

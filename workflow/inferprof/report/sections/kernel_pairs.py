@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, number, words
-from inferprof.report.numbers import NS_PER_MS, count, plural, ratio, significant
-from inferprof.report.sections.common import name_of
+from inferprof.report.numbers import NS_PER_MS, count, ratio, significant
 from inferprof.report.sections.profiled import Profile, caution, chosen
 from inferprof.tables.kernel_compare import by_class, by_name
 from inferprof.tables.records import rows_of
@@ -24,6 +23,7 @@ REFERENCE_BACKEND = "ort_cuda"
 PAIR_COLUMNS = (
     Column("model", "model"),
     Column("shape", "shape"),
+    Column("variant", "variant"),
     Column("from", "from"),
     Column("to", "to"),
 )
@@ -59,11 +59,9 @@ def section(evidence: Evidence) -> Section:
     compared = [(pair, by_class(*_frames(pair)), by_name(*_frames(pair))) for pair in found]
     compared.sort(key=lambda one: -abs(_ratio(one[1]) - 1))
     seen = list({id(profile): profile for pair in found for profile in pair}.values())
-    rest = len(found) - ON_THE_PAGE
-    more = f" {plural(rest, 'more pair')} in csv/kernel_pairs.csv." if rest > 0 else ""
     note = (
         "Kernel time: that of an iteration, to / from. Changes are % of the whole kernel time of from. New and gone: "
-        f"kernels by name.{more} {caution(evidence, seen)}"
+        f"kernels by name. {caution(evidence, seen)}"
     )
     rows = tuple(_summary(*one) for one in compared)
     classes = tuple(row for pair, table, _ in compared for row in _class_rows(pair, table))
@@ -105,7 +103,8 @@ def _ratio(table: pd.DataFrame) -> float:
 
 def _pair_cells(pair: Pair) -> tuple[Cell, ...]:
     case = pair[0].case
-    return (words(case["model"]), words(case["shape"]), *(words(name_of(one.case)) for one in pair))
+    sides = (words(f"{one.case['precision']}/{one.case['backend']}") for one in pair)
+    return (*(words(case[key]) for key in ("model", "shape", "variant")), *sides)
 
 
 def _summary(pair: Pair, classes: pd.DataFrame, names: pd.DataFrame) -> tuple[Cell, ...]:
@@ -117,7 +116,7 @@ def _summary(pair: Pair, classes: pd.DataFrame, names: pd.DataFrame) -> tuple[Ce
     return (
         *_pair_cells(pair),
         number(times, ratio(times)),
-        words(f"{largest['kernel_class']} {percent:+.0f} %"),
+        words(f"{largest['kernel_class']} {percent:+.0f}%"),
         *(number(each, str(each)) for each in counts),
     )
 

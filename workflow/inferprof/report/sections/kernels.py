@@ -71,7 +71,7 @@ def short(name: str) -> str:
 def _classes(evidence: Evidence, profile: Profile) -> tuple[Cell, ...]:
     table = by_class(of_iterations(profile.frame))
     shares = {str(row["kernel_class"]): 100 * float(row["share"]) for row in rows_of(table)}
-    known = [f"{name} {share:.0f} %" for name, share in shares.items() if name != UNCLASSIFIED]
+    known = [f"{name} {share:.0f}%" for name, share in shares.items() if name != UNCLASSIFIED]
     return (
         *case_cells(profile.case),
         words(profile.tool),

@@ -10,6 +10,8 @@ from inferprof.report.numbers import plural
 from inferprof.report.sections.common import CASE_COLUMNS, EXAMPLES, case_cells
 from inferprof.tables.records import rows_of
 
+LIMIT = 20
+"""Rows of failures on the page; the CSV has all."""
 REFUSED_COLUMNS = (
     Column("reason", "reason"),
     Column("count", "cases", "number"),
@@ -44,7 +46,7 @@ def failed(evidence: Evidence) -> Section:
         frame = evidence.of(outcome)
         if not frame.empty:
             title = f"{plural(len(frame), 'case')} {meaning}"
-            blocks.append(Table(outcome, title, REASON_COLUMNS, _reasons(frame, "fail"), groups=2))
+            blocks.append(Table(outcome, title, REASON_COLUMNS, _reasons(frame, "fail"), groups=2, limit=LIMIT))
     return Section("Failed cases", tuple(blocks) or (Text("No case failed."),))
 
 
@@ -59,7 +61,12 @@ def checks(evidence: Evidence) -> Section:
         return Section("Self-checks", (Text(f"{passed}."),))
     rows = tuple(_check(row) for row in rows_of(bad))
     body = Table(
-        "failed_checks", f"{passed}. These did not, so don't trust their cases:", CHECK_COLUMNS, rows, groups=2
+        "failed_checks",
+        f"{passed}. These did not, so don't trust their cases:",
+        CHECK_COLUMNS,
+        rows,
+        groups=2,
+        limit=LIMIT,
     )
     return Section("Self-checks", (body,))
 

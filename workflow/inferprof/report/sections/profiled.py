@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PREFERRED = ("nsys", "kineto")
 """Tools that trace kernels and copies. Where two watched a case, the first counts: a case is not listed twice."""
-SLOW_DOWN_COLUMN = Column("slow_down", "slow- down", "number")
+SLOW_DOWN_COLUMN = Column("slow_down", "× bare", "number")
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ def _iterations(evidence: Evidence) -> list[Block]:
     title = f"An iteration under {', '.join(tools)}: % of its duration, and launches per iteration"
     note = (
         "Shares of the iteration: GPU busy, then idle waiting for the host to launch, a sync, a copy, or other. "
-        "Slow-down: how many times as long as bare the iteration took while it was watched."
+        "× bare: how many times as long as without the profiler the iteration took."
     )
     return [Table("timeline", title, columns, rows, note, groups=2)] if rows else []
 
