@@ -44,7 +44,7 @@ def test_new_and_gone_kernels_with_the_largest_change_first() -> None:
 
 
 def test_by_class_the_same_work_meets() -> None:
-    table = by_class(FP16, FP8)
+    table = by_class(by_name(FP16, FP8))
     assert table[["kernel_class", "launches_a", "launches_b", "change"]].to_numpy().tolist() == [
         ["gemm", 20.0, 20.0, -200.0],
         ["normalisation", 2.0, 2.0, 10.0],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import TYPE_CHECKING, Any
 
 from inferprof.report.evidence import Evidence
@@ -56,8 +57,8 @@ def section(evidence: Evidence) -> Section:
     found = pairs(chosen(evidence, "kernel"))
     if not found:
         return Section("Kernels of two cases", ())
-    compared = [(pair, by_class(*_frames(pair)), by_name(*_frames(pair))) for pair in found]
-    compared.sort(key=lambda one: -abs(_ratio(one[1]) - 1))
+    compared = [(pair, by_class(names), names) for pair in found for names in [by_name(*_frames(pair))]]
+    compared.sort(key=lambda one: -abs(math.log(_ratio(one[1]))))
     seen = list({id(profile): profile for pair in found for profile in pair}.values())
     note = (
         "Kernel time: that of an iteration, to / from. Changes are % of the whole kernel time of from. New and gone: "
