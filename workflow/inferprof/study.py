@@ -23,6 +23,8 @@ from inferprof.plugins import Backend, Precision
 
 GPU_OPTIONS = ("cuda_graph", "tf32")
 SENTENCES = Path("data", "sentences.txt")
+BEFORE_MEASURING = 10_000_000
+"""Job priority of what can run side by side: a measurement takes all cores, so it had better come after."""
 CASE_KEYS = ("model", "precision", "backend", "variant", "shape")
 
 

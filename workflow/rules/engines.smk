@@ -10,6 +10,7 @@ rule build:
         facts="results/{machine}/engine/{model}/{precision}/{backend}/{variant}/{shape}.build.json",
     log:
         "results/log/{machine}/engine/{model}/{precision}/{backend}/{variant}/{shape}.log",
+    priority: studies.BEFORE_MEASURING
     threads: workflow.cores
     resources:
         gpu=1,

@@ -10,6 +10,7 @@ rule export:
         facts="results/onnx/{model}/fp32.convert.json",
     log:
         "results/log/onnx/{model}/fp32.log",
+    priority: studies.BEFORE_MEASURING
     message:
         "Export {wildcards.model} to ONNX"
     shell:
@@ -28,6 +29,7 @@ rule quantize:
         "results/log/onnx/{model}/{precision}.log",
     wildcard_constraints:
         precision="|".join(name for name in registry.precisions() if name != "fp32"),
+    priority: studies.BEFORE_MEASURING
     params:
         options=precision_flags,
     message:
@@ -45,6 +47,7 @@ rule audit:
         "results/onnx/{model}/{precision}.audit.json",
     log:
         "results/log/onnx/{model}/{precision}.audit.log",
+    priority: studies.BEFORE_MEASURING
     message:
         "Audit the graph of {wildcards.model} in {wildcards.precision}"
     shell:
@@ -62,6 +65,7 @@ rule accuracy:
         "results/onnx/{model}/{precision}.accuracy.json",
     log:
         "results/log/onnx/{model}/{precision}.accuracy.log",
+    priority: studies.BEFORE_MEASURING
     params:
         options=precision_flags,
         samples=STUDY.protocol["accuracy_samples"],
