@@ -1,14 +1,18 @@
-"""Small Nsight Systems exports, written table by table as each schema has them."""
+"""What unit tests share: above all small Nsight Systems exports, written table by table as each schema has them."""
 
 from __future__ import annotations
 
 import contextlib
 import lzma
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+# Polygraphy decides for one flavour of TensorRT a process, at its first import; TensorRT-RTX is in the lock file.
+os.environ["POLYGRAPHY_USE_TENSORRT_RTX"] = "1"
 
 PID = 4242
 GLOBAL_PID = 1 << 48 | PID << 24

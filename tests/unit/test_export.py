@@ -212,6 +212,16 @@ def exported(spec: ModelSpec, shapes: list[str], tmp_path: Path, tolerance: floa
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # torch and transformers warn of their own deprecations
 class TestTorchSources:
+    def test_random_weights_do_not_depend_on_the_version_of_torch(self, repository):
+        """The first numbers of NumPy's frozen stream for seed 0, over the square root of the fan-in."""
+        module = export.torch_module(model_spec.load(repository / "models" / "vit_tiny.yaml"))
+        parameters = dict(module.named_parameters())
+        first = next(iter(parameters.values()))
+        expected = np.random.RandomState(0).standard_normal(first.numel()) / np.sqrt(first[0].numel())
+        assert np.array_equal(first.detach().numpy().ravel(), expected.astype(np.float32))
+        biases = [value for name, value in parameters.items() if name.endswith("bias")]
+        assert biases and not any(value.any() for value in biases)
+
     def test_vit_tiny(self, repository, tmp_path):
         spec = model_spec.load(repository / "models" / "vit_tiny.yaml")
         facts = exported(spec, ["b1", "b3"], tmp_path, 1e-5)

@@ -120,3 +120,14 @@ def test_results_that_cannot_be_written_are_refused_in_one_line(tmp_path: Path) 
     (tmp_path / "results").write_text("", encoding="utf-8")
     with pytest.raises(UserError, match="not a folder that can be written to"):
         studies.check_writable(tmp_path / "results")
+
+
+@pytest.mark.parametrize("machine", [LAPTOP, GPU_BOX], ids=["laptop", "gpu"])
+def test_every_study_of_the_repository_can_be_planned(
+    config: dict[str, Any], repository: Path, machine: Machine
+) -> None:
+    for path in sorted((repository / "studies").glob("*.yaml")):
+        own = yaml.safe_load(path.read_text(encoding="utf-8"))
+        study = plan(config, repository, machine, **own)
+        assert study.name == path.stem
+        assert all(p.reason for p in study.planned if p.outcome == "refused")

@@ -118,7 +118,7 @@ def _transformers(spec: ModelSpec, attention: Attention) -> tuple[Any, dict[str,
         model, origin = _pretrained(architecture, spec, {**fields, "attn_implementation": attention})
         return model, facts | origin
     model = architecture._from_config(architecture.config_class(**fields), attn_implementation=attention)
-    return model, facts | {"origin": _random_weights(spec)}
+    return model, facts | {"origin": _fill(model, spec)}
 
 
 def _pretrained(architecture: Any, spec: ModelSpec, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -184,7 +184,7 @@ def _timm(spec: ModelSpec, attention: Attention) -> tuple[Any, dict[str, Any]]:
         model = timm.create_model(name, pretrained=spec.pretrained)
     except (OSError, RuntimeError, ValueError) as error:
         raise UserError(f"model {spec.name}: timm: {' '.join(str(error).split())}") from error
-    origin = f"timm {name}" if spec.pretrained else _random_weights(spec)
+    origin = f"timm {name}" if spec.pretrained else _fill(model, spec)
     return model, {"architecture": name, "timm": timm.__version__, "origin": origin}
 
 
@@ -198,7 +198,7 @@ def _torchvision(spec: ModelSpec, attention: Attention) -> tuple[Any, dict[str, 
         model = torchvision.models.get_model(name, weights="DEFAULT" if spec.pretrained else None)
     except OSError as error:
         raise UserError(f"model {spec.name}: torchvision: {' '.join(str(error).split())}") from error
-    origin = f"torchvision {name} DEFAULT" if spec.pretrained else _random_weights(spec)
+    origin = f"torchvision {name} DEFAULT" if spec.pretrained else _fill(model, spec)
     return model, {"architecture": name, "torchvision": torchvision.__version__, "origin": origin}
 
 
@@ -239,8 +239,25 @@ def _optional(library: str, spec: ModelSpec) -> Any:
         ) from None
 
 
-def _random_weights(spec: ModelSpec) -> str:
-    """The origin of weights that are seeded random numbers."""
+def _fill(model: Any, spec: ModelSpec) -> str:
+    """Fill a model with seeded random weights, the same under every version of torch; their origin, in words.
+
+    The initialisers of torch and transformers draw other numbers from one version to the next, and then an ONNX file
+    and the torch model of another machine would be two models. NumPy's RandomState is frozen (NEP 19). Matrices and
+    kernels are normal with variance 1 / fan-in (LeCun), biases 0, scales 1.
+    """
+    import numpy as np
+    import torch
+
+    stream = np.random.RandomState(spec.seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.ndim >= 2:
+                fan_in = parameter[0].numel()
+                values = stream.standard_normal(tuple(parameter.shape)) / np.sqrt(fan_in)
+                parameter.copy_(torch.from_numpy(values))
+            elif parameter.ndim == 1:
+                parameter.fill_(0.0 if name.endswith("bias") else 1.0)
     return f"random weights, seed {spec.seed}"
 
 
