@@ -74,7 +74,7 @@ def test_files_are_counted_by_the_pattern_of_their_path_and_listed_in_the_csv(cp
     assert kinds["onnx/{model}/{precision}.{convert,audit,accuracy}.json"] == 10
     assert tables["files"].csv_only
     files = [row[0].text for row in tables["files"].rows]
-    assert len(files) == sum(kinds.values())
+    assert len(files) == sum(int(count or 0) for count in kinds.values())
     assert [file for file in files if not (cpu_study.root / file).exists()] == []
 
 

@@ -78,13 +78,17 @@ def test_kernels_inside_of_iterations_are_listed_by_their_share(study, eager):
     ]
 
 
+def total(rows, column: int) -> float:
+    return float(sum(row[column].value for row in rows))
+
+
 def test_the_csv_has_every_kernel_of_an_iteration_by_its_whole_name(study, eager):
     profile(study, EAGER, eager)
     (table,) = (one for one in tables_of(kernels.section(load(study))) if one.name == "all_kernels")
     assert table.csv_only
     assert len(table.rows) == 11
-    assert sum(float(row[6].value) for row in table.rows) == pytest.approx(100)
-    assert sum(float(row[7].value) for row in table.rows) == 126  # those of an iteration: see test_kernel_compare
+    assert total(table.rows, 6) == pytest.approx(100)
+    assert total(table.rows, 7) == 126  # those of an iteration: see test_kernel_compare
     assert max(len(str(row[9].value)) for row in table.rows) > 200
 
 
