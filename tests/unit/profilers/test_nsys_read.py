@@ -15,7 +15,7 @@ from tests.unit.conftest import SCHEMAS, THREAD, Export
 from inferprof.errors import UserError
 from inferprof.profilers import nsys
 from inferprof.tables import aggregate
-from inferprof.tables.nsys_sqlite import read_timeline
+from inferprof.tables.nsys_sqlite import read_timeline, without_version
 
 Total = tuple[int, int]
 
@@ -142,27 +142,50 @@ def test_a_schema_that_nobody_checked_is_refused(export: Callable[..., Export]) 
 
 
 @pytest.mark.parametrize(
-    "name", ["h100_ort_cuda_vit", "h100_torch_eager", "h100_torch_node_trace", "h100_tensorrt_vit2"]
+    "name",
+    [
+        "h100_ort_cuda_vit",
+        "h100_ort_cuda_minilm",
+        "h100_ort_cuda_graph_vit_tiny",
+        "h100_torch_eager",
+        "h100_torch_node_trace",
+        "h100_tensorrt_vit2",
+    ],
 )
 def test_kernels_equal_nsys_stats_to_the_last_digit(
     name: str, captured: Callable[[str], Path], repository: Path
 ) -> None:
-    timeline = read_timeline(captured(name))
-    rows = aggregate.operations(timeline, keys=("name",))
-    ours = rows[rows["level"] == "kernel"].pivot(index="name", columns="metric", values="value")
-    counts = rows[rows["level"] == "kernel"].drop_duplicates("name").set_index("name")["instances"]
-    with (repository / f"tests/data/nsys/{name}_cuda_gpu_kern_sum.csv").open(encoding="utf-8") as file:
-        printed = list(csv.DictReader(file))
-    assert len(printed) == len(ours)
-    for line in printed:
-        kernel = ours.loc[line["Name"]].fillna(0.0)
-        assert int(line["Instances"]) == counts[line["Name"]]
-        assert line["Total Time (ns)"] == f"{kernel['duration_total']:.0f}"
-        assert line["Min (ns)"] == f"{kernel['duration_min']:.0f}"
-        assert line["Max (ns)"] == f"{kernel['duration_max']:.0f}"
-        assert line["Avg (ns)"] == one_digit(kernel["duration_mean"])
-        assert line["Med (ns)"] == one_digit(kernel["duration_median"])
-        assert line["StdDev (ns)"] == one_digit(kernel["duration_stddev"])
+    rows = aggregate.operations(read_timeline(captured(name)), keys=("name",))
+    printed = repository / f"tests/data/nsys/{name}_cuda_gpu_kern_sum.csv"
+    assert_equals_stats(rows[rows["level"] == "kernel"], printed, count="Instances")
+
+
+@pytest.mark.parametrize("name", ["h100_ort_cuda_minilm", "h100_ort_cuda_graph_vit_tiny"])
+def test_api_calls_equal_nsys_stats_to_the_last_digit(
+    name: str, captured: Callable[[str], Path], repository: Path
+) -> None:
+    rows = aggregate.api_calls(read_timeline(captured(name)), keys=("name",))
+    printed = repository / f"tests/data/nsys/{name}_cuda_api_sum.csv"
+    assert_equals_stats(rows[rows["level"] == "api"], printed, count="Num Calls")
+
+
+def assert_equals_stats(rows: pd.DataFrame, printed: Path, count: str) -> None:
+    """Every line of a CSV of `nsys stats`, every number of it, as it prints them."""
+    ours = rows.pivot(index="name", columns="metric", values="value")
+    counts = rows.drop_duplicates("name").set_index("name")["instances"]
+    with printed.open(encoding="utf-8") as file:
+        lines = list(csv.DictReader(file))
+    assert len(lines) == len(ours)
+    for line in lines:
+        name = without_version(line["Name"])
+        row = ours.loc[name].fillna(0.0)
+        assert int(line[count]) == counts[name]
+        assert line["Total Time (ns)"] == f"{row['duration_total']:.0f}"
+        assert line["Min (ns)"] == f"{row['duration_min']:.0f}"
+        assert line["Max (ns)"] == f"{row['duration_max']:.0f}"
+        assert line["Avg (ns)"] == one_digit(row["duration_mean"])
+        assert line["Med (ns)"] == one_digit(row["duration_median"])
+        assert line["StdDev (ns)"] == one_digit(row["duration_stddev"])
 
 
 @pytest.mark.parametrize(

@@ -57,13 +57,16 @@ def assemble(ops: pd.DataFrame, calls: pd.DataFrame, ranges: pd.DataFrame, names
 
     ops: start, end, kind, name, device, stream, bytes, correlation; calls: start, end, thread, name, correlation;
     ranges: start, end, thread, label (text), all unsorted. `correlation` is unique per process and ties an
-    operation to its call; where a tool logs a call twice, the first (outer) one counts.
+    operation to its call; where a tool logs a call inside a call of the same correlation, the outer one counts.
+    Calls that follow each other may share one too (cuProfilerStop and nsys's own cuCtxSynchronize behind it).
     """
     ops = _in_order(ops)
     calls = _in_order(calls)
     correlation = calls.pop("correlation").to_numpy()
     order = np.argsort(correlation, kind="stable")
-    again = order[1:][correlation[order[1:]] == correlation[order[:-1]]]
+    before, after = order[:-1], order[1:]
+    inside = calls["start"].to_numpy()[after] < calls["end"].to_numpy()[before]
+    again = after[(correlation[after] == correlation[before]) & inside]
     if again.size:
         first = np.setdiff1d(np.arange(correlation.size), again)
         calls, correlation = calls.take(first).reset_index(drop=True), correlation[first]
@@ -83,7 +86,7 @@ def _in_order(events: pd.DataFrame) -> pd.DataFrame:
 
 
 def _position(keys: Times, order: np.ndarray, wanted: Times) -> np.ndarray:
-    """Index of each of `wanted` in the distinct `keys`, which `order` sorts, or NO_CALL."""
+    """Index of each of `wanted` in `keys`, which `order` sorts: of equal ones the first; or NO_CALL."""
     if not keys.size:
         return np.full(wanted.size, NO_CALL, np.int64)
     place = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), keys.size - 1)]
