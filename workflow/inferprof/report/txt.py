@@ -102,15 +102,34 @@ def _grid(table: Table) -> rich.table.Table:
 
 
 def _breakable(table: Table) -> Callable[[int, int], str]:
-    """What stands in a cell: in a table that is too wide, names may break behind _ and -, not in mid-word."""
-    too_wide = sum(_widths(table)) + GAP * (len(table.shown) - 1) > WIDTH
+    """What stands in a cell: where a column must be narrower, names break behind _ and -, not in mid-word."""
+    narrower = _narrower(table)
 
     def shown(row: int, index: int) -> str:
         text = "" if table.repeats(row, index) else table.label(table.page[row][index])
-        is_name = table.columns[index].kind == "text" and " " not in text
-        return BREAK.sub("\n", text) if too_wide and is_name and len(text) in BREAKABLE else text
+        return _broken(text) if index in narrower else text
 
     return shown
+
+
+def _narrower(table: Table) -> set[int]:
+    """The columns whose names have to break for the table to fit the page, the widest first."""
+    widths = dict(zip(table.shown, _widths(table), strict=True))
+    chosen: set[int] = set()
+    for index in sorted(widths, key=lambda index: -widths[index]):
+        if sum(widths.values()) + GAP * (len(widths) - 1) <= WIDTH:
+            break
+        if table.columns[index].kind == "text":
+            chosen.add(index)
+            pieces = (_broken(table.label(row[index])).splitlines() or [""] for row in table.page)
+            title = _stacked(table, index).split()
+            widths[index] = max(map(len, [*title, *(piece for cell in pieces for piece in cell)]), default=0)
+    return chosen
+
+
+def _broken(text: str) -> str:
+    """A name in pieces; sentences and texts that are short or long anyway stay as they are."""
+    return BREAK.sub("\n", text) if " " not in text and len(text) in BREAKABLE else text
 
 
 def _number_width(table: Table) -> int:

@@ -15,7 +15,7 @@ from inferprof.tables.records import rows_of
 
 TOP_CLASSES = 3
 TOP_KERNELS = 3
-NAME_LENGTH = 36
+NAME_LENGTH = 32
 """Kernel names are cut to this on the page; the CSV has them in full."""
 UNCLASSIFIED = "other"
 CLASSES: tuple[str, ...] = tuple(name for name in get_args(KernelClass) if name != UNCLASSIFIED)
