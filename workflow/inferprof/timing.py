@@ -1,6 +1,6 @@
 """The one clock: warm-up, order, loop and end of every measurement. Backends only bind and enqueue.
 
-Boundaries (DESIGN: the measurement contract), in the order in which they are measured:
+Boundaries (docs/measurement.md), in the order in which they are measured:
 
 `device`      inputs resident; from event to event on the stream around one `enqueue`.
 `call`        inputs resident; host clock around one `enqueue` and the wait for it.
