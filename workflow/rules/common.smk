@@ -17,7 +17,8 @@ except UserError as error:
 MACHINE = STUDY.machine.slug
 BACKENDS = registry.backends()
 PARTIAL_REPORT = (
-    f"inferprof report results --study {STUDY.name} --machine {MACHINE} --partial"
+    f"inferprof report results --study {STUDY.name} --machine {MACHINE} "
+    f"--baseline {STUDY.config['baseline']} --partial"
 )
 
 # A job is one command. With exec it is Snakemake's own child, so that it ends when Snakemake is killed.
