@@ -145,7 +145,6 @@ class BuildRequest:
     shape: Shape
     variant: Variant
     out: Path
-    timing_cache: Path | None = None
     target: tuple[int, int] | None = None
 
 
@@ -225,8 +224,6 @@ class Profiler:
     refuses: Callable[[Case, Machine], str | None]
     command: Callable[[Sequence[str], Path], list[str]]
     read: Callable[[Path], pd.DataFrame]
-    after: str | None = None
-    """A profiler whose table this one needs first (ncu: nsys names its kernels)."""
     finish: Callable[[Path, Run], None] | None = None
     """After the wrapped run, in a folder that only we can read: makes the capture at the given path out of what the
     tool wrote, without secrets. All files in the folder are kept. None: the tool wrote the capture itself."""

@@ -123,7 +123,7 @@ def _options(request: BuildRequest, trt: Any) -> dict[str, Any]:
 def _timing_cache(request: BuildRequest) -> Path | None:
     """The file of measured tactics that the build reads and adds to."""
     option = request.variant.options.get("timing_cache")
-    return request.timing_cache or (Path(str(option)) if option else None)
+    return Path(str(option)) if option else None
 
 
 def _existing(request: BuildRequest) -> str | None:
