@@ -184,7 +184,7 @@ def write(folder: Path, records: list[dict[str, Any]]) -> Path:
     return folder
 
 
-def test_folders_and_bundles_are_read_alike(tmp_path):
+def test_folders_and_archives_of_them_are_read_alike(tmp_path):
     a, b = write(tmp_path / "a", rounds()), write(tmp_path / "b", rounds(ms=11.0))
     bundle = tmp_path / "b.tar.gz"
     with tarfile.open(bundle, "w:gz") as archive:
@@ -202,7 +202,7 @@ def test_what_holds_no_records_is_refused(tmp_path, content):
         path.mkdir()
     elif content:
         path.write_text(content)
-    with pytest.raises(UserError, match=r"holds no benchmark records|neither a results folder nor a bundle"):
+    with pytest.raises(UserError, match=r"holds no benchmark records|neither a results folder nor a tar archive"):
         compare.compare(write(tmp_path / "a", rounds()), path)
 
 

@@ -1,6 +1,6 @@
 """Two studies, case by case: what is not comparable, then ratios with intervals and verdicts. A gate for CI.
 
-A and B are results folders (whole, or of one machine) or bundles of them. Ratios are time of B / time of A.
+A and B are results folders, whole or of one machine, or tar archives of them. Ratios are time of B / time of A.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Comparison:
 
 
 def compare(a: Path, b: Path, threshold: float = stats.THRESHOLD) -> Comparison:
-    """Compare two results folders or bundles. Raises UserError where one holds no records or machines don't pair."""
+    """Compare two results folders or archives of them. Raises UserError where one holds no records or machines don't pair."""
     return compare_records(read(a), read(b), (str(a), str(b)), threshold)
 
 
@@ -86,11 +86,11 @@ def exit_code(comparison: Comparison) -> int:
 
 
 def read(path: Path) -> list[Record]:
-    """The benchmark records under a results folder, or in a bundle (a tar archive of one)."""
+    """The benchmark records under a results folder, or in a tar archive of one."""
     with _unpacked(path) as folder:
         records = [read_json(file) for file in sorted(folder.glob("**/benchmark/**/r*.json"))]
     if not records:
-        raise UserError(f"{path} holds no benchmark records; give a results folder, results/MACHINE or a bundle")
+        raise UserError(f"{path} holds no benchmark records; give a results folder, results/MACHINE or a tar archive of one")
     unreadable = {str(record.get("schema")) for record in records} - {str(SCHEMA)}
     if unreadable:
         raise UserError(
@@ -108,7 +108,7 @@ def _unpacked(path: Path) -> Iterator[Path]:
             archive.extractall(folder, filter="data")
             yield Path(folder)
     else:
-        raise UserError(f"{path} is neither a results folder nor a bundle (tar)")
+        raise UserError(f"{path} is neither a results folder nor a tar archive of one")
 
 
 # --- comparing -------------------------------------------------------------------------------------------------
