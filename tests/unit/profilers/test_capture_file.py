@@ -32,7 +32,7 @@ REFUSED = {
     "mine.csv": (b"kernel,ms\ngemm,3.5\n", "not a capture that can be read.*as it was written"),
     "empty.csv": (b"", "not a capture that can be read"),
     "latency.json": (b'{"latency_ms": [1, 2]}', "JSON without traceEvents"),
-    "ort.json": (b'[{"cat": "Session"}]', "inferprof table ort_profile"),
+    "list.json": (b'[{"name": "a", "ph": "X"}]', "no tool here writes.*enable_profiling"),
     "cut.json": (b'{"schemaVersion": 1, "deviceProp', "not whole JSON.*cut short"),
     "half.json.gz": (gzip.compress(b'{"traceEvents": []}' * 99)[:40], "cut short or damaged"),
     "broken.sqlite": (b"SQLite format 3\0" + b"\xff" * 200, "damaged SQLite"),
@@ -82,6 +82,8 @@ def test_the_content_decides_and_not_the_name(tmp_path: Path) -> None:
     assert identify(path) == "kineto"
     path.write_text(KERNEL_CSV)
     assert identify(path) == "nsys_stats"
+    path.write_text('[\n{"cat" : "Session","pid" :1')
+    assert identify(path) == "ort_profile"
 
 
 def test_the_other_profilers_files_name_their_reader(tmp_path: Path) -> None:

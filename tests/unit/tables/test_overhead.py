@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from inferprof.tables.overhead import NO_BARE, NO_ITERATION, ledger, slow_down
+from inferprof.tables.overhead import NO_END_OF_WORK, NO_ITERATION, ledger, no_bare, slow_down
 from inferprof.tables.records import KEY
 
 CASE = {
@@ -48,10 +48,37 @@ def test_what_is_missing_is_said_and_never_zero() -> None:
     bare = latency((CASE, "end_to_end", 5_000_000.0))
     watched = pd.DataFrame([profile(CASE, "nsys", "load", 1.0), profile(OTHER, "nsys", "iteration", 2.0)])
     table = ledger(bare, watched)
-    assert table[["variant", "not_measured"]].to_numpy().tolist() == [["default", NO_ITERATION], ["graph", NO_BARE]]
+    assert table[["variant", "not_measured"]].to_numpy().tolist() == [
+        ["default", NO_ITERATION],
+        ["graph", no_bare("end_to_end")],
+    ]
     assert table["slow_down"].isna().all()
     assert slow_down(table, CASE, "nsys") == f"slow-down under nsys not measured: {NO_ITERATION}"
     assert slow_down(table, CASE, "kineto") == "slow-down under kineto not measured: it did not watch this case"
+
+
+def test_a_run_of_onnx_runtime_is_compared_with_call_and_only_where_it_ends_with_the_work() -> None:
+    bare = latency((CASE, "call", 4_000_000.0), (CASE, "end_to_end", 5.0), (OTHER, "call", 4_000_000.0))
+    watched = pd.DataFrame(
+        [
+            profile(CASE, "ort_profile", "call", 5_000_000.0),
+            profile(OTHER, "ort_profile", "model_run", 1_000_000.0),
+            profile(CASE, "nsys", "iteration", 10.0),
+        ]
+    )
+    table = ledger(bare, watched)
+    rows = table[["variant", "tool", "bare_ns", "slow_down"]].to_numpy(dtype=object, na_value=None).tolist()
+    assert rows == [
+        ["default", "nsys", 5.0, 2.0],
+        ["default", "ort_profile", 4_000_000.0, 1.25],
+        ["graph", "ort_profile", 4_000_000.0, None],
+    ]
+    assert table["not_measured"].to_numpy(dtype=object, na_value=None).tolist() == [None, None, NO_END_OF_WORK]
+
+
+def test_without_profiles_the_ledger_is_empty() -> None:
+    nothing = pd.DataFrame(columns=[*KEY, "tool", "level", "name", "metric", "value", "instances"])
+    assert ledger(latency((CASE, "call", 1.0)), nothing).empty
 
 
 def test_the_ledger_has_the_columns_that_cases_are_joined_on() -> None:

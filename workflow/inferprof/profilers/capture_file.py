@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
+import re
 import sqlite3
 from pathlib import Path
 from typing import Final, Literal
@@ -12,7 +13,15 @@ from typing import Final, Literal
 from inferprof.errors import UserError
 from inferprof.files import opened
 
-CaptureKind = Literal["nsys_sqlite", "nsys_stats", "kineto"]
+CaptureKind = Literal["nsys_sqlite", "nsys_stats", "kineto", "ort_profile"]
+
+_READERS: Final[dict[CaptureKind, tuple[str, str]]] = {
+    "nsys_sqlite": ("an Nsight Systems file", "nsys"),
+    "nsys_stats": ("an Nsight Systems file", "nsys"),
+    "kineto": ("a Kineto trace", "kineto"),
+    "ort_profile": ("an ONNX Runtime profile", "ort_profile"),
+}
+"""What each kind is, and the tool that reads it."""
 
 _HEAD_BYTES: Final = 1 << 16
 """Text tables stand behind what the program printed."""
@@ -29,6 +38,8 @@ _REFUSED_MAGIC: Final = (
 )
 _STATS_HEADERS: Final = ("Time (%),", "Total (MB),", "Start (ns),")
 """How the CSVs of `nsys stats` begin."""
+_ORT_EVENT: Final = re.compile(r'\[\s*\{\s*"cat"\s*:\s*"(Session|Node)"')
+"""How the list of an ONNX Runtime profile begins."""
 _TEXT_TABLE_MARKS: Final = (
     "CUDA Kernel Statistics:",
     "CUDA API Statistics:",
@@ -60,8 +71,14 @@ def identify(path: Path) -> CaptureKind:
         )
     raise UserError(
         f"{path} is not a capture that can be read; read an Nsight Systems .sqlite export, a CSV of `nsys stats` "
-        "as it was written, or a Kineto trace (.json, .json.gz)"
+        "as it was written, a Kineto trace or an ONNX Runtime profile (.json, .json.gz)"
     )
+
+
+def other_reader(path: Path, kind: CaptureKind) -> UserError:
+    """The error of a reader that was given another tool's file."""
+    what, tool = _READERS[kind]
+    return UserError(f"{path} is {what}: read it with `inferprof table {tool}`")
 
 
 def _head(path: Path) -> bytes:
@@ -93,10 +110,12 @@ def _sqlite_kind(path: Path) -> CaptureKind:
 
 
 def _json_kind(path: Path, text: str) -> CaptureKind:
+    if _ORT_EVENT.match(text):
+        return "ort_profile"
     if text.startswith("["):
         raise UserError(
-            f"{path} is a JSON list without traceEvents: a Kineto trace comes from torch.profiler's "
-            "export_chrome_trace; an ONNX Runtime profile is read with `inferprof table ort_profile`"
+            f"{path} is a JSON list that no tool here writes: a Kineto trace comes from torch.profiler's "
+            "export_chrome_trace, an ONNX Runtime profile from SessionOptions.enable_profiling"
         )
     if "traceEvents" in text or _has_trace_events(path):
         return "kineto"

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from inferprof.case import Case
-from inferprof.errors import UserError
 from inferprof.hardware import Machine
 from inferprof.plugins import Profiler, Run
-from inferprof.profilers.capture_file import identify
+from inferprof.profilers.capture_file import identify, other_reader
 from inferprof.profilers.capturing import no_gpu_work
 
 if TYPE_CHECKING:
@@ -82,8 +81,9 @@ def read(path: Path) -> pd.DataFrame:
     from inferprof.tables import kineto_json
     from inferprof.tables.events import tidy
 
-    if identify(path) != "kineto":
-        raise UserError(f"{path} is an Nsight Systems file: read it with `inferprof table nsys`")
+    kind = identify(path)
+    if kind != NAME:
+        raise other_reader(path, kind)
     return tidy(kineto_json.read_timeline(path), NAME)
 
 

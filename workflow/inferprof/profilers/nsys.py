@@ -19,7 +19,7 @@ from inferprof.errors import ToolError, UserError
 from inferprof.hardware import Machine
 from inferprof.plugins import Profiler, Run
 from inferprof.profilers import capturing, nsys_scrub
-from inferprof.profilers.capture_file import identify
+from inferprof.profilers.capture_file import identify, other_reader
 from inferprof.profilers.capturing import Runner
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def read(path: Path) -> pd.DataFrame:
         return tidy(nsys_sqlite.read_timeline(path), NAME)
     if kind == "nsys_stats":
         return nsys_stats.read(path, NAME)
-    raise UserError(f"{path} is a Kineto trace: read it with `inferprof table kineto`")
+    raise other_reader(path, kind)
 
 
 def refuses(case: Case, machine: Machine) -> str | None:

@@ -2,15 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Final
+
 import pandas as pd
 
+from inferprof.plugins import Boundary
+from inferprof.tables import providers
 from inferprof.tables.records import CASE_KEY, KEY
 
 ITERATION = "iteration"
 """The range around one pass from host arrays to host arrays, as end_to_end has it."""
 NO_ITERATION = "the profile has no iterations"
-NO_BARE = "end_to_end was not measured without a profiler"
+NO_END_OF_WORK = "a run in its profile ends with the launches, not with the GPU's work"
 COLUMNS = (*KEY, "tool", "bare_ns", "profiled_ns", "iterations", "slow_down", "not_measured")
+
+
+@dataclass(frozen=True)
+class Span:
+    """What of a profile is as long as a boundary: a range, and why a profile may have none."""
+
+    range: str
+    boundary: Boundary
+    lacking: str
+
+
+ITERATIONS: Final = Span(ITERATION, "end_to_end", NO_ITERATION)
+SPANS: Final = {"ort_profile": Span(providers.CALL, "call", NO_END_OF_WORK)}
+"""Of the tools that do not record the workload's ranges."""
+
+
+def no_bare(boundary: Boundary) -> str:
+    """Why there is nothing to compare with."""
+    return f"{boundary} was not measured without a profiler"
 
 
 def ledger(latency: pd.DataFrame, profiles: pd.DataFrame) -> pd.DataFrame:
@@ -20,19 +44,26 @@ def ledger(latency: pd.DataFrame, profiles: pd.DataFrame) -> pd.DataFrame:
     Where one of the two is missing, `not_measured` says which and slow_down is missing. Ranges on the host are
     compared, so that the profiler's cost per call is in it.
     """
-    bare = latency.loc[latency["boundary"] == "end_to_end", [*KEY, "median"]].rename(columns={"median": "bare_ns"})
+    parts = [_of_tool(latency, rows, SPANS.get(str(tool), ITERATIONS)) for tool, rows in profiles.groupby("tool")]
+    table = pd.concat(parts) if parts else pd.DataFrame(columns=list(COLUMNS))
+    return table[list(COLUMNS)].sort_values([*KEY, "tool"], ignore_index=True)
+
+
+def _of_tool(latency: pd.DataFrame, profiles: pd.DataFrame, span: Span) -> pd.DataFrame:
+    """The ledger of one tool's profiles."""
+    bare = latency.loc[latency["boundary"] == span.boundary, [*KEY, "median"]].rename(columns={"median": "bare_ns"})
     watched = profiles[[*KEY, "tool"]].drop_duplicates()
-    rows = profiles["level"].eq("range") & profiles["name"].eq(ITERATION) & profiles["metric"].eq("duration_median")
-    iterations = profiles.loc[rows, [*KEY, "tool", "value", "instances"]].rename(
+    rows = profiles["level"].eq("range") & profiles["name"].eq(span.range) & profiles["metric"].eq("duration_median")
+    ranges = profiles.loc[rows, [*KEY, "value", "instances"]].rename(
         columns={"value": "profiled_ns", "instances": "iterations"}
     )
-    table = watched.merge(bare, on=KEY, how="left").merge(iterations, on=[*KEY, "tool"], how="left")
+    table = watched.merge(bare, on=KEY, how="left").merge(ranges, on=KEY, how="left")
     table["bare_ns"] = table["bare_ns"].astype("Float64")
     table["slow_down"] = table["profiled_ns"] / table["bare_ns"]
     table["not_measured"] = pd.Series(None, index=table.index, dtype="str")
-    table.loc[table["profiled_ns"].isna(), "not_measured"] = NO_ITERATION
-    table.loc[table["bare_ns"].isna(), "not_measured"] = NO_BARE
-    return table[list(COLUMNS)].sort_values([*KEY, "tool"], ignore_index=True)
+    table.loc[table["profiled_ns"].isna(), "not_measured"] = span.lacking
+    table.loc[table["bare_ns"].isna(), "not_measured"] = no_bare(span.boundary)
+    return table
 
 
 def slow_down(table: pd.DataFrame, case: dict[str, str], tool: str) -> str:

@@ -1,0 +1,111 @@
+"""Reads ONNX Runtime's own profile (SessionOptions.enable_profiling) into the nodes and the runs of a session.
+
+Checked against files of ONNX Runtime 0.4 to 1.31 with the CPU, MKLDNN, CUDA and TensorRT providers. Times are
+microseconds. `*_fence_before` and `*_fence_after` of old versions are no work of a node, and loading and
+`SequentialExecutor::Execute` span others; events of the GPU (category Kernel) are left to nsys and Kineto.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from inferprof.errors import UserError
+from inferprof.files import opened
+
+NOT_TOLD: Final = "not told"
+"""In place of a provider (files of 2019) or an operator's type that the file leaves out."""
+TRT_ENGINE: Final = "TRTKernel"
+"""Type of a node that is a whole TensorRT engine. ONNX Runtime adds model, hash and number, as to its name."""
+_NODE_SUFFIX: Final = "_kernel_time"
+_NODE_COLUMNS: Final = ("start", "duration", "name", "op_type", "provider")
+Event = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class OrtProfile:
+    """What a session ran. `nodes`: run, name, op_type, provider and duration in ns. `runs`: duration in ns, by run.
+
+    Runs are those that came to their end, counted from 0. A file without any has one unfinished run, 0, and empty
+    `runs`. Nodes may lack a name; it is empty then.
+    """
+
+    nodes: pd.DataFrame
+    runs: pd.Series[int]
+
+    def settled(self) -> OrtProfile:
+        """Without run 0, where each node tunes itself and allocates; a profile of one run keeps it."""
+        if len(self.runs) < 2:
+            return self
+        return OrtProfile(self.nodes[self.nodes["run"] > 0], self.runs.iloc[1:])
+
+
+def read_profile(path: Path) -> OrtProfile:
+    """The profile of a session whose runs follow each other. Raises UserError where it holds no node."""
+    events = _events(path)
+    spans = sorted((int(e["ts"]), int(e["dur"])) for e in events if e["name"] == "model_run")
+    starts, durations = np.array(spans, np.int64).reshape(-1, 2).T
+    nodes = pd.DataFrame([_node(event) for event in events if _is_node(event)], columns=_NODE_COLUMNS)
+    nodes["run"] = np.searchsorted(starts, nodes["start"], side="right") - 1 if spans else 0
+    if spans:  # behind the last end: a run that the process did not survive
+        nodes = nodes[nodes["start"] < starts[-1] + durations[-1]]
+    if nodes.empty:
+        raise UserError(f"{path} holds no node's time: the session ended before it ran one")
+    return OrtProfile(nodes.drop(columns="start").reset_index(drop=True), pd.Series(durations * 1000))
+
+
+def load_events(text: str) -> list[dict[str, Any]]:
+    """The events of a profile, also of one that ends in the middle because the process died.
+
+    Raises ValueError where what is lacking is not the end.
+    """
+    try:
+        whole: list[dict[str, Any]] = json.loads(text)
+    except ValueError:
+        return _until_it_breaks(text)
+    return whole
+
+
+def _until_it_breaks(text: str) -> list[dict[str, Any]]:
+    decoder, events = json.JSONDecoder(), []
+    place = text.find("{")
+    while place >= 0:
+        try:
+            event, end = decoder.raw_decode(text, place)
+        except ValueError:
+            if text.count('"cat"', place) > 1:
+                raise
+            break
+        events.append(event)
+        place = text.find("{", end)
+    return events
+
+
+def _events(path: Path) -> list[dict[str, Any]]:
+    try:
+        with opened(path) as file:
+            return load_events(file.read().decode("utf-8", errors="replace"))
+    except (ValueError, EOFError) as error:
+        raise UserError(f"{path} is damaged ({error}): profile again, or copy it again") from None
+
+
+def _is_node(event: Event) -> bool:
+    return event["cat"] == "Node" and str(event["name"]).endswith(_NODE_SUFFIX)
+
+
+def _node(event: Event) -> tuple[int, int, str, str, str]:
+    told = event["args"]
+    op_type = str(told.get("op_name", NOT_TOLD))
+    return (
+        int(event["ts"]),
+        int(event["dur"]) * 1000,
+        str(event["name"]).removesuffix(_NODE_SUFFIX),
+        TRT_ENGINE if op_type.startswith(TRT_ENGINE) else op_type,
+        str(told.get("provider", NOT_TOLD)),
+    )
