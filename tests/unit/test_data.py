@@ -80,7 +80,7 @@ def test_data_that_does_not_fit_the_input_is_refused_in_one_line(kind, dtype, wo
 
 
 def test_a_symbol_that_the_model_lacks_is_refused():
-    with pytest.raises(UserError, match="shape b2_s8 names a symbol that it lacks; it has b"):
+    with pytest.raises(UserError, match="has no such shape as b2_s8; its symbols: b"):
         data.feeds(spec_of("normal"), Shape.parse("b2_s8"), 1, 0)
 
 

@@ -288,7 +288,7 @@ def test_a_trtexec_that_fails_is_a_tool_error_with_its_log(ran: Any, spec: Model
     [
         ({"case": {"backend": "ort_cuda"}}, "is of backend ort_cuda; trtexec runs the engines of tensorrt"),
         ({"case": {"model": "other"}}, "the record is of model other, the description of toy"),
-        ({"case": {"shape": "b1_s8"}}, "model toy has no such shape as b1_s8; known: b"),
+        ({"case": {"shape": "b1_s8"}}, "model toy has no such shape as b1_s8; its symbols: b"),
         ({"boundaries": {"device": {"not_measured": "no clock"}}}, "holds no measurement of `device`: no clock"),
     ],
 )

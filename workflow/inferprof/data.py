@@ -61,11 +61,7 @@ def feeds(spec: ModelSpec, shape: Shape, count: int, seed: int) -> list[dict[str
     more), so that what calibrates a model is not what measures it. Raises UserError where the data of the YAML
     can't be had or don't fit the model.
     """
-    resolved = spec.resolve(shape)
-    if resolved is None:
-        raise UserError(
-            f"model {spec.name}: shape {shape} names a symbol that it lacks; it has {', '.join(spec.symbols)}"
-        )
+    resolved = spec.at(shape)
     tokenizer = _tokenizer(spec)
     return [_feed(_Batch(spec, resolved, seed, index, tokenizer)) for index in range(count)]
 

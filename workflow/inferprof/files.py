@@ -47,6 +47,18 @@ def read_json(path: Path) -> Any:
         raise UserError(f"{path} is not JSON: {error}") from None
 
 
+def read_yaml(path: Path) -> Any:
+    """Read YAML. Raises UserError where it isn't YAML, or where there is no such file."""
+    import yaml
+
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from None
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UserError(f"{path}: {' '.join(str(error).split())}") from None
+
+
 def sha256(path: Path) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal."""
     digest = hashlib.sha256()

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from inferprof import onnx_graph
 from inferprof.case import BATCH, Shape
 from inferprof.errors import UserError
+from inferprof.files import read_yaml
 
 DEFAULT_OPSET = 20
 Task = Literal["classification", "embedding", "other"]
@@ -97,6 +98,13 @@ class ModelSpec:
         rest = [(s, given.get(s, self.sizes.get(s, 0))) for s in self.symbols if s != BATCH]
         return Shape(((BATCH, shape.batch), *rest))
 
+    def at(self, shape: Shape) -> Shape:
+        """As `resolve`, but raises UserError also for a symbol that the model lacks."""
+        resolved = self.resolve(shape)
+        if resolved is None:
+            raise UserError(f"model {self.name} has no such shape as {shape}; its symbols: {', '.join(self.symbols)}")
+        return resolved
+
     def exceeds(self, shape: Shape) -> str | None:
         """Why a resolved shape is too large for the model, or None."""
         for symbol, size in shape.sizes:
@@ -130,7 +138,7 @@ def discover(folder: Path) -> dict[str, Path]:
 def _files_of(path: Path) -> Iterator[str]:
     """The ONNX files that a YAML file speaks of; none where it can't be read, which `load` will say."""
     try:
-        content = _read_yaml(path)
+        content = read_yaml(path)
     except UserError:
         return
     if isinstance(content, dict):
@@ -143,23 +151,11 @@ def load(path: Path) -> ModelSpec:
     """Read models/NAME.yaml or a bare models/NAME.onnx. Raises UserError in one line for whatever is wrong in it."""
     if path.suffix == ".onnx":
         return _from_onnx(path)
-    content = _read_yaml(path)
+    content = read_yaml(path)
     check_schema(content, "model", str(path))
     spec = _from_yaml(path, content)
     _check(spec)
     return spec
-
-
-def _read_yaml(path: Path) -> Any:
-    """The content of a YAML file."""
-    import yaml
-
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}") from None
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"{path}: {' '.join(str(error).split())}") from None
 
 
 def check_schema(content: Any, schema: str, where: str) -> None:

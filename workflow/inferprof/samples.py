@@ -34,9 +34,7 @@ def calibration_seed(spec: ModelSpec) -> int:
 def sample_shape(spec: ModelSpec) -> Shape:
     """The shape that samples are drawn at: BATCH_SIZE where the model allows it, its own sizes for the rest."""
     batch = min(BATCH_SIZE, spec.max_sizes.get(BATCH, BATCH_SIZE)) if BATCH in spec.symbols else 1
-    shape = spec.resolve(Shape(((BATCH, batch),)))
-    assert shape is not None, "a shape of the batch alone names no unknown symbol"
-    return shape
+    return spec.at(Shape(((BATCH, batch),)))
 
 
 def _draw(spec: ModelSpec, count: int, seed: int) -> list[Feeds]:

@@ -242,9 +242,7 @@ def _asked(spec: ModelSpec, record: Mapping[str, Any]) -> dict[str, tuple[int, .
     device = record.get("boundaries", {}).get("device", {"not_measured": record["reason"]})
     if "samples_ns" not in device:
         raise UserError(f"the record of {case} holds no measurement of `device`: {device['not_measured']}")
-    shape = spec.resolve(Shape.parse(case.shape))
-    if shape is None:
-        raise UserError(f"model {spec.name} has no such shape as {case.shape}; known: {', '.join(spec.symbols)}")
+    shape = spec.at(Shape.parse(case.shape))
     return {item.name: item.shape(shape) for item in spec.inputs}
 
 

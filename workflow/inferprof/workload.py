@@ -71,10 +71,7 @@ class RunRequest:
     @property
     def shape(self) -> Shape:
         """The shape with all of the model's symbols. Raises UserError where the model cannot have it."""
-        shape = self.spec.resolve(Shape.parse(self.case.shape))
-        if shape is None:
-            known = ", ".join(self.spec.symbols)
-            raise UserError(f"model {self.spec.name} has no such shape as {self.case.shape}; its symbols: {known}")
+        shape = self.spec.at(Shape.parse(self.case.shape))
         if reason := self.spec.exceeds(shape):
             raise UserError(f"model {self.spec.name}: {reason}")
         return shape
@@ -171,7 +168,9 @@ def _compared(request: RunRequest, feeds: Feeds, outputs: Mapping[str, np.ndarra
 
 
 def _require_built(artifact: Path) -> None:
-    """A build that failed leaves an empty engine and the reason beside it."""
+    """A build that failed leaves an empty engine and the reason beside it. Raises UserError for no file at all."""
+    if not artifact.exists():
+        raise UserError(f"{artifact}: no such file; export, convert or build it first")
     if artifact.suffix == ".engine" and artifact.stat().st_size == 0:
         reason = read_json(artifact.with_suffix(".build.json"))["reason"]
         raise CaseFailed(f"the engine could not be built: {reason}")

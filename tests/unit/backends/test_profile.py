@@ -41,5 +41,5 @@ def test_a_shape_outside_of_the_listed_ones_is_served_all_the_same() -> None:
 def test_what_is_no_list_of_shapes_is_named() -> None:
     with pytest.raises(UserError, match=r"profile 'b1' is not a list of shapes; write it as profile: \[b1, b64\]"):
         profile("b8", profile="b1")
-    with pytest.raises(UserError, match="shape b1_h2 names a symbol that model bert lacks; known: b, s"):
+    with pytest.raises(UserError, match="model bert has no such shape as b1_h2; its symbols: b, s"):
         profile("b8", profile=["b1_h2"])

@@ -18,19 +18,10 @@ def profile_of(spec: ModelSpec, shape: Shape, variant: Variant) -> Profile:
     labels = variant.options.get("profile", [])
     if not isinstance(labels, list):
         raise UserError(f"profile {labels!r} is not a list of shapes; write it as profile: [b1, b64]")
-    shapes = [_resolved(spec, given) for given in (shape, *map(Shape.parse, labels))]
+    shapes = [spec.at(given) for given in (shape, *map(Shape.parse, labels))]
     profile: Profile = {}
     for item in spec.inputs:
         sizes = [item.shape(each) for each in shapes]
         axes = list(zip(*sizes, strict=True))
         profile[item.name] = {"min": tuple(map(min, axes)), "opt": sizes[0], "max": tuple(map(max, axes))}
     return profile
-
-
-def _resolved(spec: ModelSpec, shape: Shape) -> Shape:
-    resolved = spec.resolve(shape)
-    if resolved is None:
-        raise UserError(
-            f"shape {shape} names a symbol that model {spec.name} lacks; known: {', '.join(spec.symbols)}"
-        )
-    return resolved
