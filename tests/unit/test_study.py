@@ -71,6 +71,54 @@ def test_an_exclusion_keeps_its_reason(config: dict[str, Any], repository: Path)
     } & {"excluded by the config: not of interest"}
 
 
+def test_an_exclusion_of_a_machine_alone_leaves_out_all_of_its_cases(
+    config: dict[str, Any], repository: Path
+) -> None:
+    exclude = [{"machine": "cpu-*", "reason": "too slow"}]
+    study = plan(config, repository, LAPTOP, exclude=exclude)
+    assert {p.reason for p in study.planned} == {"excluded by the config: too slow"}
+    assert study.refused_profilers() == {"kineto": "no case runs", "nsys": "no case runs"}
+    assert study.ahead_of_time() == plan(config, repository, LAPTOP).ahead_of_time()
+    assert plan(config, repository, GPU_BOX, exclude=exclude).cases() == plan(config, repository, GPU_BOX).cases()
+
+
+def test_an_excluded_shape_is_written_as_under_shapes(config: dict[str, Any], repository: Path) -> None:
+    study = plan(config, repository, LAPTOP, exclude=[{"shape": "b8", "reason": "too large"}])
+    excluded = {p.case.shape for p in study.planned if p.reason == "excluded by the config: too large"}
+    assert excluded == {"b8", "b8_s128"}
+    assert study.ahead_of_time() == []
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"backend": "tensorRT"}, "unknown backends in exclude: tensorRT; known: ort_cpu, "),
+        ({"model": "vit"}, "unknown models in exclude: vit; known: bert_base, "),
+        ({"variant": "grph"}, "unknown variants in exclude: grph; known: default, graph"),
+        ({"shape": "8"}, "shape '8' is not a shape"),
+    ],
+)
+def test_an_exclusion_that_would_exclude_nothing_is_refused(
+    config: dict[str, Any], repository: Path, entry: dict[str, str], message: str
+) -> None:
+    with pytest.raises(UserError) as refused:
+        plan(config, repository, LAPTOP, exclude=[{**entry, "reason": "no"}])
+    assert message in str(refused.value)
+
+
+def test_a_config_that_holds_nothing_is_refused(repository: Path) -> None:
+    with pytest.raises(UserError, match="None is no mapping of keys to values"):
+        studies.plan(None, repository / "models", LAPTOP)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("machine", "capability"),
+    [("aot-sm120", (12, 0)), ("aot-sm89", (8, 9)), ("aot-sm9", None), ("h100-sm90-1", None)],
+)
+def test_only_a_folder_of_ahead_of_time_engines_names_a_target(machine: str, capability: Any) -> None:
+    assert studies.aot_capability(machine) == capability
+
+
 def test_engines_are_built_ahead_of_time_for_each_target(config: dict[str, Any], repository: Path) -> None:
     study = plan(config, repository, LAPTOP, target=["12.0", "8.9"])
     assert Counter(machine for machine, _ in study.ahead_of_time()) == {"aot-sm120": 6, "aot-sm89": 6}

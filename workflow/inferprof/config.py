@@ -31,15 +31,20 @@ PROTOCOL: Mapping[str, Any] = {
 
 def with_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
     """The config with DEFAULTS filled in, checked against its schema."""
+    if not isinstance(given, Mapping):
+        raise UserError(f"config: {given!r} is no mapping of keys to values; config.yaml shows the keys")
     config = {**DEFAULTS, **given}
     check_schema(config, "config", "config")
     return config
 
 
 def models(names: Sequence[str], known: Mapping[str, Path]) -> dict[str, ModelSpec]:
-    """The descriptions of the chosen models."""
+    """The descriptions of the chosen models; ready-made files must be of number formats that exist."""
     check_names("models", names, known)
-    return {name: load(known[name]) for name in names}
+    chosen = {name: load(known[name]) for name in names}
+    for spec in chosen.values():
+        check_names(f"precisions in variants: of {spec.path}:", spec.ready_made, registry.precisions())
+    return chosen
 
 
 def precisions(entries: Sequence[str | Mapping[str, OptionValue]]) -> dict[str, dict[str, OptionValue]]:
@@ -89,6 +94,15 @@ def check_baseline(baseline: str, known_variants: Iterable[str]) -> None:
     check_names("precisions in baseline:", [precision], registry.precisions())
     check_names("backends in baseline:", [backend], registry.backends())
     check_names("variants in baseline:", [variant], known_variants)
+
+
+def check_exclude(entries: Iterable[Mapping[str, str]], known: Mapping[str, Iterable[str]]) -> None:
+    """Refuse an exclusion that names what does not exist: it would exclude nothing. `known`: kind → names."""
+    for entry in entries:
+        for key, names in known.items():
+            check_names(f"{key}s in exclude:", [entry[key]] if key in entry else [], names)
+        if "shape" in entry:
+            Shape.parse(entry["shape"])
 
 
 def check_names(kind: str, names: Iterable[str], known: Iterable[str]) -> None:

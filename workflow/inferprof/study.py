@@ -8,6 +8,7 @@ import hashlib
 import io
 import itertools
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,12 +97,14 @@ class Study:
             b.name for b in registry.backends().values() if b.ahead_of_time and b.name in self.config["backends"]
         ]
         variant = next(iter(self.variants))
-        return [
+        built = [
             (aot_machine(capability), Case(model, precision, backend, variant, self.shapes[model][-1].label))
             for capability in self.target
             for model, precision in self.onnx()
             for backend in backends
         ]
+        exclude = self.config["exclude"]
+        return [(to, case) for to, case in built if not _excluded(case, self.models[case.model], to, exclude)]
 
     def captures(self) -> list[tuple[str, Case]]:
         """(profiler, case) of what is profiled: every case that runs, with each profiler that the machine has."""
@@ -119,7 +122,9 @@ class Study:
             for name in self.config["profilers"]
         }
         return {
-            name: "; ".join(sorted(r for r in found if r)) for name, found in reasons.items() if None not in found
+            name: "; ".join(sorted(r for r in found if r)) or "no case runs"
+            for name, found in reasons.items()
+            if None not in found
         }
 
 
@@ -149,6 +154,8 @@ def plan(config: Mapping[str, Any], models_folder: Path, machine: Machine) -> St
     configs.check_names("backends", config["backends"], registry.backends())
     configs.check_names("profilers", config["profilers"], registry.profilers())
     configs.check_baseline(config["baseline"], variants)
+    known = {"precision": registry.precisions(), "backend": registry.backends(), "variant": variants}
+    configs.check_exclude(config["exclude"], {"model": known_models, **known})
     shapes = {name: configs.shapes(spec, config["shapes"]) for name, spec in models.items()}
     planned = [
         _planned(case, models[case.model], variants[case.variant], config["exclude"], machine)
@@ -164,8 +171,8 @@ def aot_machine(capability: tuple[int, int]) -> str:
 
 def aot_capability(machine: str) -> tuple[int, int] | None:
     """`aot-sm120` → (12, 0); None for a machine that is one."""
-    digits = machine.removeprefix("aot-sm")
-    return (int(digits[:-1]), int(digits[-1])) if machine.startswith("aot-sm") and digits.isdigit() else None
+    match = re.fullmatch(r"aot-sm(\d+)(\d)", machine)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def cases_csv(study: Study) -> str:
@@ -222,7 +229,7 @@ def _planned(
     backend: Backend = registry.backends()[case.backend]
     reasons: Iterator[str | None] = iter(
         [
-            _excluded(case, machine, exclude),
+            _excluded(case, spec, machine.slug, exclude),
             refuse_precision(spec, registry.precisions()[case.precision]),
             _refuse_backend(case, spec, backend, variant),
             _refuse_variant(variant, machine),
@@ -234,11 +241,15 @@ def _planned(
     return Planned(case, "refused", reason) if reason else Planned(case, "run")
 
 
-def _excluded(case: Case, machine: Machine, exclude: Iterable[Mapping[str, str]]) -> str | None:
-    """The reason of the first `exclude:` entry that matches: all its keys, `machine` as a pattern of the slug."""
+def _excluded(case: Case, spec: ModelSpec, machine: str, exclude: Iterable[Mapping[str, str]]) -> str | None:
+    """The reason of the first `exclude:` entry that matches: all its keys, `machine` as a pattern of the slug.
+
+    A shape is compared with all of the model's symbols: `b8` excludes b8_s128 where 128 is the model's own size.
+    """
     for entry in exclude:
-        same_case = all(getattr(case, key) == entry[key] for key in CASE_KEYS if key in entry)
-        if same_case and fnmatch.fnmatch(machine.slug, entry.get("machine", "*")):
+        given = {**entry, "shape": spec.resolve(Shape.parse(entry["shape"]))} if "shape" in entry else entry
+        same_case = all(getattr(case, key) == str(given[key]) for key in CASE_KEYS if key in given)
+        if same_case and fnmatch.fnmatch(machine, entry.get("machine", "*")):
             return f"excluded by the config: {entry['reason']}"
     return None
 
