@@ -41,6 +41,14 @@ def test_a_case_and_its_path_say_the_same():
     assert Case.from_path(PurePosixPath("results/h100/engine") / f"{case.path}.build.json") == case
 
 
+def test_the_case_of_a_capture_is_known_by_its_folders_alone():
+    case = Case("vit", "fp16", "ort_cuda", "graph", "b8_s128")
+    assert Case.of_capture(f"/r/h100/capture/nsys/{case}.sqlite") == case
+    assert Case.of_capture(f"capture/kineto/{case}.json.gz") == case
+    for foreign in ("trace.sqlite", "/data/projects/a/b/c/trace.sqlite", "capture/trace.sqlite"):
+        assert Case.of_capture(foreign) is None
+
+
 def test_a_variant_reads_its_options_with_defaults():
     variant = Variant("graph", {"cuda_graph": True, "placement": "pinned"})
     assert variant.flag("cuda_graph") and not variant.flag("tf32")

@@ -30,6 +30,59 @@ def test_an_unknown_name_or_file_is_one_line_and_exit_code_2(
     assert err.count("\n") == 1 and err.startswith("inferprof: ") and message in err
 
 
+RUN = ["run", "ort_cpu", "x.onnx", "--shape", "b1", "--out", "y.json"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ([*RUN, "--set", "cudagraph=true"], "unknown options of backend ort_cpu: cudagraph; known: none"),
+        ([*RUN, "--kineto", "y.json.gz"], "give N too"),
+        (RUN, "x.onnx: no such file"),
+        (["audit", "x.onnx", "--precision", "fp7"], "unknown precisions fp7; known: "),
+        (["audit", "x.onnx", "--shape", "b8"], "--shape b8 needs --spec"),
+        (["audit", "x.onnx", "--shape", "b8_h2"], "model vit_tiny has no such shape as b8_h2; its symbols: b"),
+        (["cases", "--config", "missing.yaml", "--out", "y"], "missing.yaml: No such file"),
+        (["cases", "--config", "{", "--out", "y"], "--config is not JSON"),
+    ],
+)
+def test_what_would_be_ignored_or_is_not_there_is_refused(
+    argv: list[str], message: str, repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = ["--spec", str(repository / "models/vit_tiny.yaml")]
+    needs_spec = argv[0] == "run" or "b8_h2" in argv
+    assert cli.main([*argv, *(spec if needs_spec else [])]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "message"),
+    [
+        ("--profiled", "0", "'0' is not a whole number of at least 1"),
+        ("--interval", "2", "'2' is not a number above 0 and up to 1"),
+        ("--set", "profile=[b1", "'[b1' is no YAML value"),
+    ],
+)
+def test_a_value_that_a_flag_cannot_have_is_refused(
+    flag: str, value: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        cli.main([*RUN, "--spec", "m.yaml", flag, value])
+    assert message in capsys.readouterr().err
+
+
+def test_a_capture_from_elsewhere_has_no_case(tmp_path: Path) -> None:
+    import pandas as pd
+
+    capture = tmp_path / "sums.csv"
+    capture.write_text("Time (%),Total Time (ns),Instances,Name\n100.0,600,3,gemm\n", encoding="utf-8")
+    out = tmp_path / "table.parquet"
+    assert cli.main(["table", "nsys", str(capture), "--out", str(out)]) == 0
+    frame = pd.read_parquet(out)
+    assert frame["name"].tolist() == ["gemm"]
+    assert frame[["model", "precision", "backend", "variant", "shape"]].isna().all(axis=None)
+
+
 def test_an_option_that_is_not_a_name_and_a_value_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         cli.main(["quantize", "int8", "x.onnx", "--spec", "m.yaml", "--out", "y.onnx", "--set", "max"])

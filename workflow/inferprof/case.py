@@ -99,6 +99,11 @@ class Case:
         return cls(model, precision, backend, variant, shape.split(".")[0])
 
     @classmethod
+    def of_capture(cls, path: PurePosixPath | str) -> Case | None:
+        """The case of a file at …/capture/{profiler}/{case}.*; None for any other file: its case is not known."""
+        return cls.from_path(path) if PurePosixPath(path).parts[-7:-6] == ("capture",) else None
+
+    @classmethod
     def from_wildcards(cls, wildcards: Any) -> Case:
         """A case of anything with the five names as attributes, such as the wildcards of a rule."""
         return cls(wildcards.model, wildcards.precision, wildcards.backend, wildcards.variant, wildcards.shape)

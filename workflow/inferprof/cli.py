@@ -1,12 +1,14 @@
 """The command line: one verb per stage. Arguments are read here and nowhere else.
 
-Exit codes: 0 done (also when the measured case failed: the record says so), 1 a job broke, 2 the user can mend it.
+Exit codes: 0 done (also when the measured case failed: the record says so), 1 a job broke or `compare` found a case
+slower, 2 the user can mend it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -15,21 +17,23 @@ from typing import Any
 
 from inferprof import flags, processes, progress, registry
 from inferprof.case import Case, Shape, Variant
-from inferprof.errors import CaseFailed, ToolError, UserError
-from inferprof.files import read_json, write_json, write_text
+from inferprof.errors import CaseFailed, ToolError, UserError, unknown
+from inferprof.files import read_json, read_yaml, write_json, write_text, written_whole
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb. Returns the exit code."""
     args = _parser().parse_args(argv)
     processes.die_with_parent()
+    # CUDA counts the fastest GPU first unless told otherwise; NVML, which says which GPU this is, counts by PCI bus.
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     try:
         with progress.displayed():
             return int(args.verb(args) or 0)
     except UserError as error:
         print(f"inferprof: {error}", file=sys.stderr)
         return 2
-    except ToolError as error:
+    except (ToolError, CaseFailed) as error:
         print(f"inferprof: {error}", file=sys.stderr)
         return 1
 
@@ -56,8 +60,7 @@ def _cases(args: argparse.Namespace) -> None:
     """Write the cases of a study, which run and which are refused, and why a profiler watches none of them."""
     from inferprof import study
 
-    config = json.loads(args.config) if args.config.startswith("{") else _yaml(Path(args.config))
-    planned = study.from_config(config, args.models, Path("results"))
+    planned = study.from_config(_config(args.config), args.models, Path("results"))
     write_text(args.out, study.cases_csv(planned))
     write_json(args.out.with_name("profilers.json"), planned.refused_profilers())
 
@@ -85,10 +88,11 @@ def _audit(args: argparse.Namespace) -> None:
     """Say what an ONNX graph really computes in."""
     from inferprof import audit
 
-    shape = None
-    if args.spec:
-        spec = _spec(args)
-        shape = spec.resolve(Shape.parse(args.shape))
+    if args.precision:
+        registry.look_up("precision", args.precision, registry.precisions())
+    if args.shape and not args.spec:
+        raise UserError(f"--shape {args.shape} needs --spec, which says which dimensions it gives sizes to")
+    shape = _spec(args).at(Shape.parse(args.shape or "b1")) if args.spec else None
     result = audit.audit(args.onnx, args.precision, shape)
     if args.out:
         write_json(args.out, result)
@@ -156,9 +160,9 @@ def _table(args: argparse.Namespace) -> None:
     from inferprof.tables import schema
 
     profiler = registry.look_up("profiler", args.tool, registry.profilers())
-    frame = schema.of_case(profiler.read(args.capture), args.machine, Case.from_path(args.capture))
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    frame.to_parquet(args.out)
+    frame = schema.of_case(profiler.read(args.capture), args.machine, Case.of_capture(args.capture.absolute()))
+    with written_whole(args.out) as partial:
+        frame.to_parquet(partial)
 
 
 def _report(args: argparse.Namespace) -> None:
@@ -173,7 +177,7 @@ def _compare(args: argparse.Namespace) -> int:
     """Compare two studies case by case. Exit code 1 where B is slower beyond the threshold."""
     from inferprof import compare
 
-    comparison = compare.compare(args.a, args.b)
+    comparison = compare.compare(args.a, args.b, args.threshold)
     print(compare.render(comparison))
     return compare.exit_code(comparison)
 
@@ -187,6 +191,16 @@ def _unlock(args: argparse.Namespace) -> None:
 # --- what verbs share ------------------------------------------------------------------------------------------
 
 
+def _config(text: str) -> Any:
+    """A config given as JSON, or as the path of a YAML file."""
+    if not text.startswith("{"):
+        return read_yaml(Path(text))
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise UserError(f"--config is not JSON: {error}") from None
+
+
 def _spec(args: argparse.Namespace) -> Any:
     from inferprof import model_spec
 
@@ -194,7 +208,12 @@ def _spec(args: argparse.Namespace) -> Any:
 
 
 def _variant(args: argparse.Namespace) -> Variant:
-    return Variant(args.variant, dict(args.set))
+    """The variant. An option that the backend would ignore is refused: the result would not be what was asked for."""
+    backend = registry.look_up("backend", args.backend, registry.backends())
+    options = dict(args.set)
+    if foreign := sorted(set(options) - backend.options):
+        raise unknown(f"options of backend {backend.name}:", foreign, backend.options)
+    return Variant(args.variant, options)
 
 
 def _convert_request(args: argparse.Namespace, onnx: Path, out: Path) -> Any:
@@ -224,7 +243,9 @@ def _run_request(args: argparse.Namespace) -> Any:
 
 def _profiling(args: argparse.Namespace) -> Any:
     """How a profiled run is watched; None for a measurement."""
-    if not args.profiled:
+    if args.profiled is None:
+        if args.kineto or args.native_profile:
+            raise UserError("--kineto and --native-profile watch a run of --profiled N iterations; give N too")
         return None
     from inferprof import workload
 
@@ -243,12 +264,6 @@ def _write_facts(out: Path, suffix: str, facts: dict[str, Any], started: float) 
 
 def _beside(path: Path, suffix: str) -> Path:
     return path.with_name(path.stem + suffix)
-
-
-def _yaml(path: Path) -> Any:
-    import yaml
-
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -73,7 +73,7 @@ class Comparison:
 
 
 def compare(a: Path, b: Path, threshold: float = stats.THRESHOLD) -> Comparison:
-    """Compare two results folders or archives of them. Raises UserError where one holds no records or machines don't pair."""
+    """Compare two results folders or archives. Raises UserError where one holds no records or machines don't pair."""
     return compare_records(read(a), read(b), (str(a), str(b)), threshold)
 
 
@@ -90,7 +90,7 @@ def read(path: Path) -> list[Record]:
     with _unpacked(path) as folder:
         records = [read_json(file) for file in sorted(folder.glob("**/benchmark/**/r*.json"))]
     if not records:
-        raise UserError(f"{path} holds no benchmark records; give a results folder, results/MACHINE or a tar archive of one")
+        raise UserError(f"{path} holds no benchmark records; give a results folder, results/MACHINE or a tar of one")
     unreadable = {str(record.get("schema")) for record in records} - {str(SCHEMA)}
     if unreadable:
         raise UserError(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import math
+import re
 from pathlib import Path
 
 from inferprof.case import OptionValue
+from inferprof.stats import THRESHOLD
 
 
 def cases(sub: argparse.ArgumentParser) -> None:
@@ -32,32 +35,31 @@ def quantize(sub: argparse.ArgumentParser) -> None:
 
 def audit(sub: argparse.ArgumentParser) -> None:
     """A graph, and what it claims to be."""
-    sub.add_argument("onnx", type=Path, metavar="ONNX")
+    sub.add_argument("onnx", type=Path, metavar="ONNX", help="any ONNX file")
     sub.add_argument("--precision", help="the number format that the graph claims to be in")
     sub.add_argument("--spec", type=Path, help="models/NAME.yaml: gives the sizes of symbolic dimensions")
-    sub.add_argument("--shape", default="b1", help="shape to count at (default b1)")
+    sub.add_argument("--shape", help="with --spec: shape to count at (default b1)")
     sub.add_argument("--out", type=Path, metavar="FILE", help="write JSON there instead of a table to the screen")
 
 
 def accuracy(sub: argparse.ArgumentParser) -> None:
     """A converted graph and the one that it is compared with."""
-    sub.add_argument("precision", metavar="PRECISION")
+    sub.add_argument("precision", metavar="PRECISION", help="the number format of ONNX, e.g. int8")
     sub.add_argument("onnx", type=Path, metavar="ONNX", help="the converted graph")
     sub.add_argument("--reference", type=Path, required=True, metavar="ONNX", help="the fp32 graph")
     _model(sub)
     _set(sub, "an option of the number format")
     sub.add_argument("--samples", type=int, default=64, help="inputs to compare on (default 64)")
-    sub.add_argument("--seed", type=int, default=0)
+    sub.add_argument("--seed", type=int, default=0, help="which inputs (default 0)")
     out(sub)
 
 
 def build(sub: argparse.ArgumentParser) -> None:
     """A graph, a shape and the builder's options."""
-    sub.add_argument("backend", metavar="BACKEND")
-    sub.add_argument("onnx", type=Path, metavar="ONNX")
+    sub.add_argument("backend", metavar="BACKEND", help="a runtime that builds engines, e.g. tensorrt")
+    sub.add_argument("onnx", type=Path, metavar="ONNX", help="the graph in its number format")
     _model(sub)
-    sub.add_argument("--shape", required=True, help="b8, b8_s128")
-    sub.add_argument("--variant", default="default")
+    _case_part(sub)
     _set(sub, "an option of the builder")
     sub.add_argument("--target", type=_capability, metavar="CC", help="compute capability of another GPU, e.g. 12.0")
     out(sub)
@@ -75,7 +77,7 @@ def trtexec(sub: argparse.ArgumentParser) -> None:
 
 def capture(sub: argparse.ArgumentParser) -> None:
     """A profiler, and the command to watch."""
-    sub.add_argument("profiler", metavar="PROFILER")
+    sub.add_argument("profiler", metavar="PROFILER", help="the tool that watches, e.g. nsys")
     out(sub)
     # Not REMAINDER, which would take --out too.
     sub.add_argument("command", nargs="+", metavar="-- COMMAND", help="the run to watch, behind --")
@@ -84,24 +86,32 @@ def capture(sub: argparse.ArgumentParser) -> None:
 def table(sub: argparse.ArgumentParser) -> None:
     """A capture and the tool that made it."""
     sub.add_argument("tool", metavar="TOOL", help="the profiler that made the capture")
-    sub.add_argument("capture", type=Path, metavar="CAPTURE")
+    sub.add_argument(
+        "capture",
+        type=Path,
+        metavar="CAPTURE",
+        help="…/capture/TOOL/MODEL/PRECISION/BACKEND/VARIANT/SHAPE.* names its case",
+    )
     sub.add_argument("--machine", default="unknown", help="slug of the machine that made the capture")
     out(sub)
 
 
 def report(sub: argparse.ArgumentParser) -> None:
     """A results folder and the study in it."""
-    sub.add_argument("results", type=Path, metavar="RESULTS")
-    sub.add_argument("--study", required=True)
-    sub.add_argument("--machine", required=True)
-    sub.add_argument("--baseline", metavar="PRECISION/BACKEND/VARIANT")
+    sub.add_argument("results", type=Path, metavar="RESULTS", help="the results folder")
+    sub.add_argument("--study", required=True, help="the report goes to RESULTS/reports/STUDY")
+    sub.add_argument("--machine", required=True, help="slug of the machine: its folder in RESULTS")
+    sub.add_argument("--baseline", metavar="PRECISION/BACKEND/VARIANT", help="what speed-ups are against")
     sub.add_argument("--partial", action="store_true", help="only what exists, into REPORT.partial.txt")
 
 
 def compare(sub: argparse.ArgumentParser) -> None:
     """Two results folders."""
-    sub.add_argument("a", type=Path, metavar="A", help="results folder or bundle")
-    sub.add_argument("b", type=Path, metavar="B")
+    sub.add_argument("a", type=Path, metavar="A", help="a results folder, results/MACHINE, or a tar archive of one")
+    sub.add_argument("b", type=Path, metavar="B", help="the same; the verdicts are about this one")
+    sub.add_argument(
+        "--threshold", type=_fraction, default=THRESHOLD, help=f"difference that matters (default {THRESHOLD})"
+    )
 
 
 def none(sub: argparse.ArgumentParser) -> None:
@@ -110,24 +120,27 @@ def none(sub: argparse.ArgumentParser) -> None:
 
 def run(sub: argparse.ArgumentParser) -> None:
     """The flags of the one workload."""
-    sub.add_argument("backend", metavar="BACKEND")
+    sub.add_argument("backend", metavar="BACKEND", help="a runtime, e.g. ort_cpu")
     sub.add_argument(
         "artifact", type=Path, metavar="ARTIFACT", help="the .onnx or .engine; for torch the model's YAML"
     )
     _model(sub)
-    sub.add_argument("--precision", default="fp32")
-    sub.add_argument("--shape", required=True, help="b8, b8_s128")
-    sub.add_argument("--variant", default="default")
+    sub.add_argument("--precision", default="fp32", help="the number format of ARTIFACT (default fp32)")
+    _case_part(sub)
     _set(sub, "an option of the variant")
     sub.add_argument("--machine", help="slug to record (default: this machine's)")
-    sub.add_argument("--round", type=int, default=0)
-    sub.add_argument("--budget", type=float, default=2.0, help="seconds per boundary")
-    sub.add_argument("--interval", type=float, default=0.01, help="stop at this relative half width of the median")
-    sub.add_argument("--seed", type=int, default=0)
+    sub.add_argument("--round", type=int, default=0, help="which of the case's processes this is (default 0)")
+    sub.add_argument("--budget", type=float, default=2.0, help="seconds per boundary (default 2)")
+    sub.add_argument(
+        "--interval", type=_fraction, default=0.01, help="relative half width of the median to stop at (default 0.01)"
+    )
+    sub.add_argument("--seed", type=int, default=0, help="which inputs (default 0)")
     sub.add_argument(
         "--reference", type=Path, metavar="ONNX", help="graph whose CPU outputs this run's must agree with"
     )
-    sub.add_argument("--profiled", type=int, metavar="N", help="no measurement: N iterations for a profiler to watch")
+    sub.add_argument(
+        "--profiled", type=_positive, metavar="N", help="no measurement: N iterations for a profiler to watch"
+    )
     sub.add_argument("--kineto", type=Path, metavar="FILE", help="with --profiled: write a trace of torch.profiler")
     sub.add_argument("--native-profile", type=Path, metavar="FILE", help="with --profiled: the runtime's own profile")
     out(sub)
@@ -137,13 +150,18 @@ def _model(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--spec", type=Path, required=True, help="models/NAME.yaml, or a bare models/NAME.onnx")
 
 
+def _case_part(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--shape", required=True, help="b8, b8_s128")
+    sub.add_argument("--variant", default="default", help="name of the set of options (default default)")
+
+
 def _set(sub: argparse.ArgumentParser, what: str) -> None:
     sub.add_argument("--set", type=_option, action="append", default=[], metavar="NAME=VALUE", help=what)
 
 
 def out(sub: argparse.ArgumentParser) -> None:
     """Where the result goes."""
-    sub.add_argument("--out", type=Path, required=True, metavar="FILE")
+    sub.add_argument("--out", type=Path, required=True, metavar="FILE", help="where the result goes")
 
 
 def _option(text: str) -> tuple[str, OptionValue]:
@@ -153,9 +171,30 @@ def _option(text: str) -> tuple[str, OptionValue]:
     name, equals, value = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not name=value")
-    return name, yaml.safe_load(value)
+    try:
+        return name, yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise argparse.ArgumentTypeError(f"{value!r} is no YAML value; quote it, or close its brackets") from None
 
 
 def _capability(text: str) -> tuple[int, int]:
-    major, _, minor = text.partition(".")
-    return int(major), int(minor)
+    match = re.fullmatch(r"(\d+)\.(\d)", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a compute capability; write it as 12.0")
+    return int(match[1]), int(match[2])
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+def _fraction(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0 and up to 1")
+    return value

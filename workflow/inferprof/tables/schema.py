@@ -52,6 +52,7 @@ def conform(frame: pd.DataFrame, tool: str) -> pd.DataFrame:
     return full.astype(COLUMNS).reset_index(drop=True)
 
 
-def of_case(frame: pd.DataFrame, machine: str, case: Case, round_: int | None = None) -> pd.DataFrame:
-    """The same rows with the columns that say which case of which machine they belong to."""
-    return frame.assign(machine=machine, **dataclasses.asdict(case), round=round_).astype(COLUMNS)
+def of_case(frame: pd.DataFrame, machine: str, case: Case | None, round_: int | None = None) -> pd.DataFrame:
+    """The same rows with the columns that say which case of which machine they belong to; missing where not known."""
+    names = dataclasses.asdict(case) if case else {field.name: None for field in dataclasses.fields(Case)}
+    return frame.assign(machine=machine, **names, round=round_).astype(COLUMNS)
