@@ -88,6 +88,15 @@ def test_a_collapse_fails_by_name(actual: np.ndarray[Any, Any], reason: str) -> 
     assert found["agreement"] is None
 
 
+def test_fewer_nans_than_in_fp32_are_no_collapse() -> None:
+    assert accuracy.collapse(array([NAN, 2.0], [NAN, 4.0]), array([1.0, 2.0], [NAN, 4.0])) is None
+
+
+def test_a_scalar_output_has_a_distance() -> None:
+    found = accuracy.distance(np.array(2.0), np.array(2.5))
+    assert (found["max_abs_error"], found["cosine_min"]) == (0.5, 1.0)
+
+
 def test_an_output_that_is_constant_in_fp32_too_is_no_collapse() -> None:
     assert accuracy.collapse(array([7.0, 7.0]), array([7.0, 7.0])) is None
 

@@ -150,7 +150,7 @@ def distance(expected: Array, actual: Array) -> dict[str, Any]:
     SQNR = 10 log10(Σ expected² / Σ (expected − actual)²). None stands for "not finite": an SQNR of None with a
     `max_abs_error` of 0 is an identical output.
     """
-    a, b = expected.astype(np.float64), actual.astype(np.float64)
+    a, b = (np.atleast_1d(array).astype(np.float64) for array in (expected, actual))
     rows_a, rows_b = a.reshape(len(a), -1), b.reshape(len(b), -1)
     with np.errstate(all="ignore"):
         norms = np.linalg.norm(rows_a, axis=1) * np.linalg.norm(rows_b, axis=1)
@@ -175,9 +175,9 @@ def collapse(expected: Array, actual: Array) -> str | None:
     """Why an output is no result at all (NaN, overflow, constant), or None."""
     if np.isnan(actual).all():
         return "all NaN"
-    if nans := int(np.isnan(actual).sum() - np.isnan(expected).sum()):
+    if (nans := int(np.isnan(actual).sum() - np.isnan(expected).sum())) > 0:
         return f"NaN in {nans} of {actual.size} values"
-    if overflows := int(np.isinf(actual).sum() - np.isinf(expected).sum()):
+    if (overflows := int(np.isinf(actual).sum() - np.isinf(expected).sum())) > 0:
         return f"overflow: infinite in {overflows} of {actual.size} values"
     if np.ptp(actual.astype(np.float64)) == 0 and np.ptp(expected.astype(np.float64)) > 0:
         return f"constant: every value is {actual.flat[0]:g}"
@@ -204,13 +204,16 @@ def judge(sqnr_db: Mapping[str, float | None], collapsed: Sequence[str], toleran
 
 
 def agreement(expected: Outputs, actual: Outputs, batches: Sequence[Feeds], spec: ModelSpec) -> dict[str, Any] | None:
-    """Whether the decisions drawn from the first output are the same; None for a task without any."""
+    """Whether the decisions drawn from the first output are the same; None for a task without any.
+
+    Similarities need two samples or more.
+    """
     name = next(iter(expected.arrays))
     a, b = expected.arrays[name], actual.arrays[name]
     if spec.task == "classification":
         same = a.reshape(-1, a.shape[-1]).argmax(axis=1) == b.reshape(-1, b.shape[-1]).argmax(axis=1)
         return {"kind": "top-1", "share": float(same.mean()), "of": len(same)}
-    if spec.task == "embedding":
+    if spec.task == "embedding" and len(a) > 1:
         return ranking(*(embeddings(array, batches, spec) for array in (a, b)))
     return None
 
