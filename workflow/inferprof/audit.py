@@ -39,6 +39,8 @@ BITS = {"float4e2m1": 4, "int4": 4, "uint4": 4, "int8": 8, "uint8": 8, "float16"
 BITS |= {"float8e4m3fn": 8, "float8e5m2": 8}
 NORMALIZATIONS = ("LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization", "GroupNormalization")
 STANDARD_DOMAINS = ("", "ai.onnx")
+WHO_KNOWS = {"trt": "runs in TensorRT only", "com.microsoft": "runs in ONNX Runtime only"}
+"""The runtimes that know the operators of a domain outside the standard."""
 SHOWN = 5
 """How many names an advice gives before it counts the rest."""
 
@@ -50,7 +52,7 @@ class Product:
     name: str
     dtype: str
     macs: int
-    """0 where the shapes could not be inferred: then `sizes` is empty."""
+    """0 where a shape could not be inferred."""
     sizes: Mapping[str, int]
     with_weight: bool
 
@@ -71,7 +73,7 @@ def audit(onnx: Path, precision: str | None, shape: Shape | None) -> dict[str, A
         "shape": shape.label if shape else None,
         "macs": sum(product.macs for product in products),
         "macs_share": _shares(products),
-        "products_of_unknown_size": [product.name for product in products if not product.sizes],
+        "products_of_unknown_size": [product.name for product in products if not product.macs],
         "weight_bytes": _weight_bytes(graph),
         "casts": counts["Cast"],
         "quantizers": sum(counts[name] for name in QUANTIZERS),
@@ -85,14 +87,8 @@ def audit(onnx: Path, precision: str | None, shape: Shape | None) -> dict[str, A
     return {**result, "advice": advice(result, products)}
 
 
-def foreign_domains(onnx: Path) -> dict[str, list[str]]:
-    """Domains of operators outside the ONNX standard → their operators: what ONNX Runtime's own providers refuse."""
-    import onnx as onnx_library
-
-    return _domains(onnx_library.load(onnx, load_external_data=False).graph.node)
-
-
 def _domains(nodes: Iterable[Any]) -> dict[str, list[str]]:
+    """Domains of operators outside the ONNX standard → their operators."""
     found: dict[str, set[str]] = {}
     for node in nodes:
         if node.domain not in STANDARD_DOMAINS:
@@ -112,7 +108,7 @@ def _product(node: Any, graph: TypedGraph) -> Product | None:
     return Product(
         name=node.name or node.output[0],
         dtype=max((graph.operand_type(tensor) for tensor in (left, right)), key=_bits),
-        macs=_macs(node, right, graph, sizes),
+        macs=_macs(node, graph, sizes),
         sizes=sizes,
         with_weight=graph.is_weight(right) or graph.is_weight(left),
     )
@@ -130,7 +126,7 @@ def _sizes(node: Any, left: str, right: str, graph: TypedGraph) -> dict[str, int
     return {"m": m, "k": k, "n": b[-2] if flags.get("transB") else b[-1]}
 
 
-def _macs(node: Any, right: str, graph: TypedGraph, sizes: Mapping[str, int]) -> int:
+def _macs(node: Any, graph: TypedGraph, sizes: Mapping[str, int]) -> int:
     """Multiply-accumulates: the size of the output times k (of a transposed convolution: of the input)."""
     if not sizes:
         return 0
@@ -143,8 +139,10 @@ def _bits(dtype: str) -> int:
 
 
 def _shares(products: Sequence[Product]) -> dict[str, float]:
-    """Type → share of the multiply-accumulates, largest first."""
-    total = sum(product.macs for product in products) or 1
+    """Type → share of the multiply-accumulates that are known, largest first; empty where none is."""
+    total = sum(product.macs for product in products)
+    if not total:
+        return {}
     macs: Counter[str] = Counter()
     for product in products:
         macs[product.dtype] += product.macs
@@ -241,10 +239,10 @@ def advice(result: Mapping[str, Any], products: Sequence[Product]) -> list[str]:
             for kind in ("softmax", "normalization")
             if (count := result[kind].get("float32"))
         ]
-    if result["foreign_domains"]:
-        domains = ", ".join(f"{name} ({', '.join(ops)})" for name, ops in result["foreign_domains"].items())
-        lines.append(f"runs in TensorRT only: operators of {domains}")
-    return lines
+    return lines + [
+        f"{WHO_KNOWS.get(domain, 'runs only where its operators are known')}: {domain} ({', '.join(operators)})"
+        for domain, operators in result["foreign_domains"].items()
+    ]
 
 
 def _wide_weights(result: Mapping[str, Any]) -> list[str]:
@@ -271,7 +269,7 @@ def render(result: Mapping[str, Any]) -> str:
         ("declared", result["precision"] or "nothing"),
         ("shape", result["shape"] or "every symbol 1"),
         ("MACs", f"{result['macs']:,}"),
-        ("MACs by type", ", ".join(f"{name} {share:.1%}" for name, share in result["macs_share"].items())),
+        ("MACs by type", ", ".join(f"{n} {share:.1%}" for n, share in result["macs_share"].items()) or "not known"),
         ("weights", ", ".join(f"{name} {size / mebibyte:.2f} MiB" for name, size in result["weight_bytes"].items())),
         ("nodes", f"{result['casts']} Cast, {result['quantizers']} quantize, {result['dequantizers']} dequantize"),
         ("softmax", ", ".join(f"{count} {name}" for name, count in result["softmax"].items()) or "none"),

@@ -54,7 +54,7 @@ def _row(model: str, precision: str, document: Document) -> list[Cell]:
     return [
         words(model),
         words(precision),
-        words(_joined(content["macs_share"], lambda share: f"{share:.1%}")),
+        words(_joined(content["macs_share"], lambda share: f"{share:.1%}") or "not known"),
         words(_joined(content["weight_bytes"], mebibytes)),
         *(optional(content[key], str) for key in ("casts", "quantizers", "dequantizers")),
         Cell(str(len(left)), len(left), "warn" if lie else None),
