@@ -90,6 +90,11 @@ def test_a_gauge_that_is_never_told_is_none():
     assert telemetry.summarize([sample(power_w=None)])["power_w"] is None
 
 
+def test_throttling_that_is_never_told_is_none_and_not_no():
+    summary = telemetry.summarize([sample(reasons=None), sample(reasons=None)])
+    assert (summary["throttled"], summary["throttled_share"], summary["throttle_reasons"]) == (None, None, [])
+
+
 def test_throttling_is_named_and_idling_is_not_throttling():
     idle, capped, hot = sample(reasons=0x01), sample(reasons=0x04), sample(reasons=0x60)
     summary = telemetry.summarize([idle, capped, hot, idle])

@@ -102,14 +102,15 @@ def _read(lines: Iterable[str]) -> tuple[list[Sample], str | None]:
 
 
 def summarize(samples: Sequence[Sample]) -> dict[str, Any]:
-    """Median and range of each gauge (None: NVML doesn't tell), whether and why the GPU throttled, who else ran."""
-    reasons = sorted({name for sample in samples for bit, name in SLOWER.items() if (sample["reasons"] or 0) & bit})
-    throttled = sum(any((sample["reasons"] or 0) & bit for bit in SLOWER) for sample in samples)
+    """Median and range of each gauge, whether and why the GPU throttled, who else ran; None: NVML doesn't tell."""
+    told = [sample["reasons"] for sample in samples if sample["reasons"] is not None]
+    reasons = sorted({name for mask in told for bit, name in SLOWER.items() if mask & bit})
+    throttled = sum(any(mask & bit for bit in SLOWER) for mask in told)
     return {
         "samples": len(samples),
         **{gauge: _range([s[gauge] for s in samples if s[gauge] is not None]) for gauge in GAUGES},
-        "throttled": throttled > 0,
-        "throttled_share": throttled / len(samples),
+        "throttled": throttled > 0 if told else None,
+        "throttled_share": throttled / len(told) if told else None,
         "throttle_reasons": reasons,
         "other_processes": _others([s["processes"] for s in samples if s["processes"] is not None]),
     }

@@ -56,11 +56,12 @@ def _row(rounds: list[dict[str, Any]]) -> list[Cell]:
     energies = [entry["energy"] for entry in telemetry]
     joules = _median(energy.get("j_per_inference") for energy in energies)
     no_energy = "; ".join(dict.fromkeys(energy["not_measured"] for energy in energies if "not_measured" in energy))
+    throttled = [summary["throttled_share"] for summary in summaries if summary["throttled_share"] is not None]
     others = [summary["other_processes"] for summary in summaries if summary["other_processes"] is not None]
     return [
         *case_cells(rounds[0]),
         *(_gauge(summaries, gauge) for gauge in GAUGES),
-        optional(100 * max(summary["throttled_share"] for summary in summaries), lambda value: f"{value:.0f}"),
+        optional(100 * max(throttled) if throttled else None, lambda value: f"{value:.0f}", UNTOLD),
         optional(None if joules is None else 1e3 * joules, significant, no_energy),
         optional(max(others, default=None), str, "NVML shows no processes here"),
         words(", ".join(sorted({reason for summary in summaries for reason in summary["throttle_reasons"]}))),
