@@ -29,6 +29,20 @@ def totals(frame: pd.DataFrame, level: str, metric: str = "duration_total") -> l
     return list(rows[["name", "instances", "value"]].itertuples(index=False, name=None))
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("Time (%),Total Time (parsec),Instances,Name\n100.0,1.25,2,k\n", "is in parsec: write it again"),
+        ("Time (%),Total Time (ns),Instances,Name\n", "has a heading and no rows"),
+    ],
+)
+def test_a_unit_that_is_not_known_and_a_report_of_nothing_are_refused(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        nsys.read(written(tmp_path, text))
+
+
 def test_kernels(tmp_path: Path) -> None:
     text = (
         f'Time (%),Total Time (ns),Instances,{STATISTICS},Name\n60.0,600,3,200.0,190.0,150,260,55.7,"k<a, b>(int)"\n'

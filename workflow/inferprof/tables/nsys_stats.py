@@ -75,7 +75,11 @@ def read(path: Path, tool: str) -> pd.DataFrame:
         raw = pd.read_csv(path, dtype=str, keep_default_na=False)
     except (pd.errors.ParserError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is no CSV as `nsys stats` writes it ({error}): write it again") from None
+    if raw.empty:
+        raise UserError(f"{path} has a heading and no rows: nothing of its kind was traced")
     units = {column: _split(str(column)) for column in raw}
+    if foreign := sorted({unit for name, unit in units.values() if name in _METRICS} - _UNITS.keys() - {""}):
+        raise UserError(f"{path} is in {', '.join(foreign)}: write it again with `nsys stats --timeunit nsec`")
     table = raw.rename(columns={column: name for column, (name, _) in units.items()})
     factors = {name: _UNITS.get(unit, 1) for name, unit in units.values()}
     columns = set(table)
