@@ -154,8 +154,9 @@ def plan(config: Mapping[str, Any], models_folder: Path, machine: Machine) -> St
     configs.check_names("backends", config["backends"], registry.backends())
     configs.check_names("profilers", config["profilers"], registry.profilers())
     configs.check_baseline(config["baseline"], variants)
-    known = {"precision": registry.precisions(), "backend": registry.backends(), "variant": variants}
-    configs.check_exclude(config["exclude"], {"model": known_models, **known})
+    known: dict[str, Iterable[str]] = {"model": known_models, "variant": variants}
+    known |= {"precision": registry.precisions(), "backend": registry.backends()}
+    configs.check_exclude(config["exclude"], known)
     shapes = {name: configs.shapes(spec, config["shapes"]) for name, spec in models.items()}
     planned = [
         _planned(case, models[case.model], variants[case.variant], config["exclude"], machine)
