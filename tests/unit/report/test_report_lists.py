@@ -81,7 +81,7 @@ def test_files_are_counted_by_the_pattern_of_their_path_and_listed_in_the_csv(cp
 def test_a_profiler_that_watched_nothing_is_named_with_the_reason(cpu_study):
     cpu_study.write(f"reports/{cpu_study.study}/profilers.json", {"nsys": "nsys is not on PATH", "kineto": "no GPU"})
     assert texts_of(composed(cpu_study), "Timeline") == [
-        "No case was profiled.",
+        "No case was traced.",
         "nsys watched no case: nsys is not on PATH",
         "kineto watched no case: no GPU",
     ]

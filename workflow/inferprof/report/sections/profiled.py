@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PREFERRED = ("nsys", "kineto")
-"""Tools that trace kernels and copies. Where two watched a case, the first counts: a case is not listed twice."""
+"""Tools that trace iterations, kernels and copies. Of two that watched a case the first counts: it is listed once."""
 SLOW_DOWN_COLUMN = Column("slow_down", "× bare", "number")
 
 
@@ -30,9 +31,9 @@ class Profile:
     frame: pd.DataFrame
 
 
-def profiles(evidence: Evidence) -> list[Profile]:
-    """Every profile, by model and shape."""
-    groups = evidence.profiles.groupby([*KEY, "tool"], sort=False)
+def profiles(evidence: Evidence, tools: Sequence[str] = PREFERRED) -> list[Profile]:
+    """Every profile of these tools, by model and shape."""
+    groups = evidence.profiles[evidence.profiles["tool"].isin(tools)].groupby([*KEY, "tool"], sort=False)
     found = [Profile(dict(zip(KEY, key[:-1], strict=True)), str(key[-1]), frame) for key, frame in groups]
     order = evidence.order
     return sorted(found, key=lambda one: order[one.case["model"], one.case["shape"]])
@@ -42,7 +43,7 @@ def chosen(evidence: Evidence, level: Level) -> list[Profile]:
     """One profile per case: the preferred tool's, of those that saw operations of this level in iterations."""
     found: dict[tuple[str, ...], Profile] = {}
     for one in profiles(evidence):
-        if one.tool not in PREFERRED or of_iterations(one.frame, level).empty:
+        if of_iterations(one.frame, level).empty:
             continue
         rival = found.get(key_of(one.case))
         if rival is None or PREFERRED.index(one.tool) < PREFERRED.index(rival.tool):
@@ -79,4 +80,6 @@ def _cost(tool: str, rows: list[dict[str, Any]]) -> str:
     if not known:
         return f"What {tool} costs was not measured: {rows[0]['not_measured']}."
     span = ratio(known[0]) if ratio(known[0]) == ratio(known[-1]) else f"{ratio(known[0])} to {ratio(known[-1])}"
-    return f"Watched by {tool} these cases took {span} as long as bare."
+    lacking = [row["not_measured"] for row in rows if row["slow_down"] is None]
+    rest = f" ({len(lacking)} of {len(rows)} not measured: {lacking[0]})" if lacking else ""
+    return f"Watched by {tool} these cases took {span} as long as bare{rest}."

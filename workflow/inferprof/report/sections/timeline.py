@@ -53,8 +53,8 @@ COPY_COLUMNS = (
 
 def section(evidence: Evidence) -> Section:
     """GPU busy and idle by cause, copies against the link, and the profilers that watched nothing."""
-    if evidence.profiles.empty:
-        return Section("Timeline", (Text("No case was profiled."), *_refused(evidence)))
+    if not profiles(evidence):
+        return Section("Timeline", (Text("No case was traced."), *_refused(evidence)))
     blocks: list[Block] = [*_iterations(evidence), *_copies(evidence)]
     if not blocks:
         blocks.append(Text("The profiles hold no iteration and no copy."))

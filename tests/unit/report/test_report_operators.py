@@ -1,0 +1,117 @@
+"""What the report says of ONNX Runtime's own profiles: rows as the reader gives them from real captures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from inferprof.case import Case
+from inferprof.profilers import ort_profile
+from inferprof.report import evidence
+from inferprof.report.model import Report, Section, Table, Text
+from inferprof.report.sections import kernels, operators, timeline
+from inferprof.report.txt import render
+from inferprof.tables import schema
+
+CUDA = "vit_base/fp16/ort_cuda/default/b8"
+TENSORRT = "vit_base/fp16/ort_tensorrt/default/b8"
+CPU = "vit_base/fp32/ort_cpu/default/b8"
+
+
+def load(results: Any) -> evidence.Evidence:
+    cases = evidence.read_cases(results.root / "reports" / results.study / "cases.csv")
+    return evidence.load(results.root, results.study, results.machine, cases, "fp32/ort_cpu/default")
+
+
+def watch(results: Any, case: str, frame: pd.DataFrame) -> None:
+    """Write the profile of a case, as `inferprof table` does."""
+    path = results.root / results.machine / "table" / "ort_profile" / f"{case}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    schema.of_case(frame, results.machine, Case(*case.split("/"))).to_parquet(path)
+
+
+def table_of(section: Section, name: str) -> Table:
+    return next(block for block in section.blocks if isinstance(block, Table) and block.name == name)
+
+
+def rows_of(section: Section, name: str, first: int = 5) -> list[list[str]]:
+    return [[cell.text for cell in row[first:]] for row in table_of(section, name).rows]
+
+
+@pytest.fixture
+def captures(repository: Path) -> dict[str, pd.DataFrame]:
+    """Case → the rows of a capture; that of the CPU is the CUDA session's nodes on the CPU, 1.2 ms a call."""
+    folder = repository / "tests/data/ort_profile"
+    frames = {
+        CUDA: ort_profile.read(folder / "h100_ort_cuda_vit.json.gz"),
+        TENSORRT: ort_profile.read(folder / "h100_ort_tensorrt_ep.json.gz"),
+    }
+    cuda = frames[CUDA]
+    ranges = cuda[cuda["level"] == "range"].assign(name="call")
+    cpu = cuda[cuda["parent"].fillna("").str.startswith("CPU")]
+    return {**frames, CPU: pd.concat([cpu, ranges.assign(value=1.2e6)])}
+
+
+@pytest.fixture
+def study(results: Any, captures: dict[str, pd.DataFrame]) -> Any:
+    for case, frame in captures.items():
+        results.ok(case, 1.0, gpu=case != CPU)
+        watch(results, case, frame)
+    results.plan()
+    return results
+
+
+def test_each_provider_has_its_share_of_the_nodes_time_its_nodes_and_its_copies(study: Any) -> None:
+    rows = rows_of(operators.section(load(study)), "providers", first=6)
+    assert rows == [
+        ["CUDA", "93.0", "356", "0", "Gemm 27%, MatMul 17%"],
+        ["CPU", "7.0", "61", "0", "Slice 4%, Concat 3%"],
+        ["Tensorrt", "98.1", "4", "2", "TRTKernel 93%, MemcpyToHost 3%"],
+        ["CPU", "1.9", "1", "0", "Hardmax 2%"],
+        ["CPU", "100.0", "61", "0", "Slice 57%, Concat 43%"],
+    ]
+
+
+def test_nodes_left_to_the_cpu_are_named_where_another_provider_has_the_rest(study: Any) -> None:
+    section = operators.section(load(study))
+    assert rows_of(section, "cpu_nodes", first=6) == [
+        ["0.2", "1", "Concat", "node_Concat_414"],
+        ["0.2", "1", "Slice", "node_Slice_49"],
+        ["0.2", "1", "Concat", "node_Concat_10"],
+        ["1.9", "1", "Hardmax", "hardmax"],
+    ]
+    everything = table_of(section, "all_operators")
+    assert everything.csv_only
+    assert len(everything.rows) == 417 + 5 + 61
+
+
+def test_the_slow_down_is_that_of_a_call_and_missing_where_a_run_ends_before_the_gpu(study: Any) -> None:
+    found = load(study)
+    table = table_of(operators.section(found), "providers")
+    bare = found.latency.set_index(["backend", "boundary"])["median"]["ort_cpu", "call"]
+    assert table.rows[-1][5].value == pytest.approx(1.2e6 / bare)
+    reason = "not measured: a run in its profile ends with the launches, not with the GPU's work"
+    assert [row[5].missing for row in table.rows] == [*[reason] * 4, None]
+    known = f"these cases took {1.2e6 / bare:.2f}× as long as bare"
+    assert f"Watched by ort_profile {known} (2 of 3 {reason})." in table.note
+
+
+def test_sections_on_the_gpu_do_not_speak_of_it(study: Any) -> None:
+    found = load(study)
+    assert kernels.section(found).blocks == ()
+    assert timeline.section(found).blocks == (Text("No case was traced."),)
+
+
+def test_without_such_a_profile_there_is_no_section(results: Any) -> None:
+    results.ok(CPU, 1.0)
+    results.plan()
+    assert operators.section(load(results)).blocks == ()
+
+
+def test_it_fits_a_page_of_text(study: Any) -> None:
+    text = render(Report("t", "s", (operators.section(load(study)),)))
+    assert max(map(len, text.splitlines())) <= 100
+    assert "TRTKernel_graph_fallback" not in text

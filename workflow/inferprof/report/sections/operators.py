@@ -1,0 +1,111 @@
+"""What ONNX Runtime ran on which of its providers, by its own profile: operators, copies, and nodes on the CPU."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from inferprof.report.evidence import Evidence
+from inferprof.report.model import Block, Cell, Column, Section, Table, number, words
+from inferprof.report.numbers import count
+from inferprof.report.sections.common import CASE_COLUMNS, case_cells
+from inferprof.report.sections.profiled import SLOW_DOWN_COLUMN, Profile, caution, profiles, slow_down
+from inferprof.tables.providers import by_provider, on_cpu, per_run
+from inferprof.tables.records import rows_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TOOL = "ort_profile"
+TITLE = "Operators by provider"
+TOP_TYPES = 2
+TOP_NODES = 3
+NAME_LENGTH = 36
+"""Names are cut to this on the page, at the front: a node's name ends with what tells it from others."""
+PROVIDER_COLUMNS = (
+    *CASE_COLUMNS,
+    dataclasses.replace(SLOW_DOWN_COLUMN, hidden=True),
+    Column("provider", "provider"),
+    Column("share_percent", "%", "number"),
+    Column("nodes", "nodes", "number"),
+    Column("copies", "copies", "number"),
+    Column("largest", "largest"),
+)
+NODE_COLUMNS = (
+    *CASE_COLUMNS,
+    Column("provider", "provider", hidden=True),
+    Column("share_percent", "%", "number"),
+    Column("executions", "a run", "number", hidden=True),
+    Column("operator", "operator"),
+    Column("node", "node"),
+)
+NOTE = (
+    "Of the nodes' time on the host, without the first run: on a GPU a node ends with its launch, so its share says "
+    "nothing of kernels. copies: Memcpy nodes between providers."
+)
+ON_CPU_NOTE = (
+    "Some are there on purpose: ONNX Runtime leaves the arithmetic of shapes to the CPU. A node in the middle of the "
+    "work costs a copy there and one back. The rest is in csv/all_operators.csv."
+)
+
+
+def section(evidence: Evidence) -> Section:
+    """Providers, then the nodes left to the CPU; empty where no case has such a profile."""
+    seen = profiles(evidence, (TOOL,))
+    if not seen:
+        return Section(TITLE, ())
+    nodes = [(one, per_run(one.frame)) for one in seen]
+    shares = tuple(row for one, table in nodes for row in _providers(evidence, one, table))
+    everything = tuple(_node(one, row) for one, table in nodes for row in rows_of(table))
+    title = "Operators of a run by execution provider"
+    blocks: tuple[Block, ...] = (
+        Table("providers", title, PROVIDER_COLUMNS, shares, f"{NOTE} {caution(evidence, seen)}", groups=5),
+        *_left_to_the_cpu(nodes),
+        Table("all_operators", "Every node", NODE_COLUMNS, everything, csv_only=True),
+    )
+    return Section(TITLE, blocks)
+
+
+def _providers(evidence: Evidence, profile: Profile, nodes: pd.DataFrame) -> list[tuple[Cell, ...]]:
+    return [
+        (
+            *case_cells(profile.case),
+            slow_down(evidence, profile),
+            Cell(str(row["provider"]).removesuffix("ExecutionProvider"), row["provider"]),
+            _percent(row["share"]),
+            number(row["nodes"], count(row["nodes"])),
+            number(row["copies"], count(row["copies"])),
+            words(_largest(nodes[nodes["provider"] == row["provider"]])),
+        )
+        for row in rows_of(by_provider(nodes))
+    ]
+
+
+def _largest(nodes: pd.DataFrame) -> str:
+    """`MatMul 19%, Gemm 12%`: the types with the largest shares of the whole run."""
+    shares = nodes.groupby("op_type")["share"].sum().sort_values(ascending=False, kind="stable")
+    return ", ".join(f"{name} {100 * share:.0f}%" for name, share in shares.head(TOP_TYPES).items())
+
+
+def _left_to_the_cpu(nodes: list[tuple[Profile, pd.DataFrame]]) -> list[Table]:
+    """The longest per case, of sessions that have another provider."""
+    left = [(one, on_cpu(table)) for one, table in nodes]
+    rows = tuple(_node(one, row) for one, table in left for row in rows_of(table.head(TOP_NODES)))
+    title = f"Nodes on the CPU beside another provider, the {TOP_NODES} longest of each case"
+    return [Table("cpu_nodes", title, NODE_COLUMNS, rows, ON_CPU_NOTE, groups=5)] if rows else []
+
+
+def _node(profile: Profile, row: dict[str, Any]) -> tuple[Cell, ...]:
+    name = str(row["name"])
+    return (
+        *case_cells(profile.case),
+        words(row["provider"]),
+        _percent(row["share"]),
+        number(row["executions"], count(row["executions"])),
+        words(row["op_type"]),
+        Cell(name if len(name) <= NAME_LENGTH else f"…{name[1 - NAME_LENGTH :]}", name),
+    )
+
+
+def _percent(share: float) -> Cell:
+    return number(100 * share, f"{100 * share:.1f}")
