@@ -38,7 +38,6 @@ RUN = ["run", "ort_cpu", "x.onnx", "--shape", "b1", "--out", "y.json"]
     [
         ([*RUN, "--set", "cudagraph=true"], "unknown options of backend ort_cpu: cudagraph; known: none"),
         ([*RUN, "--kineto", "y.json.gz"], "give N too"),
-        (RUN, "x.onnx: no such file"),
         (["audit", "x.onnx", "--precision", "fp7"], "unknown precisions fp7; known: "),
         (["audit", "x.onnx", "--shape", "b8"], "--shape b8 needs --spec"),
         (["audit", "x.onnx", "--shape", "b8_h2"], "model vit_tiny has no such shape as b8_h2; its symbols: b"),
@@ -47,12 +46,43 @@ RUN = ["run", "ort_cpu", "x.onnx", "--shape", "b1", "--out", "y.json"]
     ],
 )
 def test_what_would_be_ignored_or_is_not_there_is_refused(
-    argv: list[str], message: str, repository: Path, capsys: pytest.CaptureFixture[str]
+    argv: list[str],
+    message: str,
+    repository: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("x.onnx").touch()
     spec = ["--spec", str(repository / "models/vit_tiny.yaml")]
     needs_spec = argv[0] == "run" or "b8_h2" in argv
     assert cli.main([*argv, *(spec if needs_spec else [])]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        RUN,
+        ["audit", "x.onnx"],
+        ["quantize", "int8", "x.onnx", "--out", "y.onnx"],
+        ["accuracy", "int8", "x.onnx", "--reference", "z.onnx", "--out", "y.json"],
+        ["build", "tensorrt_rtx", "x.onnx", "--shape", "b1", "--out", "y.engine"],
+    ],
+    ids=lambda argv: argv[0],
+)
+def test_an_input_that_is_not_there_is_no_result(
+    argv: list[str],
+    repository: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([*argv, "--spec", str(repository / "models/vit_tiny.yaml")]) == 2
+    assert capsys.readouterr().err == "inferprof: x.onnx: no such file\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

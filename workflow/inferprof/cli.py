@@ -79,6 +79,7 @@ def _quantize(args: argparse.Namespace) -> None:
     from inferprof import precisions
 
     precision = registry.look_up("precision", args.precision, registry.precisions())
+    _require_files(args.onnx)
     started = time.monotonic()
     facts = precisions.convert(precision, _convert_request(args, args.onnx, args.out))
     _write_facts(args.out, ".convert.json", facts, started)
@@ -88,6 +89,7 @@ def _audit(args: argparse.Namespace) -> None:
     """Say what an ONNX graph really computes in."""
     from inferprof import audit
 
+    _require_files(args.onnx)
     if args.precision:
         registry.look_up("precision", args.precision, registry.precisions())
     if args.shape and not args.spec:
@@ -105,6 +107,7 @@ def _accuracy(args: argparse.Namespace) -> None:
     from inferprof import accuracy, samples
 
     precision = registry.look_up("precision", args.precision, registry.precisions())
+    _require_files(args.onnx, args.reference)
     request = _convert_request(args, args.reference, args.onnx)
     result = accuracy.measure(request, precision, samples.feeds, args.samples, args.seed)
     write_json(args.out, result)
@@ -117,6 +120,7 @@ def _build(args: argparse.Namespace) -> None:
     backend = registry.look_up("backend", args.backend, registry.backends())
     if backend.build is None:
         raise UserError(f"{backend.name} builds no engine; it loads the {backend.artifact} as it is")
+    _require_files(args.onnx)
     request = BuildRequest(
         args.onnx, _spec(args), Shape.parse(args.shape), _variant(args), args.out, target=args.target
     )
@@ -201,6 +205,13 @@ def _config(text: str) -> Any:
         raise UserError(f"--config is not JSON: {error}") from None
 
 
+def _require_files(*paths: Path) -> None:
+    """Refuse inputs that are not there: libraries make a crash of a missing file, or even a result."""
+    for path in paths:
+        if not path.is_file():
+            raise UserError(f"{path}: no such file")
+
+
 def _spec(args: argparse.Namespace) -> Any:
     from inferprof import model_spec
 
@@ -226,6 +237,7 @@ def _convert_request(args: argparse.Namespace, onnx: Path, out: Path) -> Any:
 def _run_request(args: argparse.Namespace) -> Any:
     from inferprof import hardware, timing, workload
 
+    _require_files(args.artifact, *filter(None, [args.reference]))
     spec = _spec(args)
     return workload.RunRequest(
         case=Case(spec.name, args.precision, args.backend, args.variant, args.shape),

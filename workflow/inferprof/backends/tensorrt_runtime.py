@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from inferprof.errors import CaseFailed
+from inferprof.errors import CaseFailed, UserError
 from inferprof.files import write_json
 from inferprof.plugins import Buffer, Device
 
@@ -37,8 +37,11 @@ class MessageLog(Protocol):
 
 
 def load(flavour: Flavour) -> Any:
-    """The Python module of a flavour."""
-    return importlib.import_module(flavour)
+    """The Python module of a flavour. Raises UserError where it is not installed."""
+    try:
+        return importlib.import_module(flavour)
+    except ImportError as error:
+        raise UserError(f"{flavour} cannot be imported ({error}); install it, or choose another backend") from None
 
 
 def message_log(trt: Any) -> Any:
