@@ -79,6 +79,16 @@ def test_products_behind_computed_shapes_are_counted(tmp_path: Path) -> None:
     assert found["products_of_unknown_size"] == []
 
 
+def test_a_product_whose_output_has_no_known_size_is_listed_and_no_share_is_zero(tmp_path: Path) -> None:
+    nodes = [node("Magic", ["x"], ["m"], "magic", domain="trt"), node("Conv", ["m", "w"], ["y"], "conv")]
+    inputs, outputs = [value("x", FLOAT, "b", 3, 8, 8)], [value("y", FLOAT, "b", 16, 6, 6)]
+    path = save(tmp_path / "m.onnx", nodes, inputs, outputs, [weight("w", 16, 3, 3, 3, dtype="float32")])
+    found = audit.audit(path, None, B8)
+    assert (found["macs"], found["macs_share"], found["products_of_unknown_size"]) == (0, {}, ["conv"])
+    assert found["advice"][0].startswith("1 of 1 products have sizes that only a run tells")
+    assert found["advice"][-1] == "runs in TensorRT only: trt (Magic)"
+
+
 def test_a_planted_lie_is_flagged_by_name(tmp_path: Path) -> None:
     found = audit.audit(two_layers(tmp_path / "m.onnx", "float32"), "fp16", B8)
     assert found["macs_share"] == {"float16": 0.8, "float32": 0.2}
