@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -234,3 +235,25 @@ def test_only_onnx_runtime_writes_such_a_profile_and_needs_no_gpu_for_it() -> No
     assert ort_profile.refuses(CASE, machine) is None
     torch = ort_profile.refuses(Case("vit", "fp32", "torch_eager", "default", "b8"), machine)
     assert torch == "ort_profile: torch_eager is not ONNX Runtime"
+
+
+def test_what_the_installed_onnx_runtime_writes_is_read(tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    parser = pytest.importorskip("onnx.parser")
+    text = (
+        '<ir_version: 8, opset_import: ["": 17]> g (float[100000] x) => (float[100000] z) { y = Exp(x) z = Neg(y) }'
+    )
+    options = onnxruntime.SessionOptions()
+    options.enable_profiling, options.profile_file_prefix = True, str(tmp_path / "profile")
+    model = parser.parse_model(text).SerializeToString()
+    session = onnxruntime.InferenceSession(model, options, providers=[providers.CPU])
+    for _ in range(3):
+        session.run(None, {"x": np.zeros(100_000, np.float32)})
+    path = Path(session.end_profiling())
+    ort_profile.finish(path, lambda command: None)
+    frame = ort_profile.read(path)
+    assert set(providers.per_run(frame)["op_type"]) == {"Exp", "Neg"}
+    assert shares(frame) == [(providers.CPU, 2, 0, 100)]
+    ((name, runs, median),) = ranges(frame)
+    assert (name, runs) == ("call", 2)
+    assert median > 0
