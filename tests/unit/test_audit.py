@@ -79,7 +79,10 @@ def test_products_behind_computed_shapes_are_counted(tmp_path: Path) -> None:
     assert found["products_of_unknown_size"] == []
 
 
-def test_a_product_whose_output_has_no_known_size_is_listed_and_no_share_is_zero(tmp_path: Path) -> None:
+def test_a_product_whose_output_has_no_known_size_is_listed_and_no_share_is_zero(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     nodes = [node("Magic", ["x"], ["m"], "magic", domain="trt"), node("Conv", ["m", "w"], ["y"], "conv")]
     inputs, outputs = [value("x", FLOAT, "b", 3, 8, 8)], [value("y", FLOAT, "b", 16, 6, 6)]
     path = save(tmp_path / "m.onnx", nodes, inputs, outputs, [weight("w", 16, 3, 3, 3, dtype="float32")])
@@ -87,6 +90,7 @@ def test_a_product_whose_output_has_no_known_size_is_listed_and_no_share_is_zero
     assert (found["macs"], found["macs_share"], found["products_of_unknown_size"]) == (0, {}, ["conv"])
     assert found["advice"][0].startswith("1 of 1 products have sizes that only a run tells")
     assert found["advice"][-1] == "runs in TensorRT only: trt (Magic)"
+    assert [file.name for file in tmp_path.iterdir()] == ["m.onnx"]
 
 
 def test_a_planted_lie_is_flagged_by_name(tmp_path: Path) -> None:

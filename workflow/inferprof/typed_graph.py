@@ -146,7 +146,13 @@ def _folded_shapes(skeleton: Any, known: Mapping[str, tuple[int, ...]]) -> dict[
         skeleton.graph.initializer.append(onnx.numpy_helper.from_array(sizes, node.output[0]))
         skeleton.graph.node.remove(node)
     with G_LOGGER.verbosity(G_LOGGER.CRITICAL):
-        folded = fold_constants(skeleton, num_passes=2, size_threshold=FOLDED_BYTES, error_ok=True)
+        folded = fold_constants(
+            skeleton,
+            num_passes=2,
+            size_threshold=FOLDED_BYTES,
+            error_ok=True,
+            allow_onnxruntime_shape_inference=False,  # where it gives up, it leaves files in the working directory
+        )
     inferred = onnx.shape_inference.infer_shapes(folded, data_prop=True)
     return _static_shapes(inferred) | {weight.name: tuple(weight.dims) for weight in inferred.graph.initializer}
 
