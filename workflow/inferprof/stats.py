@@ -209,12 +209,6 @@ def ratio(
     )
 
 
-def smallest_detectable(a_medians: Samples, b_medians: Samples) -> float:
-    """The smallest ratio above 1 that paired rounds with this spread find with a chance of 80 %; needs two rounds."""
-    logs = np.log(np.asarray(b_medians, dtype=float) / np.asarray(a_medians, dtype=float))
-    return math.exp(_student(logs)[2])
-
-
 def _student(logs: np.ndarray[Any, Any]) -> tuple[float, float, float]:
     """Interval and smallest detectable difference of the mean of log ratios."""
     from scipy import stats
