@@ -20,9 +20,9 @@ from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.files import read_json
 from inferprof.plugins import Boundary
+from inferprof.tables.records import SCHEMA
 
 WIDTH = 100
-SCHEMA = 1
 NS_PER_MS = 1e6
 
 Record = Mapping[str, Any]

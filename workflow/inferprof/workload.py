@@ -29,9 +29,9 @@ from inferprof.lane import Lane
 from inferprof.model_spec import ModelSpec
 from inferprof.plugins import Backend, Device, Feeds, OpenRequest, Placement, Precision, Session
 from inferprof.selfcheck import Check
+from inferprof.tables.records import SCHEMA
 from inferprof.telemetry import Telemetry
 
-SCHEMA = 1
 PLACEMENTS: tuple[Placement, ...] = ("pageable", "pinned", "device")
 PROFILED_WARM_UPS = 10
 PROFILED_STEPS = ("load", "warm-up", "iterations")

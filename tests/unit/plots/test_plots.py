@@ -9,8 +9,8 @@ import pytest
 from matplotlib.axes import Axes
 
 from inferprof import registry
+from inferprof.lane import STAGES
 from inferprof.plots import batch, latency, render, stages, style
-from inferprof.tables.records import STAGES
 
 
 def measurements(batches: tuple[int, ...] = (1, 8), slowest: float = 2.0) -> pd.DataFrame:

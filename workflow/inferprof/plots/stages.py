@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from inferprof.lane import STAGES
 from inferprof.plots.style import GREY, OKABE_ITO, case_names, end_shapes, stacked_panels
 from inferprof.plugins import Plot
-from inferprof.tables.records import STAGES
 
 if TYPE_CHECKING:
     import pandas as pd

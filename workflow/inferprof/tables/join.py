@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from inferprof.case import Shape
-from inferprof.tables.records import BOUNDARIES, KEY, STAGES, frame_of, rows_of
+from inferprof.lane import STAGES
+from inferprof.tables.records import BOUNDARIES, KEY, frame_of, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.files import read_json
+from inferprof.lane import STAGES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,10 +22,8 @@ if TYPE_CHECKING:
 CASE_KEY = ["model", "precision", "backend", "variant", "shape"]
 KEY = ["machine", *CASE_KEY]
 SCHEMA = 1
-"""The version of the record that this module reads."""
+"""The version of the record: what `inferprof run` writes, and what is read here and by compare."""
 BOUNDARIES = ("device", "call", "end_to_end")
-STAGES = ("stage_inputs", "h2d", "bind", "execute", "d2h", "extract")
-"""The stages of end_to_end, in the order in which they happen."""
 RECORD_KEY = [*KEY, "round", "file"]
 Row = dict[str, Any]
 

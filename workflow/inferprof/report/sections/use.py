@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from inferprof.lane import STAGES
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number
 from inferprof.report.numbers import MIB, NS_PER_MS, mebibytes, milliseconds, significant
 from inferprof.report.sections import link
 from inferprof.report.sections.common import CASE_COLUMNS, NOT_RECORDED, case_cells, key_of, optional, scaled, table
 from inferprof.tables.join import MODES
-from inferprof.tables.records import KEY, STAGES, rows_of
+from inferprof.tables.records import KEY, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
