@@ -20,7 +20,7 @@ REFUSED = {
         b"version https://git-lfs.github.com/spec/v1\noid sha256:92\nsize 1\n",
         "LFS pointer.*git lfs pull",
     ),
-    "kernels.ncu-rep": (b"NVR\0\x02\0", "binary Nsight Compute report.*inferprof table ncu"),
+    "kernels.ncu-rep": (b"NVR\0\x02\0", "binary Nsight Compute report, which is not read"),
     "packed.sqlite.xz": (b"\xfd7zXZ\0", "xz -dk"),
     "traces.zip": (b"PK\x03\x04", "unpack"),
     "table.txt": (b"CUDA Kernel Statistics:\n\n Time(%)  Total Time (ns)\n", "text output.*--format csv"),

@@ -31,7 +31,7 @@ _REFUSED_MAGIC: Final = (
         b"NVIDIA Tegra Profiler Report",
         "is a binary Nsight Systems report: run `nsys export --type sqlite` on it and read the .sqlite",
     ),
-    (b"NVR\0", "is a binary Nsight Compute report: read it with `inferprof table ncu`"),
+    (b"NVR\0", "is a binary Nsight Compute report, which is not read: capture a timeline with nsys"),
     (b"PK\x03\x04", "is an archive: unpack it first"),
     (b"BZh", "is compressed with bzip2: unpack it first"),
     (b"\xfd7zXZ\0", "is compressed with xz: run `xz -dk` on it first"),
