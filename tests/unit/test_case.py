@@ -41,6 +41,15 @@ def test_a_case_and_its_path_say_the_same():
     assert Case.from_path(PurePosixPath("results/h100/engine") / f"{case.path}.build.json") == case
 
 
+def test_an_option_of_another_kind_is_refused_with_what_it_may_be():
+    variant = Variant("big", {"tf32": "false", "workspace": "4 GiB", "optimization_level": 3})
+    assert variant.whole("optimization_level") == 3
+    with pytest.raises(UserError, match="variant big: tf32: 'false' is neither true nor false"):
+        variant.flag("tf32")
+    with pytest.raises(UserError, match="variant big: workspace: '4 GiB' is not a whole number of 0 or more"):
+        variant.whole("workspace")
+
+
 def test_the_case_of_a_capture_is_known_by_its_folders_alone():
     case = Case("vit", "fp16", "ort_cuda", "graph", "b8_s128")
     assert Case.of_capture(f"/r/h100/capture/nsys/{case}.sqlite") == case

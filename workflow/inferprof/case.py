@@ -69,8 +69,18 @@ class Variant:
     options: Mapping[str, OptionValue] = field(default_factory=dict)
 
     def flag(self, option: str) -> bool:
-        """Whether a yes/no option is on; off where it isn't given."""
-        return bool(self.options.get(option, False))
+        """Whether a yes/no option is on; off where it isn't given. Raises UserError for another value."""
+        value = self.options.get(option, False)
+        if not isinstance(value, bool):
+            raise UserError(f"variant {self.name}: {option}: {value!r} is neither true nor false")
+        return value
+
+    def whole(self, option: str) -> int:
+        """The value of an option that is given and a whole number. Raises UserError for another value."""
+        value = self.options[option]
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise UserError(f"variant {self.name}: {option}: {value!r} is not a whole number of 0 or more")
+        return value
 
     def text(self, option: str, default: str) -> str:
         """The value of a textual option."""

@@ -76,9 +76,9 @@ def _options(cache: Path, profile: Profile, variant: Variant, device: Device | N
         shapes = (f"{name}:{'x'.join(map(str, ranges[bound]))}" for name, ranges in profile.items())
         options[f"trt_profile_{bound}_shapes"] = ",".join(shapes)
     if "workspace" in variant.options:
-        options["trt_max_workspace_size"] = str(int(str(variant.options["workspace"])) * MIB)
+        options["trt_max_workspace_size"] = str(variant.whole("workspace") * MIB)
     if "optimization_level" in variant.options:
-        options["trt_builder_optimization_level"] = str(variant.options["optimization_level"])
+        options["trt_builder_optimization_level"] = str(variant.whole("optimization_level"))
     if device is not None:
         options["user_compute_stream"] = str(device.stream)
     return options

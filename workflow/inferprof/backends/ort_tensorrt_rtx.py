@@ -49,7 +49,7 @@ def _options(profile: Profile, variant: Variant, device: Device | None) -> dict[
         shapes = (f"{name}:{'x'.join(map(str, ranges[bound]))}" for name, ranges in profile.items())
         options[f"nv_profile_{bound}_shapes"] = ",".join(shapes)
     if "workspace" in variant.options:
-        options["nv_max_workspace_size"] = str(int(str(variant.options["workspace"])) * MIB)
+        options["nv_max_workspace_size"] = str(variant.whole("workspace") * MIB)
     if device is not None:
         options |= {"has_user_compute_stream": "1", "user_compute_stream": str(device.stream)}
     return options

@@ -112,9 +112,9 @@ def _options(request: BuildRequest, trt: Any) -> dict[str, Any]:
         "version_compatible": request.variant.flag("version_compatible"),
     }
     if "workspace" in options:
-        arguments["memory_pool_limits"] = {trt.MemoryPoolType.WORKSPACE: int(str(options["workspace"])) * MIB}
+        arguments["memory_pool_limits"] = {trt.MemoryPoolType.WORKSPACE: request.variant.whole("workspace") * MIB}
     if "optimization_level" in options:
-        arguments["builder_optimization_level"] = int(str(options["optimization_level"]))
+        arguments["builder_optimization_level"] = request.variant.whole("optimization_level")
     if request.variant.flag("hardware_compatible"):
         arguments["hardware_compatibility_level"] = trt.HardwareCompatibilityLevel.AMPERE_PLUS
     return arguments
