@@ -51,7 +51,7 @@ def test_cosine_is_per_sample_and_keeps_the_worst() -> None:
 
 def test_identical_outputs_pass_and_have_no_finite_sqnr() -> None:
     found = compared(array([1.0, 2.0]), array([1.0, 2.0]))
-    assert (found["outcome"], found["reason"]) == ("pass", "identical to fp32")
+    assert (found["outcome"], found["reason"]) == ("pass", "identical")
     assert found["outputs"]["y"]["sqnr_db"] is None
     assert found["outputs"]["y"]["max_abs_error"] == 0.0
 

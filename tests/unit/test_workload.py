@@ -181,7 +181,7 @@ def test_outputs_that_agree_with_the_graph_pass(runtime: Runtime, request_: RunR
     record = workload.run(replace(request_, reference=reference))
     assert record["status"] == "ok"
     check = record["checks"]["outputs_match"]
-    assert check == {"passed": True, "detail": "identical to fp32 (against onnxruntime cpu)"}
+    assert check == {"passed": True, "detail": "identical (against onnxruntime cpu)"}
 
 
 def test_tf32_is_held_to_the_tolerance_of_fp16(request_: RunRequest) -> None:

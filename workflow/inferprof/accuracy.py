@@ -192,7 +192,7 @@ def judge(sqnr_db: Mapping[str, float | None], collapsed: Sequence[str], toleran
         return "fail", "; ".join(collapsed)
     known = {name: value for name, value in sqnr_db.items() if value is not None}
     if not known:
-        return "pass", "identical to fp32"
+        return "pass", "identical"
     name = min(known, key=lambda key: known[key])
     worst = known[name]
     found = f"output {name}: SQNR {worst:.1f} dB"

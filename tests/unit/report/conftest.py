@@ -212,7 +212,7 @@ def cpu_results(root: Path) -> Results:
         results.write(f"onnx/vit_tiny/{precision}.convert.json", {"method": f"sample {precision}", "bytes": 1 << 24})
     for model in ("vit_tiny", "minilm"):
         pretrained = model == "minilm"
-        results.accuracy(model, "fp32", None, "pass", pretrained=pretrained, reason="identical to fp32")
+        results.accuracy(model, "fp32", None, "pass", pretrained=pretrained, reason="identical")
         results.accuracy(model, "fp16", 62.1, "pass", pretrained=pretrained)
         results.accuracy(
             model, "int8", 24.3 if pretrained else 34.0, "fail" if pretrained else "warn", pretrained=pretrained
@@ -240,7 +240,7 @@ def gpu_results(root: Path) -> Results:
         results.refused(f"vit_tiny/nvfp4/tensorrt/default/b{batch}", "nvfp4 on compute capability 9.0: needs 10.0")
     results.failed("vit_tiny/fp32/torch_compile/reduce-overhead/b64", "CUDA out of memory: tried to allocate 2.4 GiB")
     results.plan()
-    results.accuracy("vit_tiny", "fp32", None, "pass", pretrained=False, reason="identical to fp32")
+    results.accuracy("vit_tiny", "fp32", None, "pass", pretrained=False, reason="identical")
     results.accuracy("vit_tiny", "fp16", 58.3, "pass", pretrained=False)
     wide = {"name": "/layers.3/mlp/MatMul", "dtype": "float32", "macs_share": 0.018, "with_weight": True}
     results.audit("vit_tiny", "fp16", "float16", high_precision=[wide])
