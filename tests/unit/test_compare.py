@@ -209,3 +209,8 @@ def test_what_holds_no_records_is_refused(tmp_path, content):
 def test_records_of_another_schema_are_refused(tmp_path):
     with pytest.raises(UserError, match="records of schema 2; this version reads 1"):
         compare.read(write(tmp_path, [record(schema=2)]))
+
+
+def test_a_gate_that_would_compare_nothing_is_refused():
+    with pytest.raises(UserError, match="A and B have no case in common"):
+        compare.compare_records(rounds(VIT), rounds(BERT))

@@ -120,10 +120,15 @@ def compare_records(
     names: tuple[str, str] = ("A", "B"),
     threshold: float = stats.THRESHOLD,
 ) -> Comparison:
-    """Compare two lists of records, of one machine each or of the same machines."""
+    """Compare two lists of records, of one machine each or of the same machines.
+
+    Raises UserError where they have no case in common: a gate that compares nothing must not pass.
+    """
     _require_paired_machines(a, b)
     one_machine = len(_machines(a)) == 1
     rounds_a, rounds_b = _by_case(a, one_machine), _by_case(b, one_machine)
+    if not rounds_a.keys() & rounds_b.keys():
+        raise UserError(f"{names[0]} and {names[1]} have no case in common, so there is nothing to compare")
     keys = sorted(rounds_a.keys() | rounds_b.keys())
     cases = [_compare_case(key[1], rounds_a.get(key, {}), rounds_b.get(key, {}), threshold) for key in keys]
     return Comparison(*names, differences=tuple(_differences(a, b)), cases=tuple(cases), threshold=threshold)
