@@ -19,14 +19,14 @@ for profiler in registry.profilers().values():
             gpu=1,
         params:
             options=variant_flags,
-            profiler=profiler.name,
+            seed=STUDY.protocol["seed"],
         message:
             f"Capture {{wildcards.model}} {{wildcards.precision}} {{wildcards.backend}} with {profiler.name}"
         shell:
-            "inferprof capture {params.profiler} --out {output.capture:q} -- "
+            f"inferprof capture {profiler.name} --out {{output.capture:q}} -- "
             "inferprof run {wildcards.backend} {input.artifact:q} --spec {input.spec:q} "
             "--precision {wildcards.precision} --shape {wildcards.shape} --variant {wildcards.variant} {params.options} "
-            "--machine {wildcards.machine} --profiled 10 --out {output.record:q} 2> {log:q}"
+            "--machine {wildcards.machine} --seed {params.seed} --profiled 10 --out {output.record:q} 2> {log:q}"
 
     rule:
         name:
