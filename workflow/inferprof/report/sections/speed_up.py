@@ -42,7 +42,7 @@ def section(evidence: Evidence) -> Section:
     """One table, or why there is none."""
     title = "Speed-up over the baseline"
     if not evidence.baseline:
-        return Section(title, (Text("The config names no baseline."),))
+        return Section(title, (Text("No baseline was given."),))
     rows = by_case(rows_of(evidence.speed_ups), evidence.order, lambda row: -(row["speed_up"] or 0))
     if not rows:
         return Section(title, (Text(f"No case other than the baseline {evidence.baseline} was measured."),))
