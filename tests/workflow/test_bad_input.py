@@ -16,6 +16,7 @@ BAD_CONFIGS: list[tuple[dict[str, Any], str]] = [
     ({"profilers": ["nvprof"]}, "unknown profilers nvprof; known: "),
     ({"modles": ["toy"]}, "config: top level: Additional properties are not allowed ('modles' was unexpected)"),
     ({"models": "toy"}, "config: models: 'toy' is not of type 'array'"),
+    ({"machine": "onnx"}, "config: machine: 'onnx' does not match"),
     ({"models": []}, "config: models: [] should be non-empty"),
     ({"shapes": ["b0"]}, "shape 'b0' is not a shape"),
     ({"shapes": ["b1_s128"]}, "none of b1_s128 fits model toy"),
