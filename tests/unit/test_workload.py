@@ -184,6 +184,15 @@ def test_outputs_that_agree_with_the_graph_pass(runtime: Runtime, request_: RunR
     assert check == {"passed": True, "detail": "identical (against onnxruntime cpu)"}
 
 
+def test_a_graph_that_onnx_runtime_cannot_compute_leaves_the_outputs_unchecked_and_says_so(
+    runtime: Runtime, request_: RunRequest, tmp_path: Path
+) -> None:
+    (tmp_path / "broken.onnx").write_bytes(b"")
+    record = workload.run(replace(request_, reference=tmp_path / "broken.onnx"))
+    assert record["status"] == "ok"
+    assert record["checks"]["outputs_match"]["not_measured"].startswith("broken.onnx: ")
+
+
 def test_tf32_is_held_to_the_tolerance_of_fp16(request_: RunRequest) -> None:
     assert request_.rounds_like == "fp32"
     assert replace(request_, variant=Variant("tf32", {"tf32": True})).rounds_like == "fp16"

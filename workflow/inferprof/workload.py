@@ -136,21 +136,23 @@ def _content(request: RunRequest, backend: Backend, gpu: Gpu | None) -> dict[str
     return {
         **_verdict(checks),
         **content,
-        "checks": {name: asdict(check) for name, check in checks.items()},
+        "checks": {name: asdict(c) if isinstance(c, Check) else c.record() for name, c in checks.items()},
         "telemetry": telemetry.record(content) if telemetry else {"not_measured": "no GPU"},
     }
 
 
-def _verdict(checks: Mapping[str, Check]) -> dict[str, Any]:
+def _verdict(checks: Mapping[str, Check | timing.NotMeasured]) -> dict[str, Any]:
     """A number that fails a check of itself is no measurement."""
-    failed = [f"{name}: {check.detail}" for name, check in checks.items() if not check.passed]
+    failed = [f"{name}: {c.detail}" for name, c in checks.items() if isinstance(c, Check) and not c.passed]
     return {"status": "failed" if failed else "ok", "reason": f"self-check {'; '.join(failed)}" if failed else None}
 
 
-def _compared(request: RunRequest, feeds: Feeds, outputs: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, Check]:
+def _compared(
+    request: RunRequest, feeds: Feeds, outputs: Mapping[str, np.ndarray[Any, Any]]
+) -> dict[str, Check | timing.NotMeasured]:
     """Whether the outputs are those of the graph as ONNX Runtime computes it on the CPU, as in the accuracy run.
 
-    Nothing where no graph is given, or none that ONNX Runtime can compute.
+    Nothing where no graph is given.
     """
     if request.reference is None:
         return {}
@@ -159,8 +161,8 @@ def _compared(request: RunRequest, feeds: Feeds, outputs: Mapping[str, np.ndarra
     progress.step("compare outputs")
     try:
         (expected,), source = accuracy.run_graph(request.reference, [feeds])
-    except accuracy.NotMeasured:
-        return {}
+    except accuracy.NotMeasured as error:
+        return {"outputs_match": timing.NotMeasured(str(error))}
     precision: Precision = registry.look_up("precision", request.rounds_like, registry.precisions())
     distances = {name: accuracy.distance(array, outputs[name])["sqnr_db"] for name, array in expected.items()}
     outcome, reason = accuracy.judge(distances, [], precision.tolerance)

@@ -199,6 +199,18 @@ def test_a_failed_self_check_is_shown_though_its_case_failed(results):
     assert "call 1 ms, device 2 ms" in text
 
 
+def test_a_self_check_that_could_not_be_made_is_neither_passed_nor_failed(results):
+    checks = {
+        "outputs_finite": {"passed": True, "detail": "1 outputs"},
+        "outputs_match": {"not_measured": "ONNX Runtime has no such operator"},
+    }
+    results.ok("vit/fp32/ort_cpu/default/b1", 10.0, checks=checks)
+    results.plan()
+    text = text_of(results)
+    assert "1 of 1 self-check passed." in text
+    assert "outputs_match could not be checked in 1 run: ONNX Runtime has no such operator" in text
+
+
 def test_no_cases_csv_is_one_line(results):
     with pytest.raises(UserError, match=r"cases.csv: no such file; the study writes it before anything runs"):
         report.write(results.root, results.study, results.machine, BASELINE)

@@ -65,7 +65,7 @@ def stages(records: pd.DataFrame) -> pd.DataFrame:
 
 
 def checks(records: pd.DataFrame) -> pd.DataFrame:
-    """One row per round and self-check: `check`, `passed`, `detail`."""
+    """One row per round and self-check: `check`, `passed`, `detail`; `passed` is None where it could not be made."""
     return _explode(records, _check_rows, ["check", "passed", "detail"])
 
 
@@ -151,7 +151,7 @@ def _stage_rows(content: Mapping[str, Any]) -> Iterator[Row]:
 
 def _check_rows(content: Mapping[str, Any]) -> Iterator[Row]:
     for name, check in content.get("checks", {}).items():
-        yield {"check": name, "passed": check["passed"], "detail": check["detail"]}
+        yield {"check": name, "passed": check.get("passed"), "detail": check.get("detail", check.get("not_measured"))}
 
 
 def _throughput_rows(content: Mapping[str, Any]) -> Iterator[Row]:

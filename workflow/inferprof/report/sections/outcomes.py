@@ -51,24 +51,21 @@ def failed(evidence: Evidence) -> Section:
 
 
 def checks(evidence: Evidence) -> Section:
-    """Self-checks that failed; with the number of those that passed."""
-    frame = evidence.checks
-    bad = frame[~frame["passed"].astype(bool)]
-    passed = f"{len(frame) - len(bad)} of {plural(len(frame), 'self-check')} passed"
-    if frame.empty:
+    """Self-checks that failed, and those that could not be made; with the number of those that passed."""
+    if evidence.checks.empty:
         return Section("Self-checks", (Text("No record holds a self-check."),))
-    if bad.empty:
-        return Section("Self-checks", (Text(f"{passed}."),))
-    rows = tuple(_check(row) for row in rows_of(bad))
-    body = Table(
-        "failed_checks",
-        f"{passed}. These did not, so don't trust their cases:",
-        CHECK_COLUMNS,
-        rows,
-        groups=2,
-        limit=LIMIT,
-    )
-    return Section("Self-checks", (body,))
+    made = evidence.checks[evidence.checks["passed"].notna()]
+    bad = made[~made["passed"].astype(bool)]
+    passed = f"{len(made) - len(bad)} of {plural(len(made), 'self-check')} passed"
+    blocks: list[Block] = [Text(f"{passed}.")]
+    if not bad.empty:
+        title = f"{passed}. These did not, so don't trust their cases:"
+        rows = tuple(_check(row) for row in rows_of(bad))
+        blocks = [Table("failed_checks", title, CHECK_COLUMNS, rows, groups=2, limit=LIMIT)]
+    unmade = evidence.checks[evidence.checks["passed"].isna()]
+    for (check, why), rows_ in unmade.groupby(["check", "detail"], sort=True):
+        blocks.append(Text(f"{check} could not be checked in {plural(len(rows_), 'run')}: {why}", "item", "warn"))
+    return Section("Self-checks", tuple(blocks))
 
 
 def _refusal(reason: str, group: Any) -> tuple[Cell, ...]:
