@@ -26,6 +26,8 @@ https://pytorch.org/vision/stable/models.html"""
 CROP_AREA = (0.25, 1.0)
 CROP_RATIO = (3 / 4, 4 / 3)
 """Share of the photograph's area and width to height of a random crop."""
+SENTENCES = Path("data", "sentences.txt")
+"""What tokens are made of, from the folder of the model's YAML file."""
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp")
 
 
@@ -64,6 +66,18 @@ def feeds(spec: ModelSpec, shape: Shape, count: int, seed: int) -> list[dict[str
     resolved = spec.at(shape)
     tokenizer = _tokenizer(spec)
     return [_feed(_Batch(spec, resolved, seed, index, tokenizer)) for index in range(count)]
+
+
+def files(spec: ModelSpec) -> list[Path]:
+    """The files and folders beside the model's YAML file that its inputs are fed from."""
+    found = []
+    for item in spec.inputs:
+        kind, _, argument = item.data.partition(":")
+        if kind in _TOKEN_FIELDS:
+            found.append(spec.path.parent / SENTENCES)
+        elif kind in ("file", "image") and argument:
+            found.append(spec.path.parent / argument)
+    return found
 
 
 def _feed(batch: _Batch) -> dict[str, Array]:
@@ -226,9 +240,10 @@ def _tokenise(batch: _Batch, item: InputSpec) -> dict[str, Array]:
         raise UserError(f"model {batch.spec.name}, input {item.name}: {item.data} needs dims [b, s]")
     tokenizer.enable_truncation(shape[1])
     tokenizer.enable_padding(length=shape[1], **_padding(tokenizer))
-    lines = sentences(batch.spec.path.parent / "data" / "sentences.txt", batch.seed % 2)
+    path = batch.spec.path.parent / SENTENCES
+    lines = sentences(path, batch.seed % 2)
     if not lines:
-        raise UserError(f"{batch.spec.path.parent / 'data' / 'sentences.txt'} holds no sentences")
+        raise UserError(f"{path} holds no sentences")
     rng = batch.rng(-1)
     texts = [_passage(lines, start, int(rng.integers(1, shape[1] + 1))) for start in batch.rows(range(len(lines)))]
     encoded = tokenizer.encode_batch(texts)

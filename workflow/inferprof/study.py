@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import fnmatch
+import functools
 import hashlib
 import io
 import itertools
@@ -15,7 +16,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from inferprof import config as configs
-from inferprof import hardware, registry
+from inferprof import data, hardware, registry
+from inferprof.backends import refusals
 from inferprof.case import Case, OptionValue, Shape, Variant
 from inferprof.errors import UserError
 from inferprof.hardware import Machine
@@ -23,7 +25,6 @@ from inferprof.model_spec import ModelSpec, discover, load
 from inferprof.plugins import Backend, Precision
 
 GPU_OPTIONS = ("cuda_graph", "tf32")
-SENTENCES = Path("data", "sentences.txt")
 BEFORE_MEASURING = 10_000_000
 """Job priority of what can run side by side: a measurement takes all cores, so it had better come after."""
 CASE_KEYS = ("model", "precision", "backend", "variant", "shape")
@@ -196,19 +197,13 @@ def priority(case: Case, round_: int, seed: int) -> int:
     return (1000 - round_) * 1000 + int.from_bytes(digest[:4], "big") % 1000
 
 
+@functools.cache  # asked for once per job
 def model_files(path: Path) -> list[Path]:
-    """What a model is made of besides its description: ONNX files, the user's Python, arrays, images, sentences."""
+    """What a model is made of besides its description: ONNX files, the user's Python, what it is fed from."""
     spec = load(path)
-    folder = path.parent
-    found = [spec.onnx_path, *spec.ready_made.values()]
+    found = [spec.onnx_path, *spec.ready_made.values(), *data.files(spec)]
     if spec.source == "python":
-        found.append(folder / (spec.options["python"].split(":")[0].replace(".", "/") + ".py"))
-    for item in spec.inputs:
-        kind, _, name = item.data.partition(":")
-        if kind == "file" or (kind == "image" and name):
-            found.append(folder / name)
-        elif kind.startswith("token"):
-            found.append(folder / SENTENCES)
+        found.append(path.parent / (spec.options["python"].split(":")[0].replace(".", "/") + ".py"))
     # A module may also be an installed package, and then there is no file beside the description.
     return list(dict.fromkeys(file for file in found if file and file != path and file.exists()))
 
@@ -228,17 +223,14 @@ def _planned(
 ) -> Planned:
     """The outcome of one case: the first reason against it refuses it."""
     backend: Backend = registry.backends()[case.backend]
-    reasons: Iterator[str | None] = iter(
-        [
-            _excluded(case, spec, machine.slug, exclude),
-            refuse_precision(spec, registry.precisions()[case.precision]),
-            _refuse_backend(case, spec, backend, variant),
-            _refuse_variant(variant, machine),
-            spec.exceeds(Shape.parse(case.shape)),
-            backend.refuses(case, machine),
-        ]
+    reason = refusals.first(
+        _excluded(case, spec, machine.slug, exclude),
+        refuse_precision(spec, registry.precisions()[case.precision]),
+        _refuse_backend(case, spec, backend, variant),
+        _refuse_variant(variant, machine),
+        spec.exceeds(Shape.parse(case.shape)),
+        backend.refuses(case, machine),
     )
-    reason = next((reason for reason in reasons if reason), None)
     return Planned(case, "refused", reason) if reason else Planned(case, "run")
 
 

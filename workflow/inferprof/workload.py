@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from inferprof import data, hardware, processes, progress, provenance, registry, timing
+from inferprof import data, hardware, progress, provenance, registry, timing
 from inferprof.case import Case, Shape, Variant
 from inferprof.devices.cpu import CpuDevice
 from inferprof.devices.cuda import CudaDevice
@@ -97,7 +97,6 @@ def run(request: RunRequest) -> dict[str, Any]:
 
     Raises UserError for what the user can mend. Any other exception is a bug or a broken machine, and no record.
     """
-    processes.die_with_parent()
     request = replace(request, protocol=replace(request.protocol, graph=request.variant.flag("cuda_graph")))
     backend: Backend = registry.look_up("backend", request.case.backend, registry.backends())
     gpu = hardware.detect_gpu() if backend.where != "cpu" else None
