@@ -68,3 +68,11 @@ def alive(process: int) -> bool:
         return "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text(encoding="utf-8")
     except FileNotFoundError:
         return False
+
+
+def test_what_a_command_says_on_both_streams_comes_in_its_order() -> None:
+    script = (
+        "import os, sys\nprint('out', flush=True)\nprint('err', file=sys.stderr)\nsys.exit(len(os.environ['WHO']))"
+    )
+    done = processes.run_merged([sys.executable, "-c", script], {"WHO": "abc"})
+    assert (done.returncode, done.stdout) == (3, "out\nerr\n")

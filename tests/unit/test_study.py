@@ -134,7 +134,7 @@ def test_a_torch_only_format_of_an_onnx_model_is_refused_by_name(
     study = studies.plan({**config, "models": ["mine"], "precisions": ["fp32", "nvfp4"]}, tmp_path, LAPTOP)
     assert study.onnx() == [("mine", "fp32")]
     reason = next(p.reason for p in study.planned if p.case.precision == "nvfp4")
-    assert reason.startswith("nvfp4 is made from a torch model and mine is an ONNX file; give a ready-made file")
+    assert reason.startswith("nvfp4 is made from a torch model and mine is an ONNX file; describe the torch source")
 
 
 def test_the_folder_of_a_machine_names_gpu_and_library_versions() -> None:

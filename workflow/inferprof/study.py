@@ -22,7 +22,8 @@ from inferprof.case import Case, OptionValue, Shape, Variant
 from inferprof.errors import UserError
 from inferprof.hardware import Machine
 from inferprof.model_spec import ModelSpec, discover, load
-from inferprof.plugins import Backend, Precision
+from inferprof.plugins import Backend
+from inferprof.precisions import unconvertible
 
 GPU_OPTIONS = ("cuda_graph", "tf32")
 BEFORE_MEASURING = 10_000_000
@@ -89,7 +90,7 @@ class Study:
         return [
             (model, precision)
             for model, precision in itertools.product(self.models, self.precisions)
-            if refuse_precision(self.models[model], registry.precisions()[precision]) is None
+            if unconvertible(self.models[model], registry.precisions()[precision]) is None
         ]
 
     def ahead_of_time(self) -> list[tuple[str, Case]]:
@@ -208,16 +209,6 @@ def model_files(path: Path) -> list[Path]:
     return list(dict.fromkeys(file for file in found if file and file != path and file.exists()))
 
 
-def refuse_precision(spec: ModelSpec, precision: Precision) -> str | None:
-    """Why a model has no ONNX file in a number format, or None."""
-    if precision.name in spec.ready_made or precision.source == "onnx" or spec.from_torch:
-        return None
-    return (
-        f"{precision.name} is made from a torch model and {spec.name} is an ONNX file; "
-        f"give a ready-made file under variants: {{{precision.name}: FILE.onnx}} in models/{spec.name}.yaml"
-    )
-
-
 def _planned(
     case: Case, spec: ModelSpec, variant: Variant, exclude: Iterable[Mapping[str, str]], machine: Machine
 ) -> Planned:
@@ -225,7 +216,7 @@ def _planned(
     backend: Backend = registry.backends()[case.backend]
     reason = refusals.first(
         _excluded(case, spec, machine.slug, exclude),
-        refuse_precision(spec, registry.precisions()[case.precision]),
+        unconvertible(spec, registry.precisions()[case.precision]),
         _refuse_backend(case, spec, backend, variant),
         _refuse_variant(variant, machine),
         spec.exceeds(Shape.parse(case.shape)),

@@ -71,15 +71,7 @@ class Log:
 # --- asking ----------------------------------------------------------------------------------------------------
 
 
-def run_merged(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Run a command that ends with this process, with stderr in its stdout."""
-    pipe = subprocess.PIPE
-    return subprocess.run(
-        command, text=True, stdout=pipe, stderr=subprocess.STDOUT, preexec_fn=processes.die_with_parent
-    )
-
-
-def find(runner: Runner = run_merged) -> Tool:
+def find(runner: Runner = processes.run_merged) -> Tool:
     """The trtexec on PATH. Raises UserError where there is none or it is too old, ToolError where it does not run."""
     path = shutil.which(NAME)
     if path is None:
@@ -197,7 +189,9 @@ def _milliseconds(text: str) -> dict[str, float]:
 # --- comparing -------------------------------------------------------------------------------------------------
 
 
-def measure(engine: Path, spec: ModelSpec, record: Mapping[str, Any], runner: Runner = run_merged) -> dict[str, Any]:
+def measure(
+    engine: Path, spec: ModelSpec, record: Mapping[str, Any], runner: Runner = processes.run_merged
+) -> dict[str, Any]:
     """Let trtexec measure the engine of a benchmark's record, and compare its GPU compute time with `device`.
 
     Raises UserError where there is no trtexec or nothing to compare with, ToolError where trtexec failed.

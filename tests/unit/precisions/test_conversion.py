@@ -57,7 +57,7 @@ def test_a_format_made_from_torch_is_refused_by_name_on_a_users_onnx(name: str, 
     with pytest.raises(UserError) as refused:
         precisions.convert(registry.precisions()[name], request(tmp_path))
     assert str(refused.value) == (
-        f"{name} is made from a torch model, but toy is an ONNX file; describe the torch source in toy.yaml, "
+        f"{name} is made from a torch model and toy is an ONNX file; describe the torch source in toy.yaml, "
         f"or give a ready-made file there (variants: {{{name}: FILE.onnx}})"
     )
 

@@ -7,10 +7,22 @@ from typing import Any
 
 from inferprof import progress
 from inferprof.errors import UserError, unknown
+from inferprof.model_spec import ModelSpec
 from inferprof.plugins import ConvertRequest, Precision
 
 STEPS = ("read samples", "convert", "write the file")
 """What a conversion says of itself, as far as it takes them."""
+
+
+def unconvertible(spec: ModelSpec, precision: Precision) -> str | None:
+    """Why a model has no ONNX file in a number format, or None."""
+    if precision.name in spec.ready_made or precision.source == "onnx" or spec.from_torch:
+        return None
+    return (
+        f"{precision.name} is made from a torch model and {spec.name} is an ONNX file; describe the torch source in "
+        f"{spec.path.with_suffix('.yaml').name}, or give a ready-made file there "
+        f"(variants: {{{precision.name}: FILE.onnx}})"
+    )
 
 
 def convert(precision: Precision, request: ConvertRequest) -> dict[str, Any]:
@@ -22,12 +34,8 @@ def convert(precision: Precision, request: ConvertRequest) -> dict[str, Any]:
     spec = request.spec
     if precision.name in spec.ready_made:
         return _take_ready_made(spec.ready_made[precision.name], request)
-    if precision.source == "torch" and not spec.from_torch:
-        raise UserError(
-            f"{precision.name} is made from a torch model, but {spec.name} is an ONNX file; describe the torch "
-            f"source in {spec.path.with_suffix('.yaml').name}, or give a ready-made file there "
-            f"(variants: {{{precision.name}: FILE.onnx}})"
-        )
+    if reason := unconvertible(spec, precision):
+        raise UserError(reason)
     if foreign := sorted(set(request.options) - set(precision.options)):
         raise unknown(f"options of precision {precision.name}:", foreign, precision.options)
     filled = dataclasses.replace(request, options={**precision.options, **request.options})

@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from inferprof import processes, progress, registry
 from inferprof.case import Case
@@ -25,21 +25,8 @@ ALLOWED: Final = re.compile(
 _NAMES_A_SECRET: Final = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|API_?KEY", re.IGNORECASE)
 
 
-class Runner(Protocol):
-    """subprocess.run, as far as it is used."""
-
-    def __call__(
-        self,
-        argv: Sequence[str],
-        /,
-        *,
-        env: Mapping[str, str],
-        text: bool,
-        stdout: int,
-        stderr: int,
-        preexec_fn: Callable[[], None],
-    ) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end."""
+Runner = Callable[[Sequence[str], Mapping[str, str]], "subprocess.CompletedProcess[str]"]
+"""Runs a command in an environment to its end; what it says on both streams is in `stdout`."""
 
 
 def allowed_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -64,7 +51,7 @@ def capture(
     profiler: Profiler,
     argv: Sequence[str],
     out: Path,
-    runner: Runner = subprocess.run,
+    runner: Runner = processes.run_merged,
 ) -> None:
     """Run `argv` under the profiler; its capture is then at `out`, and what else it wrote lies beside it.
 
@@ -73,16 +60,9 @@ def capture(
     allowed = allowed_environment(os.environ)
 
     def run(command: Sequence[str]) -> None:
-        done = runner(
-            command,
-            env=allowed,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            preexec_fn=processes.die_with_parent,
-        )
+        done = runner(command, allowed)
         if done.returncode != 0:
-            raise ToolError(command, done.returncode, done.stdout or "")
+            raise ToolError(command, done.returncode, done.stdout)
 
     out.parent.mkdir(parents=True, exist_ok=True)
     # Nobody else can look into this folder while its files have the modes and contents that the tool gave them.

@@ -8,12 +8,12 @@ import getpass
 import os
 import shutil
 import socket
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
+from inferprof import processes
 from inferprof.case import Case
 from inferprof.errors import ToolError, UserError
 from inferprof.hardware import Machine
@@ -74,7 +74,7 @@ def capture(
     argv: Sequence[str],
     out: Path,
     options: Options = Options(),
-    runner: Runner = subprocess.run,
+    runner: Runner = processes.run_merged,
 ) -> None:
     """Run `argv` under nsys with options. Leaves at `out` the scrubbed SQLite export, beside it the report and CSVs.
 
