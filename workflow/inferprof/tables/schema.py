@@ -10,7 +10,9 @@ import pandas as pd
 from inferprof.case import Case
 from inferprof.tables.metrics import METRICS
 
-Level = Literal["run", "stage", "range", "layer", "op", "kernel", "graph", "memcpy", "memset", "api", "sync"]
+Level = Literal[
+    "run", "stage", "range", "layer", "op", "kernel", "graph", "memcpy", "memset", "api", "sync", "ncu_rule"
+]
 
 CASE_COLUMNS = ("machine", "model", "precision", "backend", "variant", "shape", "round")
 COLUMNS: dict[str, str] = {
@@ -27,13 +29,17 @@ COLUMNS: dict[str, str] = {
     "parent": "str",
     "device": "Int64",
     "stream": "Int64",
+    "launch": "Int64",
     "instances": "Int64",
     "metric": "str",
     "value": "Float64",
     "text": "str",
     "unit": "str",
 }
-"""Column → dtype. `value` holds numbers and `text` words: one of the two is missing in each row."""
+"""Column → dtype. `value` holds numbers and `text` words: one of the two is missing in each row.
+
+`launch` numbers the launches of a capture that holds them one by one; it is missing where a row sums several.
+"""
 
 
 def conform(frame: pd.DataFrame, tool: str) -> pd.DataFrame:
