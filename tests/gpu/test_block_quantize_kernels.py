@@ -1,9 +1,12 @@
-"""The plain PyTorch block kernels against ModelOpt's CUDA ones, on the inputs where they could part.
+"""The plain PyTorch block kernels, on the CPU as they are used, against ModelOpt's CUDA ones where these could part.
 
 ModelOpt's kernel for MXFP8, and a second one for NVFP4, are compiled on first use, which needs nvcc; NVFP4's Triton
 kernel (compute capability 8.9 and later) does not. A comparison without its kernel is skipped, and says why.
 
-Every test compares values bit for bit (−0 counts as 0) and prints, where they differ, how many and the first of them.
+MXFP8 is compared bit for bit (−0 counts as 0). NVFP4's kernels divide inexactly: Triton's `/` is PTX's div.full.f32,
+and the extension multiplies by a rounded reciprocal. Both may be wrong by DIVISION_ERROR, so a quotient that near to
+a tie may round to either side; everywhere else the comparison is bit for bit with Triton's, to the last place with
+the extension's. Where results differ, a test says how many and which the first of them is.
 """
 
 from __future__ import annotations
@@ -26,6 +29,10 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # ModelOpt's and Triton's own
 ]
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+DIVISION_ERROR = 2.0**-22
+"""Relative: two units in the last place of a float32."""
+MOST_UNDECIDED = 0.02
+"""Share of values that may lie at a tie: 16-bit inputs are at one now and then, float32 ones hardly ever."""
 E2M1_TIES = [0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0]
 SEEDS = range(3)
 
@@ -118,27 +125,47 @@ def differences(ours: Any, theirs: Any, x: Any) -> str:
     )
 
 
+def undecided(x: Any, amax: Any) -> Any:
+    """Which values an error of DIVISION_ERROR in the quotients could round to another E2M1 value or block scale."""
+    low, high = 1 - DIVISION_ERROR, 1 + DIVISION_ERROR
+    blocks = block_kernels._blocks(x, 16)
+    global_scale = torch.where(amax > 0, amax * (1 / 2688), block_kernels.NO_GLOBAL_SCALE)
+    quotient = block_kernels._block_amax(blocks) / (6 * global_scale)
+    of_blocks = block_kernels._to_e4m3(quotient * low) != block_kernels._to_e4m3(quotient * high)
+    scale = block_kernels._to_e4m3(quotient) * global_scale
+    of_blocks |= (scale > 0) & ((scale / block_kernels.SMALLEST_BLOCK_SCALE - 1).abs() < DIVISION_ERROR)
+    scale = torch.where(scale >= block_kernels.SMALLEST_BLOCK_SCALE, scale, 1.0)
+    quotient = blocks / scale
+    of_values = block_kernels._to_e2m1(quotient * low) != block_kernels._to_e2m1(quotient * high)
+    return (of_values | of_blocks).flatten(-2)[..., : x.shape[-1]]
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", INPUTS)
 def test_mxfp8_is_modelopts_bit_for_bit(name: str, dtype: Any) -> None:
-    x = INPUTS[name]().to(dtype).cuda()
-    assert differences(block_kernels.mxfp8(x), modelopt_mxfp8(x), x) == ""
+    x = INPUTS[name]().to(dtype)
+    assert differences(block_kernels.mxfp8(x), modelopt_mxfp8(x.cuda()), x) == ""
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", INPUTS)
-def test_nvfp4_is_modelopts_triton_kernel_bit_for_bit(name: str, dtype: Any) -> None:
-    x = INPUTS[name]().to(dtype).cuda()
-    assert differences(block_kernels.nvfp4(x, global_amax(x)), modelopt_nvfp4_triton(x), x) == ""
+def test_nvfp4_is_modelopts_triton_kernel_bit_for_bit_but_at_ties(name: str, dtype: Any) -> None:
+    x = INPUTS[name]().to(dtype)
+    amax = global_amax(x)
+    ours, theirs, tie = block_kernels.nvfp4(x, amax), modelopt_nvfp4_triton(x.cuda()).cpu(), undecided(x, amax)
+    assert differences(ours.where(~tie, 0), theirs.where(~tie, 0), x) == ""
+    assert tie.float().mean() <= MOST_UNDECIDED or name.startswith(("ties", "amax"))
 
 
 @pytest.mark.parametrize("name", [name for name in INPUTS if name.startswith(("normal", "many", "three", "odd"))])
-def test_nvfp4_and_modelopts_cuda_extension_differ_in_the_last_place_of_a_scale_at_most(name: str) -> None:
-    """The extension computes a block's scale in double precision: one near a tie may round the other way."""
-    x = INPUTS[name]().cuda()
-    ours, theirs = block_kernels.nvfp4(x, global_amax(x)), modelopt_nvfp4_extension(x)
-    equal = (ours == theirs).float().mean().item()
-    assert equal > 0.999, differences(ours, theirs, x)
+def test_nvfp4_and_modelopts_cuda_extension_differ_in_the_last_place_but_at_ties(name: str) -> None:
+    """The extension computes a block's scale in double precision: the product with it may round the other way."""
+    x = INPUTS[name]()
+    amax = global_amax(x)
+    ours, theirs, tie = block_kernels.nvfp4(x, amax), modelopt_nvfp4_extension(x.cuda()).cpu(), undecided(x, amax)
+    ours, theirs = ours.where(~tie, 0), theirs.where(~tie, 0)
+    assert torch.allclose(ours, theirs, rtol=DIVISION_ERROR, atol=0), differences(ours, theirs, x)
+    assert tie.float().mean() <= MOST_UNDECIDED
 
 
 @pytest.mark.parametrize("name", INPUTS)
@@ -152,18 +179,16 @@ def test_the_kernels_give_the_same_on_the_cpu_and_on_the_gpu(name: str) -> None:
 def test_nan_stays_nan_in_mxfp8_as_in_modelopts_kernel() -> None:
     x = normal(4, 64, seed=13)
     x[1, 5] = float("nan")
-    x = x.cuda()
     ours = block_kernels.mxfp8(x)
     assert int(ours.isnan().sum()) == 1
-    assert differences(ours, modelopt_mxfp8(x), x) == ""
+    assert differences(ours, modelopt_mxfp8(x.cuda()), x) == ""
 
 
 def test_nan_stays_nan_in_nvfp4_where_modelopts_kernel_writes_the_largest_magnitude() -> None:
     """The one difference that is meant: a NaN must not vanish from an accuracy run."""
     x = normal(4, 64, seed=14)
     x[1, 5] = float("nan")
-    x = x.cuda()
-    ours, theirs = block_kernels.nvfp4(x, global_amax(x)), modelopt_nvfp4_triton(x)
+    ours, theirs = block_kernels.nvfp4(x, global_amax(x)), modelopt_nvfp4_triton(x.cuda()).cpu()
     assert bool(ours[1, 5].isnan()) and bool(theirs[1, 5].isfinite())
     ours[1, 5] = theirs[1, 5]
     assert differences(ours, theirs, x) == ""

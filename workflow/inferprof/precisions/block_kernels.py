@@ -4,7 +4,11 @@ ModelOpt computes MXFP8 and NVFP4 with kernels that exist for CUDA alone. These 
 any device, and `register` puts them behind ModelOpt's own extension point, `register_quant_backend`. They follow
 ModelOpt 0.47: MXFP8 `kernels/quantization/gemm/tensor_quant_mx.cu`, NVFP4 `gemm/fp4_kernel_hopper.py`.
 
-Scalars stay Python numbers: a tensor constant inside a kernel cannot be traced by the ONNX exporter.
+Scalars stay Python numbers: a tensor constant inside a kernel cannot be traced by the ONNX exporter. None of them is
+divided by: PyTorch divides by a number on the CPU and multiplies by its reciprocal on a GPU, which is not the same.
+
+What remains of a difference: ModelOpt's NVFP4 kernel is Triton, whose `/` is PTX's div.full.f32, wrong by 2 units in
+the last place at most. A quotient that near to a tie may round to the neighbour there; here division is exact.
 """
 
 from __future__ import annotations
@@ -20,6 +24,8 @@ BACKEND = "inferprof_cpu"
 FLOAT32_MAX = 3.4028234663852886e38
 E4M3_MAX = 448.0
 E2M1_MAX = 6.0
+E4M3_MAX_MANTISSA, E4M3_MAX_EXPONENT = 0.875, 9
+"""448 as frexp gives it: 0.875 × 2^9."""
 E8M0_MIN_EXPONENT, E8M0_MAX_EXPONENT = -127, 127
 NO_GLOBAL_SCALE = 1e-12
 """NVFP4's global scale where the tensor's amax is 0."""
@@ -37,8 +43,9 @@ def mxfp8(x: torch.Tensor, block_size: int = 32) -> torch.Tensor:
 
     blocks = _blocks(x, block_size)
     amax = _block_amax(blocks).clamp(max=FLOAT32_MAX)
-    mantissa, exponent = torch.frexp(amax / E4M3_MAX)
-    exponent = (exponent - (mantissa == 0.5).int()).clamp(E8M0_MIN_EXPONENT, E8M0_MAX_EXPONENT)
+    mantissa, exponent = torch.frexp(amax)
+    exponent = exponent - E4M3_MAX_EXPONENT + (mantissa > E4M3_MAX_MANTISSA).int()
+    exponent = exponent.clamp(E8M0_MIN_EXPONENT, E8M0_MAX_EXPONENT)
     scale = torch.where(amax > 0, torch.ldexp(torch.ones_like(amax), exponent), 1.0)
     return _unblocked(_to_e4m3(blocks / scale) * scale, x)
 
@@ -53,7 +60,7 @@ def nvfp4(x: torch.Tensor, global_amax: torch.Tensor, block_size: int = 16) -> t
     import torch
 
     blocks = _blocks(x, block_size)
-    global_scale = global_amax.float().amax() / (E2M1_MAX * E4M3_MAX)
+    global_scale = global_amax.float().amax() * (1 / (E2M1_MAX * E4M3_MAX))
     global_scale = torch.where(global_scale > 0, global_scale, NO_GLOBAL_SCALE)
     scale = _to_e4m3(_block_amax(blocks) / (E2M1_MAX * global_scale)) * global_scale
     scale = torch.where(scale >= SMALLEST_BLOCK_SCALE, scale, 1.0)
