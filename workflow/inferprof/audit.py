@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from inferprof import typed_graph
 from inferprof.case import Shape
+from inferprof.products import Product, bits, nbytes, products_of
 from inferprof.typed_graph import DEQUANTIZERS, QUANTIZERS, TypedGraph
 
-PRODUCTS = {
-    "MatMul": (0, 1),
-    "Gemm": (0, 1),
-    "Conv": (0, 1),
-    "ConvTranspose": (0, 1),
-    "MatMulInteger": (0, 1),
-    "ConvInteger": (0, 1),
-    "QLinearMatMul": (0, 3),
-    "QLinearConv": (0, 3),
-}
-"""Operators that multiply and add, and where their two operands stand among the inputs."""
 DECLARED = {
     "fp32": "float32",
     "fp16": "float16",
@@ -35,26 +23,12 @@ DECLARED = {
     "nvfp4": "float4e2m1",
 }
 """The type that a number format's products are in."""
-BITS = {"float4e2m1": 4, "int4": 4, "uint4": 4, "int8": 8, "uint8": 8, "float16": 16, "bfloat16": 16, "bool": 8}
-BITS |= {"float8e4m3fn": 8, "float8e5m2": 8}
 NORMALIZATIONS = ("LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization", "GroupNormalization")
 STANDARD_DOMAINS = ("", "ai.onnx")
 WHO_KNOWS = {"trt": "runs in TensorRT only", "com.microsoft": "runs in ONNX Runtime only"}
 """The runtimes that know the operators of a domain outside the standard."""
 SHOWN = 5
 """How many names an advice gives before it counts the rest."""
-
-
-@dataclass(frozen=True)
-class Product:
-    """A matrix product or convolution: sizes m × k times k × n, multiply-accumulates, and the type it computes in."""
-
-    name: str
-    dtype: str
-    macs: int
-    """0 where a shape could not be inferred."""
-    sizes: Mapping[str, int]
-    with_weight: bool
 
 
 def audit(onnx: Path, precision: str | None, shape: Shape | None) -> dict[str, Any]:
@@ -66,7 +40,7 @@ def audit(onnx: Path, precision: str | None, shape: Shape | None) -> dict[str, A
 
     model = onnx_library.load(onnx)
     graph = typed_graph.analyse(model, shape.as_dict() if shape else {})
-    products = [product for node in graph.nodes if (product := _product(node, graph))]
+    products = products_of(graph)
     counts = Counter(node.op_type for node in graph.nodes)
     result = {
         "precision": precision,
@@ -99,45 +73,6 @@ def _domains(nodes: Iterable[Any]) -> dict[str, list[str]]:
 # --- products --------------------------------------------------------------------------------------------------
 
 
-def _product(node: Any, graph: TypedGraph) -> Product | None:
-    """The product that a node computes, or None."""
-    if node.op_type not in PRODUCTS:
-        return None
-    left, right = (node.input[index] for index in PRODUCTS[node.op_type])
-    sizes = _sizes(node, left, right, graph)
-    return Product(
-        name=node.name or node.output[0],
-        dtype=max((graph.operand_type(tensor) for tensor in (left, right)), key=_bits),
-        macs=_macs(node, graph, sizes),
-        sizes=sizes,
-        with_weight=graph.is_weight(right) or graph.is_weight(left),
-    )
-
-
-def _sizes(node: Any, left: str, right: str, graph: TypedGraph) -> dict[str, int]:
-    """m, k and n of a product; of a convolution k (channels times window, per group) and n (output channels)."""
-    a, b = graph.shapes.get(left, ()), graph.shapes.get(right, ())
-    if "Conv" in node.op_type:
-        return {"k": math.prod(b[1:]), "n": b[0]} if b else {}
-    if len(a) < 2 or len(b) < 2:
-        return {}
-    flags = {attribute.name: attribute.i for attribute in node.attribute}
-    m, k = a[-2:][::-1] if flags.get("transA") else a[-2:]
-    return {"m": m, "k": k, "n": b[-2] if flags.get("transB") else b[-1]}
-
-
-def _macs(node: Any, graph: TypedGraph, sizes: Mapping[str, int]) -> int:
-    """Multiply-accumulates: the size of the output times k (of a transposed convolution: of the input)."""
-    if not sizes:
-        return 0
-    tensor = node.input[0] if node.op_type == "ConvTranspose" else node.output[0]
-    return math.prod(graph.shapes.get(tensor, (0,))) * sizes["k"]
-
-
-def _bits(dtype: str) -> int:
-    return BITS.get(dtype, 32)
-
-
 def _shares(products: Sequence[Product]) -> dict[str, float]:
     """Type → share of the multiply-accumulates that are known, largest first; empty where none is."""
     total = sum(product.macs for product in products)
@@ -154,7 +89,7 @@ def _left_behind(products: Sequence[Product], precision: str | None) -> list[dic
     if precision not in DECLARED:
         return []
     total = sum(product.macs for product in products) or 1
-    wide = [product for product in products if _bits(product.dtype) > _bits(DECLARED[precision])]
+    wide = [product for product in products if bits(product.dtype) > bits(DECLARED[precision])]
     return [
         {"name": p.name, "dtype": p.dtype, "macs_share": p.macs / total, "with_weight": p.with_weight}
         for p in sorted(wide, key=lambda p: -p.macs)
@@ -169,7 +104,7 @@ def unaligned(products: Sequence[Product]) -> list[dict[str, Any]]:
     """
     found: dict[tuple[int, int], list[tuple[str, str]]] = {}
     for product in products:
-        multiple = 32 if _bits(product.dtype) <= 8 else 16
+        multiple = 32 if bits(product.dtype) <= 8 else 16
         for role, size in product.sizes.items():
             if size > 1 and size % multiple and not (role == "m" and product.with_weight):
                 found.setdefault((size, multiple), []).append((role, product.name))
@@ -194,8 +129,7 @@ def _weight_bytes(graph: TypedGraph) -> dict[str, int]:
     sizes: Counter[str] = Counter()
     for weight in graph.weights.values():
         dtype = typed_graph.dtype_name(weight.data_type)
-        bits = BITS.get(dtype, 64 if dtype.endswith("64") else 32)
-        sizes[dtype] += -(-bits * math.prod(weight.dims) // 8)
+        sizes[dtype] += nbytes(dtype, weight.dims)
     return dict(sizes.most_common())
 
 
@@ -249,8 +183,8 @@ def _wide_weights(result: Mapping[str, Any]) -> list[str]:
     """Weights of more bits than a half-precision graph declares. Quantizers may take float weights, so not theirs."""
     declared = DECLARED.get(result["precision"], "")
     floats = {name: size for name, size in result["weight_bytes"].items() if name.startswith(("float", "bfloat"))}
-    wide = {name: size for name, size in floats.items() if _bits(name) > _bits(declared)}
-    if _bits(declared) != 16 or not wide:
+    wide = {name: size for name, size in floats.items() if bits(name) > bits(declared)}
+    if bits(declared) != 16 or not wide:
         return []
     share = sum(wide.values()) / sum(floats.values())
     return [f"{share:.1%} of the weights' bytes are in {', '.join(wide)} in this {result['precision']} graph"]

@@ -1,0 +1,91 @@
+"""The matrix products and convolutions of a graph: their sizes, multiply-accumulates and types."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from inferprof.typed_graph import TypedGraph
+
+PRODUCTS = {
+    "MatMul": (0, 1),
+    "Gemm": (0, 1),
+    "Conv": (0, 1),
+    "ConvTranspose": (0, 1),
+    "MatMulInteger": (0, 1),
+    "ConvInteger": (0, 1),
+    "QLinearMatMul": (0, 3),
+    "QLinearConv": (0, 3),
+}
+"""Operators that multiply and add, and where their two operands stand among the inputs."""
+BITS = {
+    **dict.fromkeys(("float4e2m1", "int4", "uint4"), 4),
+    **dict.fromkeys(("int8", "uint8", "bool", "float8e4m3fn", "float8e5m2", "float8e8m0"), 8),
+    **dict.fromkeys(("float16", "bfloat16", "int16", "uint16"), 16),
+    **dict.fromkeys(("float64", "int64", "uint64"), 64),
+}
+"""What a value of a type takes, where that is not 32 bits."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """A matrix product or convolution: sizes m × k times k × n, multiply-accumulates, and the type it computes in."""
+
+    name: str
+    dtype: str
+    macs: int
+    """0 where a shape could not be inferred."""
+    sizes: Mapping[str, int]
+    with_weight: bool
+
+
+def products_of(graph: TypedGraph) -> list[Product]:
+    """The products of a graph, in its order."""
+    return [product for node in graph.nodes if (product := product_of(node, graph))]
+
+
+def product_of(node: Any, graph: TypedGraph) -> Product | None:
+    """The product that a node computes, or None."""
+    if node.op_type not in PRODUCTS:
+        return None
+    left, right = (node.input[index] for index in PRODUCTS[node.op_type])
+    sizes = _sizes(node, left, right, graph)
+    return Product(
+        name=node.name or node.output[0],
+        dtype=max((graph.operand_type(tensor) for tensor in (left, right)), key=bits),
+        macs=_macs(node, graph, sizes),
+        sizes=sizes,
+        with_weight=graph.is_weight(right) or graph.is_weight(left),
+    )
+
+
+def _sizes(node: Any, left: str, right: str, graph: TypedGraph) -> dict[str, int]:
+    """m, k and n of a product; of a convolution k (channels times window, per group) and n (output channels)."""
+    a, b = graph.shapes.get(left, ()), graph.shapes.get(right, ())
+    if "Conv" in node.op_type:
+        return {"k": math.prod(b[1:]), "n": b[0]} if b else {}
+    if len(a) < 2 or len(b) < 2:
+        return {}
+    flags = {attribute.name: attribute.i for attribute in node.attribute}
+    m, k = a[-2:][::-1] if flags.get("transA") else a[-2:]
+    return {"m": m, "k": k, "n": b[-2] if flags.get("transB") else b[-1]}
+
+
+def _macs(node: Any, graph: TypedGraph, sizes: Mapping[str, int]) -> int:
+    """Multiply-accumulates: the size of the output times k (of a transposed convolution: of the input)."""
+    if not sizes:
+        return 0
+    tensor = node.input[0] if node.op_type == "ConvTranspose" else node.output[0]
+    return math.prod(graph.shapes.get(tensor, (0,))) * sizes["k"]
+
+
+def bits(dtype: str) -> int:
+    """How many bits a value of a type takes."""
+    return BITS.get(dtype, 32)
+
+
+def nbytes(dtype: str, dims: Sequence[int]) -> int:
+    """Bytes of a tensor; two 4-bit values share one."""
+    return -(-bits(dtype) * math.prod(dims) // 8)
