@@ -1,7 +1,7 @@
 """The study as a workflow: models → ONNX → number formats → engines → measurements → tables → report.
 
 snakemake --cores 1 results/REPORT.txt       the whole study of config.yaml
-snakemake --cores 1 onnx                     one stage: onnx engines benchmarks nsys kineto tables report
+snakemake --cores 1 onnx                     one stage: onnx engines benchmarks trtexec nsys kineto tables report
 snakemake --cores 1 results/…/b8.engine      one file, also one outside of the config's matrix
 """
 
@@ -25,6 +25,7 @@ include: "workflow/rules/environment.smk"
 include: "workflow/rules/onnx.smk"
 include: "workflow/rules/engines.smk"
 include: "workflow/rules/benchmarks.smk"
+include: "workflow/rules/trtexec.smk"
 include: "workflow/rules/captures.smk"
 include: "workflow/rules/report.smk"
 
@@ -34,6 +35,7 @@ localrules:
     onnx,
     engines,
     benchmarks,
+    trtexec,
     tables,
     report,
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 import pytest
+import yaml
 
-from inferprof import cli, targets
+from inferprof import cli, study, targets
 from inferprof.case import OptionValue
+from inferprof.hardware import Gpu, Machine
 
 
 @pytest.mark.parametrize(
@@ -21,3 +24,23 @@ def test_an_option_survives_the_command_line(value: OptionValue) -> None:
 
 def test_no_options_are_no_flags() -> None:
     assert targets.flags({}) == ""
+
+
+@pytest.mark.parametrize(("tools", "asked"), [({"trtexec": "/opt/trtexec"}, True), ({}, False)])
+def test_trtexec_is_asked_for_each_case_of_tensorrt_where_the_machine_has_one(
+    repository: Path, tools: dict[str, str], asked: bool
+) -> None:
+    content = yaml.safe_load((repository / "config.yaml").read_text(encoding="utf-8"))
+    gpu = Gpu("NVIDIA B200", (10, 0), 180 << 30, "GPU-1", "580.159.04")
+    packages = {"onnxruntime-gpu": "1.31.1", "tensorrt": "10.13.3.9"}
+    machine = Machine(gpu=gpu, packages=packages, tools=tools, label="box")
+    keys = {
+        "backends": ["tensorrt", "ort_cuda"],
+        "models": ["vit_tiny"],
+        "precisions": ["fp16"],
+        "shapes": ["b1", "b8"],
+    }
+    planned = study.plan({**content, **keys, "variants": [{"name": "default"}]}, repository / "models", machine)
+    wanted = [f"results/box/trtexec/vit_tiny/fp16/tensorrt/default/{shape}.json" for shape in ("b1", "b8")]
+    assert targets.second_clocks(planned) == (wanted if asked else [])
+    assert set(targets.report_inputs(planned)) >= set(targets.second_clocks(planned))

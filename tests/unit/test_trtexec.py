@@ -289,10 +289,9 @@ def test_a_trtexec_that_fails_is_a_tool_error_with_its_log(ran: Any, spec: Model
         ({"case": {"backend": "ort_cuda"}}, "is of backend ort_cuda; trtexec runs the engines of tensorrt"),
         ({"case": {"model": "other"}}, "the record is of model other, the description of toy"),
         ({"case": {"shape": "b1_s8"}}, "model toy has no such shape as b1_s8; its symbols: b"),
-        ({"boundaries": {"device": {"not_measured": "no clock"}}}, "holds no measurement of `device`: no clock"),
     ],
 )
-def test_a_record_with_nothing_to_compare_is_refused(
+def test_a_record_of_something_else_is_refused(
     ran: Any, spec: ModelSpec, record: dict[str, Any], changes: dict[str, Any], message: str
 ) -> None:
     runner, commands = ran()
@@ -303,17 +302,41 @@ def test_a_record_with_nothing_to_compare_is_refused(
     assert commands == []
 
 
-def test_a_failed_case_is_refused_with_its_reason(ran: Any, spec: ModelSpec, record: dict[str, Any]) -> None:
-    runner, _ = ran()
-    del record["boundaries"]
-    with pytest.raises(UserError, match="holds no measurement of `device`: out of memory"):
-        trtexec.measure(Path("b8.engine"), spec, {**record, "reason": "out of memory"}, runner)
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"status": "failed", "reason": "out of memory"}, "the case failed: out of memory"),
+        ({"boundaries": {"device": {"not_measured": "no clock"}}}, "device was not measured: no clock"),
+    ],
+)
+def test_a_case_without_a_measurement_is_not_compared_and_trtexec_is_not_run(
+    ran: Any, spec: ModelSpec, record: dict[str, Any], changes: dict[str, Any], reason: str
+) -> None:
+    runner, commands = ran()
+    result = trtexec.measure(Path("b8.engine"), spec, {**record, **changes}, runner)
+    assert (result["comparison"], result["version"]) == ({"not_compared": reason}, "10.16.1")
+    assert [command[1:] for command in commands] == [["--help"]]
 
 
-def test_a_trtexec_before_10_is_refused(ran: Any) -> None:
-    runner, _ = ran(8401)
-    with pytest.raises(UserError, match=r"trtexec of TensorRT 8\.4\.1 is not known; needs 10\.0\.0 or newer"):
-        trtexec.find(runner)
+@pytest.mark.parametrize(
+    ("number", "built", "reason"),
+    [
+        (8401, "8.4.1.5", "trtexec of TensorRT 8.4.1 is not known; needs 10.0.0 or newer"),
+        (101601, "10.13.3.9", "trtexec is of TensorRT 10.16.1, the engine of 10.13.3.9"),
+        (101601, "10.16.1.11", None),
+    ],
+)
+def test_only_the_tensorrt_that_built_an_engine_is_a_second_clock_on_it(
+    tmp_path: Path, number: int, built: str, reason: str | None
+) -> None:
+    facts = {"status": "ok", "versions": {"tensorrt": built, "polygraphy": "0.53.4"}}
+    (tmp_path / "b8.build.json").write_text(json.dumps(facts), encoding="utf-8")
+    tool = Tool("/opt/trtexec", trtexec.version(number))
+    assert trtexec.unsuitable(tool, tmp_path / "b8.engine") == reason
+
+
+def test_an_engine_of_unknown_origin_is_left_to_trtexec(tmp_path: Path) -> None:
+    assert trtexec.unsuitable(Tool("/opt/trtexec", (10, 16, 1)), tmp_path / "b8.engine") is None
 
 
 def test_a_trtexec_that_tells_no_version_is_a_tool_error(ran: Any) -> None:

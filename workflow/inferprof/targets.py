@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from inferprof import registry
+from inferprof import registry, trtexec
 from inferprof.case import Case, OptionValue
 from inferprof.study import Study
 
@@ -32,6 +32,14 @@ def records(study: Study) -> list[str]:
     ]
 
 
+def second_clocks(study: Study) -> list[str]:
+    """What trtexec says of TensorRT's engines, where the machine has one."""
+    if trtexec.NAME not in study.machine.tools:
+        return []
+    cases = [case for case in study.cases() if case.backend == trtexec.BACKEND]
+    return [f"results/{study.machine.slug}/trtexec/{case}.json" for case in cases]
+
+
 def captures(study: Study, profiler: str) -> list[str]:
     """What one profiler saw."""
     suffix = registry.profilers()[profiler].suffix
@@ -54,6 +62,7 @@ def report_inputs(study: Study) -> list[str]:
         *(f"{graph}.{kind}.json" for graph in graphs for kind in ("convert", "audit", "accuracy")),
         *(engine.removesuffix(".engine") + ".build.json" for engine in engines(study)),
         *records(study),
+        *second_clocks(study),
         *tables(study),
     ]
 

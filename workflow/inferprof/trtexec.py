@@ -34,6 +34,8 @@ from inferprof.gpu_lock import gpu_lock
 from inferprof.model_spec import ModelSpec
 
 NAME = "trtexec"
+BACKEND = "tensorrt"
+"""The backend whose engines it runs."""
 FLOOR = (10, 0, 0)
 WARM_UP_MS = 1000
 DURATION_S = 3
@@ -42,6 +44,8 @@ resolve 0.49 µs, up to there 0.24 µs."""
 ITERATIONS = 100
 """At the least; a run lasts until it has both these and its duration."""
 NS_PER_MS = 1e6
+SCHEMA = 1
+"""The version of what `inferprof trtexec` writes."""
 
 Runner = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
 """Runs a command to its end; what it says on both streams is in `stdout`."""
@@ -72,7 +76,7 @@ class Log:
 
 
 def find(runner: Runner = processes.run_merged) -> Tool:
-    """The trtexec on PATH. Raises UserError where there is none or it is too old, ToolError where it does not run."""
+    """The trtexec on PATH. Raises UserError where there is none, ToolError where it does not run."""
     path = shutil.which(NAME)
     if path is None:
         raise UserError(f"{NAME} is not on PATH: it comes with TensorRT's packages and NGC's images, not with wheels")
@@ -81,10 +85,21 @@ def find(runner: Runner = processes.run_merged) -> Tool:
     match = re.search(r"\[TensorRT v(\d+)\]", done.stdout)
     if match is None:
         raise ToolError(command, done.returncode, done.stdout)
-    tool = Tool(path, version(int(match.group(1))))
+    return Tool(path, version(int(match.group(1))))
+
+
+def unsuitable(tool: Tool, engine: Path) -> str | None:
+    """Why a trtexec is no second clock on an engine: unknown switches, or an engine of another TensorRT; or None.
+
+    What built the engine is in the .build.json beside it; without one, trtexec decides.
+    """
     if tool.version < FLOOR:
-        raise UserError(f"{NAME} of TensorRT {dotted(tool.version)} is not known; needs {dotted(FLOOR)} or newer")
-    return tool
+        return f"{NAME} of TensorRT {dotted(tool.version)} is not known; needs {dotted(FLOOR)} or newer"
+    facts = engine.with_suffix(".build.json")
+    built = read_json(facts)["versions"][BACKEND] if facts.exists() else dotted(tool.version)
+    if hardware.parse_version(built)[: len(tool.version)] != tool.version:
+        return f"{NAME} is of TensorRT {dotted(tool.version)}, the engine of {built}"
+    return None
 
 
 def version(number: int) -> tuple[int, int, int]:
@@ -194,29 +209,29 @@ def measure(
 ) -> dict[str, Any]:
     """Let trtexec measure the engine of a benchmark's record, and compare its GPU compute time with `device`.
 
-    Raises UserError where there is no trtexec or nothing to compare with, ToolError where trtexec failed.
+    Where there is nothing to compare, the result says why. Raises UserError where the record is of another model or
+    backend or there is no trtexec, ToolError where trtexec failed.
     """
     shapes, graph = _asked(spec, record), bool(record["protocol"]["graph"])
     tool = find(runner)
+    head = {
+        "schema": SCHEMA,
+        "case": record["case"],
+        "round": record["round"],
+        "version": dotted(tool.version),
+    }
+    if reason := _no_device(record) or unsuitable(tool, engine):
+        return {**head, "comparison": {"not_compared": reason}}
     gpu = hardware.detect_gpu()
     with (
         progress.task(f"Measure {Case(**record['case'])} with {NAME}", (NAME,), measures=True),
         gpu_lock(gpu.uuid, f"{NAME} {engine.name}") if gpu else contextlib.nullcontext(),
-        tempfile.TemporaryDirectory() as folder,
     ):
-        times = Path(folder, "times.json")
-        argv = command(tool, engine, shapes, times, graph=graph)
         progress.step(NAME)
-        done = runner(argv)
-        if done.returncode != 0:
-            raise ToolError(argv, done.returncode, done.stdout)
-        log, samples = read_log(done.stdout), read_times(times)
+        log, samples = _run(runner, tool, engine, shapes, graph=graph)
     reason = unlike(log, graph=graph)
     return {
-        "schema": 1,
-        "case": record["case"],
-        "round": record["round"],
-        "version": dotted(tool.version),
+        **head,
         "switches": switches(tool.version, shapes, graph=graph),
         "settings": dict(log.settings),
         "throughput_qps": log.throughput,
@@ -227,17 +242,35 @@ def measure(
 
 
 def _asked(spec: ModelSpec, record: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """The input shapes of the record's case. Raises UserError where trtexec cannot run it or `device` is missing."""
+    """The input shapes of the record's case. Raises UserError where it is not of this model or backend."""
     case = Case(**record["case"])
-    if case.backend != "tensorrt":
-        raise UserError(f"{case} is of backend {case.backend}; {NAME} runs the engines of tensorrt")
+    if case.backend != BACKEND:
+        raise UserError(f"{case} is of backend {case.backend}; {NAME} runs the engines of {BACKEND}")
     if case.model != spec.name:
         raise UserError(f"the record is of model {case.model}, the description of {spec.name}: give the one's own")
-    device = record.get("boundaries", {}).get("device", {"not_measured": record["reason"]})
-    if "samples_ns" not in device:
-        raise UserError(f"the record of {case} holds no measurement of `device`: {device['not_measured']}")
     shape = spec.at(Shape.parse(case.shape))
     return {item.name: item.shape(shape) for item in spec.inputs}
+
+
+def _no_device(record: Mapping[str, Any]) -> str | None:
+    """Why the record has no measurement of `device` to compare with, or None."""
+    if record["status"] != "ok":
+        return f"the case failed: {record['reason']}"
+    device = record["boundaries"]["device"]
+    return None if "samples_ns" in device else f"device was not measured: {device['not_measured']}"
+
+
+def _run(
+    runner: Runner, tool: Tool, engine: Path, shapes: Mapping[str, Sequence[int]], *, graph: bool
+) -> tuple[Log, tuple[float, ...]]:
+    """What trtexec says of one run, and its GPU compute times in ns. Raises ToolError where it failed."""
+    with tempfile.TemporaryDirectory() as folder:
+        times = Path(folder, "times.json")
+        argv = command(tool, engine, shapes, times, graph=graph)
+        done = runner(argv)
+        if done.returncode != 0:
+            raise ToolError(argv, done.returncode, done.stdout)
+        return read_log(done.stdout), read_times(times)
 
 
 def unlike(log: Log, *, graph: bool) -> str | None:

@@ -70,6 +70,8 @@ class Evidence:
     documents: Mapping[tuple[str, str, str], Document]
     """(model, precision, convert | audit | accuracy) → document."""
     engines: tuple[Engine, ...]
+    second_clocks: tuple[Document, ...]
+    """What trtexec says of TensorRT's engines: trtexec.measure."""
     rebuilds: pd.DataFrame
     """The spread over engines that were built several times: tables.summary.rebuilds."""
     environment: Document
@@ -140,6 +142,7 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
         overheads=overhead.ledger(latency, profiles),
         documents=_documents(results, outcomes),
         engines=engines,
+        second_clocks=tuple(_second_clocks(results, outcomes)),
         rebuilds=summary.rebuilds(latency, _builds(engines)),
         environment=_document(results, results / machine / "environment.json"),
         bandwidth=bandwidth,
@@ -202,14 +205,25 @@ def _profiles(results: Path, outcomes: pd.DataFrame) -> pd.DataFrame:
     """The profilers' tables of the cases that were to run."""
     import pandas as pd
 
-    planned = outcomes.loc[outcomes["outcome"] != "refused", records.KEY].itertuples(index=False, name=None)
-    cases = [(machine, Case(*names)) for machine, *names in planned]
     tables = [
         pd.read_parquet(path)
-        for machine, case in cases
+        for machine, case in _planned(outcomes)
         for path in sorted((results / machine / "table").glob(f"*/{case.path}.parquet"))
     ]
     return pd.concat(tables) if tables else pd.DataFrame(columns=list(schema.COLUMNS))
+
+
+def _planned(outcomes: pd.DataFrame) -> list[tuple[str, Case]]:
+    """(machine, case) of what was to run."""
+    planned = outcomes.loc[outcomes["outcome"] != "refused", records.KEY].itertuples(index=False, name=None)
+    return [(machine, Case(*names)) for machine, *names in planned]
+
+
+def _second_clocks(results: Path, outcomes: pd.DataFrame) -> Iterable[Document]:
+    """The second clocks of the cases that were to run."""
+    for machine, case in _planned(outcomes):
+        if (path := results / machine / "trtexec" / f"{case.path}.json").exists():
+            yield _document(results, path)
 
 
 def _engines(results: Path, machine: str, outcomes: pd.DataFrame) -> Iterable[Engine]:

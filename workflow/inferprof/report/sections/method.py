@@ -58,6 +58,7 @@ def _files(evidence: Evidence) -> dict[str, list[str]]:
         ],
         "onnx/{model}/{precision}.{convert,audit,accuracy}.json": [one.file for one in documents if one.content],
         f"{{machine}}/engine/{case}.build.json": [engine.build.file for engine in evidence.engines],
+        f"{machine}/trtexec/{case}.json": [one.file for one in evidence.second_clocks],
         f"{machine}/{{environment,bandwidth}}.json": [
             one.file for one in (evidence.environment, evidence.bandwidth) if one.content
         ],

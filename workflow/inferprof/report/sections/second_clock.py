@@ -1,0 +1,62 @@
+"""trtexec beside us: the same engine, by two clocks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from inferprof.report.evidence import Document, Evidence
+from inferprof.report.model import Cell, Column, Section, words
+from inferprof.report.numbers import NS_PER_MS, milliseconds, significant
+from inferprof.report.sections.common import CASE_COLUMNS, by_case, case_cells, key_of, optional, scaled, table
+from inferprof.tables.records import rows_of
+
+TITLE = "trtexec beside our clock"
+COLUMNS = [
+    *(Column(column.key, column.title, hidden=column.key == "backend") for column in CASE_COLUMNS),
+    Column("end_to_end_ms", "end_to_end", "number"),
+    Column("device_ms", "device", "number"),
+    Column("gpu_compute_ms", "GPU compute", "number"),
+    Column("difference_percent", "difference", "number"),
+    Column("latency_ms", "latency", "number"),
+    Column("enqueue_ms", "enqueue", "number"),
+    Column("verdict", "verdict", hidden=True),
+    Column("trtexec", "trtexec", hidden=True),
+    Column("file", "file", "path", hidden=True),
+]
+NOTE = (
+    "Medians in ms. Ours: end_to_end over all rounds, device of the round that trtexec is compared with. trtexec's, "
+    "with every switch given: GPU compute, from event to event as in device; latency, which has no copies in it, as "
+    "they are off; enqueue, the host's time to launch. Difference: GPU compute / device - 1."
+)
+
+
+def section(evidence: Evidence) -> Section:
+    """A row per engine that trtexec was asked to run; where it is not compared, why."""
+    whole = {key_of(row): row["end_to_end_ms"] for row in rows_of(evidence.measured)}
+    rows = by_case([_row(evidence, one) for one in evidence.second_clocks], evidence.order, lambda row: 0)
+    body = [[*case_cells(row), *_cells(row, whole.get(key_of(row)))] for row in rows]
+    return Section(TITLE, (table("trtexec", "", COLUMNS, body, NOTE),) if body else ())
+
+
+def _row(evidence: Evidence, one: Document) -> dict[str, Any]:
+    """The result with the columns of its case."""
+    content = one.content or {}
+    return {"machine": evidence.machine, **content["case"], **content, "file": one.file}
+
+
+def _cells(row: dict[str, Any], end_to_end_ms: float | None) -> list[Cell]:
+    found = row["comparison"]
+    reason = found.get("not_compared", "not told by trtexec")
+    summary = {name: values["median"] for name, values in row.get("summary_ms", {}).items()}
+    times = (summary.get(name) for name in ("Latency", "Enqueue Time"))
+    difference = 100 * (found["ratio"] - 1) if "ratio" in found else None
+    return [
+        optional(end_to_end_ms, significant, "the case has no end_to_end"),
+        scaled(found.get("device_median_ns"), NS_PER_MS, milliseconds, reason),
+        scaled(found.get("trtexec_median_ns"), NS_PER_MS, milliseconds, reason),
+        optional(difference, lambda value: f"{value:+.2f} %", reason),
+        *(optional(time, significant, reason) for time in times),
+        words(found.get("verdict", "")),
+        words(row["version"]),
+        words(row["file"]),
+    ]
