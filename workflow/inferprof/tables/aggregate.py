@@ -115,6 +115,19 @@ def tidy_rows(wide: pd.DataFrame) -> pd.DataFrame:
     return wide.melt(id_vars=keys, var_name="metric", value_name="value").dropna(subset=["value"])
 
 
+def statistics(events: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Events with a `duration` in ns → per group of `keys` instances and the duration_* metrics, a row per metric."""
+    wide = events.groupby(keys, sort=False)["duration"].agg(
+        instances="count",
+        duration_total="sum",
+        duration_median="median",
+        duration_mean="mean",
+        duration_min="min",
+        duration_max="max",
+    )
+    return tidy_rows(wide.reset_index())
+
+
 def _named(rows: pd.DataFrame, timeline: Timeline) -> pd.DataFrame:
     """Codes of names and paths → text; an unknown stream (-1) and the empty path become missing."""
     rows["name"] = rows["name"].map(dict(enumerate(timeline.names)))

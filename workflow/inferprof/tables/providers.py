@@ -10,7 +10,7 @@ from typing import Final
 
 import pandas as pd
 
-from inferprof.tables.aggregate import tidy_rows
+from inferprof.tables.aggregate import statistics
 from inferprof.tables.ort_json import OrtProfile
 from inferprof.tables.schema import conform
 from inferprof.tables.timeline import PATH_SEPARATOR
@@ -34,22 +34,10 @@ def tidy(profile: OrtProfile, tool: str) -> pd.DataFrame:
     nodes = settled.nodes.assign(parent=settled.nodes["provider"] + PATH_SEPARATOR + settled.nodes["op_type"])
     runs = settled.runs.rename("duration").to_frame()
     runs["name"] = CALL if settled.nodes["provider"].eq(CPU).all() else RUN
-    frames = [_statistics(nodes, ["name", "parent"]).assign(level="op")]
+    frames = [statistics(nodes, ["name", "parent"]).assign(level="op")]
     if len(runs):
-        frames.append(_statistics(runs, ["name"]).assign(level="range"))
+        frames.append(statistics(runs, ["name"]).assign(level="range"))
     return conform(pd.concat(frames, ignore_index=True), tool)
-
-
-def _statistics(events: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    wide = events.groupby(keys, sort=False)["duration"].agg(
-        instances="count",
-        duration_total="sum",
-        duration_median="median",
-        duration_mean="mean",
-        duration_min="min",
-        duration_max="max",
-    )
-    return tidy_rows(wide.reset_index())
 
 
 def per_run(frame: pd.DataFrame) -> pd.DataFrame:
