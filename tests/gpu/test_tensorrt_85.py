@@ -105,26 +105,37 @@ def test_an_engine_that_does_not_load_is_a_failed_case_in_tensorrts_words(damage
 
 
 def test_the_native_profile_holds_layers_and_their_times(convolutions, engine, tmp_path):
-    path = tmp_path / "layers.json"
+    path = tmp_path / "b4.profile.json"
     profiling = workload.Profiling(iterations=5, native=path)
     assert record_of("tensorrt", convolutions, engine, "b4", profiling=profiling)["status"] == "ok"
     content = json.loads(path.read_text())
-    named = {layer["Name"] for layer in content["Layers"]}
-    assert named & set(content["times_ms"])
-    assert all(ms > 0 for times in content["times_ms"].values() for ms in times)
+    layers = json.loads((tmp_path / "b4.graph.json").read_text())["Layers"]
+    # Ten warm-ups and five iterations, of which the first inference does not count.
+    assert content[0] == {"count": workload.PROFILED_WARM_UPS + 5 - 1}
+    assert {row["name"] for row in content[1:]} <= {layer["Name"] for layer in layers}
+    assert all(row["medianMs"] > 0 for row in content[1:])
+    # Of the shapes that ran: a dynamic engine tells no format by itself.
+    formats = {tensor["Format/Datatype"] for layer in layers for tensor in layer["Inputs"]}
+    assert not any("dynamic" in text for text in formats)
 
 
 @pytest.fixture
-def planted(shared: Path, tmp_path: Path) -> tuple[Path, Path]:
-    """A graph with one operator that TensorRT lacks, and the archive of it with the engines of another session."""
+def staged(shared: Path, tmp_path: Path) -> Path:
+    """A folder with a graph with one operator that TensorRT lacks, and the engines of another session."""
     capture = shared / "captures" / "h100-ort-tensorrt-ep"
-    staged = tmp_path / "staged"
-    shutil.copytree(capture / "engine_cache", staged / "cache")
-    model = Path(shutil.copy(capture / "planted_fallback.onnx", staged))
-    for path in staged.rglob("*"):
+    folder = tmp_path / "staged"
+    shutil.copytree(capture / "engine_cache", folder / "cache")
+    shutil.copy(capture / "planted_fallback.onnx", folder)
+    for path in folder.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
+    return folder
+
+
+@pytest.fixture
+def planted(staged: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """The graph, and the archive of it with its engines."""
     ort_tensorrt.pack(staged, tmp_path / "planted.engine")
-    return model, tmp_path / "planted.engine"
+    return staged / "planted_fallback.onnx", tmp_path / "planted.engine"
 
 
 def test_the_tensorrt_provider_runs_its_cached_engines(planted, bare, opening, feeds_of, expected, infer):
@@ -154,3 +165,14 @@ def test_a_cache_that_does_not_fit_is_a_failed_case(planted, bare, opening, tmp_
     failing = pytest.raises(CaseFailed, match="the cached engines do not fit this GPU, TensorRT or shape")
     with failing, registry.backends()["ort_tensorrt"].open(request):
         pass
+
+
+@pytest.mark.parametrize("damage", ["cut short", "overwritten"])
+def test_a_corrupted_cache_is_a_failed_case(damage, staged, tmp_path):
+    for engine in (staged / "cache").glob("*.engine"):
+        content = engine.read_bytes()
+        engine.write_bytes(content[: len(content) // 2] if damage == "cut short" else b"x" * len(content))
+    ort_tensorrt.pack(staged, tmp_path / "corrupted.engine")
+    record = record_of("ort_tensorrt", staged / "planted_fallback.onnx", tmp_path / "corrupted.engine", "b1")
+    assert record["status"] == "failed"
+    assert "engine" in record["reason"]
