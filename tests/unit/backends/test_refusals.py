@@ -40,6 +40,18 @@ def test_rtx_names_the_gpus_that_it_runs_on() -> None:
     assert refusal("tensorrt_rtx", machine((12, 0))) is None
 
 
+def test_the_plug_in_of_rtx_names_its_own_needs() -> None:
+    plugin = {"onnxruntime-ep-nv-tensorrt-rtx": "0.5.0"}
+    missing = "onnxruntime-ep-nv-tensorrt-rtx is not installed"
+    assert refusal("ort_tensorrt_rtx", machine((12, 0))) == missing
+    old = machine((12, 0), packages={**plugin, "onnxruntime-gpu": "1.23.2"})
+    assert refusal("ort_tensorrt_rtx", old) == "onnxruntime-gpu 1.23.2: needs 1.24 or newer"
+    ampere = machine((8, 0), packages={**PACKAGES, **plugin})
+    expected = "the plug-in of TensorRT-RTX does not run on compute capability 8.0: supports 8.6, 8.9, 12.0, 12.1"
+    assert refusal("ort_tensorrt_rtx", ampere) == expected
+    assert refusal("ort_tensorrt_rtx", machine((12, 0), packages={**PACKAGES, **plugin})) is None
+
+
 def test_what_is_missing_is_named() -> None:
     assert refusal("tensorrt", machine(packages={})) == "tensorrt is not installed"
     assert refusal("tensorrt_rtx", machine(packages={})) == "tensorrt-rtx is not installed"

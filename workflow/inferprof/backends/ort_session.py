@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 Provider = tuple[str, dict[str, str]]
 """An execution provider and its options, which are text in every language binding."""
 
+GRAPH_IDS = ("gpu_graph_id", "cuda_graph_annotation_id")
+"""The run option that names a graph: as ONNX Runtime has it, and as the plug-in of TensorRT-RTX has it."""
 NO_GRAPH = -1
 """ONNX Runtime's id for a run that is neither captured nor replayed."""
 RUNS_UNTIL_GRAPH = 3
@@ -115,7 +117,8 @@ class OrtSession:
         if self._on_stream:
             options.add_run_config_entry("disable_synchronize_execution_providers", "1")
         if self._graph:
-            options.add_run_config_entry("gpu_graph_id", str(graph_id))
+            for name in GRAPH_IDS:
+                options.add_run_config_entry(name, str(graph_id))
         return options
 
     def enqueue(self) -> None:

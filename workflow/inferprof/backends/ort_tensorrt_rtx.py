@@ -1,21 +1,35 @@
-"""ONNX Runtime's TensorRT-RTX execution provider: a plug-in that comes as a package of its own."""
+"""ONNX Runtime's TensorRT-RTX execution provider: a plug-in that comes as a package of its own.
+
+Checked against 0.5.0 (TensorRT-RTX 1.7.1, CUDA 13) in ONNX Runtime 1.31.1, as far as that goes without a GPU: it
+registers, and finds no device. It builds for no other GPU from Python: the target is an option of ONNX Runtime's
+environment there, which Python cannot set.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib.util
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from inferprof import progress
 from inferprof.backends import refusals
 from inferprof.backends.build_facts import build_facts
 from inferprof.backends.ort import PACKAGE
-from inferprof.backends.ort_session import OrtSession, on_devices, opened, reported, session_options, version
+from inferprof.backends.ort_session import (
+    OrtSession,
+    on_devices,
+    opened,
+    preload_cuda,
+    reported,
+    session_options,
+    version,
+)
 from inferprof.backends.profile import Profile, profile_of
-from inferprof.backends.tensorrt import RTX_GPUS
 from inferprof.case import Case, Variant
 from inferprof.errors import CaseFailed
 from inferprof.files import written_whole
@@ -25,6 +39,10 @@ from inferprof.plugins import Backend, BuildRequest, Device, OpenRequest
 PLUGIN = "onnxruntime_ep_nv_tensorrt_rtx"
 DISTRIBUTION = "onnxruntime-ep-nv-tensorrt-rtx"
 MIB = 1 << 20
+FLOOR = "1.24"
+"""The first ONNX Runtime that the package says it works with."""
+GPUS = ((8, 6), (8, 9), (12, 0), (12, 1))
+"""What the plug-in's tensorrt_rtx_provider_options.h names: fewer than TensorRT-RTX itself runs on."""
 
 
 def _registered() -> tuple[str, list[Any]]:
@@ -33,17 +51,39 @@ def _registered() -> tuple[str, list[Any]]:
 
     plugin = importlib.import_module(PLUGIN)
     name: str = plugin.get_ep_name()
+    preload_cuda()
+    _load_cuda_runtime(Path(plugin.get_library_path()).parent)
     with reported():
         if not any(device.ep_name == name for device in onnxruntime.get_ep_devices()):
             onnxruntime.register_execution_provider_library(name, plugin.get_library_path())
     devices = [device for device in onnxruntime.get_ep_devices() if device.ep_name == name]
     if not devices:
-        raise CaseFailed(f"{name} finds no GPU that it supports")
+        raise CaseFailed(
+            f"{name} finds no GPU that it supports: needs one of its list, and a driver for the CUDA version that "
+            f"{DISTRIBUTION} is for"
+        )
     return name, devices[:1]
 
 
+def _load_cuda_runtime(folder: Path, load: Callable[[str], Any] = ctypes.CDLL) -> None:
+    """Load the CUDA runtime that the package brings, unless torch or the machine has one.
+
+    The plug-in's library needs it as libcudart.so.13, a name that the package's file (libcudart.so.13.4.36) does not
+    have: the loader only knows it by that name once it is loaded.
+    """
+    for bundled in sorted(folder.glob("libcudart.so.*")):
+        needed = ".".join(bundled.name.split(".")[:3])
+        try:
+            load(needed)
+        except OSError:
+            load(str(bundled))
+
+
 def _options(profile: Profile, variant: Variant, device: Device | None) -> dict[str, str]:
-    """The plug-in's options (its tensorrt_rtx_provider_options.h); shapes are written as input:1x3,input2:1x4."""
+    """The plug-in's options (its tensorrt_rtx_provider_options.h); shapes are written as input:1x3,input2:1x4.
+
+    That header says `;` between inputs, and its code splits at commas only.
+    """
     options = {"enable_cuda_graph": str(int(variant.flag("cuda_graph")))}
     for bound in ("min", "opt", "max"):
         shapes = (f"{name}:{'x'.join(map(str, ranges[bound]))}" for name, ranges in profile.items())
@@ -97,12 +137,13 @@ def open_tensorrt_rtx(request: OpenRequest) -> Iterator[OrtSession]:
 
 
 def refuses(case: Case, machine: Machine) -> str | None:
-    """A GPU of the RTX list, and the plug-in."""
+    """A GPU of the plug-in's list, the plug-in, and an ONNX Runtime that can load it."""
     return refusals.first(
         refusals.no_gpu(machine),
         refusals.not_installed(machine, PACKAGE),
-        None if importlib.util.find_spec(PLUGIN) else f"{DISTRIBUTION} is not installed",
-        refusals.compute_capability_not_in(machine, RTX_GPUS, "TensorRT-RTX"),
+        refusals.too_old(machine, PACKAGE, FLOOR),
+        refusals.not_installed(machine, DISTRIBUTION),
+        refusals.compute_capability_not_in(machine, GPUS, "the plug-in of TensorRT-RTX"),
         refusals.format_not_in_hardware(case, machine),
     )
 
