@@ -102,6 +102,14 @@ def _audit(args: argparse.Namespace) -> None:
         print(audit.render(result))
 
 
+def _cost(args: argparse.Namespace) -> None:
+    """Count the FLOPs and bytes of each node of an ONNX graph at a shape."""
+    from inferprof import cost
+
+    _require_files(args.onnx)
+    write_json(args.out, cost.cost(args.onnx, _spec(args).at(Shape.parse(args.shape))))
+
+
 def _accuracy(args: argparse.Namespace) -> None:
     """Compare a converted graph with the fp32 graph on real inputs."""
     from inferprof import accuracy, samples
@@ -296,6 +304,7 @@ _VERBS: dict[str, tuple[Any, Any]] = {
     "export": (_export, flags.export),
     "quantize": (_quantize, flags.quantize),
     "audit": (_audit, flags.audit),
+    "cost": (_cost, flags.cost),
     "accuracy": (_accuracy, flags.accuracy),
     "build": (_build, flags.build),
     "run": (_run, flags.run),

@@ -42,6 +42,14 @@ def audit(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--out", type=Path, metavar="FILE", help="write JSON there instead of a table to the screen")
 
 
+def cost(sub: argparse.ArgumentParser) -> None:
+    """A graph and the shape to count at."""
+    sub.add_argument("onnx", type=Path, metavar="ONNX", help="the graph in its number format")
+    _model(sub)
+    sub.add_argument("--shape", required=True, help="b8, b8_s128")
+    out(sub)
+
+
 def accuracy(sub: argparse.ArgumentParser) -> None:
     """A converted graph and the one that it is compared with."""
     sub.add_argument("precision", metavar="PRECISION", help="the number format of ONNX, e.g. int8")

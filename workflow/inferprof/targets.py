@@ -52,14 +52,23 @@ def tables(study: Study) -> list[str]:
     return [f"results/{study.machine.slug}/table/{name}/{case}.parquet" for name, case in study.captures()]
 
 
+def costs(study: Study) -> list[str]:
+    """What each graph computes and moves at each shape that a case runs at; of no use where no roof is known."""
+    if study.machine.gpu is None:
+        return []
+    at = dict.fromkeys((case.model, case.precision, case.shape) for case in study.cases())
+    return [f"results/onnx/{model}/{precision}.{shape}.cost.json" for model, precision, shape in at]
+
+
 def report_inputs(study: Study) -> list[str]:
     """All that the report is made from, apart from cases.csv."""
     graphs = [f"results/onnx/{model}/{precision}" for model, precision in study.onnx()]
-    gpu = [f"results/{study.machine.slug}/bandwidth.json"] if study.machine.gpu else []
+    measured = ("bandwidth", "ceilings") if study.machine.gpu else ()
     return [
         f"results/{study.machine.slug}/environment.json",
-        *gpu,
+        *(f"results/{study.machine.slug}/{what}.json" for what in measured),
         *(f"{graph}.{kind}.json" for graph in graphs for kind in ("convert", "audit", "accuracy")),
+        *costs(study),
         *(engine.removesuffix(".engine") + ".build.json" for engine in engines(study)),
         *records(study),
         *second_clocks(study),

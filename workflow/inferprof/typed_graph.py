@@ -53,7 +53,7 @@ class TypedGraph:
         node = self.producers.get(tensor)
         while node is not None and node.op_type in MOVES:
             node = self.producers.get(node.input[0])
-        return self._stored_type(node.input[0]) if node is not None and node.op_type in DEQUANTIZERS else None
+        return self.stored_type(node.input[0]) if node is not None and node.op_type in DEQUANTIZERS else None
 
     def operand_type(self, tensor: str) -> str:
         """The type that a product takes a tensor in: the quantized one where it comes out of a dequantizer."""
@@ -67,8 +67,8 @@ class TypedGraph:
             node = self.producers.get(tensor)
         return tensor in self.weights or (node is not None and node.op_type == "Constant")
 
-    def _stored_type(self, tensor: str) -> str:
-        """The type of a quantized tensor."""
+    def stored_type(self, tensor: str) -> str:
+        """The type that a quantizer or an exporter stored a tensor in, seen through moves."""
         while tensor not in self.weights:
             node = self.producers.get(tensor)
             if node is None or node.op_type not in QUANTIZERS | dict.fromkeys(MOVES, ""):
@@ -98,8 +98,8 @@ def analyse(model: Any, sizes: Mapping[str, int]) -> TypedGraph:
                 dim.dim_value = sizes.get(dim.dim_param, 1)
     for node in skeleton.graph.node:
         _as_standard(node)
-    for value in skeleton.graph.output:  # a size that is 1 for want of a better one must not contradict the graph's
-        value.type.tensor_type.ClearField("shape")
+    for value in skeleton.graph.output:  # what is declared (a size of 1 for want of a better) must contradict nothing
+        value.ClearField("type")
     inferred = onnx.shape_inference.infer_shapes(skeleton, data_prop=True)
     types = {value.name: dtype_name(value.type.tensor_type.elem_type) for value in _values(inferred)}
     shapes = _static_shapes(inferred)

@@ -1,4 +1,4 @@
-"""models/{model}.yaml → results/onnx/{model}/{precision}.onnx, its audit and its accuracy. Nothing here needs a GPU."""
+"""models/{model}.yaml → results/onnx/{model}/{precision}.onnx, its audit, its cost and its accuracy. Nothing here needs a GPU."""
 
 
 rule export:
@@ -53,6 +53,21 @@ rule audit:
     shell:
         "inferprof audit {input.onnx:q} --spec {input.spec:q} --precision {wildcards.precision} "
         "--out {output:q} 2> {log:q}"
+
+
+rule cost:
+    input:
+        onnx="results/onnx/{model}/{precision}.onnx",
+        spec=model_spec,
+    output:
+        "results/onnx/{model}/{precision}.{shape}.cost.json",
+    log:
+        "results/log/onnx/{model}/{precision}.{shape}.cost.log",
+    priority: studies.BEFORE_MEASURING
+    message:
+        "Count the FLOPs and bytes of {wildcards.model} in {wildcards.precision} at {wildcards.shape}"
+    shell:
+        "inferprof cost {input.onnx:q} --spec {input.spec:q} --shape {wildcards.shape} --out {output:q} 2> {log:q}"
 
 
 rule accuracy:
