@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from inferprof.backends.tensorrt_runtime import TensorRTSession, outside_profile
+from inferprof.backends.tensorrt_runtime import TensorRTSession, outside_profile, write_profile
 from inferprof.devices.cpu import CpuDevice
 from inferprof.errors import CaseFailed
 from inferprof.plugins import Buffer
@@ -188,3 +190,29 @@ def test_memory_is_told_by_engines_old_and_new() -> None:
     newer = Engine()
     newer.device_memory_size_v2 = 1024  # type: ignore[attr-defined]
     assert session(newer, CpuDevice()).memory() == {"context_bytes": 1024}
+
+
+class Inspector:
+    """Tells a format only of the shapes of a context, as TensorRT's does of a dynamic engine."""
+
+    execution_context: Context | None = None
+
+    def get_engine_information(self, layout: str) -> str:
+        shape = self.execution_context.shape if self.execution_context else "N/A due to dynamic shapes"
+        return json.dumps({"Layers": [{"Name": "double", "Shape": shape}], "As": layout})
+
+
+def test_the_native_profile_is_two_files_as_trtexec_exports_them(
+    host: Host, x: Array, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, trt = Engine(), SimpleNamespace(**vars(TRT), LayerInformationFormat=SimpleNamespace(JSON="json"))
+    monkeypatch.setattr(Engine, "create_engine_inspector", lambda self: Inspector(), raising=False)
+    running = session(engine, CpuDevice())
+    running.bind({"x": host(x)})
+    path = tmp_path / "b2.profile.json"
+    write_profile(path, trt, running, {"double": [9.0, 1.0, 3.0]})
+    layers = json.loads((tmp_path / "b2.graph.json").read_text())
+    assert layers == {"Layers": [{"Name": "double", "Shape": list(x.shape)}], "As": "json"}
+    # The first inference is not counted.
+    row = {"name": "double", "timeMs": 4.0, "averageMs": 2.0, "medianMs": 2.0, "percentage": 100.0}
+    assert json.loads(path.read_text()) == [{"count": 2}, row]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 import pytest
 
@@ -21,12 +23,12 @@ def a_join() -> pd.DataFrame:
 
 def test_shares_of_each_level_add_up_to_its_kernel_time() -> None:
     table = shares(a_join())
-    assert table.loc["layer"].to_list() == [1000, 700, 300, 0.7, 0.3]
-    assert table.loc["op"].to_list() == [1000, 1000, 0, 1.0, 0.0]
+    assert list(table.loc["layer"]) == [1000, 700, 300, 0.7, 0.3]
+    assert list(table.loc["op"]) == [1000, 1000, 0, 1.0, 0.0]
 
 
 def test_an_owner_below_the_confidence_asked_for_is_unattributed() -> None:
-    assert shares(a_join(), at_least=0.8).loc["op"].to_list() == [1000, 300, 700, 0.3, 0.7]
+    assert list(shares(a_join(), at_least=0.8).loc["op"]) == [1000, 300, 700, 0.3, 0.7]
 
 
 def test_owners_are_listed_with_what_none_of_them_owns() -> None:
@@ -48,9 +50,8 @@ def test_launches_of_no_time_have_no_share() -> None:
         ("owner", None, "an owner without a confidence"),
     ],
 )
-def test_a_join_that_contradicts_itself_is_a_bug(column: str, value: object, said: str) -> None:
-    frame = a_join().head(1)
-    frame[column] = value
+def test_a_join_that_contradicts_itself_is_a_bug(column: str, value: Any, said: str) -> None:
+    frame = a_join().head(1).assign(**{column: value})
     with pytest.raises(ValueError, match=said):
         conform(frame)
 

@@ -63,10 +63,10 @@ def open_engine(flavour: Flavour, request: OpenRequest) -> Iterator[TensorRTSess
         session.context.profiler = times
     try:
         yield session
+        if request.native_profile:
+            write_profile(request.native_profile, trt, session, times.times_ms)
     finally:
         session.close()
-        if request.native_profile:
-            write_profile(request.native_profile, trt, engine, times.times_ms)
 
 
 def refuses_tensorrt(case: Case, machine: Machine) -> str | None:

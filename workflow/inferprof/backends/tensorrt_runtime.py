@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,8 +11,9 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from inferprof.errors import CaseFailed, UserError
-from inferprof.files import write_json
+from inferprof.files import write_json, write_text
 from inferprof.plugins import Buffer, Device
+from inferprof.tables import trt_json
 
 Flavour = Literal["tensorrt", "tensorrt_rtx"]
 DTYPES: dict[str, np.dtype[Any]] = {
@@ -121,6 +121,11 @@ class TensorRTSession:
         self._launch: Callable[[], None] = self._execute
 
     @property
+    def engine(self) -> Any:
+        """TensorRT's engine."""
+        return self._engine
+
+    @property
     def context(self) -> Any:
         """TensorRT's execution context."""
         return self._context
@@ -214,7 +219,13 @@ def layer_times(trt: Any) -> Any:
     return LayerTimes()
 
 
-def write_profile(path: Path, trt: Any, engine: Any, times_ms: Mapping[str, list[float]]) -> None:
-    """Layers as the engine inspector tells them, and each layer's times."""
-    information = engine.create_engine_inspector().get_engine_information(trt.LayerInformationFormat.JSON)
-    write_json(path, {"version": trt.__version__, **json.loads(information), "times_ms": dict(times_ms)})
+def write_profile(path: Path, trt: Any, session: TensorRTSession, times_ms: Mapping[str, list[float]]) -> None:
+    """What trtexec exports: each layer's times at `path`, without the first inference, and the layers beside it.
+
+    With the context the inspector tells formats and sizes of the shapes that ran; without it, of no dynamic ones.
+    """
+    inspector = session.engine.create_engine_inspector()
+    inspector.execution_context = session.context
+    write_text(trt_json.graph_of(path), inspector.get_engine_information(trt.LayerInformationFormat.JSON))
+    settled = {name: times[1:] or times for name, times in times_ms.items()}
+    write_json(path, trt_json.profile_rows(settled))

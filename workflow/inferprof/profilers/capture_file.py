@@ -13,13 +13,14 @@ from typing import Final, Literal
 from inferprof.errors import UserError
 from inferprof.files import opened
 
-CaptureKind = Literal["nsys_sqlite", "nsys_stats", "kineto", "ort_profile"]
+CaptureKind = Literal["nsys_sqlite", "nsys_stats", "kineto", "ort_profile", "trt_layers"]
 
 _READERS: Final[dict[CaptureKind, tuple[str, str]]] = {
     "nsys_sqlite": ("an Nsight Systems file", "nsys"),
     "nsys_stats": ("an Nsight Systems file", "nsys"),
     "kineto": ("a Kineto trace", "kineto"),
     "ort_profile": ("an ONNX Runtime profile", "ort_profile"),
+    "trt_layers": ("what TensorRT says of an engine's layers", "trt_layers"),
 }
 """What each kind is, and the tool that reads it."""
 
@@ -40,6 +41,10 @@ _STATS_HEADERS: Final = ("Time (%),", "Total (MB),", "Start (ns),")
 """How the CSVs of `nsys stats` begin."""
 _ORT_EVENT: Final = re.compile(r'\[\s*\{\s*"cat"\s*:\s*"(Session|Node)"')
 """How the list of an ONNX Runtime profile begins."""
+_TRT_JSON: Final = re.compile(
+    r'\{\s*"Layers"\s*:|\[\s*\{\s*"(?:count|startEnqMs|startInMs)"\s*:|(?:[{,]\s*"(?:[^"\\]|\\.)*"\s*:\s*\[[\d.,\se+-]+\]\s*){2}'
+)
+"""How the files of trtexec and EngineInspector begin, and a dictionary of two layers or more and their times."""
 _TEXT_TABLE_MARKS: Final = (
     "CUDA Kernel Statistics:",
     "CUDA API Statistics:",
@@ -112,6 +117,8 @@ def _sqlite_kind(path: Path) -> CaptureKind:
 def _json_kind(path: Path, text: str) -> CaptureKind:
     if _ORT_EVENT.match(text):
         return "ort_profile"
+    if _TRT_JSON.match(text):
+        return "trt_layers"
     if text.startswith("["):
         raise UserError(
             f"{path} is a JSON list that no tool here writes: a Kineto trace comes from torch.profiler's "

@@ -73,6 +73,15 @@ _ALL = (
     Metric("launch_overhead_mean", "ns", "host time of one launching call"),
     Metric("launch_wait_mean", "ns", "from a launching call's return to the operation's start"),
     Metric("streams_overlap_share", "ratio", "streams_overlap / gpu_busy"),
+    # Of a layer of an engine. Lists have one item a line; tensors are name, sizes and format with tabs between.
+    Metric("layer_type", "text", "what the runtime calls its kind; empty where it tells names only"),
+    Metric("tactic", "text", "the kernel that the builder picked"),
+    Metric("weight_dtype", "text", "number format of its weights"),
+    Metric("weight_sparsity", "text", "sparse: its kernel uses 2:4 sparse weights; dense: it has others"),
+    Metric("origin", "text", "why a reformat is there"),
+    Metric("onnx_nodes", "text", "the nodes of the ONNX graph that it was made of"),
+    Metric("input_tensors", "text", "what it reads"),
+    Metric("output_tensors", "text", "what it writes"),
     Metric("grid", "text", "launch grid x,y,z"),
     Metric("block", "text", "thread block x,y,z"),
     # Of one kernel launch, by counters; its duration is duration_total. ncu's names and formulas: tables.ncu_metrics.
