@@ -33,7 +33,7 @@ def per_iteration(frame: pd.DataFrame) -> pd.DataFrame:
         launches=("instances", "sum"),
         duration=("value", "sum"),
     )
-    count = _iterations(frame) if _inside(frame).any() else 1
+    count = iterations(frame) if _inside(frame).any() else 1
     return table.assign(launches=table["launches"] / count, duration=table["duration"] / count)
 
 
@@ -43,7 +43,8 @@ def _inside(frame: pd.DataFrame) -> pd.Series[bool]:
     return parts.map(lambda path: ITERATION in path).astype(bool)
 
 
-def _iterations(frame: pd.DataFrame) -> int:
+def iterations(frame: pd.DataFrame) -> int:
+    """How many iterations a profile holds."""
     rows = frame[(frame["level"] == "range") & (frame["name"] == ITERATION) & (frame["metric"] == "duration_total")]
     return int(rows["instances"].sum())
 
