@@ -20,7 +20,7 @@ from inferprof import data, hardware, progress, provenance, registry, timing
 from inferprof.case import Case, Shape, Variant
 from inferprof.devices.cpu import CpuDevice
 from inferprof.devices.cuda import CudaDevice
-from inferprof.devices.ranges import collected, nvtx_range
+from inferprof.devices.ranges import collected, mark_clock, nvtx_range
 from inferprof.errors import CaseFailed, UserError
 from inferprof.files import read_json
 from inferprof.gpu_lock import gpu_lock
@@ -300,9 +300,13 @@ def _profiled(request: RunRequest, profiling: Profiling, backend: Backend, gpu: 
             _warm_up(lane, graph=request.variant.flag("cuda_graph"))
         progress.step("iterations")
         with profiling.recorder, collected(device):
+            if profiling.native:  # whose times are the host's
+                mark_clock(profiling.range)
             for _ in range(profiling.iterations):
                 with profiling.range("iteration"):
                     _iterate(lane, profiling.range)
+            if profiling.native:
+                mark_clock(profiling.range)
         outputs = lane.finish()
     nothing = {"not_measured": "the run was profiled"}
     return {

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inferprof.backends import ort_told
 from inferprof.errors import CaseFailed
 from inferprof.hardware import parse_version
 from inferprof.plugins import Buffer, Device, OpenRequest
@@ -114,6 +115,7 @@ class OrtSession:
         import onnxruntime
 
         options = onnxruntime.RunOptions()
+        options.log_severity_level = ort_told.WARNING  # a session that was asked for its reasons would log each run
         if self._on_stream:
             options.add_run_config_entry("disable_synchronize_execution_providers", "1")
         if self._graph:
@@ -203,9 +205,7 @@ def session_options(request: OpenRequest) -> onnxruntime.SessionOptions:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = request.threads
     if request.native_profile:
-        request.native_profile.parent.mkdir(parents=True, exist_ok=True)
-        options.enable_profiling = True
-        options.profile_file_prefix = str(request.native_profile)
+        ort_told.ask(options, request.native_profile)
     return options
 
 
@@ -216,7 +216,7 @@ def create(model: Path, options: onnxruntime.SessionOptions, providers: Sequence
     """
     import onnxruntime
 
-    with reported():
+    with reported(), ort_told.heard(options):
         session = onnxruntime.InferenceSession(str(model), options, providers=list(providers), enable_fallback=0)
     return _on(session, providers[0][0])
 
@@ -225,7 +225,7 @@ def on_devices(model: Path, options: onnxruntime.SessionOptions, provider: str) 
     """An InferenceSession on the plug-in that `options` name, with the same promise as `create`."""
     import onnxruntime
 
-    with reported():
+    with reported(), ort_told.heard(options):
         session = onnxruntime.InferenceSession(str(model), options, enable_fallback=0)
     return _on(session, provider)
 
@@ -254,4 +254,4 @@ def opened(request: OpenRequest, session: Any, *, on_stream: bool = True) -> Ite
     finally:
         wrapped.close()
         if request.native_profile:
-            Path(session.end_profiling()).replace(request.native_profile)
+            ort_told.keep(session, request.native_profile)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Final
 
 from inferprof.plugins import Device
+
+CLOCK: Final = "clock"
+"""Range around one look at the host's clock; what it showed is the name of the range behind it, `clock=<ns>`."""
+LOOKS: Final = 10
+"""Looks at the clock at one moment: the shortest range ties the clocks best."""
 
 
 def nvtx_range(name: str) -> AbstractContextManager[Any]:
@@ -16,6 +22,15 @@ def nvtx_range(name: str) -> AbstractContextManager[Any]:
 
     annotation: AbstractContextManager[Any] = nvtx.annotate(name)
     return annotation
+
+
+def mark_clock(named: Callable[[str], AbstractContextManager[Any]], now: Callable[[], int] = time.time_ns) -> None:
+    """Tie the capture's clock to the host's CLOCK_REALTIME, so that what was written by the latter can be placed."""
+    for _ in range(LOOKS):
+        with named(CLOCK):
+            shown = now()
+        with named(f"{CLOCK}={shown}"):
+            pass
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from inferprof.case import Case
 from inferprof.hardware import Machine
 from inferprof.plugins import Profiler, Run
 from inferprof.profilers.capture_file import identify, other_reader
+from inferprof.tables.ort_facts import SessionFacts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,6 +33,7 @@ KEPT_ARGS: Final = (
     "output_size",
     "input_type_shape",
     "output_type_shape",
+    *(field.name for field in dataclasses.fields(SessionFacts)),
 )
 """What an event keeps; what a later version may add could name paths or hosts."""
 

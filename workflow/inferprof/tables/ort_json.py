@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,32 +18,36 @@ import pandas as pd
 
 from inferprof.errors import UserError
 from inferprof.files import opened
+from inferprof.tables import ort_facts
 
 NOT_TOLD: Final = "not told"
 """In place of a provider (files of 2019) or an operator's type that the file leaves out."""
 TRT_ENGINE: Final = "TRTKernel"
 """Type of a node that is a whole TensorRT engine. ONNX Runtime adds model, hash and number, as to its name."""
 _NODE_SUFFIX: Final = "_kernel_time"
-_NODE_COLUMNS: Final = ("start", "duration", "name", "op_type", "provider")
+_NODE_COLUMNS: Final = ("start", "duration", "name", "op_type", "provider", "process", "thread", "bytes", "types")
 Event = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class OrtProfile:
-    """What a session ran. `nodes`: run, name, op_type, provider and duration in ns. `runs`: duration in ns, by run.
+    """What a session ran. `runs`: duration in ns, by run. `facts`: None in a profile of a session that is not ours.
 
+    nodes: run, start and duration (ns on the session's clock), name, op_type, provider, process and thread (ids of
+    the system), bytes of the outputs (missing where the file does not say), types (of the inputs, by `, `).
     Runs are those that came to their end, counted from 0. A file without any has one unfinished run, 0, and empty
     `runs`. Nodes may lack a name; it is empty then.
     """
 
     nodes: pd.DataFrame
     runs: pd.Series[int]
+    facts: ort_facts.SessionFacts | None = None
 
     def settled(self) -> OrtProfile:
         """Without run 0, where each node tunes itself and allocates; a profile of one run keeps it."""
         if len(self.runs) < 2:
             return self
-        return OrtProfile(self.nodes[self.nodes["run"] > 0], self.runs.iloc[1:])
+        return replace(self, nodes=self.nodes[self.nodes["run"] > 0], runs=self.runs.iloc[1:])
 
 
 def read_profile(path: Path) -> OrtProfile:
@@ -57,7 +61,8 @@ def read_profile(path: Path) -> OrtProfile:
         nodes = nodes[nodes["start"] < starts[-1] + durations[-1]]
     if nodes.empty:
         raise UserError(f"{path} holds no node's time: the session ended before it ran one")
-    return OrtProfile(nodes.drop(columns="start").reset_index(drop=True), pd.Series(durations * 1000))
+    nodes["start"] *= 1000
+    return OrtProfile(nodes.reset_index(drop=True), pd.Series(durations * 1000), ort_facts.found(events))
 
 
 def load_events(text: str) -> list[dict[str, Any]]:
@@ -99,13 +104,18 @@ def _is_node(event: Event) -> bool:
     return event["cat"] == "Node" and str(event["name"]).endswith(_NODE_SUFFIX)
 
 
-def _node(event: Event) -> tuple[int, int, str, str, str]:
+def _node(event: Event) -> tuple[Any, ...]:
     told = event["args"]
     op_type = str(told.get("op_name", NOT_TOLD))
+    size = told.get("output_size")
     return (
         int(event["ts"]),
         int(event["dur"]) * 1000,
         str(event["name"]).removesuffix(_NODE_SUFFIX),
         TRT_ENGINE if op_type.startswith(TRT_ENGINE) else op_type,
         str(told.get("provider", NOT_TOLD)),
+        int(event["pid"]),
+        int(event["tid"]),
+        float("nan") if size is None else int(size),
+        ", ".join(name for tensor in told.get("input_type_shape", ()) for name in tensor),
     )

@@ -72,7 +72,7 @@ def assemble(ops: pd.DataFrame, calls: pd.DataFrame, ranges: pd.DataFrame, names
         calls, correlation = calls.take(first).reset_index(drop=True), correlation[first]
         order = np.argsort(correlation, kind="stable")
     ops["call"] = _position(correlation, order, ops.pop("correlation").to_numpy())
-    nested = _Nesting(ranges)
+    nested = Nesting(ranges)
     calls["path"] = nested.path_at(calls["thread"].to_numpy(), calls["start"].to_numpy())
     return Timeline(ops, calls, nested.ranges, names, nested.paths)
 
@@ -93,7 +93,7 @@ def _position(keys: Times, order: np.ndarray, wanted: Times) -> np.ndarray:
     return np.where(keys[place] == wanted, place, NO_CALL)
 
 
-class _Nesting:
+class Nesting:
     """Push-pop ranges of each thread, as paths; `path_at` finds the innermost one at a time."""
 
     def __init__(self, ranges: pd.DataFrame) -> None:

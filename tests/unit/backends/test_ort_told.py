@@ -1,0 +1,79 @@
+"""What a profiled session of ONNX Runtime says of itself, in front of its profile."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from inferprof.backends import ort, ort_told
+from inferprof.errors import CaseFailed
+from inferprof.plugins import Buffer, OpenRequest
+from inferprof.tables.ort_facts import Assigned
+from inferprof.tables.ort_json import read_profile
+
+LOG = """\
+\x1b[0;93m2026-11-28 05:10:28.8 [W:onnxruntime:, x.cc:1 a] CUDA kernel not found in registries for Op type: Hardmax node \
+name: /m/Hardmax\x1b[m
+2026-11-28 05:10:28.8 [I:onnxruntime:, x.cc:1 b] CUDA kernel not supported. Fallback to CPU execution provider for Op \
+type: LSTM node name: rnn
+2026-11-28 05:10:28.8 [I:onnxruntime:, x.cc:1 c] ORT optimization- Force fallback to CPU execution for node: node_Shape_0 \
+because the CPU execution path is deemed faster than overhead involved with execution on other EPs capable of executing \
+this node
+2026-11-28 05:10:28.8 [I:onnxruntime:, x.cc:1 d] Session successfully initialized.
+"""
+
+
+def test_the_log_says_why_a_node_was_left_to_the_cpu() -> None:
+    assert ort_told.reasons(LOG) == {
+        "/m/Hardmax": "CUDA kernel not found in registries",
+        "rnn": "CUDA kernel not supported",
+        "node_Shape_0": "the CPU execution path is deemed faster than overhead involved with execution on other EPs",
+    }
+
+
+def test_a_profile_says_when_its_clock_began_and_who_took_what(
+    small_model: Callable[..., Path],
+    opening: Callable[..., OpenRequest],
+    host: Callable[[Any], Buffer],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("onnxruntime")
+    model = small_model([("Exp", ["x"], ["e"], {}), ("NonZero", ["e"], ["y"], {})], [("y", "INT64", [2, "found"])])
+    out = tmp_path / "profile.json"
+    before = time.time_ns()
+    with ort.open_cpu(replace(opening(model), native_profile=out)) as session:
+        session.bind({"x": host(np.ones((2, 4), np.float32))})
+        session.enqueue()
+    profile = read_profile(out)
+    assert profile.facts is not None
+    assert before < profile.facts.start_ns < time.time_ns()
+    cpu = "CPUExecutionProvider"
+    assert [replace(node, name="") for node in profile.facts.assigned] == [
+        Assigned("", "Exp", cpu, 0),
+        Assigned("", "NonZero", cpu, 1),
+    ]
+    assert profile.nodes[["op_type", "types", "process", "thread"]].to_numpy().tolist()[-2:] == [
+        ["Exp", "float", os.getpid(), os.getpid()],
+        ["NonZero", "float", os.getpid(), os.getpid()],
+    ]
+    assert [path.name for path in tmp_path.iterdir() if "profile" in path.name] == ["profile.json"]
+    assert "Session successfully initialized" not in capfd.readouterr().err
+
+
+def test_where_a_session_cannot_be_made_its_log_is_shown(
+    matmul: Path, opening: Callable[..., OpenRequest], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("onnxruntime")
+    request = replace(opening(matmul), native_profile=tmp_path / "profile.json")
+    matmul.write_bytes(matmul.read_bytes()[:40])
+    with pytest.raises(CaseFailed), ort.open_cpu(request):
+        pass
+    assert "[I:onnxruntime" in capfd.readouterr().err

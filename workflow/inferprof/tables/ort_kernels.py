@@ -1,0 +1,124 @@
+"""Which node of ONNX Runtime launched what: its own profile and a trace of the GPU, of one process, joined.
+
+A launch belongs to the node whose time on the launching thread holds the call; of nodes inside each other (the bodies
+of If, Loop and Scan) to the innermost. Where the call is so close to a node's edge that the tie of the clocks leaves
+two answers, it belongs to nobody. ONNX Runtime's times are whole microseconds, which counts as part of that.
+
+Rows of the tidy table: levels kernel, memcpy and memset with the node as `parent`, a path of provider, type and name
+(`CUDAExecutionProvider > MatMul > /layer.0/MatMul`; missing: nobody's); level op, each node's time on the host;
+level range, as for any trace.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from inferprof.errors import UserError
+from inferprof.tables import aggregate, attribution
+from inferprof.tables.clock import Clock
+from inferprof.tables.intervals import Times
+from inferprof.tables.ort_json import OrtProfile
+from inferprof.tables.schema import conform
+from inferprof.tables.timeline import NO_CALL, OUTSIDE, PATH_SEPARATOR, Nesting, Timeline
+
+ROUNDING_NS: Final = 1000
+"""ONNX Runtime cuts start and duration of a node to whole microseconds."""
+_ID: Final = 0xFFFFFF
+"""Bits of the ids of process and thread in nsys' globalTid: process << 24 | thread."""
+
+
+def placed(timeline: Timeline, profile: OrtProfile) -> pd.DataFrame:
+    """The profile's nodes with `start`, `end` and `thread` on the trace's clock, those of the trace's window alone.
+
+    Raises UserError where the two are not of one process, or nothing ties their clocks.
+    """
+    threads = _threads(timeline, profile)
+    if profile.facts is None:
+        raise UserError(
+            "the ONNX Runtime profile does not say when its clock began, so it cannot be placed in the trace: "
+            "capture both in one run, with `inferprof capture ort_nodes`"
+        )
+    clock = Clock.of(timeline)
+    start = clock.on_capture(profile.nodes["start"].to_numpy() + profile.facts.start_ns)
+    nodes = profile.nodes.assign(start=start, end=start + profile.nodes["duration"].to_numpy(), error=clock.error)
+    nodes["thread"] = nodes["thread"].map(threads)
+    inside = (nodes["start"] >= clock.capture[0]) & (nodes["end"] <= clock.capture[-1])
+    own: pd.DataFrame = nodes[inside & nodes["thread"].notna()]
+    return own.astype({"thread": np.int64}).reset_index(drop=True)
+
+
+def _threads(timeline: Timeline, profile: OrtProfile) -> dict[int, int]:
+    """Thread of the system → thread of the trace."""
+    seen = np.unique(timeline.calls["thread"].to_numpy())
+    traced, profiled = set((seen >> 24 & _ID).tolist()), set(profile.nodes["process"].tolist())
+    if not traced & profiled:
+        raise UserError(
+            f"the ONNX Runtime profile is of process {_listed(profiled)} and the trace of {_listed(traced)}: a node "
+            "and its kernels can be told only within one process; capture both with `inferprof capture ort_nodes`"
+        )
+    return {int(thread) & _ID: int(thread) for thread in seen}
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(numbers)))
+
+
+def owners(timeline: Timeline, nodes: pd.DataFrame) -> Times:
+    """Per operation of the timeline the row of `nodes` (as `placed` gives them) that launched it; -1: nobody's."""
+    nesting = Nesting(nodes[["start", "end", "thread"]].assign(label=np.arange(len(nodes)).astype(str)))
+    innermost = np.array([int(path.rpartition(PATH_SEPARATOR)[2] or -1) for path in nesting.paths])
+    call = timeline.ops["call"].to_numpy()
+    called = timeline.calls.iloc[call[call != NO_CALL]]
+    thread, start = called["thread"].to_numpy(), called["start"].to_numpy()
+    doubt = int(nodes["error"].max()) if len(nodes) else 0
+    earliest = nesting.path_at(thread, start - doubt - ROUNDING_NS)
+    latest = nesting.path_at(thread, start + doubt)
+    owner = np.full(call.size, -1, np.int64)
+    sure = innermost[earliest] == innermost[latest]
+    owner[call != NO_CALL] = np.where(sure & (earliest != OUTSIDE), innermost[earliest], -1)
+    return owner
+
+
+def tidy(timeline: Timeline, profile: OrtProfile, tool: str) -> pd.DataFrame:
+    """The rows that the module describes."""
+    nodes = placed(timeline, profile)
+    kinds = nodes["provider"] + PATH_SEPARATOR + nodes["op_type"]
+    path, distinct = pd.factorize(kinds + PATH_SEPARATOR + nodes["name"])
+    owner = owners(timeline, nodes)
+    owned = dataclasses.replace(
+        timeline,
+        ops=timeline.ops.assign(call=np.arange(len(timeline.ops))),
+        calls=pd.DataFrame({"path": np.where(owner >= 0, path[owner] + 1, OUTSIDE)}),
+        paths=["", *distinct],
+    )
+    frames = [
+        aggregate.operations(owned),
+        aggregate.ranges(timeline),
+        aggregate.statistics(nodes.assign(parent=kinds), ["name", "parent"]).assign(level="op"),
+    ]
+    return conform(pd.concat(frames, ignore_index=True), tool)
+
+
+def attributed(frame: pd.DataFrame) -> pd.DataFrame:
+    """The join as attribution.COLUMNS, of one case: frame as `tidy` gives it. Further columns: op_type, provider."""
+    rows = frame[(frame["level"] == "kernel") & (frame["metric"] == "duration_total")]
+    parts = rows["parent"].str.split(PATH_SEPARATOR, n=2, expand=True, regex=False).reindex(columns=range(3))
+    return attribution.conform(
+        pd.DataFrame(
+            {
+                "kernel": rows["name"],
+                "duration_ns": rows["value"].astype(np.int64),
+                "instances": rows["instances"].astype(np.int64),
+                "owner": parts[2],
+                "owner_level": "op",
+                "confidence": np.where(parts[2].notna(), 1.0, np.nan),
+                "op_type": parts[1],
+                "provider": parts[0],
+            }
+        )
+    )
