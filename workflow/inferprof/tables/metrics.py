@@ -171,6 +171,7 @@ _ALL = (
         Metric(f"stall_{reason}", "percent", f"of warp_cycles_per_instruction: {meaning}")
         for reason, meaning in STALLS.items()
     ),
+    Metric("symbol", "text", "a kernel's mangled name, which tools do not spell each in their own way"),
     Metric("clock_control", "text", "base: the profiler locked the clocks; none: they ran as in a measurement"),
     Metric("replay_passes", "count", "times that the kernel ran for all of its counters"),
     # Of one result of NVIDIA's rules (level ncu_rule; parent: the kernel).
