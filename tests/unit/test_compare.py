@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import tarfile
 from dataclasses import asdict
 from pathlib import Path
@@ -53,8 +56,9 @@ def test_a_slower_case_fails_the_gate():
     assert (case.verdict, case.boundary, case.ratio.rounds) == ("slower", "device", 5)
     assert case.ratio.estimate == pytest.approx(1.04, abs=0.003)
     assert compare.exit_code(comparison) == 1
-    assert "Gate (no case slower by 1.0% or more, none broke): FAILED by vit/fp16/ort_cuda/default/b8." in (
-        compare.render(comparison)
+    assert compare.render(comparison).endswith(
+        "Gate (no case slower by 1.0% or more, none broke, none is missing): FAILED by\n"
+        "vit/fp16/ort_cuda/default/b8.\n"
     )
 
 
@@ -63,7 +67,7 @@ def test_a_faster_and_an_equal_case_pass_the_gate(ms, verdict):
     comparison = compare.compare_records(rounds(ms=10.0), rounds(ms=ms))
     assert only(comparison).verdict == verdict
     assert compare.exit_code(comparison) == 0
-    assert compare.render(comparison).endswith("none broke): passed.\n")
+    assert compare.render(comparison).endswith("none is missing): passed.\n")
 
 
 def test_noise_is_undecided_and_passes_the_gate():
@@ -93,11 +97,25 @@ def test_a_case_that_failed_in_a_already_did_not_break():
     assert compare.exit_code(comparison) == 0
 
 
-def test_cases_of_one_side_are_listed_and_not_compared():
-    comparison = compare.compare_records([*rounds(), *rounds(BERT)], rounds())
+def test_a_case_that_b_lacks_fails_the_gate_unless_it_is_allowed_to():
+    a = [*rounds(), *rounds(BERT)]
+    comparison = compare.compare_records(a, rounds())
     bert, vit = comparison.cases
-    assert (bert.case, bert.verdict, bert.note) == (BERT, "not compared", "only in A")
+    assert (bert.case, bert.verdict, bert.note) == (BERT, "missing", "only in A")
     assert vit.ratio is not None
+    assert compare.exit_code(comparison) == 1
+    allowed = compare.compare_records(a, rounds(), allow_missing=True)
+    assert compare.exit_code(allowed) == 0
+    assert compare.render(allowed).endswith("Gate (no case slower by 1.0% or more, none broke): passed.\n")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "side"), [([], rounds(BERT), "B"), (rounds(BERT, status="failed", reason="NaN"), [], "A")]
+)
+def test_a_new_case_and_one_that_had_failed_before_pass_the_gate(a, b, side):
+    comparison = compare.compare_records([*rounds(), *a], [*rounds(), *b])
+    assert (comparison.cases[0].verdict, comparison.cases[0].note) == ("not compared", f"only in {side}")
+    assert compare.exit_code(comparison) == 0
 
 
 def test_cpu_cases_are_compared_end_to_end():
@@ -193,6 +211,17 @@ def test_folders_and_archives_of_them_are_read_alike(tmp_path):
         comparison = compare.compare(a, of_b)
         assert only(comparison).verdict == "slower"
         assert comparison.b == str(of_b)
+
+
+@pytest.mark.parametrize(("ms", "code"), [(11.0, 1), (10.0, 0)])
+def test_a_reader_that_has_seen_enough_does_not_change_the_exit_code(tmp_path, ms, code):
+    a, b = write(tmp_path / "a", rounds()), write(tmp_path / "b", rounds(ms=ms))
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "inferprof", "compare", str(a), str(b)]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (code, "")
 
 
 @pytest.mark.parametrize("content", [None, "text", "empty folder"])

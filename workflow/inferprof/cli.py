@@ -1,17 +1,18 @@
 """The command line: one verb per stage. Arguments are read here and nowhere else.
 
-Exit codes: 0 done (also when the measured case failed: the record says so), 1 a job broke or `compare` found a case
-slower, 2 the user can mend it.
+Exit codes: 0 done (also when the measured case failed: the record says so), 1 a job broke or the gate of `compare`
+failed, 2 the user can mend it.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,15 @@ from inferprof.files import read_json, read_yaml, write_json, write_text, writte
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb. Returns the exit code."""
-    args = _parser().parse_args(argv)
+    try:
+        return _run_verb(_parser().parse_args(argv))
+    finally:
+        with _seen_enough():
+            sys.stdout.flush()
+
+
+def _run_verb(args: argparse.Namespace) -> int:
+    """The exit code of a verb; what a user can mend, and what broke, in one line."""
     processes.die_with_parent()
     # CUDA counts the fastest GPU first unless told otherwise; NVML, which says which GPU this is, counts by PCI bus.
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
@@ -54,6 +63,14 @@ def _bandwidth(args: argparse.Namespace) -> None:
     from inferprof.devices.cuda import CudaDevice
 
     write_json(args.out, bandwidth.measure(CudaDevice()))
+
+
+def _ceilings(args: argparse.Namespace) -> None:
+    """Measure how fast this machine's GPU multiplies matrices of each type and reads its memory (about 10 s)."""
+    from inferprof.devices import ceilings
+    from inferprof.devices.cuda import CudaDevice
+
+    write_json(args.out, ceilings.measure(CudaDevice()))
 
 
 def _cases(args: argparse.Namespace) -> None:
@@ -99,7 +116,7 @@ def _audit(args: argparse.Namespace) -> None:
     if args.out:
         write_json(args.out, result)
     else:
-        print(audit.render(result))
+        _say(audit.render(result))
 
 
 def _cost(args: argparse.Namespace) -> None:
@@ -155,7 +172,7 @@ def _trtexec(args: argparse.Namespace) -> None:
 
     result = trtexec.measure(args.engine, _spec(args), read_json(args.record))
     write_json(args.out, result)
-    print(trtexec.render(result))
+    _say(trtexec.render(result))
 
 
 def _capture(args: argparse.Namespace) -> None:
@@ -186,11 +203,11 @@ def _report(args: argparse.Namespace) -> None:
 
 
 def _compare(args: argparse.Namespace) -> int:
-    """Compare two studies case by case. Exit code 1 where B is slower beyond the threshold."""
+    """Compare two studies case by case. Exit code 1 where a case of B is slower, failed or missing."""
     from inferprof import compare
 
-    comparison = compare.compare(args.a, args.b, args.threshold)
-    print(compare.render(comparison))
+    comparison = compare.compare(args.a, args.b, args.threshold, allow_missing=args.allow_missing)
+    _say(compare.render(comparison))
     return compare.exit_code(comparison)
 
 
@@ -201,6 +218,21 @@ def _unlock(args: argparse.Namespace) -> None:
 
 
 # --- what verbs share ------------------------------------------------------------------------------------------
+
+
+def _say(text: str) -> None:
+    """Print at once, so that a reader that is gone is found out here and not at the end of the process."""
+    with _seen_enough():
+        print(text, flush=True)
+
+
+@contextlib.contextmanager
+def _seen_enough() -> Iterator[None]:
+    """Let a reader that has seen enough (`| head`) end the output, but not the verb: its exit code counts."""
+    try:
+        yield
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _config(text: str) -> Any:
@@ -300,6 +332,7 @@ def _parser() -> argparse.ArgumentParser:
 _VERBS: dict[str, tuple[Any, Any]] = {
     "probe": (_probe, flags.out),
     "bandwidth": (_bandwidth, flags.out),
+    "ceilings": (_ceilings, flags.out),
     "cases": (_cases, flags.cases),
     "export": (_export, flags.export),
     "quantize": (_quantize, flags.quantize),

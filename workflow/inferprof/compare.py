@@ -50,15 +50,13 @@ class CaseComparison:
     b_median: float | None = None
     ratio: stats.Ratio | None = None
     note: str = ""
-    broke: bool = False
-    """Whether A measured the case and B failed on it."""
+    unrated: Literal["broke", "missing", "not compared"] = "not compared"
+    """What stands in place of a verdict; A measured the case where B `broke` on it or it is `missing` in B."""
 
     @property
     def verdict(self) -> str:
         """The ratio's verdict, or what is in its place."""
-        if self.ratio:
-            return self.ratio.verdict
-        return "broke" if self.broke else "not compared"
+        return self.ratio.verdict if self.ratio else self.unrated
 
 
 @dataclass(frozen=True)
@@ -70,16 +68,24 @@ class Comparison:
     differences: tuple[Difference, ...]
     cases: tuple[CaseComparison, ...]
     threshold: float
+    allow_missing: bool = False
+    """Whether B may lack cases that A measured: it was a smaller study. Otherwise its jobs may have crashed."""
+
+    @property
+    def failures(self) -> list[CaseComparison]:
+        """The cases that the gate fails by."""
+        bad = {"slower", "broke"} if self.allow_missing else {"slower", "broke", "missing"}
+        return [case for case in self.cases if case.verdict in bad]
 
 
-def compare(a: Path, b: Path, threshold: float = stats.THRESHOLD) -> Comparison:
+def compare(a: Path, b: Path, threshold: float = stats.THRESHOLD, *, allow_missing: bool = False) -> Comparison:
     """Compare two results folders or archives. Raises UserError where one holds no records or machines don't pair."""
-    return compare_records(read(a), read(b), (str(a), str(b)), threshold)
+    return compare_records(read(a), read(b), (str(a), str(b)), threshold, allow_missing=allow_missing)
 
 
 def exit_code(comparison: Comparison) -> int:
-    """1 where a case of B is slower beyond the threshold or failed, else 0."""
-    return int(any(case.verdict in ("slower", "broke") for case in comparison.cases))
+    """1 where a case of B is slower beyond the threshold, failed or is missing, else 0."""
+    return int(bool(comparison.failures))
 
 
 # --- reading ---------------------------------------------------------------------------------------------------
@@ -119,6 +125,8 @@ def compare_records(
     b: Sequence[Record],
     names: tuple[str, str] = ("A", "B"),
     threshold: float = stats.THRESHOLD,
+    *,
+    allow_missing: bool = False,
 ) -> Comparison:
     """Compare two lists of records, of one machine each or of the same machines.
 
@@ -131,7 +139,7 @@ def compare_records(
         raise UserError(f"{names[0]} and {names[1]} have no case in common, so there is nothing to compare")
     keys = sorted(rounds_a.keys() | rounds_b.keys())
     cases = [_compare_case(key[1], rounds_a.get(key, {}), rounds_b.get(key, {}), threshold) for key in keys]
-    return Comparison(*names, differences=tuple(_differences(a, b)), cases=tuple(cases), threshold=threshold)
+    return Comparison(*names, tuple(_differences(a, b)), tuple(cases), threshold, allow_missing)
 
 
 def _require_paired_machines(a: Sequence[Record], b: Sequence[Record]) -> None:
@@ -157,12 +165,14 @@ def _by_case(records: Sequence[Record], one_machine: bool) -> dict[tuple[str, Ca
 
 
 def _compare_case(case: Case, a: Rounds, b: Rounds, threshold: float) -> CaseComparison:
-    if not a or not b:
-        return CaseComparison(case, note=f"only in {'A' if a else 'B'}")
     failures = {side: _failure(rounds) for side, rounds in (("A", a), ("B", b))}
+    lost = a and failures["A"] is None
+    if not a or not b:
+        note = f"only in {'A' if a else 'B'}"
+        return CaseComparison(case, note=note, unrated="missing" if lost else "not compared")
     if any(failures.values()):
         note = "; ".join(f"{side} failed: {reason}" for side, reason in failures.items() if reason)
-        return CaseComparison(case, note=note, broke=failures["A"] is None)
+        return CaseComparison(case, note=note, unrated="broke" if lost else "not compared")
     common = sorted(a.keys() & b.keys())
     boundary = _boundary([a[i] for i in common] + [b[i] for i in common])
     if not common or boundary is None:
@@ -321,9 +331,10 @@ def _render_outcome(comparison: Comparison) -> str:
     """How many of each verdict, and what the exit code is about."""
     verdicts = [case.verdict for case in comparison.cases]
     counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in sorted(set(verdicts)))
-    bad = [str(case.case) for case in comparison.cases if case.verdict in ("slower", "broke")]
+    bad = [str(case.case) for case in comparison.failures]
     gate = f"FAILED by {', '.join(bad)}" if bad else "passed"
+    also = "none broke" if comparison.allow_missing else "none broke, none is missing"
     return "\n".join(
         textwrap.wrap(f"{len(verdicts)} case{'' if len(verdicts) == 1 else 's'}: {counts}.", WIDTH)
-        + textwrap.wrap(f"Gate (no case slower by {comparison.threshold:.1%} or more, none broke): {gate}.", WIDTH)
+        + textwrap.wrap(f"Gate (no case slower by {comparison.threshold:.1%} or more, {also}): {gate}.", WIDTH)
     )

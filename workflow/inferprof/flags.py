@@ -120,6 +120,9 @@ def compare(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--threshold", type=_fraction, default=THRESHOLD, help=f"difference that matters (default {THRESHOLD})"
     )
+    sub.add_argument(
+        "--allow-missing", action="store_true", help="pass although B lacks cases that A measured (a smaller study)"
+    )
 
 
 def none(sub: argparse.ArgumentParser) -> None:
