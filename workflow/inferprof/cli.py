@@ -7,12 +7,11 @@ failed, 2 the user can mend it.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _run_verb(_parser().parse_args(argv))
     finally:
-        with _seen_enough():
+        with processes.reader_may_leave():
             sys.stdout.flush()
 
 
@@ -222,17 +221,8 @@ def _unlock(args: argparse.Namespace) -> None:
 
 def _say(text: str) -> None:
     """Print at once, so that a reader that is gone is found out here and not at the end of the process."""
-    with _seen_enough():
+    with processes.reader_may_leave():
         print(text, flush=True)
-
-
-@contextlib.contextmanager
-def _seen_enough() -> Iterator[None]:
-    """Let a reader that has seen enough (`| head`) end the output, but not the verb: its exit code counts."""
-    try:
-        yield
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _config(text: str) -> Any:

@@ -1,13 +1,15 @@
-"""Processes that end together, and locks that a killed one left behind."""
+"""Processes that end together, readers that leave early, and locks that a killed process left behind."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
@@ -30,6 +32,15 @@ def run_merged(
         stderr=subprocess.STDOUT,
         preexec_fn=die_with_parent,
     )
+
+
+@contextlib.contextmanager
+def reader_may_leave() -> Iterator[None]:
+    """Let a reader of stdout that has seen enough (`| head`) end the output, but not this process."""
+    try:
+        yield
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def release_stale_lock(folder: Path) -> str | None:
