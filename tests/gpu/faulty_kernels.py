@@ -1,8 +1,8 @@
 """Kernels with one fault each and one without, for a profiler to see: `faulty_kernels.py NAME…|all`.
 
-They are CUDA C++, compiled where they run by NVRTC through cuda-core. All have the same arguments, and all but `tail` fill
-the GPU with exactly one wave of blocks in which every thread does the same work, so that each shows its own fault alone.
-Sizes come from the device: number of SMs, blocks that fit on one, L2.
+They are CUDA C++, compiled where they run by NVRTC through cuda-core. All have the same arguments, and all but `tail`
+fill the GPU with exactly one wave of blocks in which every thread does the same work, so that each shows its own
+fault alone. Sizes come from the device: number of SMs, blocks that fit on one, L2.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ extern "C" __global__ void atomics(const float* in, float* out, int n, int round
     for (int round = 0; round < rounds; ++round) atomicAdd(out, value);
 }
 
-// Each value is read again after four times the L2 has been read, when no cache holds it any more. 16 bytes per load, so
-// that enough of them are under way to keep device memory busy.
+// Each value is read again after four times the L2 has been read, when no cache holds it any more. 16 bytes per load,
+// so that enough of them are under way to keep device memory busy.
 extern "C" __global__ void l2_thrash(const float* in, float* out, int n, int rounds) {
     float sum = 0.0f;
     for (int round = 0; round < rounds; ++round)
