@@ -10,7 +10,8 @@ from matplotlib.axes import Axes
 
 from inferprof import registry
 from inferprof.lane import STAGES
-from inferprof.plots import batch, latency, render, stages, style
+from inferprof.plots import batch, latency, render, stages, style, waterfall
+from inferprof.tables.waterfall import PARTS
 
 
 def measurements(batches: tuple[int, ...] = (1, 8), slowest: float = 2.0) -> pd.DataFrame:
@@ -28,6 +29,7 @@ def measurements(batches: tuple[int, ...] = (1, 8), slowest: float = 2.0) -> pd.
             row |= {"identical": precision == "fp32", "accuracy": "pass"}
             for boundary in ("device", "end_to_end"):
                 row |= {f"{boundary}_ms": ms, f"{boundary}_low_ms": ms * 0.99, f"{boundary}_high_ms": ms * 1.02}
+            row |= {f"{part}_part_ms": ms / len(PARTS) for part in PARTS}
             rows.append(row | {f"{stage}_ms": ms / 6 for stage in STAGES})
     return pd.DataFrame(rows)
 
@@ -65,6 +67,16 @@ def test_stage_shares_fill_the_bar():
     ax = stages.STACKED.draw(measurements()).axes[0]
     ends = [patch.get_path().get_extents(patch.get_patch_transform()).x1 for patch in ax.patches]
     assert max(ends) == pytest.approx(100.0)
+
+
+def test_the_parts_of_the_waterfall_fill_the_median_and_those_that_no_case_has_are_not_drawn():
+    frame = measurements().assign(tail_part_ms=np.nan)
+    frame["unexplained_part_ms"] += frame["end_to_end_ms"] / len(PARTS)
+    figure = waterfall.WATERFALL.draw(frame)
+    for ax, shape in zip(figure.axes, ("b1", "b8"), strict=True):
+        ends = [patch.get_path().get_extents(patch.get_patch_transform()).x1 for patch in ax.patches]
+        assert max(ends) == pytest.approx(frame.loc[frame["shape"] == shape, "end_to_end_ms"].max())
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [part for part in PARTS if part != "tail"]
 
 
 @pytest.mark.parametrize("plot", registry.plots().values(), ids=registry.plots())

@@ -23,6 +23,7 @@ from inferprof.report.sections import (
     speed_up,
     timeline,
     use,
+    waterfall,
 )
 
 
@@ -43,6 +44,7 @@ def _report(evidence: Evidence, title: str, first: list[Section]) -> Report:
         speed_up.section(evidence),
         latency.section(evidence),
         use.section(evidence),
+        waterfall.section(evidence),
         timeline.section(evidence),
         kernels.section(evidence),
         kernel_pairs.section(evidence),

@@ -12,7 +12,7 @@ from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.files import read_json
 from inferprof.report import broken
-from inferprof.tables import copies, join, overhead, records, schema, summary
+from inferprof.tables import copies, join, overhead, records, schema, summary, waterfall
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,6 +67,8 @@ class Evidence:
     """The tidy tables of all profilers."""
     overheads: pd.DataFrame
     """What the profilers cost: tables.overhead.ledger."""
+    waterfall: pd.DataFrame
+    """Where end_to_end goes: tables.waterfall.of_cases."""
     documents: Mapping[tuple[str, str, str], Document]
     """(model, precision, convert | audit | accuracy) → document."""
     engines: tuple[Engine, ...]
@@ -140,6 +142,7 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
         resources=records.resources(ok),
         profiles=profiles,
         overheads=overhead.ledger(latency, profiles),
+        waterfall=waterfall.of_cases(latency, stages, profiles),
         documents=_documents(results, outcomes),
         engines=engines,
         second_clocks=tuple(_second_clocks(results, outcomes)),

@@ -73,6 +73,8 @@ def by_kernel(frame: pd.DataFrame) -> Bounds:
     A kernel's launches count by their durations.
     """
     wanted = frame["level"].eq("kernel") & frame["metric"].isin([*_NEEDED, *_OPTIONAL])
+    if not wanted.any():
+        return Bounds({}, {})
     values = frame.loc[wanted, ["name", "launch", "metric", "value"]]
     launches = values.pivot_table(index=["name", "launch"], columns="metric", values="value", dropna=False)
     launches = launches.reindex(columns=[*_NEEDED, *_OPTIONAL]).dropna(subset=list(_NEEDED)).astype(object)

@@ -35,19 +35,19 @@ from inferprof.tables.kernel_compare import ITERATION, iterations, of_iterations
 from inferprof.tables.records import KEY, frame_of, rows_of
 
 Part = Literal[
-    "launch", "copy", "memory", "compute", "latency", "tail", "idle", "kernels", "execution", "unexplained"
+    "launch", "idle", "copy", "memory", "compute", "latency", "tail", "kernels", "execution", "unexplained"
 ]
 """launch       the GPU waits for the host to launch the next operation; binding the inputs
+idle         the GPU waits for anything else (a synchronise, another stream, its own queue), and the wait's return
 copy         inputs and outputs between host and device, and on the host into and out of the memory that they pass
              through; copies that the runtime makes inside of the inference
 memory, compute, latency, tail   kernel time by what bounds it: tables.bounds
-idle         the GPU waits for anything else (a synchronise, another stream, its own queue), and the wait's return
 kernels      kernel time of which no counters were read
 execution    the inference, its binding and its wait, where no timeline tells kernels from idle
 unexplained  what no source accounts for; never spread over the others"""
 PARTS: tuple[Part, ...] = get_args(Part)
 TRACERS: Final = ("nsys", "kineto")
-"""Tools that trace iterations, the one that speaks for a case first."""
+"""Tools that trace iterations, kernels and copies. Of two that watched a case the first speaks for it."""
 COUNTERS: Final = "ncu"
 NEEDS_TIMELINE: Final = "needs a timeline of the case's iterations (nsys or kineto)"
 NEEDS_COUNTERS: Final = "needs counters of the case's kernels (ncu)"
@@ -55,6 +55,7 @@ COLUMNS: Final = (
     *KEY,
     "total_ns",
     *(f"{part}_ns" for part in PARTS),
+    "overlap_ns",
     "tool",
     "counted_share",
     "no_timeline",
@@ -80,6 +81,17 @@ class Bare:
     """stage_inputs and extract."""
     bind: float
 
+    @property
+    def wait(self) -> float:
+        """How long the host takes to notice that the device is done."""
+        return max(0.0, self.call - self.device)
+
+    @property
+    def overlap(self) -> float:
+        """By how much the pieces, measured one by one, are longer than end_to_end: hidden in it, or noise."""
+        pieces = self.copies + self.staging + self.device + self.bind + self.wait
+        return max(0.0, pieces - self.end_to_end)
+
 
 @dataclass(frozen=True)
 class Watched:
@@ -98,14 +110,13 @@ class Watched:
 def split(bare: Bare, watched: Watched | None, bounds: Mapping[Bound, float] | None) -> dict[Part, float | None]:
     """The parts in ns; None is "not measured". `bounds`: what shares of the kernels' time are of which BOUNDS."""
     claims: list[tuple[Part, float]] = [("copy", bare.copies), ("copy", bare.staging)]
-    wait = max(0.0, bare.call - bare.device)
     if watched is None:
-        granted = fill(bare.end_to_end, [*claims, ("execution", bare.device + bare.bind + wait)])
+        granted = fill(bare.end_to_end, [*claims, ("execution", bare.device + bare.bind + bare.wait)])
         return {**dict.fromkeys((*_OF_TIMELINE, *BOUNDS)), **granted}
     kernels = min(watched.kernels, bare.device)
     between = min(watched.copies, bare.device - kernels)
     gaps = _idle(bare.device - kernels - between, watched)
-    claims = [("kernels", kernels), ("copy", between), *claims, *gaps, ("idle", wait), ("launch", bare.bind)]
+    claims = [("kernels", kernels), ("copy", between), *claims, *gaps, ("idle", bare.wait), ("launch", bare.bind)]
     granted = {"launch": 0.0, "idle": 0.0, **fill(bare.end_to_end, claims)}
     if bounds is None:
         return {**dict.fromkeys(BOUNDS), **granted}
@@ -146,8 +157,8 @@ def _idle(gap: float, watched: Watched) -> list[tuple[Part, float]]:
 def of_cases(latency: pd.DataFrame, stages: pd.DataFrame, profiles: pd.DataFrame) -> pd.DataFrame:
     """One row per case with COLUMNS. latency: summary.latency; stages: join.stage_medians; profiles: tidy tables.
 
-    `counted_share`: of the kernels' time, how much is of kernels with counters. `no_timeline` and `no_counters` say
-    why a split was not made, `not_measured` why there is no waterfall at all.
+    `overlap_ns`: see Bare. `counted_share`: of the kernels' time, how much is of kernels with counters. `no_timeline`
+    and `no_counters` say why a split was not made, `not_measured` why there is no waterfall at all.
     """
     medians = latency[latency["not_measured"].isna()].astype({"median": float})
     wide = medians.pivot_table(index=KEY, columns="boundary", values="median")
@@ -161,6 +172,12 @@ def of_cases(latency: pd.DataFrame, stages: pd.DataFrame, profiles: pd.DataFrame
     return frame_of(rows, list(COLUMNS))
 
 
+def in_ms(waterfall: pd.DataFrame) -> pd.DataFrame:
+    """KEY and `{part}_part_ms` of each case; NaN is "not measured"."""
+    parts = waterfall[[f"{part}_ns" for part in PARTS]].astype(float) / _NS_PER_MS
+    return waterfall[KEY].join(parts.rename(columns={f"{part}_ns": f"{part}_part_ms" for part in PARTS}))
+
+
 def _case(row: Mapping[str, Any], profile: pd.DataFrame | None) -> dict[str, Any]:
     """The columns of a case beside its key."""
     boundaries = ("device", "call", "end_to_end")
@@ -170,10 +187,12 @@ def _case(row: Mapping[str, Any], profile: pd.DataFrame | None) -> dict[str, Any
     tool, timeline = _traced(profile)
     kernels = None if timeline is None else per_iteration(timeline)
     shares, counted, no_counters = _counted(profile, kernels)
-    parts = split(_bare(row), None if timeline is None else watched(timeline), shares)
+    bare = _bare(row)
+    parts = split(bare, None if timeline is None else watched(timeline), shares)
     return {
         "total_ns": row["end_to_end"],
         **{f"{part}_ns": parts.get(part, 0.0) for part in PARTS},
+        "overlap_ns": bare.overlap,
         "tool": tool,
         "counted_share": counted,
         "no_timeline": None if tool else NEEDS_TIMELINE,

@@ -13,12 +13,11 @@ from inferprof.report.sections.common import key_of
 from inferprof.tables.kernel_compare import of_iterations
 from inferprof.tables.records import KEY, rows_of
 from inferprof.tables.schema import Level
+from inferprof.tables.waterfall import TRACERS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-PREFERRED = ("nsys", "kineto")
-"""Tools that trace iterations, kernels and copies. Of two that watched a case the first counts: it is listed once."""
 SLOW_DOWN_COLUMN = Column("slow_down", "× bare", "number")
 
 
@@ -31,7 +30,7 @@ class Profile:
     frame: pd.DataFrame
 
 
-def profiles(evidence: Evidence, tools: Sequence[str] = PREFERRED) -> list[Profile]:
+def profiles(evidence: Evidence, tools: Sequence[str] = TRACERS) -> list[Profile]:
     """Every profile of these tools, by model and shape."""
     groups = evidence.profiles[evidence.profiles["tool"].isin(tools)].groupby([*KEY, "tool"], sort=False)
     found = [Profile(dict(zip(KEY, key[:-1], strict=True)), str(key[-1]), frame) for key, frame in groups]
@@ -40,13 +39,13 @@ def profiles(evidence: Evidence, tools: Sequence[str] = PREFERRED) -> list[Profi
 
 
 def chosen(evidence: Evidence, level: Level) -> list[Profile]:
-    """One profile per case: the preferred tool's, of those that saw operations of this level in iterations."""
+    """One profile per case: of the first of TRACERS that saw operations of this level in iterations."""
     found: dict[tuple[str, ...], Profile] = {}
     for one in profiles(evidence):
         if of_iterations(one.frame, level).empty:
             continue
         rival = found.get(key_of(one.case))
-        if rival is None or PREFERRED.index(one.tool) < PREFERRED.index(rival.tool):
+        if rival is None or TRACERS.index(one.tool) < TRACERS.index(rival.tool):
             found[key_of(one.case)] = one
     return list(found.values())
 

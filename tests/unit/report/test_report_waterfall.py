@@ -1,0 +1,120 @@
+"""What the report says of where the time goes."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from inferprof.case import Case
+from inferprof.profilers import nsys
+from inferprof.report import evidence
+from inferprof.report.model import Section, Table, Text
+from inferprof.report.sections import waterfall
+from inferprof.tables import schema
+
+CASE = "vit_tiny/fp16/ort_cuda/default/b8"
+KERNEL = "nvjet_sm90_hsh_64x64_64x13_1x4_h_bz_bias_TNT"
+
+
+def section_of(results: Any) -> Section:
+    cases = evidence.read_cases(results.root / "reports" / results.study / "cases.csv")
+    return waterfall.section(evidence.load(results.root, results.study, results.machine, cases, None))
+
+
+def table(results: Any, tool: str, frame: pd.DataFrame) -> None:
+    """Write a profile of CASE, as `inferprof table` does."""
+    path = results.root / results.machine / "table" / tool / f"{CASE}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    schema.of_case(frame.assign(tool=tool), results.machine, Case(*CASE.split("/"))).to_parquet(path)
+
+
+def named(section: Section, name: str) -> Table:
+    return next(block for block in section.blocks if isinstance(block, Table) and block.name == name)
+
+
+def shown(table: Table) -> list[str]:
+    (row,) = table.rows
+    return [row[index].text for index in table.shown]
+
+
+@pytest.fixture
+def ort(captured: Callable[[str], Path]) -> pd.DataFrame:
+    frame = nsys.read(captured("h100_ort_cuda_vit"))
+    return frame.replace({"parent": {"host_run": "iteration"}, "name": {"host_run": "iteration"}})
+
+
+@pytest.fixture
+def study(results):
+    """A case of 3 ms of device time and 4.8 ms end to end, with stages of 4.5 ms."""
+    results.ok(CASE, 3.0, gpu=True)
+    results.plan()
+    return results
+
+
+def test_without_a_timeline_the_inference_is_one_part_and_the_report_says_what_it_needs(study):
+    section = section_of(study)
+    found = named(section, "waterfall")
+    assert shown(found)[6:8] == ["–", "–"]
+    assert found.footnotes == ("not measured: needs a timeline of the case's iterations (nsys or kineto)",)
+    assert "unsplit" in [found.columns[index].title for index in found.shown]
+    (text,) = (block.text for block in section.blocks if isinstance(block, Text))
+    assert (
+        text
+        == "What bounds the kernels was not measured: needs a timeline of the case's iterations (nsys or kineto)."
+    )
+
+
+def test_the_shares_of_a_traced_case_add_up_to_all_of_it(study, ort):
+    table(study, "nsys", ort)
+    found = named(section_of(study), "waterfall")
+    (row,) = found.rows
+    shares = {column.key: cell.value for column, cell in zip(found.columns, row, strict=True)}
+    parts = ("launch", "idle", "copy", "all_kernels", "execution", "unexplained")
+    assert sum(float(shares[f"{part}_percent"] or 0) for part in parts) == pytest.approx(100)
+    assert shares["kernels_ms"] == 2.010798
+    assert "unsplit" not in [found.columns[index].title for index in found.shown]
+
+
+def test_counters_tell_what_bounds_the_kernels(study, ort):
+    table(study, "nsys", ort)
+    kernels = ort[ort["level"].eq("kernel")]["name"].unique()
+    metrics = {"duration_total": 1e3, "sm_throughput": 90.0, "memory_throughput": 9.0, "waves": 2.25}
+    rows = [
+        {"level": "kernel", "name": name, "launch": number, "metric": metric, "value": value}
+        for number, name in enumerate(kernels)
+        for metric, value in metrics.items()
+    ]
+    table(study, "ncu", schema.conform(pd.DataFrame(rows), "ncu"))
+    whole = shown(named(section_of(study), "waterfall"))
+    kernels_percent = float(whole[9])
+    found = shown(named(section_of(study), "waterfall_kernels"))
+    assert found[5] == whole[9]
+    assert float(found[7]) == pytest.approx(0.75 * kernels_percent, abs=0.1)  # compute
+    assert float(found[9]) == pytest.approx(0.25 * kernels_percent, abs=0.1)  # tail
+    assert found[10] == "0.0"
+
+
+def test_much_that_is_unexplained_is_marked(results):
+    record = results.measurement(CASE, 0, 3.0, True)
+    record["stages"] = {name: {"samples_ns": [1000] * 5} for name in record["stages"]}
+    results.ok(CASE, 3.0, gpu=True, stages=record["stages"])
+    results.plan()
+    found = named(section_of(results), "waterfall")
+    cell = found.rows[0][[column.key for column in found.columns].index("unexplained_percent")]
+    assert cell.mark == "warn"
+    assert float(cell.value or 0) == pytest.approx(100 * (4.8 - 3.03) / 4.8, abs=1)
+
+
+def test_cases_on_a_cpu_are_named_beside_those_on_a_gpu_and_make_no_section_alone(results):
+    results.ok("vit_tiny/fp32/ort_cpu/default/b8", 18.0)
+    results.plan()
+    assert section_of(results).blocks == ()
+    results.ok(CASE, 3.0, gpu=True)
+    results.plan()
+    *_, last = section_of(results).blocks
+    assert isinstance(last, Text)
+    assert last.text == (
+        "No waterfall of 1 of 2 (vit_tiny/fp32/ort_cpu/default/b8): device not measured: the waterfall is of GPUs"
+    )

@@ -1,0 +1,80 @@
+"""Where end_to_end goes, stacked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from inferprof.plots.style import GREY, OKABE_ITO, case_names, end_shapes, stacked_panels
+from inferprof.plugins import Plot
+from inferprof.tables.waterfall import PARTS, Part
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+KERNEL_BLUE = "#3D97D1"
+COLOURS: dict[Part, str] = {
+    "launch": OKABE_ITO[4],
+    "copy": OKABE_ITO[1],
+    "memory": OKABE_ITO[2],
+    "compute": OKABE_ITO[0],
+    "latency": OKABE_ITO[5],
+    "tail": OKABE_ITO[3],
+    "idle": OKABE_ITO[7],
+    "kernels": KERNEL_BLUE,
+    "execution": GREY,
+    "unexplained": "none",
+}
+HATCHES: dict[Part, str] = {"copy": "///", "latency": "...", "tail": "xx", "kernels": "\\\\\\", "unexplained": "////"}
+"""Tell neighbouring parts apart in grey."""
+LEGEND_IN = 0.55
+LEGEND_COLUMNS = 6
+
+
+def draw(frame: pd.DataFrame) -> Figure:
+    """Milliseconds of each part, a panel for the smallest and one for the largest shape."""
+    split = frame[frame["unexplained_part_ms"].notna()]
+    panels = [split[split["shape"] == shape] for shape in end_shapes(split)]
+    parts = [part for part in PARTS if (split[f"{part}_part_ms"].fillna(0) > 0).any()]
+    figure, axes = stacked_panels([len(panel) for panel in panels], LEGEND_IN)
+    for panel, ax in zip(panels, axes, strict=True):
+        _panel(ax, panel.sort_values("end_to_end_ms", kind="stable"), parts)
+    axes[-1].set_xlabel("end_to_end median, ms")
+    figure.legend(
+        *axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=min(len(parts), LEGEND_COLUMNS)
+    )
+    return figure
+
+
+def _panel(ax: Axes, frame: pd.DataFrame, parts: list[Part]) -> None:
+    places = np.arange(len(frame))
+    left = np.zeros(len(frame))
+    longest = float(frame["end_to_end_ms"].max())
+    for part in parts:
+        width = frame[f"{part}_part_ms"].fillna(0).to_numpy(dtype=float)
+        ax.barh(
+            places, width, left=left, height=0.68, label=part, color=COLOURS[part], hatch=HATCHES.get(part, ""),
+            edgecolor=GREY if part == "unexplained" else "white", linewidth=0.4,
+        )  # fmt: skip
+        left += width
+    ax.set_yticks(places, case_names(frame))
+    ax.tick_params(axis="y", length=0)
+    ax.set_xlim(0, longest * 1.1)
+    ax.invert_yaxis()
+    ax.grid(axis="x")
+    ax.set_title(frame["shape"].iloc[0])
+    for place, total in zip(places, left, strict=True):
+        ax.annotate(f"{total:.4g}", (total, place), (5, 0), textcoords="offset points", va="center", fontsize=8)
+
+
+WATERFALL = Plot(
+    name="waterfall",
+    title="Where end_to_end goes",
+    caption="Parts that add up to the bare run's median. Smallest and largest shape, the others are in the table.",
+    needs={"unexplained_part_ms": 1},
+    draw=draw,
+    place=45,
+)
