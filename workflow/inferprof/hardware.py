@@ -44,6 +44,10 @@ ALIASES = {
 }
 TOOLS = ("nsys", "ncu", "trtexec")
 SLUG_PACKAGES = ("onnxruntime-gpu", "torch", "tensorrt", "tensorrt-rtx")
+NOT_PERMITTED = (
+    "counters not permitted (ERR_NVGPUCTRPERM): run the container as root with --cap-add=SYS_ADMIN, "
+    "or set NVreg_RestrictProfilingToAdminUsers=0 on the host"
+)
 CAP_SYS_ADMIN = 21
 CAP_PERFMON = 38
 
@@ -212,10 +216,7 @@ def counters_refusal() -> str | None:
     effective = int(capabilities.group(1), 16) if capabilities else 0
     if effective & (1 << CAP_SYS_ADMIN | 1 << CAP_PERFMON):
         return None
-    return (
-        "counters not permitted (ERR_NVGPUCTRPERM): run the container as root with --cap-add=SYS_ADMIN, "
-        "or set NVreg_RestrictProfilingToAdminUsers=0 on the host"
-    )
+    return NOT_PERMITTED
 
 
 def _loadable(library: str) -> bool:

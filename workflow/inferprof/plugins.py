@@ -227,6 +227,16 @@ class Profiler:
     finish: Callable[[Path, Run], None] | None = None
     """After the wrapped run, in a folder that only we can read: makes the capture at the given path out of what the
     tool wrote, without secrets. All files in the folder are kept. None: the tool wrote the capture itself."""
+    after: str | None = None
+    """The profiler whose table of the same case says what this one looks at: it runs first."""
+    aim: Callable[[Path], Profiler] | None = None
+    """With `after`: this profiler, told by that table where to look. Raises UserError where the table cannot."""
+    refusal: Callable[[str], str | None] | None = None
+    """The reason why the tool could not watch, out of what it said: a result, as a failed measurement is."""
+    otherwise: Profiler | None = None
+    """Who watches the run once more where this one saw nothing."""
+    iterations: int = 10
+    """How many iterations of a run it watches."""
 
 
 # --- plots -----------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Final
 
 from inferprof import processes, progress, registry
 from inferprof.case import Case
-from inferprof.errors import ToolError
+from inferprof.errors import CaseFailed, ToolError
 from inferprof.hardware import Machine
 from inferprof.plugins import Profiler
 
@@ -55,12 +55,15 @@ def capture(
 ) -> None:
     """Run `argv` under the profiler; its capture is then at `out`, and what else it wrote lies beside it.
 
-    Raises UserError where the tool is missing, ToolError where it or the run failed; nothing is left then.
+    Raises UserError where the tool is missing, CaseFailed where it says that it could not watch, ToolError where it
+    or the run failed; nothing is left then.
     """
     allowed = allowed_environment(os.environ)
 
-    def run(command: Sequence[str]) -> None:
+    def run(command: Sequence[str], refusal: Callable[[str], str | None] | None = None) -> None:
         done = runner(command, allowed)
+        if refusal and (reason := refusal(done.stdout)):
+            raise CaseFailed(f"{profiler.name}: {reason}")
         if done.returncode != 0:
             raise ToolError(command, done.returncode, done.stdout)
 
@@ -71,9 +74,11 @@ def capture(
         tempfile.TemporaryDirectory(prefix=f".{profiler.name}-", dir=out.parent) as private,
     ):
         inside = Path(private, out.name)
-        command = profiler.command(argv, inside)
         progress.step("run")
-        run(command)
+        run(command := profiler.command(argv, inside), profiler.refusal)
+        while profiler.otherwise and not inside.exists():
+            profiler = profiler.otherwise
+            run(command := profiler.command(argv, inside), profiler.refusal)
         progress.step("export")
         if profiler.finish:
             profiler.finish(inside, run)

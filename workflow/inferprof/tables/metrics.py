@@ -82,6 +82,12 @@ _ALL = (
     Metric("onnx_nodes", "text", "the nodes of the ONNX graph that it was made of"),
     Metric("input_tensors", "text", "what it reads"),
     Metric("output_tensors", "text", "what it writes"),
+    # Of a node of ONNX Runtime.
+    Metric("position", "count", "place of its first execution in a run, from 0"),
+    Metric("output_bytes", "bytes", "what one execution writes"),
+    Metric("input_types", "text", "number formats of its inputs"),
+    Metric("fallback_reason", "text", "why it was left to the CPU, in the runtime's own words"),
+    Metric("subgraph_nodes", "count", "nodes of the graph that were fused into it"),
     Metric("grid", "text", "launch grid x,y,z"),
     Metric("block", "text", "thread block x,y,z"),
     # Of one kernel launch, by counters; its duration is duration_total. ncu's names and formulas: tables.ncu_metrics.
@@ -172,7 +178,12 @@ _ALL = (
         for reason, meaning in STALLS.items()
     ),
     Metric("symbol", "text", "a kernel's mangled name, which tools do not spell each in their own way"),
+    # Of a capture by ncu (level run).
     Metric("clock_control", "text", "base: the profiler locked the clocks; none: they ran as in a measurement"),
+    Metric("cache_control", "text", "all: the profiler empties the caches before each pass; none: it leaves them"),
+    Metric("kernel_time_chosen", "percent", "of an iteration's kernel time, of the kernels that were chosen"),
+    Metric("not_measured", "text", "why a profiler could not watch the case"),
+    # Of one launch again.
     Metric("replay_passes", "count", "times that the kernel ran for all of its counters"),
     # Of one result of NVIDIA's rules (level ncu_rule; parent: the kernel).
     Metric("rule_kind", "text", "optimization, warning, information"),

@@ -1,4 +1,4 @@
-"""Reads Nsight Compute's own report, `.ncu-rep`, with NVIDIA's package `ncu_report`: no installation of it is needed."""
+"""Reads the report of Nsight Compute, `.ncu-rep`, with NVIDIA's package `ncu_report`: no Nsight is needed for it."""
 
 from __future__ import annotations
 

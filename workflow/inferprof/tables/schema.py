@@ -11,7 +11,19 @@ from inferprof.case import Case
 from inferprof.tables.metrics import METRICS
 
 Level = Literal[
-    "run", "stage", "range", "layer", "op", "kernel", "graph", "memcpy", "memset", "api", "sync", "ncu_rule"
+    "run",
+    "stage",
+    "range",
+    "layer",
+    "op",
+    "kernel",
+    "graph",
+    "memcpy",
+    "memset",
+    "api",
+    "sync",
+    "launch_config",
+    "ncu_rule",
 ]
 
 CASE_COLUMNS = ("machine", "model", "precision", "backend", "variant", "shape", "round")
@@ -38,7 +50,8 @@ COLUMNS: dict[str, str] = {
 }
 """Column → dtype. `value` holds numbers and `text` words: one of the two is missing in each row.
 
-`launch` numbers the launches of a capture that holds them one by one; it is missing where a row sums several.
+`launch` numbers the launches of a capture that holds them one by one, or its launch configurations (kernel, grid and
+block); it is missing where a row sums over them.
 """
 
 
