@@ -103,10 +103,12 @@ class Export:
         )
         return self._correlation
 
-    def kernel(self, name: str, start: int, end: int, call: int, *, stream: int = 7, short: str = "k") -> None:
+    def kernel(
+        self, name: str, start: int, end: int, call: int, *, stream: int = 7, short: str = "k", device: int = 0
+    ) -> None:
         self._activity(
             "KERNEL",
-            **_where(start, end, call, stream),
+            **_where(start, end, call, stream) | {"deviceId": device},
             demangledName=self.string(name),
             shortName=self.string(short),
         )

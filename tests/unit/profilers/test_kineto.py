@@ -80,6 +80,17 @@ def test_copies_are_named_as_nsys_names_them(tmp_path: Path) -> None:
     assert totals(frame, "sync") == {"cudaMemcpyAsync": (1, 3000)}
 
 
+def test_bytes_that_a_trace_leaves_out_are_not_zero(tmp_path: Path) -> None:
+    copies = [
+        event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 1, 2),
+        event("gpu_memcpy", "Memcpy DtoH (Device -> Pinned)", 4, 1, bytes=10),
+        event("gpu_memcpy", "Memcpy DtoH (Device -> Pinned)", 6, 1),
+    ]
+    frame = kineto.read(trace(tmp_path, *copies))
+    assert totals(frame, "memcpy") == {"DtoH pinned": (2, 2000), "HtoD pinned": (1, 2000)}
+    assert not frame["metric"].isin(["bytes_total", "bandwidth"]).any()
+
+
 def test_flows_metadata_and_events_that_span_others_are_not_summed(tmp_path: Path) -> None:
     spans = [
         event("Trace", "PyTorch Profiler (0)", 0, 100),

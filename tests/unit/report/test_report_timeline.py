@@ -123,7 +123,40 @@ def test_an_iteration_is_shares_of_its_duration_and_calls_beside_the_slow_down(s
     assert entry["profiled_ns"] == 5_042_202.5
     assert entry["slow_down"] == 5_042_202.5 / latency["ort_cuda", "default", "end_to_end"]
     (row,) = table_of(timeline.section(found), "timeline")
-    assert row[5:] == ["nsys", f"{entry['slow_down']:.2f}×", "45.4", "46.9", "0.0", "4.2", "3.5", "261", "2"]
+    assert row[5:] == ["nsys", "0", f"{entry['slow_down']:.2f}×", "45.4", "46.9", "0.0", "4.2", "3.5", "261", "2"]
+
+
+def test_each_device_of_a_capture_has_a_row_of_its_own(study, export):
+    made = export()
+    made.range("iteration", 0, 1000)
+    made.kernel("a", 100, 900, made.call("cudaLaunchKernel", 0, 50), device=0)
+    made.kernel("b", 300, 500, made.call("cudaLaunchKernel", 60, 260), device=1)
+    profile(study, ORT, nsys.read(made.done()))
+    section = timeline.section(load(study))
+    (table,) = (one for one in tables_of(section) if one.name == "timeline")
+    assert [table.columns[index].title for index in table.shown][5:9] == ["GPU", "× bare", "busy", "host"]
+    # Device 0 waits 100 ns for its launch and has nothing to do for the last 100; device 1 300 and 500.
+    assert [[row[6].text, *(cell.text for cell in row[8:13])] for row in table.rows] == [
+        ["0", "80.0", "10.0", "0.0", "0.0", "10.0"],
+        ["1", "20.0", "30.0", "0.0", "0.0", "50.0"],
+    ]
+    assert [row[13].text for row in table.rows] == ["1", "1"]
+
+
+def test_the_only_device_of_a_report_needs_no_column(study, ort):
+    profile(study, ORT, ort)
+    (table,) = (one for one in tables_of(timeline.section(load(study))) if one.name == "timeline")
+    assert "GPU" not in [table.columns[index].title for index in table.shown]
+
+
+def test_copies_whose_bytes_are_not_told_have_no_bandwidth(study, ort):
+    profile(study, ORT, ort[~ort["metric"].isin(["bytes_total", "bandwidth"])])
+    (table,) = (one for one in tables_of(timeline.section(load(study))) if one.name == "copies")
+    assert [[cell.text for cell in row[6:11]] for row in table.rows] == [
+        ["HtoD", "pageable", "1", "–", "–"],
+        ["DtoH", "pageable", "1", "–", "–"],
+    ]
+    assert table.footnotes[0] == "not measured: the tool does not tell the bytes of every copy"
 
 
 def test_a_slow_down_that_was_not_measured_has_its_reason(results, ort):

@@ -43,6 +43,13 @@ def test_the_ranges_of_a_profile_are_summed() -> None:
     assert table[["copies", "bytes", "duration_ns"]].to_numpy().tolist() == [[3, 400.0, 40.0]]
 
 
+def test_the_bytes_of_copies_are_missing_where_the_tool_left_out_some() -> None:
+    frame = profile(("HtoD pinned", 2, 100.0, 10.0), ("HtoD pinned", 1, 1.0, 5.0), ("DtoH pinned", 1, 80.0, 2.0))
+    table = against_link(frame[~((frame["instances"] == 1) & (frame["value"] == 1.0))], BANDWIDTH)
+    assert table[["copies", "duration_ns"]].to_numpy().tolist() == [[1, 2.0], [3, 15.0]]
+    assert table["bytes"].isna().tolist() == table["link_share"].isna().tolist() == [False, True]
+
+
 def test_on_the_device_a_byte_is_read_and_written() -> None:
     table = against_link(profile(("DtoD", 1, 1000.0, 10.0)), BANDWIDTH)
     assert table["link_share"].tolist() == [0.1]

@@ -10,7 +10,7 @@ import pandas as pd
 
 from inferprof.tables.api_kind import api_kind
 from inferprof.tables.intervals import Times
-from inferprof.tables.timeline import KINDS, MEMCPY, MEMSET, PATH_SEPARATOR, Timeline
+from inferprof.tables.timeline import KINDS, MEMCPY, MEMSET, NOT_TOLD, PATH_SEPARATOR, Timeline
 
 _KEYS: Final = ("kind", "name", "parent", "path", "device", "stream", "instances")
 
@@ -18,6 +18,7 @@ _KEYS: Final = ("kind", "name", "parent", "path", "device", "stream", "instances
 def operations(timeline: Timeline, keys: Sequence[str] = ("name", "device", "stream", "parent")) -> pd.DataFrame:
     """Levels kernel, memcpy, memset and graph: duration_* in ns, for copies and memsets bytes_total and bandwidth.
 
+    Those two are missing where the tool leaves out the bytes of any of the copies.
     `keys` says what makes a row of its own; `("name",)` is what `nsys stats` prints. `parent` is the path of ranges
     that the launch lay in; missing outside of all.
     """
@@ -25,7 +26,8 @@ def operations(timeline: Timeline, keys: Sequence[str] = ("name", "device", "str
     group, wide = _grouped({key: columns[key] for key in ("kind", *keys)})
     wide = wide.join(_statistics(group, columns["end"] - columns["start"]))
     size = np.bincount(group, weights=columns["bytes"], minlength=len(wide))
-    wide["bytes_total"] = np.where(np.isin(wide["kind"], (MEMCPY, MEMSET)), size, np.nan)
+    not_told = np.bincount(group, weights=columns["bytes"] == NOT_TOLD, minlength=len(wide)) > 0
+    wide["bytes_total"] = np.where(np.isin(wide["kind"], (MEMCPY, MEMSET)) & ~not_told, size, np.nan)
     # bytes / ns = GB/s, with GB = 10^9 bytes as on a link's data sheet.
     wide["bandwidth"] = wide["bytes_total"] / wide["duration_total"].where(wide["duration_total"] > 0)
     rows = _named(tidy_rows(wide), timeline)
@@ -129,7 +131,7 @@ def statistics(events: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
 
 def _named(rows: pd.DataFrame, timeline: Timeline) -> pd.DataFrame:
-    """Codes of names and paths → text; an unknown stream (-1) and the empty path become missing."""
+    """Codes of names and paths → text; an unknown stream and the empty path become missing."""
     rows["name"] = rows["name"].map(dict(enumerate(timeline.names)))
     if "parent" in rows:
         rows["parent"] = rows["parent"].map({code: path or None for code, path in enumerate(timeline.paths)})

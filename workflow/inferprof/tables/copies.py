@@ -32,15 +32,19 @@ def against_link(frame: pd.DataFrame, bandwidth: Mapping[str, Any] | None) -> pd
     frame: tidy tables of any cases. bandwidth: the machine's bandwidth.json, or None. `gb_per_s` = bytes / duration
     with GB = 10^9 bytes. `link_share` = gb_per_s / link_gb_per_s, where the link is what page-locked memory reached,
     for pageable copies too: their distance from it is what page-locking would gain. On the device each byte is
-    read and written, so the memory's bandwidth counts it twice. Missing where the machine was not measured.
+    read and written, so the memory's bandwidth counts it twice. Missing where the machine was not measured, and
+    `bytes` with all that follows from them where the tool leaves out those of any of the copies.
     """
     rows = frame[frame["level"] == "memcpy"]
     named = rows["name"].str.split(" ", n=1, expand=True).reindex(columns=[0, 1])
     rows = rows.assign(direction=named[0], host_memory=named[1])
     keys = [*KEY, "tool", "direction", "host_memory"]
-    sizes = rows[rows["metric"] == "bytes_total"].groupby(keys, dropna=False)["value"].sum().rename("bytes")
+    sizes = rows[rows["metric"] == "bytes_total"].groupby(keys, dropna=False)
     times = rows[rows["metric"] == "duration_total"].groupby(keys, dropna=False)
-    table = times.agg(copies=("instances", "sum"), duration_ns=("value", "sum")).join(sizes).reset_index()
+    table = times.agg(copies=("instances", "sum"), duration_ns=("value", "sum"))
+    told = sizes.agg(bytes=("value", "sum"), told=("instances", "sum"))
+    table = table.join(told).reset_index()
+    table["bytes"] = table["bytes"].where((table["told"] == table["copies"]).fillna(False))
     table["gb_per_s"] = table["bytes"] / table["duration_ns"].where(table["duration_ns"] > 0)
     table["link_gb_per_s"] = [_link(direction, bandwidth) for direction in table["direction"]]
     table["link_gb_per_s"] = table["link_gb_per_s"].astype("Float64")

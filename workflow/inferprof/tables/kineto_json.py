@@ -18,7 +18,7 @@ import pandas as pd
 
 from inferprof.errors import UserError
 from inferprof.files import opened
-from inferprof.tables.timeline import KERNEL, MEMCPY, MEMSET, Timeline, assemble
+from inferprof.tables.timeline import KERNEL, MEMCPY, MEMSET, NOT_TOLD, Timeline, assemble
 
 _OPERATIONS: Final = {"kernel": KERNEL, "gpu_memcpy": MEMCPY, "gpu_memset": MEMSET}
 _CALLS: Final = ("cuda_runtime", "cuda_driver")
@@ -89,8 +89,8 @@ def _operation(event: Event, names: dict[str, int]) -> tuple[int, ...]:
         kind,
         _code(names, _operation_name(str(event["name"]), kind)),
         int(details.get("device", 0)),
-        int(details.get("stream", -1)),
-        int(details.get("bytes", 0)),
+        int(details.get("stream", NOT_TOLD)),
+        int(details.get("bytes", 0 if kind == KERNEL else NOT_TOLD)),
         int(details.get("correlation", _NO_CORRELATION)),
     )
 

@@ -18,7 +18,7 @@ from inferprof.errors import UserError
 from inferprof.tables.aggregate import ranges
 from inferprof.tables.events import tidy
 from inferprof.tables.schema import Level, conform
-from inferprof.tables.timeline import KERNEL, MEMCPY, MEMSET, assemble
+from inferprof.tables.timeline import KERNEL, MEMCPY, MEMSET, NOT_TOLD, assemble
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def _gpu_trace(table: pd.DataFrame, tool: str) -> pd.DataFrame:
             "name": codes,
             "device": devices,
             "stream": table["Strm"].astype(np.int64),
-            "bytes": [round(float(size) * _UNITS["MB"]) if size else 0 for size in table["Bytes"]],
+            "bytes": [_traced_bytes(*row) for row in zip(table["Bytes"], kinds, strict=True)],
             "correlation": table["CorrId"].astype(np.int64),
         }
     )
@@ -146,6 +146,13 @@ def _gpu_trace(table: pd.DataFrame, tool: str) -> pd.DataFrame:
 def _traced_name(name: str, source: str, target: str) -> str:
     memory = next((end.lower() for end in (source, target) if end in ("Pageable", "Pinned", "Managed")), None)
     return f"{operation_name(name)} {memory}" if memory and _kind(name) == MEMCPY else operation_name(name)
+
+
+def _traced_bytes(size: str, kind: int) -> int:
+    """The column is in MB; it is empty for kernels, which move none that a trace would tell."""
+    if size:
+        return round(float(size) * _UNITS["MB"])
+    return 0 if kind == KERNEL else NOT_TOLD
 
 
 def _kind(name: str) -> int:

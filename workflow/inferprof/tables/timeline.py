@@ -21,6 +21,8 @@ KERNEL, MEMCPY, MEMSET, GRAPH = range(len(KINDS))
 PATH_SEPARATOR = " > "
 """Between the names of nested ranges: `iteration > ExecutionContext::enqueue > /p/Conv`."""
 NO_CALL = -1
+NOT_TOLD = -1
+"""A number of bytes, or a stream, that the tool leaves out."""
 OUTSIDE = 0
 """Code of the empty path: outside of every range."""
 _SERIAL_NUMBERS = re.compile(r", (?:op_id|seq|seq_id) = \d+|(?<=^ProfilerStep)#\d+")
@@ -30,8 +32,8 @@ _SERIAL_NUMBERS = re.compile(r", (?:op_id|seq|seq_id) = \d+|(?<=^ProfilerStep)#\
 class Timeline:
     """One capture. Times are nanoseconds on the tool's clock; frames are sorted by `start`.
 
-    ops: start, end, kind (code of KINDS), name (code), device, stream (-1: not known), bytes (memcpy and memset,
-        else 0), call (row of `calls` that launched it, or NO_CALL).
+    ops: start, end, kind (code of KINDS), name (code), device, stream (or NOT_TOLD), bytes (of a memcpy or
+        memset, or NOT_TOLD; else 0), call (row of `calls` that launched it, or NO_CALL).
     calls: start, end, thread, name (code), path (code): CUDA API calls on the host.
     ranges: start, end, thread, path (code): closed NVTX ranges or profiler annotations.
     names, paths: what the codes stand for; a path joins the nested names with PATH_SEPARATOR.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, words
@@ -24,13 +24,19 @@ from inferprof.tables.kernel_compare import of_iterations
 from inferprof.tables.overhead import ITERATION, NO_ITERATION
 from inferprof.tables.records import rows_of
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 MB = 1e6
 IDLE = {"idle_launch": "host", "idle_sync": "sync", "idle_copy": "copy"}
+NO_BYTES = "the tool does not tell the bytes of every copy"
 OTHER_IDLE = ("idle_queued", "idle_end", "idle_unknown")
 TOOL_COLUMN = Column("tool", "tool")
+DEVICE_COLUMN = Column("device", "GPU", "number")
 TIMELINE_COLUMNS = (
     *CASE_COLUMNS,
     TOOL_COLUMN,
+    DEVICE_COLUMN,
     SLOW_DOWN_COLUMN,
     Column("gpu_busy_percent", "busy", "number"),
     *(Column(f"{metric}_percent", title, "number") for metric, title in IDLE.items()),
@@ -72,11 +78,12 @@ def _refused(evidence: Evidence) -> list[Text]:
 
 def _iterations(evidence: Evidence) -> list[Block]:
     seen = profiles(evidence)
-    rows = tuple(row for one in seen if (row := _iteration(evidence, one)))
+    found = [(device, _iteration(evidence, one, device)) for one in seen for device in _devices(one)]
+    rows = tuple(row for _, row in found)
     tools = list(dict.fromkeys(one.tool for one in seen))
+    hidden = {TOOL_COLUMN: len(tools) == 1, DEVICE_COLUMN: len({device for device, _ in found}) == 1}
     columns = tuple(
-        dataclasses.replace(column, hidden=len(tools) == 1) if column is TOOL_COLUMN else column
-        for column in TIMELINE_COLUMNS
+        dataclasses.replace(column, hidden=hidden.get(column, column.hidden)) for column in TIMELINE_COLUMNS
     )
     title = f"An iteration under {', '.join(tools)}: % of its duration, and launches per iteration"
     note = (
@@ -86,13 +93,23 @@ def _iterations(evidence: Evidence) -> list[Block]:
     return [Table("timeline", title, columns, rows, note, groups=2)] if rows else []
 
 
-def _iteration(evidence: Evidence, profile: Profile) -> tuple[Cell, ...] | None:
-    """The row of a profile; None where it has no iterations."""
+def _ranges(profile: Profile) -> pd.DataFrame:
+    """What the profile says of its iterations: of the host, and of each device."""
     frame = profile.frame
-    rows = frame[(frame["level"] == "range") & (frame["name"] == ITERATION)]
+    return frame[(frame["level"] == "range") & (frame["name"] == ITERATION)]
+
+
+def _devices(profile: Profile) -> list[int]:
+    """The devices that worked while the profile was taken; none where it has no iterations."""
+    rows = _ranges(profile)
+    return sorted(int(device) for device in rows.loc[rows["metric"] == "gpu_busy", "device"].unique())
+
+
+def _iteration(evidence: Evidence, profile: Profile, device: int) -> tuple[Cell, ...]:
+    """The row of a device of a profile."""
+    every = _ranges(profile)
+    rows = every[every["device"].isna() | (every["device"] == device)]
     found = {str(metric): float(value) for metric, value in zip(rows["metric"], rows["value"], strict=True)}
-    if "gpu_busy" not in found:
-        return None
     total = found["gpu_busy"] + found["gpu_idle"]
 
     def share(*metrics: str) -> Cell:
@@ -104,6 +121,7 @@ def _iteration(evidence: Evidence, profile: Profile) -> tuple[Cell, ...] | None:
     return (
         *case_cells(profile.case),
         words(profile.tool),
+        number(device, str(device)),
         slow_down(evidence, profile),
         share("gpu_busy"),
         *(share(metric) for metric in IDLE),
@@ -125,7 +143,9 @@ def _copies(evidence: Evidence) -> list[Block]:
     inside = pd.concat([of_iterations(one.frame, "memcpy") for one in seen])
     table = against_link(inside, evidence.bandwidth.content).astype(object)
     place = {key_of(one.case): index for index, one in enumerate(seen)}
-    found = sorted(rows_of(table.where(table.notna(), None)), key=lambda row: (place[key_of(row)], -row["bytes"]))
+    found = sorted(
+        rows_of(table.where(table.notna(), None)), key=lambda row: (place[key_of(row)], -row["duration_ns"])
+    )
     known = costs(evidence)
     rows = tuple(_copy(evidence, row, known[(*key_of(row), row["tool"])]["iterations"]) for row in found)
     title = "Copies of an iteration by kind, against the measured bandwidth of the link or the device's memory"
@@ -137,6 +157,8 @@ def _copy(evidence: Evidence, row: dict[str, Any], iterations: int | None) -> tu
     unknown = f"there is no {evidence.bandwidth.file}"
     if evidence.bandwidth.content is not None:
         unknown = f"no bandwidth was measured for {row['direction']}"
+    no_rate = NO_BYTES if row["bytes"] is None else "the copies took no time that the tool saw"
+    no_share = no_rate if row["gb_per_s"] is None else unknown
 
     def per_iteration(amount: float, write: Callable[[float], str]) -> Cell:
         return optional(iterations and amount / iterations, write, NO_ITERATION)
@@ -147,8 +169,12 @@ def _copy(evidence: Evidence, row: dict[str, Any], iterations: int | None) -> tu
         words(row["direction"]),
         words(row["host_memory"] or "not told"),
         per_iteration(row["copies"], count),
-        per_iteration(row["bytes"] / MB, lambda value: significant(value, 3)),
-        optional(row["gb_per_s"], lambda value: significant(value, 3), "the copies took no time that the tool saw"),
-        optional(row["link_share"] and 100 * row["link_share"], lambda value: f"{value:.0f}", unknown),
-        optional(row["link_gb_per_s"], lambda value: significant(value, 3), unknown),
+        missing(NO_BYTES) if row["bytes"] is None else per_iteration(row["bytes"] / MB, _three),
+        optional(row["gb_per_s"], _three, no_rate),
+        optional(row["link_share"] and 100 * row["link_share"], lambda value: f"{value:.0f}", no_share),
+        optional(row["link_gb_per_s"], _three, unknown),
     )
+
+
+def _three(value: float) -> str:
+    return significant(value, 3)
