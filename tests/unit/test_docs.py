@@ -50,7 +50,7 @@ def test_the_architecture_names_every_module_and_no_other() -> None:
     text = (REPOSITORY / "docs/architecture.md").read_text(encoding="utf-8")
     parts = {path.name if path.suffix else f"{path.name}/" for path in PACKAGE.iterdir()}
     parts -= {"__init__.py", "__pycache__/", "py.typed"}
-    named = set(re.findall(r"^\| `([a-z_]+(?:\.py|/))` \|", text, re.MULTILINE))
+    named = set(re.findall(r"^\| `([a-z_]+(?:\.py|\.csv|/))` \|", text, re.MULTILINE))
     assert named == parts
 
 

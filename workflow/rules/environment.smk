@@ -1,4 +1,4 @@
-"""results/{machine}/: environment.json, what the machine is; bandwidth.json, how fast its link and memory are."""
+"""results/{machine}/: environment.json, what it is; bandwidth.json and ceilings.json, how fast its link and GPU are."""
 
 
 rule probe:
@@ -24,3 +24,17 @@ rule bandwidth:
         "Measure the link and the memory of the GPU"
     shell:
         "inferprof bandwidth --out {output:q} 2> {log:q}"
+
+
+rule ceilings:
+    output:
+        "results/{machine}/ceilings.json",
+    log:
+        "results/log/{machine}/ceilings.log",
+    threads: workflow.cores
+    resources:
+        gpu=1,
+    message:
+        "Measure the ceilings of the GPU"
+    shell:
+        "inferprof ceilings --out {output:q} 2> {log:q}"

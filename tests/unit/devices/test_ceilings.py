@@ -1,0 +1,128 @@
+"""Ceilings with a torch that is made up: what is recorded, and what is not measured and why."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from inferprof.devices import ceilings
+from inferprof.errors import UserError
+
+RATE = 100e12
+READ = 2e12
+
+
+class Gpu:
+    """A GPU on which the made-up torch's work takes its time; the clock is its own."""
+
+    stream = 1
+
+    def __init__(self) -> None:
+        self.ns = 0.0
+
+    def __call__(self) -> int:
+        return int(self.ns)
+
+    def timed(self, work: Any) -> Any:
+        took = work()
+        self.ns += took
+        return lambda: took
+
+
+class Array:
+    def __init__(self, *shape: int, **_: Any) -> None:
+        self.shape = shape
+
+    def t(self) -> Array:
+        return self
+
+    def to(self, dtype: Any) -> Array:
+        return self
+
+
+def product(a: Array, *_: Any, **__: Any) -> float:
+    return 2 * a.shape[0] ** 3 / RATE * 1e9
+
+
+def refused(*_: Any, **__: Any) -> float:
+    raise RuntimeError("_int_mm is not for this build\nand more")
+
+
+def fake_torch(capability: tuple[int, int]) -> Any:
+    cuda = SimpleNamespace(
+        is_available=lambda: True,
+        get_device_capability=lambda: capability,
+        get_device_name=lambda: "NVIDIA Sample",
+        ExternalStream=lambda stream: stream,
+        stream=lambda stream: contextlib.nullcontext(),
+    )
+    asked: list[str] = []
+    return SimpleNamespace(
+        __version__="2.11.0",
+        cuda=cuda,
+        asked=asked,
+        OutOfMemoryError=MemoryError,
+        get_float32_matmul_precision=lambda: "before",
+        set_float32_matmul_precision=asked.append,
+        randn=Array,
+        ones=Array,
+        randint=lambda low, high, shape, **_: Array(*shape),
+        matmul=product,
+        _int_mm=refused,
+        _scaled_mm=product,
+        sum=lambda vector: ceilings.VECTOR_BYTES / READ * 1e9,
+        add=lambda b, c, alpha, out: 3 * ceilings.VECTOR_BYTES / READ * 1e9,
+        **dict.fromkeys(
+            ("float32", "float16", "bfloat16", "int8", "uint8", "float8_e4m3fn", "float8_e8m0fnu"), np.float32
+        ),
+    )
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    torch = fake_torch((8, 9))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    gpu = Gpu()
+    result = ceilings.measure(gpu, clock=gpu)  # type: ignore[arg-type]
+    return {**result, "asked": torch.asked, "seconds": gpu.ns / 1e9}
+
+
+def test_a_square_product_is_two_n_cubed_flops(measured):
+    assert measured["gemm"]["fp16"]["flops_per_s"] == pytest.approx(RATE)
+    assert measured["gemm"]["fp16"]["by_size"] == {"4096": 2 * 4096**3 / 1e5, "8192": 2 * 8192**3 / 1e5}
+    assert measured["gemm"]["fp8"]["flops_per_s"] == pytest.approx(RATE)
+
+
+def test_fp32_is_measured_with_tf32_off_and_tf32_with_it_on(measured):
+    assert measured["asked"][:4] == ["highest", "highest", "high", "high"]
+    assert measured["asked"][-1] == "before"
+
+
+def test_what_the_gpu_lacks_and_what_torch_refuses_has_a_reason(measured):
+    assert measured["gemm"]["fp4"] == {"not_measured": "compute capability 8.9: fp4 needs 10.0"}
+    assert measured["gemm"]["int8"] == {"not_measured": "torch 2.11.0: _int_mm is not for this build"}
+
+
+def test_memory_is_bytes_read_and_of_a_triad_three_vectors(measured):
+    assert measured["memory"]["read"]["bytes_per_s"] == pytest.approx(READ)
+    assert measured["memory"]["triad"]["bytes_per_s"] == pytest.approx(READ)
+
+
+def test_it_is_short_and_what_it_says_is_json(measured):
+    assert measured["seconds"] < 15
+    assert {"method", "gpu", "torch"} <= set(measured)
+    json.dumps(measured, allow_nan=False)
+
+
+def test_without_a_gpu_one_line_says_so(monkeypatch):
+    torch = fake_torch((8, 9))
+    torch.cuda.is_available = lambda: False
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    with pytest.raises(UserError, match=r"torch 2\.11\.0 sees no CUDA device"):
+        ceilings.measure(Gpu())  # type: ignore[arg-type]

@@ -1,0 +1,102 @@
+"""What NVIDIA says that its GPUs reach at most: peaks.csv, each row with the document that it is taken from.
+
+Rates are dense, in TFLOP/s (TOP/s of integers), and accumulate in FP32 (INT32): GeForce tensor cores are up to twice
+as fast where they accumulate in FP16. With 2:4 sparse weights they are `sparsity` times the dense ones. What a
+document does not state is empty, and a GPU without a row is unknown: no neighbour's number stands in.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+FILE = Path(__file__).with_suffix(".csv")
+KINDS = (
+    *("fp64", "fp64_tensor", "fp32", "tf32", "fp16", "fp16_accumulate_fp16", "bf16"),
+    *("fp8", "fp8_accumulate_fp16", "fp6", "fp4", "int8", "int4"),
+)
+"""The columns of rates. fp64 and fp32 are of the CUDA cores, the others of the tensor cores."""
+TERA = 1e12
+GIGA = 1e9
+GIB = 1 << 30
+MEMORY_TOLERANCE = 0.1
+"""NVML tells less than the nominal memory: ECC and the driver take a part."""
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """The peaks of a GPU; None is "not stated"."""
+
+    gpu: str
+    flops: Mapping[str, float]
+    """Kind → operations per second, dense."""
+    sparsity: float
+    """How many times faster the tensor cores are with 2:4 sparse weights; 1 where they cannot use these."""
+    bandwidth: float | None
+    """Bytes per second."""
+    l2_bytes: int | None
+    sms: int | None
+    boost_hz: float | None
+    title: str
+    url: str
+    note: str
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row of the file, and what NVML calls such a GPU."""
+
+    names: tuple[str, ...]
+    memory: int
+    peaks: Peaks
+
+
+def of(name: str, memory: int | None, sms: int | None = None, mig: bool = False) -> Peaks | None:
+    """The peaks of the GPU that NVML names so, with so many bytes of memory and SMs; None: unknown.
+
+    Names are compared as a whole. A GPU whose memory or SMs differ from the document's is another one of the same
+    name, and a MIG instance is a part of one.
+    """
+    bare = name.removeprefix("NVIDIA ")
+    found = [
+        row.peaks
+        for row in _rows()
+        if bare in row.names
+        and (memory is None or abs(memory / row.memory - 1) <= MEMORY_TOLERANCE)
+        and (sms is None or row.peaks.sms in (None, sms))
+    ]
+    return found[0] if len(found) == 1 and not mig else None
+
+
+def every() -> tuple[Peaks, ...]:
+    """All rows of the file."""
+    return tuple(row.peaks for row in _rows())
+
+
+@functools.cache
+def _rows() -> tuple[_Row, ...]:
+    with FILE.open(encoding="utf-8", newline="") as file:
+        return tuple(_row(row) for row in csv.DictReader(file))
+
+
+def _row(row: Mapping[str, str]) -> _Row:
+    def scaled(column: str, unit: float) -> float | None:
+        return float(row[column]) * unit if row[column] else None
+
+    l2_kib, sms = row["l2_kib"], row["sms"]
+    peaks = Peaks(
+        gpu=row["gpu"],
+        flops={kind: float(row[kind]) * TERA for kind in KINDS if row[kind]},
+        sparsity=float(row["sparsity"] or 1),
+        bandwidth=scaled("bandwidth_gb_s", GIGA),
+        l2_bytes=int(l2_kib) << 10 if l2_kib else None,
+        sms=int(sms) if sms else None,
+        boost_hz=scaled("boost_mhz", 1e6),
+        title=row["title"],
+        url=row["url"],
+        note=row["note"],
+    )
+    return _Row(tuple(row["names"].split("|")), int(row["memory_gib"]) * GIB, peaks)
