@@ -88,6 +88,7 @@ _ALL = (
     Metric("input_types", "text", "number formats of its inputs"),
     Metric("fallback_reason", "text", "why it was left to the CPU, in the runtime's own words"),
     Metric("subgraph_nodes", "count", "nodes of the graph that were fused into it"),
+    Metric("kernel_idle", "ns", "duration - kernel_busy: the host was in it while the GPU computed nothing"),
     Metric("grid", "text", "launch grid x,y,z"),
     Metric("block", "text", "thread block x,y,z"),
     # Of one kernel launch, by counters; its duration is duration_total. ncu's names and formulas: tables.ncu_metrics.

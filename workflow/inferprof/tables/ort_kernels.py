@@ -5,8 +5,8 @@ of If, Loop and Scan) to the innermost. Where the call is so close to a node's e
 two answers, it belongs to nobody. ONNX Runtime's times are whole microseconds, which counts as part of that.
 
 Rows of the tidy table: levels kernel, memcpy and memset with the node as `parent`, a path of provider, type and name
-(`CUDAExecutionProvider > MatMul > /layer.0/MatMul`; missing: nobody's); level op, each node's time on the host;
-level range, as for any trace.
+(`CUDAExecutionProvider > MatMul > /layer.0/MatMul`; missing: nobody's); level op, as of a profile alone, and
+kernel_idle; level range, those of the trace and the runs.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import numpy as np
 import pandas as pd
 
 from inferprof.errors import UserError
-from inferprof.tables import aggregate, attribution
+from inferprof.tables import aggregate, attribution, providers
 from inferprof.tables.clock import Clock
-from inferprof.tables.intervals import Times
+from inferprof.tables.intervals import Intervals, Times
 from inferprof.tables.ort_json import OrtProfile
 from inferprof.tables.schema import conform
-from inferprof.tables.timeline import NO_CALL, OUTSIDE, PATH_SEPARATOR, Nesting, Timeline
+from inferprof.tables.timeline import GRAPH, KERNEL, NO_CALL, OUTSIDE, PATH_SEPARATOR, Nesting, Timeline
 
 ROUNDING_NS: Final = 1000
 """ONNX Runtime cuts start and duration of a node to whole microseconds."""
@@ -87,8 +87,8 @@ def owners(timeline: Timeline, nodes: pd.DataFrame) -> Times:
 def tidy(timeline: Timeline, profile: OrtProfile, tool: str) -> pd.DataFrame:
     """The rows that the module describes."""
     nodes = placed(timeline, profile)
-    kinds = nodes["provider"] + PATH_SEPARATOR + nodes["op_type"]
-    path, distinct = pd.factorize(kinds + PATH_SEPARATOR + nodes["name"])
+    nodes["parent"] = nodes["provider"] + PATH_SEPARATOR + nodes["op_type"]
+    path, distinct = pd.factorize(nodes["parent"] + PATH_SEPARATOR + nodes["name"])
     owner = owners(timeline, nodes)
     owned = dataclasses.replace(
         timeline,
@@ -96,12 +96,19 @@ def tidy(timeline: Timeline, profile: OrtProfile, tool: str) -> pd.DataFrame:
         calls=pd.DataFrame({"path": np.where(owner >= 0, path[owner] + 1, OUTSIDE)}),
         paths=["", *distinct],
     )
-    frames = [
-        aggregate.operations(owned),
-        aggregate.ranges(timeline),
-        aggregate.statistics(nodes.assign(parent=kinds), ["name", "parent"]).assign(level="op"),
-    ]
+    seen = dataclasses.replace(profile, nodes=nodes, runs=profile.runs[profile.runs.index.isin(nodes["run"])])
+    frames = [aggregate.operations(owned), aggregate.ranges(timeline), providers.rows(seen), _idle(timeline, nodes)]
     return conform(pd.concat(frames, ignore_index=True), tool)
+
+
+def _idle(timeline: Timeline, nodes: pd.DataFrame) -> pd.DataFrame:
+    """Level op: kernel_idle, how long the GPU computed nothing while the host was in a node; a mean per execution."""
+    computing = timeline.ops[timeline.ops["kind"].isin((KERNEL, GRAPH))]
+    busy = Intervals.union(computing["start"].to_numpy(), computing["end"].to_numpy())
+    start, end = nodes["start"].to_numpy(), nodes["end"].to_numpy()
+    idle = nodes.assign(idle=end - start - busy.within(start, end))
+    mean = idle.groupby(["name", "parent"], sort=False)["idle"].agg(instances="size", value="mean").reset_index()
+    return mean.assign(level="op", metric="kernel_idle")
 
 
 def attributed(frame: pd.DataFrame) -> pd.DataFrame:

@@ -6,12 +6,15 @@ Nodes without a name are one row per type. The time of a node is the host's: on 
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from typing import Final
 
 import pandas as pd
 
 from inferprof.tables.aggregate import statistics
-from inferprof.tables.ort_json import OrtProfile
+from inferprof.tables.ort_facts import SessionFacts
+from inferprof.tables.ort_json import TRT_ENGINE, OrtProfile
 from inferprof.tables.schema import conform
 from inferprof.tables.timeline import PATH_SEPARATOR
 
@@ -20,46 +23,98 @@ RUN: Final = "model_run"
 """The range of a run that may end before the GPU's work does."""
 CALL: Final = "call"
 """The same where every node ran on the CPU: it ends with the work, as the boundary `call` does."""
+COPY: Final = "Memcpy"
+"""How the types of nodes begin that copy between the memories of two providers."""
 SPANNING: Final = ("If", "Loop", "Scan")
 """Their time is that of the nodes in their bodies, which have rows of their own."""
+KNOWN: Final = ("position", "output_bytes", "input_types", "fallback_reason", "subgraph_nodes", "kernel_idle")
+"""Metrics of a node beside its time."""
 _COLUMNS: Final = ("name", "provider", "op_type", "executions", "duration", "share")
 
 
 def tidy(profile: OrtProfile, tool: str) -> pd.DataFrame:
-    """Level op: duration_* of each node in ns. Level range: that of the runs, under the name CALL or RUN.
+    """The rows of a profile without its first run (OrtProfile.settled)."""
+    return conform(rows(profile.settled()), tool)
 
-    Without the first run (OrtProfile.settled). There is no range where no run came to its end.
+
+def rows(profile: OrtProfile) -> pd.DataFrame:
+    """Level op: duration_* of each node in ns, and what is known of it. Level range: the runs, named CALL or RUN.
+
+    There is no range where no run came to its end.
     """
-    settled = profile.settled()
-    nodes = settled.nodes.assign(parent=settled.nodes["provider"] + PATH_SEPARATOR + settled.nodes["op_type"])
-    runs = settled.runs.rename("duration").to_frame()
-    runs["name"] = CALL if settled.nodes["provider"].eq(CPU).all() else RUN
-    frames = [statistics(nodes, ["name", "parent"]).assign(level="op")]
+    nodes = profile.nodes.assign(parent=profile.nodes["provider"] + PATH_SEPARATOR + profile.nodes["op_type"])
+    runs = profile.runs.rename("duration").to_frame()
+    runs["name"] = CALL if nodes["provider"].eq(CPU).all() else RUN
+    frames = [statistics(nodes, ["name", "parent"]).assign(level="op"), _known(nodes, profile.facts)]
     if len(runs):
         frames.append(statistics(runs, ["name"]).assign(level="range"))
-    return conform(pd.concat(frames, ignore_index=True), tool)
+    return pd.concat(frames, ignore_index=True)
+
+
+def _known(nodes: pd.DataFrame, facts: SessionFacts | None) -> pd.DataFrame:
+    """Level op: position, output_bytes, input_types, fallback_reason and subgraph_nodes, as far as each is told."""
+    ordered = nodes.sort_values(["run", "start"], kind="stable")
+    ordered = ordered.assign(position=ordered.groupby("run").cumcount())
+    known = ordered.groupby(["name", "parent"], sort=False).agg(
+        instances=("position", "size"),
+        position=("position", "min"),
+        output_bytes=("bytes", "mean"),
+        input_types=("types", "first"),
+        provider=("provider", "first"),
+    )
+    known = known.sort_values("position").reset_index()
+    told = facts or SessionFacts(0)
+    known["fallback_reason"] = known["name"].map(dict(told.reasons))
+    known["subgraph_nodes"] = _subgraph_sizes(known, told)
+    keys = ["name", "parent", "instances"]
+    numbers = known.melt(keys, ["position", "output_bytes", "subgraph_nodes"], "metric", "value")
+    words = known.melt(keys, ["input_types", "fallback_reason"], "metric", "text")
+    found = [numbers.dropna(subset=["value"]), words[words["text"].notna() & (words["text"] != "")]]
+    return pd.concat(found, ignore_index=True).assign(level="op")
+
+
+def _subgraph_sizes(known: pd.DataFrame, facts: SessionFacts) -> list[float]:
+    """Nodes of the graph that each node stands for: subgraphs of a provider run in the order of their numbers."""
+    sizes = dict.fromkeys(known.index, math.nan)
+    for provider, own in known.groupby("provider"):
+        groups = Counter(node.subgraph for node in facts.assigned if node.provider == provider)
+        fused = own.index[own["parent"].str.endswith(PATH_SEPARATOR + TRT_ENGINE)]
+        if len(fused) == len(groups):
+            sizes |= {row: float(groups[number]) for row, number in zip(fused, sorted(groups), strict=True)}
+    return list(sizes.values())
 
 
 def per_run(frame: pd.DataFrame) -> pd.DataFrame:
     """One row per node of one case, longest first: provider, op_type, executions and duration (ns) of a run, share.
 
-    frame: as `tidy` gives it. Nodes that span others are left out, so that the shares add up to 1.
+    frame: as `tidy` gives it. Nodes that span others are left out, so that the shares add up to 1. Behind these the
+    columns KNOWN, missing where the profile does not tell them.
     """
     totals = frame[frame["metric"] == "duration_total"]
-    runs = int(totals.loc[totals["level"] == "range", "instances"].sum()) or 1
+    runs = int(totals.loc[totals["name"].isin((CALL, RUN)) & (totals["level"] == "range"), "instances"].sum()) or 1
     nodes = totals[totals["level"] == "op"]
     paths = nodes["parent"].str.split(PATH_SEPARATOR, regex=False)
     table = nodes.assign(provider=paths.str[0], op_type=paths.str[1], executions=nodes["instances"] / runs)
-    table = table[~table["op_type"].isin(SPANNING)]
+    table = table[~table["op_type"].isin(SPANNING)].merge(_told(frame), "left", ["name", "parent"])
     table = table.assign(duration=table["value"] / runs, share=table["value"] / table["value"].sum())
-    return table[list(_COLUMNS)].sort_values("duration", ascending=False, kind="stable", ignore_index=True)
+    return table[[*_COLUMNS, *KNOWN]].sort_values("duration", ascending=False, kind="stable", ignore_index=True)
+
+
+def _told(frame: pd.DataFrame) -> pd.DataFrame:
+    """KNOWN of each node, by name and parent."""
+    ops = frame[(frame["level"] == "op") & frame["metric"].isin(KNOWN)]
+    value = ops["value"].astype(object).where(ops["value"].notna(), ops["text"])
+    wide = ops.assign(told=value).pivot(index=["name", "parent"], columns="metric", values="told")
+    return wide.reindex(columns=KNOWN).reset_index()
 
 
 def by_provider(nodes: pd.DataFrame) -> pd.DataFrame:
-    """Of `per_run`, one row per provider, longest first: nodes and `copies` (Memcpy nodes) of a run, and share."""
-    copies = nodes["executions"].where(nodes["op_type"].str.startswith("Memcpy"), 0.0)
+    """Of `per_run`, a row per provider, longest first: nodes, `copies` (Memcpy nodes), duration in ns, share."""
+    copies = nodes["executions"].where(nodes["op_type"].str.startswith(COPY), 0.0)
     table = nodes.assign(copies=copies).groupby("provider", as_index=False)
-    summed = table.agg(nodes=("executions", "sum"), copies=("copies", "sum"), share=("share", "sum"))
+    summed = table.agg(
+        nodes=("executions", "sum"), copies=("copies", "sum"), duration=("duration", "sum"), share=("share", "sum")
+    )
     return summed.sort_values("share", ascending=False, kind="stable", ignore_index=True)
 
 
