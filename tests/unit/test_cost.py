@@ -57,6 +57,7 @@ def test_a_matrix_product_is_two_flops_per_multiply_accumulate(tmp_path):
         "weights": 4096,
     }
     assert (found["nodes"][0]["dtype"], found["nodes"][0]["product"]) == ("float16", True)
+    assert found["nodes"][0]["gemm"] == {"m": 4, "n": 32, "k": 64, "count": 1, "batch_in": "m"}
 
 
 def test_a_gemm_adds_its_bias(tmp_path):

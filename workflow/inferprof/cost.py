@@ -27,7 +27,7 @@ from typing import Any
 
 from inferprof import typed_graph
 from inferprof.case import Shape
-from inferprof.products import PRODUCTS, nbytes, product_of
+from inferprof.products import PRODUCTS, Gemm, gemm_of, nbytes, product_of
 from inferprof.typed_graph import DEQUANTIZERS, MOVES, QUANTIZERS, TypedGraph
 
 VIEWS = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout", "Shape", "Size"))
@@ -71,6 +71,8 @@ class NodeCost:
     dtype: str
     """What a product computes in; of others the type of the first input."""
     product: bool
+    gemm: Gemm | None
+    """The matrix products that a product is computed by."""
     flops: int | None
     read: int | None
     """Bytes of activations."""
@@ -134,6 +136,7 @@ def _node(node: Any, graph: TypedGraph, constants: frozenset[str]) -> NodeCost:
         op=node.op_type,
         dtype=product.dtype if product else graph.types.get(next(filter(None, node.input), ""), "unknown"),
         product=product is not None,
+        gemm=gemm_of(node, graph),
         flops=_flops(node, graph),
         read=read,
         written=written,

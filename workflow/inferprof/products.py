@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from inferprof.typed_graph import TypedGraph
 
@@ -41,6 +41,18 @@ class Product:
     with_weight: bool
 
 
+@dataclass(frozen=True)
+class Gemm:
+    """What a product is to a kernel: `count` times m × k by k × n."""
+
+    m: int
+    n: int
+    k: int
+    count: int
+    batch_in: Literal["m", "count"]
+    """Which of the two grows with the batch."""
+
+
 def products_of(graph: TypedGraph) -> list[Product]:
     """The products of a graph, in its order."""
     return [product for node in graph.nodes if (product := product_of(node, graph))]
@@ -71,6 +83,26 @@ def _sizes(node: Any, left: str, right: str, graph: TypedGraph) -> dict[str, int
     flags = {attribute.name: attribute.i for attribute in node.attribute}
     m, k = a[-2:][::-1] if flags.get("transA") else a[-2:]
     return {"m": m, "k": k, "n": b[-2] if flags.get("transB") else b[-1]}
+
+
+def gemm_of(node: Any, graph: TypedGraph) -> Gemm | None:
+    """The matrix products that a node is computed by; None where it is no product or a shape is not known.
+
+    With a right operand of two dimensions all rows of the left one are one matrix. A convolution is its implicit GEMM
+    (NVIDIA, "Convolutional Layers User's Guide"): a row per output pixel of all images, a column per output channel;
+    one such product per group.
+    """
+    product = product_of(node, graph)
+    if product is None or not product.macs:
+        return None
+    n, k = product.sizes["n"], product.sizes["k"]
+    if "Conv" in node.op_type:
+        groups = next((attribute.i for attribute in node.attribute if attribute.name == "group"), 1)
+        return Gemm(product.macs // (n * k), n // groups, k, groups, "m")
+    if len(graph.shapes[node.input[PRODUCTS[node.op_type][1]]]) == 2:
+        return Gemm(product.macs // (n * k), n, k, 1, "m")
+    m = product.sizes["m"]
+    return Gemm(m, n, k, product.macs // (m * n * k), "count")
 
 
 def _macs(node: Any, graph: TypedGraph, sizes: Mapping[str, int]) -> int:

@@ -215,3 +215,10 @@ def test_copies_inside_of_the_inference_are_not_those_of_the_stages(ort):
     assert waterfall.watched(ort).copies == 0.0
     inside = ort.replace({"parent": {"iteration > stage:h2d": "iteration > stage:execute"}})
     assert waterfall.watched(inside).copies == pytest.approx((2_410_666 + 18_208) / 10)
+
+
+def test_of_two_devices_the_one_that_computes_longest_counts(ort):
+    idle = ort[ort["device"].notna()].assign(device=1)
+    less = idle.assign(value=idle["value"].where(~idle["metric"].str.contains("busy"), idle["value"] / 2))
+    row = one(waterfall.of_cases(MEASURED, STAGES, pd.concat([ort, less])))
+    assert row["kernels_ns"] == 2_010_798.0

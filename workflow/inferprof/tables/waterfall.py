@@ -221,8 +221,15 @@ def _traced(profile: pd.DataFrame | None) -> tuple[str | None, pd.DataFrame | No
         for tool in TRACERS:
             frame = profile[profile["tool"] == tool]
             if "gpu_busy" in _range(frame, ITERATION):
-                return tool, frame
+                return tool, _of_busiest_device(frame)
     return None, None
+
+
+def _of_busiest_device(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the host and of the device that computed longest: the only one, unless the model is spread."""
+    busy = frame[frame["name"].eq(ITERATION) & frame["metric"].eq("kernel_busy")]
+    busiest = busy.sort_values("value")["device"].iloc[-1]
+    return frame[frame["device"].isna() | frame["device"].eq(busiest)]
 
 
 def watched(frame: pd.DataFrame) -> Watched:
