@@ -288,6 +288,7 @@ def test_a_profiled_run_has_named_ranges_and_no_samples(runtime: Runtime, reques
     assert clock == ["load", "warmup", *looks, *one, *one, *looks]
     assert record["status"] == "ok"
     assert record["boundaries"]["call"] == {"not_measured": "the run was profiled"}
+    assert len(record["iterations"]["samples_ns"]) == 2 and min(record["iterations"]["samples_ns"]) > 0
     assert runtime.opened[0].native_profile == Path("native.json")
 
 
@@ -297,6 +298,8 @@ def test_a_native_profile_is_taken_without_the_graph(runtime: Runtime, request_:
     record = workload.run(replace(request_, variant=variant, profiling=profiling))
     assert record["status"] == "ok"
     assert runtime.opened[0].variant.options == {"tf32": True}
+    reason = "a native profile is taken without the CUDA graph that the variant has"
+    assert record["iterations"] == {"not_measured": reason}
 
 
 def test_the_recorder_watches_the_iterations_alone(runtime: Runtime, request_: RunRequest) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from inferprof.tables.overhead import NO_END_OF_WORK, NO_ITERATION, ledger, no_bare, slow_down
-from inferprof.tables.records import KEY
+from inferprof.tables.overhead import NO_BARE, NO_ITERATION, ledger, profiled_runs, slow_down
+from inferprof.tables.records import CASE_KEY, KEY
 
 CASE = {
     "machine": "h100",
@@ -28,6 +28,22 @@ def profile(
     return {**case, "tool": tool, "level": "range", "name": name, "metric": metric, "value": value, "instances": 10}
 
 
+def runs(*rows: tuple[dict[str, str], str, dict[str, object]]) -> pd.DataFrame:
+    """The records of profiled runs, each with the `iterations` given."""
+    return profiled_runs(
+        (case["machine"], tool, {"case": {key: case[key] for key in CASE_KEY}, "iterations": iterations})
+        for case, tool, iterations in rows
+    )
+
+
+def plain(frame: pd.DataFrame) -> list[list[object]]:
+    """The rows with None for what is missing."""
+    return [[None if pd.isna(value) else value for value in row] for row in frame.itertuples(index=False)]
+
+
+COLUMNS = ["variant", "tool", "bare_ns", "profiled_ns", "iterations", "slow_down", "not_measured"]
+
+
 def test_the_same_case_bare_and_watched() -> None:
     bare = latency((CASE, "call", 1.0), (CASE, "end_to_end", 5_330_000.0))
     watched = pd.DataFrame(
@@ -37,54 +53,55 @@ def test_the_same_case_bare_and_watched() -> None:
             profile(CASE, "kineto", "iteration", 10_660_000.0),
         ]
     )
-    table = ledger(bare, watched)
-    rows = table[["tool", "bare_ns", "profiled_ns", "iterations", "slow_down"]].to_numpy().tolist()
-    assert rows == [["kineto", 5_330_000.0, 10_660_000.0, 10, 2.0], ["nsys", 5_330_000.0, 8_394_750.0, 10, 1.575]]
-    assert table["not_measured"].isna().all()
+    table = ledger(bare, watched, runs())
+    assert plain(table[COLUMNS]) == [
+        ["default", "kineto", 5_330_000.0, 10_660_000.0, 10, 2.0, None],
+        ["default", "nsys", 5_330_000.0, 8_394_750.0, 10, 1.575, None],
+    ]
     assert slow_down(table, CASE, "nsys") == "1.57 times slower under nsys (8.39 ms, bare 5.33 ms)"
+
+
+def test_a_tool_without_iterations_is_known_by_the_clock_of_the_run_that_it_watched() -> None:
+    bare = latency((CASE, "end_to_end", 4_000_000.0), (CASE, "call", 1.0))
+    watched = pd.DataFrame(
+        [profile(CASE, "ort_profile", "model_run", 1_000_000.0), profile(CASE, "nsys", "iteration", 9.0)]
+    )
+    records = runs(
+        (CASE, "ort_profile", {"samples_ns": [4_900_000, 9_000_000, 5_000_000]}),
+        (CASE, "nsys", {"samples_ns": [6_000_000]}),
+    )
+    assert plain(ledger(bare, watched, records)[COLUMNS]) == [
+        ["default", "nsys", 4_000_000.0, 6_000_000.0, 10, 1.5, None],
+        ["default", "ort_profile", 4_000_000.0, 5_000_000.0, 3, 1.25, None],
+    ]
+
+
+def test_a_run_that_was_watched_without_its_graph_is_not_held_against_one_with_it() -> None:
+    bare = latency((CASE, "end_to_end", 4_000_000.0))
+    watched = pd.DataFrame([profile(CASE, "ort_nodes", "iteration", 9_000_000.0)])
+    table = ledger(bare, watched, runs((CASE, "ort_nodes", {"not_measured": "without the graph"})))
+    assert plain(table[COLUMNS]) == [["default", "ort_nodes", 4_000_000.0, None, 10, None, "without the graph"]]
 
 
 def test_what_is_missing_is_said_and_never_zero() -> None:
     bare = latency((CASE, "end_to_end", 5_000_000.0))
     watched = pd.DataFrame([profile(CASE, "nsys", "load", 1.0), profile(OTHER, "nsys", "iteration", 2.0)])
-    table = ledger(bare, watched)
-    assert table[["variant", "not_measured"]].to_numpy().tolist() == [
-        ["default", NO_ITERATION],
-        ["graph", no_bare("end_to_end")],
-    ]
+    table = ledger(bare, watched, runs())
+    assert table[["variant", "not_measured"]].to_numpy().tolist() == [["default", NO_ITERATION], ["graph", NO_BARE]]
     assert table["slow_down"].isna().all()
     assert slow_down(table, CASE, "nsys") == f"slow-down under nsys not measured: {NO_ITERATION}"
     assert slow_down(table, CASE, "kineto") == "slow-down under kineto not measured: it did not watch this case"
 
 
-def test_a_run_of_onnx_runtime_is_compared_with_call_and_only_where_it_ends_with_the_work() -> None:
-    bare = latency((CASE, "call", 4_000_000.0), (CASE, "end_to_end", 5.0), (OTHER, "call", 4_000_000.0))
-    watched = pd.DataFrame(
-        [
-            profile(CASE, "ort_profile", "call", 5_000_000.0),
-            profile(OTHER, "ort_profile", "model_run", 1_000_000.0),
-            profile(CASE, "nsys", "iteration", 10.0),
-        ]
-    )
-    table = ledger(bare, watched)
-    assert plain(table[["variant", "tool", "bare_ns", "slow_down"]]) == [
-        ["default", "nsys", 5.0, 2.0],
-        ["default", "ort_profile", 4_000_000.0, 1.25],
-        ["graph", "ort_profile", 4_000_000.0, None],
-    ]
-    assert plain(table[["not_measured"]]) == [[None], [None], [NO_END_OF_WORK]]
-
-
-def plain(frame: pd.DataFrame) -> list[list[object]]:
-    """The rows with None for what is missing."""
-    return [[None if pd.isna(value) else value for value in row] for row in frame.itertuples(index=False)]
+def test_a_record_of_before_iterations_were_timed_has_no_row() -> None:
+    assert profiled_runs([("h100", "nsys", {"case": {}, "status": "ok"})]).empty
 
 
 def test_without_profiles_the_ledger_is_empty() -> None:
     nothing = pd.DataFrame(columns=[*KEY, "tool", "level", "name", "metric", "value", "instances"])
-    assert ledger(latency((CASE, "call", 1.0)), nothing).empty
+    assert ledger(latency((CASE, "call", 1.0)), nothing, runs()).empty
 
 
 def test_the_ledger_has_the_columns_that_cases_are_joined_on() -> None:
-    table = ledger(latency((CASE, "end_to_end", 1.0)), pd.DataFrame([profile(CASE, "nsys", "iteration", 1.0)]))
-    assert list(table)[: len(KEY)] == KEY
+    watched = pd.DataFrame([profile(CASE, "nsys", "iteration", 1.0)])
+    assert list(ledger(latency((CASE, "end_to_end", 1.0)), watched, runs()))[: len(KEY)] == KEY

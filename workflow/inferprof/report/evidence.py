@@ -141,7 +141,7 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
         throughput=throughput,
         resources=records.resources(ok),
         profiles=profiles,
-        overheads=overhead.ledger(latency, profiles),
+        overheads=overhead.ledger(latency, profiles, overhead.profiled_runs(_profiled_runs(results, outcomes))),
         waterfall=waterfall.of_cases(latency, stages, profiles),
         documents=_documents(results, outcomes),
         engines=engines,
@@ -220,6 +220,14 @@ def _planned(outcomes: pd.DataFrame) -> list[tuple[str, Case]]:
     """(machine, case) of what was to run."""
     planned = outcomes.loc[outcomes["outcome"] != "refused", records.KEY].itertuples(index=False, name=None)
     return [(machine, Case(*names)) for machine, *names in planned]
+
+
+def _profiled_runs(results: Path, outcomes: pd.DataFrame) -> Iterable[tuple[str, str, Any]]:
+    """(machine, profiler, record) of the runs that were watched."""
+    for machine, case in _planned(outcomes):
+        folder = results / machine / "capture"
+        for path in sorted(folder.glob(f"*/{case.path}.record.json")):
+            yield machine, path.relative_to(folder).parts[0], read_json(path)
 
 
 def _second_clocks(results: Path, outcomes: pd.DataFrame) -> Iterable[Document]:

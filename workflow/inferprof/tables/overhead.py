@@ -2,68 +2,69 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from inferprof.plugins import Boundary
-from inferprof.tables import providers
 from inferprof.tables.records import CASE_KEY, KEY
 
 ITERATION = "iteration"
 """The range around one pass from host arrays to host arrays, as end_to_end has it."""
-NO_ITERATION = "the profile has no iterations"
-NO_END_OF_WORK = "a run in its profile ends with the launches, not with the GPU's work"
+NO_ITERATION = "neither the profile nor the record of its run has the time of an iteration"
+NO_BARE = "end_to_end was not measured without a profiler"
 COLUMNS = (*KEY, "tool", "bare_ns", "profiled_ns", "iterations", "slow_down", "not_measured")
+_RUN_COLUMNS = (*KEY, "tool", "run_ns", "run_iterations", "not_measured")
 
 
-@dataclass(frozen=True)
-class Span:
-    """What of a profile is as long as a boundary: a range, and why a profile may have none."""
+def profiled_runs(records: Iterable[tuple[str, str, Mapping[str, Any]]]) -> pd.DataFrame:
+    """One row per (machine, tool, record) of a profiled run: the median and number of its iterations.
 
-    range: str
-    boundary: Boundary
-    lacking: str
+    They are of the clock and the boundary of end_to_end; `not_measured` says why a record has none. Records of before
+    they were kept have no row.
+    """
+    rows = []
+    for machine, tool, record in records:
+        entry = record.get("iterations", {})
+        if entry:
+            samples = entry.get("samples_ns", [])
+            median = float(np.median(samples)) if samples else None
+            case = {"machine": machine, **record["case"], "tool": tool}
+            told = {"run_ns": median, "run_iterations": len(samples) or None}
+            rows.append({**case, **told, "not_measured": entry.get("not_measured")})
+    frame = pd.DataFrame(rows, columns=list(_RUN_COLUMNS))
+    return frame.astype({"run_ns": "Float64", "run_iterations": "Int64", "not_measured": "str"})
 
 
-ITERATIONS: Final = Span(ITERATION, "end_to_end", NO_ITERATION)
-SPANS: Final = {"ort_profile": Span(providers.CALL, "call", NO_END_OF_WORK)}
-"""Of the tools that do not record the workload's ranges."""
-
-
-def no_bare(boundary: Boundary) -> str:
-    """Why there is nothing to compare with."""
-    return f"{boundary} was not measured without a profiler"
-
-
-def ledger(latency: pd.DataFrame, profiles: pd.DataFrame) -> pd.DataFrame:
+def ledger(latency: pd.DataFrame, profiles: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """One row per case and tool: medians in ns, bare and under the profiler, and slow_down = profiled / bare.
 
     latency: summary.latency, one row per case and boundary with `median` in ns. profiles: tidy tables of any tools.
-    Where one of the two is missing, `not_measured` says which and slow_down is missing. Ranges on the host are
-    compared, so that the profiler's cost per call is in it.
+    runs: profiled_runs; where there is none, the tool's own range ITERATION stands in. Where one of the two is
+    missing, `not_measured` says which and slow_down is missing. The host's clock is compared, from host arrays to
+    host arrays with the wait for the GPU, so that the profiler's cost per call is in it.
     """
-    parts = [_of_tool(latency, rows, SPANS.get(str(tool), ITERATIONS)) for tool, rows in profiles.groupby("tool")]
-    table = pd.concat(parts) if parts else pd.DataFrame(columns=list(COLUMNS))
-    return table[list(COLUMNS)].sort_values([*KEY, "tool"], ignore_index=True)
-
-
-def _of_tool(latency: pd.DataFrame, profiles: pd.DataFrame, span: Span) -> pd.DataFrame:
-    """The ledger of one tool's profiles."""
-    bare = latency.loc[latency["boundary"] == span.boundary, [*KEY, "median"]].rename(columns={"median": "bare_ns"})
-    watched = profiles[[*KEY, "tool"]].drop_duplicates()
-    rows = profiles["level"].eq("range") & profiles["name"].eq(span.range) & profiles["metric"].eq("duration_median")
-    ranges = profiles.loc[rows, [*KEY, "value", "instances"]].rename(
-        columns={"value": "profiled_ns", "instances": "iterations"}
-    )
-    table = watched.merge(bare, on=KEY, how="left").merge(ranges, on=KEY, how="left")
+    keys = [*KEY, "tool"]
+    bare = latency.loc[latency["boundary"] == "end_to_end", [*KEY, "median"]].rename(columns={"median": "bare_ns"})
+    table = profiles[keys].drop_duplicates().merge(bare, on=KEY, how="left")
+    table = table.merge(_ranges(profiles), on=keys, how="left").merge(runs, on=keys, how="left")
     table["bare_ns"] = table["bare_ns"].astype("Float64")
+    in_range = table["range_ns"].astype("Float64").where(table["not_measured"].isna())
+    table["profiled_ns"] = table["run_ns"].fillna(in_range)
+    table["iterations"] = table["range_iterations"].astype("Int64").fillna(table["run_iterations"])
     table["slow_down"] = table["profiled_ns"] / table["bare_ns"]
-    table["not_measured"] = pd.Series(None, index=table.index, dtype="str")
-    table.loc[table["profiled_ns"].isna(), "not_measured"] = span.lacking
-    table.loc[table["bare_ns"].isna(), "not_measured"] = no_bare(span.boundary)
-    return table
+    lacking = table["profiled_ns"].isna() & table["not_measured"].isna()
+    table.loc[lacking, "not_measured"] = NO_ITERATION
+    table.loc[table["bare_ns"].isna(), "not_measured"] = NO_BARE
+    return table[list(COLUMNS)].sort_values(keys, ignore_index=True)
+
+
+def _ranges(profiles: pd.DataFrame) -> pd.DataFrame:
+    """The iterations as the tools themselves saw them: the workload's range."""
+    rows = profiles["level"].eq("range") & profiles["name"].eq(ITERATION) & profiles["metric"].eq("duration_median")
+    columns = {"value": "range_ns", "instances": "range_iterations"}
+    return profiles.loc[rows, [*KEY, "tool", *columns]].rename(columns=columns)
 
 
 def slow_down(table: pd.DataFrame, case: dict[str, str], tool: str) -> str:
