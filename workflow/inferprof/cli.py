@@ -175,12 +175,14 @@ def _trtexec(args: argparse.Namespace) -> None:
 
 
 def _capture(args: argparse.Namespace) -> None:
-    """Run a command (inferprof run …) under a profiler and keep what it saw."""
+    """Run a command (inferprof run …) under a profiler and keep what it saw, or the reason where it refuses."""
     from inferprof import profilers
 
     profiler = registry.look_up("profiler", args.profiler, registry.profilers())
+    if args.timeline:
+        profiler = profilers.aimed(profiler, args.timeline)
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
-    profilers.capture(profiler, command, args.out)
+    profilers.capture(profiler, command, args.out, record=args.record)
 
 
 def _table(args: argparse.Namespace) -> None:

@@ -114,20 +114,31 @@ class Study:
             (name, case)
             for name in self.config["profilers"]
             for case in self.cases()
-            if registry.profilers()[name].refuses(case, self.machine) is None
+            if self._refuses_profiler(name, case) is None
         ]
 
     def refused_profilers(self) -> dict[str, str]:
         """Profiler → the reason, for those that can watch none of the cases."""
         reasons = {
-            name: {registry.profilers()[name].refuses(case, self.machine) for case in self.cases()}
-            for name in self.config["profilers"]
+            name: {self._refuses_profiler(name, case) for case in self.cases()} for name in self.config["profilers"]
         }
         return {
             name: "; ".join(sorted(r for r in found if r)) or "no case runs"
             for name, found in reasons.items()
             if None not in found
         }
+
+    def _refuses_profiler(self, name: str, case: Case) -> str | None:
+        """Why a profiler does not watch a case: its own reason, or that of the one which it runs after."""
+        profiler = registry.profilers()[name]
+        if reason := profiler.refuses(case, self.machine):
+            return reason
+        if profiler.after is None:
+            return None
+        if profiler.after not in self.config["profilers"]:
+            return f"{name}: {profiler.after} tells it where to look; put {profiler.after} into `profilers` too"
+        reason = self._refuses_profiler(profiler.after, case)
+        return reason and f"{name}: runs after {profiler.after}, which is refused: {reason}"
 
 
 def from_config(config: Mapping[str, Any], models_folder: Path, results: Path) -> Study:

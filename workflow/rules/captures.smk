@@ -9,6 +9,7 @@ for profiler in registry.profilers().values():
             artifact=artifact,
             spec=model_spec,
             files=model_files,
+            timeline=timeline(profiler),
         output:
             capture=f"results/{{machine}}/capture/{profiler.name}/{{model}}/{{precision}}/{{backend}}/{{variant}}/{{shape}}{profiler.suffix}",
             record=f"results/{{machine}}/capture/{profiler.name}/{{model}}/{{precision}}/{{backend}}/{{variant}}/{{shape}}.record.json",
@@ -18,15 +19,14 @@ for profiler in registry.profilers().values():
         resources:
             gpu=1,
         params:
-            options=variant_flags,
-            seed=STUDY.protocol["seed"],
+            options=profiled_flags,
         message:
             f"Capture {{wildcards.model}} {{wildcards.precision}} {{wildcards.backend}} with {profiler.name}"
         shell:
-            f"inferprof capture {profiler.name} --out {{output.capture:q}} -- "
+            f"inferprof capture {profiler.name} {timeline_flag(profiler)} --out {{output.capture:q}} --record {{output.record:q}} -- "
             "inferprof run {wildcards.backend} {input.artifact:q} --spec {input.spec:q} "
             "--precision {wildcards.precision} --shape {wildcards.shape} --variant {wildcards.variant} {params.options} "
-            "--machine {wildcards.machine} --seed {params.seed} --profiled 10 --out {output.record:q} 2> {log:q}"
+            f"--machine {{wildcards.machine}} --profiled {profiler.iterations} --out {{output.record:q}} 2> {{log:q}}"
 
     rule:
         name:

@@ -65,6 +65,23 @@ def variant_flags(wildcards):
     return targets.flags(STUDY.variants[wildcards.variant].options)
 
 
+def profiled_flags(wildcards):
+    """The options of the variant and the seed of the inputs, as flags."""
+    return f"{variant_flags(wildcards)} --seed {STUDY.protocol['seed']}"
+
+
+def timeline(profiler):
+    """The table that tells a profiler where to look; none for one that watches everything."""
+    if profiler.after is None:
+        return []
+    return f"results/{{machine}}/table/{profiler.after}/{{model}}/{{precision}}/{{backend}}/{{variant}}/{{shape}}.parquet"
+
+
+def timeline_flag(profiler):
+    """The same as a flag of a rule's command."""
+    return "--timeline {input.timeline:q}" if profiler.after else ""
+
+
 def target_flag(wildcards):
     """The GPU generation to build for, where it is not this machine's."""
     capability = studies.aot_capability(wildcards.machine)

@@ -20,7 +20,10 @@ REFUSED = {
         b"version https://git-lfs.github.com/spec/v1\noid sha256:92\nsize 1\n",
         "LFS pointer.*git lfs pull",
     ),
-    "kernels.ncu-rep": (b"NVR\0\x02\0", "binary Nsight Compute report, which is not read"),
+    "kernels.txt": (
+        b"[1] app@127.0.0.1\n  gemm(float *) (4, 1, 1)x(128, 1, 1)\n    Section: GPU Speed Of Light Throughput\n",
+        "ncu text output: run `ncu --import X.ncu-rep --csv --page raw`",
+    ),
     "packed.sqlite.xz": (b"\xfd7zXZ\0", "xz -dk"),
     "traces.zip": (b"PK\x03\x04", "unpack"),
     "table.txt": (b"CUDA Kernel Statistics:\n\n Time(%)  Total Time (ns)\n", "text output.*--format csv"),

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from inferprof.profilers.capturing import capture
+from inferprof.profilers.capturing import aimed, capture
 
-__all__ = ["capture"]
+__all__ = ["aimed", "capture"]

@@ -13,11 +13,16 @@ from typing import Final, Literal
 from inferprof.errors import UserError
 from inferprof.files import opened
 
-CaptureKind = Literal["nsys_sqlite", "nsys_stats", "kineto", "ort_profile", "trt_layers"]
+CaptureKind = Literal[
+    "nsys_sqlite", "nsys_stats", "ncu_report", "ncu_csv", "not_measured", "kineto", "ort_profile", "trt_layers"
+]
 
 _READERS: Final[dict[CaptureKind, tuple[str, str]]] = {
     "nsys_sqlite": ("an Nsight Systems file", "nsys"),
     "nsys_stats": ("an Nsight Systems file", "nsys"),
+    "ncu_report": ("an Nsight Compute report", "ncu"),
+    "ncu_csv": ("an Nsight Compute table", "ncu"),
+    "not_measured": ("the reason why nothing was captured", "ncu"),
     "kineto": ("a Kineto trace", "kineto"),
     "ort_profile": ("an ONNX Runtime profile", "ort_profile"),
     "trt_layers": ("what TensorRT says of an engine's layers", "trt_layers"),
@@ -32,13 +37,16 @@ _REFUSED_MAGIC: Final = (
         b"NVIDIA Tegra Profiler Report",
         "is a binary Nsight Systems report: run `nsys export --type sqlite` on it and read the .sqlite",
     ),
-    (b"NVR\0", "is a binary Nsight Compute report, which is not read: capture a timeline with nsys"),
     (b"PK\x03\x04", "is an archive: unpack it first"),
     (b"BZh", "is compressed with bzip2: unpack it first"),
     (b"\xfd7zXZ\0", "is compressed with xz: run `xz -dk` on it first"),
 )
+_NCU_REPORT: Final = b"NVR\0"
+_NCU_TEXT_PAGE: Final = re.compile(r"^\s+Section: ", re.MULTILINE)
 _STATS_HEADERS: Final = ("Time (%),", "Total (MB),", "Start (ns),")
 """How the CSVs of `nsys stats` begin."""
+_NOT_MEASURED: Final = '{\n "not_measured": '
+"""How what `inferprof capture` writes begins, where the tool refused."""
 _ORT_EVENT: Final = re.compile(r'\[\s*\{\s*"cat"\s*:\s*"(Session|Node)"')
 """How the list of an ONNX Runtime profile begins."""
 _TRT_JSON: Final = re.compile(
@@ -64,11 +72,15 @@ def identify(path: Path) -> CaptureKind:
             raise UserError(f"{path} {advice}")
     if head.startswith(b"SQLite format 3\0"):
         return _sqlite_kind(path)
+    if head.startswith(_NCU_REPORT):
+        return "ncu_report"
     text = head.decode("utf-8", errors="replace").lstrip("\ufeff \r\n\t")
     if text.startswith(("{", "[")):
         return _json_kind(path, text)
     if text.startswith(_STATS_HEADERS):
         return "nsys_stats"
+    if kind := _ncu_kind(path, text):
+        return kind
     if any(mark in text for mark in _TEXT_TABLE_MARKS):
         raise UserError(
             f"{path} is nsys text output: run `nsys stats --format csv` on the report, "
@@ -76,7 +88,8 @@ def identify(path: Path) -> CaptureKind:
         )
     raise UserError(
         f"{path} is not a capture that can be read; read an Nsight Systems .sqlite export, a CSV of `nsys stats` "
-        "as it was written, a Kineto trace or an ONNX Runtime profile (.json, .json.gz)"
+        "as it was written, an Nsight Compute report (.ncu-rep) or CSV, a Kineto trace or an ONNX Runtime profile "
+        "(.json, .json.gz)"
     )
 
 
@@ -114,7 +127,23 @@ def _sqlite_kind(path: Path) -> CaptureKind:
     return "nsys_sqlite"
 
 
+def _ncu_kind(path: Path, text: str) -> CaptureKind | None:
+    """A CSV of Nsight Compute, also one with messages alone; None for what it did not print."""
+    from inferprof.tables.ncu_csv import HEADER
+
+    if HEADER in text:
+        return "ncu_csv"
+    if _NCU_TEXT_PAGE.search(text):
+        raise UserError(
+            f"{path} is ncu text output: run `ncu --import X.ncu-rep --csv --page raw` on the report, or read the "
+            "report itself; without one, profile again with `--csv --page raw`"
+        )
+    return "ncu_csv" if "==PROF==" in text or "==ERROR==" in text else None
+
+
 def _json_kind(path: Path, text: str) -> CaptureKind:
+    if text.startswith(_NOT_MEASURED):
+        return "not_measured"
     if _ORT_EVENT.match(text):
         return "ort_profile"
     if _TRT_JSON.match(text):

@@ -12,7 +12,8 @@ from typing import Final
 
 from inferprof import processes, progress, registry
 from inferprof.case import Case
-from inferprof.errors import CaseFailed, ToolError
+from inferprof.errors import CaseFailed, ToolError, UserError
+from inferprof.files import write_json
 from inferprof.hardware import Machine
 from inferprof.plugins import Profiler
 
@@ -47,17 +48,36 @@ def no_gpu_work(case: Case, machine: Machine) -> str | None:
     return None
 
 
+def aimed(profiler: Profiler, timeline: Path) -> Profiler:
+    """The profiler, told by a timeline's table where to look. Raises UserError for one that watches everything."""
+    if profiler.aim is None:
+        raise UserError(f"--timeline {timeline}: {profiler.name} watches all of a run; leave the flag out")
+    return profiler.aim(timeline)
+
+
 def capture(
     profiler: Profiler,
     argv: Sequence[str],
     out: Path,
     runner: Runner = processes.run_merged,
+    record: Path | None = None,
 ) -> None:
     """Run `argv` under the profiler; its capture is then at `out`, and what else it wrote lies beside it.
 
-    Raises UserError where the tool is missing, CaseFailed where it says that it could not watch, ToolError where it
-    or the run failed; nothing is left then.
+    Where the tool says that it could not watch, `out` holds the reason, and so does `record`, the run's own, if the
+    run could not write it. Raises UserError where the tool is missing, ToolError where it or the run failed; nothing
+    is left then.
     """
+    try:
+        _capture(profiler, argv, out, runner)
+    except CaseFailed as error:
+        write_json(out, {"not_measured": str(error)})
+        if record and not record.exists():
+            write_json(record, {"status": "failed", "reason": str(error)})
+
+
+def _capture(profiler: Profiler, argv: Sequence[str], out: Path, runner: Runner) -> None:
+    """The same; raises CaseFailed where the tool could not watch."""
     allowed = allowed_environment(os.environ)
 
     def run(command: Sequence[str], refusal: Callable[[str], str | None] | None = None) -> None:

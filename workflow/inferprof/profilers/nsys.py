@@ -117,12 +117,15 @@ def find() -> str:
 
 def read(path: Path) -> pd.DataFrame:
     """The tidy table of a .sqlite export or of a CSV of `nsys stats`. Raises UserError for anything else."""
-    from inferprof.tables import nsys_sqlite, nsys_stats
+    import pandas as pd
+
+    from inferprof.tables import nsys_configs, nsys_sqlite, nsys_stats
     from inferprof.tables.events import tidy
 
     kind = identify(path)
     if kind == "nsys_sqlite":
-        return tidy(nsys_sqlite.read_timeline(path), NAME)
+        parts = [tidy(nsys_sqlite.read_timeline(path), NAME), nsys_configs.rows(path, NAME)]
+        return pd.concat([part for part in parts if len(part)], ignore_index=True)
     if kind == "nsys_stats":
         return nsys_stats.read(path, NAME)
     raise other_reader(path, kind)

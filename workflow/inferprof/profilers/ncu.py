@@ -1,0 +1,229 @@
+"""Nsight Compute: the counters of a case's longest kernels, from its command line to the tidy table.
+
+It runs after nsys, whose table names the kernels: one launch of each with each grid and block, out of one iteration.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from inferprof.case import Case
+from inferprof.errors import CaseFailed, UserError
+from inferprof.files import read_json, write_json
+from inferprof.hardware import Machine
+from inferprof.plugins import Profiler, Run
+from inferprof.profilers import capturing
+from inferprof.profilers.capture_file import identify, other_reader
+from inferprof.profilers.ncu_refusals import BY_ANY_WAY, refusal
+from inferprof.profilers.nsys import NAME as TIMELINE
+from inferprof.profilers.nsys import PRIVATE
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from inferprof.tables.ncu_choice import Choice
+
+NAME: Final = "ncu"
+LARGEST_REPORT: Final = 64 * 10**6
+"""Bytes. Twelve launches with SECTIONS take about half."""
+ITERATION: Final = "iteration"
+NameBase = Literal["mangled", "function"]
+
+
+@dataclass(frozen=True)
+class Focus:
+    """Which launches are looked into: of these kernels, or of all where there are none.
+
+    `first` says how ncu is told to take one launch of each kernel with each grid, block and shared memory: by the
+    number of the invocation, or by a count per launch configuration, which two kernels with equal ones share.
+    """
+
+    names: tuple[str, ...] = ()
+    base: NameBase = "function"
+    window: bool = False
+    """Only between cuProfilerStart and Stop, inside an iteration."""
+    first: Literal["invocation", "count"] = "invocation"
+
+
+@dataclass(frozen=True)
+class Options:
+    """How ncu measures: clocks as in a measurement unless `base` locks them, caches emptied before each pass."""
+
+    clock_control: Literal["none", "base"] = "none"
+    cache_control: Literal["all", "none"] = "all"
+    focus: Focus = Focus()
+
+
+def command(argv: Sequence[str], out: Path, options: Options = Options()) -> list[str]:
+    """The run's argv with ncu in front; the report is `out`. Kernels of CUDA graphs are looked into one by one."""
+    from inferprof.tables.ncu_metrics import SECTIONS
+
+    return [
+        find(),
+        f"--export={out}",
+        "--force-overwrite",
+        "--target-processes=all",
+        "--graph-profiling=node",
+        f"--clock-control={options.clock_control}",
+        f"--cache-control={options.cache_control}",
+        "--nvtx",
+        # As one expression, since an older ncu refuses a section by a name that it does not know.
+        f"--section=regex:^({'|'.join(SECTIONS)})$",
+        *_filters(options.focus),
+        *argv,
+    ]
+
+
+def _filters(focus: Focus) -> list[str]:
+    """An invocation is counted per kernel, grid, block and shared memory; --launch-count without the kernel.
+
+    https://docs.nvidia.com/nsight-compute/NsightComputeCli/#profile (filter-mode, kernel-id)
+    """
+    names = "|".join(re.escape(name) for name in focus.names)
+    chosen = f"regex:^({names})$" if names else ""
+    window = ["--profile-from-start=off"] if focus.window else []
+    base = f"--kernel-name-base={focus.base}"
+    mode = "--filter-mode=per-launch-config"
+    if focus.first == "count":
+        return [*window, base, mode, *([f"--kernel-name={chosen}"] if names else []), "--launch-count=1"]
+    inside = [f"--nvtx-include={ITERATION}/"] if focus.window else []
+    return [*window, *inside, base, mode, f"--kernel-id=::{chosen}:1"]
+
+
+def aim(table: Path) -> Profiler:
+    """ncu, looking into the kernels that the timeline's table names."""
+    import pandas as pd
+
+    from inferprof.tables import ncu_choice
+
+    try:
+        choice = ncu_choice.choose(pd.read_parquet(table))
+    except (FileNotFoundError, UserError) as error:
+        raise UserError(f"{table}: {error}") from None
+    return _aimed(choice, Options())
+
+
+def _aimed(choice: Choice, options: Options) -> Profiler:
+    """ncu on chosen kernels; where that way of counting sees nothing, another one follows."""
+    focus = dataclasses.replace(_focus(choice), window=True)
+    ways = [
+        dataclasses.replace(options, focus=dataclasses.replace(focus, first=how)) for how in ("invocation", "count")
+    ]
+    by_invocation, by_count = (
+        dataclasses.replace(
+            NCU,
+            command=functools.partial(command, options=way),
+            finish=functools.partial(finish, options=way, choice=choice),
+        )
+        for way in ways
+    )
+    return dataclasses.replace(
+        by_invocation, refusal=functools.partial(refusal, known=BY_ANY_WAY), otherwise=by_count
+    )
+
+
+def _focus(choice: Choice) -> Focus:
+    """By mangled names, which ncu spells as nsys does; by function names where one of them is not known."""
+    from inferprof.tables.kernel_class import own_name
+
+    if all(kernel.symbols for kernel in choice.kernels):
+        return Focus(tuple(symbol for kernel in choice.kernels for symbol in kernel.symbols), "mangled")
+    names = dict.fromkeys(own_name(kernel.name).rpartition("::")[2] for kernel in choice.kernels)
+    return Focus(tuple(names), "function")
+
+
+def finish(out: Path, run: Run, options: Options = Options(), choice: Choice | None = None) -> None:
+    """Make the report private, since it holds the run's command line, and write beside it how it was taken.
+
+    Raises CaseFailed where the report is larger than LARGEST_REPORT.
+    """
+    del run  # the report is the capture
+    if not out.exists():
+        return
+    out.chmod(PRIVATE)
+    if (size := out.stat().st_size) > LARGEST_REPORT:
+        raise CaseFailed(
+            f"ncu: the report has {size / 1e6:.0f} MB, of which {LARGEST_REPORT / 1e6:.0f} are kept: "
+            "the kernels are launched with more shared memory sizes than the timeline tells"
+        )
+    settings = {
+        "clock_control": options.clock_control,
+        "cache_control": options.cache_control,
+        "selection": options.focus.first,
+    }
+    chosen = {"kernels": [kernel.name for kernel in choice.kernels], "share": choice.share} if choice else {}
+    write_json(_settings_of(out), {**settings, **chosen})
+
+
+def _settings_of(report: Path) -> Path:
+    return report.with_suffix(".settings.json")
+
+
+def find() -> str:
+    """ncu on PATH. Raises UserError where it is not."""
+    if found := shutil.which(NAME):
+        return found
+    raise UserError("ncu is not on PATH: install Nsight Compute, or take ncu out of `profilers`")
+
+
+# --- reading ---------------------------------------------------------------------------------------------------
+
+
+def read(path: Path) -> pd.DataFrame:
+    """The tidy table of a report, or of a CSV of its raw or details page. Raises UserError for anything else.
+
+    Of a capture that ncu refused it has one row, the reason.
+    """
+    import pandas as pd
+
+    from inferprof.tables import ncu_csv, ncu_launches, ncu_rep, schema
+
+    kind = identify(path)
+    if kind == "not_measured":
+        rows = [{"metric": "not_measured", "text": read_json(path)["not_measured"]}]
+        return schema.conform(pd.DataFrame(rows).assign(level="run", name=NAME), NAME)
+    if kind not in ("ncu_report", "ncu_csv"):
+        raise other_reader(path, kind)
+    launches = ncu_rep.read(path) if kind == "ncu_report" else ncu_csv.read(path)
+    parts = [ncu_launches.rows(launches, NAME)]
+    if (settings := _settings_of(path)).exists():
+        parts.append(
+            schema.conform(pd.DataFrame(_settings(read_json(settings))).assign(level="run", name=NAME), NAME)
+        )
+    return pd.concat(parts, ignore_index=True)
+
+
+def _settings(content: dict[str, Any]) -> list[dict[str, Any]]:
+    words = [{"metric": name, "text": content[name]} for name in ("clock_control", "cache_control")]
+    share = [{"metric": "kernel_time_chosen", "value": 100 * content["share"]}] if "share" in content else []
+    return [*words, *share]
+
+
+def refuses(case: Case, machine: Machine) -> str | None:
+    """Why the counters of a case cannot be read here."""
+    if reason := capturing.no_gpu_work(case, machine):
+        return f"ncu: {reason}"
+    if NAME not in machine.tools:
+        return "ncu: not on PATH; install Nsight Compute"
+    return f"ncu: {machine.no_counters}" if machine.no_counters else None
+
+
+NCU: Final = Profiler(
+    name=NAME,
+    suffix=".ncu-rep",
+    refuses=refuses,
+    command=command,
+    read=read,
+    finish=finish,
+    after=TIMELINE,
+    aim=aim,
+    refusal=refusal,
+    iterations=1,
+)
