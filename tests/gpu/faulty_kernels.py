@@ -8,12 +8,15 @@ fault alone. Sizes come from the device: number of SMs, blocks that fit on one, 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from inferprof.tables.kernel_faults import Finding
 
 ITERATIONS = 3
 SMALLEST = 1 << 18
@@ -52,8 +55,8 @@ extern "C" __global__ void uncoalesced(const float* in, float* out, int n, int r
         for (int i = FIRST; i < n; i += THREADS) out[i] = in[(i % 32) * (n / 32) + i / 32] + (float)round;
 }
 
-// 48 live values in 32 registers.
-extern "C" __global__ void __maxnreg__(32) spills(const float* in, float* out, int n, int rounds) {
+// 48 live values in 40 registers: what is spilled fits the L1.
+extern "C" __global__ void __maxnreg__(40) spills(const float* in, float* out, int n, int rounds) {
     float value[48];
 #pragma unroll
     for (int j = 0; j < 48; ++j) value[j] = in[j * blockDim.x + threadIdx.x];
@@ -143,12 +146,22 @@ extern "C" __global__ void gemm_fp16_simt(const float* in, float* out, int n, in
 
 
 @dataclass(frozen=True)
+class Shows:
+    """A number of a fault's evidence, and between what it must lie by the way the kernel was made."""
+
+    evidence: str
+    least: float
+    most: float
+
+
+@dataclass(frozen=True)
 class Made:
     """A kernel made for a fault: how it is launched, and how many times the L2 its input holds."""
 
     rounds: int
     fault: str | None
     """The check of tables.kernel_faults that must find it; None: no check may find anything."""
+    shows: Shows | None = None
     block: int = 256
     extra_blocks: int = 0
     input_in_l2s: float = 0.125
@@ -157,17 +170,37 @@ class Made:
 
 KERNELS = {
     "clean": Made(rounds=32, fault=None),
-    "bank_conflicts": Made(rounds=2000, fault="bank_conflicts"),
-    "uncoalesced": Made(rounds=16, fault="uncoalesced"),
-    "spills": Made(rounds=100, fault="spills"),
-    "divergence": Made(rounds=2000, fault="divergence"),
-    "atomics": Made(rounds=16, fault="atomics"),
-    "l2_thrash": Made(rounds=4, fault="l2_misses", input_in_l2s=4),
-    "tail": Made(rounds=200_000, fault="tail", extra_blocks=1),
-    "low_occupancy": Made(rounds=50_000, fault="low_occupancy", block=32),
-    "gemm_fp16_simt": Made(rounds=256, fault="tensor_cores_unused"),
+    # 32 passes where one would do: 31 of 32.
+    "bank_conflicts": Made(2000, "bank_conflicts", Shows("excess_percent", 95, 97)),
+    # 32 + 4 sectors for a load and a store, 4 + 4 needed: 28 of 36.
+    "uncoalesced": Made(16, "uncoalesced", Shows("excess_percent", 77, 78.5)),
+    # Its loop has no other memory access.
+    "spills": Made(100, "spills", Shows("spill_percent", 80, 100)),
+    # Four ways of 8 threads each.
+    "divergence": Made(2000, "divergence", Shows("threads_per_instruction", 7, 12)),
+    # Per warp 4 sectors read, and 16 or more of sums.
+    "atomics": Made(16, "atomics", Shows("atomic_percent", 70, 100)),
+    # Read in four rounds, of which no cache saves a third.
+    "l2_thrash": Made(4, "l2_misses", Shows("times_read", 2.7, 4.2), input_in_l2s=4),
+    # One SM of all works in the second half of the time. Rounds are clock cycles.
+    "tail": Made(200_000, "tail", Shows("sm_idle", 40, 60), extra_blocks=1),
+    # One to four warps on an SM that holds 32 to 64.
+    "low_occupancy": Made(50_000, "low_occupancy", Shows("occupancy_achieved", 1, 15), block=32),
+    # Rounds are the inner dimension.
+    "gemm_fp16_simt": Made(256, "tensor_cores_unused"),
 }
-"""By name, which is the kernel's. `rounds` of `tail` are clock cycles, those of the product its inner dimension."""
+"""By name, which is the kernel's."""
+
+
+def amiss(name: str, findings: Sequence[Finding]) -> Iterator[str]:
+    """What of a kernel's verdicts is not as it was made: nothing, where its own fault was found and no other."""
+    made = KERNELS[name]
+    for finding in findings:
+        own = finding.fault == made.fault
+        if finding.verdict != ("found" if own else "clear"):
+            yield f"{finding.fault}: {finding.verdict}, {finding.reason}"
+        elif own and made.shows and not made.shows.least <= finding.evidence[made.shows.evidence] <= made.shows.most:
+            yield f"{finding.fault}: {finding.evidence}, not {made.shows}"
 
 
 @dataclass(frozen=True)
