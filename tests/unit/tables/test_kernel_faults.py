@@ -1,4 +1,4 @@
-"""Verdicts on real kernels (launches of an H100 capture, read in place) and at each threshold."""
+"""Verdicts on real kernels (of an H100 and a B200) and at each threshold."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from inferprof.tables import kernel_faults, ncu_csv, ncu_launches
 from inferprof.tables.kernel_faults import Finding, judge
 
+DATA = Path(__file__).parents[2] / "data/ncu"
 ADD, LAYER_NORM, GEMM = 0, 1, 2
 """Launches of the H100 capture: ONNX Runtime's add of 1,182 blocks, its layer norm, and cuBLASLt's nvjet."""
 
@@ -61,10 +62,13 @@ def finding(table: pd.DataFrame, launch: int, fault: str) -> Finding:
     return Finding(row["fault"], row["verdict"], row["reason"], row["evidence"])
 
 
+def table_of(page: Path) -> pd.DataFrame:
+    return kernel_faults.of_launches(ncu_launches.rows(ncu_csv.read(page), "ncu"))
+
+
 @pytest.fixture(scope="module")
-def h100(shared: Path) -> pd.DataFrame:
-    launches = ncu_csv.read(shared / "captures" / "h100-ort-cuda-vit" / "ncu_raw.csv")
-    return kernel_faults.of_launches(ncu_launches.rows(launches, "ncu"))
+def h100() -> pd.DataFrame:
+    return table_of(DATA / "h100_ort_cuda_vit_raw.csv.gz")
 
 
 def test_real_launches_have_one_verdict_on_each_fault(h100: pd.DataFrame) -> None:
@@ -110,9 +114,8 @@ def test_a_product_that_keeps_the_tensor_cores_busy_needs_no_more_warps(h100: pd
     assert finding(h100, GEMM, "tensor_cores_unused").reason == "tensor cores are used: gemm, fp16"
 
 
-def test_a_details_page_decides_what_its_figures_tell(shared: Path) -> None:
-    launches = ncu_csv.read(shared / "captures" / "h100-ort-cuda-vit" / "ncu_details.csv")
-    table = kernel_faults.of_launches(ncu_launches.rows(launches, "ncu"))
+def test_a_details_page_decides_what_its_figures_tell() -> None:
+    table = table_of(DATA / "h100_ort_cuda_vit_details.csv.gz")
     norm = table[table["launch"] == LAYER_NORM].set_index("fault")
     assert norm["verdict"].to_dict() == {
         "bank_conflicts": "not assessed",
@@ -131,8 +134,7 @@ def test_a_details_page_decides_what_its_figures_tell(shared: Path) -> None:
 
 def test_products_without_tensor_cores_on_a_real_b200(shared: Path) -> None:
     """FlashInfer's attention on bf16, for which the capture has the tensor pipe but not device memory."""
-    launches = ncu_csv.read(shared / "real" / "ncu_csv" / "ncu_raw_b200_flashinfer_decode_16launches.csv")
-    table = kernel_faults.of_launches(ncu_launches.rows(launches, "ncu"))
+    table = table_of(shared / "real/ncu_csv/ncu_raw_b200_flashinfer_decode_16launches.csv")
     first = finding(table, 0, "tensor_cores_unused")
     assert (first.verdict, first.reason) == ("not assessed", "needs dram_throughput")
     assert finding(table, 0, "small_grid").reason == "148 blocks on 148 SMs"
