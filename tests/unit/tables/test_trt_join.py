@@ -19,6 +19,7 @@ from inferprof.tables import attribution, nsys_sqlite, trt_join
 from inferprof.tables.graph_nodes import GUESS, MAIN, ORDER, TIED, Node, align, of_names, work_of
 from inferprof.tables.timeline import KERNEL, Timeline, assemble
 from inferprof.tables.trt_json import Layer, load, read_layers
+from inferprof.tables.trt_kernels import attributed, tidy
 
 REGION = "{ForeignNode[b.0.n1.b...(Unnamed Layer* 229) [ElementWise]]}"
 GEMM = "sm80_xmma_gemm_f16f16_f16f16_f16_nn_n_tilesize64x128x32_stage5_warpsize2x2x1_tensor16x8x16"
@@ -62,7 +63,7 @@ def vit_of_two_blocks() -> tuple[Node, ...]:
 def test_every_kernel_belongs_to_a_layer_and_sums_are_those_of_nsys_stats(
     vit2: Timeline, vit2_layers: tuple[Layer, ...], repository: Path
 ) -> None:
-    joined = trt_join.attributed(vit2, trt_join.owners(vit2, vit2_layers))
+    joined = attributed(tidy(vit2, vit2_layers, (), "trt_nodes"))
     with (repository / "tests/data/nsys/h100_tensorrt_vit2_cuda_gpu_kern_sum.csv").open() as file:
         stats = {row["Name"]: (int(row["Instances"]), int(row["Total Time (ns)"])) for row in csv.DictReader(file)}
     for _, level in joined.groupby("owner_level"):
@@ -83,7 +84,7 @@ def test_every_kernel_belongs_to_a_layer_and_sums_are_those_of_nsys_stats(
 def test_without_the_graph_only_the_convolution_is_a_single_node(
     vit2: Timeline, vit2_layers: tuple[Layer, ...]
 ) -> None:
-    joined = trt_join.attributed(vit2, trt_join.owners(vit2, vit2_layers))
+    joined = attributed(tidy(vit2, vit2_layers, (), "trt_nodes"))
     shares = attribution.shares(joined, at_least=0.8)
     assert list(shares.loc["op"])[:3] == [2_451_209, 571_562, 1_879_647]
     assert attribution.by_owner(joined, "op")["owner"].dropna().to_list() == ["/p/Conv"]
@@ -113,7 +114,7 @@ def test_with_a_graph_of_the_same_order_most_of_the_time_is_single_nodes(
     vit2: Timeline, vit2_layers: tuple[Layer, ...]
 ) -> None:
     owners = trt_join.owners(vit2, vit2_layers, vit_of_two_blocks())
-    joined = trt_join.attributed(vit2, owners)
+    joined = attributed(tidy(vit2, vit2_layers, vit_of_two_blocks(), "trt_nodes"))
     # The convolution, the seven kinds of product and the softmax, as `nsys stats` has them.
     marked = 571_562 + 386_951 + 251_685 + 189_026 + 182_278 + 155_649 + 112_069 + 51_904 + 151_778
     assert attribution.shares(joined, at_least=0.8).loc["op", "attributed_ns"] == marked
@@ -194,9 +195,10 @@ def test_launches_of_a_shared_tactic_that_are_not_as_many_as_its_layers_are_the_
 
 def test_a_kernel_outside_of_every_inference_is_nobodys() -> None:
     ranges = [(0, 15, trt_join.ENQUEUE), (5, 14, "/p/Conv")]
-    owners = trt_join.owners(traced(ranges, [(10, "conv"), (20, "conv")]), ())
+    trace = traced(ranges, [(10, "conv"), (20, "conv")])
+    owners = trt_join.owners(trace, ())
     assert columns(owners) == [("/p/Conv", 1.0, "/p/Conv", 1.0), (None, None, None, None)]
-    shares = attribution.shares(trt_join.attributed(traced(ranges, [(10, "conv"), (20, "conv")]), owners))
+    shares = attribution.shares(attributed(tidy(trace, (), (), "trt_nodes")))
     assert shares["unattributed_ns"].to_dict() == {"layer": 10, "op": 10}
 
 

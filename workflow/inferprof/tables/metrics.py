@@ -89,6 +89,9 @@ _ALL = (
     Metric("fallback_reason", "text", "why it was left to the CPU, in the runtime's own words"),
     Metric("subgraph_nodes", "count", "nodes of the graph that were fused into it"),
     Metric("kernel_idle", "ns", "duration - kernel_busy: the host was in it while the GPU computed nothing"),
+    # Of kernels whose parent is a layer, or a layer and a node of it.
+    Metric("layer_confidence", "ratio", "how sure it is that the kernel is the layer's: tables.trt_join"),
+    Metric("node_confidence", "ratio", "how sure it is that the kernel is the node's: tables.graph_nodes"),
     Metric("grid", "text", "launch grid x,y,z"),
     Metric("block", "text", "thread block x,y,z"),
     # Of one kernel launch, by counters; its duration is duration_total. ncu's names and formulas: tables.ncu_metrics.

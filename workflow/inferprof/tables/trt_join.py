@@ -20,7 +20,6 @@ import numpy as np
 import pandas as pd
 
 from inferprof.errors import UserError
-from inferprof.tables import attribution
 from inferprof.tables.graph_nodes import TIED, Node, align, of_names
 from inferprof.tables.intervals import Times
 from inferprof.tables.timeline import KERNEL, NO_CALL, PATH_SEPARATOR, Timeline
@@ -191,23 +190,3 @@ def _made_of(names: Iterable[str], layers: Sequence[Layer], graph: Sequence[Node
         claimed = {node.name for nodes in made_of.values() for node in nodes}
         made_of[silent[0]] = tuple(node for node in graph if node.name not in claimed)
     return made_of
-
-
-def attributed(timeline: Timeline, whose: pd.DataFrame) -> pd.DataFrame:
-    """The join as attribution.COLUMNS: a row per launch of a kernel and level (layer, op)."""
-    kernel = timeline.ops["kind"].to_numpy() == KERNEL
-    ops, mine = timeline.ops[kernel], whose[kernel]
-    common = pd.DataFrame(
-        {
-            "kernel": [timeline.names[code] for code in ops["name"]],
-            "duration_ns": ops["end"].to_numpy() - ops["start"].to_numpy(),
-            "instances": 1,
-        }
-    )
-    parts = [
-        common.assign(
-            owner=mine[column].to_numpy(), owner_level=level, confidence=mine[f"{column}_confidence"].to_numpy(float)
-        )
-        for level, column in (("layer", "layer"), ("op", "node"))
-    ]
-    return attribution.conform(pd.concat(parts, ignore_index=True))

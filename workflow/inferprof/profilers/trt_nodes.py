@@ -1,0 +1,64 @@
+"""nsys and TensorRT's own account of one process: which layer and which ONNX node launched which kernels.
+
+TensorRT's ranges name the layers in a trace, but not what is inside of a region of Myelin, nor the ONNX nodes that a
+layer was made of; its inspector does. The run that writes both has its layers timed, which slows it and excludes
+CUDA graphs: hence a capture apart from that of nsys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from inferprof.case import Case
+from inferprof.hardware import Machine
+from inferprof.plugins import Profiler
+from inferprof.profilers import nsys, trt_layers
+from inferprof.profilers.capture_file import identify, other_reader
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NAME: Final = "trt_nodes"
+
+
+def command(argv: Sequence[str], out: Path) -> list[str]:
+    """nsys in front of a run that writes its layers."""
+    return nsys.command(trt_layers.command(argv, _profile_of(out)), out)
+
+
+def _profile_of(out: Path) -> Path:
+    from inferprof.tables.trt_json import PROFILE
+
+    return out.with_suffix(PROFILE)
+
+
+def read(path: Path) -> pd.DataFrame:
+    """The tidy table of `x.sqlite` and, where they lie beside it, of the layers in `x.graph.json` and of `x.onnx`.
+
+    Without layers the trace's ranges tell them, and no nodes; the ONNX file tells those that the layers do not.
+    Raises UserError where the two are of different engines.
+    """
+    from inferprof.tables import graph_nodes, nsys_sqlite, trt_json, trt_kernels
+
+    if (kind := identify(path)) != "nsys_sqlite":
+        raise other_reader(path, kind)
+    described = trt_json.graph_of(_profile_of(path))
+    layers = trt_json.read_layers(described, trt_json.load(described)) if described.exists() else ()
+    onnx = path.with_suffix(".onnx")
+    graph = graph_nodes.of_file(onnx) if onnx.exists() else ()
+    return trt_kernels.tidy(nsys_sqlite.read_timeline(path), layers, graph, NAME)
+
+
+def refuses(case: Case, machine: Machine) -> str | None:
+    """Why a case cannot be captured here: what either tool needs."""
+    for tool in (trt_layers, nsys):
+        if reason := tool.refuses(case, machine):
+            return f"{NAME}: {reason.partition(': ')[2]}"
+    return None
+
+
+TRT_NODES: Final = Profiler(
+    name=NAME, suffix=".sqlite", refuses=refuses, command=command, read=read, finish=nsys.finish
+)
