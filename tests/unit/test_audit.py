@@ -10,10 +10,10 @@ import pytest
 
 onnx = pytest.importorskip("onnx")
 
-from inferprof import audit  # noqa: E402
+from inferprof import audit, typed_graph  # noqa: E402
 from inferprof.case import Shape  # noqa: E402
 
-FLOAT, FLOAT16, INT8 = 1, 10, 3
+FLOAT, FLOAT16, INT8, INT64 = 1, 10, 3, 7
 B8 = Shape.parse("b8")
 node = onnx.helper.make_node
 
@@ -77,6 +77,23 @@ def test_products_behind_computed_shapes_are_counted(tmp_path: Path) -> None:
     found = audit.audit(path, "fp32", Shape.parse("b2_s128"))
     assert found["macs"] == 2 * 4 * 128 * 128 * 16
     assert found["products_of_unknown_size"] == []
+
+
+def test_what_onnx_runtime_says_while_it_folds_is_not_shown(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It warns of an Unsqueeze that it cannot remove, since its result is asked for."""
+    import onnxruntime
+
+    constants = {"one": np.array(1), "zero": np.array([0])}
+    weights = [onnx.numpy_helper.from_array(array.astype(np.int64), name) for name, array in constants.items()]
+    nodes = [node("Unsqueeze", ["one", "zero"], ["y"], "kept")]
+    path = save(tmp_path / "m.onnx", nodes, [], [value("y", INT64, 1)], weights)
+    with typed_graph._without_warnings():
+        onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    assert capfd.readouterr().err == ""
+    onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    assert "UnsqueezeElimination cannot remove node kept" in capfd.readouterr().err
 
 
 def test_a_product_whose_output_has_no_known_size_is_listed_and_no_share_is_zero(

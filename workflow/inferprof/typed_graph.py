@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,8 @@ DEQUANTIZERS = frozenset(
 )
 FOLDED_BYTES = 1 << 16
 """Larger constants are weights, and folding them would only cost time."""
+_ORT_WARNING, _ORT_ERROR = 2, 3
+"""Severities of ONNX Runtime's log; the first is its own default."""
 _MOVES = "Cast Expand Flatten Gather Identity Reshape Slice Squeeze Transpose Unsqueeze"
 MOVES = frozenset(_MOVES.split())
 """Operators between a dequantizer and a product that leave it a quantized product."""
@@ -137,7 +140,6 @@ def _folded_shapes(skeleton: Any, known: Mapping[str, tuple[int, ...]]) -> dict[
     import numpy as np
     import onnx
     from polygraphy.backend.onnx import fold_constants
-    from polygraphy.logger import G_LOGGER
 
     shape_nodes = [node for node in skeleton.graph.node if node.op_type == "Shape" and node.input[0] in known]
     for node in shape_nodes:
@@ -145,7 +147,7 @@ def _folded_shapes(skeleton: Any, known: Mapping[str, tuple[int, ...]]) -> dict[
         sizes = np.array(known[node.input[0]][ends.get("start", 0) : ends.get("end")], np.int64)
         skeleton.graph.initializer.append(onnx.numpy_helper.from_array(sizes, node.output[0]))
         skeleton.graph.node.remove(node)
-    with G_LOGGER.verbosity(G_LOGGER.CRITICAL):
+    with _without_warnings():
         folded = fold_constants(
             skeleton,
             num_passes=2,
@@ -155,6 +157,21 @@ def _folded_shapes(skeleton: Any, known: Mapping[str, tuple[int, ...]]) -> dict[
         )
     inferred = onnx.shape_inference.infer_shapes(folded, data_prop=True)
     return _static_shapes(inferred) | {weight.name: tuple(weight.dims) for weight in inferred.graph.initializer}
+
+
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Silence the libraries that fold: they warn of types that NumPy lacks, and of nodes that they leave in."""
+    import onnx_graphsurgeon.logger as graphsurgeon
+    import onnxruntime
+    from polygraphy.logger import G_LOGGER
+
+    onnxruntime.set_default_logger_severity(_ORT_ERROR)
+    try:
+        with G_LOGGER.verbosity(G_LOGGER.CRITICAL), graphsurgeon.G_LOGGER.suppress():
+            yield
+    finally:
+        onnxruntime.set_default_logger_severity(_ORT_WARNING)
 
 
 def _as_standard(node: Any) -> None:
