@@ -7,7 +7,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from inferprof.tables import kernel_faults, ncu_csv, ncu_launches
+from inferprof.profilers import ncu
+from inferprof.tables import kernel_faults
 from inferprof.tables.kernel_faults import Finding, judge
 
 DATA = Path(__file__).parents[2] / "data/ncu"
@@ -63,7 +64,7 @@ def finding(table: pd.DataFrame, launch: int, fault: str) -> Finding:
 
 
 def table_of(page: Path) -> pd.DataFrame:
-    return kernel_faults.of_launches(ncu_launches.rows(ncu_csv.read(page), "ncu"))
+    return kernel_faults.of_launches(ncu.read(page))
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +133,31 @@ def test_a_details_page_decides_what_its_figures_tell() -> None:
     assert norm.loc["uncoalesced", "reason"] == "needs global_sectors, global_sectors_excess"
 
 
+def launches_with(rule: str) -> dict[int, float]:
+    """Launch → speed-up of the kernel in percent, where NVIDIA's rule expects one."""
+    rows = ncu.read(DATA / "h100_ort_cuda_vit_details.csv.gz")
+    told = rows[(rows["name"] == rule) & (rows["metric"] == "rule_speed_up_kernel")]
+    return dict(zip(told["launch"], told["value"], strict=True))
+
+
+def found_in(table: pd.DataFrame, fault: str) -> list[int]:
+    return table.loc[(table["fault"] == fault) & (table["verdict"] == "found"), "launch"].to_list()
+
+
+def test_uncoalesced_accesses_are_found_where_nvidias_rule_finds_them(h100: pd.DataFrame) -> None:
+    assert found_in(h100, "uncoalesced") == list(launches_with("UncoalescedGlobalAccess"))
+
+
+def test_a_tail_is_found_where_nvidias_rule_expects_half_of_the_time_but_not_for_a_wave_half_full(
+    h100: pd.DataFrame,
+) -> None:
+    """The rule takes the whole last wave for lost: of launch 3, 4.48 waves, a fifth, where 10 % is empty."""
+    rule = launches_with("LaunchConfiguration")
+    assert rule == {0: 50, 3: 20, 5: 50, 6: 50}
+    assert found_in(h100, "tail") == [0, 5, 6]
+    assert finding(h100, 3, "tail").reason == "4.48 waves leave 10 % of the SMs' time empty"
+
+
 def test_products_without_tensor_cores_on_a_real_b200(shared: Path) -> None:
     """FlashInfer's attention on bf16, for which the capture has the tensor pipe but not device memory."""
     table = table_of(shared / "real/ncu_csv/ncu_raw_b200_flashinfer_decode_16launches.csv")
@@ -167,6 +193,12 @@ def test_each_fault_begins_at_its_threshold(
     assert found(faulty) == [fault]
 
 
+def test_barriers_limit_a_wave_where_they_are_told() -> None:
+    counters: dict[str, float | str] = {"blocks": 132 * 4 + 1, "sm_active": 50}
+    assert found(counters) == []
+    assert found({**counters, "block_limit_barriers": 4}) == ["tail"]
+
+
 def test_few_warps_are_a_fault_where_no_part_of_the_gpu_is_busy() -> None:
     few: dict[str, float | str] = {"occupancy_achieved": 49, "pipe_tensor": 30}
     assert found({**few, "sm_throughput": 60}) == []
@@ -191,6 +223,12 @@ def test_data_that_device_memory_sends_twice_is_told_from_a_stream_by_what_must_
     assert found(misses, must_read=4_001) == []
     unknown = next(finding for finding in judge({**SOUND, **misses}) if finding.fault == "l2_misses")
     assert (unknown.verdict, unknown.reason) == ("not assessed", "needs bytes that the kernel must read")
+
+
+def test_atomics_of_one_number_are_told_from_those_of_many() -> None:
+    counters = {**SOUND, "l2_reduction_sectors": 200, "global_atomics": 0, "global_reductions": 50}
+    atomics = next(finding for finding in judge(counters) if finding.fault == "atomics")
+    assert atomics.reason == "20.0 % of the L2's sectors are atomics, 4.0 sectors per warp's request"
 
 
 def test_misses_matter_where_device_memory_is_busy() -> None:

@@ -69,7 +69,7 @@ _BLOCK_LIMITS: Final = (
     "block_limit_warps",
     "block_limit_blocks",
 )
-"""Not the barriers, which ncu counts since 2024 only and which are never scarcest before warps are."""
+"""What every ncu tells; newer ones also tell of the barriers."""
 
 Counters = Mapping[str, float | str]
 """Metric → value or text of one kernel launch, and under `name` the kernel's name."""
@@ -184,10 +184,15 @@ def _divergence(counters: Counters) -> _Judged:
 
 
 def _atomics(counters: Counters) -> _Judged:
+    """Where all threads of a warp add to one number, their request is one sector; 32 numbers in a row are four."""
     numbers = _numbers(counters, "l2_atomic_sectors", "l2_reduction_sectors", "l2_bytes")
-    atomic = numbers["l2_atomic_sectors"] + numbers["l2_reduction_sectors"]
-    share = _percent(atomic * SECTOR_BYTES, numbers["l2_bytes"])
+    sectors = numbers["l2_atomic_sectors"] + numbers["l2_reduction_sectors"]
+    share = _percent(sectors * SECTOR_BYTES, numbers["l2_bytes"])
     reason = f"{share:.1f} % of the L2's sectors are atomics"
+    if sectors and {"global_atomics", "global_reductions"} <= counters.keys():
+        numbers |= _numbers(counters, "global_atomics", "global_reductions")
+        requests = numbers["global_atomics"] + numbers["global_reductions"]
+        reason += f", {sectors / requests:.1f} sectors per warp's request" if requests else ""
     return _Judged(share >= ATOMIC_PERCENT, reason, {**numbers, "atomic_percent": share})
 
 
@@ -206,7 +211,10 @@ def _l2_misses(counters: Counters) -> _Judged:
 def _tail(counters: Counters) -> _Judged:
     """The waste if all blocks take equally long, where the SMs were idle for as much."""
     numbers = _numbers(counters, "blocks", "sms", *_BLOCK_LIMITS)
-    waves = numbers["blocks"] / (numbers["sms"] * min(numbers[limit] for limit in _BLOCK_LIMITS))
+    limits = [numbers[limit] for limit in _BLOCK_LIMITS]
+    if "block_limit_barriers" in counters:
+        limits.append(float(counters["block_limit_barriers"]))
+    waves = numbers["blocks"] / (numbers["sms"] * min(limits))
     waste = _percent(math.ceil(waves) - waves, math.ceil(waves))
     evidence = {"blocks": numbers["blocks"], "waves": waves, "tail_waste": waste}
     reason = f"{waves:.2f} waves leave {waste:.0f} % of the SMs' time empty"
