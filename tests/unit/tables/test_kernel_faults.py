@@ -131,6 +131,7 @@ def test_a_details_page_decides_what_its_figures_tell() -> None:
         "tensor_cores_unused": "clear",
     }
     assert norm.loc["uncoalesced", "reason"] == "needs global_sectors, global_sectors_excess"
+    assert finding(table, GEMM, "low_occupancy").reason == "needs pipe_tensor"
 
 
 def launches_with(rule: str) -> dict[int, float]:

@@ -231,17 +231,18 @@ def _small_grid(counters: Counters) -> _Judged:
 
 
 def _low_occupancy(counters: Counters) -> _Judged:
-    """The tensor pipe counts by active cycles: a kernel that keeps it busy has warps enough."""
-    numbers = _numbers(counters, "occupancy_achieved", "occupancy_theoretical", "sm_throughput", "memory_throughput")
-    if "pipe_tensor" in counters:
-        numbers |= _numbers(counters, "pipe_tensor")
-    achieved, theoretical, *parts = numbers.values()
-    reason = f"{achieved:.0f} % of an SM's warps, busiest part {max(parts):.0f} % of its peak"
+    """The tensor pipe counts too, by active cycles: a product that keeps it busy has warps enough."""
+    parts = ["sm_throughput", "memory_throughput"]
+    if "pipe_tensor" in counters or classify(str(counters["name"])).kernel_class in _TENSOR_CLASSES:
+        parts.append("pipe_tensor")
+    numbers = _numbers(counters, "occupancy_achieved", "occupancy_theoretical", *parts)
+    achieved, theoretical, *busy = numbers.values()
+    reason = f"{achieved:.0f} % of an SM's warps, busiest part {max(busy):.0f} % of its peak"
     if theoretical < OCCUPANCY_PERCENT:
         reason += f"; {counters.get('occupancy_limiter', 'unknown limits')} allow no more than {theoretical:.0f} %"
     elif achieved < OCCUPANCY_PERCENT:
         reason += f"; {theoretical:.0f} % would fit, but blocks are too few, too short or unequal"
-    return _Judged(achieved < OCCUPANCY_PERCENT and max(parts) < BUSY_PERCENT, reason, numbers)
+    return _Judged(achieved < OCCUPANCY_PERCENT and max(busy) < BUSY_PERCENT, reason, numbers)
 
 
 def _tensor_cores_unused(counters: Counters) -> _Judged:
