@@ -40,6 +40,7 @@ RUN = ["run", "ort_cpu", "x.onnx", "--shape", "b1", "--out", "y.json"]
         ([*RUN, "--kineto", "y.json.gz"], "give N too"),
         (["audit", "x.onnx", "--precision", "fp7"], "unknown precisions fp7; known: "),
         (["audit", "x.onnx", "--shape", "b8"], "--shape b8 needs --spec"),
+        (["partition", "x.onnx", "--shape", "b8"], "--shape b8 needs --spec"),
         (["audit", "x.onnx", "--shape", "b8_h2"], "model vit_tiny has no such shape as b8_h2; its symbols: b"),
         (["cases", "--config", "missing.yaml", "--out", "y"], "missing.yaml: No such file"),
         (["cases", "--config", "{", "--out", "y"], "--config is not JSON"),
@@ -66,6 +67,7 @@ def test_what_would_be_ignored_or_is_not_there_is_refused(
     [
         RUN,
         ["audit", "x.onnx"],
+        ["partition", "x.onnx"],
         ["quantize", "int8", "x.onnx", "--out", "y.onnx"],
         ["accuracy", "int8", "x.onnx", "--reference", "z.onnx", "--out", "y.json"],
         ["build", "tensorrt_rtx", "x.onnx", "--shape", "b1", "--out", "y.engine"],

@@ -44,3 +44,23 @@ def test_trtexec_is_asked_for_each_case_of_tensorrt_where_the_machine_has_one(
     wanted = [f"results/box/trtexec/vit_tiny/fp16/tensorrt/default/{shape}.json" for shape in ("b1", "b8")]
     assert targets.second_clocks(planned) == (wanted if asked else [])
     assert set(targets.report_inputs(planned)) >= set(targets.second_clocks(planned))
+
+
+@pytest.mark.parametrize(("packages", "asked"), [({"tensorrt-rtx": "1.7.1.116"}, True), ({}, False)])
+def test_a_partition_is_asked_for_each_graph_of_an_engine_where_the_parser_is_installed(
+    repository: Path, packages: dict[str, str], asked: bool
+) -> None:
+    content = yaml.safe_load((repository / "config.yaml").read_text(encoding="utf-8"))
+    gpu = Gpu("NVIDIA B200", (10, 0), 180 << 30, "GPU-1", "580.159.04")
+    machine = Machine(gpu=gpu, packages={"onnxruntime-gpu": "1.31.1", "tensorrt": "10.13.3.9", **packages})
+    keys = {
+        "backends": ["tensorrt", "ort_cuda"],
+        "models": ["vit_tiny"],
+        "precisions": ["fp32", "fp16"],
+        "shapes": ["b1", "b8"],
+        "target": [],
+    }
+    planned = study.plan({**content, **keys}, repository / "models", machine)
+    wanted = [f"results/onnx/vit_tiny/{precision}.partition.json" for precision in ("fp32", "fp16")]
+    assert targets.partitions(planned) == (wanted if asked else [])
+    assert set(targets.report_inputs(planned)) >= set(targets.partitions(planned))

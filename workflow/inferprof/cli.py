@@ -7,7 +7,6 @@ failed, 2 the user can mend it.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -15,10 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from inferprof import flags, processes, progress, registry
-from inferprof.case import Case, Shape, Variant
-from inferprof.errors import CaseFailed, ToolError, UserError, unknown
-from inferprof.files import read_json, read_yaml, write_json, write_text, written_whole
+from inferprof import arguments, flags, processes, progress, registry
+from inferprof.case import Case, Shape
+from inferprof.errors import CaseFailed, ToolError, UserError
+from inferprof.files import read_json, write_json, write_text, written_whole
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -76,7 +75,7 @@ def _cases(args: argparse.Namespace) -> None:
     """Write the cases of a study, which run and which are refused, and why a profiler watches none of them."""
     from inferprof import study
 
-    planned = study.from_config(_config(args.config), args.models, Path("results"))
+    planned = study.from_config(arguments.read_config(args.config), args.models, Path("results"))
     write_text(args.out, study.cases_csv(planned))
     write_json(args.out.with_name("profilers.json"), planned.refused_profilers())
 
@@ -86,7 +85,7 @@ def _export(args: argparse.Namespace) -> None:
     from inferprof import export
 
     started = time.monotonic()
-    facts = export.export(_spec(args), args.out)
+    facts = export.export(arguments.spec_of(args), args.out)
     _write_facts(args.out, ".convert.json", facts, started)
 
 
@@ -95,9 +94,9 @@ def _quantize(args: argparse.Namespace) -> None:
     from inferprof import precisions
 
     precision = registry.look_up("precision", args.precision, registry.precisions())
-    _require_files(args.onnx)
+    arguments.require_files(args.onnx)
     started = time.monotonic()
-    facts = precisions.convert(precision, _convert_request(args, args.onnx, args.out))
+    facts = precisions.convert(precision, arguments.convert_request(args, args.onnx, args.out))
     _write_facts(args.out, ".convert.json", facts, started)
 
 
@@ -105,12 +104,10 @@ def _audit(args: argparse.Namespace) -> None:
     """Say what an ONNX graph really computes in."""
     from inferprof import audit
 
-    _require_files(args.onnx)
+    arguments.require_files(args.onnx)
     if args.precision:
         registry.look_up("precision", args.precision, registry.precisions())
-    if args.shape and not args.spec:
-        raise UserError(f"--shape {args.shape} needs --spec, which says which dimensions it gives sizes to")
-    shape = _spec(args).at(Shape.parse(args.shape or "b1")) if args.spec else None
+    _, shape = arguments.asked_shape(args)
     result = audit.audit(args.onnx, args.precision, shape)
     if args.out:
         write_json(args.out, result)
@@ -118,12 +115,26 @@ def _audit(args: argparse.Namespace) -> None:
         _say(audit.render(result))
 
 
+def _partition(args: argparse.Namespace) -> None:
+    """Say which nodes of an ONNX graph TensorRT would take and which would fall back, and why; needs no GPU."""
+    from inferprof.backends import tensorrt_partition
+
+    arguments.require_files(args.onnx)
+    spec, shape = arguments.asked_shape(args)
+    shapes = {item.name: item.shape(shape) for item in spec.inputs} if spec else None
+    result = tensorrt_partition.partition(args.onnx, shapes)
+    if args.out:
+        write_json(args.out, {**result, "shape": str(shape) if shape else None})
+    else:
+        _say(tensorrt_partition.render(result))
+
+
 def _cost(args: argparse.Namespace) -> None:
     """Count the FLOPs and bytes of each node of an ONNX graph at a shape."""
     from inferprof import cost
 
-    _require_files(args.onnx)
-    write_json(args.out, cost.cost(args.onnx, _spec(args).at(Shape.parse(args.shape))))
+    arguments.require_files(args.onnx)
+    write_json(args.out, cost.cost(args.onnx, arguments.spec_of(args).at(Shape.parse(args.shape))))
 
 
 def _accuracy(args: argparse.Namespace) -> None:
@@ -131,8 +142,8 @@ def _accuracy(args: argparse.Namespace) -> None:
     from inferprof import accuracy, samples
 
     precision = registry.look_up("precision", args.precision, registry.precisions())
-    _require_files(args.onnx, args.reference)
-    request = _convert_request(args, args.reference, args.onnx)
+    arguments.require_files(args.onnx, args.reference)
+    request = arguments.convert_request(args, args.reference, args.onnx)
     result = accuracy.measure(request, precision, samples.feeds, args.samples, args.seed)
     write_json(args.out, result)
 
@@ -144,9 +155,14 @@ def _build(args: argparse.Namespace) -> None:
     backend = registry.look_up("backend", args.backend, registry.backends())
     if backend.build is None:
         raise UserError(f"{backend.name} builds no engine; it loads the {backend.artifact} as it is")
-    _require_files(args.onnx)
+    arguments.require_files(args.onnx)
     request = BuildRequest(
-        args.onnx, _spec(args), Shape.parse(args.shape), _variant(args), args.out, target=args.target
+        args.onnx,
+        arguments.spec_of(args),
+        Shape.parse(args.shape),
+        arguments.variant_of(args),
+        args.out,
+        target=args.target,
     )
     try:
         title = f"Build {request.spec.name} {request.shape} with {backend.name}"
@@ -162,14 +178,14 @@ def _run(args: argparse.Namespace) -> None:
     """Measure one case in this process and write its record."""
     from inferprof import workload
 
-    write_json(args.out, workload.run(_run_request(args)))
+    write_json(args.out, workload.run(arguments.run_request(args)))
 
 
 def _trtexec(args: argparse.Namespace) -> None:
     """Let trtexec measure an engine too, every switch spelled out, and say how far it is from a run's `device`."""
     from inferprof import trtexec
 
-    result = trtexec.measure(args.engine, _spec(args), read_json(args.record))
+    result = trtexec.measure(args.engine, arguments.spec_of(args), read_json(args.record))
     write_json(args.out, result)
     _say(trtexec.render(result))
 
@@ -227,80 +243,6 @@ def _say(text: str) -> None:
         print(text, flush=True)
 
 
-def _config(text: str) -> Any:
-    """A config given as JSON, or as the path of a YAML file."""
-    if not text.startswith("{"):
-        return read_yaml(Path(text))
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise UserError(f"--config is not JSON: {error}") from None
-
-
-def _require_files(*paths: Path) -> None:
-    """Refuse inputs that are not there: libraries make a crash of a missing file, or even a result."""
-    for path in paths:
-        if not path.is_file():
-            raise UserError(f"{path}: no such file")
-
-
-def _spec(args: argparse.Namespace) -> Any:
-    from inferprof import model_spec
-
-    return model_spec.load(args.spec)
-
-
-def _variant(args: argparse.Namespace) -> Variant:
-    """The variant. An option that the backend would ignore is refused: the result would not be what was asked for."""
-    backend = registry.look_up("backend", args.backend, registry.backends())
-    options = dict(args.set)
-    if foreign := sorted(set(options) - backend.options):
-        raise unknown(f"options of backend {backend.name}:", foreign, backend.options)
-    return Variant(args.variant, options)
-
-
-def _convert_request(args: argparse.Namespace, onnx: Path, out: Path) -> Any:
-    from inferprof.plugins import ConvertRequest
-
-    defaults = registry.look_up("precision", args.precision, registry.precisions()).options
-    return ConvertRequest(onnx, _spec(args), {**defaults, **dict(args.set)}, out)
-
-
-def _run_request(args: argparse.Namespace) -> Any:
-    from inferprof import hardware, timing, workload
-
-    _require_files(args.artifact, *filter(None, [args.reference]))
-    spec = _spec(args)
-    return workload.RunRequest(
-        case=Case(spec.name, args.precision, args.backend, args.variant, args.shape),
-        artifact=args.artifact,
-        spec=spec,
-        variant=_variant(args),
-        machine=args.machine or hardware.detect().slug,
-        round=args.round,
-        protocol=timing.Protocol(budget_s=args.budget, interval=args.interval),
-        seed=args.seed,
-        reference=args.reference,
-        profiling=_profiling(args),
-    )
-
-
-def _profiling(args: argparse.Namespace) -> Any:
-    """How a profiled run is watched; None for a measurement."""
-    if args.profiled is None:
-        if args.kineto or args.native_profile:
-            raise UserError("--kineto and --native-profile watch a run of --profiled N iterations; give N too")
-        return None
-    from inferprof import workload
-
-    if not args.kineto:
-        return workload.Profiling(args.profiled, args.native_profile)
-    from inferprof.profilers import kineto
-
-    recorder = kineto.record(args.kineto)
-    return workload.Profiling(args.profiled, args.native_profile, recorder, kineto.named_range)
-
-
 def _write_facts(out: Path, suffix: str, facts: dict[str, Any], started: float) -> None:
     """Write beside a product what is known of its making, and how many seconds that took."""
     write_json(_beside(out, suffix), {**facts, "seconds": round(time.monotonic() - started, 1)})
@@ -329,6 +271,7 @@ _VERBS: dict[str, tuple[Any, Any]] = {
     "export": (_export, flags.export),
     "quantize": (_quantize, flags.quantize),
     "audit": (_audit, flags.audit),
+    "partition": (_partition, flags.partition),
     "cost": (_cost, flags.cost),
     "accuracy": (_accuracy, flags.accuracy),
     "build": (_build, flags.build),

@@ -42,6 +42,14 @@ def audit(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--out", type=Path, metavar="FILE", help="write JSON there instead of a table to the screen")
 
 
+def partition(sub: argparse.ArgumentParser) -> None:
+    """A graph, and the sizes to ask about beside the open ones."""
+    sub.add_argument("onnx", type=Path, metavar="ONNX", help="any ONNX file")
+    sub.add_argument("--spec", type=Path, help="models/NAME.yaml: gives the sizes of symbolic dimensions")
+    sub.add_argument("--shape", help="with --spec: shape to ask about (default b1)")
+    sub.add_argument("--out", type=Path, metavar="FILE", help="write JSON there instead of lines to the screen")
+
+
 def cost(sub: argparse.ArgumentParser) -> None:
     """A graph and the shape to count at."""
     sub.add_argument("onnx", type=Path, metavar="ONNX", help="the graph in its number format")

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from inferprof import registry, trtexec
 from inferprof.case import Case, OptionValue
 from inferprof.study import Study
+
+PARSER: Final = "tensorrt-rtx"
+"""The package whose parser answers without a GPU."""
 
 
 def onnx(study: Study) -> list[str]:
@@ -60,6 +63,15 @@ def costs(study: Study) -> list[str]:
     return [f"results/onnx/{model}/{precision}.{shape}.cost.json" for model, precision, shape in at]
 
 
+def partitions(study: Study) -> list[str]:
+    """What TensorRT would take of each graph that a case builds an engine of, where its parser is installed."""
+    if PARSER not in study.machine.packages:
+        return []
+    built = [*study.cases(), *(case for _, case in study.ahead_of_time())]
+    graphs = dict.fromkeys((case.model, case.precision) for case in built if _has_engine(case))
+    return [f"results/onnx/{model}/{precision}.partition.json" for model, precision in graphs]
+
+
 def report_inputs(study: Study) -> list[str]:
     """All that the report is made from, apart from cases.csv."""
     graphs = [f"results/onnx/{model}/{precision}" for model, precision in study.onnx()]
@@ -69,6 +81,7 @@ def report_inputs(study: Study) -> list[str]:
         *(f"results/{study.machine.slug}/{what}.json" for what in measured),
         *(f"{graph}.{kind}.json" for graph in graphs for kind in ("convert", "audit", "accuracy")),
         *costs(study),
+        *partitions(study),
         *(engine.removesuffix(".engine") + ".build.json" for engine in engines(study)),
         *records(study),
         *second_clocks(study),

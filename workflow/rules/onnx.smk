@@ -1,4 +1,4 @@
-"""models/{model}.yaml → results/onnx/{model}/{precision}.onnx, its audit, its cost and its accuracy. Nothing here needs a GPU."""
+"""models/{model}.yaml → results/onnx/{model}/{precision}.onnx, its audit, partition, cost and accuracy. Nothing here needs a GPU."""
 
 
 rule export:
@@ -53,6 +53,21 @@ rule audit:
     shell:
         "inferprof audit {input.onnx:q} --spec {input.spec:q} --precision {wildcards.precision} "
         "--out {output:q} 2> {log:q}"
+
+
+rule partition:
+    input:
+        onnx="results/onnx/{model}/{precision}.onnx",
+        spec=model_spec,
+    output:
+        "results/onnx/{model}/{precision}.partition.json",
+    log:
+        "results/log/onnx/{model}/{precision}.partition.log",
+    priority: studies.BEFORE_MEASURING
+    message:
+        "Ask TensorRT's parser what it takes of {wildcards.model} in {wildcards.precision}"
+    shell:
+        "inferprof partition {input.onnx:q} --spec {input.spec:q} --out {output:q} 2> {log:q}"
 
 
 rule cost:

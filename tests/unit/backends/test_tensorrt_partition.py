@@ -1,0 +1,128 @@
+"""What TensorRT-RTX's parser takes of a graph and what falls back: asked without a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inferprof.backends import tensorrt_partition
+from inferprof.backends.tensorrt_partition import partition
+
+pytest.importorskip("tensorrt_rtx")
+parser = pytest.importorskip("onnx.parser")
+
+Written = Callable[..., Path]
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Written:
+    """A graph in ONNX's text form → its file."""
+    import onnx
+
+    def write(graph: str, imports: str = '"": 17') -> Path:
+        path = tmp_path / "graph.onnx"
+        onnx.save(parser.parse_model(f"<ir_version: 8, opset_import: [{imports}]> {graph}"), path)
+        return path
+
+    return write
+
+
+def left(part: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(one["node"], one["why"]) for one in part["left"]]
+
+
+def test_an_operator_without_a_kernel_splits_the_graph_in_two(written: Written) -> None:
+    path = written("g (float[2,4,4] x) => (float[2] y) { e = Exp(x) d = Det(e) y = Neg(d) }")
+    found = partition(path, None)
+    assert found["dynamic"] == {"not_measured": "all sizes of the graph are fixed"}
+    assert found["static"] == {
+        "nodes": 3,
+        "taken": 2,
+        "subgraphs": [1, 1],
+        "left": [
+            {
+                "node": "Det 1",
+                "op_type": "Det",
+                "why": "operator",
+                "words": "not among the operators of this parser",
+            }
+        ],
+        "edges": 2,
+        "edge_bytes": 2 * 4 * 4 * 4 + 2 * 4,
+    }
+
+
+def test_a_node_that_falls_back_for_open_sizes_is_taken_at_fixed_ones(written: Written) -> None:
+    path = written("g (float[n,m] x) => (float[n,m] y) { e = EyeLike(x) y = Exp(e) }")
+    found = partition(path, {"x": (4, 4)})
+    assert left(found["dynamic"]) == [("EyeLike 0", "dynamic shape")]
+    assert found["dynamic"]["edge_bytes"] is None
+    assert (found["static"]["taken"], found["static"]["subgraphs"], found["static"]["left"]) == (2, [2], [])
+    assert partition(path, None)["static"] == {"not_measured": "no shape was given"}
+
+
+def test_an_input_that_must_be_constant_is_no_missing_operator(written: Written) -> None:
+    path = written("g (float[2,64] x, int64 step) => (float[2,3,33,2] y) { y = STFT(x, step) }")
+    assert left(partition(path, None)["static"]) == [("STFT 0", "attributes")]
+
+
+def test_what_a_missing_driver_says_is_not_the_reason(written: Written) -> None:
+    graph = "g (uint8[2,8] x) => (uint8[4,4] y) <int64[2] s = {4, 4}> { y = Reshape(x, s) }"
+    (one,) = partition(written(graph), None)["static"]["left"]
+    assert one["why"] == "number format"
+    assert "CUDA" not in one["words"].upper()
+
+
+def test_the_planted_fallback_is_none_for_a_parser_that_knows_hardmax_and_its_loop_is_named(shared: Path) -> None:
+    found = partition(shared / "captures/h100-ort-tensorrt-ep/planted_fallback.onnx", None)
+    assert found["by"].startswith("TensorRT-RTX ")
+    assert (found["static"]["subgraphs"], found["static"]["left"]) == ([9], [])
+    assert found["looped"] == ["cumsum"]
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "taken", "why"),
+    [
+        ("polygraphy_capability", "static", [1, 1], ["operator"] * 3),
+        ("polygraphy_nonzero", "static", [], ["operator"]),
+        ("silero_vad", "dynamic", [5], []),
+        ("rapidocr_cls_mobile", "dynamic", [566], []),
+        ("ort_custom_op_test", "static", [], ["operator", "operator"]),
+    ],
+)
+def test_other_peoples_models(name: str, part: str, taken: list[int], why: list[str], shared: Path) -> None:
+    found = partition(shared / f"real/onnx/{name}.onnx", None)[part]
+    assert found["subgraphs"] == taken
+    assert [one["why"] for one in found["left"]] == why
+
+
+def test_loops_in_the_bodies_of_a_model_count_too(shared: Path) -> None:
+    looped = partition(shared / "real/onnx/silero_vad.onnx", None)["looped"]
+    assert len(looped) == 4
+    assert all(name.endswith("/LSTM") for name in looped)
+
+
+def test_a_compiled_graph_says_itself_who_took_what(written: Written) -> None:
+    graph = (
+        "g (float[2,4] x) => (float[2,4] y) { e = com.microsoft.EPContext<source = "
+        '"NvTensorRTRTXExecutionProvider", embed_mode = 1>(x) y = Hardmax(e) }'
+    )
+    found = partition(written(graph, '"": 17, "com.microsoft": 1'), None)
+    assert found["by"] == "NvTensorRTRTXExecutionProvider"
+    assert (found["static"]["taken"], found["static"]["subgraphs"]) == (1, [1])
+    assert left(found["static"]) == [("Hardmax 1", "not told")]
+    assert found["dynamic"] == {"not_measured": "the graph was compiled: its partition is fixed"}
+
+
+def test_the_text_says_what_crosses_and_why(written: Written) -> None:
+    path = written("g (float[2,4,4] x) => (float[2] y) { e = Exp(x) d = Det(e) y = Neg(d) }")
+    lines = tensorrt_partition.render(partition(path, None)).splitlines()
+    assert lines[1:] == [
+        "dynamic  not asked: all sizes of the graph are fixed",
+        "static   takes 2 of 3 nodes, in subgraphs of 1, 1",
+        "         2 tensors of 136 bytes cross to what is left:",
+        "         Det Det 1: operator (not among the operators of this parser)",
+    ]

@@ -1,0 +1,98 @@
+"""The arguments of a verb as what its function takes: specs, variants, requests. Nothing is read from elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from inferprof import registry
+from inferprof.case import Case, Shape, Variant
+from inferprof.errors import UserError, unknown
+from inferprof.files import read_yaml
+
+
+def read_config(text: str) -> Any:
+    """A config given as JSON, or as the path of a YAML file."""
+    if not text.startswith("{"):
+        return read_yaml(Path(text))
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise UserError(f"--config is not JSON: {error}") from None
+
+
+def require_files(*paths: Path) -> None:
+    """Refuse inputs that are not there: libraries make a crash of a missing file, or even a result."""
+    for path in paths:
+        if not path.is_file():
+            raise UserError(f"{path}: no such file")
+
+
+def spec_of(args: argparse.Namespace) -> Any:
+    """The description of the model."""
+    from inferprof import model_spec
+
+    return model_spec.load(args.spec)
+
+
+def asked_shape(args: argparse.Namespace) -> tuple[Any, Shape | None]:
+    """The spec and the shape of a verb that needs neither; a shape alone is refused, since nothing gives it sizes."""
+    if args.shape and not args.spec:
+        raise UserError(f"--shape {args.shape} needs --spec, which says which dimensions it gives sizes to")
+    model = spec_of(args) if args.spec else None
+    return model, model.at(Shape.parse(args.shape or "b1")) if model else None
+
+
+def variant_of(args: argparse.Namespace) -> Variant:
+    """The variant. An option that the backend would ignore is refused: the result would not be what was asked for."""
+    backend = registry.look_up("backend", args.backend, registry.backends())
+    options = dict(args.set)
+    if foreign := sorted(set(options) - backend.options):
+        raise unknown(f"options of backend {backend.name}:", foreign, backend.options)
+    return Variant(args.variant, options)
+
+
+def convert_request(args: argparse.Namespace, onnx: Path, out: Path) -> Any:
+    """What a number format needs, with its options as they are given."""
+    from inferprof.plugins import ConvertRequest
+
+    defaults = registry.look_up("precision", args.precision, registry.precisions()).options
+    return ConvertRequest(onnx, spec_of(args), {**defaults, **dict(args.set)}, out)
+
+
+def run_request(args: argparse.Namespace) -> Any:
+    """One case in one round, measured or for a profiler."""
+    from inferprof import hardware, timing, workload
+
+    require_files(args.artifact, *filter(None, [args.reference]))
+    spec = spec_of(args)
+    return workload.RunRequest(
+        case=Case(spec.name, args.precision, args.backend, args.variant, args.shape),
+        artifact=args.artifact,
+        spec=spec,
+        variant=variant_of(args),
+        machine=args.machine or hardware.detect().slug,
+        round=args.round,
+        protocol=timing.Protocol(budget_s=args.budget, interval=args.interval),
+        seed=args.seed,
+        reference=args.reference,
+        profiling=profiling_of(args),
+    )
+
+
+def profiling_of(args: argparse.Namespace) -> Any:
+    """How a profiled run is watched; None for a measurement."""
+    if args.profiled is None:
+        if args.kineto or args.native_profile:
+            raise UserError("--kineto and --native-profile watch a run of --profiled N iterations; give N too")
+        return None
+    from inferprof import workload
+
+    if not args.kineto:
+        return workload.Profiling(args.profiled, args.native_profile)
+    from inferprof.profilers import kineto
+
+    recorder = kineto.record(args.kineto)
+    return workload.Profiling(args.profiled, args.native_profile, recorder, kineto.named_range)

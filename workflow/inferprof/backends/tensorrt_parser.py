@@ -1,0 +1,125 @@
+"""TensorRT-RTX's ONNX parser asked which nodes of a graph it takes. No GPU is needed.
+
+As ONNX Runtime's TensorRT provider does, a stretch of nodes that the parser is not sure of is taken out and asked
+about again by itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from inferprof.backends.tensorrt_runtime import message_log
+
+if TYPE_CHECKING:
+    import onnx
+
+Why = Literal["operator", "number format", "attributes", "dynamic shape", "not told"]
+"""As in the ledger of a session (tables.fallback)."""
+UNTOLD: Final[tuple[Why, str]] = ("not told", "the graph does not tell the types around it")
+NO_OPERATOR: Final = "not among the operators of this parser"
+DEPTH: Final = 10
+"""How often a stretch is asked about again; the provider's own limit is 1000 questions."""
+NO_GPU: Final = re.compile(r"[^\n]*Cuda Runtime \(In catchCudaError[^\n]*")
+"""What a parser on a machine without a driver adds to each of its errors."""
+_WORDS: Final[tuple[tuple[re.Pattern[str], Why], ...]] = (
+    (
+        re.compile(r"(?i)dynamic|number of output channels: -1|SymbolicValue|build.?time"),
+        "dynamic shape",
+    ),
+    (re.compile(r"(?i)must have type|data ?type|has type"), "number format"),
+    (re.compile(r"(?i)must be an initializer|is_weights|not a constant"), "attributes"),
+    (re.compile(r"(?i)plugin|no importer|creator"), "operator"),
+)
+_CODES: Final[Mapping[str, Why]] = {
+    "UNSUPPORTED_NODE_DATATYPE": "number format",
+    "UNSUPPORTED_NODE_DYNAMIC": "dynamic shape",
+    "UNSUPPORTED_NODE_SHAPE": "attributes",
+    "UNSUPPORTED_NODE_ATTR": "attributes",
+    "UNSUPPORTED_NODE_INPUT": "attributes",
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """taken: the indices of the nodes of each subgraph; errors: index → why it falls back and the words."""
+
+    taken: list[list[int]]
+    errors: dict[int, tuple[Why, str]]
+
+
+def ask(trt: Any, path: Path, model: onnx.ModelProto, depth: int) -> Answer:
+    """What the parser takes of the model, with what it is not sure of asked about again."""
+    log = message_log(trt)
+    network = trt.Builder(log).create_network(0)
+    parser = trt.OnnxParser(network, log)
+    parser.supports_model_v2(model.SerializeToString(), str(path))
+    errors = {error.node(): _why(error) for error in map(parser.get_error, range(parser.num_errors))}
+    answer = Answer([], errors)
+    for number in range(parser.num_subgraphs):
+        nodes = sorted(parser.get_subgraph_nodes(number))
+        if parser.is_subgraph_supported(number):
+            answer.taken.append(nodes)
+            continue
+        part = _extracted(model, nodes) if depth else None
+        if part is None:
+            answer.errors.update(dict.fromkeys(nodes, UNTOLD))
+            continue
+        inner = ask(trt, path, part, depth - 1)
+        answer.taken.extend([nodes[index] for index in subgraph] for subgraph in inner.taken)
+        answer.errors.update({nodes[index]: error for index, error in inner.errors.items()})
+    return answer
+
+
+def _extracted(model: onnx.ModelProto, nodes: Sequence[int]) -> onnx.ModelProto | None:
+    """A model of these nodes alone: what they need is its inputs, what others need of them its outputs.
+
+    None where the type of one of those is not known.
+    """
+    import onnx
+
+    own = [model.graph.node[index] for index in nodes]
+    others = [node for index, node in enumerate(model.graph.node) if index not in set(nodes)]
+    weights = {item.name for item in model.graph.initializer}
+    made = [name for node in own for name in node.output if name]
+    wanted = {name for node in others for name in read(node)} | {value.name for value in model.graph.output}
+    needed = dict.fromkeys(name for node in own for name in read(node) if name not in weights and name not in made)
+    results = [name for name in made if name in wanted]
+    values = {value.name: value for value in (*model.graph.value_info, *model.graph.input, *model.graph.output)}
+    if any(name not in values for name in (*needed, *results)):
+        return None
+    part = onnx.ModelProto()
+    part.CopyFrom(model)
+    for field in ("node", "input", "output", "value_info"):
+        part.graph.ClearField(field)
+    part.graph.node.extend(own)
+    part.graph.input.extend(values[name] for name in needed)
+    part.graph.output.extend(values[name] for name in results)
+    return part
+
+
+def read(node: Any) -> Iterable[str]:
+    """The tensors that a node reads, those that its bodies take from around it among them."""
+    yield from (name for name in node.input if name)
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            inside = {name for inner in graph.node for name in inner.output} | {value.name for value in graph.input}
+            inside |= {item.name for item in graph.initializer}
+            yield from (name for inner in graph.node for name in read(inner) if name not in inside)
+            yield from (value.name for value in graph.output if value.name not in inside)
+
+
+def _why(error: Any) -> tuple[Why, str]:
+    words = " ".join(NO_GPU.sub("", error.desc()).split())
+    if words == "false":  # a check of the parser that failed without a message
+        return "operator", NO_OPERATOR
+    code = str(error.code()).rpartition(".")[2]
+    if code in _CODES:
+        return _CODES[code], words
+    for pattern, why in _WORDS:
+        if pattern.search(words):
+            return why, words
+    return ("operator" if code == "UNSUPPORTED_NODE" else "not told"), words

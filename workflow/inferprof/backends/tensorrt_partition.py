@@ -1,0 +1,179 @@
+"""Which nodes of a graph TensorRT would take and which would fall back, from the graph alone: no GPU is needed.
+
+TensorRT-RTX's parser says what it takes. ONNX Runtime's TensorRT provider partitions by the same calls, so this is
+what it would do with that version; another version of TensorRT knows other operators.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from inferprof import onnx_graph
+from inferprof.backends.tensorrt_parser import DEPTH, Answer, Why, ask, read
+from inferprof.backends.tensorrt_runtime import load
+
+if TYPE_CHECKING:
+    import onnx
+
+Shapes = Mapping[str, Sequence[int]]
+"""Input → its shape."""
+CONTEXT: Final = "EPContext"
+"""A node of a compiled graph, which holds an engine in place of the nodes that a provider took."""
+LOOPED: Final = frozenset({"CumSum", "GRU", "LSTM", "Loop", "RNN", "Scan"})
+"""Operators that TensorRT turns into a loop, which runs its body's kernels once per step."""
+
+
+@dataclass(frozen=True)
+class Left:
+    """A node that falls back, why, and the parser's words."""
+
+    node: str
+    op_type: str
+    why: Why
+    words: str
+
+
+def partition(path: Path, shapes: Shapes | None) -> dict[str, Any]:
+    """The partition of the graph as it is (`dynamic`, where sizes are open) and at `shapes` (`static`).
+
+    Each: nodes, taken, subgraphs (their numbers of nodes), left (Left), edges (tensors between what is taken and
+    what is left) and edge_bytes (None where a size is open); or not_measured, with the reason. `looped` lists the
+    nodes, also of bodies, that become loops. A compiled graph has its partition in it, made `by` who is named.
+    """
+    model = onnx_graph.read(path)
+    looped = [node.name or node.op_type for node in _all_nodes(model.graph) if node.op_type in LOOPED]
+    if compiled := [index for index, node in enumerate(model.graph.node) if node.op_type == CONTEXT]:
+        fixed = _described(model, Answer([[index] for index in compiled], {}))
+        as_it_is = {"not_measured": "the graph was compiled: its partition is fixed"}
+        return {"by": _sources(model), "dynamic": as_it_is, "static": fixed, "looped": looped}
+    trt = load("tensorrt_rtx")
+    is_open = any(dim.dim_value < 1 for value in onnx_graph.inputs(model) for dim in onnx_graph.dimensions(value))
+    dynamic: dict[str, Any] = {"not_measured": "all sizes of the graph are fixed"}
+    if is_open:
+        dynamic = _asked(trt, path, model)
+        static = _asked(trt, path, _fixed(model, shapes)) if shapes else {"not_measured": "no shape was given"}
+    else:
+        static = _asked(trt, path, model)
+    return {"by": f"TensorRT-RTX {trt.__version__}", "dynamic": dynamic, "static": static, "looped": looped}
+
+
+def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """The nodes of a graph and of the bodies in it."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for body in (attribute.g, *attribute.graphs):
+                yield from _all_nodes(body)
+
+
+def _sources(model: onnx.ModelProto) -> str:
+    """The providers that compiled a graph, as its EPContext nodes name them."""
+    nodes = (node for node in model.graph.node if node.op_type == CONTEXT)
+    told = {a.s.decode() for node in nodes for a in node.attribute if a.name == "source"}
+    return ", ".join(sorted(told)) or "a provider that is not named"
+
+
+def _fixed(model: onnx.ModelProto, shapes: Shapes) -> onnx.ModelProto:
+    """The model with its inputs at these shapes; what was known of other tensors is forgotten."""
+    import onnx
+
+    fixed = onnx.ModelProto()
+    fixed.CopyFrom(model)
+    del fixed.graph.value_info[:]
+    for value in onnx_graph.inputs(fixed):
+        for dim, size in zip(onnx_graph.dimensions(value), shapes[value.name], strict=True):
+            dim.dim_value = size
+    for value in fixed.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    return fixed
+
+
+def _asked(trt: Any, path: Path, model: onnx.ModelProto) -> dict[str, Any]:
+    import onnx
+
+    # ONNX gives up on operators of a domain that the file does not import: their neighbours keep what the file says.
+    with contextlib.suppress(onnx.shape_inference.InferenceError):
+        model = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    return _described(model, ask(trt, path, model, DEPTH))
+
+
+def _described(model: onnx.ModelProto, answer: Answer) -> dict[str, Any]:
+    taken = {index for subgraph in answer.taken for index in subgraph}
+    edges = _edges(model, taken)
+    sizes = [_bytes(model, tensor) for tensor in edges]
+    return {
+        "nodes": len(model.graph.node),
+        "taken": len(taken),
+        "subgraphs": [len(subgraph) for subgraph in answer.taken],
+        "left": [asdict(_left(model, index, answer)) for index in range(len(model.graph.node)) if index not in taken],
+        "edges": len(edges),
+        "edge_bytes": None if None in sizes else sum(size or 0 for size in sizes),
+    }
+
+
+def _left(model: onnx.ModelProto, index: int, answer: Answer) -> Left:
+    why, words = answer.errors.get(index, ("not told", ""))
+    return Left(_name(model, index), model.graph.node[index].op_type, why, words)
+
+
+def _name(model: onnx.ModelProto, index: int) -> str:
+    node = model.graph.node[index]
+    return str(node.name) or f"{node.op_type} {index}"
+
+
+# --- between what is taken and what is left --------------------------------------------------------------------
+
+
+def _edges(model: onnx.ModelProto, taken: set[int]) -> list[str]:
+    """Tensors that one side computes and the other reads: each is a copy where the other side is the CPU."""
+    side = {name: index in taken for index, node in enumerate(model.graph.node) for name in node.output if name}
+    crossing = (
+        name
+        for index, node in enumerate(model.graph.node)
+        for name in read(node)
+        if name in side and side[name] != (index in taken)
+    )
+    return list(dict.fromkeys(crossing))
+
+
+def _bytes(model: onnx.ModelProto, tensor: str) -> int | None:
+    """The size of a tensor; None where one of its dimensions is open or its type is not known."""
+    import onnx
+
+    value = next((value for value in (*model.graph.value_info, *model.graph.output) if value.name == tensor), None)
+    if value is None or not value.type.tensor_type.HasField("shape"):
+        return None
+    dims = onnx_graph.dimensions(value)
+    if any(dim.WhichOneof("value") != "dim_value" for dim in dims):
+        return None
+    item = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).itemsize
+    return math.prod(int(dim.dim_value) for dim in dims) * int(item)
+
+
+def render(result: Mapping[str, Any]) -> str:
+    """A partition as text for the screen."""
+    lines = [f"by {result['by']}"]
+    for label in ("dynamic", "static"):
+        lines += _lines(label, result[label])
+    if result["looped"]:
+        lines.append(f"* run as loops of kernels: {', '.join(result['looped'])}")
+    return "\n".join(lines)
+
+
+def _lines(label: str, part: Mapping[str, Any]) -> list[str]:
+    if "not_measured" in part:
+        return [f"{label:8} not asked: {part['not_measured']}"]
+    sizes = ", ".join(map(str, part["subgraphs"])) or "none"
+    copied = "of open size" if part["edge_bytes"] is None else f"of {part['edge_bytes']:,} bytes"
+    lines = [f"{label:8} takes {part['taken']} of {part['nodes']} nodes, in subgraphs of {sizes}"]
+    if part["left"]:
+        lines.append(f"         {part['edges']} tensors {copied} cross to what is left:")
+    return [
+        *lines,
+        *(f"         {one['op_type']} {one['node']}: {one['why']} ({one['words']})" for one in part["left"]),
+    ]
