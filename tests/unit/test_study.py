@@ -179,3 +179,34 @@ def test_every_study_of_the_repository_can_be_planned(
         study = plan(config, repository, machine, **own)
         assert study.name == path.stem
         assert all(p.reason for p in study.planned if p.outcome == "refused")
+
+
+def with_tools(*tools: str) -> Machine:
+    return Machine(gpu=H100, packages=PACKAGES, tools={tool: f"/opt/{tool}" for tool in tools})
+
+
+def test_a_profiler_that_runs_after_another_watches_the_same_cases(config: dict[str, Any], repository: Path) -> None:
+    study = plan(config, repository, with_tools("nsys", "ncu"), profilers=["nsys", "ncu"])
+    by_tool = {tool: [case for name, case in study.captures() if name == tool] for tool in ("nsys", "ncu")}
+    assert by_tool["ncu"] == by_tool["nsys"] != []
+    assert study.refused_profilers() == {}
+
+
+@pytest.mark.parametrize(
+    ("tools", "names", "reason"),
+    [
+        (("nsys", "ncu"), ["ncu"], "ncu: nsys tells it where to look; put nsys into `profilers` too"),
+        (
+            ("ncu",),
+            ["nsys", "ncu"],
+            "ncu: runs after nsys, which is refused: nsys: not on PATH; install Nsight Systems",
+        ),
+        (("nsys",), ["nsys", "ncu"], "ncu: not on PATH; install Nsight Compute"),
+    ],
+)
+def test_a_profiler_whose_predecessor_does_not_run_is_refused_by_name(
+    config: dict[str, Any], repository: Path, tools: tuple[str, ...], names: list[str], reason: str
+) -> None:
+    study = plan(config, repository, with_tools(*tools), profilers=names)
+    assert reason in study.refused_profilers()["ncu"]
+    assert "ncu" not in {name for name, _ in study.captures()}

@@ -233,8 +233,8 @@ class Profiler:
     """With `after`: this profiler, told by that table where to look. Raises UserError where the table cannot."""
     refusal: Callable[[str], str | None] | None = None
     """The reason why the tool could not watch, out of what it said: a result, as a failed measurement is."""
-    otherwise: Profiler | None = None
-    """Who watches the run once more where this one saw nothing."""
+    otherwise: Callable[[str], Profiler | None] | None = None
+    """Out of what the tool said: who watches the run once more, in a way that may see what this one did not."""
     iterations: int = 10
     """How many iterations of a run it watches."""
 

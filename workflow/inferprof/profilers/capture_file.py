@@ -75,12 +75,12 @@ def identify(path: Path) -> CaptureKind:
     if head.startswith(_NCU_REPORT):
         return "ncu_report"
     text = head.decode("utf-8", errors="replace").lstrip("\ufeff \r\n\t")
+    if kind := _ncu_kind(path, text):  # before JSON: its text page may begin with a process number in brackets
+        return kind
     if text.startswith(("{", "[")):
         return _json_kind(path, text)
     if text.startswith(_STATS_HEADERS):
         return "nsys_stats"
-    if kind := _ncu_kind(path, text):
-        return kind
     if any(mark in text for mark in _TEXT_TABLE_MARKS):
         raise UserError(
             f"{path} is nsys text output: run `nsys stats --format csv` on the report, "

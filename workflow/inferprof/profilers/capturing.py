@@ -26,7 +26,8 @@ ALLOWED: Final = re.compile(
 _NAMES_A_SECRET: Final = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|API_?KEY", re.IGNORECASE)
 
 
-Runner = Callable[[Sequence[str], Mapping[str, str]], "subprocess.CompletedProcess[str]"]
+Done = subprocess.CompletedProcess[str]
+Runner = Callable[[Sequence[str], Mapping[str, str]], Done]
 """Runs a command in an environment to its end; what it says on both streams is in `stdout`."""
 
 
@@ -80,12 +81,8 @@ def _capture(profiler: Profiler, argv: Sequence[str], out: Path, runner: Runner)
     """The same; raises CaseFailed where the tool could not watch."""
     allowed = allowed_environment(os.environ)
 
-    def run(command: Sequence[str], refusal: Callable[[str], str | None] | None = None) -> None:
-        done = runner(command, allowed)
-        if refusal and (reason := refusal(done.stdout)):
-            raise CaseFailed(f"{profiler.name}: {reason}")
-        if done.returncode != 0:
-            raise ToolError(command, done.returncode, done.stdout)
+    def run(command: Sequence[str]) -> None:
+        _require_success(runner(command, allowed))
 
     out.parent.mkdir(parents=True, exist_ok=True)
     # Nobody else can look into this folder while its files have the modes and contents that the tool gave them.
@@ -95,14 +92,27 @@ def _capture(profiler: Profiler, argv: Sequence[str], out: Path, runner: Runner)
     ):
         inside = Path(private, out.name)
         progress.step("run")
-        run(command := profiler.command(argv, inside), profiler.refusal)
-        while profiler.otherwise and not inside.exists():
-            profiler = profiler.otherwise
-            run(command := profiler.command(argv, inside), profiler.refusal)
+        way, done = _watched(profiler, lambda way: runner(way.command(argv, inside), allowed))
         progress.step("export")
-        if profiler.finish:
-            profiler.finish(inside, run)
+        if way.finish:
+            way.finish(inside, run)
         if not inside.exists():
-            raise ToolError(command, 0, f"{profiler.name} wrote no capture: did the run reach its iterations?")
+            raise ToolError(done.args, 0, f"{profiler.name} wrote no capture: did the run reach its iterations?")
         for file in sorted(Path(private).iterdir()):
             file.replace(out.parent / file.name)
+
+
+def _watched(profiler: Profiler, run: Callable[[Profiler], Done]) -> tuple[Profiler, Done]:
+    """The way of watching that saw something, and its process. Raises CaseFailed where the tool says why none can."""
+    done = run(profiler)
+    if profiler.otherwise and (other := profiler.otherwise(done.stdout)):
+        return _watched(other, run)
+    if profiler.refusal and (reason := profiler.refusal(done.stdout)):
+        raise CaseFailed(f"{profiler.name}: {reason}")
+    _require_success(done)
+    return profiler, done
+
+
+def _require_success(done: Done) -> None:
+    if done.returncode != 0:
+        raise ToolError(done.args, done.returncode, done.stdout)

@@ -21,7 +21,7 @@ from inferprof.hardware import Machine
 from inferprof.plugins import Profiler, Run
 from inferprof.profilers import capturing
 from inferprof.profilers.capture_file import identify, other_reader
-from inferprof.profilers.ncu_refusals import BY_ANY_WAY, refusal
+from inferprof.profilers.ncu_refusals import refusal, saw_nothing
 from inferprof.profilers.nsys import NAME as TIMELINE
 from inferprof.profilers.nsys import PRIVATE
 
@@ -35,6 +35,7 @@ LARGEST_REPORT: Final = 64 * 10**6
 """Bytes. Twelve launches with SECTIONS take about half."""
 ITERATION: Final = "iteration"
 NameBase = Literal["mangled", "function"]
+First = Literal["invocation", "count"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Focus:
     base: NameBase = "function"
     window: bool = False
     """Only between cuProfilerStart and Stop, inside an iteration."""
-    first: Literal["invocation", "count"] = "invocation"
+    first: First = "invocation"
 
 
 @dataclass(frozen=True)
@@ -111,22 +112,21 @@ def aim(table: Path) -> Profiler:
 
 
 def _aimed(choice: Choice, options: Options) -> Profiler:
-    """ncu on chosen kernels; where that way of counting sees nothing, another one follows."""
+    """ncu on chosen kernels, by the number of their invocation; where that sees nothing, by a count."""
     focus = dataclasses.replace(_focus(choice), window=True)
-    ways = [
-        dataclasses.replace(options, focus=dataclasses.replace(focus, first=how)) for how in ("invocation", "count")
-    ]
-    by_invocation, by_count = (
-        dataclasses.replace(
+
+    def way(first: First) -> Profiler:
+        own = dataclasses.replace(options, focus=dataclasses.replace(focus, first=first))
+        return dataclasses.replace(
             NCU,
-            command=functools.partial(command, options=way),
-            finish=functools.partial(finish, options=way, choice=choice),
+            command=functools.partial(command, options=own),
+            finish=functools.partial(finish, options=own, choice=choice),
         )
-        for way in ways
-    )
-    return dataclasses.replace(
-        by_invocation, refusal=functools.partial(refusal, known=BY_ANY_WAY), otherwise=by_count
-    )
+
+    def otherwise(log: str) -> Profiler | None:
+        return way("count") if saw_nothing(log) else None
+
+    return dataclasses.replace(way("invocation"), otherwise=otherwise)
 
 
 def _focus(choice: Choice) -> Focus:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +17,13 @@ class Known:
     reason: str
 
 
-BY_ANY_WAY: Final = (
+NOTHING_SEEN: Final = Known(
+    # Where the program itself failed, that is the error.
+    re.compile(r"\A(?!.*returned an error code).*No kernels were profiled", re.DOTALL),
+    "it saw none of the kernels that it was to look into: the record of the run says if that failed; "
+    "if not, capture the timeline again, whose kernels are no longer the run's",
+)
+REFUSALS: Final = (
     Known(re.compile(r"ERR_NVGPUCTRPERM"), hardware.NOT_PERMITTED),
     Known(
         re.compile(r"driver resource was unavailable"),
@@ -34,23 +39,22 @@ BY_ANY_WAY: Final = (
         "the kernel {kernel} cannot be replayed ({error}): leave the case to nsys, or profile it by hand with "
         "`ncu --replay-mode application`",
     ),
+    NOTHING_SEEN,
 )
-"""Whichever kernels it is told to look into. As ncu 2022 to 2025 print it."""
-NOTHING_SEEN: Final = Known(
-    # Where the program itself failed, that is the error.
-    re.compile(r"\A(?!.*returned an error code).*No kernels were profiled", re.DOTALL),
-    "it saw none of the kernels that it was to look into: the record of the run says if that failed; "
-    "if not, capture the timeline again, whose kernels are no longer the run's",
-)
-REFUSALS: Final = (*BY_ANY_WAY, NOTHING_SEEN)
+"""As ncu 2022 to 2025 print it. The last one is what is left where nothing else explains it."""
 _ERROR: Final = re.compile(r"^==ERROR== (?!Failed to profile|An error was reported)(.+)$", re.MULTILINE)
 
 
-def refusal(log: str, known: Sequence[Known] = REFUSALS) -> str | None:
+def refusal(log: str) -> str | None:
     """The reason, or None where ncu could watch; also where the run itself failed, which is no matter of ncu's."""
-    for one in known:
-        if match := one.printed.search(log):
+    for known in REFUSALS:
+        if match := known.printed.search(log):
             found = _ERROR.search(log)
             words = {**match.groupdict(), "error": found[1].strip() if found else "ncu gives no reason"}
-            return one.reason.format_map(words)
+            return known.reason.format_map(words)
     return None
+
+
+def saw_nothing(log: str) -> bool:
+    """Whether ncu worked, but none of the launches was one that it was to look into."""
+    return refusal(log) == NOTHING_SEEN.reason
