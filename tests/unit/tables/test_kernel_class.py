@@ -113,6 +113,9 @@ CASES = [
     ("void onnxruntime::cuda::_ConcatKernelInputMajor<short>(int)", "copy", None, None),
     ("__myl_bb4_7_Mov", "copy", None, None),
     ("void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16>(T1)", "copy", "bf16", None),
+    # TensorRT: the operands count, whatever is written
+    ("sm89_xmma_gemm_f16e4m3_f16f32_f32_tn_n_tilesize128x128x64", "gemm", "fp16", None),
+    ("sm90_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n_tilesize128x128x128_warpgroupsize1x1x1", "gemm", "fp8", True),
     # embedding
     ("void onnxruntime::cuda::_GatherKernel<short>(long)", "embedding", None, None),
     ("void at::native::(anonymous namespace)::indexSelectLargeIndex<float>(T)", "embedding", "fp32", None),

@@ -175,6 +175,14 @@ _DTYPES: Final[tuple[tuple[DType, re.Pattern[str]], ...]] = (
     ("fp32", re.compile(r"\bfloat\b|sgemm|f32f32|fp32|scudnn|^Cijk_\w*?_SB_", re.IGNORECASE)),
 )
 """The narrowest format in the name, since wide ones name accumulators and scales."""
+_XMMA_TYPES: Final[dict[str, DType]] = {
+    **dict.fromkeys(("e4m3", "e5m2"), "fp8"),
+    **{"e2m1": "fp4", "bf16": "bf16", "tf32": "tf32", "f16": "fp16", "f32": "fp32", "f64": "fp64"},
+    **dict.fromkeys(("i8", "u8"), "int8"),
+}
+_XMMA: Final = re.compile(r"_({0})({0}|i32)_({0})({0}|i32)_({0}|i32)(?:_|$)".format("|".join(_XMMA_TYPES)))
+"""A and C, B and the accumulator, and the scale, as TensorRT and cuBLAS name them: `f16e4m3_f16f32_f32` writes FP8
+and computes in FP16."""
 _TENSOR_CORES: Final = re.compile(
     r"nvjet|wgmma|gmma|hmma|imma|(?<![fx])mma_|tensor(?:op|\d)|tcgen05|utcmma|[shi](?:16816|16832|1688|884)|cutlass_tensorop|"
     r"warpgroupsize|sm(?:90|100)_xmma|_MI\d+x\d+",
@@ -209,6 +217,8 @@ def _class_of(name: str) -> KernelClass:
 
 
 def _dtype_of(name: str) -> DType | None:
+    if types := _XMMA.search(name):
+        return _XMMA_TYPES[types.group(1)]
     return next((dtype for dtype, pattern in _DTYPES if pattern.search(name)), None)
 
 

@@ -1,0 +1,190 @@
+"""The number formats that a case really computed in, whatever was asked for, and what conversions cost.
+
+A kernel's format is that of the tensor-core operations that ncu counted; else the one in its name; else that of its
+layer's operands, of which the wider decides: a product of FP8 with FP16 is computed in FP16. Where nothing tells, the
+time is in the shares as NOT_TOLD. Time in matrix products (products, convolutions, attention) is told apart from the
+rest, since a number format is asked for on their account.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import pandas as pd
+
+from inferprof.errors import UserError
+from inferprof.tables.kernel_class import KernelClass, classify, own_name
+from inferprof.tables.kernel_roofline import TENSOR_OPS
+from inferprof.tables.trt_json import Layer, Tensor
+
+MATRIX: Final[tuple[KernelClass, ...]] = ("gemm", "convolution", "attention")
+ASKED: Final = {
+    **dict.fromkeys(("fp16", "fp16_sparse"), "fp16"),
+    **dict.fromkeys(("fp8", "mxfp8"), "fp8"),
+    **{"fp32": "fp32", "bf16": "bf16", "int8": "int8", "nvfp4": "fp4"},
+}
+"""Number format of a case → the format that its matrix products are to run in."""
+NOT_TOLD: Final = "not told"
+Conversion = Literal["quantize", "cast", "reformat"]
+"""quantize: to and from integers or narrow floats with a scale; reformat: another layout of the same numbers."""
+
+_BITS: Final = {
+    **dict.fromkeys(("fp4", "int4"), 4),
+    **dict.fromkeys(("fp8", "int8", "uint8"), 8),
+    **dict.fromkeys(("fp16", "bf16"), 16),
+    **dict.fromkeys(("fp32", "tf32", "int32"), 32),
+    **dict.fromkeys(("fp64", "int64"), 64),
+}
+_OPERANDS: Final = 2
+_KINDS: Final = ("Reformat", "NoOp")
+"""What TensorRT calls a layer that only moves or converts."""
+
+
+@dataclass(frozen=True)
+class Sparsity:
+    """Layers that TensorRT ran with 2:4 sparse kernels, and their share of all kernel time."""
+
+    layers: tuple[str, ...]
+    duration_ns: int
+    share: float
+
+
+def executed(
+    kernels: pd.DataFrame, layers: Sequence[Layer] = (), counted: Mapping[str, str] | None = None
+) -> pd.DataFrame:
+    """The kernels with `kernel_class`, `matrix`, `dtype` (or NOT_TOLD), `source` of it and `conversion` (or missing).
+
+    kernels: kernel, duration_ns, instances and, where it is known, layer. counted: kernel → format, by counters.
+    """
+    described = {layer.name: layer for layer in layers}
+    owner = kernels.get("layer", pd.Series(None, index=kernels.index, dtype="str"))
+    rows = [
+        _told(str(kernel), described.get(layer), counted or {})
+        for kernel, layer in zip(kernels["kernel"], owner, strict=True)
+    ]
+    told = pd.DataFrame(
+        rows, columns=["kernel_class", "matrix", "dtype", "source", "conversion"], index=kernels.index
+    )
+    return kernels.join(told.astype({"matrix": bool}))
+
+
+def _told(
+    kernel: str, layer: Layer | None, counted: Mapping[str, str]
+) -> tuple[str, bool, str, str | None, Conversion | None]:
+    kind = classify(kernel)
+    sources = {
+        "counters": counted.get(kernel),
+        "name": kind.dtype,
+        "layer": _of_layer(layer, matrix=kind.kernel_class in MATRIX) if layer else None,
+    }
+    source = next((name for name, dtype in sources.items() if dtype), None)
+    dtype = sources[source] if source else None
+    converts = conversion(kernel, layer)
+    return kind.kernel_class, kind.kernel_class in MATRIX, dtype or NOT_TOLD, source, converts
+
+
+def _of_layer(layer: Layer, *, matrix: bool) -> str | None:
+    """The format that a layer computes in: of a matrix product the wider of its operands', else its output's."""
+    if not matrix:
+        return layer.outputs[0].dtype if layer.outputs else None
+    operands = [tensor.dtype for tensor in layer.inputs[:_OPERANDS] if not _is_scalar(tensor)]
+    told = [dtype for dtype in (*operands, layer.weights) if dtype in _BITS]
+    return max(told, key=lambda dtype: _BITS[dtype], default=None)
+
+
+def _is_scalar(tensor: Tensor) -> bool:
+    """Factors of a product (alpha, a scale) are no operands."""
+    return all(size == 1 for size in tensor.dims)
+
+
+def conversion(kernel: str, layer: Layer | None) -> Conversion | None:
+    """What a kernel does that no node computes; None where it computes something."""
+    kernel_class = classify(kernel).kernel_class
+    if kernel_class == "quantize" or (layer and layer.origin == "QDQ"):
+        return "quantize"
+    if layer and layer.kind in _KINDS:
+        return "cast" if _changes_format(layer) else "reformat"
+    if kernel_class == "reformat":
+        return "cast" if "cas" in own_name(kernel).lower() or "convert" in kernel.lower() else "reformat"
+    return None
+
+
+def _changes_format(layer: Layer) -> bool:
+    before, after = ({tensor.dtype for tensor in some} for some in (layer.inputs, layer.outputs))
+    return None not in before | after and before != after
+
+
+def by_counters(frame: pd.DataFrame) -> dict[str, str]:
+    """Kernel → the format of most of its tensor-core operations: frame as ncu's tidy table of one case."""
+    rows = frame[frame["metric"].str.startswith(TENSOR_OPS) & (frame["value"] > 0)]
+    summed = rows.groupby(["name", "metric"])["value"].sum().reset_index()
+    most = summed.sort_values("value").drop_duplicates("name", keep="last")
+    return dict(zip(most["name"], most["metric"].str.removeprefix(TENSOR_OPS), strict=True))
+
+
+# --- what it adds up to ----------------------------------------------------------------------------------------
+
+
+def by_dtype(kernels: pd.DataFrame) -> pd.DataFrame:
+    """Per kind of work (matrix: True, False) and format, longest first: duration_ns, and share of the kind's time."""
+    table = kernels.groupby(["matrix", "dtype"])["duration_ns"].sum().reset_index()
+    table["share"] = table["duration_ns"] / table.groupby("matrix")["duration_ns"].transform("sum")
+    return table.sort_values(["matrix", "duration_ns"], ascending=[False, False], kind="stable", ignore_index=True)
+
+
+def conversions(kernels: pd.DataFrame) -> pd.DataFrame:
+    """Per conversion, longest first: duration_ns, instances, and share of all kernel time."""
+    table = kernels.dropna(subset=["conversion"]).groupby("conversion", as_index=False)
+    summed = table.agg(duration_ns=("duration_ns", "sum"), instances=("instances", "sum"))
+    summed["share"] = summed["duration_ns"] / kernels["duration_ns"].sum()
+    return summed.sort_values("duration_ns", ascending=False, kind="stable", ignore_index=True)
+
+
+def wanted(precision: str) -> str:
+    """The format that a case's matrix products are to run in. Raises UserError for a number format that has none."""
+    if precision not in ASKED:
+        raise UserError(f"what {precision} is to compute in is not known; known: {', '.join(sorted(ASKED))}")
+    return ASKED[precision]
+
+
+def share_as_asked(kernels: pd.DataFrame, precision: str) -> float | None:
+    """Share of the time in matrix products that ran in the format asked for; None where there is no such time."""
+    products = kernels[kernels["matrix"]]
+    total = products["duration_ns"].sum()
+    as_asked = products.loc[products["dtype"] == wanted(precision), "duration_ns"].sum()
+    return float(as_asked / total) if total else None
+
+
+def otherwise(kernels: pd.DataFrame, precision: str) -> pd.DataFrame:
+    """The matrix products that ran in another format, longest first: as `executed`, with `share` of their time."""
+    products = kernels[kernels["matrix"]]
+    share = products["duration_ns"] / products["duration_ns"].sum()
+    other = products.assign(share=share)[products["dtype"] != wanted(precision)]
+    return other.sort_values("duration_ns", ascending=False, kind="stable", ignore_index=True)
+
+
+def sentence(kernels: pd.DataFrame, precision: str) -> str:
+    """`asked for fp8: 41.0 % of the time in matrix products ran in fp8, 59.0 % in fp16`."""
+    products = by_dtype(kernels)
+    products = products[products["matrix"]]
+    if products.empty:
+        return f"asked for {precision}: no kernel is known to be a matrix product"
+    shares = dict(zip(products["dtype"], products["share"], strict=True))
+    asked = wanted(precision)
+    parts = [f"{100 * shares.pop(asked, 0.0):.1f} % of the time in matrix products ran in {asked}"]
+    parts += [f"{100 * share:.1f} % in {dtype}" for dtype, share in shares.items() if dtype != NOT_TOLD]
+    if NOT_TOLD in shares:
+        parts.append(f"of {100 * shares[NOT_TOLD]:.1f} % nothing tells the format")
+    return f"asked for {precision}: {', '.join(parts)}"
+
+
+def sparsity(kernels: pd.DataFrame, layers: Sequence[Layer]) -> Sparsity:
+    """What ran on sparse weights: layers that say so, and kernels and tactics that are called sparse."""
+    names = {layer.name for layer in layers if layer.sparse or "sparse" in (layer.tactic or "")}
+    owner = kernels.get("layer", pd.Series(None, index=kernels.index, dtype="str"))
+    sparse = owner.isin(names) | kernels["kernel"].str.contains("sparse", regex=False)
+    duration, total = int(kernels.loc[sparse, "duration_ns"].sum()), int(kernels["duration_ns"].sum())
+    found = names | set(owner[sparse].dropna())
+    return Sparsity(tuple(sorted(found)), duration, duration / total if total else 0.0)
