@@ -106,6 +106,7 @@ def run(request: RunRequest) -> dict[str, Any]:
         "case": asdict(request.case),
         "round": request.round,
         "machine": request.machine,
+        "options": dict(request.variant.options),
         "placement": request.placement,
         "protocol": request.protocol.record(),
         "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from inferprof import registry
 from inferprof.lane import STAGES
-from inferprof.plots import batch, latency, render, stages, style, waterfall
+from inferprof.plots import batch, latency, render, roofline, stages, style, waterfall
 from inferprof.tables.waterfall import PARTS
 
 
@@ -30,6 +30,8 @@ def measurements(batches: tuple[int, ...] = (1, 8), slowest: float = 2.0) -> pd.
             for boundary in ("device", "end_to_end"):
                 row |= {f"{boundary}_ms": ms, f"{boundary}_low_ms": ms * 0.99, f"{boundary}_high_ms": ms * 1.02}
             row |= {f"{part}_part_ms": ms / len(PARTS) for part in PARTS}
+            peak = 10e12 if precision == "fp32" else 100e12
+            row |= {"intensity": size * 10.0, "flops": 1e9, "bandwidth": 1e12, "peak_flops": peak}
             rows.append(row | {f"{stage}_ms": ms / 6 for stage in STAGES})
     return pd.DataFrame(rows)
 
@@ -99,3 +101,19 @@ def test_a_plot_without_its_data_says_what_it_lacks():
 def test_each_number_format_has_a_colour_of_its_own():
     chosen = style.colours([*style.FORMAT_COLOURS, "fp16_sparse"])
     assert len(set(chosen.values())) == len(style.FORMAT_COLOURS) + 1
+
+
+def test_a_point_of_the_roofline_is_what_the_case_reaches_under_the_roof_of_its_format():
+    (ax,) = roofline.DIAGRAM.draw(measurements(batches=(1, 4))).axes
+    lines = {str(line.get_label()): line for line in ax.lines}
+    fp16 = lines["fp16 · ort_cuda"]
+    assert np.asarray(fp16.get_xdata()).tolist() == [10.0, 40.0]
+    assert np.asarray(fp16.get_ydata()).tolist() == pytest.approx([1.0, 0.5])
+    tops = [float(np.asarray(line.get_ydata()).max()) for line in ax.lines if line not in lines.values()]
+    assert sorted({round(top, 6) for top in tops} | {10.0, 100.0}) == [10.0, 100.0]
+    assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
+
+
+def test_without_roofs_there_is_no_diagram():
+    frame = measurements().assign(peak_flops=np.nan, bandwidth=np.nan)
+    assert render.lacks(roofline.DIAGRAM, frame) == "peak_flops was not measured"

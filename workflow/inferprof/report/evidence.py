@@ -12,7 +12,8 @@ from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.files import read_json
 from inferprof.report import broken
-from inferprof.tables import copies, join, overhead, records, schema, summary, waterfall
+from inferprof.tables import copies, join, overhead, records, roofline, roofs, schema, summary, waterfall
+from inferprof.tables.roofs import Roofs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,6 +72,8 @@ class Evidence:
     """Where end_to_end goes: tables.waterfall.of_cases."""
     documents: Mapping[tuple[str, str, str], Document]
     """(model, precision, convert | audit | accuracy) → document."""
+    costs: Mapping[tuple[str, str, str], Document]
+    """(model, precision, shape) → what a graph computes and moves: inferprof.cost."""
     engines: tuple[Engine, ...]
     second_clocks: tuple[Document, ...]
     """What trtexec says of TensorRT's engines: trtexec.measure."""
@@ -79,6 +82,11 @@ class Evidence:
     environment: Document
     bandwidth: Document
     """Of the link and the device's memory: devices.bandwidth.measure."""
+    ceilings: Document
+    """Of the GPU's matrix products and memory: devices.ceilings.measure."""
+    roofs: Roofs
+    roofline: pd.DataFrame
+    """The cases on a GPU against its roofs: tables.roofline.by_case."""
     refused_profilers: Document
     """Profiler → why it could watch none of the cases."""
 
@@ -123,6 +131,11 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
     bandwidth = _document(results, results / machine / "bandwidth.json")
     profiles = _profiles(results, outcomes)
     engines = tuple(_engines(results, machine, outcomes))
+    environment = _document(results, results / machine / "environment.json")
+    ceilings = _document(results, results / machine / "ceilings.json")
+    limits = roofs.of_machine(environment.content, ceilings.content, bandwidth.content)
+    measured = join.measured(outcomes, latency, throughput)
+    costs = _costs(results, outcomes)
     return Evidence(
         results=results,
         study=study,
@@ -133,7 +146,7 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
         boundaries=boundaries,
         latency=latency,
         speed_ups=summary.speed_ups(boundaries, baseline or ""),
-        measured=join.measured(outcomes, latency, throughput),
+        measured=measured,
         stage_samples=stage_samples,
         stages=stages,
         floors=copies.floors(stages, records.traffic(ok), bandwidth.content),
@@ -144,10 +157,14 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
         overheads=overhead.ledger(latency, profiles, overhead.profiled_runs(_profiled_runs(results, outcomes))),
         waterfall=waterfall.of_cases(latency, stages, profiles),
         documents=_documents(results, outcomes),
+        costs=costs,
+        ceilings=ceilings,
+        roofs=limits,
+        roofline=roofline.by_case(measured, ok, {graph: cost.content for graph, cost in costs.items()}, limits),
         engines=engines,
         second_clocks=tuple(_second_clocks(results, outcomes)),
         rebuilds=summary.rebuilds(latency, _builds(engines)),
-        environment=_document(results, results / machine / "environment.json"),
+        environment=environment,
         bandwidth=bandwidth,
         refused_profilers=_document(results, results / "reports" / study / "profilers.json"),
     )
@@ -201,6 +218,15 @@ def _documents(results: Path, outcomes: pd.DataFrame) -> dict[tuple[str, str, st
         (model, precision, kind): _document(results, results / "onnx" / model / f"{precision}.{kind}.json")
         for model, precision in pairs
         for kind in ("convert", "audit", "accuracy")
+    }
+
+
+def _costs(results: Path, outcomes: pd.DataFrame) -> dict[tuple[str, str, str], Document]:
+    """The costs of the graphs of all cases; of those on a CPU nobody asks for them."""
+    graphs = dict.fromkeys(zip(outcomes["model"], outcomes["precision"], outcomes["shape"], strict=True))
+    return {
+        (model, precision, shape): _document(results, results / "onnx" / model / f"{precision}.{shape}.cost.json")
+        for model, precision, shape in graphs
     }
 
 

@@ -10,7 +10,7 @@ from inferprof.plots import render
 from inferprof.report import fidelity
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Figure, Section, Text
-from inferprof.tables import waterfall
+from inferprof.tables import roofline, waterfall
 from inferprof.tables.records import KEY
 
 if TYPE_CHECKING:
@@ -35,12 +35,14 @@ def draw(evidence: Evidence, folder: Path) -> Section:
 
 
 def plot_frame(evidence: Evidence) -> pd.DataFrame:
-    """What the plots may need: tables.join.measured, the stages, the parts of the waterfall (`{part}_part_ms`), and
-    `sqnr_db`, `identical`, `accuracy` by format."""
+    """What the plots may need: tables.join.measured, the stages, the parts of the waterfall (`{part}_part_ms`),
+    roofline.FOR_PLOTS, and `sqnr_db`, `identical`, `accuracy` by format."""
     import numpy as np
 
     frame = evidence.measured.merge(evidence.stages, on=KEY, how="left", validate="one_to_one")
     frame = frame.merge(waterfall.in_ms(evidence.waterfall), on=KEY, how="left", validate="one_to_one")
+    roofs = evidence.roofline[[*KEY, *roofline.FOR_PLOTS]].astype(roofline.FOR_PLOTS)
+    frame = frame.merge(roofs, on=KEY, how="left", validate="one_to_one")
     pairs = zip(frame["model"], frame["precision"], strict=True)
     found = [fidelity.of(evidence, model, precision) for model, precision in pairs]
     return frame.assign(

@@ -42,11 +42,13 @@ COLUMNS: Final = (
     "uncounted",
     "not_known",
 )
+FOR_PLOTS: Final = dict.fromkeys(("flops", "intensity", "peak_flops", "bandwidth"), float)
+"""The columns that the diagram is drawn of."""
 NODE_COLUMNS: Final = ("name", "op", "kind", "flops", "bytes", "intensity", "roof_ns", "limit")
 
 
 def by_case(
-    measured: pd.DataFrame, records: pd.DataFrame, costs: Mapping[tuple[str, str, str], Cost], roofs: Roofs
+    measured: pd.DataFrame, records: pd.DataFrame, costs: Mapping[tuple[str, str, str], Cost | None], roofs: Roofs
 ) -> pd.DataFrame:
     """One row per case that has a device time: FLOPs, bytes and intensity of the fused graph, its times at the roof.
 

@@ -90,6 +90,14 @@ def roofs(found: Peaks | None, ceilings: Mapping[str, Any] | None, bandwidth: Ma
     )
 
 
+def of_machine(
+    environment: Mapping[str, Any] | None, ceilings: Mapping[str, Any] | None, bandwidth: Mapping[str, Any] | None
+) -> Roofs:
+    """The roofs of the GPU of an environment.json."""
+    gpu = gpu_in_use(environment)
+    return roofs(datasheet(gpu) if gpu else None, ceilings, bandwidth)
+
+
 def gpu_in_use(environment: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """The GPU of an environment.json that its machine's cases ran on; None where there is none."""
     gpus = (environment or {}).get("gpus")

@@ -1,0 +1,152 @@
+"""The roofline of a study: from which roofs, how far, and what is missing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from inferprof.report import evidence, figures
+from inferprof.report.model import Section, Table, Text
+from inferprof.report.sections import roofline
+
+CASE = "vit/fp16/ort_cuda/default/b8"
+GPU = {"name": "NVIDIA H100 80GB HBM3", "memory_mib": 81559, "sm_count": 132, "used": True}
+CEILINGS = {
+    "method": "sample",
+    "gemm": {
+        "fp16": {"flops_per_s": 700e12, "by_size": {"4096": 2e5}},
+        "fp32": {"flops_per_s": 50e12, "by_size": {"4096": 2e6}},
+        "fp4": {"not_measured": "compute capability 9.0: fp4 needs 10.0"},
+    },
+    "memory": {"read": {"bytes_per_s": 3.0e12}, "triad": {"bytes_per_s": 2.9e12}},
+}
+
+
+def cost(flops: int = 7 * 10**11, weights: int = 3 * 10**8) -> dict[str, Any]:
+    sizes = {"read": 10**6, "written": 10**6, "weights": weights}
+    product = {"name": "/fc", "op": "MatMul", "dtype": "float16", "product": True, "flops": flops, **sizes}
+    magic = {"name": "/magic", "op": "Magic", "dtype": "float16", "product": False, "flops": None}
+    return {
+        "shape": "b8",
+        "inputs": 1000,
+        "outputs": 1000,
+        "weights": weights,
+        "nodes": [product, {**magic, "read": 3 * 10**6, "written": None, "weights": 0}],
+    }
+
+
+def load(results: Any) -> evidence.Evidence:
+    results.plan()
+    cases = evidence.read_cases(results.root / "reports" / results.study / "cases.csv")
+    return evidence.load(results.root, results.study, results.machine, cases, None)
+
+
+def tables(section: Section) -> dict[str, Table]:
+    return {block.name: block for block in section.blocks if isinstance(block, Table)}
+
+
+def cells(table: Table) -> list[dict[str, Any]]:
+    return [{column.key: cell.text for column, cell in zip(table.columns, row, strict=True)} for row in table.rows]
+
+
+@pytest.fixture
+def gpu(results):
+    """A results folder of an H100 with one case of 2 ms."""
+    results.write(f"{results.machine}/environment.json", {"gpus": [GPU]})
+    samples = {"samples_ns": [2e6] * 30, "warmup": 1, "settled": True, "stopped_by": "count", "interval": 0.0}
+    boundaries = dict.fromkeys(("device", "call", "end_to_end"), samples)
+    results.ok(CASE, 2.0, gpu=True, boundaries=boundaries)
+    return results
+
+
+def test_a_case_is_held_against_the_measured_roof(gpu):
+    gpu.write(f"{gpu.machine}/ceilings.json", CEILINGS)
+    gpu.write("onnx/vit/fp16.b8.cost.json", cost())
+    found = tables(roofline.section(load(gpu)))
+    (row,) = cells(found["roofline"])
+    assert {key: row[key] for key in ("gflop", "mb", "flop_per_byte", "roof_ms", "limit", "device_ms")} == {
+        "gflop": "700",
+        "mb": "300",
+        "flop_per_byte": "2,333",
+        "roof_ms": "1.000",
+        "limit": "compute",
+        "device_ms": "2.000",
+    }
+    assert (row["times_roof"], row["source"], row["uncounted"]) == ("2.00×", "measured", "1")
+    assert row["tflop_per_s"] == "350"
+    assert found["roofline"].note.endswith("Roofs: measured.")
+
+
+def test_without_ceilings_the_datasheet_counts_and_the_report_says_so(gpu):
+    gpu.write("onnx/vit/fp16.b8.cost.json", cost(flops=10**9))
+    found = tables(roofline.section(load(gpu)))
+    (row,) = cells(found["roofline"])
+    assert (row["limit"], row["roof_ms"], row["source"]) == ("memory", "0.08950", "datasheet")
+    roofs = {row["what"]: (row["measured"][0], row["datasheet"]) for row in cells(found["roofs"])}
+    assert roofs["fp16 TFLOP/s"] == ("–", "989")
+    assert roofs["memory GB/s"] == ("–", "3,352")
+    assert "NVIDIA H100 Tensor Core GPU Architecture" in found["roofs"].note
+
+
+def test_measured_and_promised_stand_side_by_side(gpu):
+    gpu.write(f"{gpu.machine}/ceilings.json", CEILINGS)
+    gpu.write("onnx/vit/fp16.b8.cost.json", cost())
+    roofs = {row["what"]: row for row in cells(tables(roofline.section(load(gpu)))["roofs"])}
+    assert roofs["fp16 TFLOP/s"] | {"what": ""} == {
+        "what": "",
+        "measured": "700",
+        "datasheet": "989",
+        "percent": "71",
+    }
+    assert (roofs["memory GB/s"]["measured"], roofs["memory GB/s"]["percent"]) == ("3,000", "89")
+    assert roofs["fp8 TFLOP/s"]["measured"] == "–"
+
+
+def test_bytes_that_fit_in_the_l2_are_no_limit_and_it_says_so(gpu):
+    gpu.write("onnx/vit/fp16.b8.cost.json", cost(flops=10**9, weights=10**7))
+    (row,) = cells(tables(roofline.section(load(gpu)))["roofline"])
+    assert row["limit"] == "memory, L2"
+
+
+def test_an_unknown_gpu_has_no_roof_but_a_reason(gpu):
+    gpu.write(f"{gpu.machine}/environment.json", {"gpus": [{**GPU, "name": "NVIDIA Something New"}]})
+    gpu.write("onnx/vit/fp16.b8.cost.json", cost())
+    section = roofline.section(load(gpu))
+    table = tables(section)["roofline"]
+    assert table.footnotes == ("not measured: the GPU's bandwidth is neither measured nor on file",)
+    assert cells(table)[0]["gflop"] == "700"
+    texts = [block.text for block in section.blocks if isinstance(block, Text)]
+    assert texts == ["Datasheet: none is on file for this GPU."]
+
+
+def test_a_graph_that_was_not_counted_names_the_file(gpu):
+    table = tables(roofline.section(load(gpu)))["roofline"]
+    assert table.footnotes == ("not measured: there is no onnx/vit/fp16.b8.cost.json",)
+
+
+def test_every_operator_is_in_a_csv(gpu):
+    gpu.write(f"{gpu.machine}/ceilings.json", CEILINGS)
+    gpu.write("onnx/vit/fp16.b8.cost.json", cost())
+    table = tables(roofline.section(load(gpu)))["roofline_nodes"]
+    assert table.csv_only
+    rows = cells(table)
+    assert [(row["node"], row["operator"], row["kind"], row["limit"]) for row in rows] == [
+        ("/fc", "MatMul", "fp16", "compute"),
+        ("/magic", "Magic", "fp32", "–"),
+    ]
+    assert (rows[0]["roof_us"], rows[1]["flop"]) == ("1,000", "–")
+
+
+def test_on_a_cpu_it_says_that_nothing_ran_on_a_gpu(results):
+    results.ok("vit/fp32/ort_cpu/default/b8", 1.0)
+    section = roofline.section(load(results))
+    assert [block.text for block in section.blocks if isinstance(block, Text)] == [roofline.NO_DEVICE]
+
+
+def test_the_plots_get_what_each_case_reaches(gpu):
+    gpu.write(f"{gpu.machine}/ceilings.json", CEILINGS)
+    gpu.write("onnx/vit/fp16.b8.cost.json", cost())
+    frame = figures.plot_frame(load(gpu))
+    assert (frame["peak_flops"][0], frame["bandwidth"][0]) == (pytest.approx(700e12), 3.0e12)
+    assert frame["flops"][0] / frame["device_ms"][0] * 1e3 == pytest.approx(350e12)

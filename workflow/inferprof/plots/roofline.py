@@ -1,0 +1,81 @@
+"""The roofline diagram: what each case reaches over the FLOPs that its graph has per byte."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inferprof.plots.style import MARKERS, case_names, colours, new_figure, plain_log
+from inferprof.plugins import Plot
+from inferprof.tables.records import rows_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TERA = 1e12
+ROOM = 3.0
+"""How far the axes reach beyond the points and the ridges, as a factor."""
+
+
+def draw(frame: pd.DataFrame) -> Figure:
+    """TFLOP/s over FLOP/B, both logarithmic: a roof for each number format, a point for each case and shape."""
+    known = frame[frame["peak_flops"].notna() & frame["device_ms"].notna()]
+    rows = known.assign(case=case_names(known), reached=known["flops"] / known["device_ms"] * 1e3 / TERA)
+    figure = new_figure(4.6)
+    ax = figure.subplots()
+    ridges = rows["peak_flops"] / rows["bandwidth"]
+    span = (min(rows["intensity"].min(), ridges.min()) / ROOM, max(rows["intensity"].max(), ridges.max()) * ROOM)
+    _roofs(ax, rows, np.geomspace(*span, 200))
+    _points(ax, rows)
+    plain_log(ax, "x")
+    plain_log(ax, "y")
+    ax.set_xlim(*span)
+    ax.set_ylim(rows["reached"].min() / ROOM, rows["peak_flops"].max() / TERA * ROOM)
+    ax.set_xlabel("FLOP per byte of weights, inputs and outputs")
+    ax.set_ylabel("TFLOP/s, by the device median")
+    ax.grid()
+    figure.legend(*ax.get_legend_handles_labels(), loc="outside right upper")
+    return figure
+
+
+def _roofs(ax: Axes, rows: pd.DataFrame, intensity: np.ndarray[Any, Any]) -> None:
+    """The roof of each number format: its products at their types' peaks, below the ridge the bandwidth."""
+    palette = colours(rows["precision"])
+    for precision, cases in rows.groupby("precision", sort=False):
+        best = max(rows_of(cases), key=lambda row: float(row["peak_flops"]))
+        roof = np.minimum(best["peak_flops"], intensity * best["bandwidth"]) / TERA
+        ax.plot(intensity, roof, color=palette[str(precision)], linewidth=1.2, zorder=1)
+        ax.annotate(
+            str(precision), (intensity[-1], roof[-1]), (-2, 3), textcoords="offset points", ha="right", fontsize=8,
+            color=palette[str(precision)],
+        )  # fmt: skip
+
+
+def _points(ax: Axes, rows: pd.DataFrame) -> None:
+    """Colour tells the number format, the marker backend and variant; a case's shapes are joined by a line."""
+    palette = colours(rows["precision"])
+    kinds = list(dict.fromkeys(zip(rows["backend"], rows["variant"], strict=True)))
+    for case, line in rows.sort_values("batch").groupby("case", sort=False):
+        first = rows_of(line)[0]
+        marker = MARKERS[kinds.index((first["backend"], first["variant"])) % len(MARKERS)]
+        style: dict[str, Any] = {"color": palette[first["precision"]], "marker": marker, "label": case}
+        ax.plot(line["intensity"], line["reached"], markersize=6, linewidth=0.6, linestyle=":", **style)
+    last = rows_of(rows.sort_values(["batch", "reached"], kind="stable").drop_duplicates("shape", keep="last"))
+    for row in last:
+        ax.annotate(row["shape"], (row["intensity"], row["reached"]), (0, 6), textcoords="offset points", fontsize=8)
+
+
+DIAGRAM = Plot(
+    name="roofline",
+    title="Roofline",
+    caption=(
+        "Lines: the roof of each number format, measured where it was, else the datasheet's. FLOPs and bytes are the "
+        "graph's, as if one kernel did it all: a point beyond the slope finds its bytes in the L2."
+    ),
+    needs={"device_ms": 1, "peak_flops": 1, "bandwidth": 1},
+    draw=draw,
+    place=50,
+)
