@@ -104,6 +104,7 @@ def test_the_record_holds_everything_and_is_json(runtime: Runtime, request_: Run
     assert set(record) == {
         *("schema", "case", "round", "machine", "status", "reason", "boundaries", "stages", "throughput", "first"),
         *("memory", "checks", "inputs", "outputs", "telemetry", "environment", "placement", "protocol", "started"),
+        "options",
     }
     assert record["case"] == {
         **{"model": "twice", "precision": "fp32", "backend": "doubling"},
