@@ -211,6 +211,20 @@ def _table(args: argparse.Namespace) -> None:
         frame.to_parquet(partial)
 
 
+def _formats(args: argparse.Namespace) -> int:
+    """Say in which number formats a case really computed. Exit code 1 below --at-least."""
+    from inferprof.tables import precision_truth, schema
+
+    frame = schema.read_table(args.table)
+    asked = args.asked or next(iter(frame["precision"].dropna()), None)
+    if asked is None:
+        raise UserError(f"{args.table} does not say what number format was asked for: give --asked")
+    kernels = precision_truth.of_case(frame, schema.read_table(args.ncu) if args.ncu else None)
+    _say(precision_truth.render(kernels, asked))
+    share = precision_truth.share_as_asked(kernels, asked)
+    return int(args.at_least is not None and (share is None or share < args.at_least))
+
+
 def _report(args: argparse.Namespace) -> None:
     """Write REPORT.txt, REPORT.html, plots/ and csv/ of a study."""
     from inferprof import report
@@ -279,6 +293,7 @@ _VERBS: dict[str, tuple[Any, Any]] = {
     "trtexec": (_trtexec, flags.trtexec),
     "capture": (_capture, flags.capture),
     "table": (_table, flags.table),
+    "formats": (_formats, flags.formats),
     "report": (_report, flags.report),
     "compare": (_compare, flags.compare),
     "unlock": (_unlock, flags.none),

@@ -114,6 +114,16 @@ def table(sub: argparse.ArgumentParser) -> None:
     out(sub)
 
 
+def formats(sub: argparse.ArgumentParser) -> None:
+    """A table of kernels, and the number format that was asked for."""
+    sub.add_argument("table", type=Path, metavar="TABLE", help="of nsys, kineto, ort_nodes or trt_nodes, one case")
+    sub.add_argument("--asked", metavar="PRECISION", help="the number format asked for (default: the table's case)")
+    sub.add_argument("--ncu", type=Path, metavar="TABLE", help="ncu's table of the same case: its counters decide")
+    sub.add_argument(
+        "--at-least", type=_fraction, metavar="SHARE", help="exit code 1 where less of the matrix products ran in it"
+    )
+
+
 def report(sub: argparse.ArgumentParser) -> None:
     """A results folder and the study in it."""
     sub.add_argument("results", type=Path, metavar="RESULTS", help="the results folder")

@@ -15,8 +15,11 @@ from typing import Final, Literal
 import pandas as pd
 
 from inferprof.errors import UserError
+from inferprof.tables import trt_kernels, trt_layers
 from inferprof.tables.kernel_class import KernelClass, classify, own_name
+from inferprof.tables.kernel_compare import of_iterations
 from inferprof.tables.kernel_roofline import TENSOR_OPS
+from inferprof.tables.records import rows_of
 from inferprof.tables.trt_json import Layer, Tensor
 
 MATRIX: Final[tuple[KernelClass, ...]] = ("gemm", "convolution", "attention")
@@ -27,6 +30,8 @@ ASKED: Final = {
 }
 """Number format of a case → the format that its matrix products are to run in."""
 NOT_TOLD: Final = "not told"
+SHOWN: Final = 10
+"""Kernels in another format that are listed."""
 Conversion = Literal["quantize", "cast", "reformat"]
 """quantize: to and from integers or narrow floats with a scale; reformat: another layout of the same numbers."""
 
@@ -116,6 +121,23 @@ def _changes_format(layer: Layer) -> bool:
     return None not in before | after and before != after
 
 
+def of_case(frame: pd.DataFrame, counters: pd.DataFrame | None = None) -> pd.DataFrame:
+    """`executed` of one case as one tool saw it; counters: ncu's tidy table of the same case.
+
+    Kernels launched in iterations count, where the tool saw iterations. Raises UserError where it saw no kernel.
+    """
+    if (frame["metric"] == "layer_confidence").any():
+        joined = trt_kernels.attributed(frame)
+        kernels = joined.loc[joined["owner_level"] == "layer", ["kernel", "duration_ns", "instances", "layer"]]
+    else:
+        rows = of_iterations(frame).query("metric == 'duration_total'")
+        kernels = rows[["name", "value", "instances"]].set_axis(["kernel", "duration_ns", "instances"], axis=1)
+    if kernels.empty:
+        raise UserError("the table holds no kernel: give that of nsys, kineto, ort_nodes or trt_nodes")
+    counted = {} if counters is None else by_counters(counters)
+    return executed(kernels.reset_index(drop=True), trt_layers.layers_of(frame), counted)
+
+
 def by_counters(frame: pd.DataFrame) -> dict[str, str]:
     """Kernel → the format of most of its tensor-core operations: frame as ncu's tidy table of one case."""
     rows = frame[frame["metric"].str.startswith(TENSOR_OPS) & (frame["value"] > 0)]
@@ -178,6 +200,20 @@ def sentence(kernels: pd.DataFrame, precision: str) -> str:
     if NOT_TOLD in shares:
         parts.append(f"of {100 * shares[NOT_TOLD]:.1f} % nothing tells the format")
     return f"asked for {precision}: {', '.join(parts)}"
+
+
+def render(kernels: pd.DataFrame, precision: str) -> str:
+    """The sentence, the products that ran otherwise, and what conversions cost, a line each."""
+    lines = [f"{sentence(kernels, precision)}."]
+    for row in rows_of(otherwise(kernels, precision).head(SHOWN)):
+        where = row.get("layer")
+        owner = f" of {where}" if isinstance(where, str) else ""
+        lines.append(f"  {100 * row['share']:5.1f} %  {row['dtype']}: {row['kernel']}{owner}")
+    for row in rows_of(conversions(kernels)):
+        lines.append(
+            f"{row['conversion']}: {row['duration_ns']:.0f} ns, {100 * row['share']:.1f} % of all kernel time"
+        )
+    return "\n".join(lines)
 
 
 def sparsity(kernels: pd.DataFrame, layers: Sequence[Layer]) -> Sparsity:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Literal, get_args
 
 import pandas as pd
 
 from inferprof.case import Case
+from inferprof.errors import UserError
 from inferprof.tables.metrics import METRICS
 
 Level = Literal[
@@ -75,3 +77,16 @@ def of_case(frame: pd.DataFrame, machine: str, case: Case | None, round_: int | 
     """The same rows with the columns that say which case of which machine they belong to; missing where not known."""
     names = dataclasses.asdict(case) if case else {field.name: None for field in dataclasses.fields(Case)}
     return frame.assign(machine=machine, **names, round=round_).astype(COLUMNS)
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """A table that `inferprof table` wrote. Raises UserError where the file is missing or no such table."""
+    try:
+        frame = pd.read_parquet(path)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except (ValueError, OSError) as error:
+        raise UserError(f"{path} is not a table that `inferprof table` wrote: {error}") from None
+    if lacking := set(COLUMNS) - set(frame):
+        raise UserError(f"{path} is not a table that `inferprof table` wrote: it lacks {', '.join(sorted(lacking))}")
+    return frame
