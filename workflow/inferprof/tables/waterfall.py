@@ -184,7 +184,7 @@ def _case(row: Mapping[str, Any], profile: pd.DataFrame | None) -> dict[str, Any
     lacking = [name for name in boundaries if row.get(name) is None or row[name] != row[name]]
     if lacking:
         return {"not_measured": f"{', '.join(lacking)} not measured: the waterfall is of GPUs"}
-    tool, timeline = _traced(profile)
+    tool, timeline = traced(profile)
     kernels = None if timeline is None else per_iteration(timeline)
     shares, counted, no_counters = _counted(profile, kernels)
     bare = _bare(row)
@@ -215,7 +215,7 @@ def _bare(row: Mapping[str, Any]) -> Bare:
     )
 
 
-def _traced(profile: pd.DataFrame | None) -> tuple[str | None, pd.DataFrame | None]:
+def traced(profile: pd.DataFrame | None) -> tuple[str | None, pd.DataFrame | None]:
     """The tool that speaks for a case, and its rows; None where no tool saw GPU work in iterations."""
     if profile is not None:
         for tool in TRACERS:

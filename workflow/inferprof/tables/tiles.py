@@ -1,0 +1,228 @@
+"""How well the tiles of GEMM kernels fit the products of a graph: padding, waves, and what both waste.
+
+With tiles of m × n elements of the output, one per thread block (NVIDIA, "Matrix Multiplication Background User's
+Guide", tile and wave quantization):
+
+blocks       count · ceil(M / m) · ceil(N / n)
+waves        blocks / (SMs · blocks per SM)
+padding      1 - M·N·K / the same with each size rounded up to the tile's
+last wave    1 - waves / ceil(waves)
+work         ceil(waves) · blocks per SM · m · n · (K rounded up): multiply-accumulates that the busiest SM pays for
+efficiency   (1 - padding) · (1 - last wave) = count·M·N·K / SMs / work
+
+Libraries that compute the transposed product (cuBLAS, called for arrays in C order) lay the tile's m along N. Of the
+two ways the one with less work counts, as the library's own choice does, so that no waste is made up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+import pandas as pd
+
+from inferprof.products import Gemm
+from inferprof.tables.kernel_class import KernelClass, classify
+from inferprof.tables.kernel_compare import per_iteration
+from inferprof.tables.records import rows_of
+from inferprof.tables.tile_names import Tile, parse
+
+ASSUMED: Final = Tile(128, 256)
+"""Where no kernel is known: the size that NVIDIA's guide lists first among cuBLAS's, as the most efficient."""
+Source = Literal["grid", "name", "assumed"]
+"""How a tile is known. grid: the kernel's name, and its number of blocks is that of the product's tiles; name: of the
+case's kernels the one that leaves all products the least work; assumed: no kernel's name tells it."""
+PRODUCT_CLASSES: Final[tuple[KernelClass, ...]] = ("gemm", "convolution")
+_UNLIKELY: Final = 16.0
+"""How many times its work a pair counts that another fact speaks against: more than any tile of the case costs."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What a tile makes of a product on a GPU; see the formulas above."""
+
+    blocks: int
+    waves: float
+    padding: float
+    last_wave: float
+    work: int
+
+    @property
+    def efficiency(self) -> float:
+        """The share of the paid multiply-accumulates that the product needs."""
+        return (1 - self.padding) * (1 - self.last_wave)
+
+
+@dataclass(frozen=True)
+class Group:
+    """The nodes of a graph that compute products of the same sizes in the same type."""
+
+    gemm: Gemm
+    dtype: str
+    convolution: bool
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel that computes products, in one launch configuration."""
+
+    name: str
+    tile: Tile | None
+    blocks: int | None
+    launches: int
+    """Per iteration."""
+    duration: float
+    """ns per launch, mean."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Nodes of a group and the tile that computes them."""
+
+    group: Group
+    nodes: int
+    tile: Tile
+    source: Source
+    fit: Fit
+    kernel: str | None
+    duration: float | None
+    """ns per iteration, all nodes; None where no kernel was found for them."""
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of all nodes."""
+        gemm = self.group.gemm
+        return self.nodes * gemm.count * gemm.m * gemm.n * gemm.k
+
+
+def fit(gemm: Gemm, tile: Tile, sms: int, blocks_per_sm: int = 1) -> Fit:
+    """The fit of a tile, laid the way that takes less work."""
+    ways = {(tile.m, tile.n), (tile.n, tile.m)}
+    fits = [_laid(gemm, Tile(rows, columns, tile.k), sms, blocks_per_sm) for rows, columns in sorted(ways)]
+    return min(fits, key=lambda one: (one.work, one.blocks))
+
+
+def _laid(gemm: Gemm, tile: Tile, sms: int, blocks_per_sm: int) -> Fit:
+    step = tile.k or 1
+    down, across, deep = math.ceil(gemm.m / tile.m), math.ceil(gemm.n / tile.n), math.ceil(gemm.k / step)
+    blocks = gemm.count * down * across
+    waves = blocks / (sms * blocks_per_sm)
+    paid = tile.m * tile.n * deep * step
+    return Fit(
+        blocks=blocks,
+        waves=waves,
+        padding=1 - gemm.m * gemm.n * gemm.k / (down * across * paid),
+        last_wave=1 - waves / math.ceil(waves),
+        work=math.ceil(waves) * blocks_per_sm * paid,
+    )
+
+
+# --- products and kernels of a case ----------------------------------------------------------------------------
+
+
+def groups_of(nodes: Iterable[Mapping[str, Any]]) -> list[Group]:
+    """The products among the nodes of a .cost.json, those of the same sizes together, the most work first."""
+    alike: dict[tuple[Gemm, str, bool], list[str]] = {}
+    for node in nodes:
+        if node["gemm"]:
+            key = (Gemm(**node["gemm"]), str(node["dtype"]), "Conv" in node["op"])
+            alike.setdefault(key, []).append(str(node["name"]))
+    groups = [Group(*key, nodes=tuple(names)) for key, names in alike.items()]
+    return sorted(groups, key=lambda one: -one.gemm.count * one.gemm.m * one.gemm.n * one.gemm.k * len(one.nodes))
+
+
+def kernels_of(frame: pd.DataFrame) -> list[Kernel]:
+    """The kernels of products in one case's timeline, by launch configuration where the tool tells it.
+
+    Configurations are those of the whole capture; a kernel's launches in iterations are shared out by them.
+    """
+    table = per_iteration(frame)
+    table = table[table["kernel_class"].isin(PRODUCT_CLASSES)]
+    configs = _configs(frame)
+    found = table.merge(configs, on="name", how="left", validate="one_to_many").astype(object)
+    kernels = [_kernel(row) for row in rows_of(found.where(found.notna(), None))]
+    return [kernel for kernel in kernels if kernel.launches]
+
+
+def _kernel(row: Mapping[str, Any]) -> Kernel:
+    """A row of per_iteration with one of the kernel's configurations, whose columns are None where not told."""
+    grid = row["grid"]
+    return Kernel(
+        name=row["name"],
+        tile=parse(row["name"]),
+        blocks=None if grid is None else math.prod(int(size) for size in grid.split(",")),
+        launches=round(row["launches"] * (1.0 if grid is None else row["config_share"])),
+        duration=row["duration"] / row["launches"] if grid is None else row["config_mean"],
+    )
+
+
+def _configs(frame: pd.DataFrame) -> pd.DataFrame:
+    """name, grid, config_share (of the kernel's launches) and config_mean (ns) of each launch configuration."""
+    configs = frame[frame["level"].eq("launch_config")]
+    mean = configs.loc[configs["metric"].eq("duration_mean"), ["name", "launch", "instances", "value"]]
+    grid = configs.loc[configs["metric"].eq("grid"), ["name", "launch", "text"]]
+    table = mean.merge(grid, on=["name", "launch"], validate="one_to_one")
+    share = table["instances"] / table.groupby("name")["instances"].transform("sum")
+    table = table.assign(config_share=share).rename(columns={"text": "grid", "value": "config_mean"})
+    return table[["name", "grid", "config_share", "config_mean"]]
+
+
+# --- which kernel computes which product -----------------------------------------------------------------------
+
+
+def place(groups: Sequence[Group], kernels: Sequence[Kernel], sms: int) -> list[Placed]:
+    """The tile of each product.
+
+    Launches are given to nodes so that the work of all is the least, each launch to one node: the library has made
+    such a choice. A grid that is not the number of tiles speaks against a pair, unless it is no larger than the GPU:
+    persistent kernels launch that and go through their tiles by themselves. So does a convolution's kernel for a
+    matrix product, and the other way round. Nodes that are left over (several may be one launch) get the tile with
+    the least work among the case's, and no duration.
+    """
+    pairs = _assign(groups, kernels, sms)
+    placed = []
+    for index, group in enumerate(groups):
+        mine = {kernel: nodes for (owner, kernel), nodes in pairs.items() if owner == index}
+        placed += [_placed(group, nodes, kernels[kernel], sms) for kernel, nodes in sorted(mine.items())]
+        if left := len(group.nodes) - sum(mine.values()):
+            placed.append(_left_over(group, left, kernels, sms))
+    return placed
+
+
+def _assign(groups: Sequence[Group], kernels: Sequence[Kernel], sms: int) -> Counter[tuple[int, int]]:
+    """(place of the group, place of the kernel) → how many of the group's nodes it computes."""
+    from scipy.optimize import linear_sum_assignment
+
+    owners = np.repeat(np.arange(len(groups)), [len(group.nodes) for group in groups])
+    launched = np.repeat(np.arange(len(kernels)), [kernel.launches for kernel in kernels])
+    costs = np.array([[_cost(group, kernel, sms) for kernel in kernels] for group in groups], dtype=float)
+    if not launched.size or not owners.size:
+        return Counter()
+    rows, columns = linear_sum_assignment(costs[np.ix_(owners, launched)])
+    return Counter(zip(owners[rows].tolist(), launched[columns].tolist(), strict=True))
+
+
+def _cost(group: Group, kernel: Kernel, sms: int) -> float:
+    tile = kernel.tile or ASSUMED
+    found = fit(group.gemm, tile, sms)
+    strange = (classify(kernel.name).kernel_class == "convolution") != group.convolution
+    other_grid = kernel.tile and kernel.blocks is not None and kernel.blocks > sms and kernel.blocks != found.blocks
+    # Of equal work the larger tile: it reads each operand less often.
+    return found.work * (1 - 1e-9 * tile.m * tile.n) * (_UNLIKELY if strange or other_grid else 1.0)
+
+
+def _placed(group: Group, nodes: int, kernel: Kernel, sms: int) -> Placed:
+    found = fit(group.gemm, kernel.tile or ASSUMED, sms)
+    source: Source = "assumed" if kernel.tile is None else "grid" if kernel.blocks == found.blocks else "name"
+    return Placed(group, nodes, kernel.tile or ASSUMED, source, found, kernel.name, nodes * kernel.duration)
+
+
+def _left_over(group: Group, nodes: int, kernels: Sequence[Kernel], sms: int) -> Placed:
+    tiles = {kernel.tile for kernel in kernels if kernel.tile}
+    tile = min(tiles, key=lambda one: (fit(group.gemm, one, sms).work, -one.m * one.n), default=ASSUMED)
+    return Placed(group, nodes, tile, "name" if tiles else "assumed", fit(group.gemm, tile, sms), None, None)
