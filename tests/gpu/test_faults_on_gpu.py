@@ -54,7 +54,7 @@ def run(tmp_path: Path) -> Run:
     def start(spec: Path, shape: str, artifact: Path | None = None, **variables: str) -> Record:
         out = tmp_path / MACHINE / "benchmark" / spec.stem / "fp32/ort_cuda/default" / shape / "r0.json"
         command = [sys.executable, "-m", "inferprof", "run", "ort_cuda", str(artifact or spec), f"--spec={spec}"]
-        command += [f"--shape={shape}", f"--machine={MACHINE}", "--budget=0.2", f"--out={out}"]
+        command += [f"--shape={shape}", f"--machine={MACHINE}", "--budget=0.1", f"--out={out}"]
         done = subprocess.run(command, env=environment(**variables), capture_output=True, text=True)
         assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
         record: Record = json.loads(out.read_text(encoding="utf-8"))
@@ -104,29 +104,25 @@ def test_outputs_that_are_not_finite_are_no_measurement(run: Run, tmp_path: Path
     assert record["outputs"]["y"]["finite"] is False
 
 
-@pytest.mark.parametrize("visible", ["", "GPU-00000000-0000-0000-0000-000000000000"])
 @pytest.mark.usefixtures("works")
-def test_a_gpu_that_is_gone_since_the_study_was_planned_fails_the_case(
-    visible: str, run: Run, convolutions: Path
-) -> None:
-    record = run(convolutions, "b4", CUDA_VISIBLE_DEVICES=visible)
-    assert (record["status"], record["reason"]) == ("failed", "NVML sees no GPU")
-    assert record["environment"]["gpu"] is None
+def test_a_gpu_that_is_gone_since_the_study_was_planned_fails_the_case(run: Run, convolutions: Path) -> None:
+    for visible in ("", "GPU-00000000-0000-0000-0000-000000000000"):
+        record = run(convolutions, "b4", CUDA_VISIBLE_DEVICES=visible)
+        assert (record["status"], record["reason"]) == ("failed", "NVML sees no GPU")
+        assert record["environment"]["gpu"] is None
 
 
-@pytest.mark.parametrize("damage", ["cut short", "overwritten"])
 @pytest.mark.usefixtures("works")
-def test_a_damaged_graph_fails_in_onnx_runtimes_words(
-    damage: str, run: Run, convolutions: Path, tmp_path: Path
-) -> None:
+def test_a_damaged_graph_fails_in_onnx_runtimes_words(run: Run, convolutions: Path, tmp_path: Path) -> None:
     content = convolutions.read_bytes()
     half = len(content) // 2
-    damaged = tmp_path / "damaged.onnx"
-    damaged.write_bytes(content[:half] if damage == "cut short" else b"\xff" * half + content[half:])
-    record = run(convolutions, "b4", damaged)
-    assert record["status"] == "failed"
-    assert record["reason"].startswith("ONNX Runtime: ")
-    assert "damaged.onnx" in record["reason"]
+    damages = {"cut_short": content[:half], "overwritten": b"\xff" * half + content[half:]}
+    for name, damaged in damages.items():
+        path = tmp_path / f"{name}.onnx"
+        path.write_bytes(damaged)
+        record = run(convolutions, "b4", path)
+        assert record["status"] == "failed"
+        assert record["reason"].startswith("ONNX Runtime: ") and path.name in record["reason"]
 
 
 # --- a foreign process -----------------------------------------------------------------------------------------
@@ -144,7 +140,6 @@ def another_process() -> Iterator[None]:
         process.communicate("\n")
 
 
-@pytest.mark.usefixtures("works")
 def test_a_foreign_process_is_in_the_record_and_in_the_report(run: Run, convolutions: Path, tmp_path: Path) -> None:
     alone = run(convolutions, "b1")
     with another_process():
