@@ -69,20 +69,20 @@ def test_a_case_is_held_against_the_measured_roof(gpu):
         "gflop": "700",
         "mb": "300",
         "flop_per_byte": "2,333",
-        "roof_ms": "1.000",
+        "roof_ms": "1.00",
         "limit": "compute",
-        "device_ms": "2.000",
+        "device_ms": "2.00",
     }
     assert (row["times_roof"], row["source"], row["uncounted"]) == ("2.00×", "measured", "1")
     assert row["tflop_per_s"] == "350"
-    assert found["roofline"].note.endswith("Roofs: measured.")
+    assert found["roofline"].note.endswith("Roofs measured here: fp16, memory.")
 
 
 def test_without_ceilings_the_datasheet_counts_and_the_report_says_so(gpu):
     gpu.write("onnx/vit/fp16.b8.cost.json", cost(flops=10**9))
     found = tables(roofline.section(load(gpu)))
     (row,) = cells(found["roofline"])
-    assert (row["limit"], row["roof_ms"], row["source"]) == ("memory", "0.08950", "datasheet")
+    assert (row["limit"], row["roof_ms"], row["source"]) == ("memory", "0.0895", "datasheet")
     roofs = {row["what"]: (row["measured"][0], row["datasheet"]) for row in cells(found["roofs"])}
     assert roofs["fp16 TFLOP/s"] == ("–", "989")
     assert roofs["memory GB/s"] == ("–", "3,352")
@@ -106,7 +106,16 @@ def test_measured_and_promised_stand_side_by_side(gpu):
 def test_bytes_that_fit_in_the_l2_are_no_limit_and_it_says_so(gpu):
     gpu.write("onnx/vit/fp16.b8.cost.json", cost(flops=10**9, weights=10**7))
     (row,) = cells(tables(roofline.section(load(gpu)))["roofline"])
-    assert row["limit"] == "memory, L2"
+    assert row["limit"] == "L2"
+
+
+def test_a_case_that_is_faster_than_its_roof_is_called_out(gpu):
+    gpu.write("onnx/vit/fp16.b8.cost.json", cost(flops=3 * 10**12))
+    section = roofline.section(load(gpu))
+    (row,) = tables(section)["roofline"].rows
+    assert [(cell.text, cell.mark) for cell in row if cell.mark] == [("0.660×", "warn")]
+    (text,) = (block for block in section.blocks if isinstance(block, Text))
+    assert text.text.startswith("Faster than the roof: 1 of 1 (vit/fp16/ort_cuda/default/b8): its kernels compute")
 
 
 def test_an_unknown_gpu_has_no_roof_but_a_reason(gpu):

@@ -8,12 +8,13 @@ import pandas as pd
 import pytest
 
 from inferprof import peaks
-from inferprof.tables import kernel_roofline, roofline, roofs, schema
+from inferprof.tables import kernel_roofline, ncu_csv, ncu_launches, roofline, roofs, schema
 from inferprof.tables.records import KEY, frame_of
 from inferprof.tables.roofs import Roof, Roofs
 
 GIB = 1 << 30
 H100 = {"name": "NVIDIA H100 80GB HBM3", "memory_mib": 81559, "sm_count": 132, "used": True}
+H100_PEAKS = roofs.datasheet(H100)
 LIMITS = Roofs(
     {
         "fp16": Roof(100e12, "measured"),
@@ -199,6 +200,19 @@ def test_a_kernel_is_held_against_the_roof_of_its_tensor_operations_and_its_byte
     assert list(found["roof_ns"]) == pytest.approx([2e6, 1e6])
     assert list(found["distance"]) == pytest.approx([2.0, 4.0])
     assert list(found["intensity"]) == pytest.approx([200.0, 0.0])
+
+
+def test_the_operations_that_ncu_counts_are_those_of_the_graph_up_to_padding(shared):
+    """ViT-B/16, batch 8: 1576 rows (8 × 197) in tiles of 8 times 768 × 3072, and back."""
+    path = shared / "captures/h100-ort-cuda-vit/ncu_raw.csv"
+    found = kernel_roofline.of_case(ncu_launches.rows(ncu_csv.read(path), "ncu"), roofs.roofs(H100_PEAKS, None, None))
+    products = found[found["ops"] > 0]
+    padded = 2 * 1584 * 768 * 3072
+    assert list(products["ops"]) == [padded, padded]
+    assert list(products["limit"]) == ["compute", "compute"]
+    assert list(products["roof_ns"]) == pytest.approx([padded / 989.4e12 * 1e9] * 2)
+    assert list(products["distance"]) == pytest.approx([15264 / 7554.3, 15808 / 7554.3], rel=1e-4)
+    assert set(found[found["ops"] == 0]["limit"]) == {"memory"}
 
 
 def test_every_type_that_a_product_computes_in_has_a_column_of_peaks():

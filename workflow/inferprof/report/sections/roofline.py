@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, words
 from inferprof.report.numbers import ratio, significant
-from inferprof.report.sections.common import CASE_COLUMNS, by_case, case_cells, key_of, optional, scaled, table
+from inferprof.report.sections.common import (
+    CASE_COLUMNS,
+    by_case,
+    case_cells,
+    enumerated,
+    key_of,
+    optional,
+    path_of,
+    scaled,
+    table,
+)
 from inferprof.report.sections.kernels import short
 from inferprof.tables import kernel_roofline, roofs
 from inferprof.tables import roofline as rooflines
@@ -18,12 +29,12 @@ MEGA = 1e6
 TERA = 1e12
 COLUMNS = (
     *CASE_COLUMNS,
-    Column("gflop", "GFLOP", "number"),
-    Column("mb", "MB", "number"),
+    Column("gflop", "GFLOP", "number", hidden=True),
+    Column("mb", "MB", "number", hidden=True),
     Column("flop_per_byte", "FLOP/B", "number"),
-    Column("roof_ms", "roof ms", "number"),
     Column("limit", "limit"),
-    Column("device_ms", "device ms", "number"),
+    Column("roof_ms", "roof ms", "number"),
+    Column("device_ms", "device", "number"),
     Column("times_roof", "× roof", "number"),
     Column("unfused_ms", "unfused ms", "number", hidden=True),
     Column("times_unfused", "× unfused", "number"),
@@ -65,6 +76,9 @@ KERNEL_COLUMNS = (
     Column("limit", "limit"),
 )
 KERNELS_SHOWN = 20
+L2 = "L2"
+BEYOND = 0.95
+"""Below this share of the time at the roof a case is faster than it could be; ceilings vary by a few percent."""
 NO_DEVICE = "No case has a device time: nothing ran on a GPU, so no roof is known."
 UNKNOWN_FLOPS = "no FLOPs are known of this operator, or a size is not"
 UNKNOWN_BYTES = "a size is not known"
@@ -75,50 +89,82 @@ def section(evidence: Evidence) -> Section:
     rows = by_case(rows_of(evidence.roofline), evidence.order, lambda row: row["device_ms"])
     if not rows:
         return Section("Roofline", (Text(NO_DEVICE),))
-    return Section("Roofline", (_cases(rows), *_roofs(evidence), _nodes(evidence), *_kernels(evidence)))
+    cases: tuple[Block, ...] = (_cases(evidence, rows), *_beyond_the_roof(rows))
+    return Section("Roofline", (*cases, *_roofs(evidence), _nodes(evidence), *_kernels(evidence)))
 
 
 # --- cases -----------------------------------------------------------------------------------------------------
 
 
-def _cases(rows: list[dict[str, Any]]) -> Table:
-    title = "How far each case is from the least time that its graph needs on this GPU"
+def _cases(evidence: Evidence, rows: list[dict[str, Any]]) -> Table:
+    title = "The device median against the least time that the graph needs on this GPU, ms"
     note = (
-        "GFLOP: of all operators. MB: weights, inputs and outputs, each once. Roof: as if one kernel did it all, by "
-        "the slower of FLOPs and bytes (limit); L2: the bytes fit there, so that memory is no limit from one "
-        "inference to the next. × unfused: against each operator at its own roof, one after the other. "
-        f"{_sources(rows)}"
+        "FLOP/B: of all operators, by the bytes of weights, inputs and outputs, each once. Roof: as if one kernel "
+        f"did it all; the slower of FLOPs and bytes is its limit ({L2}: bytes, but they fit in the L2, where they "
+        "may lie from the inference before). × unfused: against each operator at its own roof, one after the other. "
+        f"{_sources(evidence, rows)}"
     )
     return table("roofline", title, list(COLUMNS), [_case(row) for row in rows], note)
 
 
-def _sources(rows: list[dict[str, Any]]) -> str:
-    """Where the roofs come from, in words."""
-    found = list(dict.fromkeys(row["source"] for row in rows if row["source"]))
-    return f"Roofs: {'; '.join(found)}." if found else ""
+def _sources(evidence: Evidence, rows: list[dict[str, Any]]) -> str:
+    """`The roofs of fp16, memory were measured here; int8 by the datasheet.`"""
+    used = dict.fromkeys(row["kind"] for row in rows if row["fused_ms"] is not None)
+    known = {kind: evidence.roofs.flops[kind] for kind in used}
+    if evidence.roofs.bandwidth:
+        known["memory"] = evidence.roofs.bandwidth
+    measured, promised = (
+        ", ".join(name for name, roof in known.items() if roof.source == source)
+        for source in ("measured", "datasheet")
+    )
+    words = [f"measured here: {measured}"] if measured else []
+    words += [f"by the datasheet: {promised}"] if promised else []
+    return f"Roofs {'; '.join(words)}." if words else ""
 
 
 def _case(row: dict[str, Any]) -> list[Cell]:
     why = row["not_known"] or UNKNOWN_BYTES
     device = row["device_ms"]
-    limit = f"{row['limit']}, L2" if row["in_l2"] and row["limit"] == "memory" else row["limit"]
+    limit = L2 if row["in_l2"] and row["limit"] == "memory" else row["limit"]
     return [
         *case_cells(row),
         scaled(row["flops"], GIGA, lambda value: significant(value / GIGA, 3), why),
         scaled(row["bytes"], MEGA, lambda value: significant(value / MEGA, 3), why),
-        optional(row["intensity"], lambda value: significant(value, 3), why),
-        optional(row["fused_ms"], significant, why),
+        optional(row["intensity"], _written, why),
         words(limit) if limit else missing(why),
-        number(device, significant(device)),
-        optional(row["fused_ms"] and device / row["fused_ms"], ratio, why),
+        optional(row["fused_ms"], _written, why),
+        number(device, _written(device)),
+        dataclasses.replace(
+            optional(row["fused_ms"] and device / row["fused_ms"], ratio, why),
+            mark="warn" if _beyond(row) else None,
+        ),
         optional(row["unfused_ms"], significant, why),
         optional(row["unfused_ms"] and device / row["unfused_ms"], ratio, why),
         words(row["source"]) if row["source"] else missing(why),
         words(row["kind"]) if row["kind"] else missing(why),
-        optional(row["flops"] and row["flops"] / device * 1e3 / TERA, lambda value: significant(value, 3), why),
+        optional(row["flops"] and row["flops"] / device * 1e3 / TERA, _written, why),
         scaled(row["peak_flops"], TERA, lambda value: significant(value / TERA, 3), why),
         optional(row["uncounted"], str, why),
     ]
+
+
+def _beyond_the_roof(rows: list[dict[str, Any]]) -> list[Block]:
+    """The cases that no roof allows: something is not as the graph or the ceiling says."""
+    beyond = [path_of(row) for row in rows if _beyond(row)]
+    if not beyond:
+        return []
+    who = enumerated(beyond, len(rows), "csv/roofline.csv")
+    why = "its kernels compute in fewer bits than the graph says, leave out work, or the ceiling was measured too low"
+    return [Text(f"Faster than the roof: {who}: {why}.", "item", "warn")]
+
+
+def _beyond(row: dict[str, Any]) -> bool:
+    at_roof = row["fused_ms"] is not None and not (row["limit"] == "memory" and row["in_l2"])
+    return bool(at_roof and row["device_ms"] < BEYOND * row["fused_ms"])
+
+
+def _written(value: float) -> str:
+    return significant(value, 3)
 
 
 def _nodes(evidence: Evidence) -> Table:
@@ -139,7 +185,7 @@ def _node(graph: tuple[str, str, str], node: dict[str, Any]) -> list[Cell]:
         *(words(part) for part in (*graph, node["name"], node["op"], node["kind"])),
         optional(node["flops"], str, UNKNOWN_FLOPS),
         optional(node["bytes"], str, UNKNOWN_BYTES),
-        optional(node["intensity"], lambda value: significant(value, 3), UNKNOWN_FLOPS),
+        optional(node["intensity"], _written, UNKNOWN_FLOPS),
         scaled(node["roof_ns"], 1e3, lambda value: significant(value / 1e3, 3), "no roof is known"),
         words(node["limit"]) if node["limit"] else missing("no roof is known"),
     ]
@@ -154,9 +200,11 @@ def _roofs(evidence: Evidence) -> list[Block]:
     promised = roofs.datasheet(gpu) if gpu else None
     sheet = roofs.roofs(promised, None, None)
     known = evidence.roofs
-    entries = [(f"{kind} TFLOP/s", known.flops[kind], sheet.flops.get(kind), TERA) for kind in known.flops]
-    if known.bandwidth:
-        entries.append(("memory GB/s", known.bandwidth, sheet.bandwidth, GIGA))
+    entries = [("memory GB/s", known.bandwidth, sheet.bandwidth, GIGA)] if known.bandwidth else []
+    entries += [(f"{kind} TFLOP/s", known.flops[kind], sheet.flops.get(kind), TERA) for kind in known.flops]
+    used = {f"{row['kind']} TFLOP/s" for row in rows_of(evidence.roofline)}
+    entries.sort(key=lambda entry: entry[1].source != "measured" and entry[0] not in used)
+    shown = sum(entry[1].source == "measured" or entry[0] in used for entry in entries)
     unmeasured = f"there is no {evidence.ceilings.file}"
     if evidence.ceilings.content is not None:
         unmeasured = f"not in {evidence.ceilings.file}"
@@ -169,17 +217,17 @@ def _roofs(evidence: Evidence) -> list[Block]:
             number(roof.value / unit, significant(roof.value / unit, 3))
             if roof.source == "measured"
             else missing(unmeasured),
-            optional(on_sheet and on_sheet.value / unit, lambda value: significant(value, 3), "not on file"),
+            optional(on_sheet and on_sheet.value / unit, _written, "not on file"),
             optional(
                 100 * roof.value / on_sheet.value if on_sheet and roof.source == "measured" else None,
                 lambda value: f"{value:.0f}",
-                "needs both",
+                "needs a measurement and a datasheet",
             ),
         )
         for name, roof, on_sheet, unit in entries
     )
     title = "The roofs: what a large matrix product and a copy reached here, and what the datasheet says (dense)"
-    return [Table("roofs", title, ROOF_COLUMNS, rows, note)] if rows else [Text(note, "item")]
+    return [Table("roofs", title, ROOF_COLUMNS, rows, note, limit=max(shown, 1))] if rows else [Text(note, "item")]
 
 
 # --- kernels ---------------------------------------------------------------------------------------------------
@@ -215,7 +263,7 @@ def _kernel(row: dict[str, Any]) -> list[Cell]:
         Cell(short(row["name"]), row["name"]),
         number(row["ops"] / GIGA, significant(row["ops"] / GIGA, 3)),
         number(row["bytes"] / MEGA, significant(row["bytes"] / MEGA, 3)),
-        optional(row["intensity"], lambda value: significant(value, 3), "it moves no byte of device memory"),
+        optional(row["intensity"], _written, "it moves no byte of device memory"),
         micro(row["roof_ns"]),
         micro(row["duration_ns"]),
         optional(row["distance"], ratio, "its time at the roof is 0"),
