@@ -104,13 +104,22 @@ def _is_scalar(tensor: Tensor) -> bool:
     return all(size == 1 for size in tensor.dims)
 
 
+def conversion_of(layer: Layer) -> Conversion | None:
+    """What a layer does that no node computes; None where it computes something."""
+    if layer.origin == "QDQ":
+        return "quantize"
+    if layer.kind in _KINDS:
+        return "cast" if _changes_format(layer) else "reformat"
+    return None
+
+
 def conversion(kernel: str, layer: Layer | None) -> Conversion | None:
     """What a kernel does that no node computes; None where it computes something."""
+    if layer and (told := conversion_of(layer)):
+        return told
     kernel_class = classify(kernel).kernel_class
-    if kernel_class == "quantize" or (layer and layer.origin == "QDQ"):
+    if kernel_class == "quantize":
         return "quantize"
-    if layer and layer.kind in _KINDS:
-        return "cast" if _changes_format(layer) else "reformat"
     if kernel_class == "reformat":
         return "cast" if "cas" in own_name(kernel).lower() or "convert" in kernel.lower() else "reformat"
     return None
