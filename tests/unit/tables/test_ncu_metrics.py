@@ -58,9 +58,14 @@ def test_all_that_allow_no_more_blocks_limit_the_occupancy() -> None:
     assert found["occupancy_limiter"] == "registers, shared memory"
 
 
-@pytest.mark.parametrize(("waves", "waste"), [(1.0, 0.0), (1.12, 44.0), (0.5, 50.0), (4.48, 10.4)])
+@pytest.mark.parametrize(("waves", "waste"), [(1.0, 0.0), (1.12, 44.0), (4.48, 10.4)])
 def test_the_tail_is_what_is_empty_in_the_last_wave(waves: float, waste: float) -> None:
     assert ours({"launch__waves_per_multiprocessor": waves})["tail_waste"] == pytest.approx(waste)
+
+
+def test_below_one_wave_only_sms_without_a_block_are_wasted() -> None:
+    raw = {"launch__waves_per_multiprocessor": 0.25, "launch__grid_size": 99.0, "launch__sm_count": 132.0}
+    assert ours(raw)["tail_waste"] == pytest.approx(25.0)
 
 
 def test_sectors_are_of_32_bytes() -> None:

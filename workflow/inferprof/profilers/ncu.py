@@ -131,12 +131,11 @@ def _aimed(choice: Choice, options: Options) -> Profiler:
 
 def _focus(choice: Choice) -> Focus:
     """By mangled names, which ncu spells as nsys does; by function names where one of them is not known."""
-    from inferprof.tables.kernel_class import own_name
+    from inferprof.tables.ncu_choice import function_name
 
     if all(kernel.symbols for kernel in choice.kernels):
         return Focus(tuple(symbol for kernel in choice.kernels for symbol in kernel.symbols), "mangled")
-    names = dict.fromkeys(own_name(kernel.name).rpartition("::")[2] for kernel in choice.kernels)
-    return Focus(tuple(names), "function")
+    return Focus(tuple(dict.fromkeys(function_name(kernel.name) for kernel in choice.kernels)), "function")
 
 
 def finish(out: Path, run: Run, options: Options = Options(), choice: Choice | None = None) -> None:

@@ -7,6 +7,7 @@ from inferprof.report.model import Report, Section
 from inferprof.report.sections import (
     accuracy,
     answer,
+    counters,
     engines,
     environment,
     gpu,
@@ -49,6 +50,7 @@ def _report(evidence: Evidence, title: str, first: list[Section]) -> Report:
         roofline.section(evidence),
         timeline.section(evidence),
         kernels.section(evidence),
+        counters.section(evidence),
         kernel_pairs.section(evidence),
         operators.section(evidence),
         gpu.section(evidence),

@@ -124,7 +124,9 @@ _ALL = (
     Metric("blocks", "count", "of the grid"),
     Metric("sms", "count", "streaming multiprocessors that the kernel could use"),
     Metric("waves", "ratio", "blocks / blocks that fit on the GPU at once"),
-    Metric("tail_waste", "percent", "of the SM time of all waves, empty in the last: 1 - waves / ceil(waves)"),
+    Metric(
+        "tail_waste", "percent", "of its SM time, empty because its blocks do not fill the last wave: tables.bounds"
+    ),
     Metric("sm_active", "percent", "cycles with a warp on the SM, of the elapsed ones, mean over SMs"),
     Metric("sm_clock", "MHz", "of the SMs while the kernel ran"),
     Metric("dram_clock", "MHz", "of device memory while the kernel ran"),

@@ -8,6 +8,7 @@ from typing import Final
 import pandas as pd
 
 from inferprof.errors import UserError
+from inferprof.tables.kernel_class import own_name
 from inferprof.tables.kernel_compare import per_iteration
 from inferprof.tables.records import rows_of
 
@@ -25,6 +26,11 @@ class Kernel:
     symbols: tuple[str, ...]
     """Mangled names: several where files have a kernel of one name each. Empty where the timeline has none."""
     configs: int
+
+
+def function_name(name: str) -> str:
+    """`void ns::kernel<float>(float *)` → `kernel`: what all tools call it, however they spell the rest."""
+    return own_name(name).rpartition("::")[2]
 
 
 @dataclass(frozen=True)

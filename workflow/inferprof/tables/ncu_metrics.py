@@ -6,12 +6,12 @@ Of several names for one quantity the first that a report has counts: architectu
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from inferprof.tables.bounds import last_wave_waste
 from inferprof.tables.metrics import STALLS
 
 SECTIONS: Final = (
@@ -195,7 +195,8 @@ def _launch(raw: Mapping[str, float]) -> dict[str, float | str]:
             word for word, limit in limits.items() if limit == min(limits.values())
         )
     if waves := raw.get("launch__waves_per_multiprocessor"):
-        found["tail_waste"] = 100 * (1 - waves / math.ceil(waves))
+        blocks, sms = (raw.get(SOURCES[metric].names[0]) for metric in ("blocks", "sms"))
+        found["tail_waste"] = 100 * last_wave_waste(waves, blocks, sms)
     elapsed = raw.get("sm__cycles_elapsed.max", raw.get("gpc__cycles_elapsed.max"))
     if elapsed and "sm__cycles_active.avg" in raw:
         found["sm_active"] = 100 * raw["sm__cycles_active.avg"] / elapsed

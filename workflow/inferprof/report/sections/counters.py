@@ -1,0 +1,216 @@
+"""What the counters say of each case's longest kernels, beside the timeline's durations and NVIDIA's own advice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from inferprof.report.evidence import Evidence
+from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, words
+from inferprof.report.numbers import ratio, significant
+from inferprof.report.sections.common import CASE_COLUMNS, case_cells, key_of, optional, path_of
+from inferprof.report.sections.kernels import short
+from inferprof.report.sections.profiled import Profile, profiles
+from inferprof.tables.ncu_timeline import against_timeline
+from inferprof.tables.records import rows_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TOOL: Final = "ncu"
+TIMELINE: Final = "nsys"
+TOP_KERNELS: Final = 3
+NS_PER_US: Final = 1e3
+PERCENTAGES: Final = {
+    "sm_throughput": "SM %",
+    "dram_throughput": "DRAM %",
+    "l2_hit_rate": "L2 hit %",
+    "pipe_tensor": "tensor %",
+    "occupancy_achieved": "occ. %",
+}
+"""Metrics on the page and their titles."""
+LEFT_OUT: Final = ("duration_total", "occupancy_limiter", "stall_top", "symbol", *PERCENTAGES)
+"""Metrics that have a column of their own, or none."""
+RANK_COLUMN: Final = Column("rank", "#", "number")
+TIME_COLUMNS: Final = (
+    *CASE_COLUMNS,
+    RANK_COLUMN,
+    Column("launch", "launch", "number", hidden=True),
+    Column("kernel", "kernel"),
+    Column("time_percent", "% of time", "number", hidden=True),
+    Column("us", "µs", "number"),
+    Column("timeline_us", "timeline µs", "number", hidden=True),
+    Column("times_timeline", "× nsys", "number"),
+    *(Column(f"{metric}_percent", title, "number") for metric, title in PERCENTAGES.items()),
+)
+REASON_COLUMNS: Final = (
+    *CASE_COLUMNS,
+    RANK_COLUMN,
+    Column("kernel", "kernel", hidden=True),
+    Column("limiter", "warps limited by"),
+    Column("stall", "waits for"),
+    Column("stall_percent", "%", "number"),
+    Column("rule", "NVIDIA's rule"),
+    Column("rule_percent", "gain %", "number"),
+    Column("message", "what it says", hidden=True),
+)
+NOT_COUNTED: Final = "ncu did not count it on this GPU"
+NO_STALL: Final = "no warp waited, or ncu did not count it"
+NO_RULE: Final = "no rule of NVIDIA's expects a shorter run time"
+
+
+def section(evidence: Evidence) -> Section:
+    """Durations and loads, then limits, waits and advice; the refusals below. Empty where ncu is not in the study."""
+    seen = profiles(evidence, (TOOL,))
+    if not seen:
+        return Section("Counters", ())
+    timelines = {key_of(one.case): one.frame for one in profiles(evidence, (TIMELINE,))}
+    counted = [(one, _launches(one, timelines.get(key_of(one.case)))) for one in seen]
+    refusals = [Text(f"{path_of(one.case)}: {reason}", "item") for one in seen if (reason := _refusal(one))]
+    counted = [(one, launches) for one, launches in counted if launches]
+    tables = _tables(counted) if counted else ()
+    return Section("Counters", (*tables, *refusals))
+
+
+def _tables(counted: list[tuple[Profile, list[dict[str, Any]]]]) -> tuple[Block, ...]:
+    times, reasons, every = [], [], []
+    metrics = _metrics(counted)
+    for profile, launches in counted:
+        for rank, launch in enumerate(launches):
+            row = _time(profile, rank + 1, launch)
+            every.append((*row, *_others(launch, metrics)))
+            if rank < TOP_KERNELS:
+                times.append(row)
+                reasons.append(_reason(profile, rank + 1, launch))
+    title = f"The {TOP_KERNELS} counted kernels with the largest share of each case's kernel time"
+    more = tuple(Column(metric, metric, "number") for metric in metrics)
+    return (
+        Table("counters", title, TIME_COLUMNS, tuple(times), _caution([one for one, _ in counted]), groups=5),
+        Table(
+            "counters_reasons",
+            "What holds these kernels (#) up, and NVIDIA's rule with the largest gain",
+            REASON_COLUMNS,
+            tuple(reasons),
+            REASON_NOTE,
+            groups=5,
+        ),
+        Table("all_counters", "Every counted launch and metric", (*TIME_COLUMNS, *more), tuple(every), csv_only=True),
+    )
+
+
+REASON_NOTE: Final = (
+    "Waits for: the largest share of the cycles between two instructions of a warp. Gain: of the kernel's time, as "
+    "NVIDIA's rule estimates it; never measured here."
+)
+
+
+def _caution(seen: list[Profile]) -> str:
+    """How the counters were taken."""
+    settings = {metric: _words_of(seen, metric) for metric in ("clock_control", "cache_control")}
+    shares = [float(value) for one in seen for value in _run(one.frame, "kernel_time_chosen")["value"]]
+    chosen = f" The counted kernels have {min(shares):.0f} % or more of each case's kernel time." if shares else ""
+    return (
+        "ncu runs one launch of each kernel and grid alone, once for every few counters (--clock-control "
+        f"{settings['clock_control']}, --cache-control {settings['cache_control']}), so that it takes longer than "
+        "among the others: × nsys, the mean of all launches with that grid. Where these do different amounts of "
+        f"work, one launch is not their mean.{chosen}"
+    )
+
+
+def _words_of(seen: list[Profile], metric: str) -> str:
+    found = dict.fromkeys(text for one in seen for text in _run(one.frame, metric)["text"])
+    return "/".join(found) or "unknown"
+
+
+def _run(frame: pd.DataFrame, metric: str) -> pd.DataFrame:
+    return frame[(frame["level"] == "run") & (frame["metric"] == metric)]
+
+
+def _refusal(profile: Profile) -> str | None:
+    """Why ncu could not watch a case."""
+    reasons = _run(profile.frame, "not_measured")["text"]
+    return str(reasons.iloc[0]) if len(reasons) else None
+
+
+def _launches(profile: Profile, timeline: pd.DataFrame | None) -> list[dict[str, Any]]:
+    """The counted launches, those that take longest first, each with its rule of the largest gain."""
+    frame = profile.frame
+    table = against_timeline(frame, frame.head(0) if timeline is None else timeline)
+    rules = _top_rules(frame)
+    return [{**row, **rules.get(row["launch"], {})} for row in rows_of(table)]
+
+
+def _top_rules(frame: pd.DataFrame) -> dict[int, dict[str, Any]]:
+    """Launch → `rule`, `rule_gain` (percent of the kernel's time) and `rule_message`."""
+    rules = frame[frame["level"] == "ncu_rule"]
+    gains = rules[rules["metric"] == "rule_speed_up_kernel"].sort_values("value", ascending=False, kind="stable")
+    best = gains.drop_duplicates("launch")
+    said = rules[rules["metric"] == "rule_message"].set_index(["launch", "name"])["text"]
+    return {
+        row["launch"]: {
+            "rule": row["name"],
+            "rule_gain": float(row["value"]),
+            "rule_message": said.get((row["launch"], row["name"])),
+        }
+        for row in rows_of(best)
+    }
+
+
+def _metrics(counted: list[tuple[Profile, list[dict[str, Any]]]]) -> list[str]:
+    """Every other number that any launch has."""
+    return list(
+        dict.fromkeys(
+            name
+            for _, launches in counted
+            for launch in launches
+            for name, value in launch.items()
+            if isinstance(value, float)
+            and name not in LEFT_OUT
+            and not name.startswith(("timeline_", "rule_", "time_"))
+        )
+    )
+
+
+def _time(profile: Profile, rank: int, launch: Mapping[str, Any]) -> tuple[Cell, ...]:
+    duration, mean = launch.get("duration_total"), launch["timeline_mean"]
+    why = launch["no_timeline"] or NOT_COUNTED
+    return (
+        *case_cells(profile.case),
+        number(rank, str(rank)),
+        number(launch["launch"], str(launch["launch"])),
+        _kernel(launch),
+        optional(launch["time_share"] and 100 * launch["time_share"], lambda value: f"{value:.1f}", why),
+        optional(duration and duration / NS_PER_US, lambda value: significant(value, 3), NOT_COUNTED),
+        optional(mean and mean / NS_PER_US, lambda value: significant(value, 3), why),
+        optional(duration and mean and duration / mean, ratio, why),
+        *(optional(launch.get(metric), lambda value: f"{value:.0f}", NOT_COUNTED) for metric in PERCENTAGES),
+    )
+
+
+def _others(launch: Mapping[str, Any], metrics: list[str]) -> tuple[Cell, ...]:
+    return tuple(optional(launch.get(metric), lambda value: significant(value), NOT_COUNTED) for metric in metrics)
+
+
+def _reason(profile: Profile, rank: int, launch: Mapping[str, Any]) -> tuple[Cell, ...]:
+    stall = launch.get("stall_top")
+    rule = launch.get("rule")
+    return (
+        *case_cells(profile.case),
+        number(rank, str(rank)),
+        _kernel(launch),
+        _words(launch.get("occupancy_limiter"), NOT_COUNTED),
+        _words(stall and str(stall).replace("_", " "), NO_STALL),
+        optional(stall and launch.get(f"stall_{stall}"), lambda value: f"{value:.0f}", NO_STALL),
+        _words(rule, NO_RULE),
+        optional(launch.get("rule_gain"), lambda value: f"{value:.0f}", NO_RULE),
+        _words(launch.get("rule_message"), NO_RULE),
+    )
+
+
+def _kernel(launch: Mapping[str, Any]) -> Cell:
+    return Cell(short(launch["name"]), launch["name"])
+
+
+def _words(text: Any, reason: str) -> Cell:
+    """NaN is how a frame says "missing"."""
+    return words(text) if isinstance(text, str) else missing(reason)
