@@ -67,11 +67,11 @@ def study(results: Any, captures: dict[str, pd.DataFrame]) -> Any:
 def test_each_provider_has_its_share_of_the_nodes_time_its_nodes_and_its_copies(study: Any) -> None:
     rows = rows_of(operators.section(load(study)), "providers", first=6)
     assert rows == [
-        ["CUDA", "93.0", "356", "0", "Gemm 27%, MatMul 17%"],
-        ["CPU", "7.0", "61", "0", "Slice 4%, Concat 3%"],
-        ["Tensorrt", "98.1", "4", "2", "TRTKernel 93%, MemcpyToHost 3%"],
-        ["CPU", "1.9", "1", "0", "Hardmax 2%"],
-        ["CPU", "100.0", "61", "0", "Slice 57%, Concat 43%"],
+        ["CUDA", "93.0", "14.31", "356", "14", "29", "0", "Gemm 27%, MatMul 17%"],
+        ["CPU", "7.0", "1.070", "61", "13", "5", "0", "Slice 4%, Concat 3%"],
+        ["Tensorrt", "98.1", "0.3868", "4", "2", "1", "2", "TRTKernel 93%, MemcpyToHost 3%"],
+        ["CPU", "1.9", "0.007600", "1", "1", "1", "0", "Hardmax 2%"],
+        ["CPU", "100.0", "1.070", "61", "1", "61", "0", "Slice 57%, Concat 43%"],
     ]
 
 

@@ -72,6 +72,8 @@ class Evidence:
     """Where end_to_end goes: tables.waterfall.of_cases."""
     documents: Mapping[tuple[str, str, str], Document]
     """(model, precision, convert | audit | accuracy) → document."""
+    partitions: Mapping[tuple[str, str], Document]
+    """(model, precision) → what TensorRT's parser takes of the graph: backends.tensorrt_partition."""
     costs: Mapping[tuple[str, str, str], Document]
     """(model, precision, shape) → what a graph computes and moves: inferprof.cost."""
     engines: tuple[Engine, ...]
@@ -157,6 +159,7 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
         overheads=overhead.ledger(latency, profiles, overhead.profiled_runs(_profiled_runs(results, outcomes))),
         waterfall=waterfall.of_cases(latency, stages, profiles),
         documents=_documents(results, outcomes),
+        partitions=_partitions(results, outcomes),
         costs=costs,
         ceilings=ceilings,
         roofs=limits,
@@ -219,6 +222,13 @@ def _documents(results: Path, outcomes: pd.DataFrame) -> dict[tuple[str, str, st
         for model, precision in pairs
         for kind in ("convert", "audit", "accuracy")
     }
+
+
+def _partitions(results: Path, outcomes: pd.DataFrame) -> dict[tuple[str, str], Document]:
+    """The partitions of the graphs of all cases that were asked for: those that an engine is built of."""
+    graphs = dict.fromkeys(zip(outcomes["model"], outcomes["precision"], strict=True))
+    paths = {graph: results / "onnx" / graph[0] / f"{graph[1]}.partition.json" for graph in graphs}
+    return {graph: _document(results, path) for graph, path in paths.items() if path.exists()}
 
 
 def _costs(results: Path, outcomes: pd.DataFrame) -> dict[tuple[str, str, str], Document]:

@@ -91,13 +91,19 @@ def per_run(frame: pd.DataFrame) -> pd.DataFrame:
     columns KNOWN, missing where the profile does not tell them.
     """
     totals = frame[frame["metric"] == "duration_total"]
-    runs = int(totals.loc[totals["name"].isin((CALL, RUN)) & (totals["level"] == "range"), "instances"].sum()) or 1
+    runs = runs_of(frame)
     nodes = totals[totals["level"] == "op"]
     paths = nodes["parent"].str.split(PATH_SEPARATOR, regex=False)
     table = nodes.assign(provider=paths.str[0], op_type=paths.str[1], executions=nodes["instances"] / runs)
     table = table[~table["op_type"].isin(SPANNING)].merge(_told(frame), "left", ["name", "parent"])
     table = table.assign(duration=table["value"] / runs, share=table["value"] / table["value"].sum())
     return table[[*_COLUMNS, *KNOWN]].sort_values("duration", ascending=False, kind="stable", ignore_index=True)
+
+
+def runs_of(frame: pd.DataFrame) -> int:
+    """How many runs a table of one case is of; 1 where none came to its end."""
+    runs = (frame["level"] == "range") & frame["name"].isin((CALL, RUN)) & (frame["metric"] == "duration_total")
+    return int(frame.loc[runs, "instances"].sum()) or 1
 
 
 def _told(frame: pd.DataFrame) -> pd.DataFrame:

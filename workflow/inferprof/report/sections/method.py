@@ -57,6 +57,7 @@ def _files(evidence: Evidence) -> dict[str, list[str]]:
             f"{machine}/table/{'/'.join(parts)}.parquet" for parts in profiles
         ],
         "onnx/{model}/{precision}.{convert,audit,accuracy}.json": [one.file for one in documents if one.content],
+        "onnx/{model}/{precision}.partition.json": [one.file for one in evidence.partitions.values()],
         f"{{machine}}/engine/{case}.build.json": [engine.build.file for engine in evidence.engines],
         f"{machine}/trtexec/{case}.json": [one.file for one in evidence.second_clocks],
         f"{machine}/{{environment,bandwidth}}.json": [

@@ -7,19 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, number, words
-from inferprof.report.numbers import count
+from inferprof.report.numbers import NS_PER_MS, count, milliseconds
 from inferprof.report.sections.common import CASE_COLUMNS, case_cells
-from inferprof.report.sections.profiled import SLOW_DOWN_COLUMN, Profile, caution, profiles, slow_down
+from inferprof.report.sections.profiled import SLOW_DOWN_COLUMN, Profile, caution, first_of, slow_down
+from inferprof.tables.fallback import subgraphs
 from inferprof.tables.providers import by_provider, on_cpu, per_run
 from inferprof.tables.records import rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TOOL = "ort_profile"
+TOOLS = ("ort_profile", "ort_nodes")
+"""Of two that watched a case the cheaper counts."""
 TITLE = "Operators by provider"
 TOP_TYPES = 2
 TOP_NODES = 3
+PARTS = ("subgraphs", "largest")
 NAME_LENGTH = 36
 """Names are cut to this on the page, at the front: a node's name ends with what tells it from others."""
 PROVIDER_COLUMNS = (
@@ -27,7 +30,10 @@ PROVIDER_COLUMNS = (
     dataclasses.replace(SLOW_DOWN_COLUMN, hidden=True),
     Column("provider", "provider"),
     Column("share_percent", "%", "number"),
+    Column("duration_ms", "ms", "number", hidden=True),
     Column("nodes", "nodes", "number"),
+    Column("subgraphs", "subgraphs", "number"),
+    Column("largest_subgraph", "largest subgraph", "number", hidden=True),
     Column("copies", "copies", "number"),
     Column("largest", "largest"),
 )
@@ -41,7 +47,7 @@ NODE_COLUMNS = (
 )
 NOTE = (
     "Of the nodes' time on the host, without the first run: on a GPU a node ends with its launch, so its share says "
-    "nothing of kernels. copies: Memcpy nodes between providers."
+    "nothing of kernels. subgraphs: stretches of nodes without another provider between them. copies: Memcpy nodes."
 )
 ON_CPU_NOTE = (
     "Some are there on purpose: ONNX Runtime leaves the arithmetic of shapes to the CPU. A node in the middle of the "
@@ -51,7 +57,7 @@ ON_CPU_NOTE = (
 
 def section(evidence: Evidence) -> Section:
     """Providers, then the nodes left to the CPU; empty where no case has such a profile."""
-    seen = profiles(evidence, (TOOL,))
+    seen = first_of(evidence, TOOLS)
     if not seen:
         return Section(TITLE, ())
     nodes = [(one, per_run(one.frame)) for one in seen]
@@ -67,13 +73,16 @@ def section(evidence: Evidence) -> Section:
 
 
 def _providers(evidence: Evidence, profile: Profile, nodes: pd.DataFrame) -> list[tuple[Cell, ...]]:
+    parts = {row["provider"]: row for row in rows_of(subgraphs(nodes))}
     return [
         (
             *case_cells(profile.case),
             slow_down(evidence, profile),
             Cell(str(row["provider"]).removesuffix("ExecutionProvider"), row["provider"]),
             _percent(row["share"]),
+            number(row["duration"] / NS_PER_MS, milliseconds(row["duration"])),
             number(row["nodes"], count(row["nodes"])),
+            *(number(parts[row["provider"]][key], count(parts[row["provider"]][key])) for key in PARTS),
             number(row["copies"], count(row["copies"])),
             words(_largest(nodes[nodes["provider"] == row["provider"]])),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -40,12 +40,19 @@ def profiles(evidence: Evidence, tools: Sequence[str] = TRACERS) -> list[Profile
 
 def chosen(evidence: Evidence, level: Level) -> list[Profile]:
     """One profile per case: of the first of TRACERS that saw operations of this level in iterations."""
+    return _first(profiles(evidence), TRACERS, lambda one: len(of_iterations(one.frame, level)) > 0)
+
+
+def first_of(evidence: Evidence, tools: Sequence[str]) -> list[Profile]:
+    """One profile per case: of the first of `tools` that watched it."""
+    return _first(profiles(evidence, tools), tools, lambda one: True)
+
+
+def _first(candidates: list[Profile], tools: Sequence[str], fits: Callable[[Profile], bool]) -> list[Profile]:
     found: dict[tuple[str, ...], Profile] = {}
-    for one in profiles(evidence):
-        if of_iterations(one.frame, level).empty:
-            continue
+    for one in filter(fits, candidates):
         rival = found.get(key_of(one.case))
-        if rival is None or TRACERS.index(one.tool) < TRACERS.index(rival.tool):
+        if rival is None or tools.index(one.tool) < tools.index(rival.tool):
             found[key_of(one.case)] = one
     return list(found.values())
 

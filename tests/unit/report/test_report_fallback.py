@@ -1,0 +1,147 @@
+"""What the report says of nodes on the CPU, of partitions and of loops, and of the kernels of nodes."""
+
+from __future__ import annotations
+
+import lzma
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from inferprof.case import Case
+from inferprof.profilers import nsys, ort_profile
+from inferprof.report import evidence
+from inferprof.report.model import Report, Section, Table, Text
+from inferprof.report.sections import fallback, nodes
+from inferprof.report.txt import render
+from inferprof.tables import schema
+
+TENSORRT = "planted/fp32/ort_tensorrt/default/b4"
+CUDA = "vit_base/fp16/ort_cuda/default/b8"
+PARTITION = {
+    "by": "TensorRT-RTX 1.7.1.116",
+    "dynamic": {"not_measured": "all sizes of the graph are fixed"},
+    "static": {"nodes": 9, "taken": 9, "subgraphs": [9], "left": [], "edges": 0, "edge_bytes": 0},
+    "looped": ["cumsum"],
+}
+
+
+def load(results: Any) -> evidence.Evidence:
+    cases = evidence.read_cases(results.root / "reports" / results.study / "cases.csv")
+    return evidence.load(results.root, results.study, results.machine, cases, "fp32/ort_cpu/default")
+
+
+def watch(results: Any, tool: str, case: str, frame: pd.DataFrame) -> None:
+    path = results.root / results.machine / "table" / tool / f"{case}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    schema.of_case(frame, results.machine, Case(*case.split("/"))).to_parquet(path)
+
+
+def rows_of(section: Section, name: str, first: int = 5) -> list[list[str]]:
+    table = next(block for block in section.blocks if isinstance(block, Table) and block.name == name)
+    return [[row[i].text for i in table.shown if i >= first] for row in table.rows]
+
+
+def items_of(section: Section) -> list[str]:
+    return [block.text for block in section.blocks if isinstance(block, Text)]
+
+
+@pytest.fixture(scope="module")
+def traced(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
+    export = tmp_path_factory.mktemp("fallback") / "nsys.sqlite"
+    export.write_bytes(lzma.decompress((shared / "captures/h100-ort-tensorrt-ep/nsys.sqlite.xz").read_bytes()))
+    return nsys.read(export)
+
+
+@pytest.fixture
+def study(results: Any, repository: Path, traced: pd.DataFrame) -> Any:
+    folder = repository / "tests/data/ort_profile"
+    for case in (TENSORRT, CUDA):
+        results.ok(case, 1.0, gpu=True)
+    results.plan()
+    watch(results, "ort_profile", TENSORRT, ort_profile.read(folder / "h100_ort_tensorrt_ep.json.gz"))
+    watch(results, "ort_profile", CUDA, ort_profile.read(folder / "h100_ort_cuda_vit.json.gz"))
+    watch(results, "nsys", TENSORRT, traced)
+    results.write("onnx/planted/fp32.partition.json", PARTITION)
+    return results
+
+
+def test_the_fallback_and_the_worse_loop_beside_it_are_found(study: Any) -> None:
+    assert items_of(fallback.section(load(study))) == [
+        "planted fp32/ort_tensorrt/default b4: hardmax on the CPU, 2 copies (this version of ONNX Runtime does not "
+        "say); a move gains 21.2 to 28.9 µs a run.",
+        "planted fp32/ort_tensorrt/default b4: cumsum runs as a loop of 8 steps of 8 kernels of 1.09 µs: 69.9 µs a "
+        "run, 63% of the kernel time, and 458 µs of the host's.",
+    ]
+
+
+def test_stays_have_their_copies_and_both_bounds_and_those_on_purpose_are_one_row(study: Any) -> None:
+    assert rows_of(fallback.section(load(study)), "fallbacks") == [
+        ["not told", "hardmax", "2", "21.2", "28.9"],
+        ["on purpose", "61 nodes", "0", "0", "1,070"],
+    ]
+
+
+def test_a_loop_has_the_name_of_the_only_node_that_may_be_it(study: Any) -> None:
+    section = fallback.section(load(study))
+    assert rows_of(section, "kernel_loops") == [["cumsum", "8", "64", "1.09", "69.9", "63.4"]]
+    study.write("onnx/planted/fp32.partition.json", {**PARTITION, "looped": ["cumsum", "lstm"]})
+    assert rows_of(fallback.section(load(study)), "kernel_loops")[0][0] == "one of cumsum, lstm"
+
+
+def test_a_partition_says_what_is_left_and_why_at_open_and_at_fixed_sizes(study: Any) -> None:
+    left = {"node": "/eye", "op_type": "EyeLike", "why": "dynamic shape", "words": "does not work"}
+    dynamic = {"nodes": 9, "taken": 8, "subgraphs": [3, 5], "left": [left], "edges": 2, "edge_bytes": None}
+    study.write("onnx/planted/fp32.partition.json", {**PARTITION, "dynamic": dynamic})
+    assert rows_of(fallback.section(load(study)), "partitions", first=0) == [
+        ["planted", "fp32", "9", "8 in 2 engines", "9 in 1 engine", "EyeLike: dynamic shape", "cumsum"]
+    ]
+
+
+def test_it_fits_a_page_of_text(study: Any) -> None:
+    found = load(study)
+    text = render(Report("t", "s", (fallback.section(found), nodes.section(found))))
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_without_profiles_and_partitions_there_is_no_section(results: Any) -> None:
+    results.ok(CUDA, 1.0)
+    results.plan()
+    assert fallback.section(load(results)).blocks == ()
+    assert nodes.section(load(results)).blocks == ()
+
+
+# --- kernels of nodes ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def joined(results: Any) -> Any:
+    """Two runs: 8 of 10 µs in a MatMul, 1 in a Softmax, 1 nobody's."""
+    kernels: list[tuple[str, str | None, int, int]] = [
+        ("gemm", "CUDAExecutionProvider > MatMul > /l/mm", 16_000, 4),
+        ("softmax", "CUDAExecutionProvider > Softmax > /l/sm", 2_000, 2),
+        ("memset", None, 2_000, 2),
+    ]
+    rows = [
+        {"level": "kernel", "name": n, "parent": p, "metric": "duration_total", "value": v, "instances": i}
+        for n, p, v, i in kernels
+    ]
+    run = {"level": "range", "name": "model_run", "metric": "duration_total", "value": 30_000, "instances": 2}
+    results.ok(CUDA, 1.0, gpu=True)
+    results.plan()
+    watch(results, "ort_nodes", CUDA, schema.conform(pd.DataFrame([*rows, {"parent": np.nan, **run}]), "ort_nodes"))
+    return results
+
+
+def test_the_shares_of_one_node_and_of_nobody_are_always_there(joined: Any) -> None:
+    (row,) = rows_of(nodes.section(load(joined)), "node_shares", first=6)
+    assert row == ["0.01000", "90.0", "10.0"]
+
+
+def test_nodes_come_by_kernel_time_and_what_is_nobodys_in_the_csv(joined: Any) -> None:
+    section = nodes.section(load(joined))
+    assert rows_of(section, "nodes") == [["80.0", "2", "MatMul", "/l/mm"], ["10.0", "1", "Softmax", "/l/sm"]]
+    assert rows_of(section, "all_nodes")[-1] == ["10.0", "1", "nobody's", ""]
+    assert rows_of(section, "node_kernels")[0] == ["/l/mm", "MatMul", "gemm", "80.0", "2"]

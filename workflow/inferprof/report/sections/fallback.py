@@ -1,0 +1,262 @@
+"""What a runtime does not run where it was asked to: nodes on the CPU, what TensorRT's parser refuses, and loops.
+
+From ONNX Runtime's own profiles, from the partitions of the graphs, and from traces of TensorRT's engines.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from inferprof.report.evidence import Document, Evidence
+from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, words
+from inferprof.report.numbers import count, significant
+from inferprof.report.sections.common import CASE_COLUMNS, case_cells, few, name_of
+from inferprof.report.sections.profiled import Profile, caution, first_of
+from inferprof.tables.fallback import WHYS, ledger
+from inferprof.tables.kernel_loops import loops
+from inferprof.tables.providers import per_run
+from inferprof.tables.records import rows_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TITLE = "What falls back"
+SESSIONS = ("ort_nodes", "ort_profile")
+"""With the GPU's idle time at hand the gain is bounded more closely."""
+TRACES = ("nsys",)
+TOP = 3
+NS_PER_US = 1e3
+KIB = 1024
+ON_PURPOSE = "on purpose"
+STAY_COLUMNS = (
+    *CASE_COLUMNS,
+    Column("why", "why"),
+    Column("nodes", "on the CPU"),
+    Column("op_types", "operators", hidden=True),
+    Column("executions", "nodes a run", "number", hidden=True),
+    Column("nodes_us", "nodes, µs", "number", hidden=True),
+    Column("copies", "copies", "number"),
+    Column("copies_kib", "KiB", "number", hidden=True),
+    Column("copies_us", "copies, µs", "number", hidden=True),
+    Column("casts", "casts", "number", hidden=True),
+    Column("casts_us", "casts, µs", "number", hidden=True),
+    Column("gain_low_us", "gain, µs", "number"),
+    Column("gain_high_us", "to", "number"),
+)
+PARTITION_COLUMNS = (
+    Column("model", "model"),
+    Column("precision", "precision"),
+    Column("nodes", "nodes", "number"),
+    Column("open_taken", "taken, open sizes"),
+    Column("fixed_taken", "taken, fixed sizes"),
+    Column("left", "left"),
+    Column("words", "the parser's words", hidden=True),
+    Column("looped", "loops"),
+    Column("by", "asked", hidden=True),
+    Column("file", "file", "path", hidden=True),
+)
+LOOP_COLUMNS = (
+    *CASE_COLUMNS,
+    Column("operator", "loop of"),
+    Column("region", "region", hidden=True),
+    Column("block", "block", hidden=True),
+    Column("steps", "steps", "number"),
+    Column("launches", "launches", "number"),
+    Column("mean_us", "µs each", "number"),
+    Column("kernels_us", "µs", "number"),
+    Column("share_percent", "%", "number"),
+    Column("region_host_us", "µs of the host", "number", hidden=True),
+)
+STAY_NOTE = (
+    "Per run, by the host's clock. A move of the nodes to the GPU gains their copies and casts, if they take as long "
+    "there as on the CPU, and their own time too, if they take none; where the GPU was traced, never more than it "
+    "stood idle meanwhile."
+)
+LOOP_NOTE = (
+    "Per execution of the region of the engine. Nothing falls back in a loop: the GPU runs the kernels of its body "
+    "once per step. %: of all kernel time."
+)
+
+
+def section(evidence: Evidence) -> Section:
+    """Findings first, then the stays on the CPU, the partitions and the loops; empty where there is none of them."""
+    seen = first_of(evidence, SESSIONS)
+    stays = [(one, ledger(per_run(one.frame))) for one in seen]
+    looping = [(one, loops(one.frame)) for one in first_of(evidence, TRACES)]
+    blocks = [
+        *_findings(evidence, stays, looping),
+        *_stays(evidence, [one for one, table in stays if len(table)], stays),
+        *_partitions(evidence),
+        *_loops(evidence, looping),
+    ]
+    return Section(TITLE, tuple(blocks))
+
+
+Tables = list[tuple[Profile, "pd.DataFrame"]]
+
+
+def _findings(evidence: Evidence, stays: Tables, looping: Tables) -> list[Text]:
+    """The dearest stay of each case that is not on purpose, and each case's dearest loop."""
+    found = []
+    for one, table in stays:
+        for row in rows_of(table[table["why"] != ON_PURPOSE].head(1)):
+            found.append(Text(f"{_title(one)}: {_stay_in_words(row)}", "item", "warn"))
+    for one, table in looping:
+        for row in rows_of(table.head(1)):
+            found.append(Text(f"{_title(one)}: {_loop_in_words(row, _operator(evidence, one))}", "item", "warn"))
+    return found
+
+
+def _title(one: Profile) -> str:
+    return f"{one.case['model']} {name_of(one.case)} {one.case['shape']}"
+
+
+def _stay_in_words(row: dict[str, Any]) -> str:
+    why = "; ".join(WHYS[reason] for reason in row["why"].split(", "))
+    gain = f"{_us(row['gain_low'])} to {_us(row['gain_high'])} µs a run"
+    return f"{few(row['nodes'].split(', '))} on the CPU, {count(row['copies'])} copies ({why}); a move gains {gain}."
+
+
+def _loop_in_words(row: dict[str, Any], operator: str) -> str:
+    body = f"{count(row['steps'])} steps of {count(row['kernels'])} kernels"
+    return (
+        f"{operator} runs as a loop of {body} of {_us(row['mean'])} µs: {_us(row['duration'])} µs a run, "
+        f"{100 * row['share']:.0f}% of the kernel time, and {_us(row['region_duration'])} µs of the host's."
+    )
+
+
+def _us(ns: float) -> str:
+    return significant(ns / NS_PER_US, 3)
+
+
+# --- on the CPU ------------------------------------------------------------------------------------------------
+
+
+def _stays(evidence: Evidence, seen: list[Profile], stays: Tables) -> list[Block]:
+    shown = tuple(_stay(one, row) for one, table in stays for row in _summed(table))
+    every = tuple(_stay(one, row) for one, table in stays for row in rows_of(table))
+    if not every:
+        return []
+    title = f"Left to the CPU beside another provider, the {TOP} dearest of each case"
+    note = f"{STAY_NOTE} {caution(evidence, seen)}"
+    return [
+        Table("fallbacks", title, STAY_COLUMNS, shown, note, groups=5),
+        Table("all_fallbacks", "Every stay on the CPU", STAY_COLUMNS, every, csv_only=True),
+    ]
+
+
+def _summed(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """The dearest stays, and those on purpose as one row."""
+    purpose = table["why"] == ON_PURPOSE
+    rows = rows_of(table[~purpose].head(TOP))
+    if purpose.any():
+        own = table[purpose]
+        summed = {str(key): own[key].sum(min_count=1) for key in own.select_dtypes("number")}
+        rows.append({**summed, "why": ON_PURPOSE, **{key: ", ".join(own[key]) for key in ("nodes", "op_types")}})
+    return rows
+
+
+def _stay(one: Profile, row: dict[str, Any]) -> tuple[Cell, ...]:
+    names = row["nodes"].split(", ")
+    label = names[0] if len(names) == 1 else f"{len(names)} nodes"
+    return (
+        *case_cells(one.case),
+        words(row["why"]),
+        Cell(label if len(label) <= 20 else f"…{label[-19:]}", row["nodes"]),
+        words(", ".join(dict.fromkeys(row["op_types"].split(", ")))),
+        number(row["executions"], count(row["executions"])),
+        _time(row["nodes_ns"]),
+        number(row["copies"], count(row["copies"])),
+        _size(row["copies_bytes"]),
+        _time(row["copies_ns"]),
+        number(row["casts"], count(row["casts"])),
+        _time(row["casts_ns"]),
+        _time(row["gain_low"]),
+        _time(row["gain_high"]),
+    )
+
+
+def _time(ns: float) -> Cell:
+    return number(ns / NS_PER_US, _us(ns))
+
+
+def _size(size: float) -> Cell:
+    if math.isnan(size):
+        return missing("the profile does not tell sizes")
+    return number(size / KIB, significant(size / KIB, 3))
+
+
+# --- of the graph alone ----------------------------------------------------------------------------------------
+
+
+def _partitions(evidence: Evidence) -> list[Block]:
+    asked = {pair: document for pair, document in evidence.partitions.items() if document.content}
+    if not asked:
+        return []
+    by = ", ".join(sorted({str(document.get("by")) for document in asked.values()}))
+    note = (
+        f"By the parser of {by}, from the graph alone. It is asked twice: with the sizes that the graph leaves open, "
+        "and with all of them fixed. Each tensor between what is taken and what is left is a copy."
+    )
+    rows = tuple(_partition(*pair, document) for pair, document in asked.items())
+    return [Table("partitions", "What TensorRT takes of each graph", PARTITION_COLUMNS, rows, note, groups=1)]
+
+
+def _partition(model: str, precision: str, document: Document) -> tuple[Cell, ...]:
+    parts = [document.get("dynamic"), document.get("static")]
+    last = next(part for part in reversed(parts) if "nodes" in part)
+    left = {one["node"]: one for part in parts for one in part.get("left", [])}
+    described = [f"{one['op_type']}: {one['why']}" for one in left.values()]
+    return (
+        words(model),
+        words(precision),
+        number(last["nodes"], f"{last['nodes']:,}"),
+        *(_taken(part) for part in parts),
+        words(few(described) or "nothing"),
+        words("; ".join(f"{name}: {one['words']}" for name, one in left.items())),
+        words(few(document.get("looped")) or "none"),
+        words(document.get("by")),
+        words(document.file),
+    )
+
+
+def _taken(part: dict[str, Any]) -> Cell:
+    if "nodes" not in part:
+        return missing(part["not_measured"])
+    engines = len(part["subgraphs"])
+    return words(f"{part['taken']:,} in {engines} engine{'' if engines == 1 else 's'}")
+
+
+# --- loops -----------------------------------------------------------------------------------------------------
+
+
+def _loops(evidence: Evidence, looping: Tables) -> list[Block]:
+    rows = tuple(_loop(one, row, _operator(evidence, one)) for one, table in looping for row in rows_of(table))
+    seen = [one for one, table in looping if len(table)]
+    if not rows:
+        return []
+    title = "Loops of small kernels inside of engines"
+    return [Table("kernel_loops", title, LOOP_COLUMNS, rows, f"{LOOP_NOTE} {caution(evidence, seen)}", groups=5)]
+
+
+def _operator(evidence: Evidence, one: Profile) -> str:
+    """The node that is the loop, where the graph has one candidate only; else what can be said."""
+    document = evidence.partitions.get((one.case["model"], one.case["precision"]))
+    candidates = list(document.get("looped") or ()) if document else []
+    return str(candidates[0]) if len(candidates) == 1 else f"one of {few(candidates)}" if candidates else "a region"
+
+
+def _loop(one: Profile, row: dict[str, Any], operator: str) -> tuple[Cell, ...]:
+    return (
+        *case_cells(one.case),
+        words(operator),
+        words(row["region"]),
+        words(row["block"]),
+        number(row["steps"], count(row["steps"])),
+        number(row["launches"], count(row["launches"])),
+        _time(row["mean"]),
+        _time(row["duration"]),
+        number(100 * row["share"], f"{100 * row['share']:.1f}"),
+        _time(row["region_duration"]),
+    )
