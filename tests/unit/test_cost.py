@@ -203,3 +203,33 @@ def test_what_is_not_known_is_not_zero(tmp_path):
     )
     assert numbers(found, "magic") == (None, 512, None, 0)
     assert numbers(found, "product") == (None, None, None, 4096)
+
+
+def test_resnet_50_has_the_multiply_accumulates_that_it_is_known_for(shared):
+    """torchvision states 4.09 GFLOPS of multiply-accumulates; the last layer has a bias of 1000."""
+    found = cost.cost(shared / "real/onnx/onnx_light_resnet50.onnx", Shape.parse("b1"))
+    assert sum(entry["flops"] for entry in found["nodes"] if entry["product"]) == 2 * 4_089_184_256 + 1000
+
+
+def test_a_dimension_of_minus_one_is_a_size_that_is_not_told(shared):
+    found = cost.cost(shared / "real/onnx/rapidocr_cls_mobile.onnx", Shape.parse("b1"))
+    known = [entry["flops"] for entry in found["nodes"] if entry["flops"] is not None]
+    assert len(known) > 100
+    assert min(known) >= 0
+
+
+def test_a_large_weight_is_not_needed_to_know_sizes(tmp_path):
+    """A table of 1 MiB, cut to the sequence: what inference alone gives up on, and folding must not copy."""
+    found = counted(
+        tmp_path,
+        [
+            node("Shape", ["x"], ["sequence"], "shape", start=1, end=2),
+            node("Slice", ["table", "zero", "sequence", "zero"], ["part"], "slice"),
+            node("Add", ["x", "part"], ["y"], "add"),
+        ],
+        [value("x", FLOAT, "b", "s", 512)],
+        [value("y", FLOAT, "b", "s", 512)],
+        [weight("table", 512, 512, dtype="float32"), onnx.numpy_helper.from_array(np.array([0], np.int64), "zero")],
+        at="b2_s64",
+    )
+    assert numbers(found, "add") == (2 * 64 * 512, 2 * 64 * 512 * 4, 2 * 64 * 512 * 4, 64 * 512 * 4)

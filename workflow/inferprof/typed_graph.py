@@ -92,17 +92,13 @@ def analyse(model: Any, sizes: Mapping[str, int]) -> TypedGraph:
     """The types and shapes of an onnx.ModelProto at the sizes of its symbols; a symbol without a size counts as 1."""
     import onnx
 
-    skeleton = onnx.ModelProto()
-    skeleton.CopyFrom(model)
-    del skeleton.graph.value_info[:]
-    for value in (*skeleton.graph.input, *skeleton.graph.output):
+    skeleton = _skeleton(model)
+    for value in skeleton.graph.input:
         for dim in value.type.tensor_type.shape.dim:
-            if dim.WhichOneof("value") != "dim_value":
+            if dim.WhichOneof("value") != "dim_value" or dim.dim_value < 0:  # some exporters write -1 for any size
                 dim.dim_value = sizes.get(dim.dim_param, 1)
     for node in skeleton.graph.node:
         _as_standard(node)
-    for value in skeleton.graph.output:  # what is declared (a size of 1 for want of a better) must contradict nothing
-        value.ClearField("type")
     inferred = onnx.shape_inference.infer_shapes(skeleton, data_prop=True)
     types = {value.name: dtype_name(value.type.tensor_type.elem_type) for value in _values(inferred)}
     shapes = _static_shapes(inferred)
@@ -116,6 +112,31 @@ def analyse(model: Any, sizes: Mapping[str, int]) -> TypedGraph:
         types=types | {name: dtype_name(weight.data_type) for name, weight in weights.items()},
         shapes=shapes | {name: tuple(weight.dims) for name, weight in weights.items()},
     )
+
+
+def _skeleton(model: Any) -> Any:
+    """The graph with its large weights as inputs: inference copies and serialises all that a model holds.
+
+    Of its outputs the names alone: a size of 1 that is declared for want of a better one must contradict nothing.
+    """
+    import onnx
+
+    skeleton = onnx.ModelProto(
+        ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions
+    )
+    graph = skeleton.graph
+    graph.name = model.graph.name
+    graph.node.extend(model.graph.node)
+    graph.input.extend(model.graph.input)
+    graph.output.extend(onnx.ValueInfoProto(name=value.name) for value in model.graph.output)
+    graph.sparse_initializer.extend(model.graph.sparse_initializer)
+    declared = {value.name for value in model.graph.input}
+    for weight in model.graph.initializer:
+        if weight.ByteSize() <= FOLDED_BYTES:
+            graph.initializer.append(weight)
+        elif weight.name not in declared:
+            graph.input.append(onnx.helper.make_tensor_value_info(weight.name, weight.data_type, weight.dims))
+    return skeleton
 
 
 def _values(model: Any) -> list[Any]:
