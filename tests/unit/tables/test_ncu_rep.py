@@ -1,18 +1,18 @@
-"""How an `.ncu-rep` is mapped, by stand-ins with the interface of NVIDIA's package `ncu_report`.
-
-No report is small enough to lie here: tests/gpu reads real ones.
-"""
+"""Nsight Compute's own report: a real one, and what it does not hold by stand-ins with the package's interface."""
 
 from __future__ import annotations
 
+import lzma
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from inferprof.errors import UserError
+from inferprof.profilers import ncu
 from inferprof.tables import ncu_launches, ncu_rep
 from inferprof.tables.ncu_launches import RuleResult
 
@@ -158,6 +158,62 @@ def test_launches_of_all_ranges_are_numbered_through() -> None:
     rows = ncu_launches.rows(launches, "ncu")
     assert ncu_launches.by_launch(rows)["launch"].tolist() == [0, 1, 2]
     assert set(rows.loc[rows["level"] == "kernel", "parent"].dropna()) == {"iteration > stage:execute"}
+
+
+@pytest.fixture(scope="module")
+def report(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """NVIDIA's NVTX example on a GPU of 46 SMs (8.6) under ncu 2022.3; from streamlit-ncu-rep-viewer 0.1.0 (MIT)."""
+    path = tmp_path_factory.mktemp("reports") / "manual_nvtx.ncu-rep"
+    path.write_bytes(lzma.decompress((repository / "tests/data/ncu/manual_nvtx.ncu-rep.xz").read_bytes()))
+    return path
+
+
+def test_the_launches_of_a_real_report(report: Path) -> None:
+    launches = ncu_rep.read(report)
+    assert [(launch.name, launch.symbol, launch.path, launch.stream) for launch in launches] == [
+        ("init_data_kernel(int, double *)", "_Z16init_data_kerneliPd", "run_test > init_data", 14),
+        ("daxpy_kernel(int, double, double *, double *)", "_Z12daxpy_kernelidPdS_", "run_test > daxpy", 7),
+        (
+            "check_results_kernel(int, double, double *)",
+            "_Z20check_results_kernelidPd",
+            "run_test > check_results",
+            7,
+        ),
+    ]
+    assert {(launch.grid, launch.block, launch.device) for launch in launches} == {("16384,1,1", "256,1,1", 0)}
+
+
+def test_the_metrics_of_a_real_report(report: Path) -> None:
+    wide = ncu_launches.by_launch(ncu.read(report))
+    assert wide["duration_total"].tolist() == [84480, 249216, 88512]
+    first = wide.iloc[0]
+    assert (first["sms"], first["registers"], first["shared_memory"], first["replay_passes"]) == (46, 16, 1024, 12)
+    assert first["sm_clock"] == pytest.approx(1464.107875631313)
+    assert first["dram_throughput"] == pytest.approx(88.19625453309156)
+    assert first["occupancy_limiter"] == "warps"
+    assert first["waves"] == pytest.approx(16384 / (46 * 6))
+    assert "branch_efficiency" not in wide.columns or pd.isna(first["branch_efficiency"])
+
+
+def test_the_rules_of_a_real_report_are_without_the_links_of_its_viewer(report: Path) -> None:
+    bound = next(result for result in ncu_rep.read(report)[0].rules if result.rule == "SOLBottleneck")
+    assert bound.message.endswith("Start by analyzing DRAM in the Memory Workload Analysis section.")
+    assert (bound.kind, bound.speed_up) == ("information", None)
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("See the @url:Best Practices Guide:https://docs.nvidia.com/x#y@ now.", "See the Best Practices Guide now."),
+        ("at @sass:0x7f:this load@", "at this load"),
+        ("at @source:/a/b.cu:12:line 12@", "at line 12"),
+        ("mail a@b.c", "mail a@b.c"),
+    ],
+)
+def test_links_leave_their_text(said: str, shown: str) -> None:
+    action = StandInAction({}, [StandInRule("R", KINDS.OK, said)])
+    (launch,) = ncu_rep.launches([[action]], ncu_report)
+    assert launch.rules[0].message == shown
 
 
 def test_a_damaged_report_is_refused(tmp_path: Path) -> None:

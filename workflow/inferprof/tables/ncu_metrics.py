@@ -111,7 +111,9 @@ SOURCES: Final[Mapping[str, Source]] = {
     "threads_per_instruction": _of("smsp__thread_inst_executed_per_inst_executed.ratio"),
     "threads_per_instruction_predicated": _of("smsp__thread_inst_executed_pred_on_per_inst_executed.ratio"),
     "branches": _of("smsp__inst_executed_op_branch.sum"),
-    "branches_divergent": _of("smsp__sass_branch_targets_threads_divergent.sum"),
+    "branches_divergent": _of(
+        "smsp__sass_branch_targets_threads_divergent.sum", "smsp__branch_targets_threads_divergent"
+    ),
     "branch_efficiency": _of("smsp__sass_average_branch_targets_threads_uniform.pct"),
     "global_atomics": _of(_REQUESTS.format("atom")),
     "global_reductions": _of(_REQUESTS.format("red")),
@@ -168,7 +170,7 @@ def ours(raw: Mapping[str, float]) -> dict[str, float | str]:
         found = next((raw[name] for name in source.names if name in raw), None)
         if found is not None:
             values[metric] = found * source.scale
-    if values.get("branch_efficiency") == values.get("branches_divergent") == 0:
+    if values.get("branch_efficiency") == 0 and not values.get("branches_divergent"):
         del values["branch_efficiency"]  # ncu's 0 % of a kernel in which no branch could split a warp
     return values | _memory(raw) | _launch(raw) | _tensor(raw) | _stalls(raw)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +13,10 @@ from inferprof.tables.ncu_metrics import WANTED, scale_of
 from inferprof.tables.timeline import PATH_SEPARATOR
 
 AXES: Final = ("x", "y", "z")
+_LINK: Final = re.compile(
+    r"@(?:url:(?P<text>[^:@]+):[^@]*|(?:section|sass):[^:@]*:(?P<place>[^@]*)|source:[^@]*:(?P<line>[^:@]*))@"
+)
+"""Links in messages of rules: to a page, a section, an address or a line, each with its text."""
 
 
 def read(path: Path) -> list[Launch]:
@@ -84,7 +89,7 @@ def _rules(action: Any, package: Any) -> Iterator[RuleResult]:
         yield RuleResult(
             rule=result.rule_identifier(),
             kind=kinds[message["type"]],
-            message=message["message"],
+            message=_LINK.sub(lambda link: str(link[link.lastgroup or 0]), message["message"]),
             speed_up=gain.get("speedup"),
             scope=scopes.get(gain.get("type")),
         )
