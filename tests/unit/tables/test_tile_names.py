@@ -10,7 +10,7 @@ import pytest
 from inferprof.profilers import nsys
 from inferprof.tables.kernel_class import classify, own_name
 from inferprof.tables.kernel_compare import per_iteration
-from inferprof.tables.tile_names import Tile, parse
+from inferprof.tables.tile_names import Tile, parse, values_per_load
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,21 @@ def test_each_library_writes_the_tile_its_own_way(name, tile):
 
 def test_a_tile_is_written_as_far_as_it_is_known():
     assert [Tile(128, 256, 64).label, Tile(64, 64).label] == ["128x256x64", "64x64"]
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("void cutlass::Kernel2<cutlass_75_tensorop_f16_s1688gemm_f16_64x64_nn_align1>(T1::Params)", 1),
+        ("cutlass_80_tensorop_h16816gemm_128x256_32x3_nn_align8", 8),
+        ("ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_32x6_nn", 8),
+        ("sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize128x32x8_stage3_warpsize2x2x1_ffma_aligna4_alignc4", 4),
+        ("nvjet_sm90_hsh_128x72_64x8_1x2_h_bz_NNT", 8),
+        ("volta_sgemm_64x32_sliced1x4_nn", None),
+    ],
+)
+def test_a_name_tells_how_many_values_are_loaded_at_once(name, values):
+    assert values_per_load(name) == values
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,28 @@ def test_names_alone_lead_to_the_same_products(ort):
     assert {one.source for one in without} == {"name", "assumed"}
 
 
+def test_the_layers_of_an_eager_model_are_told_from_each_other(captured):
+    """ViT-Tiny FP16, batch 8, torch, attention fused. By work and grid, fc1 and qkv may have either of two tiles."""
+    nodes = [node for node in vit(8, 192, 3) if node["gemm"] and node["gemm"]["batch_in"] == "m"]
+    placed = place(groups_of(nodes), kernels_of(nsys.read(captured("h100_torch_eager"))), H100_SMS)
+    found = {one.group.nodes[0]: (one.nodes, one.tile.label) for one in placed}
+    assert {found.pop("0/fc1"), found.pop("0/qkv")} == {(12, "128x72x64"), (12, "64x160x64")}
+    assert found == {
+        "0/fc2": (12, "64x64x64"),
+        "0/proj": (12, "64x64x64"),
+        "patch": (1, "128x256"),
+        "head": (1, "64x8x64"),
+    }
+
+
+def test_of_tiles_with_equal_work_the_exact_grid_decides():
+    groups = groups_of([node("a", gemm(1024, 1024, 64)), node("b", gemm(1024, 1024, 128))])
+    first = Kernel("gemm_a", Tile(128, 128, 64), 64, launches=1, duration=1.0)
+    second = Kernel("gemm_b", Tile(128, 128, 64), 80, launches=1, duration=1.0)
+    (group, *_) = groups
+    assert place([group], [second, first], H100_SMS)[0].kernel == "gemm_a"
+
+
 def test_launches_are_those_of_an_iteration_whatever_else_the_capture_holds(ort):
     found = {kernel.name[:30]: (kernel.launches, kernel.blocks) for kernel in kernels_of(ort)}
     assert found == {
@@ -169,3 +191,31 @@ def test_a_grid_of_another_number_of_tiles_speaks_against_a_product():
         "wide": "gemm_a",
         "deep": "gemm_b",
     }
+
+
+def test_rows_that_a_kernel_cannot_load_speak_against_a_product():
+    groups = groups_of([node("even", gemm(1576, 192, 768)), node("uneven", gemm(197, 64, 197, count=24))])
+    single = Kernel(
+        "cutlass_75_wmma_tensorop_f16_s161616gemm_f16_32x32_64x2_nn_align1", Tile(32, 32, 64), None, 1, 9.0
+    )
+    eight = Kernel("nvjet_sm90_hsh_64x64_64x13_1x4_h_bz_NNT", Tile(64, 64, 64), None, 1, 3.0)
+    assert {one.group.nodes[0]: one.tile.m for one in place(groups, [single, eight], H100_SMS)} == {
+        "even": 64,
+        "uneven": 32,
+    }
+
+
+@pytest.mark.parametrize(
+    ("launched", "tiles_", "may"),
+    [
+        (384, 384, True),
+        (384, 400, False),
+        (132, 264, True),  # persistent, two tiles each
+        (120, 264, True),
+        (16, 591, False),  # so few blocks would leave the GPU idle
+        (84, 75, True),  # clusters of four
+        (96, 30, False),
+    ],
+)
+def test_a_grid_is_that_of_the_tiles_or_of_the_gpu(launched, tiles_, may):
+    assert tiles._may_launch(launched, tiles_, H100_SMS) is may

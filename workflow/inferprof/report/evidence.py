@@ -12,7 +12,7 @@ from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.files import read_json
 from inferprof.report import broken
-from inferprof.tables import copies, join, overhead, records, roofline, roofs, schema, summary, waterfall
+from inferprof.tables import copies, join, overhead, records, roofline, roofs, schema, summary, tile_advice, waterfall
 from inferprof.tables.roofs import Roofs
 
 if TYPE_CHECKING:
@@ -89,6 +89,10 @@ class Evidence:
     roofs: Roofs
     roofline: pd.DataFrame
     """The cases on a GPU against its roofs: tables.roofline.by_case."""
+    tiles: pd.DataFrame
+    """The products of the cases and the tiles that compute them: tables.tile_advice.of_cases."""
+    tile_advice: pd.DataFrame
+    """The sizes at which these tiles would waste less: the same."""
     refused_profilers: Document
     """Profiler → why it could watch none of the cases."""
 
@@ -138,6 +142,8 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
     limits = roofs.of_machine(environment.content, ceilings.content, bandwidth.content)
     measured = join.measured(outcomes, latency, throughput)
     costs = _costs(results, outcomes)
+    nodes = {graph: cost.get("nodes", ()) for graph, cost in costs.items()}
+    tiles, advice = tile_advice.of_cases(latency, profiles, nodes, _sms(environment))
     return Evidence(
         results=results,
         study=study,
@@ -164,6 +170,8 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
         ceilings=ceilings,
         roofs=limits,
         roofline=roofline.by_case(measured, ok, {graph: cost.content for graph, cost in costs.items()}, limits),
+        tiles=tiles,
+        tile_advice=advice,
         engines=engines,
         second_clocks=tuple(_second_clocks(results, outcomes)),
         rebuilds=summary.rebuilds(latency, _builds(engines)),
@@ -245,7 +253,7 @@ def _profiles(results: Path, outcomes: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     tables = [
-        pd.read_parquet(path)
+        pd.read_parquet(path).reindex(columns=list(schema.COLUMNS))  # earlier versions wrote fewer columns
         for machine, case in _planned(outcomes)
         for path in sorted((results / machine / "table").glob(f"*/{case.path}.parquet"))
     ]
@@ -256,6 +264,12 @@ def _planned(outcomes: pd.DataFrame) -> list[tuple[str, Case]]:
     """(machine, case) of what was to run."""
     planned = outcomes.loc[outcomes["outcome"] != "refused", records.KEY].itertuples(index=False, name=None)
     return [(machine, Case(*names)) for machine, *names in planned]
+
+
+def _sms(environment: Document) -> int | None:
+    """The streaming multiprocessors of the GPU that ran; None where the probe could not tell."""
+    counts = [gpu["sm_count"] for gpu in environment.get("gpus", []) if gpu.get("used")]
+    return next((count for count in counts if isinstance(count, int)), None)
 
 
 def _profiled_runs(results: Path, outcomes: pd.DataFrame) -> Iterable[tuple[str, str, Any]]:

@@ -66,3 +66,18 @@ def parse(name: str) -> Tile | None:
             sizes = found.groupdict()
             return Tile(int(sizes["m"]), int(sizes["n"]), int(sizes["k"]) if sizes.get("k") else None)
     return None
+
+
+_VALUES_PER_LOAD: Final = re.compile(r"(?:align[ac]?|ldg)(\d+)", re.IGNORECASE)
+
+
+@functools.cache
+def values_per_load(name: str) -> int | None:
+    """How many values of an operand a kernel loads at once by its name; None where the name does not tell it.
+
+    The rows that it reads and writes must be a multiple of so many. Kernels of cuBLASLt for Hopper use the tensor
+    memory accelerator, which wants 16 bytes: 8 values, since they are of 16 bits or less.
+    """
+    if found := _VALUES_PER_LOAD.search(name):
+        return int(found.group(1))
+    return 8 if name.startswith("nvjet_") else None

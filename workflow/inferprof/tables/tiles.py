@@ -29,7 +29,7 @@ from inferprof.products import Gemm
 from inferprof.tables.kernel_class import KernelClass, classify
 from inferprof.tables.kernel_compare import per_iteration
 from inferprof.tables.records import rows_of
-from inferprof.tables.tile_names import Tile, parse
+from inferprof.tables.tile_names import Tile, parse, values_per_load
 
 ASSUMED: Final = Tile(128, 256)
 """Where no kernel is known: the size that NVIDIA's guide lists first among cuBLAS's, as the most efficient."""
@@ -39,6 +39,9 @@ case's kernels the one that leaves all products the least work; assumed: no kern
 PRODUCT_CLASSES: Final[tuple[KernelClass, ...]] = ("gemm", "convolution")
 _UNLIKELY: Final = 16.0
 """How many times its work a pair counts that another fact speaks against: more than any tile of the case costs."""
+_NEARLY_ALL: Final = 0.75
+_WHOLE_CLUSTERS: Final = 1.5
+"""Clusters of up to eight blocks round a grid up; in the captures at hand by 23 % at most."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +132,7 @@ def groups_of(nodes: Iterable[Mapping[str, Any]]) -> list[Group]:
     """The products among the nodes of a .cost.json, those of the same sizes together, the most work first."""
     alike: dict[tuple[Gemm, str, bool], list[str]] = {}
     for node in nodes:
-        if node["gemm"]:
+        if node.get("gemm"):
             key = (Gemm(**node["gemm"]), str(node["dtype"]), "Conv" in node["op"])
             alike.setdefault(key, []).append(str(node["name"]))
     groups = [Group(*key, nodes=tuple(names)) for key, names in alike.items()]
@@ -179,10 +182,9 @@ def place(groups: Sequence[Group], kernels: Sequence[Kernel], sms: int) -> list[
     """The tile of each product.
 
     Launches are given to nodes so that the work of all is the least, each launch to one node: the library has made
-    such a choice. A grid that is not the number of tiles speaks against a pair, unless it is no larger than the GPU:
-    persistent kernels launch that and go through their tiles by themselves. So does a convolution's kernel for a
-    matrix product, and the other way round. Nodes that are left over (several may be one launch) get the tile with
-    the least work among the case's, and no duration.
+    such a choice. What speaks against a pair: a grid that cannot be that of the product's tiles, a convolution's
+    kernel for a matrix product or the other way round, and rows that the kernel cannot load as its name says. Nodes
+    that are left over (several may be one launch) get the tile with the least work among the case's, and no duration.
     """
     pairs = _assign(groups, kernels, sms)
     placed = []
@@ -210,10 +212,32 @@ def _assign(groups: Sequence[Group], kernels: Sequence[Kernel], sms: int) -> Cou
 def _cost(group: Group, kernel: Kernel, sms: int) -> float:
     tile = kernel.tile or ASSUMED
     found = fit(group.gemm, tile, sms)
-    strange = (classify(kernel.name).kernel_class == "convolution") != group.convolution
-    other_grid = kernel.tile and kernel.blocks is not None and kernel.blocks > sms and kernel.blocks != found.blocks
-    # Of equal work the larger tile: it reads each operand less often.
-    return found.work * (1 - 1e-9 * tile.m * tile.n) * (_UNLIKELY if strange or other_grid else 1.0)
+    against = (
+        (classify(kernel.name).kernel_class == "convolution") != group.convolution,
+        kernel.tile and kernel.blocks and not _may_launch(kernel.blocks, found.blocks, sms),
+        not _loads(kernel.name, group.gemm),
+    )
+    exact = kernel.blocks == found.blocks
+    # Of equal work the exact grid, and then the larger tile: it reads each operand less often.
+    return float(found.work * (1 - 1e-3 * exact - 1e-9 * tile.m * tile.n) * _UNLIKELY ** sum(map(bool, against)))
+
+
+def _may_launch(launched: int, tiles: int, sms: int) -> bool:
+    """Whether so many blocks may go through so many tiles: one each, rounded up to whole clusters; of a persistent
+    kernel with more tiles than SMs as many as there are SMs, or a few less."""
+    if tiles > sms and launched <= sms:
+        return launched >= _NEARLY_ALL * sms
+    return tiles <= launched <= tiles * _WHOLE_CLUSTERS if launched <= sms else launched == tiles
+
+
+def _loads(kernel: str, gemm: Gemm) -> bool:
+    """Whether a kernel may be a product's by what it loads at once: single values where no two are aligned."""
+    values = values_per_load(kernel)
+    if values is None:
+        return True
+    if values == 1:
+        return bool(gemm.n % 2 or gemm.k % 2)
+    return gemm.n % values == 0 and gemm.k % values == 0
 
 
 def _placed(group: Group, nodes: int, kernel: Kernel, sms: int) -> Placed:

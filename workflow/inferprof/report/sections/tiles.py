@@ -1,0 +1,192 @@
+"""What the tiles of GEMM kernels waste, the sizes at which they would waste less, and what came of trying them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from inferprof.report.evidence import Evidence
+from inferprof.report.model import Block, Cell, Column, Mark, Section, Table, missing, number, words
+from inferprof.report.numbers import significant
+from inferprof.report.sections.common import CASE_COLUMNS, FEW, by_case, case_cells, key_of, scaled, table
+from inferprof.report.sections.kernels import short
+from inferprof.tables import tile_advice
+from inferprof.tables.records import rows_of
+
+NO_KERNEL = "no kernel of the timeline was found for it"
+NO_NAME = "the names of the kernels do not tell their tiles"
+SHOWN = 12
+PERCENT = 0.01
+CHANGES = {"batch": "batch", "sequence": "tokens", "alignment": "rows of"}
+MARKS: dict[str, Mark] = {"right": "pass", "wrong": "warn"}
+CASE_TABLE = (
+    *CASE_COLUMNS,
+    Column("gemm_percent", "GEMMs", "number"),
+    Column("told_percent", "tiles told", "number"),
+    Column("efficiency_percent", "used", "number"),
+    Column("padding_percent", "padding", "number"),
+    Column("last_wave_percent", "last wave", "number"),
+)
+ADVICE_COLUMNS = (
+    *CASE_COLUMNS,
+    Column("change", "change"),
+    Column("gemm_percent", "GEMMs", "number"),
+    Column("gemm_gain_percent", "of GEMMs", "number"),
+    Column("predicted_percent", "predicted", "number"),
+    Column("confidence", "confidence"),
+    Column("kind", "kind", hidden=True),
+    Column("now", "now", "number", hidden=True),
+    Column("then", "then", "number", hidden=True),
+    Column("per", "gain per", hidden=True),
+    Column("suggested_shape", "shape", hidden=True),
+)
+TRIED_COLUMNS = (
+    *CASE_COLUMNS,
+    Column("suggested_shape", "tried"),
+    Column("predicted_percent", "predicted", "number"),
+    Column("measured_percent", "measured", "number"),
+    Column("low_percent", "from", "number"),
+    Column("high_percent", "to", "number"),
+    Column("verdict", "verdict"),
+)
+PRODUCT_COLUMNS = (
+    *CASE_COLUMNS,
+    *(Column(size, size, "number") for size in ("m", "n", "k", "count", "nodes")),
+    Column("example", "node"),
+    Column("dtype", "type"),
+    Column("tile", "tile"),
+    Column("source", "source of the tile"),
+    Column("blocks", "blocks", "number"),
+    Column("waves", "waves", "number"),
+    *(Column(f"{part}_percent", f"{part} %", "number") for part in ("padding", "last_wave", "efficiency")),
+    Column("device_percent", "of device %", "number"),
+    Column("kernel", "kernel"),
+)
+
+
+def section(evidence: Evidence) -> Section:
+    """Waste by case, suggestions and what came of them; empty where no graph was counted for a case on a GPU."""
+    products = by_case(rows_of(evidence.tiles), evidence.order, lambda row: 0)
+    if not products:
+        return Section("Tiles and waves", ())
+    return Section("Tiles and waves", (_cases(products), *_advice(evidence), *_tried(evidence), _products(products)))
+
+
+# --- waste by case ---------------------------------------------------------------------------------------------
+
+
+def _cases(products: list[dict[str, Any]]) -> Table:
+    cases: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for row in products:
+        cases.setdefault(key_of(row), []).append(row)
+    note = (
+        "GEMMs: % of the device's time in the kernels of matrix products and convolutions. Of their time: tiles told "
+        "by the kernels' names; used: the multiply-accumulates that the products need, of those that their tiles pay "
+        "for; the rest is padding to whole tiles, and blocks that the last wave lacks. Products: csv/products.csv."
+    )
+    body = [_case(rows) for rows in cases.values()]
+    return table("tiles", "What whole tiles and whole waves cost, %", list(CASE_TABLE), body, note)
+
+
+def _case(products: list[dict[str, Any]]) -> list[Cell]:
+    timed = [row for row in products if row["device_share"] is not None]
+    total = sum(row["device_share"] for row in timed)
+    told = [row for row in timed if row["source"] != "assumed"]
+    of_told = sum(row["device_share"] for row in told)
+
+    def mean(part: str) -> Cell:
+        if not told:
+            return missing(NO_NAME if timed else tile_advice.NEEDS_TIMELINE)
+        return _percent(sum(row["device_share"] * row[part] for row in told) / of_told)
+
+    return [
+        *case_cells(products[0]),
+        _percent(min(1.0, total)) if timed else missing(tile_advice.NEEDS_TIMELINE),
+        _percent(of_told / total) if timed else missing(tile_advice.NEEDS_TIMELINE),
+        *(mean(part) for part in ("efficiency", "padding", "last_wave")),
+    ]
+
+
+def _products(products: list[dict[str, Any]]) -> Table:
+    """Every product, for the CSV."""
+    rows = tuple(
+        (
+            *case_cells(row),
+            *(number(row[size], f"{row[size]:,}") for size in ("m", "n", "k", "count", "nodes")),
+            *(words(row[name]) for name in ("example", "dtype", "tile", "source")),
+            number(row["blocks"], f"{row['blocks']:,}"),
+            number(row["waves"], significant(row["waves"], 3)),
+            *(_percent(row[part]) for part in ("padding", "last_wave", "efficiency")),
+            missing(NO_KERNEL) if row["device_share"] is None else _percent(row["device_share"]),
+            Cell(short(row["kernel"]), row["kernel"]) if row["kernel"] else missing(NO_KERNEL),
+        )
+        for row in products
+    )
+    return Table("products", "Every product and its tile", PRODUCT_COLUMNS, rows, csv_only=True)
+
+
+# --- suggestions -----------------------------------------------------------------------------------------------
+
+
+def _advice(evidence: Evidence) -> list[Block]:
+    rows = rows_of(evidence.tile_advice)
+    rows.sort(key=lambda row: tuple(-(row[part] or 0.0) for part in ("predicted_gain", "gemm_share", "gemm_gain")))
+    if not rows:
+        return []
+    sure = sum(row["gemm_share"] is not None for row in rows)
+    note = (
+        "Of GEMMs: what their time per image (of a batch) or per token (of a sequence) loses if each keeps its tile. "
+        "Predicted: that times the GEMMs' share of the device's time, which no gain can exceed. Confidence: by how "
+        "the tiles are known. An alignment is of the rows that threads load, 16 bytes at a time."
+    )
+    body = tuple(tuple(_suggestion(row)) for row in rows)
+    title = "Sizes at which the tiles would waste less: predicted gain, % of the device's time"
+    limit = min(SHOWN, sure)
+    return [Table("tile_advice", title, ADVICE_COLUMNS, body, note, csv_only=not sure, limit=limit)]
+
+
+def _suggestion(row: dict[str, Any]) -> list[Cell]:
+    why = row["not_predicted"]
+    return [
+        *case_cells(row),
+        words(f"{CHANGES[row['kind']]} {row['now']} → {row['then']}"),
+        scaled(row["gemm_share"], PERCENT, _written, tile_advice.NEEDS_TIMELINE),
+        scaled(row["gemm_gain"], PERCENT, _written, why),
+        scaled(row["predicted_gain"], PERCENT, _written, why),
+        words(row["confidence"]),
+        words(row["kind"]),
+        *(number(row[size], f"{row[size]:,}") for size in ("now", "then")),
+        words(row["per"]),
+        words(row["suggested_shape"]) if row["suggested_shape"] else missing("no shape of the model has this size"),
+    ]
+
+
+def _tried(evidence: Evidence) -> list[Block]:
+    rows = rows_of(tile_advice.tried(evidence.tile_advice, evidence.latency))
+    if not rows:
+        return []
+    note = (
+        "Measured: by the medians of `device` per image or token, from and to by the ends of their intervals. Right: "
+        "even the lower end is half of what was predicted or more; wrong: even the upper end is less."
+    )
+    title = "Suggestions that were tried: predicted and measured gain, % of the device's time"
+    body = [_attempt(row) for row in by_case(rows, evidence.order, lambda row: -(row["predicted_gain"] or 0.0))]
+    return [table("tile_advice_tried", title, list(TRIED_COLUMNS), body, note)]
+
+
+def _attempt(row: dict[str, Any]) -> list[Cell]:
+    return [
+        *case_cells(row),
+        words(row["suggested_shape"]),
+        scaled(row["predicted_gain"], PERCENT, _written, row["not_predicted"]),
+        _percent(row["measured_gain"]),
+        *(scaled(row[end], PERCENT, _written, FEW) for end in ("measured_low", "measured_high")),
+        Cell(row["verdict"], row["verdict"], mark=MARKS.get(row["verdict"])),
+    ]
+
+
+def _percent(share: float) -> Cell:
+    return number(share / PERCENT, _written(share))
+
+
+def _written(share: float) -> str:
+    return f"{share / PERCENT:.1f}"
