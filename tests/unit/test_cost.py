@@ -233,3 +233,35 @@ def test_a_large_weight_is_not_needed_to_know_sizes(tmp_path):
         at="b2_s64",
     )
     assert numbers(found, "add") == (2 * 64 * 512, 2 * 64 * 512 * 4, 2 * 64 * 512 * 4, 64 * 512 * 4)
+
+
+def fused_attention(tmp_path: Path, q: tuple[Any, ...], kv: tuple[Any, ...], **heads: int) -> dict[str, Any]:
+    nodes = [node("Attention", ["q", "k", "v"], ["y"], "attention", **heads)]
+    inputs = [value("q", FLOAT16, *q), value("k", FLOAT16, *kv), value("v", FLOAT16, *kv)]
+    body = onnx.helper.make_graph(nodes, "test", inputs, [value("y", FLOAT16, *q)], [])
+    model = onnx.helper.make_model(body, opset_imports=[onnx.helper.make_opsetid("", 23)], ir_version=11)
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path)
+    return cost.cost(path, Shape.parse("b4"))
+
+
+def test_attention_as_one_node_counts_as_much_as_in_three(tmp_path):
+    """4 × 2 heads of 16 queries by 32 keys of 8 wide; flat, the heads share a dimension, and keys have fewer."""
+    scores = 4 * 2 * 16 * 32
+    flops = 2 * scores * 8 + 2 * scores * 8 + 5 * scores
+    found = fused_attention(tmp_path, ("b", 2, 16, 8), ("b", 2, 32, 8))
+    size = 4 * 2 * 8 * 2
+    assert numbers(found, "attention") == (flops, size * (16 + 32 + 32), size * 16, 0)
+    assert found["nodes"][0]["product"]
+    grouped = fused_attention(tmp_path, ("b", 16, 2 * 8), ("b", 32, 8), q_num_heads=2, kv_num_heads=1)
+    assert numbers(grouped, "attention")[0] == flops
+
+
+def test_an_einsum_of_two_is_the_product_of_all_its_subscripts(tmp_path):
+    nodes = [node("Einsum", ["q", "k"], ["y"], "einsum", equation="bhqd, bhkd -> bhqk")]
+    inputs = [value("q", FLOAT16, "b", 2, 16, 8), value("k", FLOAT16, "b", 2, 32, 8)]
+    found = counted(tmp_path, nodes, inputs, [value("y", FLOAT16, "b", 2, 16, 32)], [])
+    assert numbers(found, "einsum")[0] == 2 * 4 * 2 * 16 * 32 * 8
+    nodes[0].attribute[0].s = b"...qd,...kd->...qk"
+    found = counted(tmp_path, nodes, inputs, [value("y", FLOAT16, "b", 2, 16, 32)], [])
+    assert numbers(found, "einsum")[0] is None

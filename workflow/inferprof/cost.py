@@ -6,7 +6,7 @@ bfloat16, FP8 and FP4 weights, and knows no `trt` domain; fvcore counts torch mo
 FLOPs, with a multiply and an add as two:
 - a product is 2·m·n·k (NVIDIA, "Matrix Multiplication Background User's Guide"), a convolution that of its implicit
   GEMM ("Convolutional Layers User's Guide"), plus 1 per output for a bias. Attention is its two products QK^T and AV
-  with the Softmax between them, as graphs hold it;
+  with the Softmax between them, whether a graph has them as one node or as three;
 - an operator that the standard defines by others counts as these (https://onnx.ai/onnx/operators/): COMPOSITE;
 - any other arithmetic is 1 per output element, a reduction 1 per input element, a pooling 1 per element of a window;
 - what only moves data is 0.
@@ -27,7 +27,7 @@ from typing import Any
 
 from inferprof import typed_graph
 from inferprof.case import Shape
-from inferprof.products import PRODUCTS, Gemm, gemm_of, nbytes, product_of
+from inferprof.products import PRODUCTS, Gemm, attention_scores, gemm_of, nbytes, product_of
 from inferprof.typed_graph import DEQUANTIZERS, MOVES, QUANTIZERS, TypedGraph
 
 VIEWS = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout", "Shape", "Size"))
@@ -163,10 +163,12 @@ def _flops(node: Any, graph: TypedGraph) -> int | None:
 
 
 def _product_flops(node: Any, graph: TypedGraph) -> int | None:
-    """Two per multiply-accumulate, and the bias of a Gemm or convolution."""
+    """Two per multiply-accumulate, the bias of a Gemm or convolution, and the Softmax of an Attention."""
     product = product_of(node, graph)
     if product is None or not product.macs:
         return None
+    if node.op_type == "Attention":
+        return 2 * product.macs + COMPOSITE["Softmax"] * attention_scores(node, graph)
     has_bias = node.op_type in ("Gemm", "Conv", "ConvTranspose") and len(node.input) > 2 and node.input[2]
     bias = _elements(graph, node.output[0]) if has_bias else 0
     return _sum(2 * product.macs, bias)

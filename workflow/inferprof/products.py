@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ PRODUCTS = {
     "ConvInteger": (0, 1),
     "QLinearMatMul": (0, 3),
     "QLinearConv": (0, 3),
+    "Einsum": (0, 1),
+    "Attention": (0, 1),
 }
 """Operators that multiply and add, and where their two operands stand among the inputs."""
 BITS = {
@@ -38,6 +41,7 @@ class Product:
     macs: int
     """0 where a shape could not be inferred."""
     sizes: Mapping[str, int]
+    """Empty where a shape could not be inferred, and of Einsum and Attention, which are no single product."""
     with_weight: bool
 
 
@@ -60,7 +64,7 @@ def products_of(graph: TypedGraph) -> list[Product]:
 
 def product_of(node: Any, graph: TypedGraph) -> Product | None:
     """The product that a node computes, or None."""
-    if node.op_type not in PRODUCTS:
+    if not _is_product(node):
         return None
     left, right = (node.input[index] for index in PRODUCTS[node.op_type])
     sizes = _sizes(node, left, right, graph)
@@ -73,12 +77,18 @@ def product_of(node: Any, graph: TypedGraph) -> Product | None:
     )
 
 
+def _is_product(node: Any) -> bool:
+    if node.op_type == "Attention":  # com.microsoft has another one
+        return node.domain in ("", "ai.onnx")
+    return node.op_type in PRODUCTS and len(node.input) > max(PRODUCTS[node.op_type])
+
+
 def _sizes(node: Any, left: str, right: str, graph: TypedGraph) -> dict[str, int]:
     """m, k and n of a product; of a convolution k (channels times window, per group) and n (output channels)."""
     a, b = graph.shapes.get(left, ()), graph.shapes.get(right, ())
     if "Conv" in node.op_type:
         return {"k": math.prod(b[1:]), "n": b[0]} if b else {}
-    if len(a) < 2 or len(b) < 2:
+    if len(a) < 2 or len(b) < 2 or node.op_type in ("Einsum", "Attention"):
         return {}
     flags = {attribute.name: attribute.i for attribute in node.attribute}
     m, k = a[-2:][::-1] if flags.get("transA") else a[-2:]
@@ -93,7 +103,7 @@ def gemm_of(node: Any, graph: TypedGraph) -> Gemm | None:
     one such product per group.
     """
     product = product_of(node, graph)
-    if product is None or not product.macs:
+    if product is None or not product.macs or not product.sizes:
         return None
     n, k = product.sizes["n"], product.sizes["k"]
     if "Conv" in node.op_type:
@@ -107,10 +117,45 @@ def gemm_of(node: Any, graph: TypedGraph) -> Gemm | None:
 
 def _macs(node: Any, graph: TypedGraph, sizes: Mapping[str, int]) -> int:
     """Multiply-accumulates: the size of the output times k (of a transposed convolution: of the input)."""
+    if node.op_type == "Einsum":
+        return _einsum_macs(node, graph)
+    if node.op_type == "Attention":
+        return _attention_macs(node, graph)
     if not sizes:
         return 0
     tensor = node.input[0] if node.op_type == "ConvTranspose" else node.output[0]
     return math.prod(graph.shapes.get(tensor, (0,))) * sizes["k"]
+
+
+def _einsum_macs(node: Any, graph: TypedGraph) -> int:
+    """The product of the sizes of all subscripts, of an equation of two operands; 0 with an ellipsis."""
+    equation = next(a.s.decode() for a in node.attribute if a.name == "equation").replace(" ", "")
+    terms = equation.partition("->")[0].split(",")
+    shapes = [graph.shapes.get(tensor) for tensor in node.input]
+    if len(terms) != 2 or "." in equation or None in shapes:
+        return 0
+    sizes = dict(zip("".join(terms), itertools.chain.from_iterable(shape or () for shape in shapes), strict=True))
+    return math.prod(sizes.values())
+
+
+def attention_scores(node: Any, graph: TypedGraph) -> int:
+    """How many scores an Attention has: batch · heads · queries · keys; 0 where a shape is not known."""
+    q, k = (graph.shapes.get(tensor, ()) for tensor in node.input[:2])
+    past = graph.shapes.get(node.input[4], ()) if len(node.input) > 4 and node.input[4] else (0, 0)
+    if len(q) not in (3, 4) or len(k) != len(q) or not past:
+        return 0
+    heads = q[1] if len(q) == 4 else next((a.i for a in node.attribute if a.name == "q_num_heads"), 0)
+    return q[0] * heads * q[-2] * (k[-2] + past[-2])
+
+
+def _attention_macs(node: Any, graph: TypedGraph) -> int:
+    """QK^T and AV: each score takes a head's width of Q, and gives one of V."""
+    attributes = {attribute.name: attribute.i for attribute in node.attribute}
+    q, v = (graph.shapes.get(node.input[index], ()) for index in (0, 2))
+    if not attention_scores(node, graph) or not v:
+        return 0
+    heads = (1, 1) if len(q) == 4 else (attributes["q_num_heads"], attributes["kv_num_heads"])
+    return attention_scores(node, graph) * (q[-1] // heads[0] + v[-1] // heads[1])
 
 
 def bits(dtype: str) -> int:
