@@ -70,11 +70,18 @@ def study(results: Any, repository: Path, traced: pd.DataFrame) -> Any:
 
 def test_the_fallback_and_the_worse_loop_beside_it_are_found(study: Any) -> None:
     assert items_of(fallback.section(load(study))) == [
-        "planted fp32/ort_tensorrt/default b4: hardmax on the CPU, 2 copies (this version of ONNX Runtime does not "
+        "planted fp32/ort_tensorrt/default b4: hardmax on CPU, 2 copies (this version of ONNX Runtime does not "
         "say); a move gains 21.2 to 28.9 µs a run.",
         "planted fp32/ort_tensorrt/default b4: cumsum runs as a loop of 8 steps of 8 kernels of 1.09 µs: 69.9 µs a "
         "run, 63% of the kernel time, and 458 µs of the host's.",
     ]
+
+
+def test_what_onnx_runtime_does_not_tell_the_parser_may(study: Any) -> None:
+    left = {"node": "hardmax", "op_type": "Hardmax", "why": "operator", "words": "not among the operators"}
+    static = {"nodes": 9, "taken": 8, "subgraphs": [7, 1], "left": [left], "edges": 2, "edge_bytes": 512}
+    study.write("onnx/planted/fp32.partition.json", {**PARTITION, "static": static})
+    assert rows_of(fallback.section(load(study)), "fallbacks")[0] == ["operator", "hardmax", "2", "21.2", "28.9"]
 
 
 def test_stays_have_their_copies_and_both_bounds_and_those_on_purpose_are_one_row(study: Any) -> None:

@@ -11,6 +11,8 @@ import pytest
 
 from inferprof.profilers import ort_profile
 from inferprof.tables import fallback, providers
+from inferprof.tables.ort_facts import Assigned, SessionFacts
+from inferprof.tables.ort_json import OrtProfile
 
 CPU = providers.CPU
 CUDA = "CUDAExecutionProvider"
@@ -115,3 +117,29 @@ def test_a_fused_node_counts_as_the_nodes_that_it_stands_for() -> None:
         ["TensorrtExecutionProvider", 2, 8.0, 7.0, 1.0],
         [CPU, 1, 1.0, 1.0, 1.0],
     ]
+
+
+def test_nodes_that_tensorrt_leaves_to_cuda_are_a_stay_without_copies() -> None:
+    engine = node("TRTKernel_0", "TRTKernel", "TensorrtExecutionProvider")
+    left = node("nz", "NonZero", duration=300.0, fallback_reason="trt_op_types_to_exclude")
+    nodes = table(engine, left, node("TRTKernel_1", "TRTKernel", "TensorrtExecutionProvider"))
+    (stay,) = fallback.ledger(nodes).to_dict("records")
+    assert (stay["providers"], stay["why"], stay["copies"]) == (CUDA, "option", 0)
+    assert (stay["gain_low"], stay["gain_high"]) == (0, 300)
+
+
+def test_options_that_leave_nodes_to_others_are_their_reason() -> None:
+    tensorrt = "TensorrtExecutionProvider"
+    taken = tuple(Assigned(name, "Exp", tensorrt, 0) for name in "abcd")
+    options = {tensorrt: {"trt_min_subgraph_size": "4", "trt_op_types_to_exclude": "NonZero,RoiAlign"}}
+    ran = [("engine", "TRTKernel", tensorrt), ("e", "Exp", CUDA), ("nz", "NonZero", CUDA), ("o", "Other", CUDA)]
+    rows = [
+        {"run": 0, "start": i, "duration": 1, "name": name, "op_type": op_type, "provider": provider}
+        for i, (name, op_type, provider) in enumerate(ran)
+    ]
+    frame = pd.DataFrame(rows).assign(process=1, thread=1, bytes=8.0, types="float")
+    profile = OrtProfile(frame, pd.Series([9]), SessionFacts(0, taken, options=options))
+    nodes = providers.per_run(providers.tidy(profile, "ort_profile"))
+    told = dict(zip(nodes["name"], nodes["fallback_reason"].fillna(""), strict=True))
+    assert told == {"engine": "", "e": "trt_min_subgraph_size", "nz": "trt_op_types_to_exclude", "o": ""}
+    assert nodes.set_index("name")["subgraph_nodes"]["engine"] == 4

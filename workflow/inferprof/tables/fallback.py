@@ -1,11 +1,12 @@
-"""What ONNX Runtime leaves to the CPU in a session of another provider: why, what it costs, what a move would gain.
+"""What ONNX Runtime leaves to a lesser provider than it was asked for: why, what it costs, what a move would gain.
 
-A stay is what runs without a break, in the order of execution, between two nodes of the other provider: nodes on the
-CPU, the Memcpy nodes to and from them, and the casts that ONNX Runtime inserts where the CPU has no kernel for a
-format. Times are the host's, of one run.
+The main provider of a session is the one that fuses nodes, else the one beside the CPU. A stay is what runs without a
+break, in the order of execution, between two of its nodes: nodes on other providers, the Memcpy nodes to and from
+them, and the casts that ONNX Runtime inserts where the CPU has no kernel for a format. Times are of a run, and the
+host's.
 
-The gain of moving a stay's nodes lies between
-    gain_low  = copies + casts           the nodes take as long on the GPU as on the CPU
+The gain of moving a stay's nodes to the main provider lies between
+    gain_low  = copies + casts           the nodes take as long there as here
     gain_high = copies + casts + nodes   they take no time there
 and where a trace of the GPU is at hand neither is more than `kernel_idle` of the stay: while the GPU computes, the
 host waits for work that remains.
@@ -20,14 +21,18 @@ from typing import Any, Final, Literal
 import numpy as np
 import pandas as pd
 
-from inferprof.tables.providers import COPY, CPU
+from inferprof.tables.ort_json import TRT_ENGINE
+from inferprof.tables.providers import COPY, CPU, EXCLUDED, SMALLEST
 from inferprof.tables.records import rows_of
 
-Why = Literal["operator", "number format", "attributes", "subgraph size", "option", "on purpose", "not told"]
+Why = Literal[
+    "operator", "number format", "attributes", "dynamic shape", "subgraph size", "option", "on purpose", "not told"
+]
 WHYS: Final[dict[Why, str]] = {
     "operator": "the provider has no kernel for the operator",
     "number format": "it has one, not for these formats or this version of the operator",
     "attributes": "it has one, not for these attributes or inputs",
+    "dynamic shape": "it has one, for fixed sizes only",
     "subgraph size": "the subgraph is smaller than the option allows",
     "option": "an option excludes the operator",
     "on purpose": "sizes of tensors: ONNX Runtime leaves their arithmetic to the CPU",
@@ -37,8 +42,10 @@ _SAID: Final[tuple[tuple[str, Why], ...]] = (
     ("CUDA kernel not found", "operator"),
     ("CUDA kernel not supported", "attributes"),
     ("the CPU execution path is deemed faster", "on purpose"),
+    (EXCLUDED, "option"),
+    (SMALLEST, "subgraph size"),
 )
-"""How ONNX Runtime's own words begin (ort_told)."""
+"""How the reasons begin that a profile has: ONNX Runtime's own words (ort_told), or the name of an option."""
 SMALL_BYTES: Final = 1024
 """What the sizes of tensors take at most: 128 of them."""
 _INTEGERS: Final = frozenset({"int64", "int32", "bool"})
@@ -48,46 +55,57 @@ SUMMED: Final = ("nodes_ns", "copies_ns", "copies_bytes", "casts_ns", "casts_byt
 
 
 def ledger(nodes: pd.DataFrame) -> pd.DataFrame:
-    """One row per stay, dearest first: nodes, op_types, executions, why, copies and casts (counts), SUMMED.
+    """One row per stay, dearest first: nodes, op_types, providers, executions, why, copies, casts (counts), SUMMED.
 
     nodes: as providers.per_run gives them, of one case. Empty for a session of the CPU alone. Bytes are missing where
-    the profile does not tell them. A session of a CPU and a Memcpy node with no node of the CPU beside it: no stay.
+    the profile does not tell them. Copies and casts with no node of another provider beside them are no stay.
     """
     ordered = nodes.sort_values("position", kind="stable", ignore_index=True)
     copy = ordered["op_type"].str.startswith(COPY)
     cast = ordered["name"].str.match(_INSERTED_CAST)
-    on_cpu = (ordered["provider"] == CPU) & ~copy & ~cast
-    beside = on_cpu | copy | cast
+    away = (ordered["provider"] != main_provider(nodes)) & ~copy & ~cast
+    beside = away | copy | cast
     elsewhere = set(ordered.loc[~beside, "op_type"])
     stay = (beside != beside.shift()).cumsum()
     rows = [
-        _stay(own, on_cpu[own.index], copy[own.index], elsewhere)
+        _stay(own, away[own.index], copy[own.index], elsewhere)
         for _, own in ordered[beside].groupby(stay[beside])
-        if on_cpu[own.index].any() and not beside.all()
+        if away[own.index].any()
     ]
-    table = pd.DataFrame(rows, columns=["nodes", "op_types", "executions", "why", "copies", "casts", *SUMMED])
+    columns = ["nodes", "op_types", "providers", "executions", "why", "copies", "casts", *SUMMED]
+    table = pd.DataFrame(rows, columns=columns)
     return table.sort_values("gain_high", ascending=False, kind="stable", ignore_index=True)
 
 
-def _stay(own: pd.DataFrame, on_cpu: pd.Series, copy: pd.Series, elsewhere: Collection[str]) -> dict[str, Any]:
-    cpu, copies, casts = own[on_cpu], own[copy], own[~on_cpu & ~copy]
+def main_provider(nodes: pd.DataFrame) -> str:
+    """The provider that was to run all: the one of fused nodes, else the one with the most nodes beside the CPU's."""
+    fused = nodes.loc[nodes["op_type"] == TRT_ENGINE, "provider"]
+    if len(fused):
+        return str(fused.iloc[0])
+    others = nodes.loc[nodes["provider"] != CPU, "provider"]
+    return str(others.mode().iloc[0]) if len(others) else CPU
+
+
+def _stay(own: pd.DataFrame, away: pd.Series, copy: pd.Series, elsewhere: Collection[str]) -> dict[str, Any]:
+    nodes, copies, casts = own[away], own[copy], own[~away & ~copy]
     bridge = copies["duration"].sum() + casts["duration"].sum()
     idle = (own["kernel_idle"] * own["executions"]).sum() if own["kernel_idle"].notna().all() else np.inf
-    reasons = sorted({why(node, elsewhere, bool(len(copies))) for node in rows_of(cpu)})
+    reasons = sorted({why(node, elsewhere, bool(len(copies))) for node in rows_of(nodes)})
     return {
-        "nodes": ", ".join(cpu["name"]),
-        "op_types": ", ".join(dict.fromkeys(cpu["op_type"])),
-        "executions": cpu["executions"].sum(),
+        "nodes": ", ".join(nodes["name"]),
+        "op_types": ", ".join(dict.fromkeys(nodes["op_type"])),
+        "providers": ", ".join(dict.fromkeys(nodes["provider"])),
+        "executions": nodes["executions"].sum(),
         "why": ", ".join(reasons),
         "copies": copies["executions"].sum(),
         "casts": casts["executions"].sum(),
-        "nodes_ns": cpu["duration"].sum(),
+        "nodes_ns": nodes["duration"].sum(),
         "copies_ns": copies["duration"].sum(),
         "copies_bytes": _bytes(copies),
         "casts_ns": casts["duration"].sum(),
         "casts_bytes": _bytes(casts),
         "gain_low": min(bridge, idle),
-        "gain_high": min(bridge + cpu["duration"].sum(), idle),
+        "gain_high": min(bridge + nodes["duration"].sum(), idle),
     }
 
 
@@ -97,7 +115,7 @@ def _bytes(nodes: pd.DataFrame) -> float:
 
 
 def why(node: Mapping[str, Any], elsewhere: Collection[str], copied: bool) -> Why:
-    """Why a node is on the CPU: as ONNX Runtime said it, or as what the node works on shows.
+    """Why a node is with another provider: as ONNX Runtime said it, or as what the node works on shows.
 
     elsewhere: the types of nodes that another provider did take; copied: a copy was needed for the node's stay.
     """

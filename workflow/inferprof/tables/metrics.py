@@ -86,7 +86,7 @@ _ALL = (
     Metric("position", "count", "place of its first execution in a run, from 0"),
     Metric("output_bytes", "bytes", "what one execution writes"),
     Metric("input_types", "text", "number formats of its inputs"),
-    Metric("fallback_reason", "text", "why it was left to the CPU, in the runtime's own words"),
+    Metric("fallback_reason", "text", "why a provider left it to another: the runtime's own words, or the option"),
     Metric("subgraph_nodes", "count", "nodes of the graph that were fused into it"),
     Metric("kernel_idle", "ns", "duration - kernel_busy: the host was in it while the GPU computed nothing"),
     # Of kernels whose parent is a layer, or a layer and a node of it.

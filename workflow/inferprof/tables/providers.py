@@ -25,6 +25,9 @@ CALL: Final = "call"
 """The same where every node ran on the CPU: it ends with the work, as the boundary `call` does."""
 COPY: Final = "Memcpy"
 """How the types of nodes begin that copy between the memories of two providers."""
+SMALLEST: Final = "trt_min_subgraph_size"
+EXCLUDED: Final = "trt_op_types_to_exclude"
+"""Options of the TensorRT provider that leave nodes to others."""
 SPANNING: Final = ("If", "Loop", "Scan")
 """Their time is that of the nodes in their bodies, which have rows of their own."""
 KNOWN: Final = ("position", "output_bytes", "input_types", "fallback_reason", "subgraph_nodes", "kernel_idle")
@@ -64,13 +67,31 @@ def _known(nodes: pd.DataFrame, facts: SessionFacts | None) -> pd.DataFrame:
     )
     known = known.sort_values("position").reset_index()
     told = facts or SessionFacts(0)
-    known["fallback_reason"] = known["name"].map(dict(told.reasons))
+    known["fallback_reason"] = known["name"].map({**_by_options(known, told), **told.reasons})
     known["subgraph_nodes"] = _subgraph_sizes(known, told)
     keys = ["name", "parent", "instances"]
     numbers = known.melt(keys, ["position", "output_bytes", "subgraph_nodes"], "metric", "value")
     words = known.melt(keys, ["input_types", "fallback_reason"], "metric", "text")
     found = [numbers.dropna(subset=["value"]), words[words["text"].notna() & (words["text"] != "")]]
     return pd.concat(found, ignore_index=True).assign(level="op")
+
+
+def _by_options(known: pd.DataFrame, facts: SessionFacts) -> dict[str, str]:
+    """Node → the option that kept a provider from it: by its type, or because too few of its kind follow each other.
+
+    The latter only of types that the provider does take elsewhere: it may know no other.
+    """
+    own = known[~known["parent"].str.contains(COPY, regex=False)]
+    types = own["parent"].str.rpartition(PATH_SEPARATOR)[2]
+    found: dict[str, str] = {}
+    for provider, options in facts.options.items():
+        taken = {node.op_type for node in facts.assigned if node.provider == provider}
+        left = own["provider"] != provider
+        length = left.groupby((left != left.shift()).cumsum()).transform("size")
+        small = left & types.isin(taken) & (length < int(options.get(SMALLEST, 1)))
+        excluded = left & types.isin(options.get(EXCLUDED, "").split(","))
+        found |= dict.fromkeys(own.loc[small, "name"], SMALLEST) | dict.fromkeys(own.loc[excluded, "name"], EXCLUDED)
+    return found
 
 
 def _subgraph_sizes(known: pd.DataFrame, facts: SessionFacts) -> list[float]:

@@ -1,4 +1,4 @@
-"""What a runtime does not run where it was asked to: nodes on the CPU, what TensorRT's parser refuses, and loops.
+"""What does not run where it was asked to: nodes with lesser providers, what TensorRT's parser refuses, and loops.
 
 From ONNX Runtime's own profiles, from the partitions of the graphs, and from traces of TensorRT's engines.
 """
@@ -28,11 +28,14 @@ TRACES = ("nsys",)
 TOP = 3
 NS_PER_US = 1e3
 KIB = 1024
-ON_PURPOSE = "on purpose"
+ON_PURPOSE, NOT_TOLD = "on purpose", "not told"
+TENSORRT = "ort_tensorrt"
+"""How the names of the backends begin whose partition the parser knows."""
 STAY_COLUMNS = (
     *CASE_COLUMNS,
     Column("why", "why"),
-    Column("nodes", "on the CPU"),
+    Column("nodes", "nodes"),
+    Column("providers", "left to", hidden=True),
     Column("op_types", "operators", hidden=True),
     Column("executions", "nodes a run", "number", hidden=True),
     Column("nodes_us", "nodes, µs", "number", hidden=True),
@@ -69,8 +72,8 @@ LOOP_COLUMNS = (
     Column("region_host_us", "µs of the host", "number", hidden=True),
 )
 STAY_NOTE = (
-    "Per run, by the host's clock. A move of the nodes to the GPU gains their copies and casts, if they take as long "
-    "there as on the CPU, and their own time too, if they take none; where the GPU was traced, never more than it "
+    "Per run, by the host's clock. A move of the nodes to the main provider gains their copies and casts, if they "
+    "take as long there, and their own time too, if they take none; where the GPU was traced, never more than it "
     "stood idle meanwhile."
 )
 LOOP_NOTE = (
@@ -80,9 +83,9 @@ LOOP_NOTE = (
 
 
 def section(evidence: Evidence) -> Section:
-    """Findings first, then the stays on the CPU, the partitions and the loops; empty where there is none of them."""
+    """Findings first, then the stays, the partitions and the loops; empty where there is none of them."""
     seen = first_of(evidence, SESSIONS)
-    stays = [(one, ledger(per_run(one.frame))) for one in seen]
+    stays = [(one, _explained(evidence, one, ledger(per_run(one.frame)))) for one in seen]
     looping = [(one, loops(one.frame)) for one in first_of(evidence, TRACES)]
     blocks = [
         *_findings(evidence, stays, looping),
@@ -108,6 +111,17 @@ def _findings(evidence: Evidence, stays: Tables, looping: Tables) -> list[Text]:
     return found
 
 
+def _explained(evidence: Evidence, one: Profile, table: pd.DataFrame) -> pd.DataFrame:
+    """The ledger with the parser's reason where ONNX Runtime tells none of why TensorRT left a node."""
+    document = evidence.partitions.get((one.case["model"], one.case["precision"]))
+    if document is None or not one.case["backend"].startswith(TENSORRT):
+        return table
+    parts = (document.get("dynamic"), document.get("static"))
+    left = {node["node"]: node["why"] for part in parts for node in part.get("left", [])}
+    reasons = zip(table["nodes"], table["why"], strict=True)
+    return table.assign(why=[left.get(node, why) if why == NOT_TOLD else why for node, why in reasons])
+
+
 def _title(one: Profile) -> str:
     return f"{one.case['model']} {name_of(one.case)} {one.case['shape']}"
 
@@ -115,7 +129,8 @@ def _title(one: Profile) -> str:
 def _stay_in_words(row: dict[str, Any]) -> str:
     why = "; ".join(WHYS[reason] for reason in row["why"].split(", "))
     gain = f"{_us(row['gain_low'])} to {_us(row['gain_high'])} µs a run"
-    return f"{few(row['nodes'].split(', '))} on the CPU, {count(row['copies'])} copies ({why}); a move gains {gain}."
+    place = row["providers"].replace("ExecutionProvider", "")
+    return f"{few(row['nodes'].split(', '))} on {place}, {count(row['copies'])} copies ({why}); a move gains {gain}."
 
 
 def _loop_in_words(row: dict[str, Any], operator: str) -> str:
@@ -130,7 +145,7 @@ def _us(ns: float) -> str:
     return significant(ns / NS_PER_US, 3)
 
 
-# --- on the CPU ------------------------------------------------------------------------------------------------
+# --- in sessions -----------------------------------------------------------------------------------------------
 
 
 def _stays(evidence: Evidence, seen: list[Profile], stays: Tables) -> list[Block]:
@@ -138,11 +153,11 @@ def _stays(evidence: Evidence, seen: list[Profile], stays: Tables) -> list[Block
     every = tuple(_stay(one, row) for one, table in stays for row in rows_of(table))
     if not every:
         return []
-    title = f"Left to the CPU beside another provider, the {TOP} dearest of each case"
+    title = f"Left by the provider that was asked for, the {TOP} dearest of each case"
     note = f"{STAY_NOTE} {caution(evidence, seen)}"
     return [
         Table("fallbacks", title, STAY_COLUMNS, shown, note, groups=5),
-        Table("all_fallbacks", "Every stay on the CPU", STAY_COLUMNS, every, csv_only=True),
+        Table("all_fallbacks", "Every stay with another provider", STAY_COLUMNS, every, csv_only=True),
     ]
 
 
@@ -153,7 +168,9 @@ def _summed(table: pd.DataFrame) -> list[dict[str, Any]]:
     if purpose.any():
         own = table[purpose]
         summed = {str(key): own[key].sum(min_count=1) for key in own.select_dtypes("number")}
-        rows.append({**summed, "why": ON_PURPOSE, **{key: ", ".join(own[key]) for key in ("nodes", "op_types")}})
+        rows.append(
+            {**summed, "why": ON_PURPOSE, **{key: ", ".join(own[key]) for key in ("nodes", "providers", "op_types")}}
+        )
     return rows
 
 
@@ -164,7 +181,7 @@ def _stay(one: Profile, row: dict[str, Any]) -> tuple[Cell, ...]:
         *case_cells(one.case),
         words(row["why"]),
         Cell(label if len(label) <= 20 else f"…{label[-19:]}", row["nodes"]),
-        words(", ".join(dict.fromkeys(row["op_types"].split(", ")))),
+        *(words(", ".join(dict.fromkeys(row[key].split(", ")))) for key in ("providers", "op_types")),
         number(row["executions"], count(row["executions"])),
         _time(row["nodes_ns"]),
         number(row["copies"], count(row["copies"])),
