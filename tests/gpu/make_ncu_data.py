@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import functools
 import json
 import subprocess
 import sys
@@ -21,9 +20,9 @@ from tests.gpu import faulty_kernels
 
 from inferprof.plugins import Profiler
 from inferprof.profilers import capturing, ncu
-from inferprof.profilers.ncu_refusals import BY_ANY_WAY, refusal
 from inferprof.tables import kernel_faults
 from inferprof.tables.kernel_faults import Finding
+from inferprof.tables.ncu_choice import Choice, Kernel
 from inferprof.tables.ncu_metrics import WANTED
 
 DATA: Final = Path(__file__).parents[1] / "data/ncu"
@@ -35,16 +34,9 @@ DESCRIBING: Final = (
 
 
 def profiler() -> Profiler:
-    """ncu on a launch of each made kernel in an iteration; where its filters see none there, on the first of all."""
-    inside, anywhere = (
-        functools.partial(
-            ncu.command, options=ncu.Options(focus=ncu.Focus(tuple(faulty_kernels.KERNELS), window=window))
-        )
-        for window in (True, False)
-    )
-    first_of_all = dataclasses.replace(ncu.NCU, command=anywhere)
-    refused = functools.partial(refusal, known=BY_ANY_WAY)
-    return dataclasses.replace(ncu.NCU, command=inside, refusal=refused, otherwise=first_of_all)
+    """ncu on a launch of each made kernel in an iteration."""
+    kernels = tuple(Kernel(name, (name,), configs=1) for name in faulty_kernels.KERNELS)
+    return ncu.looking_into(Choice(kernels, share=1.0))
 
 
 def capture(report: Path) -> Path:

@@ -198,7 +198,7 @@ def _capture(args: argparse.Namespace) -> None:
     if args.timeline:
         profiler = profilers.aimed(profiler, args.timeline)
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
-    profilers.capture(profiler, command, args.out, record=args.record)
+    profilers.capture_or_reason(profiler, command, args.out, record=args.record)
 
 
 def _table(args: argparse.Namespace) -> None:

@@ -18,7 +18,7 @@ def test_the_command_is_what_stands_behind_the_dashes(out_first: bool, monkeypat
     def capture(profiler: Profiler, argv: Sequence[str], out: Path, record: Path | None) -> None:
         seen.append((profiler.name, list(argv), out))
 
-    monkeypatch.setattr(profilers, "capture", capture)
+    monkeypatch.setattr(profilers, "capture_or_reason", capture)
     head = ["--out", "c.sqlite", "nsys"] if out_first else ["nsys", "--out", "c.sqlite"]
     run = ["inferprof", "run", "ort_cuda", "m.onnx", "--spec", "m.yaml", "--out", "record.json"]
     assert not cli.main(["capture", *head, "--", *run])

@@ -216,7 +216,7 @@ def test_the_record_of_a_run_that_ended_well_is_left_alone(
     record = tmp_path / "b8.record.json"
     ncu_on_path(f"echo '{{}}' > {record}; cat <<'END'\n{NOT_PERMITTED}END\n")
     aimed = profilers.aimed(registry.profilers()["ncu"], table)
-    profilers.capture(aimed, ["true"], tmp_path / "b8.ncu-rep", record=record)
+    profilers.capture_or_reason(aimed, ["true"], tmp_path / "b8.ncu-rep", record=record)
     assert json.loads(record.read_text()) == {}
 
 
@@ -232,7 +232,7 @@ def test_a_run_that_crashes_under_ncu_is_a_broken_job(
 def test_a_report_larger_than_the_limit_is_not_kept(ncu_on_path: Callable[..., Path], tmp_path: Path) -> None:
     ncu_on_path('truncate -s 65000000 "$out"')
     out = tmp_path / "b8.ncu-rep"
-    profilers.capture(registry.profilers()["ncu"], ["true"], out)
+    profilers.capture_or_reason(registry.profilers()["ncu"], ["true"], out)
     assert "the report has 65 MB, of which 64 are kept" in json.loads(out.read_text())["not_measured"]
 
 

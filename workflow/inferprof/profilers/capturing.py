@@ -56,29 +56,36 @@ def aimed(profiler: Profiler, timeline: Path) -> Profiler:
     return profiler.aim(timeline)
 
 
-def capture(
+def capture_or_reason(
     profiler: Profiler,
     argv: Sequence[str],
     out: Path,
     runner: Runner = processes.run_merged,
     record: Path | None = None,
 ) -> None:
-    """Run `argv` under the profiler; its capture is then at `out`, and what else it wrote lies beside it.
+    """The same as `capture`, but where the tool says that it could not watch, `out` holds the reason.
 
-    Where the tool says that it could not watch, `out` holds the reason, and so does `record`, the run's own, if the
-    run could not write it. Raises UserError where the tool is missing, ToolError where it or the run failed; nothing
-    is left then.
+    So does `record`, the run's own, if the run could not write it.
     """
     try:
-        _capture(profiler, argv, out, runner)
+        capture(profiler, argv, out, runner)
     except CaseFailed as error:
         write_json(out, {"not_measured": str(error)})
         if record and not record.exists():
             write_json(record, {"status": "failed", "reason": str(error)})
 
 
-def _capture(profiler: Profiler, argv: Sequence[str], out: Path, runner: Runner) -> None:
-    """The same; raises CaseFailed where the tool could not watch."""
+def capture(
+    profiler: Profiler,
+    argv: Sequence[str],
+    out: Path,
+    runner: Runner = processes.run_merged,
+) -> None:
+    """Run `argv` under the profiler; its capture is then at `out`, and what else it wrote lies beside it.
+
+    Raises UserError where the tool is missing, CaseFailed where it says that it could not watch, ToolError where it
+    or the run failed; nothing is left then.
+    """
     allowed = allowed_environment(os.environ)
 
     def run(command: Sequence[str]) -> None:

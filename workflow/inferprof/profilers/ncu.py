@@ -108,10 +108,10 @@ def aim(table: Path) -> Profiler:
         choice = ncu_choice.choose(pd.read_parquet(table))
     except (FileNotFoundError, UserError) as error:
         raise UserError(f"{table}: {error}") from None
-    return _aimed(choice, Options())
+    return looking_into(choice)
 
 
-def _aimed(choice: Choice, options: Options) -> Profiler:
+def looking_into(choice: Choice, options: Options = Options()) -> Profiler:
     """ncu on chosen kernels, by the number of their invocation; where that sees nothing, by a count."""
     focus = dataclasses.replace(_focus(choice), window=True)
 
