@@ -59,6 +59,7 @@ def fake_torch(capability: tuple[int, int]) -> Any:
         is_available=lambda: True,
         get_device_capability=lambda: capability,
         get_device_name=lambda: "NVIDIA Sample",
+        get_device_properties=lambda: SimpleNamespace(L2_cache_size=50 << 20),
         ExternalStream=lambda stream: stream,
         stream=lambda stream: contextlib.nullcontext(),
     )
@@ -117,6 +118,7 @@ def test_memory_is_bytes_read_and_of_a_triad_three_vectors(measured):
 def test_it_is_short_and_what_it_says_is_json(measured):
     assert measured["seconds"] < 15
     assert {"method", "gpu", "torch"} <= set(measured)
+    assert measured["l2_bytes"] == 50 << 20
     json.dumps(measured, allow_nan=False)
 
 

@@ -57,6 +57,11 @@ def test_a_measured_ceiling_is_used_instead_of_the_datasheet():
     assert found.bandwidth == Roof(3.0e12, "measured")
 
 
+def test_the_l2_is_the_one_that_the_driver_tells():
+    found = roofs.roofs(roofs.datasheet(H100), {"gemm": {}, "memory": {}, "l2_bytes": 60 << 20}, None)
+    assert found.l2_bytes == 60 << 20
+
+
 def test_an_unknown_gpu_has_the_roofs_that_were_measured_and_no_other():
     assert roofs.datasheet({"name": "NVIDIA Something New", "memory_mib": 81559}) is None
     assert roofs.roofs(None, None, None) == Roofs({}, None)

@@ -43,8 +43,8 @@ def measure(device: Device, clock: Callable[[], int] = time.perf_counter_ns) -> 
     """The ceilings of a GPU, for results/{machine}/ceilings.json.
 
     `gemm`: kind → `flops_per_s` and `by_size` (matrix size → median ns), or `not_measured` with the reason; `memory`:
-    read | triad → `bytes_per_s`. Raises UserError where there is no torch with CUDA, CaseFailed where the memory is
-    full.
+    read | triad → `bytes_per_s`; `l2_bytes`: what the driver says of the L2 cache. Raises UserError where there is no
+    torch with CUDA, CaseFailed where the memory is full.
     """
     torch = _torch()
     capability = torch.cuda.get_device_capability()
@@ -59,6 +59,7 @@ def measure(device: Device, clock: Callable[[], int] = time.perf_counter_ns) -> 
         "method": METHOD,
         "gpu": torch.cuda.get_device_name(),
         "torch": torch.__version__,
+        "l2_bytes": torch.cuda.get_device_properties().L2_cache_size,
         "gemm": gemm,
         "memory": memory,
     }

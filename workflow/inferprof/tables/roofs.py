@@ -85,7 +85,7 @@ def roofs(found: Peaks | None, ceilings: Mapping[str, Any] | None, bandwidth: Ma
     return Roofs(
         flops,
         Roof(max(moved), "measured") if moved else promised,
-        found.l2_bytes if found else None,
+        (ceilings or {}).get("l2_bytes", found.l2_bytes if found else None),
         found.sparsity if found else 1.0,
     )
 
