@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -19,9 +18,8 @@ import pytest
 
 from inferprof import model_spec, registry, timing, workload
 from inferprof.backends import ort_tensorrt
-from inferprof.case import Case, Variant
-from inferprof.errors import CaseFailed
-from inferprof.plugins import OpenRequest
+from inferprof.case import Case, Shape, Variant
+from inferprof.plugins import BuildRequest, OpenRequest
 
 # Warnings stay warnings: these are old versions of libraries.
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
@@ -119,23 +117,25 @@ def test_the_native_profile_holds_layers_and_their_times(convolutions, engine, t
     assert not any("dynamic" in text for text in formats)
 
 
-@pytest.fixture
-def staged(shared: Path, tmp_path: Path) -> Path:
-    """A folder with a graph with one operator that TensorRT lacks, and the engines of another session."""
-    capture = shared / "captures" / "h100-ort-tensorrt-ep"
-    folder = tmp_path / "staged"
-    shutil.copytree(capture / "engine_cache", folder / "cache")
-    shutil.copy(capture / "planted_fallback.onnx", folder)
-    for path in folder.rglob("*"):
-        path.chmod(0o755 if path.is_dir() else 0o644)
-    return folder
+@pytest.fixture(scope="module")
+def planted(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A graph with one operator that TensorRT lacks, and the archive that our build makes of it: two engines."""
+    folder = tmp_path_factory.mktemp("planted")
+    model = folder / "planted_fallback.onnx"
+    model.write_bytes((shared / "captures" / "h100-ort-tensorrt-ep" / model.name).read_bytes())
+    spec = model_spec.load(model)
+    shape = spec.resolve(Shape.parse("b1"))
+    assert shape is not None
+    facts = ort_tensorrt.build(BuildRequest(model, spec, shape, Variant("v", {}), folder / "planted.engine"))
+    assert facts["engines"] == 2
+    return model, folder / "planted.engine"
 
 
 @pytest.fixture
-def planted(staged: Path, tmp_path: Path) -> tuple[Path, Path]:
-    """The graph, and the archive of it with its engines."""
-    ort_tensorrt.pack(staged, tmp_path / "planted.engine")
-    return staged / "planted_fallback.onnx", tmp_path / "planted.engine"
+def staged(planted: tuple[Path, Path], tmp_path: Path) -> Path:
+    """The archive as a folder: the graph, and `cache` with its engines."""
+    ort_tensorrt.unpack(planted[1], tmp_path / "staged")
+    return tmp_path / "staged"
 
 
 def test_the_tensorrt_provider_runs_its_cached_engines(planted, bare, opening, feeds_of, expected, infer):
@@ -154,25 +154,15 @@ def test_the_tensorrt_provider_fills_its_record(planted):
     assert len(record["boundaries"]["end_to_end"]["samples_ns"]) > 0
 
 
-def test_a_cache_that_does_not_fit_is_a_failed_case(planted, bare, opening, tmp_path):
-    model, _ = planted
-    staged = tmp_path / "without"
-    (staged / "cache").mkdir(parents=True)
-    (staged / "cache" / "other.engine").write_bytes(b"of another GPU")
-    shutil.copy(model, staged)
-    ort_tensorrt.pack(staged, tmp_path / "without.engine")
-    request: OpenRequest = opening(bare(model), "b1", tmp_path / "without.engine")
-    failing = pytest.raises(CaseFailed, match="the cached engines do not fit this GPU, TensorRT or shape")
-    with failing, registry.backends()["ort_tensorrt"].open(request):
-        pass
-
-
-@pytest.mark.parametrize("damage", ["cut short", "overwritten"])
-def test_a_corrupted_cache_is_a_failed_case(damage, staged, tmp_path):
+@pytest.mark.parametrize("damage", ["of another graph", "cut short", "overwritten"])
+def test_a_cache_that_does_not_fit_is_a_failed_case(damage, staged, tmp_path):
     for engine in (staged / "cache").glob("*.engine"):
         content = engine.read_bytes()
-        engine.write_bytes(content[: len(content) // 2] if damage == "cut short" else b"x" * len(content))
-    ort_tensorrt.pack(staged, tmp_path / "corrupted.engine")
-    record = record_of("ort_tensorrt", staged / "planted_fallback.onnx", tmp_path / "corrupted.engine", "b1")
+        if damage == "of another graph":
+            engine.rename(engine.with_name("other" + engine.name))
+        else:
+            engine.write_bytes(content[: len(content) // 2] if damage == "cut short" else b"x" * len(content))
+    ort_tensorrt.pack(staged, tmp_path / "broken.engine")
+    record = record_of("ort_tensorrt", staged / "planted_fallback.onnx", tmp_path / "broken.engine", "b1")
     assert record["status"] == "failed"
     assert "engine" in record["reason"]

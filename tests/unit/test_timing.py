@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from inferprof import throughput, timing
+from inferprof import loop, throughput, timing
 from inferprof.devices.cpu import CpuDevice
 from inferprof.errors import CaseFailed
 from inferprof.lane import Lane, host_buffer
@@ -201,7 +201,7 @@ def test_inputs_are_uploaded_from_where_the_placement_says(placement, uploads):
 
 def test_a_steady_case_stops_by_its_interval():
     found = series(measure(GpuSession(Gpu(Machine()))), "device")
-    assert (found.stopped_by, found.settled, found.interval, len(found.samples_ns)) == ("interval", True, 0.0, 20)
+    assert (found.stopped_by, found.settled, found.interval, len(found.samples_ns)) == ("interval", True, 0.0, 25)
 
 
 def test_a_steady_case_is_watched_for_a_while_all_the_same():
@@ -291,9 +291,40 @@ def test_the_spans_of_the_loops_are_on_the_clock():
     machine = Machine()
     result = measure(GpuSession(Gpu(machine)))
     begin, end = series(result, "device").span_ns
-    assert end - begin == 20 * (5 * MS + 10_000)
-    assert series(result, "call").span_ns[0] >= end
+    assert end - begin == 25 * (5 * MS + 10_000)
+    assert series(result, "call").span_ns[0] == end
     assert result.back_to_back.span_ns[1] <= machine.ns
+
+
+def test_a_slow_spell_of_the_machine_falls_on_all_boundaries_alike():
+    machine = Machine()
+    spell = 400 * MS
+    session = GpuSession(Gpu(machine), lambda i: 7 * MS if machine.ns // spell % 2 else 5 * MS)
+    result = measure(session, protocol=replace(QUICK, interval=0.0001, budget_s=2.0))
+    shares = [np.mean(np.array(series(result, name).samples_ns) > 6.9 * MS) for name in ("device", "call")]
+    shares.append(np.mean(np.array(series(result, "end_to_end").samples_ns) > 8.4 * MS))
+    assert max(shares) - min(shares) < 0.2, shares
+    assert min(shares) > 0.2, shares
+    assert series(result, "call").span_ns[0] < series(result, "device").span_ns[1]
+
+
+def test_a_steady_boundary_goes_on_beside_one_that_is_not():
+    machine = Machine()
+    noise = iter(np.random.default_rng(0).uniform(1, 9, 10_000))
+
+    def lasting(duration):
+        def sample() -> float:
+            start = machine.ns
+            machine.spend(duration())
+            return machine.ns - start
+
+        return sample
+
+    samplers = {"steady": lasting(lambda: 5 * MS), "noisy": lasting(lambda: next(noise) * MS)}
+    found = loop.in_turns(samplers, replace(QUICK, interval=0.001), machine)
+    assert found["noisy"].stopped_by == "budget"
+    assert found["steady"].stopped_by in ("interval", "budget")
+    assert sum(found["steady"].samples_ns) == pytest.approx(sum(found["noisy"].samples_ns), rel=0.2)
 
 
 def test_lanes_on_one_stream_hide_nothing():
@@ -446,7 +477,7 @@ def test_the_record_is_json_with_all_raw_samples():
     record = json.loads(json.dumps(result.record(), allow_nan=False))
     assert set(record) == {"boundaries", "stages", "throughput", "first", "checks"}
     assert record["boundaries"]["device"] == {
-        "samples_ns": [5 * MS + 10_000] * 20,
+        "samples_ns": [5 * MS + 10_000] * 25,
         "span_ns": record["boundaries"]["device"]["span_ns"],
         "warmup": record["boundaries"]["device"]["warmup"],
         "settled": True,
@@ -469,6 +500,7 @@ def test_the_protocol_is_recorded_without_its_range():
         "interval": 0.01,
         "min_s": 0.2,
         "budget_s": 1.5,
+        "turns": 8,
         "min_samples": 20,
         "max_samples": 20_000,
         "throughput_min_s": 1.2,

@@ -215,10 +215,10 @@ def test_a_run_says_its_parts_and_the_budget_that_is_left(
         workload.run(replace(request_, protocol=protocol))
     lines = [re.sub(r"\d+ s(?=;|$)", "- s", line) for line in capsys.readouterr().err.splitlines()]
     title = f"inferprof: Measure {request_.case}"
-    parts = {"load": 7, "first inference": 7, "call": 7, "end_to_end": 5, "stages": 3, "back to back": 1}
+    parts = {"load": 7, "first inference": 7, "boundaries and stages": 7, "back to back": 1}
     assert lines == [
         *(
-            f"{title}: {part} ({number} of 6), - s; at most {seconds} s of budget left"
+            f"{title}: {part} ({number} of 4), - s; at most {seconds} s of budget left"
             for number, (part, seconds) in enumerate(parts.items(), 1)
         ),
         f"{title}: done in - s",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from inferprof import progress, stats
+from inferprof import stats
 
 Clock = Callable[[], int]
 """Monotonic nanoseconds."""
@@ -20,8 +20,6 @@ SETTLE_WINDOWS = 3
 SETTLE_WINDOW_NS = 50_000_000
 """A window lasts at least this long, so that a warm-up spans several updates of the GPU's clock (tens of ms)."""
 SETTLE_WINDOW_SAMPLES = 3
-CHECK_GROWTH = 1.2
-"""The interval is looked at whenever the samples have grown by this factor: rarely enough not to disturb them."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +31,12 @@ class Protocol:
     settle: float = 0.02
     """Warm-up ends when the medians of three windows in a row lie within this relative range."""
     interval: float = 0.01
-    """The loop ends when the 95 % interval of the median has at most this relative half width."""
+    """The loops end when the 95 % interval of each median has at most this relative half width."""
     min_s: float = 0.2
-    """The loop lasts at least this long or its budget: a few ms would be one moment of the machine."""
+    """A loop lasts at least this long or its budget: a few ms would be one moment of the machine."""
     budget_s: float = 2.0
+    turns: int = 8
+    """Boundaries are sampled in turns of this share of the budget; the intervals are looked at after each."""
     min_samples: int = 20
     """Samples before the interval may end the loop; the budget ends it earlier."""
     max_samples: int = 20_000
@@ -69,7 +69,7 @@ class Series:
 
     samples_ns: tuple[int, ...]
     span_ns: tuple[int, int]
-    """The clock before the first and after the last sample."""
+    """The clock before the first and after the last sample; the turns of other boundaries lie between."""
     warmup: int
     """Inferences before the first sample."""
     settled: bool
@@ -84,19 +84,85 @@ class Series:
 
 
 def run(name: str, sample: Sample, protocol: Protocol, clock: Clock) -> Series:
-    """Warm up, then sample until the interval is narrow enough or a limit is reached."""
+    """One loop by itself: `in_turns` of a single boundary."""
+    return in_turns({name: sample}, protocol, clock)[name]
 
-    def ranged() -> float:
-        with protocol.range("inference"):
-            return sample()
 
-    progress.step(name)
-    with protocol.range(name):
-        warmup, settled = warm_up(ranged, protocol, clock)
-        begin = clock()
-        samples, stopped_by = _collect(ranged, protocol, clock)
-        span = begin, clock()
-    return Series(tuple(samples), span, warmup, settled, stopped_by, _half_width(samples))
+def in_turns(samplers: Mapping[str, Sample], protocol: Protocol, clock: Clock) -> dict[str, Series]:
+    """Warm each boundary up, then let them take turns until all intervals are narrow enough or a limit is reached.
+
+    A machine changes from second to second: a neighbour on the other half of a core makes every launch slower for a
+    while. In turns that falls on all boundaries alike, so that their medians can be compared with each other.
+    """
+    loops = [_Loop(name, sample, protocol, clock) for name, sample in samplers.items()]
+    for loop in loops:
+        loop.warm_up()
+    while any(loop.stopped_by is None for loop in loops):
+        for loop in loops:
+            loop.turn()
+    return {loop.name: loop.series() for loop in loops}
+
+
+class _Loop:
+    """The samples of one boundary, collected in turns."""
+
+    def __init__(self, name: str, sample: Sample, protocol: Protocol, clock: Clock) -> None:
+        self.name = name
+        self.stopped_by: Literal["interval", "budget", "count"] | None = None
+        self._sample, self._protocol, self._clock = sample, protocol, clock
+        self._samples: list[int] = []
+        self._sampled_ns = 0
+        self._spans: list[tuple[int, int]] = []
+        self._warmup, self._settled = 0, False
+
+    def warm_up(self) -> None:
+        """Until latency has settled."""
+        with self._protocol.range(self.name):
+            self._warmup, self._settled = warm_up(self._ranged, self._protocol, self._clock)
+
+    def turn(self) -> None:
+        """A share of the budget, of at least one sample, however slow the case is. Nothing once a limit is reached.
+
+        A loop whose interval is narrow enough goes on as long as another one does.
+        """
+        if self.stopped_by in ("budget", "count"):
+            return
+        begin = self._clock()
+        share_ns = self._protocol.budget_s * 1e9 / self._protocol.turns
+        with self._protocol.range(self.name):
+            while True:
+                self._samples.append(round(self._ranged()))
+                end = self._clock()
+                self.stopped_by = self._limit(self._sampled_ns + end - begin)
+                if self.stopped_by or end - begin >= share_ns:
+                    break
+        self._sampled_ns += end - begin
+        self._spans.append((begin, end))
+        if self.stopped_by is None and self._narrow_enough():
+            self.stopped_by = "interval"
+
+    def series(self) -> Series:
+        """All that was sampled."""
+        assert self.stopped_by is not None
+        span = self._spans[0][0], self._spans[-1][1]
+        return Series(
+            tuple(self._samples), span, self._warmup, self._settled, self.stopped_by, _half_width(self._samples)
+        )
+
+    def _ranged(self) -> float:
+        with self._protocol.range("inference"):
+            return self._sample()
+
+    def _limit(self, sampled_ns: int) -> Literal["budget", "count"] | None:
+        if len(self._samples) >= self._protocol.max_samples:
+            return "count"
+        return "budget" if sampled_ns >= self._protocol.budget_s * 1e9 else None
+
+    def _narrow_enough(self) -> bool:
+        if len(self._samples) < self._protocol.min_samples or self._sampled_ns < self._protocol.min_s * 1e9:
+            return False
+        width = _half_width(self._samples)
+        return width is not None and width <= self._protocol.interval
 
 
 def warm_up(sample: Sample, protocol: Protocol, clock: Clock) -> tuple[int, bool]:
@@ -116,27 +182,6 @@ def warm_up(sample: Sample, protocol: Protocol, clock: Clock) -> tuple[int, bool
         agree = len(medians) == SETTLE_WINDOWS and max(medians) <= min(medians) * (1 + protocol.settle)
         if agree and count >= protocol.warmup_min:
             return count, True
-
-
-def _collect(
-    sample: Sample, protocol: Protocol, clock: Clock
-) -> tuple[list[int], Literal["interval", "budget", "count"]]:
-    """All samples, and what ended the loop. There is at least one sample, however slow the case is."""
-    begin = clock()
-    samples: list[int] = []
-    next_check = protocol.min_samples
-    while True:
-        samples.append(round(sample()))
-        elapsed = clock() - begin
-        if len(samples) >= protocol.max_samples:
-            return samples, "count"
-        if len(samples) >= next_check:
-            next_check = int(len(samples) * CHECK_GROWTH) + 1
-            width = _half_width(samples)
-            if width is not None and width <= protocol.interval and elapsed >= protocol.min_s * 1e9:
-                return samples, "interval"
-        if elapsed >= protocol.budget_s * 1e9:
-            return samples, "budget"
 
 
 def _half_width(samples: Sequence[float]) -> float | None:

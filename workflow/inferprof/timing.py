@@ -1,13 +1,13 @@
 """The one clock: warm-up, order, loop and end of every measurement. Backends only bind and enqueue.
 
-Boundaries (docs/measurement.md), in the order in which they are measured:
+Boundaries (docs/measurement.md), which are sampled in turns:
 
 `device`      inputs resident; from event to event on the stream around one `enqueue`.
 `call`        inputs resident; host clock around one `enqueue` and the wait for it.
 `end_to_end`  host arrays in → host arrays out; host clock around all stages and one wait.
 
-The stages of end_to_end are measured in a loop of their own with a wait behind each, so they add up to more than
-end_to_end wherever it overlaps them.
+The stages of end_to_end are measured apart from it with a wait behind each, so they add up to more than end_to_end
+wherever it overlaps them. They take turns with the boundaries.
 """
 
 from __future__ import annotations
@@ -23,15 +23,27 @@ from typing import Any
 
 import numpy as np
 
-from inferprof import loop, selfcheck, throughput
+from inferprof import loop, progress, selfcheck, throughput
 from inferprof.errors import CaseFailed
 from inferprof.lane import STAGES, Lane, Stage
 from inferprof.loop import Clock, Protocol, Sample, Series
 from inferprof.plugins import Boundary, Device, Feeds, Placement, Session
 from inferprof.throughput import Throughput
 
-__all__ = ["Clock", "NotMeasured", "Protocol", "Series", "Throughput", "Timing", "add_pipelined", "measure"]
+__all__ = [
+    "IN_TURNS",
+    "Clock",
+    "NotMeasured",
+    "Protocol",
+    "Series",
+    "Throughput",
+    "Timing",
+    "add_pipelined",
+    "measure",
+]
 
+IN_TURNS = "boundaries and stages"
+"""What the terminal says meanwhile."""
 NO_DEVICE_CLOCK = "the CPU has no device clock"
 MIN_PAIRS, MAX_PAIRS = 3, 30
 PAIRS_NS = 200_000_000
@@ -102,11 +114,8 @@ def measure(
         first = int(call())
         if protocol.graph:
             _capture(session, call, protocol, clock)
-        samplers: dict[Boundary, Sample] = {"call": call, "end_to_end": _end_to_end(lane, clock)}
-        if device.where == "cuda":
-            samplers = {"device": lambda: device.timed(lane.execute)(), **samplers}
-        measured = {name: loop.run(name, sample, protocol, clock) for name, sample in samplers.items()}
-        stages = _stages(lane, protocol, clock)
+        progress.step(IN_TURNS)
+        measured, stages = _in_turns(lane, protocol, clock)
         back_to_back = throughput.back_to_back(lane, measured["call"].median, protocol, clock)
         checks = {"outputs_overwritten": selfcheck.outputs_overwritten(lane)}
         if device.where == "cuda":
@@ -203,9 +212,23 @@ def _end_to_end(lane: Lane, clock: Clock) -> Sample:
     return sample
 
 
-def _stages(lane: Lane, protocol: Protocol, clock: Clock) -> dict[Stage, tuple[int, ...] | NotMeasured]:
-    """The samples of each stage, with a wait behind each."""
+def _in_turns(
+    lane: Lane, protocol: Protocol, clock: Clock
+) -> tuple[dict[Boundary, Series], dict[Stage, tuple[int, ...] | NotMeasured]]:
+    """The boundaries that the device has, and the samples of each stage."""
+    boundaries: dict[Boundary, Sample] = {"call": _call(lane, clock), "end_to_end": _end_to_end(lane, clock)}
+    if lane.device.where == "cuda":
+        boundaries = {"device": lambda: lane.device.timed(lane.execute)(), **boundaries}
     rows: list[list[int]] = []
+    samplers: dict[str, Sample] = {**boundaries} | {"stages": _stages(lane, protocol, clock, rows)}
+    found = loop.in_turns(samplers, protocol, clock)
+    columns = dict(zip(lane.steps, zip(*rows[found["stages"].warmup :], strict=True), strict=True))
+    stages = {stage: columns.get(stage) or NotMeasured(lane.missing(stage) or "") for stage in STAGES}
+    return {name: found[name] for name in boundaries}, stages
+
+
+def _stages(lane: Lane, protocol: Protocol, clock: Clock, rows: list[list[int]]) -> Sample:
+    """All stages with a wait behind each; each sample is also a row of `rows`, a column per stage."""
 
     def sample() -> float:
         row = []
@@ -218,9 +241,7 @@ def _stages(lane: Lane, protocol: Protocol, clock: Clock) -> dict[Stage, tuple[i
         rows.append(row)
         return sum(row)
 
-    series = loop.run("stages", sample, protocol, clock)
-    columns = dict(zip(lane.steps, zip(*rows[series.warmup :], strict=True), strict=True))
-    return {stage: columns.get(stage) or NotMeasured(lane.missing(stage) or "") for stage in STAGES}
+    return sample
 
 
 # --- around the loop -------------------------------------------------------------------------------------------

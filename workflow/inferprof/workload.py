@@ -182,10 +182,10 @@ def _require_built(artifact: Path) -> None:
 
 def _task(request: RunRequest, gpu: Gpu | None) -> AbstractContextManager[None]:
     """What a measurement says of itself between its parts."""
-    loops = (*(["device"] if gpu else []), "call", "end_to_end", "stages")
+    loops = 4 if gpu else 3
     throughputs = ("back to back", *(["pipelined"] if gpu and request.streams > 1 else []))
     protocol = request.protocol
-    budgets = {**dict.fromkeys(loops, protocol.loop_s), **dict.fromkeys(throughputs, protocol.throughput_s)}
+    budgets = {timing.IN_TURNS: loops * protocol.loop_s, **dict.fromkeys(throughputs, protocol.throughput_s)}
     steps = ("load", "first inference", *budgets, *(["compare outputs"] if request.reference else []))
     return progress.task(f"Measure {request.case}", steps, budgets=budgets, measures=True)
 
