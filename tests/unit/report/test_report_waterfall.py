@@ -15,7 +15,6 @@ from inferprof.report.sections import waterfall
 from inferprof.tables import schema
 
 CASE = "vit_tiny/fp16/ort_cuda/default/b8"
-KERNEL = "nvjet_sm90_hsh_64x64_64x13_1x4_h_bz_bias_TNT"
 
 
 def section_of(results: Any) -> Section:
@@ -79,20 +78,20 @@ def test_the_shares_of_a_traced_case_add_up_to_all_of_it(study, ort):
 
 def test_counters_tell_what_bounds_the_kernels(study, ort):
     table(study, "nsys", ort)
-    kernels = ort[ort["level"].eq("kernel")]["name"].unique()
-    metrics = {"duration_total": 1e3, "sm_throughput": 90.0, "memory_throughput": 9.0, "waves": 2.25}
-    rows = [
-        {"level": "kernel", "name": name, "launch": number, "metric": metric, "value": value}
-        for number, name in enumerate(kernels)
+    configs = ort[ort["level"].eq("launch_config")]
+    words = configs[configs["metric"].isin(["grid", "block", "symbol"])].assign(level="kernel")
+    metrics = {"duration_total": 1e3, "sm_throughput": 90.0, "memory_throughput": 9.0, "tail_waste": 25.0}
+    numbers = [
+        {"level": "kernel", "name": name, "launch": launch, "metric": metric, "value": value}
+        for name, launch in words[["name", "launch"]].drop_duplicates().itertuples(index=False, name=None)
         for metric, value in metrics.items()
     ]
-    table(study, "ncu", schema.conform(pd.DataFrame(rows), "ncu"))
+    table(study, "ncu", schema.conform(pd.concat([words, pd.DataFrame(numbers)]), "ncu"))
     whole = shown(named(section_of(study), "waterfall"))
-    kernels_percent = float(whole[9])
     found = shown(named(section_of(study), "waterfall_kernels"))
     assert found[5] == whole[9]
-    assert float(found[7]) == pytest.approx(0.75 * kernels_percent, abs=0.1)  # compute
-    assert float(found[9]) == pytest.approx(0.25 * kernels_percent, abs=0.1)  # tail
+    assert float(found[7]) == pytest.approx(0.75 * float(whole[9]), abs=0.1)  # compute
+    assert float(found[9]) == pytest.approx(0.25 * float(whole[9]), abs=0.1)  # tail
     assert found[10] == "0.0"
 
 

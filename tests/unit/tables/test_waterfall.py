@@ -12,7 +12,6 @@ from inferprof.case import Case
 from inferprof.profilers import nsys
 from inferprof.tables import schema, waterfall
 from inferprof.tables.bounds import BOUNDS
-from inferprof.tables.kernel_compare import per_iteration
 from inferprof.tables.records import KEY
 from inferprof.tables.waterfall import PARTS, Bare, Watched, fill, split
 
@@ -135,13 +134,19 @@ def ort(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> pd.DataFr
     return schema.of_case(frame.assign(parent=frame["parent"].mask(copies, "iteration > stage:h2d")), "box", CASE)
 
 
-def counters_of(frame: pd.DataFrame, kernels: list[str], **metrics: float) -> pd.DataFrame:
-    rows = [
-        {"level": "kernel", "name": name, "launch": number, "metric": metric, "value": value}
-        for number, name in enumerate(kernels)
-        for metric, value in {"duration_total": 1.0, **metrics}.items()
-    ]
-    return schema.of_case(schema.conform(pd.DataFrame(rows), "ncu"), "box", CASE)
+def counters_of(ort: pd.DataFrame, **metrics: float) -> tuple[pd.DataFrame, float]:
+    """What ncu would say of the longest launch configuration, and that one's share of the kernel time."""
+    configs = ort[ort["level"].eq("launch_config")]
+    first = configs[configs["launch"].eq(0)]
+    words = first[first["metric"].isin(["grid", "block", "symbol"])]
+    numbers = pd.DataFrame(
+        [{"metric": key, "value": value} for key, value in {"duration_total": 1.0, **metrics}.items()]
+    )
+    rows = pd.concat([words[["metric", "text"]], numbers]).assign(
+        level="kernel", name=first["name"].iloc[0], launch=0
+    )
+    totals = configs.loc[configs["metric"].eq("duration_total"), "value"]
+    return schema.of_case(schema.conform(rows, "ncu"), "box", CASE), float(totals.iloc[0] / totals.sum())
 
 
 def one(found: pd.DataFrame) -> dict[str, Any]:
@@ -181,15 +186,20 @@ def test_a_profile_without_iterations_leaves_the_execution_whole(ort):
 
 
 def test_counters_of_some_kernels_split_their_share_of_the_time(ort):
-    table = per_iteration(ort).sort_values("duration", ascending=False)
-    first = table.iloc[0]
-    ncu = counters_of(ort, [first["name"]], sm_throughput=90.0, memory_throughput=10.0, waves=2.25)
+    ncu, share = counters_of(ort, sm_throughput=90.0, memory_throughput=10.0, tail_waste=25.0)
     row = one(waterfall.of_cases(MEASURED, STAGES, pd.concat([ort, ncu])))
-    share = first["duration"] / table["duration"].sum()
-    assert row["counted_share"] == pytest.approx(share)
-    assert row["compute_ns"] == pytest.approx(2_010_798 * share * 0.75, abs=1)
-    assert row["tail_ns"] == pytest.approx(2_010_798 * share * 0.25, abs=1)
-    assert row["kernels_ns"] == pytest.approx(2_010_798 * (1 - share), abs=2)
+    assert 0.1 < share == pytest.approx(row["counted_share"])
+    assert row["compute_ns"] == int(2_010_798 * share * 0.75)
+    assert row["tail_ns"] == int(2_010_798 * share * 0.25)
+    assert row["kernels_ns"] == 2_010_798 - row["compute_ns"] - row["tail_ns"]
+    assert (row["memory_ns"], row["latency_ns"], row["no_counters"]) == (0.0, 0.0, None)
+
+
+def test_counters_need_the_launches_of_a_timeline(ort):
+    ncu, _ = counters_of(ort, sm_throughput=90.0, memory_throughput=10.0)
+    without = ort[ort["level"] != "launch_config"]
+    row = one(waterfall.of_cases(MEASURED, STAGES, pd.concat([without, ncu])))
+    assert (row["memory_ns"], row["no_counters"]) == (None, waterfall.NEEDS_COUNTERS)
 
 
 def test_of_two_tools_nsys_speaks_for_a_case(ort):

@@ -15,7 +15,7 @@ each of which splits what the one before left whole:
    cost; where it is shorter, it is never stretched, and the difference is unexplained: kernels that ran faster under
    the profiler than in the hot loop, or waits that it does not show.
 3. **Counters** (ncu) split the kernels by what bounds them (tables.bounds). ncu runs each kernel alone with cold
-   caches, so only shares are taken from it, never durations.
+   caches, so only shares are taken from it, never durations (tables.bound_shares).
 
 Parts are whole nanoseconds, rounded down, so that with the rest, `unexplained`, they add up to the median exactly.
 No part is ever negative. A split without its source is not made: the time stays in `execution` (no timeline) or in
@@ -30,8 +30,9 @@ from typing import Any, Final, Literal, get_args
 
 import pandas as pd
 
-from inferprof.tables.bounds import BOUNDS, Bound, Bounds, by_kernel
-from inferprof.tables.kernel_compare import ITERATION, iterations, of_iterations, per_iteration
+from inferprof.tables.bound_shares import shares
+from inferprof.tables.bounds import BOUNDS, Bound
+from inferprof.tables.kernel_compare import ITERATION, iterations, of_iterations
 from inferprof.tables.records import KEY, frame_of, rows_of
 
 Part = Literal[
@@ -50,7 +51,7 @@ TRACERS: Final = ("nsys", "kineto")
 """Tools that trace iterations, kernels and copies. Of two that watched a case the first speaks for it."""
 COUNTERS: Final = "ncu"
 NEEDS_TIMELINE: Final = "needs a timeline of the case's iterations (nsys or kineto)"
-NEEDS_COUNTERS: Final = "needs counters of the case's kernels (ncu)"
+NEEDS_COUNTERS: Final = "needs counters of the case's kernels (ncu), and their launches in its timeline (nsys)"
 COLUMNS: Final = (
     *KEY,
     "total_ns",
@@ -185,10 +186,9 @@ def _case(row: Mapping[str, Any], profile: pd.DataFrame | None) -> dict[str, Any
     if lacking:
         return {"not_measured": f"{', '.join(lacking)} not measured: the waterfall is of GPUs"}
     tool, timeline = traced(profile)
-    kernels = None if timeline is None else per_iteration(timeline)
-    shares, counted, no_counters = _counted(profile, kernels)
+    bounds, counted, no_counters = _counted(profile, timeline)
     bare = _bare(row)
-    parts = split(bare, None if timeline is None else watched(timeline), shares)
+    parts = split(bare, None if timeline is None else watched(timeline), bounds)
     return {
         "total_ns": row["end_to_end"],
         **{f"{part}_ns": parts.get(part, 0.0) for part in PARTS},
@@ -267,21 +267,13 @@ def _between_kernels(frame: pd.DataFrame) -> float:
 
 
 def _counted(
-    profile: pd.DataFrame | None, kernels: pd.DataFrame | None
+    profile: pd.DataFrame | None, timeline: pd.DataFrame | None
 ) -> tuple[dict[Bound, float] | None, float | None, str | None]:
     """Bound → share of the kernels' time; how much of it has counters at all; and why there is no such split."""
-    if kernels is None or profile is None:
+    if timeline is None or profile is None:
         return None, None, NEEDS_TIMELINE
-    bounds = by_kernel(profile[profile["tool"] == COUNTERS])
-    total = float(kernels["duration"].sum())
-    if not bounds.exact or not total:
+    counters = profile[profile["tool"].eq(COUNTERS) & profile["level"].eq("kernel")]
+    found = shares(counters, timeline) if len(counters) else {}
+    if not found:
         return None, None, NEEDS_COUNTERS
-    return _weighted(bounds, kernels, total)
-
-
-def _weighted(bounds: Bounds, kernels: pd.DataFrame, total: float) -> tuple[dict[Bound, float], float, None]:
-    shares: dict[Bound, float] = dict.fromkeys(BOUNDS, 0.0)
-    for name, duration in zip(kernels["name"], kernels["duration"], strict=True):
-        for bound, share in (bounds.of(str(name)) or {}).items():
-            shares[bound] += share * float(duration) / total
-    return shares, min(1.0, sum(shares.values())), None
+    return found, min(1.0, sum(found.values())), None
