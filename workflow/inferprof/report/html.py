@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from inferprof.report.model import Block, Figure, Report, Table, Text
+from inferprof.report.model import Block, Figure, Outline, Report, Table, Text
 
 RESULTS = "../.."
 """From results/reports/{study}/REPORT.html to results/."""
@@ -24,6 +24,7 @@ def render(report: Report) -> str:
     environment.tests["table"] = lambda block: isinstance(block, Table) and not block.csv_only
     environment.tests["csv_only"] = lambda block: isinstance(block, Table) and block.csv_only
     environment.tests["figure"] = lambda block: isinstance(block, Figure)
+    environment.tests["outline"] = lambda block: isinstance(block, Outline)
     environment.tests["item"] = lambda block: isinstance(block, Text) and block.role == "item"
     environment.filters["anchor"] = anchor
     environment.filters["runs"] = runs

@@ -109,7 +109,25 @@ class Figure:
     svg: str
 
 
-Block = Text | Table | Figure
+@dataclass(frozen=True)
+class Entry:
+    """A line with a figure at its end, which opens into others."""
+
+    text: str
+    figure: str = ""
+    inside: tuple[Entry, ...] = ()
+    mark: Mark | None = None
+
+
+@dataclass(frozen=True)
+class Outline:
+    """Entries that a reader of the page opens one by one; on paper there is only where they are."""
+
+    title: str
+    entries: tuple[Entry, ...]
+
+
+Block = Text | Table | Figure | Outline
 
 
 @dataclass(frozen=True)

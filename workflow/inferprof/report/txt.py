@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from inferprof.report.model import Block, Figure, Report, Section, Table, Text
+from inferprof.report.model import Block, Figure, Outline, Report, Section, Table, Text
 
 if TYPE_CHECKING:
     import rich.table
@@ -49,6 +49,8 @@ def _block(block: Block) -> str:
             return _wrap(text)
         case Figure(title=title, file=file):
             return _wrap(f"Plot: {title}: {file}", rest="  ")
+        case Outline(title=title):
+            return _wrap(f"{title}: REPORT.html", rest="  ")
         case Table(csv_only=True):
             return _wrap(f"{block.title}: csv/{block.name}.csv")
         case Table():

@@ -1,0 +1,128 @@
+"""In which number formats the matrix products of each case really ran, and what conversions cost beside them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from inferprof.report.evidence import Evidence
+from inferprof.report.model import Cell, Column, Mark, Section, Table, missing, number, words
+from inferprof.report.numbers import significant
+from inferprof.report.sections.common import CASE_COLUMNS, case_cells, key_of
+from inferprof.report.sections.profiled import Profile, caution, first_of
+from inferprof.tables import layer_times, precision_truth
+from inferprof.tables.records import rows_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TITLE = "Number formats that ran"
+TOOLS = ("trt_nodes", "ort_nodes", "nsys", "kineto")
+"""The first of them that saw kernels of a case counts: those that know what a kernel belongs to come first."""
+COUNTERS = "ncu"
+FEW = 0.5
+"""Less of the matrix products than this in the format asked for is marked."""
+NS_PER_US = 1e3
+CONVERSIONS = ("cast", "reformat", "quantize")
+NO_PRODUCTS = "no kernel is known to be a matrix product"
+COLUMNS = (
+    *CASE_COLUMNS,
+    Column("tool", "tool", hidden=True),
+    Column("as_asked_percent", "as asked %", "number"),
+    Column("ran_in", "matrix products ran in"),
+    Column("cast_us", "casts µs", "number"),
+    Column("reformat_us", "reformats µs", "number"),
+    Column("quantize_us", "Q/DQ µs", "number"),
+    Column("conversions_percent", "% of kernel time", "number"),
+    Column("other_work", "all other work ran in", hidden=True),
+)
+WRONG_COLUMNS = (
+    *CASE_COLUMNS,
+    Column("share_percent", "% of matrix products", "number"),
+    Column("format", "format"),
+    Column("source", "told by"),
+    Column("layer", "layer"),
+    Column("kernel", "kernel"),
+)
+NOTE = (
+    "Shares of the time in matrix products, convolutions and attention. A kernel's format is told by ncu's counters "
+    "where they were taken, else by its name, else by its layer's operands. Conversions are kernels that do nothing "
+    "else, per inference; those that are fused into other kernels cost nothing of their own."
+)
+
+
+def section(evidence: Evidence) -> Section:
+    """A row per case whose kernels were traced; what ran otherwise than asked is in a CSV."""
+    seen = [one for one in first_of(evidence, TOOLS) if (one.frame["level"] == "kernel").any()]
+    if not seen:
+        return Section(TITLE, ())
+    found = [(one, precision_truth.of_case(one.frame, _counters(evidence, one))) for one in seen]
+    rows = tuple(_row(one, kernels) for one, kernels in found)
+    wrong = tuple(row for one, kernels in found for row in _wrong(one, kernels))
+    blocks = [Table("formats", "", COLUMNS, rows, f"{NOTE} {caution(evidence, seen)}", groups=2)]
+    if wrong:
+        title = "Matrix products that ran in another format than asked"
+        blocks.append(Table("other_formats", title, WRONG_COLUMNS, wrong, csv_only=True))
+    return Section(TITLE, tuple(blocks))
+
+
+def _counters(evidence: Evidence, profile: Profile) -> pd.DataFrame | None:
+    """What ncu counted of the same case."""
+    return next(
+        (one.frame for one in first_of(evidence, (COUNTERS,)) if key_of(one.case) == key_of(profile.case)), None
+    )
+
+
+def _row(profile: Profile, kernels: pd.DataFrame) -> tuple[Cell, ...]:
+    costs = precision_truth.conversions(kernels)
+    spent = dict(zip(costs["conversion"], costs["duration_ns"], strict=True))
+    count = layer_times.inferences(profile.frame) or 1
+    return (
+        *case_cells(profile.case),
+        words(profile.tool),
+        _as_asked(kernels, str(profile.case["precision"])),
+        words(_ran_in(kernels, matrix=True) or NO_PRODUCTS),
+        *(_microseconds(spent.get(kind, 0) / count) for kind in CONVERSIONS),
+        _percent(float(costs["share"].sum())),
+        words(_ran_in(kernels, matrix=False)),
+    )
+
+
+def _as_asked(kernels: pd.DataFrame, precision: str) -> Cell:
+    if precision not in precision_truth.ASKED:
+        return missing(f"what {precision} is to compute in is not known")
+    share = precision_truth.share_as_asked(kernels, precision)
+    return missing(NO_PRODUCTS) if share is None else _percent(share, "warn" if share < FEW else None)
+
+
+def _ran_in(kernels: pd.DataFrame, *, matrix: bool) -> str:
+    """`fp8 41%, fp16 59%`."""
+    table = precision_truth.by_dtype(kernels)
+    rows = rows_of(table[table["matrix"] == matrix])
+    return ", ".join(f"{row['dtype']} {100 * row['share']:.0f}%" for row in rows)
+
+
+def _wrong(profile: Profile, kernels: pd.DataFrame) -> list[tuple[Cell, ...]]:
+    precision = str(profile.case["precision"])
+    if precision not in precision_truth.ASKED:
+        return []
+    return [_other(profile, row) for row in rows_of(precision_truth.otherwise(kernels, precision))]
+
+
+def _other(profile: Profile, row: dict[str, Any]) -> tuple[Cell, ...]:
+    layer, source = row.get("layer"), row["source"]
+    return (
+        *case_cells(profile.case),
+        _percent(row["share"]),
+        words(row["dtype"]),
+        words(source if isinstance(source, str) else "nothing"),
+        words(layer if isinstance(layer, str) else ""),
+        words(row["kernel"]),
+    )
+
+
+def _percent(share: float, mark: Mark | None = None) -> Cell:
+    return number(100 * share, f"{100 * share:.1f}", mark)
+
+
+def _microseconds(ns: float) -> Cell:
+    return number(ns / NS_PER_US, significant(ns / NS_PER_US, 3))

@@ -1,0 +1,215 @@
+"""The layers of TensorRT's engines by time, each with the ONNX nodes that it was made of and its kernels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from inferprof.report.evidence import Evidence
+from inferprof.report.model import (
+    Block,
+    Cell,
+    Column,
+    Entry,
+    Outline,
+    Section,
+    Table,
+    missing,
+    number,
+    words,
+)
+from inferprof.report.numbers import count, plural, significant
+from inferprof.report.sections.common import CASE_COLUMNS, case_cells, few, key_of, path_of
+from inferprof.report.sections.profiled import Profile, profiles
+from inferprof.tables import attribution, layer_times, trt_kernels
+from inferprof.tables.records import rows_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TITLE = "Layers"
+TOOLS = ("trt_layers", "trt_nodes")
+TOP_LAYERS = 5
+OPENED_LAYERS = 20
+"""Layers of a case that the page opens into nodes and kernels."""
+TOP_KERNELS = 10
+NAME_LENGTH = 40
+"""Names are cut to this on the page, in the middle: a layer's name begins and ends with nodes."""
+REFORMAT = "Reformatting CopyNode for "
+"""How the name of a layer begins of which the page has a column of its own."""
+SURE = 0.8
+NS_PER_US = 1e3
+NOT_TIMED = "trt_layers did not watch this case"
+NOT_TRACED = "trt_nodes did not watch this case"
+COLUMNS = (
+    *CASE_COLUMNS,
+    Column("share_percent", "%", "number"),
+    Column("layer_us", "layer µs", "number"),
+    Column("kernels_us", "kernels µs", "number"),
+    Column("launches", "launches", "number", hidden=True),
+    Column("layer", "layer"),
+    Column("type", "type", hidden=True),
+    Column("inputs", "reads", hidden=True),
+    Column("outputs", "writes", hidden=True),
+    Column("nodes", "ONNX nodes", hidden=True),
+    Column("conversion", "converts"),
+)
+SHARE_COLUMNS = (
+    *CASE_COLUMNS,
+    Column("kernels_us", "kernels µs", "number"),
+    Column("layers_percent", "in layers %", "number"),
+    Column("nodes_percent", "in single nodes %", "number"),
+    Column("unattributed_percent", "nobody's %", "number"),
+    Column("conversions_percent", "in layers that only convert %", "number"),
+)
+KERNEL_COLUMNS = (
+    *CASE_COLUMNS,
+    Column("layer", "layer"),
+    Column("node", "node"),
+    Column("confidence", "confidence", "number"),
+    Column("us", "µs", "number"),
+    Column("launches", "launches", "number"),
+    Column("kernel", "kernel"),
+)
+NOTE = (
+    "Per inference. %: of the kernels' time, where trt_nodes traced it, else of the layers'. A layer's time, from a "
+    "run for nothing else, holds the cost of timing it: some µs even where its kernel takes one. Converts: that is "
+    "all that it does."
+)
+SHARES_NOTE = (
+    f"A single node: with a confidence of {SURE} or more that the kernel does its work. All other kernels in a layer "
+    "are several nodes' at once, or no node's; nothing is spread over them."
+)
+
+
+def section(evidence: Evidence) -> Section:
+    """How much of the kernels' time is told, the longest layers, and what is in them; empty without engines."""
+    cases = _cases(evidence)
+    if not cases:
+        return Section(TITLE, ())
+    tables = [(one, layer_times.of_case(one.frame), layer_times.kernels(one.frame)) for one in cases]
+    longest = tuple(_layer(one, row) for one, layers, _ in tables for row in rows_of(layers.head(TOP_LAYERS)))
+    every = tuple(_layer(one, row) for one, layers, _ in tables for row in rows_of(layers))
+    kernels = tuple(_kernel(one, row) for one, _, launched in tables for row in rows_of(launched))
+    title = f"The {TOP_LAYERS} layers with the largest share of each case"
+    blocks: list[Block] = [
+        *_shares(tables),
+        Table("layers", title, COLUMNS, longest, NOTE, groups=5),
+        Outline("Layers, their nodes and kernels", tuple(_opened(*one) for one in tables)),
+        Table("all_layers", "Every layer", COLUMNS, every, csv_only=True),
+    ]
+    if kernels:
+        blocks.append(Table("layer_kernels", "Kernels by layer and node", KERNEL_COLUMNS, kernels, csv_only=True))
+    return Section(TITLE, tuple(blocks))
+
+
+def _cases(evidence: Evidence) -> list[Profile]:
+    """One profile per case, with the rows of both tools."""
+    import pandas as pd
+
+    found: dict[tuple[str, ...], list[Profile]] = {}
+    for one in profiles(evidence, TOOLS):
+        found.setdefault(key_of(one.case), []).append(one)
+    return [
+        Profile(some[0].case, "+".join(one.tool for one in some), pd.concat([one.frame for one in some]))
+        for some in found.values()
+    ]
+
+
+def _shares(tables: list[tuple[Profile, pd.DataFrame, pd.DataFrame]]) -> list[Table]:
+    """How much of the kernels' time belongs to layers and to single nodes, of the cases that were traced."""
+    rows = tuple(_share(one, layers) for one, layers, kernels in tables if len(kernels))
+    title = "Kernel time by whose it is"
+    return [Table("layer_shares", title, SHARE_COLUMNS, rows, SHARES_NOTE, groups=2)] if rows else []
+
+
+def _share(profile: Profile, layers: pd.DataFrame) -> tuple[Cell, ...]:
+    joined = trt_kernels.attributed(profile.frame)
+    by_layer = attribution.shares(joined).to_dict("index")["layer"]
+    by_node = attribution.shares(joined, SURE).to_dict("index")["op"]
+    converting = layers.loc[layers["conversion"].notna(), "share"].sum()
+    return (
+        *case_cells(profile.case),
+        _microseconds(by_layer["total_ns"] / layer_times.inferences(profile.frame)),
+        _percent(by_layer["attributed_share"]),
+        _percent(by_node["attributed_share"]),
+        _percent(by_layer["unattributed_share"]),
+        _percent(float(converting)),
+    )
+
+
+def _layer(profile: Profile, row: dict[str, Any]) -> tuple[Cell, ...]:
+    return (
+        *case_cells(profile.case),
+        _percent(row["share"]),
+        _or_missing(row["duration_ns"], NOT_TIMED),
+        _or_missing(row["kernel_ns"], NOT_TRACED),
+        missing(NOT_TRACED) if row["launches"] is None else number(row["launches"], count(row["launches"])),
+        Cell(short(row["layer"]), row["layer"]),
+        words(row["layer_type"] or ""),
+        words(row["inputs"]),
+        words(row["outputs"]),
+        words(", ".join(row["nodes"])),
+        words(row["conversion"] or "", "warn" if row["conversion"] else None),
+    )
+
+
+def _kernel(profile: Profile, row: dict[str, Any]) -> tuple[Cell, ...]:
+    node, confidence = row["node"], row["confidence"]
+    return (
+        *case_cells(profile.case),
+        words(row["layer"]),
+        words(node if isinstance(node, str) else ""),
+        number(confidence, f"{confidence:g}") if confidence == confidence else missing("it is nobody's"),
+        _microseconds(row["duration_ns"]),
+        number(row["launches"], count(row["launches"])),
+        words(row["kernel"]),
+    )
+
+
+# --- what opens ------------------------------------------------------------------------------------------------
+
+
+def _opened(profile: Profile, layers: pd.DataFrame, kernels: pd.DataFrame) -> Entry:
+    """A case, its longest layers in it, and in each of them the nodes and kernels."""
+    shown = layers.head(OPENED_LAYERS)
+    inside = [_opened_layer(row, kernels[kernels["layer"] == row["layer"]]) for row in rows_of(shown)]
+    if rest := len(layers) - len(shown):
+        inside.append(Entry(f"{plural(rest, 'more layer')} in csv/all_layers.csv"))
+    return Entry(path_of(profile.case), plural(len(layers), "layer"), tuple(inside))
+
+
+def _opened_layer(row: dict[str, Any], kernels: pd.DataFrame) -> Entry:
+    label = f"{row['layer']} ({row['layer_type']})" if row["layer_type"] else row["layer"]
+    formats = f" {row['inputs']} → {row['outputs']}" if row["inputs"] or row["outputs"] else ""
+    nodes = (Entry(f"made of {few(row['nodes'])}", plural(len(row["nodes"]), "ONNX node")),) if row["nodes"] else ()
+    inside = (*nodes, *(_opened_kernel(kernel) for kernel in rows_of(kernels.head(TOP_KERNELS))))
+    converts = f", only converts ({row['conversion']})" if row["conversion"] else ""
+    return Entry(f"{label}{formats}{converts}", f"{100 * row['share']:.1f} %", inside, "warn" if converts else None)
+
+
+def _opened_kernel(row: dict[str, Any]) -> Entry:
+    node = row["node"]
+    whose = f"{node} ({row['confidence']:g}): " if isinstance(node, str) else ""
+    times = f" × {count(row['launches'])}" if row["launches"] != 1 else ""
+    return Entry(f"{whose}{row['kernel']}{times}", f"{significant(row['duration_ns'] / NS_PER_US, 3)} µs")
+
+
+def short(name: str) -> str:
+    """A layer's name as the page has it."""
+    name = name.removeprefix(REFORMAT)
+    if len(name) <= NAME_LENGTH:
+        return name
+    half = (NAME_LENGTH - 1) // 2
+    return f"{name[:half]}…{name[half + 1 - NAME_LENGTH :]}"
+
+
+def _or_missing(ns: float | None, reason: str) -> Cell:
+    return missing(reason) if ns is None else _microseconds(ns)
+
+
+def _percent(share: float) -> Cell:
+    return number(100 * share, f"{100 * share:.1f}")
+
+
+def _microseconds(ns: float) -> Cell:
+    return number(ns / NS_PER_US, significant(ns / NS_PER_US, 3))
