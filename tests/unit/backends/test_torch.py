@@ -4,11 +4,12 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
-from inferprof import model_spec
+from inferprof import export, model_spec
 from inferprof.backends import torch as backend
 from inferprof.case import Shape, Variant
 from inferprof.devices.cpu import CpuDevice
@@ -103,6 +104,22 @@ def test_inputs_are_read_where_they_lie(
         session.enqueue()
         after = session.outputs()["output"].array
         assert after is not None and not np.array_equal(before, after)
+
+
+def test_sessions_of_a_pipeline_share_the_weights_and_nothing_else(
+    opened: Callable[..., OpenRequest], host: Callable[..., Buffer], x: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = Mock(side_effect=export.torch_module)
+    monkeypatch.setattr(export, "torch_module", load)
+    with backend.open_eager(opened()) as one, backend.open_eager(opened()) as two:
+        for session, array in ((one, x), (two, x + 1)):
+            session.bind(inputs(host, array))
+            session.enqueue()
+        first, second = (session.outputs()["output"].array for session in (one, two))
+    assert load.call_count == 1
+    assert first is not None and second is not None and not np.array_equal(first, second)
+    with backend.open_eager(opened()):
+        assert load.call_count == 2, "the model of closed sessions is still held"
 
 
 def test_an_unknown_compile_mode_is_named(opened: Callable[..., OpenRequest]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from inferprof.case import Case, Variant
 from inferprof.errors import CaseFailed, UserError
 from inferprof.hardware import Machine
 from inferprof.model_spec import ModelSpec
-from inferprof.plugins import Backend, Buffer, Device, OpenRequest
+from inferprof.plugins import Backend, Buffer, Device, OpenRequest, Where
 
 if TYPE_CHECKING:
     import torch
@@ -147,6 +148,18 @@ def _cast(module: torch.nn.Module, precision: str) -> torch.nn.Module:
     return Cast()
 
 
+_modules: weakref.WeakValueDictionary[tuple[Any, ...], torch.nn.Module] = weakref.WeakValueDictionary()
+
+
+def _module(spec: ModelSpec, precision: str, where: Where) -> torch.nn.Module:
+    """The model in a precision on the device. Sessions that are open at the same time share one: it is only read."""
+    key = (repr(spec), precision, where)  # a spec holds mappings, so it has no hash
+    if (module := _modules.get(key)) is None:
+        module = _cast(export.torch_module(spec, attention="sdpa"), precision).to(where)
+        _modules[key] = module
+    return module
+
+
 def _stream(device: Device) -> torch.cuda.ExternalStream | None:
     """The device's stream as torch's; None on the CPU."""
     import torch
@@ -186,7 +199,7 @@ def _opened(
     if device.where == "cpu":
         torch.set_num_threads(request.threads)
     with _reported(torch.OutOfMemoryError), torch.cuda.stream(_stream(device)):
-        module = _cast(export.torch_module(request.spec, attention="sdpa"), request.precision).to(device.where)
+        module = _module(request.spec, request.precision, device.where)
         graph = device.where == "cuda" and request.variant.flag("cuda_graph")
         session = TorchSession(wrap(module), request.spec, device, graph=graph)
         try:
