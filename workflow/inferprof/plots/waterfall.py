@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-KERNEL_BLUE = "#3D97D1"
+UNSPLIT_BLUE = "#9DB4C0"
+LABELS: dict[Part, str] = {"kernels": "kernels, unsplit", "execution": "execution, unsplit"}
 COLOURS: dict[Part, str] = {
     "launch": OKABE_ITO[4],
     "copy": OKABE_ITO[1],
@@ -24,7 +25,7 @@ COLOURS: dict[Part, str] = {
     "latency": OKABE_ITO[5],
     "tail": OKABE_ITO[3],
     "idle": OKABE_ITO[7],
-    "kernels": KERNEL_BLUE,
+    "kernels": UNSPLIT_BLUE,
     "execution": GREY,
     "unexplained": "none",
 }
@@ -56,7 +57,7 @@ def _panel(ax: Axes, frame: pd.DataFrame, parts: list[Part]) -> None:
     for part in parts:
         width = frame[f"{part}_part_ms"].fillna(0).to_numpy(dtype=float)
         ax.barh(
-            places, width, left=left, height=0.68, label=part, color=COLOURS[part], hatch=HATCHES.get(part, ""),
+            places, width, left=left, height=0.68, label=LABELS.get(part, part), color=COLOURS[part], hatch=HATCHES.get(part, ""),
             edgecolor=GREY if part == "unexplained" else "white", linewidth=0.4,
         )  # fmt: skip
         left += width
