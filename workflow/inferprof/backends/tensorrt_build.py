@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,10 @@ from inferprof.files import written_whole
 from inferprof.plugins import BuildRequest
 
 MIB = 1 << 20
+_SPARSITY = {
+    "eligible": (r"Found (\d+) layer\(s\) eligible", r"eligible for sparse math: ?(.*)"),
+    "picked": (r"Chose (\d+) layer\(s\) using", r"picked sparse implementation for layers: ?(.*)"),
+}
 
 
 def build(request: BuildRequest, flavour: Flavour) -> dict[str, Any]:
@@ -43,7 +48,8 @@ def build(request: BuildRequest, flavour: Flavour) -> dict[str, Any]:
         partial.write_bytes(engine)
     versions = {flavour: trt.__version__, "polygraphy": sys.modules["polygraphy"].__version__}
     facts = build_facts(request, seconds, profile, versions)
-    return {**facts, "strongly_typed": True, "warnings": log.warnings}
+    sparsity = {"sparsity": sparsity_of(log.sparsity)} if request.variant.flag("sparsity") else {}
+    return {**facts, "strongly_typed": True, "warnings": log.warnings, **sparsity}
 
 
 def polygraphy_with(flavour: Flavour) -> Any:
@@ -144,6 +150,25 @@ def _serialized(builder: Any, network: Any, config: Any, cache: Path | None, log
     except PolygraphyException as error:
         raise CaseFailed("; ".join(log.errors) or str(error)) from None
     return bytes(engine)
+
+
+def sparsity_of(messages: Sequence[str]) -> dict[str, int | None]:
+    """How many layers could run on sparse weights and how many the builder let: the last that it said of each.
+
+    `Found 39 layer(s) eligible to use sparse tactics` and `Chose 2 layer(s) using sparse tactics` since TensorRT 8.6;
+    before, lists behind `Layers eligible for sparse math:` and `picked sparse implementation for layers:`. None where
+    it said nothing.
+    """
+    return {what: _last_count(messages, *patterns) for what, patterns in _SPARSITY.items()}
+
+
+def _last_count(messages: Sequence[str], counted: str, listed: str) -> int | None:
+    for message in reversed(messages):
+        if match := re.search(counted, message):
+            return int(match.group(1))
+        if match := re.search(listed, message):
+            return len([name for name in match.group(1).split(", ") if name])
+    return None
 
 
 @contextlib.contextmanager

@@ -26,6 +26,8 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "BOOL": np.dtype(np.bool_),
 }
 """NumPy's types by TensorRT's names; `tensorrt.nptype` of 8.5 fails beside NumPy 1.24 and newer."""
+SPARSITY = "(Sparsity) "
+"""How TensorRT begins what it says of sparse weights."""
 LOGGER = logging.getLogger("inferprof.tensorrt")
 
 
@@ -34,6 +36,8 @@ class MessageLog(Protocol):
 
     errors: list[str]
     warnings: list[str]
+    sparsity: list[str]
+    """What it said of sparse weights while it built, at any severity."""
 
 
 def load(flavour: Flavour) -> Any:
@@ -52,6 +56,7 @@ def message_log(trt: Any) -> Any:
             trt.ILogger.__init__(self)
             self.errors: list[str] = []
             self.warnings: list[str] = []
+            self.sparsity: list[str] = []
 
         def log(self, severity: Any, message: str) -> None:
             text = " ".join(message.split())
@@ -61,6 +66,8 @@ def message_log(trt: Any) -> Any:
             elif severity == trt.ILogger.WARNING:
                 self.warnings.append(text)
                 LOGGER.warning(text)
+            elif text.startswith(SPARSITY):
+                self.sparsity.append(text)
 
     return Log()
 
