@@ -57,8 +57,8 @@ def _panel(ax: Axes, frame: pd.DataFrame, parts: list[Part]) -> None:
     for part in parts:
         width = frame[f"{part}_part_ms"].fillna(0).to_numpy(dtype=float)
         ax.barh(
-            places, width, left=left, height=0.68, label=LABELS.get(part, part), color=COLOURS[part], hatch=HATCHES.get(part, ""),
-            edgecolor=GREY if part == "unexplained" else "white", linewidth=0.4,
+            places, width, left=left, height=0.68, label=LABELS.get(part, part), color=COLOURS[part],
+            hatch=HATCHES.get(part, ""), edgecolor=GREY if part == "unexplained" else "white", linewidth=0.4,
         )  # fmt: skip
         left += width
     ax.set_yticks(places, case_names(frame))
