@@ -313,7 +313,7 @@ def test_a_steady_boundary_goes_on_beside_one_that_is_not():
     noise = iter(np.random.default_rng(0).uniform(1, 9, 10_000))
 
     def lasting(duration):
-        def sample() -> float:
+        def sample():
             start = machine.ns
             machine.spend(duration())
             return machine.ns - start
