@@ -312,8 +312,8 @@ def test_a_steady_boundary_goes_on_beside_one_that_is_not():
     machine = Machine()
     noise = iter(np.random.default_rng(0).uniform(1, 9, 10_000))
 
-    def lasting(duration):
-        def sample():
+    def lasting(duration: Callable[[], float]) -> Callable[[], float]:
+        def sample() -> float:
             start = machine.ns
             machine.spend(duration())
             return machine.ns - start
