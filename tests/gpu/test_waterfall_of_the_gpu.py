@@ -36,13 +36,13 @@ def products() -> Any:
     nodes += [onnx.helper.make_node("MatMul", [f"y{i}", "w"], [f"y{i + 1}"]) for i in range(LAYERS)]
     nodes.append(onnx.helper.make_node("ReduceMax", [f"y{LAYERS}"], ["y"], keepdims=1))
     weights = {"w": weight, "rows": np.array([12608, 4096], np.int64)}
-    return graph(nodes, ["b", 4096], onnx.TensorProto.FLOAT16, weights)
+    return graph(nodes, ["b", 4096], [1, 1], onnx.TensorProto.FLOAT16, weights)
 
 
 def transfers() -> Any:
     """Next to no work on a large input."""
     nodes = [onnx.helper.make_node("ReduceMax", ["x"], ["y"], keepdims=1)]
-    return graph(nodes, ["b", 64 * MIB // 4], onnx.TensorProto.FLOAT, {})
+    return graph(nodes, ["b", 64 * MIB // 4], [1, 1], onnx.TensorProto.FLOAT, {})
 
 
 def launches() -> Any:
@@ -53,15 +53,15 @@ def launches() -> Any:
         onnx.helper.make_node("Cos" if index % 2 else "Sin", [names[index]], [names[index + 1]])
         for index in range(LAUNCHES)
     ]
-    return graph(nodes, ["b", 64], onnx.TensorProto.FLOAT, {})
+    return graph(nodes, ["b", 64], ["b", 64], onnx.TensorProto.FLOAT, {})
 
 
-def graph(nodes: list[Any], dims: list[int | str], dtype: int, weights: dict[str, Any]) -> Any:
+def graph(nodes: list[Any], dims: list[int | str], out: list[int | str], dtype: int, weights: dict[str, Any]) -> Any:
     made = onnx.helper.make_graph(
         nodes,
         "planted",
         [onnx.helper.make_tensor_value_info("x", dtype, dims)],
-        [onnx.helper.make_tensor_value_info("y", dtype, None)],
+        [onnx.helper.make_tensor_value_info("y", dtype, out)],
         [onnx.numpy_helper.from_array(value, name) for name, value in weights.items()],
     )
     return onnx.helper.make_model(made, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=10)
