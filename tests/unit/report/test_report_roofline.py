@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pandas as pd
 import pytest
 
+from inferprof.case import Case
 from inferprof.report import evidence, figures
 from inferprof.report.model import Section, Table, Text
 from inferprof.report.sections import roofline
+from inferprof.tables import schema
 
 CASE = "vit/fp16/ort_cuda/default/b8"
 GPU = {"name": "NVIDIA H100 80GB HBM3", "memory_mib": 81559, "sm_count": 132, "used": True}
@@ -137,7 +140,7 @@ def test_a_graph_that_was_not_counted_names_the_file(gpu):
 def test_every_operator_is_in_a_csv(gpu):
     gpu.write(f"{gpu.machine}/ceilings.json", CEILINGS)
     gpu.write("onnx/vit/fp16.b8.cost.json", cost())
-    table = tables(roofline.section(load(gpu)))["roofline_nodes"]
+    table = tables(roofline.section(load(gpu)))["roofline_operators"]
     assert table.csv_only
     rows = cells(table)
     assert [(row["node"], row["operator"], row["kind"], row["limit"]) for row in rows] == [
@@ -145,6 +148,36 @@ def test_every_operator_is_in_a_csv(gpu):
         ("/magic", "Magic", "fp32", "–"),
     ]
     assert (rows[0]["roof_us"], rows[1]["flop"]) == ("1,000", "–")
+
+
+def traced(results: Any, tool: str, rows: list[dict[str, Any]]) -> None:
+    """Write a table of the case by a tool."""
+    frame = schema.of_case(schema.conform(pd.DataFrame(rows), tool), results.machine, Case.from_path(CASE))
+    path = results.root / results.machine / "table" / tool / f"{CASE}.parquet"
+    path.parent.mkdir(parents=True)
+    frame.to_parquet(path)
+
+
+def test_the_nodes_that_lose_most_and_the_longest_counted_kernels_stand_beside_their_roofs(gpu):
+    gpu.write(f"{gpu.machine}/ceilings.json", CEILINGS)
+    gpu.write("onnx/vit/fp16.b8.cost.json", cost())
+    kernel = {"level": "kernel", "metric": "duration_total", "instances": 1}
+    owned = {"name": "gemm", "parent": "CUDAExecutionProvider > MatMul > /fc", "value": 1_500_000.0}
+    foreign = {"name": "memcpy", "parent": "CUDAExecutionProvider > Cast > /made_up", "value": 9.0}
+    traced(gpu, "ort_nodes", [{**kernel, **owned}, {**kernel, **foreign}])
+    counters = {"duration_total": 1.4e6, "dram_bytes_read": 2e8, "dram_bytes_written": 1e8, "tensor_ops_fp16": 7e11}
+    launch = {"level": "kernel", "name": "gemm", "launch": 4, "instances": 1}
+    traced(gpu, "ncu", [{**launch, "metric": metric, "value": value} for metric, value in counters.items()])
+    found = tables(roofline.section(load(gpu)))
+    (node,) = cells(found["node_roofline"])
+    assert [node[key] for key in ("lost_us", "us", "roof_us", "times_roof", "limit", "operator", "node")] == [
+        *("500", "1,500", "1,000", "1.50×", "compute", "MatMul", "/fc")
+    ]
+    (kernel_row,) = cells(found["kernel_roofline"])
+    assert [kernel_row[key] for key in ("launch", "gflop", "mb", "us", "roof_us", "times_roof", "limit")] == [
+        *("4", "700", "300", "1,400", "1,000", "1.40×", "compute")
+    ]
+    assert len(found["all_node_roofline"].rows) == len(found["all_kernel_roofline"].rows) == 1
 
 
 def test_on_a_cpu_it_says_that_nothing_ran_on_a_gpu(results):

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from inferprof import peaks
-from inferprof.tables import kernel_roofline, ncu_csv, ncu_launches, roofline, roofs, schema
+from inferprof.tables import kernel_roofline, ncu_csv, ncu_launches, node_roofline, roofline, roofs, schema
 from inferprof.tables.records import KEY, frame_of
 from inferprof.tables.roofs import Roof, Roofs
 
@@ -29,8 +29,8 @@ LIMITS = Roofs(
 
 
 def node(name: str, dtype: str, flops: int | None, moved: int = 0, weights: int = 0, **more: Any) -> dict[str, Any]:
-    node = {"name": name, "op": "MatMul", "dtype": dtype, "product": True, "flops": flops}
-    return {**node, "read": moved, "written": 0, "weights": weights, **more}
+    facts = {"name": name, "op": "MatMul", "dtype": dtype, "product": True, "flops": flops}
+    return {**facts, "read": moved, "written": 0, "weights": weights, **more}
 
 
 def graph(*nodes: dict[str, Any], weights: int = 10**8) -> dict[str, Any]:
@@ -175,6 +175,35 @@ def test_a_case_has_the_roof_of_its_variant_and_a_cpu_case_none():
 def test_a_case_without_a_count_says_which_file_it_wants():
     found = roofline.by_case(case_rows(ort_cuda=2.0), frame_of([], [*KEY, "content"]), {}, LIMITS)
     assert found["not_known"][0] == "there is no onnx/vit/fp32.b8.cost.json"
+
+
+# --- nodes of a trace ---------------------------------------------------------------------------------------------
+
+
+def test_a_node_loses_what_its_kernels_take_beyond_its_roof_and_a_fused_one_keeps_its_name():
+    nodes = roofline.nodes(
+        graph(
+            node("/fc", "float16", 10**8, moved=10),
+            node("/qk", "float16", 10**8, moved=10),
+            node("/magic", "float16", None, read=None),
+        ),
+        LIMITS,
+    )
+    owners = pd.DataFrame(
+        [
+            ["/fc", 5000, 1],
+            ["/qk/MatMulScaleFusion/", 8000, 2],
+            ["/magic", 900, 1],
+            ["/gone", 100, 1],
+            [None, 700, 3],
+        ],
+        columns=["owner", "duration_ns", "instances"],
+    )
+    found = node_roofline.of_owners(owners, nodes, runs=2)
+    assert list(found["owner"]) == ["/qk/MatMulScaleFusion/", "/fc"]
+    assert list(found["duration_ns"]) == [4000, 2500]
+    assert list(found["distance"]) == pytest.approx([4.0, 2.5])
+    assert list(found["lost_ns"]) == pytest.approx([3000, 1500])
 
 
 # --- kernels ------------------------------------------------------------------------------------------------------

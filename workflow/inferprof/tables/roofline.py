@@ -57,7 +57,7 @@ def by_case(
     roof that binds the fused graph, `in_l2` whether its bytes fit in the L2, `uncounted` the nodes of unknown FLOPs.
     `source` names the sources of the roofs; `not_known` says why there is no time at the roof.
     """
-    options = {tuple(row[key] for key in KEY): row["content"].get("options", {}) for row in rows_of(records)}
+    options = options_of(records)
     rows = []
     for row in rows_of(measured[measured["device_ms"].notna()]):
         key = tuple(row[name] for name in KEY)
@@ -67,6 +67,11 @@ def by_case(
             found = of_graph(cost, roofs.of_variant(options.get(key, {})))
         rows.append({**dict(zip(KEY, key, strict=True)), "device_ms": row["device_ms"], **found})
     return frame_of(rows, list(COLUMNS))
+
+
+def options_of(records: pd.DataFrame) -> dict[tuple[Any, ...], Mapping[str, Any]]:
+    """KEY → the options of the case's variant, as its records have them."""
+    return {tuple(row[key] for key in KEY): row["content"].get("options", {}) for row in rows_of(records)}
 
 
 def of_graph(cost: Cost, roofs: Roofs) -> dict[str, Any]:

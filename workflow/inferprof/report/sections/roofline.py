@@ -8,21 +8,19 @@ from typing import Any
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, words
 from inferprof.report.numbers import ratio, significant
+from inferprof.report.sections import roofline_parts
 from inferprof.report.sections.common import (
     CASE_COLUMNS,
     by_case,
     case_cells,
     enumerated,
-    key_of,
     optional,
     path_of,
     scaled,
     table,
 )
-from inferprof.report.sections.kernels import short
-from inferprof.tables import kernel_roofline, roofs
-from inferprof.tables import roofline as rooflines
-from inferprof.tables.records import KEY, rows_of
+from inferprof.tables import roofs
+from inferprof.tables.records import rows_of
 
 GIGA = 1e9
 MEGA = 1e6
@@ -44,43 +42,16 @@ COLUMNS = (
     Column("peak_tflop_per_s", "peak of its types TFLOP/s", "number", hidden=True),
     Column("uncounted", "nodes of unknown FLOPs", "number", hidden=True),
 )
-NODE_COLUMNS = (
-    Column("model", "model"),
-    Column("precision", "precision"),
-    Column("shape", "shape"),
-    Column("node", "node"),
-    Column("operator", "operator"),
-    Column("kind", "type"),
-    Column("flop", "FLOP", "number"),
-    Column("bytes", "bytes", "number"),
-    Column("flop_per_byte", "FLOP/B", "number"),
-    Column("roof_us", "roof µs", "number"),
-    Column("limit", "limit"),
-)
 ROOF_COLUMNS = (
     Column("what", "roof"),
     Column("measured", "measured", "number"),
     Column("datasheet", "datasheet", "number"),
     Column("percent", "%", "number"),
 )
-KERNEL_COLUMNS = (
-    *CASE_COLUMNS,
-    Column("launch", "launch", "number", hidden=True),
-    Column("kernel", "kernel"),
-    Column("gflop", "GFLOP", "number", hidden=True),
-    Column("mb", "MB", "number", hidden=True),
-    Column("flop_per_byte", "FLOP/B", "number"),
-    Column("roof_us", "roof µs", "number"),
-    Column("us", "µs", "number"),
-    Column("times_roof", "×", "number"),
-    Column("limit", "limit"),
-)
-KERNELS_SHOWN = 20
 L2 = "L2"
 BEYOND = 0.95
 """Below this share of the time at the roof a case is faster than it could be; ceilings vary by a few percent."""
 NO_DEVICE = "No case has a device time: nothing ran on a GPU, so no roof is known."
-UNKNOWN_FLOPS = "no FLOPs are known of this operator, or a size is not"
 UNKNOWN_BYTES = "a size is not known"
 
 
@@ -90,7 +61,7 @@ def section(evidence: Evidence) -> Section:
     if not rows:
         return Section("Roofline", (Text(NO_DEVICE),))
     cases: tuple[Block, ...] = (_cases(evidence, rows), *_beyond_the_roof(rows))
-    return Section("Roofline", (*cases, *_roofs(evidence), _nodes(evidence), *_kernels(evidence)))
+    return Section("Roofline", (*cases, *_roofs(evidence), *roofline_parts.blocks(evidence)))
 
 
 # --- cases -----------------------------------------------------------------------------------------------------
@@ -167,30 +138,6 @@ def _written(value: float) -> str:
     return significant(value, 3)
 
 
-def _nodes(evidence: Evidence) -> Table:
-    """Every node of every graph that a case on the GPU ran; fp32 without TF32."""
-    ran = dict.fromkeys((row["model"], row["precision"], row["shape"]) for row in rows_of(evidence.roofline))
-    rows = [
-        tuple(_node(graph, node))
-        for graph in ran
-        if (cost := evidence.costs[graph].content)
-        for node in rows_of(rooflines.nodes(cost, evidence.roofs))
-    ]
-    title = "Every operator at its own roof"
-    return Table("roofline_nodes", title, NODE_COLUMNS, tuple(rows), csv_only=True)
-
-
-def _node(graph: tuple[str, str, str], node: dict[str, Any]) -> list[Cell]:
-    return [
-        *(words(part) for part in (*graph, node["name"], node["op"], node["kind"])),
-        optional(node["flops"], str, UNKNOWN_FLOPS),
-        optional(node["bytes"], str, UNKNOWN_BYTES),
-        optional(node["intensity"], _written, UNKNOWN_FLOPS),
-        scaled(node["roof_ns"], 1e3, lambda value: significant(value / 1e3, 3), "no roof is known"),
-        words(node["limit"]) if node["limit"] else missing("no roof is known"),
-    ]
-
-
 # --- roofs -----------------------------------------------------------------------------------------------------
 
 
@@ -228,44 +175,3 @@ def _roofs(evidence: Evidence) -> list[Block]:
     )
     title = "The roofs: what a large matrix product and a copy reached here, and what the datasheet says (dense)"
     return [Table("roofs", title, ROOF_COLUMNS, rows, note, limit=max(shown, 1))] if rows else [Text(note, "item")]
-
-
-# --- kernels ---------------------------------------------------------------------------------------------------
-
-
-def _kernels(evidence: Evidence) -> list[Block]:
-    """The kernels that ncu counted, the longest first; nothing where it counted none."""
-    counted = evidence.profiles[evidence.profiles["tool"] == "ncu"]
-    found = [
-        {**dict(zip(KEY, key, strict=True)), **row}
-        for key, frame in counted.groupby(KEY, sort=False)
-        for row in rows_of(kernel_roofline.of_case(frame, evidence.roofs))
-    ]
-    if not found:
-        return []
-    found.sort(key=lambda row: (key_of(row), -row["duration_ns"]))
-    note = (
-        "By ncu, with cold caches: operations of the tensor cores, bytes of device memory. ×: duration over the time "
-        "at the roof; what the CUDA cores compute is not in it."
-    )
-    rows = tuple(tuple(_kernel(row)) for row in found)
-    title = "Kernels against their roofs"
-    return [Table("kernel_roofline", title, KERNEL_COLUMNS, rows, note, groups=5, limit=KERNELS_SHOWN)]
-
-
-def _kernel(row: dict[str, Any]) -> list[Cell]:
-    def micro(ns: float) -> Cell:
-        return number(ns / 1e3, significant(ns / 1e3, 3))
-
-    return [
-        *case_cells(row),
-        number(row["launch"], str(row["launch"])),
-        Cell(short(row["name"]), row["name"]),
-        number(row["ops"] / GIGA, significant(row["ops"] / GIGA, 3)),
-        number(row["bytes"] / MEGA, significant(row["bytes"] / MEGA, 3)),
-        optional(row["intensity"], _written, "it moves no byte of device memory"),
-        micro(row["roof_ns"]),
-        micro(row["duration_ns"]),
-        optional(row["distance"], ratio, "its time at the roof is 0"),
-        words(row["limit"]),
-    ]

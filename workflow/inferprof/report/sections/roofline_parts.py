@@ -1,0 +1,199 @@
+"""Operators, nodes and kernels against their own roofs: what the roofline of a whole case is made of."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from itertools import groupby, islice
+from typing import TYPE_CHECKING, Any
+
+from inferprof.report.evidence import Evidence
+from inferprof.report.model import Block, Cell, Column, Table, missing, number, words
+from inferprof.report.numbers import ratio, significant
+from inferprof.report.sections.common import CASE_COLUMNS, case_cells, key_of, optional, scaled
+from inferprof.report.sections.kernels import short
+from inferprof.report.sections.profiled import Profile, caution, first_of
+from inferprof.tables import attribution, kernel_roofline, node_roofline, ort_kernels, roofline, trt_kernels
+from inferprof.tables.layer_times import inferences
+from inferprof.tables.providers import runs_of
+from inferprof.tables.records import KEY, frame_of, rows_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+GIGA = 1e9
+MEGA = 1e6
+TOP = 3
+SURE = 0.8
+"""From this confidence on a kernel is taken for a node's."""
+JOINS: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], Callable[[pd.DataFrame], int]]] = {
+    "ort_nodes": (ort_kernels.attributed, runs_of),
+    "trt_nodes": (trt_kernels.attributed, inferences),
+}
+"""Tools that tie kernels to the nodes of a graph: the join of a case's table, and how many inferences it is of."""
+UNKNOWN_FLOPS = "no FLOPs are known of this operator, or a size is not"
+UNKNOWN_BYTES = "a size is not known"
+NO_ROOF = "no roof is known"
+OPERATOR_COLUMNS = (
+    Column("model", "model"),
+    Column("precision", "precision"),
+    Column("shape", "shape"),
+    Column("node", "node"),
+    Column("operator", "operator"),
+    Column("kind", "type"),
+    Column("flop", "FLOP", "number"),
+    Column("bytes", "bytes", "number"),
+    Column("flop_per_byte", "FLOP/B", "number"),
+    Column("roof_us", "roof µs", "number"),
+    Column("limit", "limit"),
+)
+NODE_COLUMNS = (
+    *CASE_COLUMNS,
+    Column("lost_us", "lost µs", "number"),
+    Column("us", "µs", "number", hidden=True),
+    Column("roof_us", "roof µs", "number", hidden=True),
+    Column("times_roof", "× roof", "number"),
+    Column("limit", "limit"),
+    Column("operator", "operator", hidden=True),
+    Column("node", "node"),
+)
+KERNEL_COLUMNS = (
+    *CASE_COLUMNS,
+    Column("launch", "launch", "number", hidden=True),
+    Column("gflop", "GFLOP", "number", hidden=True),
+    Column("mb", "MB", "number", hidden=True),
+    Column("flop_per_byte", "FLOP/B", "number", hidden=True),
+    Column("roof_us", "roof µs", "number", hidden=True),
+    Column("us", "µs", "number"),
+    Column("times_roof", "× roof", "number"),
+    Column("limit", "limit"),
+    Column("kernel", "kernel"),
+)
+
+
+def blocks(evidence: Evidence) -> list[Block]:
+    """The nodes that lose most, the longest kernels that were counted, and every operator as a CSV."""
+    return [*_nodes(evidence), *_kernels(evidence), _operators(evidence)]
+
+
+def _operators(evidence: Evidence) -> Table:
+    """Every node of every graph that a case on the GPU ran; fp32 without TF32."""
+    ran = dict.fromkeys((row["model"], row["precision"], row["shape"]) for row in rows_of(evidence.roofline))
+    rows = [
+        tuple(_operator(graph, node))
+        for graph in ran
+        if (cost := evidence.costs[graph].content)
+        for node in rows_of(roofline.nodes(cost, evidence.roofs))
+    ]
+    return Table("roofline_operators", "Every operator at its own roof", OPERATOR_COLUMNS, tuple(rows), csv_only=True)
+
+
+def _operator(graph: tuple[str, str, str], node: dict[str, Any]) -> list[Cell]:
+    return [
+        *(words(part) for part in (*graph, node["name"], node["op"], node["kind"])),
+        optional(node["flops"], str, UNKNOWN_FLOPS),
+        optional(node["bytes"], str, UNKNOWN_BYTES),
+        optional(node["intensity"], _written, UNKNOWN_FLOPS),
+        scaled(node["roof_ns"], 1e3, lambda ns: _written(ns / 1e3), NO_ROOF),
+        words(node["limit"]) if node["limit"] else missing(NO_ROOF),
+    ]
+
+
+# --- nodes -----------------------------------------------------------------------------------------------------
+
+
+def _nodes(evidence: Evidence) -> list[Block]:
+    """The nodes whose kernels take longest beyond their roofs, by the traces that tie kernels to nodes."""
+    seen = first_of(evidence, tuple(JOINS))
+    rows = [{**one.case, **row} for one in seen for row in rows_of(_lost(evidence, one))]
+    if not rows:
+        return []
+    note = (
+        "Kernel time of the node beyond its own roof, per run. What a runtime fuses into a node is not in that "
+        f"node's roof. {caution(evidence, seen)}"
+    )
+    title = f"The {TOP} nodes of each case that lose most time"
+    shown = Table("node_roofline", title, NODE_COLUMNS, (), note, groups=5)
+    return _tables(shown, "Every node against its roof", rows, _node)
+
+
+def _lost(evidence: Evidence, one: Profile) -> pd.DataFrame:
+    """tables.node_roofline of one case; no rows where its graph was not counted or no inference was traced."""
+    join, count = JOINS[one.tool]
+    cost = evidence.costs[one.case["model"], one.case["precision"], one.case["shape"]].content
+    if not cost or not (runs := count(one.frame)):
+        return frame_of([], list(node_roofline.COLUMNS))
+    options = roofline.options_of(evidence.records).get(key_of(one.case), {})
+    nodes = roofline.nodes(cost, evidence.roofs.of_variant(options))
+    return node_roofline.of_owners(attribution.by_owner(join(one.frame), "op", SURE), nodes, runs)
+
+
+def _node(row: dict[str, Any]) -> list[Cell]:
+    return [
+        *case_cells(row),
+        *(_micro(row[f"{what}_ns"]) for what in ("lost", "duration", "roof")),
+        number(row["distance"], ratio(row["distance"])),
+        words(row["limit"]),
+        words(row["op"]),
+        Cell(short(row["owner"]), row["owner"]),
+    ]
+
+
+# --- kernels ---------------------------------------------------------------------------------------------------
+
+
+def _kernels(evidence: Evidence) -> list[Block]:
+    """The kernels that ncu counted, the longest first; nothing where it counted none."""
+    counted = evidence.profiles[evidence.profiles["tool"] == "ncu"]
+    rows = [
+        {**dict(zip(KEY, key, strict=True)), **row}
+        for key, frame in counted.groupby(KEY, sort=False)
+        for row in rows_of(kernel_roofline.of_case(frame, evidence.roofs).sort_values("duration_ns", ascending=False))
+    ]
+    if not rows:
+        return []
+    note = (
+        "By ncu, with cold caches: operations of the tensor cores and bytes of device memory; what the CUDA cores "
+        "compute is not in the roof."
+    )
+    title = f"The {TOP} longest kernels of each case against their roofs"
+    shown = Table("kernel_roofline", title, KERNEL_COLUMNS, (), note, groups=5)
+    return _tables(shown, "Every counted kernel against its roof", rows, _kernel)
+
+
+def _kernel(row: dict[str, Any]) -> list[Cell]:
+    return [
+        *case_cells(row),
+        number(row["launch"], str(row["launch"])),
+        number(row["ops"] / GIGA, _written(row["ops"] / GIGA)),
+        number(row["bytes"] / MEGA, _written(row["bytes"] / MEGA)),
+        optional(row["intensity"], _written, "it moves no byte of device memory"),
+        _micro(row["roof_ns"]),
+        _micro(row["duration_ns"]),
+        optional(row["distance"], ratio, "its time at the roof is 0"),
+        words(row["limit"]),
+        Cell(short(row["name"]), row["name"]),
+    ]
+
+
+# --- both ------------------------------------------------------------------------------------------------------
+
+
+def _tables(
+    shown: Table, every: str, rows: list[dict[str, Any]], cells: Callable[[dict[str, Any]], list[Cell]]
+) -> list[Block]:
+    """The first TOP rows of each case on the page, and all of them as a CSV whose title is `every`."""
+    first = [row for _, group in groupby(rows, key_of) for row in islice(group, TOP)]
+    name = f"all_{shown.name}"
+    return [
+        dataclasses.replace(shown, rows=tuple(tuple(cells(row)) for row in first)),
+        Table(name, every, shown.columns, tuple(tuple(cells(row)) for row in rows), csv_only=True),
+    ]
+
+
+def _micro(ns: float) -> Cell:
+    return number(ns / 1e3, _written(ns / 1e3))
+
+
+def _written(value: float) -> str:
+    return significant(value, 3)
