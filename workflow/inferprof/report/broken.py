@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from inferprof.case import Case
 
 LAST_LINE_LENGTH = 300
+ENDED_WELL = re.compile(r"inferprof: .*: done in \d+ s")
+"""What progress writes last: that stage is not the one that broke."""
+NOT_RUN = "no record: its job has not run, or left no log"
 
 
 def reason(results: Path, machine: str, case: Case) -> str:
     """Why a case that was to run has no record, from the last log on its way: benchmark, engine or conversion."""
     for log in _logs(results / "log", machine, case):
         if log.is_file() and (line := _last_line(log)):
+            if ENDED_WELL.fullmatch(line):
+                return NOT_RUN
             return f"no record: the job broke: {line} (log: {log.relative_to(results).as_posix()})"
-    return "no record: its job has not run, or left no log"
+    return NOT_RUN
 
 
 def _logs(folder: Path, machine: str, case: Case) -> list[Path]:
