@@ -41,6 +41,8 @@ def by_kind(case: Tiled, kind: str) -> list[dict[str, Any]]:
 def test_a_batch_makes_more_rows_or_more_products():
     assert with_batch(LAYER, 64, 57) == Gemm(57 * 197, 768, 768, 1, "m")
     assert with_batch(SCORES, 64, 32) == Gemm(197, 197, 64, 384, "count")
+    positions = Gemm(197, 768, 64, 1, "m")
+    assert with_batch(positions, 64, 57) == positions
 
 
 def test_a_sequence_makes_more_rows_of_layers_and_larger_products_of_attention():
@@ -129,6 +131,11 @@ def test_a_tile_that_is_assumed_counts_only_where_none_is_known():
     known = placed(Gemm(64 * 132 * 128, 256, 64, 1, "m"), Tile(128, 256, 64), 50.0, "name")
     assert by_kind(tiled(guess, known), "batch") == []
     assert tiled(guess, known).confidence == "medium"
+
+
+def test_products_without_a_time_count_by_their_work_and_so_do_all_beside_them():
+    guesses = [placed(LAYER, Tile(128, 256), 5.0, "assumed"), placed(LAYER, Tile(128, 256), None, "assumed")]
+    assert [weight for _, weight in tiled(*guesses).weighted] == [float(guesses[0].fit.work)] * 2
 
 
 # --- from frames -----------------------------------------------------------------------------------------------

@@ -77,6 +77,13 @@ class Tiled:
         known = [one for one in self.placed if one.source != "assumed" and one.duration is not None]
         return known or list(self.placed)
 
+    @property
+    def weighted(self) -> list[tuple[Placed, float]]:
+        """The counted products by their time per iteration in ns; where one has none, all by their work."""
+        times = [one.duration for one in self.counted]
+        works = [float(one.nodes * one.fit.work) for one in self.counted]
+        return [(one, time or 0.0) for one, time in zip(self.counted, works if None in times else times, strict=True)]
+
     def share(self, products: Iterable[Placed]) -> float | None:
         """Of the device's time, how much products take; None where no timeline tells it."""
         times = [one.duration for one in products]
@@ -86,32 +93,32 @@ class Tiled:
     @property
     def confidence(self) -> Confidence:
         """How well the tiles are known."""
-        total = sum(map(_time, self.counted))
-        if sum(_time(one) for one in self.counted if one.source == "grid") >= MOST * total:
+        by_grid = sum(weight for one, weight in self.weighted if one.source == "grid")
+        if by_grid >= MOST * sum(weight for _, weight in self.weighted):
             return "high"
         return "low" if any(one.source == "assumed" for one in self.counted) else "medium"
 
     def gain(self, change: Callable[[Gemm], Gemm], items: float) -> float:
         """gemm_gain of a change of sizes that makes `items` times as many items of an iteration."""
         new = sum(
-            _time(one) * fit(change(one.group.gemm), one.tile, self.sms).work / one.fit.work for one in self.counted
+            weight * fit(change(one.group.gemm), one.tile, self.sms).work / one.fit.work
+            for one, weight in self.weighted
         )
-        return 1 - new / items / sum(map(_time, self.counted))
-
-
-def _time(placed: Placed) -> float:
-    """ns per iteration, or where no kernel is known what goes with it."""
-    return placed.duration if placed.duration is not None else float(placed.nodes * placed.fit.work)
+        return 1 - new / items / sum(weight for _, weight in self.weighted)
 
 
 # --- other sizes -----------------------------------------------------------------------------------------------
 
 
 def with_batch(gemm: Gemm, now: int, then: int) -> Gemm:
-    """The same product at another batch."""
+    """The same product at another batch; one whose rows, or number, are no multiple of the batch is not of it."""
+
+    def scaled(size: int) -> int:
+        return size // now * then if size % now == 0 else size
+
     if gemm.batch_in == "m":
-        return dataclasses.replace(gemm, m=gemm.m // now * then)
-    return dataclasses.replace(gemm, count=gemm.count // now * then)
+        return dataclasses.replace(gemm, m=scaled(gemm.m))
+    return dataclasses.replace(gemm, count=scaled(gemm.count))
 
 
 def with_sequence(gemm: Gemm, batch: int, now: int, then: int) -> Gemm:
