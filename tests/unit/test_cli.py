@@ -38,6 +38,7 @@ RUN = ["run", "ort_cpu", "x.onnx", "--shape", "b1", "--out", "y.json"]
     [
         ([*RUN, "--set", "cudagraph=true"], "unknown options of backend ort_cpu: cudagraph; known: none"),
         ([*RUN, "--kineto", "y.json.gz"], "give N too"),
+        ([*RUN, "--profiled", "3", "--modules"], "--modules names ranges in a trace of --kineto"),
         (["audit", "x.onnx", "--precision", "fp7"], "unknown precisions fp7; known: "),
         (["audit", "x.onnx", "--shape", "b8"], "--shape b8 needs --spec"),
         (["partition", "x.onnx", "--shape", "b8"], "--shape b8 needs --spec"),

@@ -85,14 +85,18 @@ def run_request(args: argparse.Namespace) -> Any:
 def profiling_of(args: argparse.Namespace) -> Any:
     """How a profiled run is watched; None for a measurement."""
     if args.profiled is None:
-        if args.kineto or args.native_profile:
-            raise UserError("--kineto and --native-profile watch a run of --profiled N iterations; give N too")
+        if args.kineto or args.native_profile or args.modules:
+            raise UserError(
+                "--kineto, --modules and --native-profile watch a run of --profiled N iterations; give N too"
+            )
         return None
     from inferprof import workload
 
+    if args.modules and not args.kineto:
+        raise UserError("--modules names ranges in a trace of --kineto; give that too")
     if not args.kineto:
         return workload.Profiling(args.profiled, args.native_profile)
-    from inferprof.profilers import kineto
+    from inferprof.profilers import kineto, torch_nodes
 
-    recorder = kineto.record(args.kineto)
-    return workload.Profiling(args.profiled, args.native_profile, recorder, kineto.named_range)
+    recorder = torch_nodes.record(args.kineto) if args.modules else kineto.record(args.kineto)
+    return workload.Profiling(args.profiled, args.native_profile, recorder, kineto.named_range, args.modules)

@@ -173,6 +173,7 @@ def run(sub: argparse.ArgumentParser) -> None:
         "--profiled", type=_positive, metavar="N", help="no measurement: N iterations for a profiler to watch"
     )
     sub.add_argument("--kineto", type=Path, metavar="FILE", help="with --profiled: write a trace of torch.profiler")
+    sub.add_argument("--modules", action="store_true", help="with --kineto: a range around each module of torch")
     sub.add_argument("--native-profile", type=Path, metavar="FILE", help="with --profiled: the runtime's own profile")
     out(sub)
 

@@ -50,6 +50,8 @@ class Profiling:
     """What records in this process (Kineto); entered around the iterations."""
     range: Callable[[str], AbstractContextManager[Any]] = nvtx_range
     """Opens a named range: `load`, `warmup`, `iteration`, `stage:<name>`."""
+    within: bool = False
+    """Whether the recorder looks at single operators, of which there are none inside of a graph launch."""
 
 
 @dataclass(frozen=True)
@@ -287,8 +289,9 @@ def _profiled(request: RunRequest, profiling: Profiling, backend: Backend, gpu: 
     Its iterations are timed as end_to_end is, by which the profiler's cost is known; they are no samples of it.
     A runtime's own profile sees nothing inside of a graph launch, so it is taken without the graph.
     """
-    without_graph = profiling.native is not None and request.variant.flag("cuda_graph")
-    if profiling.native:
+    within = profiling.within or profiling.native is not None
+    without_graph = within and request.variant.flag("cuda_graph")
+    if within:
         options = {name: value for name, value in request.variant.options.items() if name != "cuda_graph"}
         request = replace(request, variant=replace(request.variant, options=options))
     feeds = _feeds(request)

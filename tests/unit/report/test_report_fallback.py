@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from inferprof.case import Case
-from inferprof.profilers import nsys, ort_profile
+from inferprof.profilers import nsys, ort_profile, torch_nodes
 from inferprof.report import evidence
 from inferprof.report.model import Report, Section, Table, Text
 from inferprof.report.sections import fallback, nodes
@@ -135,7 +135,7 @@ def joined(results: Any) -> Any:
         {"level": "kernel", "name": n, "parent": p, "metric": "duration_total", "value": v, "instances": i}
         for n, p, v, i in kernels
     ]
-    run = {"level": "range", "name": "model_run", "metric": "duration_total", "value": 30_000, "instances": 2}
+    run = {"level": "range", "name": "iteration", "metric": "duration_total", "value": 30_000, "instances": 2}
     results.ok(CUDA, 1.0, gpu=True)
     results.plan()
     watch(results, "ort_nodes", CUDA, schema.conform(pd.DataFrame([*rows, {"parent": np.nan, **run}]), "ort_nodes"))
@@ -144,11 +144,27 @@ def joined(results: Any) -> Any:
 
 def test_the_shares_of_one_node_and_of_nobody_are_always_there(joined: Any) -> None:
     (row,) = rows_of(nodes.section(load(joined)), "node_shares", first=6)
-    assert row == ["0.01000", "90.0", "10.0"]
+    assert row == ["0.01000", "nodes", "90.0", "10.0"]
 
 
 def test_nodes_come_by_kernel_time_and_what_is_nobodys_in_the_csv(joined: Any) -> None:
     section = nodes.section(load(joined))
     assert rows_of(section, "nodes") == [["80.0", "2", "MatMul", "/l/mm"], ["10.0", "1", "Softmax", "/l/sm"]]
     assert rows_of(section, "all_nodes")[-1] == ["10.0", "1", "nobody's", ""]
-    assert rows_of(section, "node_kernels")[0] == ["/l/mm", "MatMul", "gemm", "80.0", "2"]
+    assert rows_of(section, "node_kernels")[0] == ["node", "/l/mm", "gemm", "80.0", "2"]
+
+
+def test_torchs_operators_and_modules_are_owners_too(results: Any, shared: Path) -> None:
+    case = "bert/fp16/torch_eager/default/b1"
+    results.ok(case, 1.0, gpu=True)
+    results.plan()
+    frame = torch_nodes.read(shared / "real/kineto/tracelens_mi300_bert_small.json.gz")
+    watch(results, "torch_nodes", case, frame)
+    section = nodes.section(load(results))
+    assert rows_of(section, "node_shares", first=6) == [
+        ["0.3883", "nodes", "100.0", "0.0"],
+        ["0.3883", "modules", "100.0", "0.0"],
+    ]
+    shown = rows_of(section, "nodes")
+    assert shown[0] == ["44.8", "26", "aten::addmm", "aten::linear > aten::addmm"]
+    assert len(shown) == 10

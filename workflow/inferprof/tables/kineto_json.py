@@ -22,15 +22,22 @@ from inferprof.tables.timeline import KERNEL, MEMCPY, MEMSET, NOT_TOLD, Timeline
 
 _OPERATIONS: Final = {"kernel": KERNEL, "gpu_memcpy": MEMCPY, "gpu_memset": MEMSET}
 _CALLS: Final = ("cuda_runtime", "cuda_driver")
-_RANGES: Final = ("user_annotation",)
+_ANNOTATION: Final = "user_annotation"
+OPERATOR: Final = "op:"
+"""How the range of an operator of torch is labelled, in front of its name."""
+MODULE: Final = "nn.Module: "
+"""How the range of a module of torch is: by Kineto, where it records Python's stack, and by our own hooks."""
 _COPY_NAME: Final = re.compile(r"Memcpy (\w+) \((\w+) -> (\w+)\)")
 _HOST_MEMORY: Final = ("pageable", "pinned", "managed")
 _NO_CORRELATION: Final = -1
 Event = Mapping[str, Any]
 
 
-def read_timeline(path: Path) -> Timeline:
-    """The trace's GPU operations, runtime and driver calls and annotations. Raises UserError where it has none."""
+def read_timeline(path: Path, *, within_torch: bool = False) -> Timeline:
+    """The trace's GPU operations, runtime and driver calls and annotations. Raises UserError where it has none.
+
+    within_torch: torch's operators and modules are ranges too, labelled with OPERATOR and MODULE.
+    """
     events = [event for event in _events(path) if event.get("ph") == "X"]
     names: dict[str, int] = {}
     threads: dict[Any, int] = {}
@@ -44,9 +51,9 @@ def read_timeline(path: Path) -> Timeline:
     )
     ranges = pd.DataFrame(
         [
-            (*_times(event), _code(threads, event.get("tid")), str(event["name"]))
+            (*_times(event), _code(threads, event.get("tid")), label)
             for event in events
-            if event.get("cat") in _RANGES
+            if (label := _label(event, within_torch=within_torch))
         ],
         columns=["start", "end", "thread", "label"],
     )
@@ -67,6 +74,16 @@ def _events(path: Path) -> Iterable[Event]:
             raise UserError(f"{path} is not whole JSON ({error}): the run that wrote it was cut short") from None
     events: Iterable[Event] = trace["traceEvents"]
     return events
+
+
+def _label(event: Event, *, within_torch: bool) -> str | None:
+    """The label of an event that is a range; None for any other."""
+    kind, name = event.get("cat"), str(event["name"])
+    if kind == _ANNOTATION:
+        return name if within_torch or not name.startswith(MODULE) else None
+    if within_torch and kind == "cpu_op":
+        return f"{OPERATOR}{name}"
+    return name if within_torch and kind == "python_function" and name.startswith(MODULE) else None
 
 
 def _times(event: Event) -> tuple[int, int]:

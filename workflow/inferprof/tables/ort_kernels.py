@@ -24,7 +24,7 @@ from inferprof.tables.clock import Clock
 from inferprof.tables.intervals import Intervals, Times
 from inferprof.tables.ort_json import OrtProfile
 from inferprof.tables.schema import conform
-from inferprof.tables.timeline import GRAPH, KERNEL, NO_CALL, OUTSIDE, PATH_SEPARATOR, Nesting, Timeline
+from inferprof.tables.timeline import GRAPH, KERNEL, NO_CALL, OUTSIDE, PATH_SEPARATOR, Nesting, Timeline, owned
 
 ROUNDING_NS: Final = 1000
 """ONNX Runtime cuts start and duration of a node to whole microseconds."""
@@ -90,14 +90,14 @@ def tidy(timeline: Timeline, profile: OrtProfile, tool: str) -> pd.DataFrame:
     nodes["parent"] = nodes["provider"] + PATH_SEPARATOR + nodes["op_type"]
     path, distinct = pd.factorize(nodes["parent"] + PATH_SEPARATOR + nodes["name"])
     owner = owners(timeline, nodes)
-    owned = dataclasses.replace(
-        timeline,
-        ops=timeline.ops.assign(call=np.arange(len(timeline.ops))),
-        calls=pd.DataFrame({"path": np.where(owner >= 0, path[owner] + 1, OUTSIDE)}),
-        paths=["", *distinct],
-    )
+    by_owner = owned(timeline, np.where(owner >= 0, path[owner], -1), list(distinct))
     seen = dataclasses.replace(profile, nodes=nodes, runs=profile.runs[profile.runs.index.isin(nodes["run"])])
-    frames = [aggregate.operations(owned), aggregate.ranges(timeline), providers.rows(seen), _idle(timeline, nodes)]
+    frames = [
+        aggregate.operations(by_owner),
+        aggregate.ranges(timeline),
+        providers.rows(seen),
+        _idle(timeline, nodes),
+    ]
     return conform(pd.concat(frames, ignore_index=True), tool)
 
 

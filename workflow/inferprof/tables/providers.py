@@ -82,7 +82,7 @@ def _by_options(known: pd.DataFrame, facts: SessionFacts) -> dict[str, str]:
     The latter only of types that the provider does take elsewhere: it may know no other.
     """
     own = known[~known["parent"].str.contains(COPY, regex=False)]
-    types = own["parent"].str.rpartition(PATH_SEPARATOR)[2]
+    types = own["parent"].str.split(PATH_SEPARATOR, regex=False).str[1]
     found: dict[str, str] = {}
     for provider, options in facts.options.items():
         taken = {node.op_type for node in facts.assigned if node.provider == provider}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -52,6 +52,18 @@ class Timeline:
         path = np.full(call.size, OUTSIDE, np.int32)
         path[call >= 0] = self.calls["path"].to_numpy()[call[call >= 0]]
         return path
+
+
+def owned(timeline: Timeline, owner: np.ndarray, names: Sequence[str]) -> Timeline:
+    """The timeline with the owners that a join found in place of ranges: `owner` is the index of each operation's in
+    `names`, -1 where it is nobody's. Of `calls` only the paths are left.
+    """
+    return replace(
+        timeline,
+        ops=timeline.ops.assign(call=np.arange(len(timeline.ops))),
+        calls=pd.DataFrame({"path": owner + 1}),
+        paths=["", *names],
+    )
 
 
 def assemble(ops: pd.DataFrame, calls: pd.DataFrame, ranges: pd.DataFrame, names: Sequence[str]) -> Timeline:

@@ -7,7 +7,6 @@ made of; level range: as for any trace.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Final
 
@@ -17,7 +16,7 @@ import pandas as pd
 from inferprof.tables import aggregate, attribution, trt_join, trt_layers
 from inferprof.tables.graph_nodes import Node
 from inferprof.tables.schema import conform
-from inferprof.tables.timeline import KERNEL, PATH_SEPARATOR, Timeline
+from inferprof.tables.timeline import KERNEL, PATH_SEPARATOR, Timeline, owned
 from inferprof.tables.trt_json import Layer
 
 _CONFIDENCES: Final = ("layer_confidence", "node_confidence")
@@ -28,14 +27,8 @@ def tidy(timeline: Timeline, layers: Sequence[Layer], graph: Sequence[Node], too
     whose = trt_join.owners(timeline, layers, graph)
     owner = whose["layer"].str.cat(PATH_SEPARATOR + whose["node"].fillna("")).str.removesuffix(PATH_SEPARATOR)
     code, distinct = pd.factorize(owner)
-    owned = dataclasses.replace(
-        timeline,
-        ops=timeline.ops.assign(call=np.arange(len(timeline.ops))),
-        calls=pd.DataFrame({"path": code + 1}),
-        paths=["", *distinct],
-    )
     frames = [
-        aggregate.operations(owned),
+        aggregate.operations(owned(timeline, code, list(distinct))),
         _confidences(timeline, whose.assign(parent=owner)),
         aggregate.ranges(timeline),
     ]

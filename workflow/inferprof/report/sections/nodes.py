@@ -1,7 +1,8 @@
-"""Which nodes of a graph the GPU's time went to: launches joined with the nodes of ONNX Runtime that made them."""
+"""What the GPU's time went to: launches joined with the nodes, operators and modules that made them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from inferprof.report.evidence import Evidence
@@ -10,113 +11,126 @@ from inferprof.report.numbers import NS_PER_MS, count, milliseconds
 from inferprof.report.sections.common import CASE_COLUMNS, case_cells
 from inferprof.report.sections.kernels import short
 from inferprof.report.sections.operators import NAME_LENGTH
-from inferprof.report.sections.profiled import SLOW_DOWN_COLUMN, Profile, caution, first_of, slow_down
-from inferprof.tables import attribution
-from inferprof.tables.ort_kernels import attributed
-from inferprof.tables.providers import runs_of
+from inferprof.report.sections.profiled import SLOW_DOWN_COLUMN, Profile, caution, profiles, slow_down
+from inferprof.tables import attribution, ort_kernels, torch_kernels
+from inferprof.tables.overhead import ITERATION
 from inferprof.tables.records import rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 TITLE = "Kernels by node"
-TOOLS = ("ort_nodes",)
-TOP_NODES = 5
-NOBODY = {"owner": "", "op_type": "nobody's", "provider": ""}
+JOINS: Mapping[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
+    "ort_nodes": ort_kernels.attributed,
+    "torch_nodes": torch_kernels.attributed,
+}
+"""Tool → how its rows of the tidy table become a join."""
+LEVELS: dict[str, str] = {"op": "node", "module": "module"}
+TOP = 5
 SHARE_COLUMNS = (
     *CASE_COLUMNS,
     SLOW_DOWN_COLUMN,
     Column("kernel_time_ms", "kernels, ms", "number"),
-    Column("attributed_percent", "one node's, %", "number"),
+    Column("owners", "owners"),
+    Column("attributed_percent", "one's, %", "number"),
     Column("unattributed_percent", "nobody's, %", "number"),
 )
-NODE_COLUMNS = (
+OWNER_COLUMNS = (
     *CASE_COLUMNS,
-    Column("provider", "provider", hidden=True),
+    Column("level", "of", hidden=True),
     Column("share_percent", "%", "number"),
     Column("kernel_time_ms", "ms", "number", hidden=True),
     Column("launches", "launches", "number"),
     Column("operator", "operator"),
-    Column("node", "node"),
+    Column("owner", "owner"),
 )
 KERNEL_COLUMNS = (
     *CASE_COLUMNS,
-    Column("node", "node"),
-    Column("operator", "operator"),
+    Column("level", "of"),
+    Column("owner", "owner"),
     Column("kernel", "kernel"),
     Column("share_percent", "%", "number"),
     Column("launches", "launches", "number"),
 )
 NOTE = (
-    "Of a run. A launch is the node's whose time on the host holds the call. One at the edge of two nodes, or "
-    "outside of all, is nobody's and is spread over none."
+    "Of an iteration. A launch is the node's, operator's or module's that lies around the call on the host, the "
+    "innermost of several. One at the edge of two nodes, or outside of all, is nobody's and is spread over none."
 )
 
 
 def section(evidence: Evidence) -> Section:
-    """Shares, then the nodes with the longest kernels; empty where no case was watched so."""
-    joins = [(one, attributed(one.frame)) for one in first_of(evidence, TOOLS)]
+    """Shares, then the owners of the longest kernels; empty where no case was watched so."""
+    joins = [(one, JOINS[one.tool](one.frame)) for one in profiles(evidence, tuple(JOINS))]
     if not joins:
         return Section(TITLE, ())
     note = f"{NOTE} {caution(evidence, [one for one, _ in joins])}"
-    title = f"The {TOP_NODES} nodes with the largest share of each case's kernel time"
-    nodes = [(one, join, attribution.by_owner(join, "op")) for one, join in joins]
-    shown = tuple(row for one, join, table in nodes for row in _nodes(one, join, table.dropna().head(TOP_NODES)))
-    every = tuple(row for one, join, table in nodes for row in _nodes(one, join, table))
+    shares = tuple(row for one, join in joins for row in _shares(evidence, one, join))
+    owned = [(one, _owners(one, join, level)) for one, join in joins for level in LEVELS]
+    every = tuple(row for _, rows in owned for _, row in rows)
+    longest = tuple(row for _, rows in owned for row in [row for known, row in rows if known][:TOP])
+    title = f"The {TOP} owners with the largest share of each case's kernel time"
     kernels = tuple(row for one, join in joins for row in _kernels(one, join))
     blocks: tuple[Block, ...] = (
-        Table("node_shares", "", SHARE_COLUMNS, tuple(_share(evidence, *pair) for pair in joins), note, groups=2),
-        Table("nodes", title, NODE_COLUMNS, shown, groups=5),
-        Table("all_nodes", "Every node", NODE_COLUMNS, every, csv_only=True),
-        Table("node_kernels", "The kernels of every node", KERNEL_COLUMNS, kernels, csv_only=True),
+        Table("node_shares", "", SHARE_COLUMNS, shares, note, groups=6),
+        Table("nodes", title, OWNER_COLUMNS, longest, groups=5),
+        Table("all_nodes", "Every owner", OWNER_COLUMNS, every, csv_only=True),
+        Table("node_kernels", "The kernels of every owner", KERNEL_COLUMNS, kernels, csv_only=True),
     )
     return Section(TITLE, blocks)
 
 
-def _share(evidence: Evidence, one: Profile, join: pd.DataFrame) -> tuple[Cell, ...]:
-    rows = rows_of(attribution.shares(join))
-    if not rows:
-        return (*case_cells(one.case), slow_down(evidence, one), *[missing("no kernel was traced")] * 3)
-    time = rows[0]["total_ns"] / runs_of(one.frame)
-    shares = (rows[0]["attributed_share"], rows[0]["unattributed_share"])
+def iterations_of(frame: pd.DataFrame) -> int:
+    """How many iterations a table of one case is of; 1 where it has no such range."""
+    rows = (frame["level"] == "range") & (frame["name"] == ITERATION) & (frame["metric"] == "duration_total")
+    return int(frame.loc[rows, "instances"].sum()) or 1
+
+
+def _shares(evidence: Evidence, one: Profile, join: pd.DataFrame) -> list[tuple[Cell, ...]]:
+    """A row per level of the join."""
+    head = (*case_cells(one.case), slow_down(evidence, one))
+    rows = []
+    for level, row in attribution.shares(join).to_dict("index").items():
+        time = row["total_ns"] / iterations_of(one.frame)
+        shares = (_percent(row["attributed_share"]), _percent(row["unattributed_share"]))
+        rows.append((*head, number(time / NS_PER_MS, milliseconds(time)), words(f"{LEVELS[str(level)]}s"), *shares))
+    return rows or [(*head, *[missing("no kernel was traced")] * 4)]
+
+
+def _owners(one: Profile, join: pd.DataFrame, level: Any) -> list[tuple[bool, tuple[Cell, ...]]]:
+    """The owners of a level, longest first, each with whether it is one: the row of what is nobody's is not."""
+    runs, own = iterations_of(one.frame), join[join["owner_level"] == level]
+    kinds = {row["owner"]: str(row.get("op_type", "")) for row in rows_of(own.dropna(subset=["owner"]))}
+    return [
+        (row["owner"] in kinds, _owner(one, {**row, "level": level, "op_type": kinds.get(row["owner"])}, runs))
+        for row in rows_of(attribution.by_owner(join, level))
+    ]
+
+
+def _owner(one: Profile, row: dict[str, Any], runs: int) -> tuple[Cell, ...]:
+    name = "" if row["op_type"] is None else str(row["owner"])
+    kind = "nobody's" if row["op_type"] is None else row["op_type"]
     return (
         *case_cells(one.case),
-        slow_down(evidence, one),
-        number(time / NS_PER_MS, milliseconds(time)),
-        *(_percent(share) for share in shares),
-    )
-
-
-def _nodes(one: Profile, join: pd.DataFrame, table: pd.DataFrame) -> list[tuple[Cell, ...]]:
-    """The rows of attribution.by_owner; an owner that is missing is nobody."""
-    runs = runs_of(one.frame)
-    kinds = {row["owner"]: row for row in rows_of(join.dropna(subset=["owner"]))}
-    return [_node(one, row, kinds.get(row["owner"], NOBODY), runs) for row in rows_of(table)]
-
-
-def _node(one: Profile, row: dict[str, Any], kind: dict[str, Any], runs: int) -> tuple[Cell, ...]:
-    name = str(kind["owner"])
-    return (
-        *case_cells(one.case),
-        words(kind["provider"]),
+        words(LEVELS[row["level"]]),
         _percent(row["share"]),
         number(row["duration_ns"] / runs / NS_PER_MS, milliseconds(row["duration_ns"] / runs)),
         number(row["instances"] / runs, count(row["instances"] / runs)),
-        words(kind["op_type"]),
+        words(kind),
         Cell(name if len(name) <= NAME_LENGTH else f"…{name[1 - NAME_LENGTH :]}", name),
     )
 
 
 def _kernels(one: Profile, join: pd.DataFrame) -> list[tuple[Cell, ...]]:
-    runs, total = runs_of(one.frame), float(join["duration_ns"].sum())
+    runs = iterations_of(one.frame)
+    totals = join.groupby("owner_level")["duration_ns"].sum()
     own = join.dropna(subset=["owner"]).sort_values("duration_ns", ascending=False, kind="stable")
     return [
         (
             *case_cells(one.case),
+            words(LEVELS[row["owner_level"]]),
             words(row["owner"]),
-            words(row["op_type"]),
             Cell(short(row["kernel"]), row["kernel"]),
-            _percent(row["duration_ns"] / total),
+            _percent(row["duration_ns"] / float(totals[row["owner_level"]])),
             number(row["instances"] / runs, count(row["instances"] / runs)),
         )
         for row in rows_of(own)

@@ -1,0 +1,95 @@
+"""Kineto with a range around each module of torch: which operator of which module launched which kernels.
+
+Ranges and operators slow the run, and a CUDA graph would have none of them: hence a capture apart from Kineto's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from inferprof.case import Case
+from inferprof.hardware import Machine
+from inferprof.plugins import Profiler
+from inferprof.profilers import kineto
+from inferprof.profilers.capture_file import identify, other_reader
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NAME: Final = "torch_nodes"
+BACKEND: Final = "torch_eager"
+"""The backend whose modules are there when it runs; torch.compile makes kernels of many of them."""
+
+
+def command(argv: Sequence[str], out: Path) -> list[str]:
+    """The run itself, told to record with modules."""
+    return [*kineto.command(argv, out), "--modules"]
+
+
+@contextlib.contextmanager
+def record(out: Path) -> Iterator[None]:
+    """As kineto.record, with modules."""
+    with kineto.record(out), named_modules():
+        yield
+
+
+@contextlib.contextmanager
+def named_modules() -> Iterator[None]:
+    """A range around each call of a torch module inside the block, with the module's name in the outermost one.
+
+    A module that is called by itself has its class as its name.
+    """
+    from torch.nn.modules import module as hooks
+    from torch.profiler import record_function
+
+    from inferprof.tables.kineto_json import MODULE
+
+    names: dict[int, str] = {}
+    opened: list[Any] = []
+
+    def before(module: Any, inputs: Any) -> None:
+        if not opened:
+            names.clear()
+            names.update({id(one): name for name, one in module.named_modules()})
+        label = names.get(id(module)) or type(module).__name__
+        annotation = record_function(f"{MODULE}{label}")
+        annotation.__enter__()
+        opened.append(annotation)
+
+    def after(module: Any, inputs: Any, outputs: Any) -> None:
+        opened.pop().__exit__(None, None, None)
+
+    handles = (
+        hooks.register_module_forward_pre_hook(before),
+        hooks.register_module_forward_hook(after, always_call=True),
+    )
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def read(path: Path) -> pd.DataFrame:
+    """The tidy table of a trace with operators and modules, ours or another's. Raises UserError for anything else."""
+    from inferprof.tables import kineto_json, torch_kernels
+
+    if (kind := identify(path)) != kineto.NAME:
+        raise other_reader(path, kind)
+    return torch_kernels.tidy(kineto_json.read_timeline(path, within_torch=True), NAME)
+
+
+def refuses(case: Case, machine: Machine) -> str | None:
+    """Why a case cannot be recorded here."""
+    if case.backend != BACKEND:
+        return f"{NAME}: {case.backend} runs no modules of torch"
+    reason = kineto.refuses(case, machine)
+    return f"{NAME}: {reason.partition(': ')[2]}" if reason else None
+
+
+TORCH_NODES: Final = Profiler(
+    name=NAME, suffix=".json.gz", refuses=refuses, command=command, read=read, finish=kineto.finish
+)
