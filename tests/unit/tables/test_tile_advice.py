@@ -13,8 +13,9 @@ from inferprof.products import Gemm
 from inferprof.profilers import nsys
 from inferprof.tables import schema, tile_advice
 from inferprof.tables.records import KEY
-from inferprof.tables.tile_advice import Tiled, suggestions, tried, with_batch, with_sequence
+from inferprof.tables.tile_advice import Tiled, suggestions, with_batch, with_sequence
 from inferprof.tables.tile_names import Tile
+from inferprof.tables.tile_trials import tried
 from inferprof.tables.tiles import Group, Placed, fit
 
 SMS = 132
@@ -193,6 +194,7 @@ def test_a_gpu_whose_sms_are_not_known_gets_no_advice():
     [
         ((800.0, 790.0, 810.0), "right"),  # 10 % per item, as predicted
         ((840.0, 838.0, 842.0), "right"),  # 5.5 %: more than half
+        ((600.0, 590.0, 610.0), "more"),  # 33 %
         ((889.0, 880.0, 900.0), "wrong"),  # nothing
         ((845.0, 830.0, 860.0), "undecided"),
     ],

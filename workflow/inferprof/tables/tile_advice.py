@@ -1,4 +1,4 @@
-"""Which batch or sequence would waste less in the tiles of a case's GEMMs, and what came of it where it was tried.
+"""Which batch or sequence would waste less in the tiles of a case's GEMMs.
 
 **Prediction.** A product keeps its tile at another size, so that its time goes with `work` (tables.tiles). With T the
 time of a product's kernels per iteration and i the items (images, or tokens) of an iteration:
@@ -34,7 +34,6 @@ Nodes = Sequence[Mapping[str, Any]]
 Confidence = Literal["high", "medium", "low"]
 """By the tiles behind a prediction. high: most of the time is of kernels whose grid is that of the product's tiles;
 medium: the tiles are in the kernels' names; low: the tile is assumed."""
-Verdict = Literal["right", "wrong", "undecided"]
 MIN_GAIN: Final = 0.01
 """Of the GEMMs' time; less is not worth a run."""
 BATCHES: Final = (0.5, 2.0)
@@ -59,7 +58,6 @@ SUGGESTION_COLUMNS: Final = (
     *("kind", "now", "then", "per", "suggested_shape"),
     *("gemm_share", "gemm_gain", "predicted_gain", "confidence", "not_predicted"),
 )
-TRIED_COLUMNS: Final = (*SUGGESTION_COLUMNS, "measured_gain", "measured_low", "measured_high", "verdict")
 
 
 @dataclass(frozen=True)
@@ -286,48 +284,3 @@ def _gemms(case: Tiled) -> Iterator[dict[str, Any]]:
             **{name: getattr(one.fit, name) for name in ("blocks", "waves", "padding", "last_wave", "efficiency")},
             "device_share": None if one.duration is None else one.duration / case.device_ns,
         }
-
-
-# --- tried -----------------------------------------------------------------------------------------------------
-
-
-def tried(advice: pd.DataFrame, latency: pd.DataFrame) -> pd.DataFrame:
-    """The suggestions whose shape was measured too, with TRIED_COLUMNS: what the device's time per item (or token)
-    became.
-
-    measured_gain = 1 - (median / items)(then) / (median / items)(now); measured_low and measured_high from the ends
-    of both medians' intervals. `verdict`: right, where at least half of the predicted gain is there even at
-    measured_low; wrong, where less is at measured_high; else undecided, and so without intervals or prediction.
-    """
-    device = latency[latency["boundary"].eq("device") & latency["not_measured"].isna()]
-    medians = {tuple(row[name] for name in KEY): row for row in rows_of(device)}
-    rows = []
-    for row in rows_of(advice[advice["suggested_shape"].notna()]):
-        now = medians[tuple(row[name] for name in KEY)]
-        then = medians.get(tuple((row | {"shape": row["suggested_shape"]})[name] for name in KEY))
-        if then is not None:
-            rows.append({**row, **_measured(row, now, then)})
-    return frame_of(rows, list(TRIED_COLUMNS))
-
-
-def _measured(row: Mapping[str, Any], now: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, Any]:
-    items = row["then"] / row["now"]
-    bounded = None not in (now["low"], then["low"])
-    low = 1 - then["high"] / now["low"] / items if bounded else None
-    high = 1 - then["low"] / now["high"] / items if bounded else None
-    return {
-        "measured_gain": 1 - then["median"] / now["median"] / items,
-        "measured_low": low,
-        "measured_high": high,
-        "verdict": _verdict(row["predicted_gain"], low, high),
-    }
-
-
-def _verdict(
-    predicted: float | None, low: float | None, high: float | None
-) -> Literal["right", "wrong", "undecided"]:
-    if predicted is None or low is None or high is None:
-        return "undecided"
-    if low >= predicted / 2:
-        return "right"
-    return "wrong" if high < predicted / 2 else "undecided"

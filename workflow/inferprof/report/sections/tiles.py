@@ -9,7 +9,7 @@ from inferprof.report.model import Block, Cell, Column, Mark, Section, Table, mi
 from inferprof.report.numbers import significant
 from inferprof.report.sections.common import CASE_COLUMNS, FEW, by_case, case_cells, key_of, scaled, table
 from inferprof.report.sections.kernels import short
-from inferprof.tables import tile_advice
+from inferprof.tables import tile_advice, tile_trials
 from inferprof.tables.records import rows_of
 
 NO_KERNEL = "no kernel of the timeline was found for it"
@@ -161,12 +161,13 @@ def _suggestion(row: dict[str, Any]) -> list[Cell]:
 
 
 def _tried(evidence: Evidence) -> list[Block]:
-    rows = rows_of(tile_advice.tried(evidence.tile_advice, evidence.latency))
+    rows = rows_of(tile_trials.tried(evidence.tile_advice, evidence.latency))
     if not rows:
         return []
     note = (
         "Measured: by the medians of `device` per image or token, from and to by the ends of their intervals. Right: "
-        "even the lower end is half of what was predicted or more; wrong: even the upper end is less."
+        "even the lower end is half of what was predicted or more; more: it is more than twice of it, so that not "
+        "tiles alone gained; wrong: even the upper end is less than half."
     )
     title = "Suggestions that were tried: predicted and measured gain, % of the device's time"
     body = [_attempt(row) for row in by_case(rows, evidence.order, lambda row: -(row["predicted_gain"] or 0.0))]
