@@ -12,8 +12,8 @@ import pytest
 
 from inferprof.case import Case
 from inferprof.profilers import trt_layers, trt_nodes
-from inferprof.report import evidence, html
-from inferprof.report.model import Outline, Report, Section, Table
+from inferprof.report import evidence, figures, html
+from inferprof.report.model import Figure, Outline, Report, Section, Table, Text
 from inferprof.report.sections import formats, layers
 from inferprof.report.txt import render
 from inferprof.tables import schema
@@ -150,3 +150,23 @@ def test_counters_of_the_same_case_decide(results: Any, frames: Any) -> None:
 
 def test_a_study_without_kernels_has_no_such_section(results: Any, frames: Any) -> None:
     assert formats.section(study(results, {"trt_layers": frames["trt_layers"]})).blocks == ()
+
+
+# --- the engine's graph ----------------------------------------------------------------------------------------
+
+
+def test_the_largest_batch_of_each_engine_is_drawn(results: Any, shared: Path, tmp_path: Path) -> None:
+    frame = trt_layers.read(shared / "real/trt_json/trt10_trtexec_alexnet_fp16.profile.json")
+    study(results, {"trt_layers": frame}, "vit_tiny/fp16/tensorrt/default/b1")
+    section = figures.draw(study(results, {"trt_layers": frame}), tmp_path)
+    (graph,) = [block for block in section.blocks if isinstance(block, Figure) and block.title.startswith("Engine")]
+    assert graph.title == "Engine: vit_tiny/fp16/tensorrt b8"
+    assert (tmp_path / "engine-vit_tiny-fp16-tensorrt.png").exists()
+    assert "/features/features.2/MaxPool  1.0 %" in graph.svg
+
+
+def test_an_engine_of_more_layers_than_can_be_read_says_so(results: Any, shared: Path, tmp_path: Path) -> None:
+    frame = trt_layers.read(shared / "real/trt_json/trt_detr_layer_names_only_exportLayerInfo.json")
+    section = figures.draw(study(results, {"trt_layers": frame}), tmp_path)
+    said = [block.text for block in section.blocks if isinstance(block, Text) and block.text.startswith("Engine")]
+    assert said == ["Engine: vit_tiny/fp16/tensorrt b8: not drawn: 840 layers; from 2 to 240 can be drawn"]

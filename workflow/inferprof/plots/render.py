@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from inferprof.plugins import Plot
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 PNG_DPI = 150
 
@@ -29,10 +31,15 @@ def lacks(plot: Plot, frame: pd.DataFrame) -> str | None:
 
 def render(plot: Plot, frame: pd.DataFrame, png: Path) -> str:
     """Write the PNG on white; return the SVG, whose text and axes take the colour of the page around it."""
+    return written(plot.draw, frame, png)
+
+
+def written(draw: Callable[[pd.DataFrame], Figure], frame: pd.DataFrame, png: Path) -> str:
+    """The same of what is no Plot."""
     import matplotlib
 
     with matplotlib.rc_context(dict(STYLE)):
-        figure = plot.draw(frame)
+        figure = draw(frame)
         figure.savefig(png, dpi=PNG_DPI, facecolor="white", metadata={"Software": None})
         svg = io.StringIO()
         figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferprof import registry
-from inferprof.plots import render
+from inferprof.plots import engine_graph, render
 from inferprof.report import fidelity
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Figure, Section, Text
-from inferprof.tables import roofline, waterfall
+from inferprof.report.sections import layers
+from inferprof.tables import layer_graph, layer_times, roofline, waterfall
 from inferprof.tables.records import KEY
 
 if TYPE_CHECKING:
@@ -31,7 +32,29 @@ def draw(evidence: Evidence, folder: Path) -> Section:
             path = folder / f"{plot.name}-{model}.png"
             svg = render.render(plot, of_model, path)
             blocks.append(Figure(f"{plot.title}: {model}", plot.caption, f"{folder.name}/{path.name}", svg))
-    return Section("Plots", (*blocks, *left_out))
+    drawn, too_large = _engine_graphs(evidence, folder)
+    return Section("Plots", (*blocks, *drawn, *left_out, *too_large))
+
+
+def _engine_graphs(evidence: Evidence, folder: Path) -> tuple[list[Figure], list[Text]]:
+    """The layers of an engine per model and format, that of the largest batch: its graph, or why it is not drawn."""
+    chosen = {
+        tuple(one.case[key] for key in ("model", "precision", "backend")): one for one in layers.cases(evidence)
+    }
+    drawn, left_out = [], []
+    for names, one in chosen.items():
+        title = f"Engine: {'/'.join(names)} {one.case['shape']}"
+        described = layer_times.described(one.frame)
+        if not 1 < len(described) <= engine_graph.MOST_LAYERS:
+            reason = f"{len(described):,} layers; from 2 to {engine_graph.MOST_LAYERS} can be drawn"
+            left_out.append(Text(f"{title}: not drawn: {reason}", "item"))
+            continue
+        times = layer_times.of_case(one.frame)
+        graph = layer_graph.of_layers(described, dict(zip(times["layer"], times["share"], strict=True)))
+        path = folder / f"engine-{'-'.join(names)}.png"
+        svg = render.written(engine_graph.draw, graph, path)
+        drawn.append(Figure(title, engine_graph.CAPTION, f"{folder.name}/{path.name}", svg))
+    return drawn, left_out
 
 
 def plot_frame(evidence: Evidence) -> pd.DataFrame:

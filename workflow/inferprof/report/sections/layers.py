@@ -83,10 +83,10 @@ SHARES_NOTE = (
 
 def section(evidence: Evidence) -> Section:
     """How much of the kernels' time is told, the longest layers, and what is in them; empty without engines."""
-    cases = _cases(evidence)
-    if not cases:
+    found = cases(evidence)
+    if not found:
         return Section(TITLE, ())
-    tables = [(one, layer_times.of_case(one.frame), layer_times.kernels(one.frame)) for one in cases]
+    tables = [(one, layer_times.of_case(one.frame), layer_times.kernels(one.frame)) for one in found]
     longest = tuple(_layer(one, row) for one, layers, _ in tables for row in rows_of(layers.head(TOP_LAYERS)))
     every = tuple(_layer(one, row) for one, layers, _ in tables for row in rows_of(layers))
     kernels = tuple(_kernel(one, row) for one, _, launched in tables for row in rows_of(launched))
@@ -102,7 +102,7 @@ def section(evidence: Evidence) -> Section:
     return Section(TITLE, tuple(blocks))
 
 
-def _cases(evidence: Evidence) -> list[Profile]:
+def cases(evidence: Evidence) -> list[Profile]:
     """One profile per case, with the rows of both tools."""
     import pandas as pd
 
