@@ -10,7 +10,7 @@ import pytest
 from inferprof.case import Case
 from inferprof.report import evidence, figures
 from inferprof.report.model import Section, Table, Text
-from inferprof.report.sections import roofline
+from inferprof.report.sections import answer, roofline
 from inferprof.tables import schema
 
 CASE = "vit/fp16/ort_cuda/default/b8"
@@ -178,6 +178,16 @@ def test_the_nodes_that_lose_most_and_the_longest_counted_kernels_stand_beside_t
         *("4", "700", "300", "1,400", "1,000", "1.40×", "compute")
     ]
     assert len(found["all_node_roofline"].rows) == len(found["all_kernel_roofline"].rows) == 1
+
+
+def test_the_answer_says_how_far_the_fastest_case_is_from_its_roof(gpu):
+    gpu.write(f"{gpu.machine}/ceilings.json", CEILINGS)
+    gpu.write("onnx/vit/fp16.b8.cost.json", cost())
+    texts = [block.text for block in answer.section(load(gpu)).blocks if isinstance(block, Text)]
+    line = (
+        "b8: fp16/ort_cuda/default takes 2.00× the least time that its graph needs on this GPU (1.00 ms by compute; "
+    )
+    assert f"{line}measured)." in texts
 
 
 def test_on_a_cpu_it_says_that_nothing_ran_on_a_gpu(results):

@@ -6,7 +6,7 @@ from inferprof.report import fidelity
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, without_number, words
 from inferprof.report.numbers import half_width, interval, percent, plural, ratio, significant
-from inferprof.report.sections.common import FEW, few, name_of
+from inferprof.report.sections.common import FEW, few, key_of, name_of
 from inferprof.report.sections.speed_up import ONE_ROUND
 from inferprof.report.winner import Winner, find
 from inferprof.tables.records import rows_of
@@ -55,6 +55,9 @@ def _sentences(evidence: Evidence, model: str, winners: list[Winner]) -> list[Bl
     if best.shape != first.shape:
         most = f"Most items per second: {significant(best.items_per_s, 3)}/s, at {_sentence(best, evidence.baseline)}"
         blocks.append(Text(most))
+    blocks += [
+        Text(line) for one in dict.fromkeys((first.shape, best.shape)) for line in _roof(evidence, winners, one)
+    ]
     blocks += [Text(f"{first.shape}: {lucky}", mark="warn") for lucky in _lottery(evidence, first)]
     precisions = dict.fromkeys(w.row["precision"] for w in (first, other, best) if w)
     blocks += [
@@ -73,6 +76,17 @@ def _lottery(evidence: Evidence, one: Winner) -> list[str]:
         f"{percent(100 * row['spread'])}: see Engines."
         for row in rows_of(evidence.rebuilds)
         if key == tuple(row[part] for part in ("model", "shape", "precision", "backend", "fastest"))
+    ]
+
+
+def _roof(evidence: Evidence, winners: list[Winner], shape: str) -> list[str]:
+    """How far the fastest case on the GPU is from its roof, where that is known."""
+    fastest = {key_of(one.row): one for one in winners if one.shape == shape and one.boundary == "device"}
+    return [
+        f"{shape}: {fastest[key_of(row)].name} takes {ratio(row['device_ms'] / row['fused_ms'])} the least time that "
+        f"its graph needs on this GPU ({significant(row['fused_ms'], 3)} ms by {row['limit']}; {row['source']})."
+        for row in rows_of(evidence.roofline)
+        if key_of(row) in fastest and row["fused_ms"] is not None
     ]
 
 

@@ -60,7 +60,8 @@ def _files(evidence: Evidence) -> dict[str, list[str]]:
         "onnx/{model}/{precision}.partition.json": [one.file for one in evidence.partitions.values()],
         f"{{machine}}/engine/{case}.build.json": [engine.build.file for engine in evidence.engines],
         f"{machine}/trtexec/{case}.json": [one.file for one in evidence.second_clocks],
-        f"{machine}/{{environment,bandwidth}}.json": [
-            one.file for one in (evidence.environment, evidence.bandwidth) if one.content
+        "onnx/{model}/{precision}.{shape}.cost.json": [one.file for one in evidence.costs.values() if one.content],
+        f"{machine}/{{environment,bandwidth,ceilings}}.json": [
+            one.file for one in (evidence.environment, evidence.bandwidth, evidence.ceilings) if one.content
         ],
     }
