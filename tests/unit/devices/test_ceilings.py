@@ -30,9 +30,13 @@ class Gpu:
         return int(self.ns)
 
     def timed(self, work: Any) -> Any:
-        took = work()
-        self.ns += took
+        begin = self.ns
+        work()
+        took = self.ns - begin
         return lambda: took
+
+    def work(self, ns: float) -> None:
+        self.ns += ns
 
 
 class Array:
@@ -46,15 +50,14 @@ class Array:
         return self
 
 
-def product(a: Array, *_: Any, **__: Any) -> float:
-    return 2 * a.shape[0] ** 3 / RATE * 1e9
-
-
-def refused(*_: Any, **__: Any) -> float:
+def refused(*_: Any, **__: Any) -> None:
     raise RuntimeError("_int_mm is not for this build\nand more")
 
 
-def fake_torch(capability: tuple[int, int]) -> Any:
+def fake_torch(capability: tuple[int, int], gpu: Gpu) -> Any:
+    def product(a: Array, *_: Any, **__: Any) -> None:
+        gpu.work(2 * a.shape[0] ** 3 / RATE * 1e9)
+
     cuda = SimpleNamespace(
         is_available=lambda: True,
         get_device_capability=lambda: capability,
@@ -77,8 +80,8 @@ def fake_torch(capability: tuple[int, int]) -> Any:
         matmul=product,
         _int_mm=refused,
         _scaled_mm=product,
-        sum=lambda vector: ceilings.VECTOR_BYTES / READ * 1e9,
-        add=lambda b, c, alpha, out: 3 * ceilings.VECTOR_BYTES / READ * 1e9,
+        sum=lambda vector: gpu.work(ceilings.VECTOR_BYTES / READ * 1e9),
+        add=lambda b, c, alpha, out: gpu.work(3 * ceilings.VECTOR_BYTES / READ * 1e9),
         **dict.fromkeys(
             ("float32", "float16", "bfloat16", "int8", "uint8", "float8_e4m3fn", "float8_e8m0fnu"), np.float32
         ),
@@ -87,16 +90,19 @@ def fake_torch(capability: tuple[int, int]) -> Any:
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    torch = fake_torch((8, 9))
-    monkeypatch.setitem(sys.modules, "torch", torch)
     gpu = Gpu()
+    torch = fake_torch((8, 9), gpu)
+    monkeypatch.setitem(sys.modules, "torch", torch)
     result = ceilings.measure(gpu, clock=gpu)  # type: ignore[arg-type]
     return {**result, "asked": torch.asked, "seconds": gpu.ns / 1e9}
 
 
 def test_a_square_product_is_two_n_cubed_flops(measured):
     assert measured["gemm"]["fp16"]["flops_per_s"] == pytest.approx(RATE)
-    assert measured["gemm"]["fp16"]["by_size"] == {"4096": 2 * 4096**3 / 1e5, "8192": 2 * 8192**3 / 1e5}
+    assert measured["gemm"]["fp16"]["by_size"] == {
+        "4096": pytest.approx(2 * 4096**3 / 1e5),
+        "8192": pytest.approx(2 * 8192**3 / 1e5),
+    }
     assert measured["gemm"]["fp8"]["flops_per_s"] == pytest.approx(RATE)
 
 
@@ -123,7 +129,7 @@ def test_it_is_short_and_what_it_says_is_json(measured):
 
 
 def test_without_a_gpu_one_line_says_so(monkeypatch):
-    torch = fake_torch((8, 9))
+    torch = fake_torch((8, 9), Gpu())
     torch.cuda.is_available = lambda: False
     monkeypatch.setitem(sys.modules, "torch", torch)
     with pytest.raises(UserError, match=r"torch 2\.11\.0 sees no CUDA device"):
