@@ -54,6 +54,13 @@ def test_blocks_that_share_an_sm_are_one_wave_of_more_blocks():
     assert found.work == 2 * 2 * 128 * 256 * 768
 
 
+def test_a_sum_that_is_split_has_more_blocks_with_less_work_each():
+    whole, split = (fit(gemm(197, 768, 3072), Tile(64, 64, 64), H100_SMS, splits=splits) for splits in (1, 2))
+    assert (whole.blocks, whole.waves < 1, whole.work) == (48, True, 64 * 64 * 3072)
+    assert (split.blocks, split.waves < 1, split.work) == (96, True, 64 * 64 * 1536)
+    assert split.efficiency == pytest.approx(2 * whole.efficiency)
+
+
 def test_efficiency_is_the_share_of_the_paid_work_that_the_product_needs():
     for sizes in ((12608, 768, 768), (197, 64, 197), (8, 1000, 768), (1, 1, 1), (130, 260, 66)):
         for tile in (Tile(128, 256, 64), Tile(64, 64), Tile(256, 144, 32)):
@@ -180,6 +187,13 @@ def test_nodes_that_share_a_launch_get_the_best_tile_of_the_case_and_no_time():
         (1, "grid", 500.0),
         (2, "name", None),
     ]
+
+
+def test_a_grid_that_is_a_multiple_of_the_tiles_splits_the_sum():
+    groups = groups_of([node("fc2", gemm(197, 768, 3072))])
+    kernel = Kernel("ampere_fp16_s16816gemm_fp16_64x64_ldg8_f2f_stages_64x5_tn", Tile(64, 64, 64), 48 * 3, 1, 9.0)
+    (placed,) = place(groups, [kernel], H100_SMS)
+    assert (placed.splits, placed.source, placed.fit.blocks) == (3, "grid", 144)
 
 
 def test_a_grid_of_another_number_of_tiles_speaks_against_a_product():

@@ -99,7 +99,7 @@ class Tiled:
     def gain(self, change: Callable[[Gemm], Gemm], items: float) -> float:
         """gemm_gain of a change of sizes that makes `items` times as many items of an iteration."""
         new = sum(
-            weight * fit(change(one.group.gemm), one.tile, self.sms).work / one.fit.work
+            weight * fit(change(one.group.gemm), one.tile, self.sms, splits=one.splits).work / one.fit.work
             for one, weight in self.weighted
         )
         return 1 - new / items / sum(weight for _, weight in self.weighted)

@@ -10,6 +10,9 @@ last wave    1 - waves / ceil(waves)
 work         ceil(waves) · blocks per SM · m · n · (K rounded up): multiply-accumulates that the busiest SM pays for
 efficiency   (1 - padding) · (1 - last wave) = count·M·N·K / SMs / work
 
+Where the sum over K is split among several blocks per tile (split-K), there are as many times the blocks, each with a
+part of K.
+
 Libraries that compute the transposed product (cuBLAS, called for arrays in C order) lay the tile's m along N. Of the
 two ways the one with less work counts, as the library's own choice does, so that no waste is made up.
 """
@@ -39,6 +42,7 @@ case's kernels the one that leaves all products the least work; assumed: no kern
 PRODUCT_CLASSES: Final[tuple[KernelClass, ...]] = ("gemm", "convolution")
 _UNLIKELY: Final = 16.0
 """How many times its work a pair counts that another fact speaks against: more than any tile of the case costs."""
+_MOST_SPLITS: Final = 16
 _NEARLY_ALL: Final = 0.75
 _WHOLE_CLUSTERS: Final = 1.5
 """Clusters of up to eight blocks round a grid up; in the captures at hand by 23 % at most."""
@@ -95,6 +99,8 @@ class Placed:
     kernel: str | None
     duration: float | None
     """ns per iteration, all nodes; None where no kernel was found for them."""
+    splits: int = 1
+    """Blocks per tile."""
 
     @property
     def macs(self) -> int:
@@ -103,23 +109,24 @@ class Placed:
         return self.nodes * gemm.count * gemm.m * gemm.n * gemm.k
 
 
-def fit(gemm: Gemm, tile: Tile, sms: int, blocks_per_sm: int = 1) -> Fit:
+def fit(gemm: Gemm, tile: Tile, sms: int, blocks_per_sm: int = 1, splits: int = 1) -> Fit:
     """The fit of a tile, laid the way that takes less work."""
-    ways = {(tile.m, tile.n), (tile.n, tile.m)}
-    fits = [_laid(gemm, Tile(rows, columns, tile.k), sms, blocks_per_sm) for rows, columns in sorted(ways)]
+    ways = sorted({(tile.m, tile.n), (tile.n, tile.m)})
+    fits = [_laid(gemm, Tile(*way, tile.k), sms, blocks_per_sm, splits) for way in ways]
     return min(fits, key=lambda one: (one.work, one.blocks))
 
 
-def _laid(gemm: Gemm, tile: Tile, sms: int, blocks_per_sm: int) -> Fit:
+def _laid(gemm: Gemm, tile: Tile, sms: int, blocks_per_sm: int, splits: int) -> Fit:
     step = tile.k or 1
-    down, across, deep = math.ceil(gemm.m / tile.m), math.ceil(gemm.n / tile.n), math.ceil(gemm.k / step)
-    blocks = gemm.count * down * across
+    down, across = math.ceil(gemm.m / tile.m), math.ceil(gemm.n / tile.n)
+    deep = math.ceil(gemm.k / (splits * step))
+    blocks = gemm.count * down * across * splits
     waves = blocks / (sms * blocks_per_sm)
     paid = tile.m * tile.n * deep * step
     return Fit(
         blocks=blocks,
         waves=waves,
-        padding=1 - gemm.m * gemm.n * gemm.k / (down * across * paid),
+        padding=1 - gemm.m * gemm.n * gemm.k / (down * across * splits * paid),
         last_wave=1 - waves / math.ceil(waves),
         work=math.ceil(waves) * blocks_per_sm * paid,
     )
@@ -209,12 +216,21 @@ def _assign(groups: Sequence[Group], kernels: Sequence[Kernel], sms: int) -> Cou
     return Counter(zip(owners[rows].tolist(), launched[columns].tolist(), strict=True))
 
 
+def _splits(gemm: Gemm, kernel: Kernel, sms: int) -> int:
+    """How many blocks a kernel has per tile, where its grid is a multiple of the tiles."""
+    if kernel.tile is None or kernel.blocks is None:
+        return 1
+    splits, rest = divmod(kernel.blocks, fit(gemm, kernel.tile, sms).blocks)
+    return splits if rest == 0 and 1 < splits <= _MOST_SPLITS else 1
+
+
 def _cost(group: Group, kernel: Kernel, sms: int) -> float:
     tile = kernel.tile or ASSUMED
     found = fit(group.gemm, tile, sms)
+    splits = _splits(group.gemm, kernel, sms)
     against = (
         (classify(kernel.name).kernel_class == "convolution") != group.convolution,
-        kernel.tile and kernel.blocks and not _may_launch(kernel.blocks, found.blocks, sms),
+        kernel.tile and kernel.blocks and splits == 1 and not _may_launch(kernel.blocks, found.blocks, sms),
         not _loads(kernel.name, group.gemm),
     )
     exact = kernel.blocks == found.blocks
@@ -241,9 +257,10 @@ def _loads(kernel: str, gemm: Gemm) -> bool:
 
 
 def _placed(group: Group, nodes: int, kernel: Kernel, sms: int) -> Placed:
-    found = fit(group.gemm, kernel.tile or ASSUMED, sms)
+    splits = _splits(group.gemm, kernel, sms)
+    found = fit(group.gemm, kernel.tile or ASSUMED, sms, splits=splits)
     source: Source = "assumed" if kernel.tile is None else "grid" if kernel.blocks == found.blocks else "name"
-    return Placed(group, nodes, kernel.tile or ASSUMED, source, found, kernel.name, nodes * kernel.duration)
+    return Placed(group, nodes, kernel.tile or ASSUMED, source, found, kernel.name, nodes * kernel.duration, splits)
 
 
 def _left_over(group: Group, nodes: int, kernels: Sequence[Kernel], sms: int) -> Placed:
