@@ -195,10 +195,8 @@ def _capture(args: argparse.Namespace) -> None:
     from inferprof import profilers
 
     profiler = registry.look_up("profiler", args.profiler, registry.profilers())
-    if args.timeline:
-        profiler = profilers.aimed(profiler, args.timeline)
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
-    profilers.capture_or_reason(profiler, command, args.out, record=args.record)
+    profilers.capture_or_reason(profiler, command, args.out, args.timeline, args.record)
 
 
 def _table(args: argparse.Namespace) -> None:

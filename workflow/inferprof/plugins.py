@@ -230,7 +230,8 @@ class Profiler:
     after: str | None = None
     """The profiler whose table of the same case says what this one looks at: it runs first."""
     aim: Callable[[Path], Profiler] | None = None
-    """With `after`: this profiler, told by that table where to look. Raises UserError where the table cannot."""
+    """With `after`: this profiler, told by that table where to look. Raises UserError where there is no such
+    table, CaseFailed where it names nothing."""
     refusal: Callable[[str], str | None] | None = None
     """The reason why the tool could not watch, out of what it said: a result, as a failed measurement is."""
     otherwise: Callable[[str], Profiler | None] | None = None

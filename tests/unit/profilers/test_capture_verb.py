@@ -15,7 +15,9 @@ from inferprof.plugins import Profiler
 def test_the_command_is_what_stands_behind_the_dashes(out_first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[str, list[str], Path]] = []
 
-    def capture(profiler: Profiler, argv: Sequence[str], out: Path, record: Path | None) -> None:
+    def capture(
+        profiler: Profiler, argv: Sequence[str], out: Path, timeline: Path | None, record: Path | None
+    ) -> None:
         seen.append((profiler.name, list(argv), out))
 
     monkeypatch.setattr(profilers, "capture_or_reason", capture)

@@ -8,13 +8,14 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from inferprof import cli, hardware, profilers, registry
 from inferprof.case import Case
 from inferprof.errors import ToolError, UserError
 from inferprof.hardware import Gpu, Machine
-from inferprof.profilers import ncu, nsys
+from inferprof.profilers import capturing, ncu, nsys
 from inferprof.profilers.ncu import Focus, Options
 from inferprof.profilers.ncu_refusals import refusal
 
@@ -122,7 +123,7 @@ def test_without_a_timeline_every_kernel_of_the_run_is_looked_into_once(ncu_on_p
 
 def test_the_timeline_names_the_kernels(table: Path, ncu_on_path: Callable[..., Path]) -> None:
     ncu_on_path("")
-    aimed = profilers.aimed(registry.profilers()["ncu"], table)
+    aimed = capturing.aimed(registry.profilers()["ncu"], table)
     (chosen,) = (part for part in aimed.command(["true"], Path("x")) if part.startswith("--kernel-id="))
     names = chosen.removeprefix("--kernel-id=::regex:^(").removesuffix(")$:1").split("|")
     assert names[0] == "nvjet_sm90_hsh_64x64_64x13_1x4_h_bz_NNT"
@@ -131,8 +132,6 @@ def test_the_timeline_names_the_kernels(table: Path, ncu_on_path: Callable[..., 
 
 
 def test_names_without_symbols_are_those_of_functions(table: Path) -> None:
-    import pandas as pd
-
     frame = pd.read_parquet(table)
     frame[frame["level"] != "launch_config"].to_parquet(table)
     command = ncu.aim(table).command
@@ -148,7 +147,7 @@ def test_a_table_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 def test_a_profiler_that_watches_everything_takes_no_timeline(table: Path) -> None:
     with pytest.raises(UserError, match="nsys watches all of a run"):
-        profilers.aimed(registry.profilers()["nsys"], table)
+        capturing.aimed(registry.profilers()["nsys"], table)
 
 
 # --- the capture -----------------------------------------------------------------------------------------------
@@ -176,7 +175,7 @@ def test_where_counting_invocations_sees_nothing_launch_configurations_are_count
         f'case "$*" in *--launch-count=1*) printf "NVR" > "$out" ;; *) cat <<END\n{NOTHING}END\n ;; esac'
     )
     out = tmp_path / "b8.ncu-rep"
-    profilers.capture(profilers.aimed(registry.profilers()["ncu"], table), ["true"], out)
+    profilers.capture(capturing.aimed(registry.profilers()["ncu"], table), ["true"], out)
     first, second = asked(calls)
     assert any(part.startswith("--kernel-id=") for part in first)
     assert "--launch-count=1" in second
@@ -215,8 +214,7 @@ def test_the_record_of_a_run_that_ended_well_is_left_alone(
 ) -> None:
     record = tmp_path / "b8.record.json"
     ncu_on_path(f"echo '{{}}' > {record}; cat <<'END'\n{NOT_PERMITTED}END\n")
-    aimed = profilers.aimed(registry.profilers()["ncu"], table)
-    profilers.capture_or_reason(aimed, ["true"], tmp_path / "b8.ncu-rep", record=record)
+    profilers.capture_or_reason(registry.profilers()["ncu"], ["true"], tmp_path / "b8.ncu-rep", table, record)
     assert json.loads(record.read_text()) == {}
 
 
@@ -225,15 +223,22 @@ def test_a_run_that_crashes_under_ncu_is_a_broken_job(
 ) -> None:
     ncu_on_path(f"cat <<'END'\n{CRASHED}END\nexit 1")
     with pytest.raises(ToolError, match="returned an error code"):
-        profilers.capture(profilers.aimed(registry.profilers()["ncu"], table), ["true"], tmp_path / "b8.ncu-rep")
+        profilers.capture(capturing.aimed(registry.profilers()["ncu"], table), ["true"], tmp_path / "b8.ncu-rep")
     assert list(tmp_path.glob("b8*")) == []
 
 
-def test_a_report_larger_than_the_limit_is_not_kept(ncu_on_path: Callable[..., Path], tmp_path: Path) -> None:
-    ncu_on_path('truncate -s 65000000 "$out"')
+def test_a_timeline_without_single_kernels_is_a_result_too(
+    table: Path, ncu_on_path: Callable[..., Path], tmp_path: Path
+) -> None:
+    calls = ncu_on_path("")
+    frame = pd.read_parquet(table)
+    frame[frame["level"] != "kernel"].to_parquet(table)
     out = tmp_path / "b8.ncu-rep"
-    profilers.capture_or_reason(registry.profilers()["ncu"], ["true"], out)
-    assert "the report has 65 MB, of which 64 are kept" in json.loads(out.read_text())["not_measured"]
+    assert not cli.main(["capture", "ncu", "--timeline", str(table), "--out", str(out), "--", "true"])
+    assert ncu.read(out)["text"].tolist() == [
+        "ncu: the timeline holds no kernels of iterations one by one: trace CUDA graphs by node"
+    ]
+    assert not calls.exists()
 
 
 def test_what_ncu_prints_of_a_good_run_is_no_refusal() -> None:
@@ -268,10 +273,12 @@ def test_a_csv_is_read_with_the_settings_beside_it(repository: Path, tmp_path: P
     path.write_bytes((repository / "tests/data/ncu/h100_ort_cuda_vit_raw.csv.gz").read_bytes())
     bare = ncu.read(path)
     assert set(bare["level"]) == {"kernel"}
-    path.with_suffix(".settings.json").write_text('{"clock_control": "none", "cache_control": "all", "share": 0.81}')
+    path.with_suffix(".settings.json").write_text(
+        '{"clock_control": "none", "cache_control": "all", "bytes": 7, "share": 0.81}'
+    )
     rows = ncu.read(path).query("level == 'run'").set_index("metric")
     assert rows["text"].dropna().to_dict() == {"clock_control": "none", "cache_control": "all"}
-    assert rows["value"].dropna().to_dict() == {"kernel_time_chosen": 81.0}
+    assert rows["value"].dropna().to_dict() == {"kernel_time_chosen": 81.0, "report_bytes": 7.0}
 
 
 @pytest.mark.parametrize("name", ["ncu_cli_text_openmp_nvhpc.txt", "ncu_cli_text_rtx30_spec_xc_first400lines.txt"])

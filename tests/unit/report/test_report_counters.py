@@ -58,7 +58,7 @@ def counted(repository: Path, tmp_path: Path) -> Callable[[str], pd.DataFrame]:
         path = tmp_path / f"{name}.csv.gz"
         path.write_bytes((repository / f"tests/data/ncu/{name}.csv.gz").read_bytes())
         path.with_suffix(".settings.json").write_text(
-            '{"clock_control": "none", "cache_control": "all", "share": 0.83}'
+            '{"clock_control": "none", "cache_control": "all", "share": 0.83, "bytes": 65000000}'
         )
         return ncu.read(path)
 
@@ -131,7 +131,10 @@ def test_a_refused_capture_is_named_with_its_reason_and_the_others_stand(study, 
     profile(study, ORT, counted("h100_ort_cuda_vit_raw"), "ncu")
     section = counters.section(load(study))
     items = [block.text for block in section.blocks if isinstance(block, Text)]
-    assert items == [f"{EAGER}: ncu: the counters are held by another tool"]
+    assert items == [
+        f"{ORT}: its .ncu-rep has 65 MB",
+        f"{EAGER}: ncu: the counters are held by another tool",
+    ]
     assert len(table_of(section, "counters").rows) == 3
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from inferprof.errors import UserError
+from inferprof.errors import CaseFailed
 from inferprof.profilers import nsys
 from inferprof.tables.kernel_class import own_name
 from inferprof.tables.ncu_choice import Kernel, choose
@@ -70,7 +70,7 @@ def test_a_timeline_without_launch_configurations_gives_names_alone() -> None:
 
 def test_a_timeline_of_whole_graphs_is_refused(captured: Callable[[str], Path]) -> None:
     frame = nsys.read(captured("h100_torch_graph_trace"))
-    with pytest.raises(UserError, match="trace CUDA graphs by node"):
+    with pytest.raises(CaseFailed, match="trace CUDA graphs by node"):
         choose(frame[(frame["level"] != "kernel") & (frame["level"] != "launch_config")])
 
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from inferprof.profilers.capturing import aimed, capture, capture_or_reason
+from inferprof.profilers.capturing import capture, capture_or_reason
 
-__all__ = ["aimed", "capture", "capture_or_reason"]
+__all__ = ["capture", "capture_or_reason"]

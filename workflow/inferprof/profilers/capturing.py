@@ -50,7 +50,10 @@ def no_gpu_work(case: Case, machine: Machine) -> str | None:
 
 
 def aimed(profiler: Profiler, timeline: Path) -> Profiler:
-    """The profiler, told by a timeline's table where to look. Raises UserError for one that watches everything."""
+    """The profiler, told by a timeline's table where to look.
+
+    Raises UserError for one that watches everything, CaseFailed where there is nothing in the table to look at.
+    """
     if profiler.aim is None:
         raise UserError(f"--timeline {timeline}: {profiler.name} watches all of a run; leave the flag out")
     return profiler.aim(timeline)
@@ -60,15 +63,15 @@ def capture_or_reason(
     profiler: Profiler,
     argv: Sequence[str],
     out: Path,
-    runner: Runner = processes.run_merged,
+    timeline: Path | None = None,
     record: Path | None = None,
 ) -> None:
-    """The same as `capture`, but where the tool says that it could not watch, `out` holds the reason.
+    """Capture, aimed by a timeline's table if it is given; where that cannot be done, `out` holds the reason.
 
     So does `record`, the run's own, if the run could not write it.
     """
     try:
-        capture(profiler, argv, out, runner)
+        capture(aimed(profiler, timeline) if timeline else profiler, argv, out)
     except CaseFailed as error:
         write_json(out, {"not_measured": str(error)})
         if record and not record.exists():

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from inferprof.tables.ncu_choice import Choice
 
 NAME: Final = "ncu"
-LARGEST_REPORT: Final = 64 * 10**6
-"""Bytes. Twelve launches with SECTIONS take about half."""
 ITERATION: Final = "iteration"
 NameBase = Literal["mangled", "function"]
 First = Literal["invocation", "count"]
@@ -100,15 +98,12 @@ def _filters(focus: Focus) -> list[str]:
 
 def aim(table: Path) -> Profiler:
     """ncu, looking into the kernels that the timeline's table names."""
-    import pandas as pd
-
-    from inferprof.tables import ncu_choice
+    from inferprof.tables import ncu_choice, schema
 
     try:
-        choice = ncu_choice.choose(pd.read_parquet(table))
-    except (FileNotFoundError, UserError) as error:
-        raise UserError(f"{table}: {error}") from None
-    return looking_into(choice)
+        return looking_into(ncu_choice.choose(schema.read_table(table)))
+    except CaseFailed as error:
+        raise CaseFailed(f"{NAME}: {error}") from None
 
 
 def looking_into(choice: Choice, options: Options = Options()) -> Profiler:
@@ -139,20 +134,13 @@ def _focus(choice: Choice) -> Focus:
 
 
 def finish(out: Path, run: Run, options: Options = Options(), choice: Choice | None = None) -> None:
-    """Make the report private, since it holds the run's command line, and write beside it how it was taken.
-
-    Raises CaseFailed where the report is larger than LARGEST_REPORT.
-    """
+    """Make the report private, since it holds the run's command line, and write beside it how it was taken."""
     del run  # the report is the capture
     if not out.exists():
         return
     out.chmod(PRIVATE)
-    if (size := out.stat().st_size) > LARGEST_REPORT:
-        raise CaseFailed(
-            f"ncu: the report has {size / 1e6:.0f} MB, of which {LARGEST_REPORT / 1e6:.0f} are kept: "
-            "the kernels are launched with more shared memory sizes than the timeline tells"
-        )
     settings = {
+        "bytes": out.stat().st_size,
         "clock_control": options.clock_control,
         "cache_control": options.cache_control,
         "selection": options.focus.first,
@@ -202,7 +190,7 @@ def read(path: Path) -> pd.DataFrame:
 def _settings(content: dict[str, Any]) -> list[dict[str, Any]]:
     words = [{"metric": name, "text": content[name]} for name in ("clock_control", "cache_control")]
     share = [{"metric": "kernel_time_chosen", "value": 100 * content["share"]}] if "share" in content else []
-    return [*words, *share]
+    return [*words, *share, {"metric": "report_bytes", "value": content["bytes"]}]
 
 
 def refuses(case: Case, machine: Machine) -> str | None:

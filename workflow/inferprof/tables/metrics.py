@@ -187,6 +187,7 @@ _ALL = (
     # Of a capture by ncu (level run).
     Metric("clock_control", "text", "base: the profiler locked the clocks; none: they ran as in a measurement"),
     Metric("cache_control", "text", "all: the profiler empties the caches before each pass; none: it leaves them"),
+    Metric("report_bytes", "bytes", "size of the tool's own report"),
     Metric("kernel_time_chosen", "percent", "of an iteration's kernel time, of the kernels that were chosen"),
     Metric("not_measured", "text", "why a profiler could not watch the case"),
     # Of one launch again.

@@ -7,7 +7,7 @@ from typing import Final
 
 import pandas as pd
 
-from inferprof.errors import UserError
+from inferprof.errors import CaseFailed
 from inferprof.tables.kernel_class import own_name
 from inferprof.tables.kernel_compare import per_iteration
 from inferprof.tables.records import rows_of
@@ -45,12 +45,12 @@ def choose(frame: pd.DataFrame, share: float = SHARE, limit: int = LIMIT) -> Cho
     """Kernels of one case's timeline until they have `share` of the kernel time or `limit` launches.
 
     A kernel counts once per launch configuration. One that would exceed the limit is passed over for those behind it.
-    Raises UserError where the timeline holds no single kernels.
+    Raises CaseFailed where the timeline holds no single kernels.
     """
     times = per_iteration(frame).sort_values("duration", ascending=False, kind="stable")
     total = float(times["duration"].sum())
     if not total:
-        raise UserError("the timeline holds no single kernels: trace CUDA graphs by node, and inside iterations")
+        raise CaseFailed("the timeline holds no kernels of iterations one by one: trace CUDA graphs by node")
     known = _kernels(frame)
     chosen: list[Kernel] = []
     covered = 0.0

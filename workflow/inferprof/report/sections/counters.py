@@ -54,6 +54,8 @@ REASON_COLUMNS: Final = (
     Column("rule_percent", "gain %", "number"),
     Column("message", "what it says", hidden=True),
 )
+LARGE_REPORT_MB: Final = 64.0
+"""Above it the report says so: a folder of them is hard to carry."""
 NOT_COUNTED: Final = "ncu did not count it on this GPU"
 NO_STALL: Final = "no warp waited, or ncu did not count it"
 NO_RULE: Final = "no rule of NVIDIA's expects a shorter run time"
@@ -66,10 +68,10 @@ def section(evidence: Evidence) -> Section:
         return Section("Counters", ())
     timelines = {key_of(one.case): one.frame for one in profiles(evidence, (TIMELINE,))}
     counted = [(one, _launches(one, timelines.get(key_of(one.case)))) for one in seen]
-    refusals = [Text(f"{path_of(one.case)}: {reason}", "item") for one in seen if (reason := _refusal(one))]
+    remarks = [Text(f"{path_of(one.case)}: {said}", "item") for one in seen if (said := _refusal(one) or _large(one))]
     counted = [(one, launches) for one, launches in counted if launches]
     tables = _tables(counted) if counted else ()
-    return Section("Counters", (*tables, *refusals))
+    return Section("Counters", (*tables, *remarks))
 
 
 def _tables(counted: list[tuple[Profile, list[dict[str, Any]]]]) -> tuple[Block, ...]:
@@ -130,6 +132,12 @@ def _refusal(profile: Profile) -> str | None:
     """Why ncu could not watch a case."""
     reasons = _run(profile.frame, "not_measured")["text"]
     return str(reasons.iloc[0]) if len(reasons) else None
+
+
+def _large(profile: Profile) -> str | None:
+    """That the tool's own report is larger than others."""
+    megabytes = [float(size) / 1e6 for size in _run(profile.frame, "report_bytes")["value"]]
+    return f"its .ncu-rep has {max(megabytes):.0f} MB" if max(megabytes, default=0.0) > LARGE_REPORT_MB else None
 
 
 def _launches(profile: Profile, timeline: pd.DataFrame | None) -> list[dict[str, Any]]:
