@@ -60,6 +60,23 @@ def test_a_matrix_product_is_two_flops_per_multiply_accumulate(tmp_path):
     assert found["nodes"][0]["gemm"] == {"m": 4, "n": 32, "k": 64, "count": 1, "batch_in": "m"}
 
 
+def test_weights_of_which_half_are_zeros_are_sparse_also_behind_a_transpose(tmp_path):
+    pruned = np.ones((32, 64), "float16")
+    pruned[:, ::2] = 0
+    found = counted(
+        tmp_path,
+        [
+            node("Transpose", ["pruned"], ["turned"], "turn", perm=[1, 0]),
+            node("MatMul", ["x", "turned"], ["h"], "pruned"),
+            node("MatMul", ["h", "dense"], ["y"], "dense"),
+        ],
+        [value("x", FLOAT16, "b", 64)],
+        [value("y", FLOAT16, "b", 16)],
+        [onnx.numpy_helper.from_array(pruned, "pruned"), weight("dense", 32, 16)],
+    )
+    assert {entry["name"]: entry["sparse"] for entry in found["nodes"]} == {"pruned": True, "dense": False}
+
+
 def test_a_gemm_adds_its_bias(tmp_path):
     found = counted(
         tmp_path,

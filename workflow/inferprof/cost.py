@@ -71,6 +71,8 @@ class NodeCost:
     dtype: str
     """What a product computes in; of others the type of the first input."""
     product: bool
+    sparse: bool
+    """Whether half of its weights or more are zeros, as 2:4 sparse kernels need them."""
     gemm: Gemm | None
     """The matrix products that a product is computed by."""
     flops: int | None
@@ -136,12 +138,23 @@ def _node(node: Any, graph: TypedGraph, constants: frozenset[str]) -> NodeCost:
         op=node.op_type,
         dtype=product.dtype if product else graph.types.get(next(filter(None, node.input), ""), "unknown"),
         product=product is not None,
+        sparse=product is not None and _is_sparse(node, graph),
         gemm=gemm_of(node, graph),
         flops=_flops(node, graph),
         read=read,
         written=written,
         weights=_total(_weights([node], graph, constants).values()),
     )
+
+
+def _is_sparse(product: Any, graph: TypedGraph) -> bool:
+    """Whether at least half of a product's weights are zeros."""
+    import numpy as np
+    import onnx
+
+    operands = (graph.origin(product.input[place]) for place in PRODUCTS[product.op_type])
+    arrays = [onnx.numpy_helper.to_array(graph.weights[name]) for name in operands if name in graph.weights]
+    return any(2 * np.count_nonzero(array) <= array.size for array in arrays)
 
 
 # --- FLOPs -----------------------------------------------------------------------------------------------------

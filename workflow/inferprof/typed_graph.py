@@ -64,11 +64,17 @@ class TypedGraph:
 
     def is_weight(self, tensor: str) -> bool:
         """Whether a tensor is constant: a weight, also a quantized or a moved one."""
+        origin = self.origin(tensor)
+        node = self.producers.get(origin)
+        return origin in self.weights or (node is not None and node.op_type == "Constant")
+
+    def origin(self, tensor: str) -> str:
+        """The tensor that another one is a moved or quantized form of."""
         node = self.producers.get(tensor)
         while node is not None and node.op_type in MOVES | DEQUANTIZERS | QUANTIZERS.keys():
             tensor = node.input[0]
             node = self.producers.get(tensor)
-        return tensor in self.weights or (node is not None and node.op_type == "Constant")
+        return tensor
 
     def stored_type(self, tensor: str) -> str:
         """The type that a quantizer or an exporter stored a tensor in, seen through moves."""

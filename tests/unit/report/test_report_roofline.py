@@ -29,6 +29,7 @@ CEILINGS = {
 def cost(flops: int = 7 * 10**11, weights: int = 3 * 10**8) -> dict[str, Any]:
     sizes = {"read": 10**6, "written": 10**6, "weights": weights}
     product = {"name": "/fc", "op": "MatMul", "dtype": "float16", "product": True, "flops": flops, **sizes}
+    product["sparse"] = False
     magic = {"name": "/magic", "op": "Magic", "dtype": "float16", "product": False, "flops": None}
     return {
         "shape": "b8",

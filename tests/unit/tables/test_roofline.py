@@ -29,7 +29,7 @@ LIMITS = Roofs(
 
 
 def node(name: str, dtype: str, flops: int | None, moved: int = 0, weights: int = 0, **more: Any) -> dict[str, Any]:
-    facts = {"name": name, "op": "MatMul", "dtype": dtype, "product": True, "flops": flops}
+    facts = {"name": name, "op": "MatMul", "dtype": dtype, "product": True, "sparse": False, "flops": flops}
     return {**facts, "read": moved, "written": 0, "weights": weights, **more}
 
 
@@ -130,9 +130,10 @@ def test_tf32_and_sparse_weights_have_peaks_of_their_own():
     fp32 = graph(node("a", "float32", 10**12, weights=1), weights=0)
     assert roofline.of_graph(fp32, LIMITS)["fused_ms"] == pytest.approx(100)
     assert roofline.of_graph(fp32, LIMITS.of_variant({"tf32": True}))["fused_ms"] == pytest.approx(20)
-    weighted, plain = node("a", "float16", 10**12, weights=1), node("qk", "float16", 10**12)
+    pruned, dense = node("a", "float16", 10**12, sparse=True), node("qk", "float16", 10**12)
+    assert roofline.of_graph(graph(pruned, dense), LIMITS)["fused_ms"] == pytest.approx(10 + 10)
     sparse = LIMITS.of_variant({"sparsity": True})
-    assert roofline.of_graph(graph(weighted, plain), sparse)["fused_ms"] == pytest.approx(5 + 10)
+    assert roofline.of_graph(graph(pruned, dense), sparse)["fused_ms"] == pytest.approx(5 + 10)
 
 
 @pytest.mark.parametrize(

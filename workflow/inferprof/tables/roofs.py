@@ -39,7 +39,7 @@ class Roof:
 
 @dataclass(frozen=True)
 class Roofs:
-    """What is known of a GPU's limits, for a variant that may compute fp32 in TF32 or have 2:4 sparse weights."""
+    """What is known of a GPU's limits, for a variant that may compute fp32 in TF32 or use 2:4 sparse weights."""
 
     flops: Mapping[str, Roof]
     """Kind → dense operations per second; a kind that is neither measured nor on file is not in it."""
@@ -68,7 +68,7 @@ class Roofs:
         peak = self.flops.get(self.kind(node))
         if node["flops"] is None or peak is None:
             return None
-        faster = self.sparsity if self.sparse and node["product"] and node["weights"] else 1.0
+        faster = self.sparsity if self.sparse and node["sparse"] else 1.0
         return float(node["flops"] / peak.value / faster)
 
 
