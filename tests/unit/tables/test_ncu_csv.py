@@ -192,6 +192,41 @@ def test_two_metrics_of_one_label_are_told_apart_by_their_section(tmp_path: Path
     assert launch.raw == {"gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed": 39.85}
 
 
+OLDER = '"ID","Process ID","Process Name","Host Name","Kernel Name","Kernel Time","Context","Stream"'
+
+
+def test_labels_of_2020_are_read_as_those_of_today(tmp_path: Path) -> None:
+    """As rows of the details page then were, with a time of day in place of grid, block and device."""
+    cells = {"Memory Frequency": ("cycle/second", "768683274.02"), "SOL FB": ("%", "46.47"), "SM [%]": ("%", "22.48")}
+    cells["Duration"] = ("nsecond", "8992")
+    head = '"0","28439","cfd","127.0.0.1","step(int,float*)","2020-May-29 12:02:46","1","7","GPU Speed Of Light"'
+    path = tmp_path / "2020.csv"
+    table = [f'{head},"{label}","{unit}","{value}"' for label, (unit, value) in cells.items()]
+    path.write_text("\n".join([f'{OLDER},"Section Name","Metric Name","Metric Unit","Metric Value"', *table]))
+    (launch,) = ncu_csv.read(path)
+    assert launch.raw == {
+        "dram__cycles_elapsed.avg.per_second": 768683274.02,
+        "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed": 46.47,
+        "sm__throughput.avg.pct_of_peak_sustained_elapsed": 22.48,
+        "gpu__time_duration.sum": 8992,
+    }
+    rows = ncu_launches.rows([launch], "ncu")
+    assert "grid" not in set(rows["metric"])
+
+
+def test_a_raw_page_of_2021_has_a_time_in_place_of_grid_and_block(tmp_path: Path) -> None:
+    path = tmp_path / "2021.csv"
+    path.write_text(
+        "==PROF== Connected to process 5268\n"
+        f'{OLDER},"launch__grid_size","sm__warps_active.avg.pct_of_peak_sustained_active"\n'
+        '"","","","","","","","","","%"\n'
+        '"0","12440","app","127.0.0.1","vectorAdd(float *)","2021-Nov-08 19:56:53","1","7","196","77.969567"\n'
+    )
+    (launch,) = ncu_csv.read(path)
+    assert launch.raw == {"launch__grid_size": 196, "sm__warps_active.avg.pct_of_peak_sustained_active": 77.969567}
+    assert (launch.grid, launch.stream, launch.device) == ("", 7, None)
+
+
 def test_a_value_that_is_no_number_is_left_out(tmp_path: Path) -> None:
     (launch,) = details(tmp_path, (TIME, "Duration", "us", "n/a"), (TIME, "SM Frequency", "Ghz", "nan"))
     assert launch.raw == {}

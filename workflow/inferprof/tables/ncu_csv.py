@@ -1,4 +1,4 @@
-"""Reads the CSV pages of Nsight Compute: `--page details` and `--page raw` with `--csv`, of 2021 to 2026.
+"""Reads the CSV pages of Nsight Compute: `--page details` and `--page raw` with `--csv`, of 2020 to 2026.
 
 Before and after the table may stand a byte-order mark, `==PROF==` lines and what the program printed. The raw page
 has a row per launch, its units in the second row; the details page has a row per metric of a launch, each with its
@@ -30,20 +30,16 @@ _COMMA_DECIMAL: Final = re.compile(r"\d{1,3}(?:\.\d{3})*,\d{1,2}")
 _NOT_A_NUMBER: Final = ("", "nan", "no data", "n/a")
 
 LABELS: Final = {
-    ("GPU Speed Of Light Throughput", "Duration"): DURATION,
-    ("GPU Speed Of Light Throughput", "Compute (SM) Throughput"): "sm__throughput.avg.pct_of_peak_sustained_elapsed",
-    ("GPU Speed Of Light Throughput", "Memory Throughput"): (
-        "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"
-    ),
-    ("GPU Speed Of Light Throughput", "DRAM Throughput"): "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
-    ("GPU Speed Of Light Throughput", "L2 Cache Throughput"): "lts__throughput.avg.pct_of_peak_sustained_elapsed",
-    ("GPU Speed Of Light Throughput", "L1/TEX Cache Throughput"): (
-        "l1tex__throughput.avg.pct_of_peak_sustained_active"
-    ),
-    ("GPU Speed Of Light Throughput", "SM Frequency"): "gpc__cycles_elapsed.avg.per_second",
-    ("GPU Speed Of Light Throughput", "DRAM Frequency"): "dram__cycles_elapsed.avg.per_second",
-    ("GPU Speed Of Light Throughput", "Elapsed Cycles"): "gpc__cycles_elapsed.max",
-    ("GPU Speed Of Light Throughput", "SM Active Cycles"): "sm__cycles_active.avg",
+    ("GPU Speed Of Light", "Duration"): DURATION,
+    ("GPU Speed Of Light", "Compute (SM) Throughput"): "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+    ("GPU Speed Of Light", "Memory Throughput"): ("gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"),
+    ("GPU Speed Of Light", "DRAM Throughput"): "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
+    ("GPU Speed Of Light", "L2 Cache Throughput"): "lts__throughput.avg.pct_of_peak_sustained_elapsed",
+    ("GPU Speed Of Light", "L1/TEX Cache Throughput"): ("l1tex__throughput.avg.pct_of_peak_sustained_active"),
+    ("GPU Speed Of Light", "SM Frequency"): "gpc__cycles_elapsed.avg.per_second",
+    ("GPU Speed Of Light", "DRAM Frequency"): "dram__cycles_elapsed.avg.per_second",
+    ("GPU Speed Of Light", "Elapsed Cycles"): "gpc__cycles_elapsed.max",
+    ("GPU Speed Of Light", "SM Active Cycles"): "sm__cycles_active.avg",
     ("Memory Workload Analysis", "L1/TEX Hit Rate"): "l1tex__t_sector_hit_rate.pct",
     ("Memory Workload Analysis", "L2 Hit Rate"): "lts__t_sector_hit_rate.pct",
     ("Memory Workload Analysis", "Local Memory Spilling Requests"): "derived__local_spilling_requests",
@@ -73,6 +69,19 @@ LABELS: Final = {
     ("Source Counters", "Branch Efficiency"): "smsp__sass_average_branch_targets_threads_uniform.pct",
 }
 """(section, label) of the details page → the metric that it is; rounded there to two decimals."""
+
+OLDER_LABELS: Final = {
+    "SM [%]": "Compute (SM) Throughput",
+    "Memory [%]": "Memory Throughput",
+    "SOL DRAM": "DRAM Throughput",
+    "SOL FB": "DRAM Throughput",
+    "SOL L1/TEX Cache": "L1/TEX Cache Throughput",
+    "SOL TEX": "L1/TEX Cache Throughput",
+    "SOL L2 Cache": "L2 Cache Throughput",
+    "SOL L2": "L2 Cache Throughput",
+    "Memory Frequency": "DRAM Frequency",
+}
+"""Labels of ncu 2019 to 2021, and what they are called since. The section had no `Throughput` in its name then."""
 
 Row = dict[str, str]
 
@@ -142,7 +151,9 @@ def _name_of(row: Row) -> str:
     """ncu's name of a details row; an unknown label stays one, and is not wanted."""
     if row["Section Name"] == COMMAND_LINE:
         return row["Metric Name"]
-    return LABELS.get((row["Section Name"], row["Metric Name"]), row["Metric Name"])
+    section = row["Section Name"].removesuffix(" Throughput")
+    label = OLDER_LABELS.get(row["Metric Name"], row["Metric Name"])
+    return LABELS.get((section, label), label)
 
 
 def _launch(row: Row, raw: dict[str, float], rules: Sequence[RuleResult] = ()) -> Launch:

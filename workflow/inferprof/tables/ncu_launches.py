@@ -34,8 +34,8 @@ class RuleResult:
 class Launch:
     """One profiled launch. `raw`: ncu's metrics by name in base units (ns, byte, Hz, %), of those in WANTED.
 
-    `grid` and `block` are `x,y,z`. `symbol` is the mangled name and `path` the NVTX ranges around the launch; None
-    where the file does not tell them.
+    `grid` and `block` are `x,y,z`, empty in files of 2021 and before. `symbol` is the mangled name and `path` the
+    NVTX ranges around the launch; None where the file does not tell them.
     """
 
     number: int
@@ -66,7 +66,7 @@ def _kernel(launch: Launch) -> Iterable[dict[str, Any]]:
         "launch": launch.number,
         "instances": 1,
     }
-    words = {"grid": launch.grid, "block": launch.block, "symbol": launch.symbol}
+    words = {"grid": launch.grid or None, "block": launch.block or None, "symbol": launch.symbol}
     for metric, content in {**words, **ncu_metrics.ours(launch.raw)}.items():
         if content is not None:
             yield {**place, "metric": metric, "text" if isinstance(content, str) else "value": content}

@@ -73,7 +73,7 @@ def _of_timeline(launch: dict[str, Any], configs: list[dict[str, Any]]) -> dict[
 
 
 def _same(launch: dict[str, Any], config: dict[str, Any]) -> bool:
-    if (launch["grid"], launch["block"]) != (config["grid"], config["block"]):
+    if (launch.get("grid"), launch.get("block")) != (config["grid"], config["block"]):
         return False
     symbols = (launch.get("symbol"), config.get("symbol"))
     if all(isinstance(symbol, str) for symbol in symbols):
