@@ -27,6 +27,7 @@ _COPY = "start end deviceId contextId streamId correlationId globalPid bytes cop
 _MEMSET = "start end deviceId contextId streamId correlationId globalPid value bytes graphNodeId memKind"
 _GRAPH = "start end deviceId contextId streamId correlationId globalPid graphId graphExecId"
 _RUNTIME = "start end eventClass globalTid correlationId nameId returnValue"
+_NODES = "start end eventClass globalTid nameId graphNodeId originalGraphNodeId"
 _NVTX = "start end eventType rangeId text globalTid textId domainId"
 _SINCE = {
     "2.7.0": {"KERNEL": "mangledName", "MEMCPY": "virtualAddress"},
@@ -104,14 +105,29 @@ class Export:
         return self._correlation
 
     def kernel(
-        self, name: str, start: int, end: int, call: int, *, stream: int = 7, short: str = "k", device: int = 0
+        self,
+        name: str,
+        start: int,
+        end: int,
+        call: int,
+        *,
+        stream: int = 7,
+        short: str = "k",
+        device: int = 0,
+        node: int | None = None,
     ) -> None:
         self._activity(
             "KERNEL",
             **_where(start, end, call, stream) | {"deviceId": device},
             demangledName=self.string(name),
             shortName=self.string(short),
+            graphNodeId=node,
         )
+
+    def node(self, node: int, at: int, original: int | None = None, thread: int = THREAD) -> None:
+        """A node of a CUDA graph is made, perhaps as a copy of another."""
+        columns = {"graphNodeId": node, "originalGraphNodeId": original, "globalTid": thread}
+        self._insert("CUDA_GRAPH_NODE_EVENTS", _NODES, start=at, end=at, **columns)
 
     def copy(self, start: int, end: int, call: int, *, kind: int, source: int, target: int, size: int) -> None:
         self._activity(

@@ -271,3 +271,34 @@ def test_large_stream_numbers_are_kept(export: Callable[..., Export]) -> None:
         made.kernel("k", 30, 40, made.call("cuLaunchKernel", 10, 20), stream=stream)
     frame = nsys.read(made.done())
     assert sorted(frame.loc[frame["level"] == "kernel", "stream"].unique()) == [7, 2**31 - 1]
+
+
+def test_nodes_of_a_cuda_graph_lead_back_to_the_range_in_which_they_were_made(export: Callable[..., Export]) -> None:
+    made = export()
+    made.range("capture", 1000, 2000)
+    made.range("first", 1100, 1200)
+    made.range("second", 1300, 1400)
+    for node, at in ((1 << 32, 1150), (1 << 32 | 1, 1350)):
+        made.node(node, at)
+        made.node(node + (1 << 32), 1900, original=node)  # what is launched is a copy, made when it is instantiated
+    made.node(7 << 32, 1350, thread=THREAD + 1)
+    made.range("iteration", 3000, 4000)
+    launch = made.call("cudaGraphLaunch_v10000", 3100, 3200)
+    made.kernel("b", 3400, 3410, launch, node=(2 << 32) + 1)
+    made.kernel("a", 3300, 3310, launch, node=2 << 32)
+    made.kernel("c", 3500, 3510, launch, node=7 << 32)
+    made.kernel("d", 3600, 3610, made.call("cudaLaunchKernel_v7000", 3150, 3160))
+    timeline = read_timeline(made.done())
+    kernels = [timeline.names[code] for code in timeline.ops["name"]]
+    paths = [timeline.paths[code] for code in timeline.wanted_path]
+    assert dict(zip(kernels, paths, strict=True)) == {
+        **{"a": "capture > first", "b": "capture > second"},
+        **{"c": "iteration", "d": "iteration"},
+    }
+    assert {timeline.paths[code] for code in timeline.op_path} == {"iteration"}
+
+
+def test_a_capture_without_graphs_node_by_node_has_no_such_column(export: Callable[..., Export]) -> None:
+    timeline = read_timeline(small_export(export()))
+    assert "made" not in timeline.ops
+    assert (timeline.wanted_path == timeline.op_path).all()

@@ -6,13 +6,14 @@ import csv
 import itertools
 import json
 import lzma
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from tests.unit.conftest import Export
 
 from inferprof.errors import UserError
 from inferprof.tables import attribution, nsys_sqlite, trt_join
@@ -284,3 +285,30 @@ def test_an_order_that_differs_leaves_what_matches_as_a_guess_and_the_rest_as_no
 def test_nodes_of_which_only_names_are_known_are_a_guess_where_there_are_several() -> None:
     nodes = of_names(["/a/MatMul", "/b/MatMul"])
     assert align((GEMM, GEMM), nodes) == (("/a/MatMul", GUESS), ("/b/MatMul", GUESS))
+
+
+# --- CUDA graphs -----------------------------------------------------------------------------------------------
+
+
+def test_kernels_of_a_cuda_graph_are_the_layers_in_whose_ranges_their_nodes_were_made(
+    export: Callable[..., Export],
+) -> None:
+    made = export()
+    made.range(trt_join.ENQUEUE, 1000, 2000)
+    made.range("/a/Conv", 1100, 1200)
+    made.range("/b/MatMul", 1300, 1400)
+    made.node(1, 1150)
+    made.node(2, 1350)
+    made.range("iteration", 3000, 9000)
+    for start in (3100, 5100):
+        launch = made.call("cudaGraphLaunch_v10000", start, start + 100)
+        made.kernel("conv", start + 200, start + 230, launch, node=1)
+        made.kernel(GEMM, start + 300, start + 350, launch, node=2)
+        made.kernel("mine", start + 400, start + 410, launch, node=3)
+    frame = tidy(nsys_sqlite.read_timeline(made.done()), (), (), "trt_nodes")
+    owned = attribution.by_owner(attributed(frame), "layer")
+    assert list(zip(owned["owner"].fillna(""), owned["duration_ns"], owned["instances"], strict=True)) == [
+        ("/b/MatMul", 100, 2),
+        ("/a/Conv", 60, 2),
+        ("", 20, 2),
+    ]

@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import re
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +26,8 @@ READABLE_SCHEMAS: Final = (2, 3)
 """Major schema versions that were checked; exports without a version table are older and have the same core."""
 
 _PREFIX: Final = "CUPTI_ACTIVITY_KIND_"
+_NODES: Final = "CUDA_GRAPH_NODE_EVENTS"
+"""When and by which thread each node of a CUDA graph was made, and of which other node it is a copy."""
 _COPY_KINDS: Final = {
     1: "HtoD",
     2: "DtoH",
@@ -69,7 +71,7 @@ def read_timeline(path: Path) -> Timeline:
                 f"{path} holds no CUDA activity: the traced process did not use the GPU in the capture range, "
                 "or nsys did not trace it (children need --trace-fork-before-exec=true)"
             )
-        return assemble(ops, calls, export.ranges(), names.texts)
+        return assemble(export.with_nodes(ops), calls, export.ranges(), names.texts)
 
 
 def without_version(name: str) -> str:
@@ -147,6 +149,19 @@ class _Export:
         labels = {graph: names.code(f"CUDA graph {graph}") for graph in graphs.unique()}
         return frame.assign(name=graphs.map(labels).astype(np.int32), bytes=0)
 
+    def with_nodes(self, ops: pd.DataFrame) -> pd.DataFrame:
+        """The operations with made_at and made_by of their nodes of CUDA graphs, in captures that trace these."""
+        if "node" not in ops:
+            return ops
+        rows = self._database.execute(
+            f"SELECT (globalTid >> 24) & 0xFFFFFF, graphNodeId, originalGraphNodeId, start, globalTid FROM {_NODES}"
+        )
+        made = {(process, node): (original, start, thread) for process, node, original, start, thread in rows}
+        first = {key: _first_made(made, *key) for key in made}
+        keys = zip((ops["correlation"].to_numpy() >> 32).tolist(), ops.pop("node").tolist(), strict=True)
+        found = np.array([first.get(key, (0, 0)) for key in keys], np.int64).reshape(-1, 2)
+        return ops.assign(made_at=found[:, 0], made_by=found[:, 1])
+
     def calls(self, names: _Names) -> pd.DataFrame:
         frame = self._integers(
             f"{_PREFIX}RUNTIME",
@@ -184,6 +199,8 @@ class _Export:
         # -1, not 0: a kind of memory that is not told must not read as pageable.
         known = self._columns(_PREFIX + table)
         optional = {name: f"COALESCE({name}, -1)" if name in known else "-1" for name in extra}
+        if self._columns(_NODES):
+            optional["node"] = "COALESCE(graphNodeId, 0)" if "graphNodeId" in known else "0"
         return self._integers(_PREFIX + table, columns | optional).assign(kind=np.int8(kind))
 
     def _integers(self, table: str, columns: dict[str, str]) -> pd.DataFrame:
@@ -203,6 +220,16 @@ class _Export:
 
     def _columns(self, table: str) -> set[str]:
         return {row[1] for row in self._database.execute(f"PRAGMA table_info({table})")}
+
+
+def _first_made(
+    made: Mapping[tuple[int, int], tuple[int | None, int, int]], process: int, node: int
+) -> tuple[int, int]:
+    """Time and thread that made a node, of a copy those of the node that was first in the line of copies."""
+    original, start, thread = made[process, node]
+    while original is not None and (process, original) in made:
+        original, start, thread = made[process, original]
+    return start, thread
 
 
 def _copy_name(kind: int, source: int, target: int) -> str:

@@ -33,7 +33,8 @@ class Timeline:
     """One capture. Times are nanoseconds on the tool's clock; frames are sorted by `start`.
 
     ops: start, end, kind (code of KINDS), name (code), device, stream (or NOT_TOLD), bytes (of a memcpy or
-        memset, or NOT_TOLD; else 0), call (row of `calls` that launched it, or NO_CALL).
+        memset, or NOT_TOLD; else 0), call (row of `calls` that launched it, or NO_CALL); in captures of CUDA graphs
+        node by node also made (code of the range in which its node of the graph was made, or OUTSIDE).
     calls: start, end, thread, name (code), path (code): CUDA API calls on the host.
     ranges: start, end, thread, path (code): closed NVTX ranges or profiler annotations.
     names, paths: what the codes stand for; a path joins the nested names with PATH_SEPARATOR.
@@ -52,6 +53,16 @@ class Timeline:
         path = np.full(call.size, OUTSIDE, np.int32)
         path[call >= 0] = self.calls["path"].to_numpy()[call[call >= 0]]
         return path
+
+    @property
+    def wanted_path(self) -> np.ndarray:
+        """Per operation the code of the range that it was asked for in: where the node of its CUDA graph was made, if
+        that is known, and else where it was launched.
+        """
+        if "made" not in self.ops:
+            return self.op_path
+        made: np.ndarray = self.ops["made"].to_numpy()
+        return np.where(made != OUTSIDE, made, self.op_path)
 
 
 def owned(timeline: Timeline, owner: np.ndarray, names: Sequence[str]) -> Timeline:
@@ -73,6 +84,7 @@ def assemble(ops: pd.DataFrame, calls: pd.DataFrame, ranges: pd.DataFrame, names
     ranges: start, end, thread, label (text), all unsorted. `correlation` is unique per process and ties an
     operation to its call; where a tool logs a call inside a call of the same correlation, the outer one counts.
     Calls that follow each other may share one too (cuProfilerStop and nsys's own cuCtxSynchronize behind it).
+    ops may have made_at (time) and made_by (thread) of the nodes of a CUDA graph; both are 0 where there is none.
     """
     ops = _in_order(ops)
     calls = _in_order(calls)
@@ -88,6 +100,8 @@ def assemble(ops: pd.DataFrame, calls: pd.DataFrame, ranges: pd.DataFrame, names
     ops["call"] = _position(correlation, order, ops.pop("correlation").to_numpy())
     nested = Nesting(ranges)
     calls["path"] = nested.path_at(calls["thread"].to_numpy(), calls["start"].to_numpy())
+    if "made_at" in ops:
+        ops["made"] = nested.path_at(ops.pop("made_by").to_numpy(), ops.pop("made_at").to_numpy())
     return Timeline(ops, calls, nested.ranges, names, nested.paths)
 
 

@@ -1,9 +1,9 @@
 """Which layer of a TensorRT engine, and which ONNX node, each kernel belongs to.
 
 TensorRT opens an NVTX range around an inference (`ExecutionContext::enqueue`), inside of it one per layer, and inside
-of Myelin's layers Myelin's own. A launch is the layer's in whose range it was called. Layers that have no range of
-their own (those inside of a region of Myelin, and those of a CUDA graph that was captured unseen) are found by the
-kernels' names, which begin with the tactics that the engine's inspector tells.
+of Myelin's layers Myelin's own. A launch is the layer's in whose range it was called; in a CUDA graph, in whose range
+its node was made. Layers that have no range of their own (those inside of a region of Myelin, and those of a graph
+that was captured unseen) are found by the kernels' names, which begin with the tactics that the inspector tells.
 
 Of a layer's nodes a kernel is one's only where tables.graph_nodes says so, else it is the layer's alone. Nothing is
 spread over several.
@@ -56,7 +56,7 @@ def launches(timeline: Timeline) -> pd.DataFrame:
         {
             "op": np.arange(call.size),
             "kernel": [timeline.names[code] for code in ops["name"]],
-            "path": [timeline.paths[code] for code in timeline.op_path],
+            "path": [timeline.paths[code] for code in timeline.wanted_path],
             "execution": np.where(execution >= 0, execution, len(timeline.ranges) + call),
             "called": called,
             "start": ops["start"].to_numpy(),
