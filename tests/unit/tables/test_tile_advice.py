@@ -15,8 +15,9 @@ from inferprof.tables import schema, tile_advice
 from inferprof.tables.records import KEY
 from inferprof.tables.tile_advice import Tiled, suggestions, with_batch, with_sequence
 from inferprof.tables.tile_names import Tile
+from inferprof.tables.tile_placing import Placed
 from inferprof.tables.tile_trials import tried
-from inferprof.tables.tiles import Group, Placed, fit
+from inferprof.tables.tiles import Group, fit
 
 SMS = 132
 LAYER = Gemm(12608, 768, 768, 1, "m")

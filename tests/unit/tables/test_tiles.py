@@ -4,13 +4,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from inferprof.products import Gemm
 from inferprof.profilers import nsys
-from inferprof.tables import tiles
+from inferprof.tables import schema, tile_placing
+from inferprof.tables.product_kernels import Kernel, kernels_of, ties_of
 from inferprof.tables.tile_names import Tile
-from inferprof.tables.tiles import Kernel, fit, groups_of, kernels_of, place
+from inferprof.tables.tile_placing import place
+from inferprof.tables.tiles import fit, groups_of
 
 H100_SMS = 132
 
@@ -177,7 +180,12 @@ def test_launches_are_those_of_an_iteration_whatever_else_the_capture_holds(ort)
 
 def test_without_kernels_the_tile_is_assumed():
     (placed,) = place(groups_of([node("a", gemm(256, 512, 64))]), [], H100_SMS)
-    assert (placed.tile, placed.source, placed.kernel, placed.duration) == (tiles.ASSUMED, "assumed", None, None)
+    assert (placed.tile, placed.source, placed.kernel, placed.duration) == (
+        tile_placing.ASSUMED,
+        "assumed",
+        None,
+        None,
+    )
 
 
 def test_nodes_that_share_a_launch_get_the_best_tile_of_the_case_and_no_time():
@@ -231,4 +239,51 @@ def test_rows_that_a_kernel_cannot_load_speak_against_a_product():
     ],
 )
 def test_a_grid_is_that_of_the_tiles_or_of_the_gpu(launched, tiles_, may):
-    assert tiles._may_launch(launched, tiles_, H100_SMS) is may
+    assert tile_placing._may_launch(launched, tiles_, H100_SMS) is may
+
+
+def test_a_trace_that_ties_a_kernel_to_a_node_decides():
+    """By work alone the larger product would have the larger tile."""
+    groups = groups_of([node("large", gemm(4096, 4096, 512)), node("small", gemm(512, 512, 512))])
+    wide = Kernel("gemm_256x128", Tile(256, 128, 64), None, launches=1, duration=9.0)
+    narrow = Kernel("gemm_64x64", Tile(64, 64, 64), None, launches=1, duration=3.0)
+    ties = {"large": frozenset(["gemm_64x64"])}
+    free, tied = (place(groups, [wide, narrow], H100_SMS, known) for known in ({}, ties))
+    assert [(one.group.nodes[0], one.kernel, one.source) for one in free] == [
+        ("large", "gemm_256x128", "name"),
+        ("small", "gemm_64x64", "name"),
+    ]
+    assert [(one.group.nodes[0], one.kernel, one.source) for one in tied] == [
+        ("large", "gemm_64x64", "node"),
+        ("small", "gemm_256x128", "name"),
+    ]
+
+
+def test_ties_are_of_products_and_a_fused_node_has_the_name_of_its_first():
+    parent = "CUDAExecutionProvider > MatMul > "
+    rows = [
+        ("nvjet_sm90_hsh_128x72_64x8_1x2_h_bz_NNT", f"{parent}/layer.0/MatMul"),
+        ("nvjet_sm90_hsh_64x64_64x13_1x4_h_bz_NNT", f"{parent}/layer.1/MatMul/MatMulScaleFusion/"),
+        ("void onnxruntime::cuda::Transpose3DKernel<short>(long)", f"{parent}/layer.0/MatMul"),
+        ("nvjet_sm90_hsh_64x64_64x13_1x4_h_bz_NNT", None),
+    ]
+    frame = schema.conform(
+        pd.DataFrame(
+            [
+                {
+                    "level": "kernel",
+                    "name": name,
+                    "parent": owner,
+                    "metric": "duration_total",
+                    "value": 9.0,
+                    "instances": 1,
+                }
+                for name, owner in rows
+            ]
+        ),
+        "ort_nodes",
+    )
+    assert ties_of(frame) == {
+        "/layer.0/MatMul": frozenset(["nvjet_sm90_hsh_128x72_64x8_1x2_h_bz_NNT"]),
+        "/layer.1/MatMul": frozenset(["nvjet_sm90_hsh_64x64_64x13_1x4_h_bz_NNT"]),
+    }

@@ -25,15 +25,17 @@ import pandas as pd
 from inferprof.case import BATCH, Shape
 from inferprof.products import Gemm, bits
 from inferprof.tables.kernel_class import classify
+from inferprof.tables.product_kernels import Ties, kernels_of, ties_of
 from inferprof.tables.records import KEY, frame_of, rows_of
-from inferprof.tables.tiles import Placed, fit, groups_of, kernels_of, place
+from inferprof.tables.tile_placing import NO_TIES, Placed, place
+from inferprof.tables.tiles import fit, groups_of
 from inferprof.tables.waterfall import traced
 
 Nodes = Sequence[Mapping[str, Any]]
 """The nodes of a .cost.json."""
 Confidence = Literal["high", "medium", "low"]
-"""By the tiles behind a prediction. high: most of the time is of kernels whose grid is that of the product's tiles;
-medium: the tiles are in the kernels' names; low: the tile is assumed."""
+"""By the tiles behind a prediction. high: most of the time is of kernels that a trace ties to the node, or whose grid
+is that of the product's tiles; medium: the tiles are in the kernels' names; low: the tile is assumed."""
 MIN_GAIN: Final = 0.01
 """Of the GEMMs' time; less is not worth a run."""
 BATCHES: Final = (0.5, 2.0)
@@ -46,6 +48,8 @@ LOAD_BYTES: Final = 16
 """What a thread loads at once where rows are a multiple of it (NVIDIA's guide, "Tensor Core Requirements")."""
 MOST: Final = 0.8
 """From this share of the GEMMs' time on a source of tiles is that of most."""
+TIES: Final = "ort_nodes"
+"""The tool that ties kernels to the nodes of a graph."""
 NEEDS_TIMELINE: Final = "needs a timeline of the case (nsys or kineto): how much of the device's time the GEMMs take"
 NOT_OF_TILES: Final = "how fast rows are loaded that are no multiple of 16 bytes is not a matter of tiles: try it"
 GEMM_COLUMNS: Final = (
@@ -91,8 +95,8 @@ class Tiled:
     @property
     def confidence(self) -> Confidence:
         """How well the tiles are known."""
-        by_grid = sum(weight for one, weight in self.weighted if one.source == "grid")
-        if by_grid >= MOST * sum(weight for _, weight in self.weighted):
+        certain = sum(weight for one, weight in self.weighted if one.source in ("node", "grid"))
+        if certain >= MOST * sum(weight for _, weight in self.weighted):
             return "high"
         return "low" if any(one.source == "assumed" for one in self.counted) else "medium"
 
@@ -251,12 +255,14 @@ def _tiled(
     for row in rows_of(latency[latency["boundary"].eq("device") & latency["not_measured"].isna()]):
         key = tuple(row[name] for name in KEY)
         if nodes := costs.get((row["model"], row["precision"], row["shape"])):
-            _, timeline = traced(seen.get(key))
-            if placed := placed_in(nodes, timeline, sms):
+            profile = seen.get(key)
+            _, timeline = traced(profile)
+            ties = NO_TIES if profile is None else ties_of(profile[profile["tool"] == TIES])
+            if placed := placed_in(nodes, timeline, sms, ties):
                 yield key, Tiled(Shape.parse(row["shape"]), sms, placed, float(row["median"]))
 
 
-def placed_in(nodes: Nodes, timeline: pd.DataFrame | None, sms: int) -> list[Placed]:
+def placed_in(nodes: Nodes, timeline: pd.DataFrame | None, sms: int, ties: Ties = NO_TIES) -> list[Placed]:
     """The products of a graph with the tiles that a timeline shows.
 
     Where kernels of fused attention ran, products of two activations are theirs, and have no tile of their own.
@@ -267,7 +273,7 @@ def placed_in(nodes: Nodes, timeline: pd.DataFrame | None, sms: int) -> list[Pla
     names = timeline.loc[timeline["level"].eq("kernel"), "name"].unique()
     if any(classify(str(name)).kernel_class == "attention" for name in names):
         groups = [group for group in groups if group.gemm.batch_in == "m"]
-    return place(groups, kernels_of(timeline), sms)
+    return place(groups, kernels_of(timeline), sms, ties)
 
 
 def _gemms(case: Tiled) -> Iterator[dict[str, Any]]:

@@ -20,32 +20,12 @@ two ways the one with less work counts, as the library's own choice does, so tha
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
-
-import numpy as np
-import pandas as pd
+from typing import Any
 
 from inferprof.products import Gemm
-from inferprof.tables.kernel_class import KernelClass, classify
-from inferprof.tables.kernel_compare import per_iteration
-from inferprof.tables.records import rows_of
-from inferprof.tables.tile_names import Tile, parse, values_per_load
-
-ASSUMED: Final = Tile(128, 256)
-"""Where no kernel is known: the size that NVIDIA's guide lists first among cuBLAS's, as the most efficient."""
-Source = Literal["grid", "name", "assumed"]
-"""How a tile is known. grid: the kernel's name, and its number of blocks is that of the product's tiles; name: of the
-case's kernels the one that leaves all products the least work; assumed: no kernel's name tells it."""
-PRODUCT_CLASSES: Final[tuple[KernelClass, ...]] = ("gemm", "convolution")
-_UNLIKELY: Final = 16.0
-"""How many times its work a pair counts that another fact speaks against: more than any tile of the case costs."""
-_MOST_SPLITS: Final = 16
-_NEARLY_ALL: Final = 0.75
-_WHOLE_CLUSTERS: Final = 1.5
-"""Clusters of up to eight blocks round a grid up; in the captures at hand by 23 % at most."""
+from inferprof.tables.tile_names import Tile
 
 
 @dataclass(frozen=True)
@@ -74,41 +54,6 @@ class Group:
     nodes: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Kernel:
-    """A kernel that computes products, in one launch configuration."""
-
-    name: str
-    tile: Tile | None
-    blocks: int | None
-    launches: int
-    """Per iteration."""
-    duration: float
-    """ns per launch, mean."""
-
-
-@dataclass(frozen=True)
-class Placed:
-    """Nodes of a group and the tile that computes them."""
-
-    group: Group
-    nodes: int
-    tile: Tile
-    source: Source
-    fit: Fit
-    kernel: str | None
-    duration: float | None
-    """ns per iteration, all nodes; None where no kernel was found for them."""
-    splits: int = 1
-    """Blocks per tile."""
-
-    @property
-    def macs(self) -> int:
-        """Multiply-accumulates of all nodes."""
-        gemm = self.group.gemm
-        return self.nodes * gemm.count * gemm.m * gemm.n * gemm.k
-
-
 def fit(gemm: Gemm, tile: Tile, sms: int, blocks_per_sm: int = 1, splits: int = 1) -> Fit:
     """The fit of a tile, laid the way that takes less work."""
     ways = sorted({(tile.m, tile.n), (tile.n, tile.m)})
@@ -132,9 +77,6 @@ def _laid(gemm: Gemm, tile: Tile, sms: int, blocks_per_sm: int, splits: int) -> 
     )
 
 
-# --- products and kernels of a case ----------------------------------------------------------------------------
-
-
 def groups_of(nodes: Iterable[Mapping[str, Any]]) -> list[Group]:
     """The products among the nodes of a .cost.json, those of the same sizes together, the most work first."""
     alike: dict[tuple[Gemm, str, bool], list[str]] = {}
@@ -144,126 +86,3 @@ def groups_of(nodes: Iterable[Mapping[str, Any]]) -> list[Group]:
             alike.setdefault(key, []).append(str(node["name"]))
     groups = [Group(*key, nodes=tuple(names)) for key, names in alike.items()]
     return sorted(groups, key=lambda one: -one.gemm.count * one.gemm.m * one.gemm.n * one.gemm.k * len(one.nodes))
-
-
-def kernels_of(frame: pd.DataFrame) -> list[Kernel]:
-    """The kernels of products in one case's timeline, by launch configuration where the tool tells it.
-
-    Configurations are those of the whole capture; a kernel's launches in iterations are shared out by them.
-    """
-    table = per_iteration(frame)
-    table = table[table["kernel_class"].isin(PRODUCT_CLASSES)]
-    configs = _configs(frame)
-    found = table.merge(configs, on="name", how="left", validate="one_to_many").astype(object)
-    kernels = [_kernel(row) for row in rows_of(found.where(found.notna(), None))]
-    return [kernel for kernel in kernels if kernel.launches]
-
-
-def _kernel(row: Mapping[str, Any]) -> Kernel:
-    """A row of per_iteration with one of the kernel's configurations, whose columns are None where not told."""
-    grid = row["grid"]
-    return Kernel(
-        name=row["name"],
-        tile=parse(row["name"]),
-        blocks=None if grid is None else math.prod(int(size) for size in grid.split(",")),
-        launches=round(row["launches"] * (1.0 if grid is None else row["config_share"])),
-        duration=row["duration"] / row["launches"] if grid is None else row["config_mean"],
-    )
-
-
-def _configs(frame: pd.DataFrame) -> pd.DataFrame:
-    """name, grid, config_share (of the kernel's launches) and config_mean (ns) of each launch configuration."""
-    configs = frame[frame["level"].eq("launch_config")]
-    mean = configs.loc[configs["metric"].eq("duration_mean"), ["name", "launch", "instances", "value"]]
-    grid = configs.loc[configs["metric"].eq("grid"), ["name", "launch", "text"]]
-    table = mean.merge(grid, on=["name", "launch"], validate="one_to_one")
-    share = table["instances"] / table.groupby("name")["instances"].transform("sum")
-    table = table.assign(config_share=share).rename(columns={"text": "grid", "value": "config_mean"})
-    return table[["name", "grid", "config_share", "config_mean"]]
-
-
-# --- which kernel computes which product -----------------------------------------------------------------------
-
-
-def place(groups: Sequence[Group], kernels: Sequence[Kernel], sms: int) -> list[Placed]:
-    """The tile of each product.
-
-    Launches are given to nodes so that the work of all is the least, each launch to one node: the library has made
-    such a choice. What speaks against a pair: a grid that cannot be that of the product's tiles, a convolution's
-    kernel for a matrix product or the other way round, and rows that the kernel cannot load as its name says. Nodes
-    that are left over (several may be one launch) get the tile with the least work among the case's, and no duration.
-    """
-    pairs = _assign(groups, kernels, sms)
-    placed = []
-    for index, group in enumerate(groups):
-        mine = {kernel: nodes for (owner, kernel), nodes in pairs.items() if owner == index}
-        placed += [_placed(group, nodes, kernels[kernel], sms) for kernel, nodes in sorted(mine.items())]
-        if left := len(group.nodes) - sum(mine.values()):
-            placed.append(_left_over(group, left, kernels, sms))
-    return placed
-
-
-def _assign(groups: Sequence[Group], kernels: Sequence[Kernel], sms: int) -> Counter[tuple[int, int]]:
-    """(place of the group, place of the kernel) → how many of the group's nodes it computes."""
-    from scipy.optimize import linear_sum_assignment
-
-    owners = np.repeat(np.arange(len(groups)), [len(group.nodes) for group in groups])
-    launched = np.repeat(np.arange(len(kernels)), [kernel.launches for kernel in kernels])
-    costs = np.array([[_cost(group, kernel, sms) for kernel in kernels] for group in groups], dtype=float)
-    if not launched.size or not owners.size:
-        return Counter()
-    rows, columns = linear_sum_assignment(costs[np.ix_(owners, launched)])
-    return Counter(zip(owners[rows].tolist(), launched[columns].tolist(), strict=True))
-
-
-def _splits(gemm: Gemm, kernel: Kernel, sms: int) -> int:
-    """How many blocks a kernel has per tile, where its grid is a multiple of the tiles."""
-    if kernel.tile is None or kernel.blocks is None:
-        return 1
-    splits, rest = divmod(kernel.blocks, fit(gemm, kernel.tile, sms).blocks)
-    return splits if rest == 0 and 1 < splits <= _MOST_SPLITS else 1
-
-
-def _cost(group: Group, kernel: Kernel, sms: int) -> float:
-    tile = kernel.tile or ASSUMED
-    found = fit(group.gemm, tile, sms)
-    splits = _splits(group.gemm, kernel, sms)
-    against = (
-        (classify(kernel.name).kernel_class == "convolution") != group.convolution,
-        kernel.tile and kernel.blocks and splits == 1 and not _may_launch(kernel.blocks, found.blocks, sms),
-        not _loads(kernel.name, group.gemm),
-    )
-    exact = kernel.blocks == found.blocks
-    # Of equal work the exact grid, and then the larger tile: it reads each operand less often.
-    return float(found.work * (1 - 1e-3 * exact - 1e-9 * tile.m * tile.n) * _UNLIKELY ** sum(map(bool, against)))
-
-
-def _may_launch(launched: int, tiles: int, sms: int) -> bool:
-    """Whether so many blocks may go through so many tiles: one each, rounded up to whole clusters; of a persistent
-    kernel with more tiles than SMs as many as there are SMs, or a few less."""
-    if tiles > sms and launched <= sms:
-        return launched >= _NEARLY_ALL * sms
-    return tiles <= launched <= tiles * _WHOLE_CLUSTERS if launched <= sms else launched == tiles
-
-
-def _loads(kernel: str, gemm: Gemm) -> bool:
-    """Whether a kernel may be a product's by what it loads at once: single values where no two are aligned."""
-    values = values_per_load(kernel)
-    if values is None:
-        return True
-    if values == 1:
-        return bool(gemm.n % 2 or gemm.k % 2)
-    return gemm.n % values == 0 and gemm.k % values == 0
-
-
-def _placed(group: Group, nodes: int, kernel: Kernel, sms: int) -> Placed:
-    splits = _splits(group.gemm, kernel, sms)
-    found = fit(group.gemm, kernel.tile or ASSUMED, sms, splits=splits)
-    source: Source = "assumed" if kernel.tile is None else "grid" if kernel.blocks == found.blocks else "name"
-    return Placed(group, nodes, kernel.tile or ASSUMED, source, found, kernel.name, nodes * kernel.duration, splits)
-
-
-def _left_over(group: Group, nodes: int, kernels: Sequence[Kernel], sms: int) -> Placed:
-    tiles = {kernel.tile for kernel in kernels if kernel.tile}
-    tile = min(tiles, key=lambda one: (fit(group.gemm, one, sms).work, -one.m * one.n), default=ASSUMED)
-    return Placed(group, nodes, tile, "name" if tiles else "assumed", fit(group.gemm, tile, sms), None, None)
