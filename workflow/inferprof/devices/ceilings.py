@@ -52,8 +52,8 @@ def measure(device: Device, clock: Callable[[], int] = time.perf_counter_ns) -> 
     before = torch.get_float32_matmul_precision()
     try:
         with torch.cuda.stream(torch.cuda.ExternalStream(device.stream)):
-            gemm = {kind.name: _gemm(torch, device, kind, capability, clock) for kind in GEMMS}
             memory = _memory(torch, device, clock)
+            gemm = {kind.name: _gemm(torch, device, kind, capability, clock) for kind in GEMMS}
     finally:
         torch.set_float32_matmul_precision(before)
     return {
@@ -175,4 +175,4 @@ GEMMS = (
     Gemm("mxfp8", (10, 0), _mxfp8),
     Gemm("fp4", (10, 0), _nvfp4),
 )
-"""fp32 first: the longest, so that the GPU's clock is up when the others begin."""
+"""The unproven last: a kernel that fails may take the CUDA context with it."""
