@@ -128,6 +128,16 @@ def test_without_a_timeline_the_gemms_are_compared_and_nothing_is_promised():
     assert row["not_predicted"] == tile_advice.NEEDS_TIMELINE
 
 
+def test_nothing_is_promised_where_the_gpu_mostly_waits():
+    slow, busy = (
+        Tiled(Shape.parse("b64"), SMS, [placed(LAYER, Tile(128, 256, 64), 400.0)], 1000.0, kernels)
+        for kernels in (499.0, 501.0)
+    )
+    assert [row["predicted_gain"] for row in by_kind(slow, "batch")] == [None, None]
+    assert {row["not_predicted"] for row in by_kind(slow, "batch")} == {tile_advice.WAITS}
+    assert all(row["predicted_gain"] > 0.05 for row in by_kind(busy, "batch"))
+
+
 def test_a_tile_that_is_assumed_counts_only_where_none_is_known():
     guess = placed(LAYER, Tile(128, 256), 900.0, "assumed")
     known = placed(Gemm(64 * 132 * 128, 256, 64, 1, "m"), Tile(128, 256, 64), 50.0, "name")

@@ -7,8 +7,9 @@ gemm_gain        1 - Σ T · work(new) / work(now) · i(now) / i(new)  /  Σ T
 predicted_gain   gemm_share · gemm_gain, where gemm_share = Σ T / `device` median: of the device's time per item
 
 So no gain is larger than the share of device time that the counted products have: everything else is taken to cost
-the same per item. A library may choose a better tile for the new size; then more is gained than predicted.
-Products whose tile is not known count only where no tile of the case is.
+the same per item. Nothing is predicted where the GPU waits longer than it computes. A library may choose a better tile
+for the new size; then more is gained than predicted. Products whose tile is not known count only where no tile of the
+case is.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from inferprof.tables.product_kernels import Ties, kernels_of, ties_of
 from inferprof.tables.records import KEY, frame_of, rows_of
 from inferprof.tables.tile_placing import NO_TIES, Placed, place
 from inferprof.tables.tiles import fit, groups_of
-from inferprof.tables.waterfall import traced
+from inferprof.tables.waterfall import traced, watched
 
 Nodes = Sequence[Mapping[str, Any]]
 """The nodes of a .cost.json."""
@@ -51,6 +52,8 @@ MOST: Final = 0.8
 TIES: Final = "ort_nodes"
 """The tool that ties kernels to the nodes of a graph."""
 NEEDS_TIMELINE: Final = "needs a timeline of the case (nsys or kineto): how much of the device's time the GEMMs take"
+MOSTLY_BUSY: Final = 0.5
+WAITS: Final = "the GPU waits longer than it computes, so its tiles are not what holds it up: see the waterfall"
 NOT_OF_TILES: Final = "how fast rows are loaded that are no multiple of 16 bytes is not a matter of tiles: try it"
 GEMM_COLUMNS: Final = (
     *KEY,
@@ -72,6 +75,13 @@ class Tiled:
     sms: int
     placed: Sequence[Placed]
     device_ns: float
+    kernels_ns: float | None = None
+    """Time in which a kernel runs; None where no timeline tells it."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether the GPU waits more than it computes, so that faster kernels would wait longer."""
+        return self.kernels_ns is not None and self.kernels_ns < MOSTLY_BUSY * self.device_ns
 
     @property
     def counted(self) -> list[Placed]:
@@ -213,6 +223,7 @@ def _suggestion(
 ) -> dict[str, Any]:
     symbol = BATCH if kind == "batch" else _symbol_of(case.shape, now)
     share = case.share(case.counted)
+    unknown = NOT_OF_TILES if gain is None else NEEDS_TIMELINE if share is None else WAITS if case.waits else None
     return {
         "kind": kind,
         "now": now,
@@ -221,9 +232,9 @@ def _suggestion(
         "suggested_shape": None if symbol is None else _with_size(case.shape, symbol, then).label,
         "gemm_share": share,
         "gemm_gain": gain,
-        "predicted_gain": None if gain is None or share is None else share * gain,
+        "predicted_gain": None if unknown or gain is None or share is None else share * gain,
         "confidence": case.confidence,
-        "not_predicted": NOT_OF_TILES if gain is None else NEEDS_TIMELINE if share is None else None,
+        "not_predicted": unknown,
     }
 
 
@@ -259,7 +270,8 @@ def _tiled(
             _, timeline = traced(profile)
             ties = NO_TIES if profile is None else ties_of(profile[profile["tool"] == TIES])
             if placed := placed_in(nodes, timeline, sms, ties):
-                yield key, Tiled(Shape.parse(row["shape"]), sms, placed, float(row["median"]))
+                kernels = None if timeline is None else watched(timeline).kernels
+                yield key, Tiled(Shape.parse(row["shape"]), sms, placed, float(row["median"]), kernels)
 
 
 def placed_in(nodes: Nodes, timeline: pd.DataFrame | None, sms: int, ties: Ties = NO_TIES) -> list[Placed]:
