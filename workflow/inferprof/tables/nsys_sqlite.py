@@ -153,14 +153,16 @@ class _Export:
         """The operations with made_at and made_by of their nodes of CUDA graphs, in captures that trace these."""
         if "node" not in ops:
             return ops
-        rows = self._database.execute(
+        told = self._database.execute(
             f"SELECT (globalTid >> 24) & 0xFFFFFF, graphNodeId, originalGraphNodeId, start, globalTid FROM {_NODES}"
         )
-        made = {(process, node): (original, start, thread) for process, node, original, start, thread in rows}
-        first = {key: _first_made(made, *key) for key in made}
-        keys = zip((ops["correlation"].to_numpy() >> 32).tolist(), ops.pop("node").tolist(), strict=True)
-        found = np.array([first.get(key, (0, 0)) for key in keys], np.int64).reshape(-1, 2)
-        return ops.assign(made_at=found[:, 0], made_by=found[:, 1])
+        made = {(process, node): (original, start, thread) for process, node, original, start, thread in told}
+        # A row for operations without a node behind the others: as row -1 it is found by those that find none.
+        first = np.array([*(_first_made(made, *key) for key in made), (0, 0)], np.int64)
+        rows = pd.DataFrame(list(made), columns=["process", "node"]).assign(row=np.arange(len(made)))
+        keys = pd.DataFrame({"process": ops["correlation"].to_numpy() >> 32, "node": ops.pop("node").to_numpy()})
+        row = keys.merge(rows, on=["process", "node"], how="left")["row"].fillna(-1).to_numpy(np.int64)
+        return ops.assign(made_at=first[row, 0], made_by=first[row, 1])
 
     def calls(self, names: _Names) -> pd.DataFrame:
         frame = self._integers(
