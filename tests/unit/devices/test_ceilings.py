@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from inferprof.devices import ceilings
-from inferprof.errors import UserError
 
 RATE = 100e12
 READ = 2e12
@@ -128,9 +127,27 @@ def test_it_is_short_and_what_it_says_is_json(measured):
     json.dumps(measured, allow_nan=False)
 
 
-def test_without_a_gpu_one_line_says_so(monkeypatch):
+def test_without_a_gpu_or_torch_the_file_says_so_and_no_job_breaks(monkeypatch):
     torch = fake_torch((8, 9), Gpu())
     torch.cuda.is_available = lambda: False
     monkeypatch.setitem(sys.modules, "torch", torch)
-    with pytest.raises(UserError, match=r"torch 2\.11\.0 sees no CUDA device"):
-        ceilings.measure(Gpu())  # type: ignore[arg-type]
+    assert ceilings.measure(Gpu()) == {"not_measured": "torch 2.11.0 sees no CUDA device"}  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "torch", None)
+    found = ceilings.measure(Gpu())  # type: ignore[arg-type]
+    assert found == {"not_measured": "torch is not installed, which ceilings are measured with"}
+
+
+def test_a_full_memory_leaves_the_products(monkeypatch):
+    gpu = Gpu()
+    torch = fake_torch((8, 9), gpu)
+
+    def full(*shape: int, **_: Any) -> Array:
+        if shape and shape[0] > 1 << 20:
+            raise MemoryError
+        return Array(*shape)
+
+    torch.ones = full
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    found = ceilings.measure(gpu, clock=gpu)  # type: ignore[arg-type]
+    assert found["memory"]["read"] == {"not_measured": "out of memory on the GPU (1610612736 bytes)"}
+    assert found["gemm"]["fp16"]["flops_per_s"] == pytest.approx(RATE)

@@ -55,6 +55,10 @@ def test_a_measured_ceiling_is_used_instead_of_the_datasheet():
     assert found.flops["fp16"] == Roof(700e12, "measured")
     assert found.flops["fp8"] == Roof(1978.9e12, "datasheet")
     assert found.bandwidth == Roof(3.0e12, "measured")
+    nothing = roofs.roofs(roofs.datasheet(H100), {"not_measured": "torch is not installed"}, None)
+    assert nothing == roofs.roofs(roofs.datasheet(H100), None, None)
+    full = {"gemm": {}, "memory": {"read": {"not_measured": "out of memory"}}}
+    assert roofs.roofs(None, full, None).bandwidth is None
 
 
 def test_the_l2_is_the_one_that_the_driver_tells():

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from inferprof.devices.bandwidth import median_ns
-from inferprof.errors import CaseFailed, UserError
 from inferprof.plugins import Device
 
 GEMM_SIZES = (4096, 8192)
@@ -41,13 +40,17 @@ class Gemm:
 
 
 def measure(device: Device, clock: Callable[[], int] = time.perf_counter_ns) -> dict[str, Any]:
-    """The ceilings of a GPU, for results/{machine}/ceilings.json.
+    """The ceilings of a GPU, for results/{machine}/ceilings.json; without torch and CUDA, why there are none.
 
-    `gemm`: kind → `flops_per_s` and `by_size` (matrix size → median ns), or `not_measured` with the reason; `memory`:
-    read | triad → `bytes_per_s`; `l2_bytes`: what the driver says of the L2 cache. Raises UserError where there is no
-    torch with CUDA, CaseFailed where the memory is full.
+    `gemm`: kind → `flops_per_s` and `by_size` (matrix size → median ns); `memory`: read | triad → `bytes_per_s`; either
+    `not_measured` with the reason. `l2_bytes`: what the driver says of the L2 cache.
     """
-    torch = _torch()
+    try:
+        import torch
+    except ImportError:
+        return {"not_measured": "torch is not installed, which ceilings are measured with"}
+    if not torch.cuda.is_available():
+        return {"not_measured": f"torch {torch.__version__} sees no CUDA device"}
     capability = torch.cuda.get_device_capability()
     before = torch.get_float32_matmul_precision()
     try:
@@ -64,16 +67,6 @@ def measure(device: Device, clock: Callable[[], int] = time.perf_counter_ns) -> 
         "gemm": gemm,
         "memory": memory,
     }
-
-
-def _torch() -> Any:
-    try:
-        import torch
-    except ImportError:
-        raise UserError("torch is not installed, which ceilings are measured with") from None
-    if not torch.cuda.is_available():
-        raise UserError(f"torch {torch.__version__} sees no CUDA device; ceilings need a GPU")
-    return torch
 
 
 def _gemm(
@@ -102,7 +95,8 @@ def _memory(torch: Any, device: Device, clock: Callable[[], int]) -> dict[str, A
     try:
         a, b, c = (torch.ones(VECTOR_BYTES // 4, device="cuda") for _ in range(3))
     except torch.OutOfMemoryError:
-        raise CaseFailed(f"out of memory on the GPU ({3 * VECTOR_BYTES} bytes)") from None
+        full = {"not_measured": f"out of memory on the GPU ({3 * VECTOR_BYTES} bytes)"}
+        return {"read": full, "triad": full}
     read = _median(device, lambda: torch.sum(b), clock)
     triad = _median(device, lambda: torch.add(b, c, alpha=2.0, out=a), clock)
     return {

@@ -78,7 +78,8 @@ def roofs(found: Peaks | None, ceilings: Mapping[str, Any] | None, bandwidth: Ma
     for kind, entry in (ceilings or {}).get("gemm", {}).items():
         if "flops_per_s" in entry:
             flops[kind] = Roof(entry["flops_per_s"], "measured")
-    moved = [entry["bytes_per_s"] for entry in (ceilings or {}).get("memory", {}).values()]
+    memory = (ceilings or {}).get("memory", {}).values()
+    moved = [entry["bytes_per_s"] for entry in memory if "bytes_per_s" in entry]
     if bandwidth is not None:
         moved.append(bandwidth["d2d"]["gb_per_s"] * GIGA)
     promised = Roof(found.bandwidth, "datasheet") if found and found.bandwidth else None
