@@ -42,8 +42,8 @@ class Gemm:
 def measure(device: Device, clock: Callable[[], int] = time.perf_counter_ns) -> dict[str, Any]:
     """The ceilings of a GPU, for results/{machine}/ceilings.json; without torch and CUDA, why there are none.
 
-    `gemm`: kind → `flops_per_s` and `by_size` (matrix size → median ns); `memory`: read | triad → `bytes_per_s`; either
-    `not_measured` with the reason. `l2_bytes`: what the driver says of the L2 cache.
+    `gemm`: kind → `flops_per_s` and `by_size` (matrix size → median ns); `memory`: read | triad → `bytes_per_s`; in
+    place of either `not_measured` with the reason. `l2_bytes`: what the driver says of the L2 cache.
     """
     try:
         import torch
