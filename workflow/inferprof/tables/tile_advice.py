@@ -7,9 +7,9 @@ gemm_gain        1 - Σ T · work(new) / work(now) · i(now) / i(new)  /  Σ T
 predicted_gain   gemm_share · gemm_gain, where gemm_share = Σ T / `device` median: of the device's time per item
 
 So no gain is larger than the share of device time that the counted products have: everything else is taken to cost
-the same per item. Nothing is predicted where the GPU waits longer than it computes. A library may choose a better tile
-for the new size; then more is gained than predicted. Products whose tile is not known count only where no tile of the
-case is.
+the same per item. Nothing is predicted where the GPU waits longer than it computes. A library may choose a better
+tile for the new size; then more is gained than predicted. Products whose tile is not known count only where no tile
+of the case is.
 """
 
 from __future__ import annotations
