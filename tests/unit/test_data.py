@@ -55,6 +55,7 @@ def test_zeros_and_constants_are_just_that():
     assert not one("zeros", "bool").any()
     np.testing.assert_array_equal(one("constant:-1.5"), np.full((2, 3), -1.5, np.float32))
     np.testing.assert_array_equal(one("constant:3", "int64"), np.full((2, 3), 3))
+    assert one("constant:16000", "int64", ()).shape == ()
 
 
 def test_integers_cover_their_range_and_stay_inside():

@@ -137,5 +137,5 @@ class Lane:
 
 def host_buffer(array: np.ndarray[Any, Any]) -> Buffer:
     """A host array as a Buffer; copied only where it isn't contiguous."""
-    array = np.ascontiguousarray(array)
+    array = np.asarray(array, order="C")  # a scalar stays one
     return Buffer("cpu", array.ctypes.data, array.shape, array.dtype, owner=array, array=array)

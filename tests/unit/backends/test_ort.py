@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,30 @@ def test_an_output_whose_size_only_a_run_tells_is_bound_too(
         session.bind({"x": host(x)})
         session.enqueue()
         np.testing.assert_array_equal(session.outputs()["y"].array, np.nonzero(x))
+
+
+def test_dimensions_without_a_name_are_not_taken_for_one_another(
+    tmp_path: Path, opening: Opening, host: Host
+) -> None:
+    import onnx
+
+    helper, double = onnx.helper, onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        [helper.make_node("Concat", ["x", "x"], ["y"], axis=1), helper.make_node("Mul", ["y", "s"], ["z"])],
+        "unnamed",
+        [helper.make_tensor_value_info("x", double, [2, None]), helper.make_tensor_value_info("s", double, [])],
+        [helper.make_tensor_value_info("z", double, [2, None])],
+    )
+    path = tmp_path / "unnamed.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    path.with_suffix(".yaml").write_text(
+        "source: onnx\nonnx: unnamed.onnx\ninputs:\n"
+        "  - {name: x, dtype: float32, dims: [2, b]}\n  - {name: s, dtype: float32, dims: []}\n"
+    )
+    with ort.open_cpu(replace(opening(path.with_suffix(".yaml")), artifact=path)) as session:
+        session.bind({"x": host(np.ones((2, 3), np.float32)), "s": host(np.array(5, np.float32))})
+        session.enqueue()
+        np.testing.assert_array_equal(session.outputs()["z"].array, np.full((2, 6), 5))
 
 
 def test_a_shape_that_the_graph_rejects_is_a_failed_case(matmul: Path, opening: Opening, host: Host) -> None:

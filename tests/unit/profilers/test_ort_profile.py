@@ -11,9 +11,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from inferprof.case import Case
+from inferprof import data, model_spec
+from inferprof.backends import ort
+from inferprof.case import Case, Shape, Variant
+from inferprof.devices.cpu import CpuDevice
 from inferprof.errors import UserError
 from inferprof.hardware import Machine
+from inferprof.lane import host_buffer
+from inferprof.plugins import OpenRequest
 from inferprof.profilers import kineto, ort_profile
 from inferprof.tables import providers
 from inferprof.tables.ort_json import NOT_TOLD, OrtProfile, read_profile
@@ -257,3 +262,31 @@ def test_what_the_installed_onnx_runtime_writes_is_read(tmp_path: Path) -> None:
     ((name, runs, median),) = ranges(frame)
     assert (name, runs) == ("call", 2)
     assert median > 0
+
+
+def test_of_control_flow_the_branch_that_ran_is_seen_node_by_node(shared: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    model = shared / "real/onnx/silero_vad.onnx"
+    (tmp_path / "silero_vad.yaml").write_text(
+        f"""
+source: onnx
+onnx: {model}
+inputs:
+  - {{name: input, dtype: float32, dims: [b, 576], data: normal}}
+  - {{name: state, dtype: float32, dims: [2, b, 128], data: zeros}}
+  - {{name: sr, dtype: int64, dims: [], data: "constant:16000"}}
+"""
+    )
+    spec, out = model_spec.load(tmp_path / "silero_vad.yaml"), tmp_path / "profile.json"
+    shape, device = spec.at(Shape.parse("b1")), CpuDevice()
+    request = OpenRequest(model, spec, "fp32", shape, Variant(), device, threads=1, native_profile=out)
+    with ort.open_cpu(request) as session:
+        session.bind({name: host_buffer(array) for name, array in data.feeds(spec, shape, 1, 0)[0].items()})
+        session.enqueue()
+        session.enqueue()
+    nodes = providers.per_run(ort_profile.read(out))
+    assert (len(nodes), nodes["executions"].unique().tolist()) == (50, [1.0])
+    assert (nodes["name"].str.contains("then_branch").sum(), nodes["name"].str.contains("else_branch").sum()) == (
+        49,
+        0,
+    )

@@ -88,9 +88,9 @@ class OrtSession:
 
     def _declared_shapes(self, inputs: Mapping[str, Buffer]) -> dict[str, tuple[int, ...]] | None:
         """The outputs' shapes with the inputs' symbols replaced; None where a symbol stays unknown."""
-        symbols: dict[Any, int] = {}
-        for node in self._session.get_inputs():
-            symbols.update(zip(node.shape, inputs[node.name].shape, strict=True) if node.name in inputs else ())
+        known = [(node.shape, inputs[node.name].shape) for node in self._session.get_inputs() if node.name in inputs]
+        pairs = [pair for dims, sizes in known for pair in zip(dims, sizes, strict=True)]
+        symbols = {dim: size for dim, size in pairs if isinstance(dim, str)}  # a dimension without a name is None
         shapes = {node.name: node.shape for node in self._session.get_outputs()}
         if any(not isinstance(dim, int) and dim not in symbols for dims in shapes.values() for dim in dims):
             return None
