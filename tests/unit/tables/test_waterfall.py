@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from inferprof.case import Case
-from inferprof.profilers import nsys
+from inferprof.profilers import kineto, nsys
 from inferprof.tables import schema, waterfall
 from inferprof.tables.bounds import BOUNDS
 from inferprof.tables.records import KEY
@@ -232,3 +232,11 @@ def test_of_two_devices_the_one_that_computes_longest_counts(ort):
     less = idle.assign(value=idle["value"].where(~idle["metric"].str.contains("busy"), idle["value"] / 2))
     row = one(waterfall.of_cases(MEASURED, STAGES, pd.concat([ort, less])))
     assert row["kernels_ns"] == 2_010_798.0
+
+
+def test_both_tracers_see_the_same_inference(ort, repository):
+    """One model on one GPU: kernels agree within a quarter of a percent, launches do not."""
+    trace = kineto.read(repository / "tests/data/kineto/h100_ort_cuda_vit.json.gz")
+    by_kineto, by_nsys = waterfall.watched(trace), waterfall.watched(ort)
+    assert by_kineto.kernels == pytest.approx(by_nsys.kernels, rel=0.0025)
+    assert by_kineto.launch > 1.5 * by_nsys.launch

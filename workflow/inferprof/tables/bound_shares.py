@@ -16,9 +16,9 @@ _NEEDED: Final = ["sm_throughput", "memory_throughput"]
 def shares(counters: pd.DataFrame, timeline: pd.DataFrame) -> dict[Bound, float]:
     """Bound → share of the timeline's kernel time, 0 to 1; empty where no counted launch is in the timeline.
 
-    counters, timeline: tidy tables of one case by ncu and nsys. What the shares lack to 1 is time of kernels of which
-    no counters were read. A launch stands for all of its kernel, grid and block; of several alike each counts the
-    same.
+    counters, timeline: tidy tables of one case by ncu, and by nsys or kineto. What the shares lack to 1 is time of
+    kernels of which no counters were read. A launch stands for all of its kernel, grid and block; of several alike
+    each counts the same.
     """
     found = against_timeline(counters, timeline)
     told = found[found.reindex(columns=["time_share", *_NEEDED]).notna().all(axis=1)].astype(object)

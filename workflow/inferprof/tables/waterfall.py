@@ -51,7 +51,7 @@ TRACERS: Final = ("nsys", "kineto")
 """Tools that trace iterations, kernels and copies. Of two that watched a case the first speaks for it."""
 COUNTERS: Final = "ncu"
 NEEDS_TIMELINE: Final = "needs a timeline of the case's iterations (nsys or kineto)"
-NEEDS_COUNTERS: Final = "needs counters of the case's kernels (ncu), and their launches in its timeline (nsys)"
+NEEDS_COUNTERS: Final = "needs counters of the case's kernels (ncu), of launches that its timeline has"
 COLUMNS: Final = (
     *KEY,
     "total_ns",
