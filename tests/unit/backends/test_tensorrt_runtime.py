@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inferprof.backends.tensorrt_runtime import TensorRTSession, outside_profile, write_profile
+from inferprof.backends.tensorrt_runtime import TensorRTSession, layer_times, outside_profile, write_profile
 from inferprof.devices.cpu import CpuDevice
 from inferprof.errors import CaseFailed
 from inferprof.plugins import Buffer
@@ -216,3 +216,21 @@ def test_the_native_profile_is_two_files_as_trtexec_exports_them(
     # The first inference is not counted.
     row = {"name": "double", "timeMs": 4.0, "averageMs": 2.0, "medianMs": 2.0, "percentage": 100.0}
     assert json.loads(path.read_text()) == [{"count": 2}, row]
+
+
+def test_times_of_layers_are_kept_in_the_order_of_inferences() -> None:
+    times = layer_times(pytest.importorskip("tensorrt_rtx"))
+    for ms in (3.0, 1.0):
+        times.report_layer_time("conv", ms)
+        times.report_layer_time("head", 2 * ms)
+    assert times.times_ms == {"conv": [3.0, 1.0], "head": [6.0, 2.0]}
+
+
+def test_the_real_bindings_have_what_a_native_profile_needs() -> None:
+    rtx = pytest.importorskip("tensorrt_rtx")
+    assert hasattr(rtx.ICudaEngine, "create_engine_inspector")
+    assert hasattr(rtx.EngineInspector, "execution_context")
+    assert hasattr(rtx.IExecutionContext, "profiler")
+    assert hasattr(rtx.IExecutionContext, "nvtx_verbosity")
+    assert rtx.ProfilingVerbosity.LAYER_NAMES_ONLY != rtx.ProfilingVerbosity.DETAILED
+    assert rtx.LayerInformationFormat.JSON is not None

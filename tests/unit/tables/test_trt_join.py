@@ -218,6 +218,7 @@ def test_a_range_of_ones_own_around_the_inference_changes_nothing() -> None:
     ("layer", "nodes"),
     [
         (Layer("Conv_0 + PWN(Relu_1)"), ["Conv_0", "Relu_1"]),
+        (Layer("/cv2/Conv + /cv2/Relu || /cv3/Conv"), ["/cv2/Conv", "/cv2/Relu", "/cv3/Conv"]),
         (Layer("features.0.0.weight + QuantizeLinear_8 + Conv_12 + PWN(Clip_16)"), [
             *("QuantizeLinear_8", "Conv_12", "Clip_16"),
         ]),

@@ -61,6 +61,9 @@ def open_engine(flavour: Flavour, request: OpenRequest) -> Iterator[TensorRTSess
     times = layer_times(trt)
     if request.native_profile:
         session.context.profiler = times
+    elif hasattr(session.context, "nvtx_verbosity"):
+        # Built in detail for the inspector, which would cost each enqueue: as trtexec runs it, it names layers only.
+        session.context.nvtx_verbosity = trt.ProfilingVerbosity.LAYER_NAMES_ONLY
     try:
         yield session
         if request.native_profile:

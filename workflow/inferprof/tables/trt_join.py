@@ -34,7 +34,7 @@ OWNER_COLUMNS: Final = ("layer", "layer_confidence", "node", "node_confidence")
 _REGION: Final = "{ForeignNode["
 _REFORMAT: Final = "Reformatting CopyNode"
 _NOT_A_NODE: Final = re.compile(r"^\(Unnamed Layer|^\{|::")
-_BETWEEN: Final = re.compile(r" \+ |, ")
+_BETWEEN: Final = re.compile(r" \+ | \|\| |, ")
 _POINTWISE: Final = re.compile(r"PWN\(|\)")
 
 
@@ -146,7 +146,7 @@ def _candidates(kernel: str, layers: Sequence[Layer]) -> list[str]:
 
 
 def nodes_of(layer: Layer, graph: Mapping[str, Node]) -> tuple[Node, ...]:
-    """The nodes that a layer was made of: by its metadata, else by its name (`Conv_0 + PWN(Relu_1)`).
+    """The nodes that a layer was made of: by its metadata, else by its name (`Conv_0 + PWN(Relu_1) || Conv_3`).
 
     With a graph only nodes that are in it count; without, a part of a name that tells no type is none.
     """
