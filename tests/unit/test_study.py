@@ -195,11 +195,11 @@ def test_a_profiler_that_runs_after_another_watches_the_same_cases(config: dict[
 @pytest.mark.parametrize(
     ("tools", "names", "reason"),
     [
-        (("nsys", "ncu"), ["ncu"], "ncu: nsys tells it where to look; put nsys into `profilers` too"),
+        (("nsys", "ncu"), ["ncu"], "ncu: nsys or kineto tells it where to look; put one into `profilers` too"),
         (
             ("ncu",),
             ["nsys", "ncu"],
-            "ncu: runs after nsys, which is refused: nsys: not on PATH; install Nsight Systems",
+            "ncu: runs after nsys, refused: nsys: not on PATH; install Nsight Systems",
         ),
         (("nsys",), ["nsys", "ncu"], "ncu: not on PATH; install Nsight Compute"),
     ],
@@ -210,3 +210,14 @@ def test_a_profiler_whose_predecessor_does_not_run_is_refused_by_name(
     study = plan(config, repository, with_tools(*tools), profilers=names)
     assert reason in study.refused_profilers()["ncu"]
     assert "ncu" not in {name for name, _ in study.captures()}
+
+
+def test_kineto_tells_where_to_look_where_there_is_no_nsys(config: dict[str, Any], repository: Path) -> None:
+    case = Case("vit_tiny", "fp16", "ort_cuda", "default", "b8")
+    names = ["nsys", "kineto", "ncu"]
+    study = plan(config, repository, with_tools("ncu"), profilers=names)
+    assert ("ncu", case) in study.captures()
+    assert study.before("ncu", case) == "kineto"
+    assert plan(config, repository, with_tools("nsys", "ncu"), profilers=names).before("ncu", case) == "nsys"
+    assert study.before("kineto", case) is None
+    assert plan(config, repository, LAPTOP).before("ncu", case) == "nsys"

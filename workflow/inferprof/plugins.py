@@ -227,8 +227,9 @@ class Profiler:
     finish: Callable[[Path, Run], None] | None = None
     """After the wrapped run, in a folder that only we can read: makes the capture at the given path out of what the
     tool wrote, without secrets. All files in the folder are kept. None: the tool wrote the capture itself."""
-    after: str | None = None
-    """The profiler whose table of the same case says what this one looks at: it runs first."""
+    after: tuple[str, ...] = ()
+    """Profilers whose table of the same case says what this one looks at. The first of them that watches the case in
+    the study runs before it."""
     aim: Callable[[Path], Profiler] | None = None
     """With `after`: this profiler, told by that table where to look. Raises UserError where there is no such
     table, CaseFailed where it names nothing."""

@@ -129,16 +129,26 @@ class Study:
         }
 
     def _refuses_profiler(self, name: str, case: Case) -> str | None:
-        """Why a profiler does not watch a case: its own reason, or that of the one which it runs after."""
+        """Why a profiler does not watch a case: its own reason, or that nobody tells it where to look."""
         profiler = registry.profilers()[name]
         if reason := profiler.refuses(case, self.machine):
             return reason
-        if profiler.after is None:
+        chosen = [before for before in profiler.after if before in self.config["profilers"]]
+        reasons = [self._refuses_profiler(before, case) for before in chosen]
+        if not profiler.after or None in reasons:
             return None
-        if profiler.after not in self.config["profilers"]:
-            return f"{name}: {profiler.after} tells it where to look; put {profiler.after} into `profilers` too"
-        reason = self._refuses_profiler(profiler.after, case)
-        return reason and f"{name}: runs after {profiler.after}, which is refused: {reason}"
+        if not chosen:
+            return f"{name}: {' or '.join(profiler.after)} tells it where to look; put one into `profilers` too"
+        return f"{name}: runs after {' or '.join(chosen)}, refused: {'; '.join(filter(None, reasons))}"
+
+    def before(self, name: str, case: Case) -> str | None:
+        """The profiler whose table tells another one where to look in a case; None for one that watches everything.
+
+        Of a case that the study leaves out it is the first that could.
+        """
+        after = registry.profilers()[name].after
+        chosen = (one for one in after if one in self.config["profilers"] and not self._refuses_profiler(one, case))
+        return next(chosen, after[0] if after else None)
 
 
 def from_config(config: Mapping[str, Any], models_folder: Path, results: Path) -> Study:

@@ -71,10 +71,14 @@ def profiled_flags(wildcards):
 
 
 def timeline(profiler):
-    """The table that tells a profiler where to look; none for one that watches everything."""
-    if profiler.after is None:
-        return []
-    return f"results/{{machine}}/table/{profiler.after}/{{model}}/{{precision}}/{{backend}}/{{variant}}/{{shape}}.parquet"
+    """The input function of the table that tells a profiler where to look; no file for one that watches everything."""
+
+    def table(wildcards):
+        case = Case.from_wildcards(wildcards)
+        before = STUDY.before(profiler.name, case)
+        return f"results/{wildcards.machine}/table/{before}/{case}.parquet" if before else []
+
+    return table
 
 
 def timeline_flag(profiler):

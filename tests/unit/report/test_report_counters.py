@@ -109,7 +109,7 @@ def test_waits_are_of_the_raw_page(study, counted):
         ("nvjet_sm90_hsh_256x144_64x4_2x1…", "63"),
     ]
     place = [column.key for column in loads.columns].index("times_timeline")
-    assert {row[place].missing for row in loads.rows} == {"not measured: there is no timeline by nsys of the case"}
+    assert {row[place].missing for row in loads.rows} == {"not measured: there is no timeline of the case by nsys or kineto"}
 
 
 def test_the_note_says_how_the_counters_were_taken(section):

@@ -78,13 +78,16 @@ def finish(out: Path, run: Run) -> None:
 
 def read(path: Path) -> pd.DataFrame:
     """The tidy table of a trace. Raises UserError for anything else."""
-    from inferprof.tables import kineto_json
+    import pandas as pd
+
+    from inferprof.tables import kineto_configs, kineto_json, launch_configs
     from inferprof.tables.events import tidy
 
     kind = identify(path)
     if kind != NAME:
         raise other_reader(path, kind)
-    return tidy(kineto_json.read_timeline(path), NAME)
+    parts = [tidy(kineto_json.read_timeline(path), NAME), launch_configs.rows(kineto_configs.read(path), NAME)]
+    return pd.concat([part for part in parts if len(part)], ignore_index=True)
 
 
 def refuses(case: Case, machine: Machine) -> str | None:

@@ -1,6 +1,7 @@
 """Nsight Compute: the counters of a case's longest kernels, from its command line to the tidy table.
 
-It runs after nsys, whose table names the kernels: one launch of each with each grid and block, out of one iteration.
+It runs after nsys or Kineto, whose table names the kernels: one launch of each with each grid and block, out of one
+iteration.
 """
 
 from __future__ import annotations
@@ -19,11 +20,9 @@ from inferprof.errors import CaseFailed, UserError
 from inferprof.files import read_json, write_json
 from inferprof.hardware import Machine
 from inferprof.plugins import Profiler, Run
-from inferprof.profilers import capturing
+from inferprof.profilers import capturing, kineto, nsys
 from inferprof.profilers.capture_file import identify, other_reader
 from inferprof.profilers.ncu_refusals import refusal, saw_nothing
-from inferprof.profilers.nsys import NAME as TIMELINE
-from inferprof.profilers.nsys import PRIVATE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,7 +137,7 @@ def finish(out: Path, run: Run, options: Options = Options(), choice: Choice | N
     del run  # the report is the capture
     if not out.exists():
         return
-    out.chmod(PRIVATE)
+    out.chmod(nsys.PRIVATE)
     settings = {
         "bytes": out.stat().st_size,
         "clock_control": options.clock_control,
@@ -209,7 +208,7 @@ NCU: Final = Profiler(
     command=command,
     read=read,
     finish=finish,
-    after=TIMELINE,
+    after=(nsys.NAME, kineto.NAME),
     aim=aim,
     refusal=refusal,
     iterations=1,

@@ -119,12 +119,12 @@ def read(path: Path) -> pd.DataFrame:
     """The tidy table of a .sqlite export or of a CSV of `nsys stats`. Raises UserError for anything else."""
     import pandas as pd
 
-    from inferprof.tables import nsys_configs, nsys_sqlite, nsys_stats
+    from inferprof.tables import launch_configs, nsys_configs, nsys_sqlite, nsys_stats
     from inferprof.tables.events import tidy
 
     kind = identify(path)
     if kind == "nsys_sqlite":
-        parts = [tidy(nsys_sqlite.read_timeline(path), NAME), nsys_configs.rows(path, NAME)]
+        parts = [tidy(nsys_sqlite.read_timeline(path), NAME), launch_configs.rows(nsys_configs.read(path), NAME)]
         return pd.concat([part for part in parts if len(part)], ignore_index=True)
     if kind == "nsys_stats":
         return nsys_stats.read(path, NAME)

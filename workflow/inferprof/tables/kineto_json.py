@@ -38,21 +38,21 @@ def read_timeline(path: Path, *, within_torch: bool = False) -> Timeline:
 
     within_torch: torch's operators and modules are ranges too, labelled with OPERATOR and MODULE.
     """
-    events = [event for event in _events(path) if event.get("ph") == "X"]
+    spans = [event for event in events(path) if event.get("ph") == "X"]
     names: dict[str, int] = {}
     threads: dict[Any, int] = {}
     ops = pd.DataFrame(
-        [_operation(event, names) for event in events if event.get("cat") in _OPERATIONS],
+        [_operation(event, names) for event in spans if event.get("cat") in _OPERATIONS],
         columns=["start", "end", "kind", "name", "device", "stream", "bytes", "correlation"],
     )
     calls = pd.DataFrame(
-        [_call(event, i, names, threads) for i, event in enumerate(events) if event.get("cat") in _CALLS],
+        [_call(event, i, names, threads) for i, event in enumerate(spans) if event.get("cat") in _CALLS],
         columns=["start", "end", "thread", "name", "correlation"],
     )
     ranges = pd.DataFrame(
         [
-            (*_times(event), _code(threads, event.get("tid")), label)
-            for event in events
+            (*times(event), _code(threads, event.get("tid")), label)
+            for event in spans
             if (label := _label(event, within_torch=within_torch))
         ],
         columns=["start", "end", "thread", "label"],
@@ -65,15 +65,16 @@ def read_timeline(path: Path, *, within_torch: bool = False) -> Timeline:
     return assemble(ops, calls, ranges, list(names))
 
 
-def _events(path: Path) -> Iterable[Event]:
+def events(path: Path) -> Iterable[Event]:
+    """All events of a trace, decimal numbers as text. Raises UserError where it is not whole."""
     with opened(path) as file:
         try:
             # As text: a double would lose the nanoseconds of microseconds since the epoch.
             trace = json.load(file, parse_float=str)
         except (ValueError, EOFError) as error:
             raise UserError(f"{path} is not whole JSON ({error}): the run that wrote it was cut short") from None
-    events: Iterable[Event] = trace["traceEvents"]
-    return events
+    found: Iterable[Event] = trace["traceEvents"]
+    return found
 
 
 def _label(event: Event, *, within_torch: bool) -> str | None:
@@ -86,7 +87,7 @@ def _label(event: Event, *, within_torch: bool) -> str | None:
     return name if within_torch and kind == "python_function" and name.startswith(MODULE) else None
 
 
-def _times(event: Event) -> tuple[int, int]:
+def times(event: Event) -> tuple[int, int]:
     """Start and end in ns."""
     start = _nanoseconds(event["ts"])
     return start, start + _nanoseconds(event.get("dur", 0))
@@ -102,7 +103,7 @@ def _operation(event: Event, names: dict[str, int]) -> tuple[int, ...]:
     details = event.get("args", {})
     kind = _OPERATIONS[event["cat"]]
     return (
-        *_times(event),
+        *times(event),
         kind,
         _code(names, _operation_name(str(event["name"]), kind)),
         int(details.get("device", 0)),
@@ -126,7 +127,7 @@ def _operation_name(name: str, kind: int) -> str:
 def _call(event: Event, index: int, names: dict[str, int], threads: dict[Any, int]) -> tuple[int, ...]:
     # A call without a correlation launched nothing; it needs one of its own, since it is no second log of another.
     correlation = event.get("args", {}).get("correlation", _NO_CORRELATION - 1 - index)
-    return (*_times(event), _code(threads, event.get("tid")), _code(names, str(event["name"])), int(correlation))
+    return (*times(event), _code(threads, event.get("tid")), _code(names, str(event["name"])), int(correlation))
 
 
 def _code(codes: dict[Any, int], value: Any) -> int:

@@ -22,7 +22,7 @@ OF_TIMELINE: Final = (
     "time_share",
     "no_timeline",
 )
-NO_TIMELINE: Final = "there is no timeline by nsys of the case"
+NO_TIMELINE: Final = "there is no timeline of the case by nsys or kineto"
 NOT_IN_TIMELINE: Final = "the timeline has no such kernel with this grid and block"
 AMBIGUOUS: Final = "several kernels of the timeline have its name, grid and block"
 
@@ -30,7 +30,7 @@ AMBIGUOUS: Final = "several kernels of the timeline have its name, grid and bloc
 def against_timeline(counters: pd.DataFrame, timeline: pd.DataFrame) -> pd.DataFrame:
     """ncu_launches.by_launch of one case's counters, with the columns OF_TIMELINE; those that take longest first.
 
-    counters, timeline: tidy tables of the same case by ncu and nsys. timeline_* in ns; `time_share`: of the kernel
+    counters, timeline: tidy tables of the same case by ncu and by nsys or Kineto. timeline_* in ns; `time_share`: of the kernel
     time of the whole timeline (0 to 1), for all launches with that grid and block. `no_timeline` says why they are
     missing. Launches are tied by mangled name, where both tools tell it, else by the function's name.
     """

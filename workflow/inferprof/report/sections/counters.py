@@ -13,12 +13,12 @@ from inferprof.report.sections.kernels import short
 from inferprof.report.sections.profiled import Profile, profiles
 from inferprof.tables.ncu_timeline import against_timeline
 from inferprof.tables.records import rows_of
+from inferprof.tables.waterfall import TRACERS
 
 if TYPE_CHECKING:
     import pandas as pd
 
 TOOL: Final = "ncu"
-TIMELINE: Final = "nsys"
 TOP_KERNELS: Final = 3
 NS_PER_US: Final = 1e3
 PERCENTAGES: Final = {
@@ -40,7 +40,7 @@ TIME_COLUMNS: Final = (
     Column("time_percent", "% of time", "number", hidden=True),
     Column("us", "µs", "number"),
     Column("timeline_us", "timeline µs", "number", hidden=True),
-    Column("times_timeline", "× nsys", "number"),
+    Column("times_timeline", "× trace", "number"),
     *(Column(f"{metric}_percent", title, "number") for metric, title in PERCENTAGES.items()),
 )
 REASON_COLUMNS: Final = (
@@ -66,7 +66,8 @@ def section(evidence: Evidence) -> Section:
     seen = profiles(evidence, (TOOL,))
     if not seen:
         return Section("Counters", ())
-    timelines = {key_of(one.case): one.frame for one in profiles(evidence, (TIMELINE,))}
+    traced = sorted(profiles(evidence), key=lambda one: -TRACERS.index(one.tool))
+    timelines = {key_of(one.case): one.frame for one in traced}
     counted = [(one, _launches(one, timelines.get(key_of(one.case)))) for one in seen]
     remarks = [Text(f"{path_of(one.case)}: {said}", "item") for one in seen if (said := _refusal(one) or _large(one))]
     counted = [(one, launches) for one, launches in counted if launches]
@@ -114,8 +115,8 @@ def _caution(seen: list[Profile]) -> str:
     return (
         "ncu runs one launch of each kernel and grid alone, once for every few counters (--clock-control "
         f"{settings['clock_control']}, --cache-control {settings['cache_control']}), so that it takes longer than "
-        "among the others: × nsys, the mean of all launches with that grid. Where these do different amounts of "
-        f"work, one launch is not their mean.{chosen}"
+        "among the others (× trace: against the mean of the timeline's launches with that grid). Where these do "
+        f"different amounts of work, one launch is not their mean.{chosen}"
     )
 
 
