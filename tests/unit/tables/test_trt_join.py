@@ -226,7 +226,10 @@ def test_a_range_of_ones_own_around_the_inference_changes_nothing() -> None:
         (Layer("/fc/Gemm + (Unnamed Layer* 58) [ElementWise]"), ["/fc/Gemm"]),
         (Layer("PWN(/Constant_11_output_0 + ONNXTRT_Broadcast_779, PWN(/Mul))"), ["/Mul"]),
         (Layer("Reformatting CopyNode for Input Tensor 0 to Conv_0 + Relu_1"), []),
-        (Layer("any", nodes=("/a/Conv", "/b/Relu")), ["/a/Conv", "/b/Relu"]),
+        (Layer("any", nodes=("/a/Conv", "mine")), ["/a/Conv", "mine"]),
+        (Layer("conv1"), ["conv1"]),
+        (Layer("conv2 + relu2"), ["conv2", "relu2"]),
+        (Layer("[HostToDeviceCopy 0]"), []),
         (Layer(REGION), []),
     ],
 )  # fmt: skip
@@ -245,17 +248,23 @@ def test_with_a_graph_only_its_nodes_count() -> None:
         ("/layer1/conv1/Conv", "Conv"),
         ("MatMul_12", "MatMul"),
         ("Conv_0_1", "Conv"),
-        ("b.0.n1.b", None),
-        ("/fc/x", None),
+        ("b.0.n1.b", ""),
+        ("/fc/x", ""),
     ],
 )
-def test_names_of_nodes_tell_their_types(name: str, op_type: str | None) -> None:
-    assert [node.op_type for node in of_names([name])] == ([op_type] if op_type else [])
+def test_names_of_nodes_tell_their_types(name: str, op_type: str) -> None:
+    assert of_names([name]) == (Node(name, op_type),)
 
 
 @pytest.mark.parametrize(
     ("op_type", "work"),
-    [("Gemm", "gemm"), ("GlobalAveragePool", "reduction"), ("ReduceMean", "reduction"), ("Erf", "elementwise")],
+    [
+        ("", "other"),
+        ("Gemm", "gemm"),
+        ("GlobalAveragePool", "reduction"),
+        ("ReduceMean", "reduction"),
+        ("Erf", "elementwise"),
+    ],
 )
 def test_types_of_nodes_tell_the_kind_of_their_kernel(op_type: str, work: str) -> None:
     assert work_of(op_type) == work
@@ -313,3 +322,23 @@ def test_kernels_of_a_cuda_graph_are_the_layers_in_whose_ranges_their_nodes_were
         ("/a/Conv", 60, 2),
         ("", 20, 2),
     ]
+
+
+# --- other traces ----------------------------------------------------------------------------------------------
+
+
+def test_engines_of_onnx_runtimes_provider_have_layers_too(captured: Callable[[str], Path], shared: Path) -> None:
+    """Five layers of two engines; those that are made of one node are that node's, whatever it is called."""
+    path = shared / "captures/h100-ort-tensorrt-ep/nsys.sqlite.xz"
+    unpacked = captured("h100_tensorrt_vit2").with_name("ep.sqlite")
+    unpacked.write_bytes(lzma.decompress(path.read_bytes()))
+    joined = attributed(tidy(nsys_sqlite.read_timeline(unpacked), (), (), "trt_nodes"))
+    assert attribution.shares(joined)["attributed_ns"].to_dict() == {"layer": 2_315_543, "op": 512_844}
+    nodes = attribution.by_owner(joined, "op").set_index("owner")["duration_ns"]
+    assert nodes.drop(np.nan).to_dict() == {"gap": 302_759, "conv1": 145_987, "head": 64_098}
+
+
+def test_a_trace_without_tensorrt_is_refused() -> None:
+    trace = traced([(0, 100, "iteration")], [(10, "gemm")])
+    with pytest.raises(UserError, match=r"no range ExecutionContext::enqueue.*trace NVTX too"):
+        tidy(trace, (), (), "trt_nodes")

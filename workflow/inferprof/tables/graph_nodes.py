@@ -27,7 +27,7 @@ MARKED: Final[tuple[KernelClass, ...]] = ("gemm", "convolution", "attention", "s
 
 @dataclass(frozen=True)
 class Node:
-    """A node; `inputs` and `outputs` are tensors, and empty where only its name is known."""
+    """A node; `inputs` and `outputs` are tensors. Where only the name is known they are empty, and perhaps op_type."""
 
     name: str
     op_type: str
@@ -58,14 +58,15 @@ _NAMED: Final = re.compile(r"(?:^|/)(?!ONNXTRT)([A-Z][A-Za-z0-9]*?)(?:_\d+)*$")
 
 
 def work_of(op_type: str) -> KernelClass:
-    """The class of the kernel that would do an operator's work on its own."""
+    """The class of the kernel that would do an operator's work on its own; other: the type is not known."""
+    if not op_type:
+        return "other"
     return _WORK.get(op_type, "reduction" if _REDUCTION.search(op_type) else "elementwise")
 
 
 def of_names(names: Iterable[str]) -> tuple[Node, ...]:
-    """Nodes of which only the names are known; those that name no type are left out."""
-    found = ((name, _NAMED.search(name)) for name in names)
-    return tuple(Node(name, match.group(1)) for name, match in found if match)
+    """Nodes of which only the names are known; the type is empty where the name does not tell it."""
+    return tuple(Node(name, match.group(1) if (match := _NAMED.search(name)) else "") for name in names)
 
 
 def of_file(path: Path) -> tuple[Node, ...]:

@@ -33,7 +33,8 @@ OWNER_COLUMNS: Final = ("layer", "layer_confidence", "node", "node_confidence")
 
 _REGION: Final = "{ForeignNode["
 _REFORMAT: Final = "Reformatting CopyNode"
-_NOT_A_NODE: Final = re.compile(r"^\(Unnamed Layer|^\{|::")
+_NOT_A_NODE: Final = re.compile(r"^\(Unnamed Layer|^\{|^\[|::|_output_\d|^ONNXTRT_")
+"""Regions, layers of TensorRT's own, and constants by the names that PyTorch's exporter and TensorRT give them."""
 _BETWEEN: Final = re.compile(r" \+ | \|\| |, ")
 _POINTWISE: Final = re.compile(r"PWN\(|\)")
 
@@ -148,11 +149,21 @@ def _candidates(kernel: str, layers: Sequence[Layer]) -> list[str]:
 def nodes_of(layer: Layer, graph: Mapping[str, Node]) -> tuple[Node, ...]:
     """The nodes that a layer was made of: by its metadata, else by its name (`Conv_0 + PWN(Relu_1) || Conv_3`).
 
-    With a graph only nodes that are in it count; without, a part of a name that tells no type is none.
+    With a graph only nodes that are in it count. Without, the parts of a name may be weights too: those that tell a
+    type count, where none does all of them.
     """
-    parts = () if layer.name.startswith(_REFORMAT) else _BETWEEN.split(_POINTWISE.sub("", layer.name))
-    names = layer.nodes or tuple(part for part in parts if not _NOT_A_NODE.search(part))
-    return tuple(graph[name] for name in names if name in graph) if graph else of_names(names)
+    names = layer.nodes or _parts(layer.name)
+    if graph:
+        return tuple(graph[name] for name in names if name in graph)
+    nodes = of_names(names)
+    return nodes if layer.nodes else tuple(node for node in nodes if node.op_type) or nodes
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    if name.startswith(_REFORMAT):
+        return ()
+    parts = _BETWEEN.split(_POINTWISE.sub("", name))
+    return tuple(part for part in parts if not _NOT_A_NODE.search(part))
 
 
 # --- the join --------------------------------------------------------------------------------------------------

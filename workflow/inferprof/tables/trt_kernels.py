@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from inferprof.errors import UserError
 from inferprof.tables import aggregate, attribution, trt_join, trt_layers
 from inferprof.tables.graph_nodes import Node
 from inferprof.tables.schema import conform
@@ -23,7 +24,15 @@ _CONFIDENCES: Final = ("layer_confidence", "node_confidence")
 
 
 def tidy(timeline: Timeline, layers: Sequence[Layer], graph: Sequence[Node], tool: str) -> pd.DataFrame:
-    """The rows that the module describes. Raises UserError where trace and layers are of two engines."""
+    """The rows that the module describes.
+
+    Raises UserError where trace and layers are of two engines, or nothing in it tells of TensorRT.
+    """
+    if not layers and not any(trt_join.ENQUEUE in path for path in timeline.paths):
+        raise UserError(
+            f"the trace has no range {trt_join.ENQUEUE}, which TensorRT opens around an inference: trace NVTX too "
+            "(--trace=cuda,nvtx), or give the engine's layers"
+        )
     whose = trt_join.owners(timeline, layers, graph)
     owner = whose["layer"].str.cat(PATH_SEPARATOR + whose["node"].fillna("")).str.removesuffix(PATH_SEPARATOR)
     code, distinct = pd.factorize(owner)
