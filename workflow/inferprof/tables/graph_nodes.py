@@ -27,7 +27,7 @@ MARKED: Final[tuple[KernelClass, ...]] = ("gemm", "convolution", "attention", "s
 
 @dataclass(frozen=True)
 class Node:
-    """A node; `inputs` and `outputs` are tensors. Where only the name is known they are empty, and perhaps op_type."""
+    """A node and the tensors that it reads and writes. Where only its name is known, all else may be empty."""
 
     name: str
     op_type: str
