@@ -137,6 +137,7 @@ def test_every_plot_is_written_as_png_too(written_gpu):
         "latency_device-vit_tiny.png",
         "latency_end_to_end-vit_tiny.png",
         "stages-vit_tiny.png",
+        "waterfall-vit_tiny.png",
     ]
 
 

@@ -220,7 +220,7 @@ def traced(profile: pd.DataFrame | None) -> tuple[str | None, pd.DataFrame | Non
     if profile is not None:
         for tool in TRACERS:
             frame = profile[profile["tool"] == tool]
-            if "gpu_busy" in _range(frame, ITERATION):
+            if "kernel_busy" in _range(frame, ITERATION):
                 return tool, _of_busiest_device(frame)
     return None, None
 
