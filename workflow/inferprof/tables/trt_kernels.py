@@ -50,7 +50,8 @@ def _confidences(timeline: Timeline, whose: pd.DataFrame) -> pd.DataFrame:
     kernels = timeline.ops["kind"].to_numpy() == KERNEL
     named = whose[kernels].assign(name=[timeline.names[code] for code in timeline.ops.loc[kernels, "name"]])
     least = named.groupby(["name", "parent"], sort=False)[list(_CONFIDENCES)].min().reset_index()
-    return least.melt(["name", "parent"], var_name="metric").dropna(subset=["value"]).assign(level="kernel")
+    rows: pd.DataFrame = least.melt(["name", "parent"], var_name="metric").dropna(subset=["value"])
+    return rows.assign(level="kernel")
 
 
 def attributed(frame: pd.DataFrame) -> pd.DataFrame:
