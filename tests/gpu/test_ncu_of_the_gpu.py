@@ -110,6 +110,10 @@ def test_it_is_kept_how_the_clocks_ran(captured: Captured) -> None:
     rows = captured.counters.query("level == 'run'").set_index("metric")
     assert rows.loc["clock_control", "text"] == "none"
     assert rows.loc["cache_control", "text"] == "all"
+
+
+def test_invocations_are_counted_from_the_start_of_the_window(captured: Captured) -> None:
+    """ncu's manual does not say whether launches before cuProfilerStart count. If they do, the other way was taken."""
     settings = json.loads(captured.report.with_suffix(".settings.json").read_text())
     assert settings["selection"] == "invocation"
 
