@@ -288,7 +288,8 @@ def test_profiled_runs_give_shares_and_no_latency(gpu_study):
     case = Case("vit_tiny", "fp16", "ort_cuda", "default", "b1")
     amounts = {"gpu_busy": 600.0, "gpu_idle": 400.0, "idle_launch": 300.0, "idle_sync": 0.0, "idle_copy": 50.0}
     amounts |= {"idle_queued": 20.0, "idle_end": 30.0, "idle_unknown": 0.0, "launches": 261.0, "syncs": 2.0}
-    rows = [{"level": "range", "name": "iteration", "metric": name, "value": v} for name, v in amounts.items()]
+    place = {"level": "range", "name": "iteration", "instances": 10, "device": 0}
+    rows: list[dict[str, Any]] = [{**place, "metric": name, "value": value} for name, value in amounts.items()]
     for name, value in (("gemm", 750.0), ("softmax" * 20, 250.0)):
         rows.append({"level": "kernel", "name": name, "metric": "duration_total", "value": value, "instances": 10})
     frame = schema.of_case(schema.conform(pd.DataFrame(rows), "nsys"), gpu_study.machine, case)
@@ -303,6 +304,7 @@ def test_profiled_runs_give_shares_and_no_latency(gpu_study):
             "ort_cuda",
             "default",
             "nsys",
+            "0",
             "–",
             "60.0",
             "30.0",
