@@ -19,7 +19,7 @@ from tests.gpu import node_models
 
 from inferprof.plugins import Profiler
 from inferprof.profilers import capturing, nsys
-from inferprof.profilers.ort_nodes import ORT_NODES
+from inferprof.profilers.ort_nodes import ORT_NODES, ORT_NODES_KINETO
 from inferprof.profilers.ort_profile import ORT_PROFILE
 from inferprof.profilers.torch_nodes import TORCH_NODES
 from inferprof.tables import attribution, fallback, nsys_sqlite, ort_json, ort_kernels, providers, torch_kernels
@@ -145,6 +145,27 @@ def test_sums_over_nodes_equal_the_kernels_of_nsys(folder: Path, watch: Watch) -
     kernels = timeline.ops[timeline.ops["kind"] == KERNEL]
     assert joined(capture)["duration_ns"].sum() == (kernels["end"] - kernels["start"]).sum()
     assert joined(capture)["instances"].sum() == len(kernels)
+
+
+def test_kineto_gives_them_to_the_same_nodes(
+    folder: Path, watch: Watch, record_property: Callable[..., None]
+) -> None:
+    pytest.importorskip("torch")
+    onnx = folder / "bert.onnx"
+    if not onnx.exists():
+        node_models.bert(onnx)
+    traced = folder / f"bert_{ORT_NODES.name}.sqlite"
+    if not traced.exists():
+        watch(ORT_NODES, "ort_cuda", onnx, "b8", "--precision", "fp16")
+    join = joined(watch(ORT_NODES_KINETO, "ort_cuda", onnx, "b8", "--precision", "fp16"))
+    (share,) = attribution.shares(join)["attributed_share"]
+    record_property("bert under Kineto: share inside one node", share)
+    assert share >= 0.95, f"{share:.2%}"
+    launches = [
+        one.dropna(subset=["owner"]).groupby("owner")["instances"].sum().to_dict() for one in (join, joined(traced))
+    ]
+    same = sum(launches[0].get(owner) == count for owner, count in launches[1].items())
+    assert same >= 0.95 * len(launches[1])
 
 
 # --- against a truth -------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -51,7 +52,7 @@ def both(export: Callable[..., Export], tmp_path: Path) -> Path:
 
 def test_the_run_is_watched_by_nsys_and_told_to_profile(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nsys, "find", lambda: "nsys")
-    argv = ort_nodes.command(["inferprof", "run"], Path("c/b8.sqlite"))
+    argv = ort_nodes.ORT_NODES.command(["inferprof", "run"], Path("c/b8.sqlite"))
     assert argv[:2] == ["nsys", "profile"]
     assert argv[-4:] == ["inferprof", "run", "--native-profile", "c/b8.ort.json.gz"]
 
@@ -63,6 +64,35 @@ def test_kernels_have_their_node_and_the_rest_nobody(both: Path) -> None:
         ["gemm", 2000, "", "", ""],
         ["gemm", 10_000, "a", "MatMul", "CUDAExecutionProvider"],
     ]
+
+
+def test_kineto_does_where_there_is_no_nsys(tmp_path: Path) -> None:
+    trace = tmp_path / "b8.json.gz"
+    argv = ort_nodes.ORT_NODES_KINETO.command(["inferprof", "run"], trace)
+    assert argv == ["inferprof", "run", "--native-profile", f"{tmp_path}/b8.ort.json.gz", "--kineto", str(trace)]
+    host = {"ph": "X", "pid": PID, "tid": TID}
+    annotations = [
+        {**host, "cat": "user_annotation", "name": name, "ts": at + start, "dur": 0.1}
+        for at in (1000, 3000)
+        for start, name in ((0, "clock"), (0.2, f"clock={EPOCH + at * 1000 + 50}"))
+    ]
+    launch = {
+        **host,
+        "cat": "cuda_runtime",
+        "name": "cudaLaunchKernel",
+        "ts": 2005,
+        "dur": 3,
+        "args": {"correlation": 7},
+    }
+    kernel = {**launch, "cat": "kernel", "name": "gemm", "ts": 2010, "dur": 10, "pid": 0, "tid": 7}
+    trace.write_bytes(gzip.compress(json.dumps({"traceEvents": [*annotations, launch, kernel]}).encode()))
+    times = {"pid": PID, "tid": TID, "ph": "X"}
+    told = {"op_name": "MatMul", "provider": "CUDAExecutionProvider"}
+    node = {"cat": "Node", **times, "ts": 2000, "dur": 50, "name": "a_kernel_time", "args": told}
+    events = [ort_facts.event(ort_facts.SessionFacts(EPOCH), PID), node]
+    ort_nodes.profile_of(trace).write_text(json.dumps(events))
+    (row,) = ort_kernels.attributed(ort_nodes.read(trace)).to_dict("records")
+    assert (row["kernel"], row["owner"], row["duration_ns"]) == ("gemm", "a", 10_000)
 
 
 def test_an_export_without_its_profile_is_refused(both: Path) -> None:
@@ -79,9 +109,9 @@ def test_another_file_is_refused_with_the_tool_that_reads_it(both: Path) -> None
 def test_a_case_needs_what_either_tool_needs() -> None:
     gpu = Gpu("NVIDIA H100", (9, 0), None, "GPU-0", "580")
     machine = Machine(gpu, tools={"nsys": "/usr/bin/nsys"})
-    assert ort_nodes.refuses(CASE, machine) is None
-    assert ort_nodes.refuses(CASE, Machine(gpu)) == "ort_nodes: not on PATH; install Nsight Systems"
+    assert ort_nodes.ORT_NODES.refuses(CASE, machine) is None
+    assert ort_nodes.ORT_NODES.refuses(CASE, Machine(gpu)) == "ort_nodes: not on PATH; install Nsight Systems"
     torch = dataclasses.replace(CASE, backend="torch_eager")
-    assert ort_nodes.refuses(torch, machine) == "ort_nodes: torch_eager is not ONNX Runtime"
+    assert ort_nodes.ORT_NODES.refuses(torch, machine) == "ort_nodes: torch_eager is not ONNX Runtime"
     on_cpu = dataclasses.replace(CASE, backend="ort_cpu")
-    assert ort_nodes.refuses(on_cpu, machine) == "ort_nodes: ort_cpu runs on the CPU"
+    assert ort_nodes.ORT_NODES.refuses(on_cpu, machine) == "ort_nodes: ort_cpu runs on the CPU"

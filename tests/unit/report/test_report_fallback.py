@@ -13,7 +13,7 @@ import pytest
 from inferprof.case import Case
 from inferprof.profilers import nsys, ort_profile, torch_nodes
 from inferprof.report import evidence
-from inferprof.report.model import Report, Section, Table, Text
+from inferprof.report.model import Outline, Report, Section, Table, Text
 from inferprof.report.sections import fallback, nodes
 from inferprof.report.txt import render
 from inferprof.tables import schema
@@ -152,6 +152,15 @@ def test_nodes_come_by_kernel_time_and_what_is_nobodys_in_the_csv(joined: Any) -
     assert rows_of(section, "nodes") == [["80.0", "2", "MatMul", "/l/mm"], ["10.0", "1", "Softmax", "/l/sm"]]
     assert rows_of(section, "all_nodes")[-1] == ["10.0", "1", "nobody's", ""]
     assert rows_of(section, "node_kernels")[0] == ["node", "/l/mm", "gemm", "80.0", "2"]
+
+
+def test_each_node_opens_into_its_kernels(joined: Any) -> None:
+    section = nodes.section(load(joined))
+    (outline,) = (block for block in section.blocks if isinstance(block, Outline))
+    (case,) = outline.entries
+    assert (case.text, case.figure) == (f"{CUDA} (ort_nodes)", "2 nodes")
+    assert [(owner.text, owner.figure) for owner in case.inside] == [("/l/mm", "80.0 %"), ("/l/sm", "10.0 %")]
+    assert [(kernel.text, kernel.figure) for kernel in case.inside[0].inside] == [("gemm × 2", "0.008000 ms")]
 
 
 def test_torchs_operators_and_modules_are_owners_too(results: Any, shared: Path) -> None:

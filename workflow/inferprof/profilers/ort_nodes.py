@@ -1,11 +1,13 @@
-"""nsys and ONNX Runtime's own profile of one process: which node launched which kernels and copies.
+"""A trace of the GPU and ONNX Runtime's own profile of one process: which node launched which kernels and copies.
 
 PyPI's builds of ONNX Runtime put neither NVTX ranges around nodes nor kernels into their profile, so the two are
-joined by time. Both slow the run, and its profile excludes CUDA graphs: hence a capture apart from that of nsys.
+joined by time. Both slow the run, and its profile excludes CUDA graphs: hence a capture apart from that of the
+tracer, which is nsys, or Kineto where nsys is missing.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -14,52 +16,69 @@ from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.hardware import Machine
 from inferprof.plugins import Profiler, Run
-from inferprof.profilers import nsys, ort_profile
+from inferprof.profilers import kineto, nsys, ort_profile
 from inferprof.profilers.capture_file import identify, other_reader
 
 if TYPE_CHECKING:
     import pandas as pd
 
 NAME: Final = "ort_nodes"
+WITH_KINETO: Final = "ort_nodes_kineto"
 PROFILE_SUFFIX: Final = ".ort.json.gz"
-"""The profile lies beside the .sqlite export under this suffix."""
+"""The profile lies beside the trace under this suffix."""
 
 
-def profile_of(out: Path) -> Path:
-    """Where the profile of a capture lies."""
-    return out.with_suffix(PROFILE_SUFFIX)
+def profile_of(trace: Path) -> Path:
+    """Where the profile that belongs to a trace lies."""
+    return trace.with_name(trace.name.removesuffix(".gz").rpartition(".")[0] + PROFILE_SUFFIX)
 
 
-def command(argv: Sequence[str], out: Path) -> list[str]:
-    """nsys in front of a run that is told to profile."""
-    return nsys.command(ort_profile.command(argv, profile_of(out)), out)
+def command(tracer: Profiler, argv: Sequence[str], out: Path) -> list[str]:
+    """The tracer's command around a run that is told to profile."""
+    return tracer.command(ort_profile.command(argv, profile_of(out)), out)
 
 
-def finish(out: Path, run: Run) -> None:
+def finish(tracer: Profiler, out: Path, run: Run) -> None:
     """As both tools do."""
-    nsys.finish(out, run)
-    ort_profile.finish(profile_of(out), run)
+    for profiler, path in ((tracer, out), (ort_profile.ORT_PROFILE, profile_of(out))):
+        if profiler.finish:
+            profiler.finish(path, run)
 
 
 def read(path: Path) -> pd.DataFrame:
-    """The tidy table of both files. Raises UserError where one is missing, or they are not of one process."""
-    from inferprof.tables import nsys_sqlite, ort_json, ort_kernels
+    """The tidy table of a trace and the profile beside it, `x.sqlite` or `x.json.gz` and `x.ort.json.gz`.
+
+    Raises UserError where one is missing, or they are not of one process.
+    """
+    from inferprof.tables import kineto_json, nsys_sqlite, ort_json, ort_kernels
 
     kind = identify(path)
-    if kind != "nsys_sqlite":
+    if kind not in ("nsys_sqlite", "kineto"):
         raise other_reader(path, kind)
     profile = profile_of(path)
     if not profile.exists():
         raise UserError(f"{path} needs the ONNX Runtime profile of the same process beside it, at {profile.name}")
-    return ort_kernels.tidy(nsys_sqlite.read_timeline(path), ort_json.read_profile(profile), NAME)
+    timeline = nsys_sqlite.read_timeline(path) if kind == "nsys_sqlite" else kineto_json.read_timeline(path)
+    tool = NAME if kind == "nsys_sqlite" else WITH_KINETO
+    return ort_kernels.tidy(timeline, ort_json.read_profile(profile), tool)
 
 
-def refuses(case: Case, machine: Machine) -> str | None:
+def refuses(name: str, tracer: Profiler, case: Case, machine: Machine) -> str | None:
     """Why a case cannot be captured here: what either tool needs."""
-    for tool in (ort_profile, nsys):
-        if reason := tool.refuses(case, machine):
-            return f"{NAME}: {reason.partition(': ')[2]}"
-    return None
+    reasons = (tool.refuses(case, machine) for tool in (ort_profile.ORT_PROFILE, tracer))
+    return next((f"{name}: {reason.partition(': ')[2]}" for reason in reasons if reason), None)
 
 
-ORT_NODES: Final = Profiler(name=NAME, suffix=".sqlite", refuses=refuses, command=command, read=read, finish=finish)
+def _with(name: str, tracer: Profiler) -> Profiler:
+    return Profiler(
+        name=name,
+        suffix=tracer.suffix,
+        refuses=functools.partial(refuses, name, tracer),
+        command=functools.partial(command, tracer),
+        read=read,
+        finish=functools.partial(finish, tracer),
+    )
+
+
+ORT_NODES: Final = _with(NAME, nsys.NSYS)
+ORT_NODES_KINETO: Final = _with(WITH_KINETO, kineto.KINETO)

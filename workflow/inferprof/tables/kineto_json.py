@@ -18,7 +18,7 @@ import pandas as pd
 
 from inferprof.errors import UserError
 from inferprof.files import opened
-from inferprof.tables.timeline import KERNEL, MEMCPY, MEMSET, NOT_TOLD, Timeline, assemble
+from inferprof.tables.timeline import KERNEL, MEMCPY, MEMSET, NOT_TOLD, Timeline, assemble, thread_of
 
 _OPERATIONS: Final = {"kernel": KERNEL, "gpu_memcpy": MEMCPY, "gpu_memset": MEMSET}
 _CALLS: Final = ("cuda_runtime", "cuda_driver")
@@ -51,7 +51,7 @@ def read_timeline(path: Path, *, within_torch: bool = False) -> Timeline:
     )
     ranges = pd.DataFrame(
         [
-            (*times(event), _code(threads, event.get("tid")), label)
+            (*times(event), _thread(threads, event), label)
             for event in spans
             if (label := _label(event, within_torch=within_torch))
         ],
@@ -127,7 +127,14 @@ def _operation_name(name: str, kind: int) -> str:
 def _call(event: Event, index: int, names: dict[str, int], threads: dict[Any, int]) -> tuple[int, ...]:
     # A call without a correlation launched nothing; it needs one of its own, since it is no second log of another.
     correlation = event.get("args", {}).get("correlation", _NO_CORRELATION - 1 - index)
-    return (*times(event), _code(threads, event.get("tid")), _code(names, str(event["name"])), int(correlation))
+    return (*times(event), _thread(threads, event), _code(names, str(event["name"])), int(correlation))
+
+
+def _thread(threads: dict[Any, int], event: Event) -> int:
+    process, thread = event.get("pid"), event.get("tid")
+    if isinstance(process, int) and isinstance(thread, int):
+        return thread_of(process, thread)
+    return -1 - _code(threads, (process, thread))
 
 
 def _code(codes: dict[Any, int], value: Any) -> int:

@@ -24,12 +24,21 @@ from inferprof.tables.clock import Clock
 from inferprof.tables.intervals import Intervals, Times
 from inferprof.tables.ort_json import OrtProfile
 from inferprof.tables.schema import conform
-from inferprof.tables.timeline import GRAPH, KERNEL, NO_CALL, OUTSIDE, PATH_SEPARATOR, Nesting, Timeline, owned
+from inferprof.tables.timeline import (
+    GRAPH,
+    ID_BITS,
+    KERNEL,
+    NO_CALL,
+    OUTSIDE,
+    PATH_SEPARATOR,
+    Nesting,
+    Timeline,
+    owned,
+)
 
+MASK: Final = (1 << ID_BITS) - 1
 ROUNDING_NS: Final = 1000
 """ONNX Runtime cuts start and duration of a node to whole microseconds."""
-_ID: Final = 0xFFFFFF
-"""Bits of the ids of process and thread in nsys' globalTid: process << 24 | thread."""
 
 
 def placed(timeline: Timeline, profile: OrtProfile) -> pd.DataFrame:
@@ -55,13 +64,13 @@ def placed(timeline: Timeline, profile: OrtProfile) -> pd.DataFrame:
 def _threads(timeline: Timeline, profile: OrtProfile) -> dict[int, int]:
     """Thread of the system → thread of the trace."""
     seen = np.unique(timeline.calls["thread"].to_numpy())
-    traced, profiled = set((seen >> 24 & _ID).tolist()), set(profile.nodes["process"].tolist())
+    traced, profiled = set((seen[seen >= 0] >> ID_BITS & MASK).tolist()), set(profile.nodes["process"].tolist())
     if not traced & profiled:
         raise UserError(
             f"the ONNX Runtime profile is of process {_listed(profiled)} and the trace of {_listed(traced)}: a node "
             "and its kernels can be told only within one process; capture both with `inferprof capture ort_nodes`"
         )
-    return {int(thread) & _ID: int(thread) for thread in seen}
+    return {int(thread) & MASK: int(thread) for thread in seen if thread >= 0}
 
 
 def _listed(numbers: Iterable[int]) -> str:

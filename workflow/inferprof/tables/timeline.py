@@ -25,7 +25,15 @@ NOT_TOLD = -1
 """A number of bytes, or a stream, that the tool leaves out."""
 OUTSIDE = 0
 """Code of the empty path: outside of every range."""
+ID_BITS = 24
+"""Bits of the system's number of a thread, and above them of its process, in the threads of a Timeline."""
 _SERIAL_NUMBERS = re.compile(r", (?:op_id|seq|seq_id) = \d+|(?<=^ProfilerStep)#\d+")
+
+
+def thread_of(process: int, thread: int) -> int:
+    """The thread of a Timeline with these numbers of the system, as nsys counts them."""
+    mask = (1 << ID_BITS) - 1
+    return (process & mask) << ID_BITS | thread & mask
 
 
 @dataclass(frozen=True)
@@ -35,7 +43,8 @@ class Timeline:
     ops: start, end, kind (code of KINDS), name (code), device, stream (or NOT_TOLD), bytes (of a memcpy or
         memset, or NOT_TOLD; else 0), call (row of `calls` that launched it, or NO_CALL); in captures of CUDA graphs
         node by node also made (code of the range in which its node of the graph was made, or OUTSIDE).
-    calls: start, end, thread, name (code), path (code): CUDA API calls on the host.
+    calls: start, end, thread (negative where the system's number of it is not known), name (code), path (code): CUDA
+        API calls on the host.
     ranges: start, end, thread, path (code): closed NVTX ranges or profiler annotations.
     names, paths: what the codes stand for; a path joins the nested names with PATH_SEPARATOR.
     """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TITLE = "What falls back"
-SESSIONS = ("ort_nodes", "ort_profile")
+SESSIONS = ("ort_nodes", "ort_nodes_kineto", "ort_profile")
 """With the GPU's idle time at hand the gain is bounded more closely."""
 TRACES = ("nsys",)
 TOP = 3

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Section, Table, missing, number, words
-from inferprof.report.numbers import NS_PER_MS, count, milliseconds
-from inferprof.report.sections.common import CASE_COLUMNS, case_cells
+from inferprof.report.model import Block, Cell, Column, Entry, Outline, Section, Table, missing, number, words
+from inferprof.report.numbers import NS_PER_MS, count, milliseconds, plural
+from inferprof.report.sections.common import CASE_COLUMNS, case_cells, path_of
 from inferprof.report.sections.kernels import short
 from inferprof.report.sections.operators import NAME_LENGTH
 from inferprof.report.sections.profiled import SLOW_DOWN_COLUMN, Profile, caution, profiles, slow_down
@@ -22,11 +22,14 @@ if TYPE_CHECKING:
 TITLE = "Kernels by node"
 JOINS: Mapping[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
     "ort_nodes": ort_kernels.attributed,
+    "ort_nodes_kineto": ort_kernels.attributed,
     "torch_nodes": torch_kernels.attributed,
 }
 """Tool → how its rows of the tidy table become a join."""
 LEVELS: dict[str, str] = {"op": "node", "module": "module"}
 TOP = 5
+OPENED = 20
+"""Owners of a case that the page opens into their kernels, and kernels of each."""
 SHARE_COLUMNS = (
     *CASE_COLUMNS,
     SLOW_DOWN_COLUMN,
@@ -73,10 +76,19 @@ def section(evidence: Evidence) -> Section:
     blocks: tuple[Block, ...] = (
         Table("node_shares", "", SHARE_COLUMNS, shares, note, groups=6),
         Table("nodes", title, OWNER_COLUMNS, longest, groups=5),
+        Outline(
+            "Nodes and their kernels",
+            tuple(_opened(one, join, level) for one, join in joins for level in _levels(join)),
+        ),
         Table("all_nodes", "Every owner", OWNER_COLUMNS, every, csv_only=True),
         Table("node_kernels", "The kernels of every owner", KERNEL_COLUMNS, kernels, csv_only=True),
     )
     return Section(TITLE, blocks)
+
+
+def _levels(join: pd.DataFrame) -> list[Any]:
+    """The levels at which the join has owners."""
+    return [level for level in LEVELS if join.loc[join["owner_level"] == level, "owner"].notna().any()]
 
 
 def iterations_of(frame: pd.DataFrame) -> int:
@@ -135,6 +147,31 @@ def _kernels(one: Profile, join: pd.DataFrame) -> list[tuple[Cell, ...]]:
         )
         for row in rows_of(own)
     ]
+
+
+# --- what opens ------------------------------------------------------------------------------------------------
+
+
+def _opened(one: Profile, join: pd.DataFrame, level: Any) -> Entry:
+    """A case at a level, its longest owners in it, and in each of them its kernels."""
+    own = join[join["owner_level"] == level]
+    owners = attribution.by_owner(join, level).dropna(subset=["owner"])
+    inside = [_opened_owner(one, row, own[own["owner"] == row["owner"]]) for row in rows_of(owners.head(OPENED))]
+    if rest := len(owners) - len(inside):
+        inside.append(Entry(f"{rest:,} more in csv/all_nodes.csv"))
+    return Entry(f"{path_of(one.case)} ({one.tool})", plural(len(owners), LEVELS[level]), tuple(inside))
+
+
+def _opened_owner(one: Profile, row: dict[str, Any], kernels: pd.DataFrame) -> Entry:
+    runs = iterations_of(one.frame)
+    longest = (
+        kernels.groupby("kernel")[["duration_ns", "instances"]].sum().sort_values("duration_ns", ascending=False)
+    )
+    inside = [
+        Entry(f"{name} × {count(each['instances'] / runs)}", f"{milliseconds(each['duration_ns'] / runs)} ms")
+        for name, each in longest.head(OPENED).to_dict("index").items()
+    ]
+    return Entry(str(row["owner"]), f"{100 * row['share']:.1f} %", tuple(inside))
 
 
 def _percent(share: float) -> Cell:

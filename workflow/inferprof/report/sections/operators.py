@@ -17,8 +17,8 @@ from inferprof.tables.records import rows_of
 if TYPE_CHECKING:
     import pandas as pd
 
-TOOLS = ("ort_profile", "ort_nodes")
-"""Of two that watched a case the cheaper counts."""
+TOOLS = ("ort_profile", "ort_nodes", "ort_nodes_kineto")
+"""Of several that watched a case the cheapest counts."""
 TITLE = "Operators by provider"
 TOP_TYPES = 2
 TOP_NODES = 3
