@@ -9,7 +9,7 @@ import pytest
 from inferprof.case import Case
 from inferprof.profilers import nsys
 from inferprof.report import evidence
-from inferprof.report.model import Section, Table
+from inferprof.report.model import Section, Table, Text
 from inferprof.report.sections import tiles
 from inferprof.tables import schema
 from inferprof.tables.tile_advice import NEEDS_TIMELINE
@@ -88,14 +88,17 @@ def traced(study, captured: Callable[[str], Path]):
     return study
 
 
-def test_a_case_with_a_timeline_shows_what_its_tiles_use(traced):
-    found = named(section_of(traced), "tiles")
-    by_shape = {row[1].text: [cell.text for cell in row[5:]] for row in found.rows}
+def test_a_case_with_a_timeline_shows_what_its_tiles_use_and_others_are_named(traced):
+    section = section_of(traced)
+    (row,) = named(section, "tiles").rows
     share = (169.0 + 131.3 + 135.6 + 131.3 + 244.2 + 161.9) / 2600  # µs of 12 launches each, of the device's 2.6 ms
-    assert float(by_shape["b8"][0]) == pytest.approx(100 * share, abs=1)
-    assert by_shape["b8"][1] == "100.0"
-    assert by_shape["b64"] == ["–"] * 5
-    assert found.footnotes == (f"not measured: {NEEDS_TIMELINE}",)
+    assert row[1].text == "b8"
+    assert float(row[5].value or 0) == pytest.approx(100 * share, abs=1)
+    assert row[6].text == "100.0"
+    used, padding, last_wave = (float(cell.value or 0) for cell in row[7:])
+    assert used < 100 - max(padding, last_wave)
+    (text,) = (block.text for block in section.blocks if isinstance(block, Text))
+    assert text == f"Tiles of 1 of 2 ({MODEL}/b64) not measured: {NEEDS_TIMELINE}."
 
 
 def test_suggestions_stand_by_what_they_promise_and_those_that_cannot_be_predicted_last(traced):

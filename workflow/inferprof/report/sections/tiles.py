@@ -5,9 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Mark, Section, Table, missing, number, words
+from inferprof.report.model import Block, Cell, Column, Mark, Section, Table, Text, missing, number, words
 from inferprof.report.numbers import significant
-from inferprof.report.sections.common import CASE_COLUMNS, FEW, by_case, case_cells, key_of, scaled, table
+from inferprof.report.sections.common import (
+    CASE_COLUMNS,
+    FEW,
+    by_case,
+    case_cells,
+    enumerated,
+    key_of,
+    path_of,
+    scaled,
+    table,
+)
 from inferprof.report.sections.kernels import short
 from inferprof.tables import tile_advice, tile_trials
 from inferprof.tables.records import rows_of
@@ -68,40 +78,48 @@ def section(evidence: Evidence) -> Section:
     products = by_case(rows_of(evidence.tiles), evidence.order, lambda row: 0)
     if not products:
         return Section("Tiles and waves", ())
-    return Section("Tiles and waves", (_cases(products), *_advice(evidence), *_tried(evidence), _products(products)))
+    return Section("Tiles and waves", (*_cases(products), *_advice(evidence), *_tried(evidence), _products(products)))
 
 
 # --- waste by case ---------------------------------------------------------------------------------------------
 
 
-def _cases(products: list[dict[str, Any]]) -> Table:
+def _cases(products: list[dict[str, Any]]) -> list[Block]:
+    """A row per case whose kernels are known, and a line about the others."""
     cases: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in products:
         cases.setdefault(key_of(row), []).append(row)
+    timed = [rows for rows in cases.values() if any(row["device_share"] is not None for row in rows)]
+    others = [path_of(rows[0]) for rows in cases.values() if rows not in timed]
     note = (
         "GEMMs: % of the device's time in the kernels of matrix products and convolutions. Of their time: tiles told "
         "by the kernels' names; used: the multiply-accumulates that the products need, of those that their tiles pay "
         "for; the rest is padding to whole tiles, and blocks that the last wave lacks. Products: csv/products.csv."
     )
-    body = [_case(rows) for rows in cases.values()]
-    return table("tiles", "What whole tiles and whole waves cost, %", list(CASE_TABLE), body, note)
+    title = "What whole tiles and whole waves cost, %"
+    blocks: list[Block] = []
+    if timed:
+        blocks.append(table("tiles", title, list(CASE_TABLE), [_case(rows) for rows in timed], note))
+    if others:
+        names = enumerated(others, len(cases), "csv/products.csv")
+        blocks.append(Text(f"Tiles of {names} not measured: {tile_advice.NEEDS_TIMELINE}.", "item"))
+    return blocks
 
 
 def _case(products: list[dict[str, Any]]) -> list[Cell]:
     timed = [row for row in products if row["device_share"] is not None]
-    total = sum(row["device_share"] for row in timed)
     told = [row for row in timed if row["source"] != "assumed"]
-    of_told = sum(row["device_share"] for row in told)
+    total, of_told = (sum(row["device_share"] for row in rows) for rows in (timed, told))
 
     def mean(part: str) -> Cell:
         if not told:
-            return missing(NO_NAME if timed else tile_advice.NEEDS_TIMELINE)
+            return missing(NO_NAME)
         return _percent(sum(row["device_share"] * row[part] for row in told) / of_told)
 
     return [
         *case_cells(products[0]),
-        _percent(min(1.0, total)) if timed else missing(tile_advice.NEEDS_TIMELINE),
-        _percent(of_told / total) if timed else missing(tile_advice.NEEDS_TIMELINE),
+        _percent(min(1.0, total)),
+        _percent(of_told / total),
         *(mean(part) for part in ("efficiency", "padding", "last_wave")),
     ]
 
