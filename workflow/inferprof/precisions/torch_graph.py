@@ -160,6 +160,23 @@ def _take_interface(model: onnx.ModelProto, fp32: onnx.ModelProto) -> None:
     del graph.input[:], graph.output[:], graph.value_info[:]
     graph.input.extend(fp32.graph.input)
     graph.output.extend(fp32.graph.output)
+    _cast_outputs(graph)
+
+
+def _cast_outputs(graph: onnx.GraphProto) -> None:
+    """End in a Cast to the type of each output, as `half_inside` does: behind a product ModelOpt drops it."""
+    import onnx
+
+    for output in graph.output:
+        producer = next(node for node in graph.node if output.name in node.output)
+        if producer.op_type == "Cast":
+            continue
+        inner = f"{output.name}/half"
+        for node in graph.node:
+            node.input[:] = [inner if name == output.name else name for name in node.input]
+            node.output[:] = [inner if name == output.name else name for name in node.output]
+        to = output.type.tensor_type.elem_type
+        graph.node.append(onnx.helper.make_node("Cast", [inner], [output.name], f"/{output.name}/Cast", to=to))
 
 
 def _replace_nodes(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto]) -> None:
