@@ -113,7 +113,7 @@ def test_it_is_kept_how_the_clocks_ran(captured: Captured) -> None:
 
 
 def test_invocations_are_counted_from_the_start_of_the_window(captured: Captured) -> None:
-    """ncu's manual does not say whether launches before cuProfilerStart count. If they do, the other way was taken."""
+    """ncu's manual does not say whether launches before cuProfilerStart count; if so, the other way was taken."""
     settings = json.loads(captured.report.with_suffix(".settings.json").read_text())
     assert settings["selection"] == "invocation"
 

@@ -273,11 +273,15 @@ def test_a_csv_is_read_with_the_settings_beside_it(repository: Path, tmp_path: P
     path.write_bytes((repository / "tests/data/ncu/h100_ort_cuda_vit_raw.csv.gz").read_bytes())
     bare = ncu.read(path)
     assert set(bare["level"]) == {"kernel"}
-    path.with_suffix(".settings.json").write_text(
-        '{"clock_control": "none", "cache_control": "all", "bytes": 7, "share": 0.81}'
-    )
+    settings = {"clock_control": "none", "cache_control": "all", "bytes": 7, "share": 0.81}
+    settings["kernels"] = ["nvjet_sm90_hsh_128x72_64x8_1x2_h_bz_NNT", "softmax"]
+    path.with_suffix(".settings.json").write_text(json.dumps(settings))
     rows = ncu.read(path).query("level == 'run'").set_index("metric")
-    assert rows["text"].dropna().to_dict() == {"clock_control": "none", "cache_control": "all"}
+    assert rows["text"].dropna().to_dict() == {
+        "clock_control": "none",
+        "cache_control": "all",
+        "not_counted": "softmax",
+    }
     assert rows["value"].dropna().to_dict() == {"kernel_time_chosen": 81.0, "report_bytes": 7.0}
 
 

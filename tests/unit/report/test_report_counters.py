@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -57,9 +58,8 @@ def counted(repository: Path, tmp_path: Path) -> Callable[[str], pd.DataFrame]:
     def read(name: str) -> pd.DataFrame:
         path = tmp_path / f"{name}.csv.gz"
         path.write_bytes((repository / f"tests/data/ncu/{name}.csv.gz").read_bytes())
-        path.with_suffix(".settings.json").write_text(
-            '{"clock_control": "none", "cache_control": "all", "share": 0.83, "bytes": 65000000}'
-        )
+        settings = {"clock_control": "none", "cache_control": "all", "share": 0.83, "bytes": 65_000_000}
+        path.with_suffix(".settings.json").write_text(json.dumps({**settings, "kernels": ["softmax"]}))
         return ncu.read(path)
 
     return read
@@ -109,7 +109,9 @@ def test_waits_are_of_the_raw_page(study, counted):
         ("nvjet_sm90_hsh_256x144_64x4_2x1…", "63"),
     ]
     place = [column.key for column in loads.columns].index("times_timeline")
-    assert {row[place].missing for row in loads.rows} == {"not measured: there is no timeline of the case by nsys or kineto"}
+    assert {row[place].missing for row in loads.rows} == {
+        "not measured: there is no timeline of the case by nsys or kineto"
+    }
 
 
 def test_the_note_says_how_the_counters_were_taken(section):
@@ -132,6 +134,7 @@ def test_a_refused_capture_is_named_with_its_reason_and_the_others_stand(study, 
     section = counters.section(load(study))
     items = [block.text for block in section.blocks if isinstance(block, Text)]
     assert items == [
+        f"{ORT}: not counted, since ncu took another kernel of the same size instead: softmax",
         f"{ORT}: its .ncu-rep has 65 MB",
         f"{EAGER}: ncu: the counters are held by another tool",
     ]

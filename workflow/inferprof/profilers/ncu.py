@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -180,16 +180,17 @@ def read(path: Path) -> pd.DataFrame:
     launches = ncu_rep.read(path) if kind == "ncu_report" else ncu_csv.read(path)
     parts = [ncu_launches.rows(launches, NAME)]
     if (settings := _settings_of(path)).exists():
-        parts.append(
-            schema.conform(pd.DataFrame(_settings(read_json(settings))).assign(level="run", name=NAME), NAME)
-        )
+        rows = _settings(read_json(settings), {launch.name for launch in launches})
+        parts.append(schema.conform(pd.DataFrame(rows).assign(level="run", name=NAME), NAME))
     return pd.concat(parts, ignore_index=True)
 
 
-def _settings(content: dict[str, Any]) -> list[dict[str, Any]]:
+def _settings(content: dict[str, Any], counted: Collection[str]) -> list[dict[str, Any]]:
+    """How the launches were taken, and which of the chosen kernels are not among them."""
+    lacking = [{"metric": "not_counted", "text": name} for name in content.get("kernels", ()) if name not in counted]
     words = [{"metric": name, "text": content[name]} for name in ("clock_control", "cache_control")]
     share = [{"metric": "kernel_time_chosen", "value": 100 * content["share"]}] if "share" in content else []
-    return [*words, *share, {"metric": "report_bytes", "value": content["bytes"]}]
+    return [*words, *share, *lacking, {"metric": "report_bytes", "value": content["bytes"]}]
 
 
 def refuses(case: Case, machine: Machine) -> str | None:

@@ -189,6 +189,7 @@ _ALL = (
     Metric("cache_control", "text", "all: the profiler empties the caches before each pass; none: it leaves them"),
     Metric("report_bytes", "bytes", "size of the tool's own report"),
     Metric("kernel_time_chosen", "percent", "of an iteration's kernel time, of the kernels that were chosen"),
+    Metric("not_counted", "text", "a kernel that was chosen, and of which no launch was counted"),
     Metric("not_measured", "text", "why a profiler could not watch the case"),
     # Of one launch again.
     Metric("replay_passes", "count", "times that the kernel ran for all of its counters"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, words
 from inferprof.report.numbers import ratio, significant
-from inferprof.report.sections.common import CASE_COLUMNS, case_cells, key_of, optional, path_of
+from inferprof.report.sections.common import CASE_COLUMNS, case_cells, few, key_of, optional, path_of
 from inferprof.report.sections.kernels import short
 from inferprof.report.sections.profiled import Profile, profiles
 from inferprof.tables.ncu_timeline import against_timeline
@@ -69,7 +69,12 @@ def section(evidence: Evidence) -> Section:
     traced = sorted(profiles(evidence), key=lambda one: -TRACERS.index(one.tool))
     timelines = {key_of(one.case): one.frame for one in traced}
     counted = [(one, _launches(one, timelines.get(key_of(one.case)))) for one in seen]
-    remarks = [Text(f"{path_of(one.case)}: {said}", "item") for one in seen if (said := _refusal(one) or _large(one))]
+    remarks = [
+        Text(f"{path_of(one.case)}: {said}", "item")
+        for one in seen
+        for said in (_refusal(one), _lacking(one), _large(one))
+        if said
+    ]
     counted = [(one, launches) for one, launches in counted if launches]
     tables = _tables(counted) if counted else ()
     return Section("Counters", (*tables, *remarks))
@@ -133,6 +138,12 @@ def _refusal(profile: Profile) -> str | None:
     """Why ncu could not watch a case."""
     reasons = _run(profile.frame, "not_measured")["text"]
     return str(reasons.iloc[0]) if len(reasons) else None
+
+
+def _lacking(profile: Profile) -> str | None:
+    """The chosen kernels that are not among the counted ones."""
+    names = [short(str(name)) for name in _run(profile.frame, "not_counted")["text"]]
+    return f"not counted, since ncu took another kernel of the same size instead: {few(names)}" if names else None
 
 
 def _large(profile: Profile) -> str | None:
