@@ -71,13 +71,17 @@ def heard(options: onnxruntime.SessionOptions) -> Iterator[None]:
 @contextlib.contextmanager
 def _stderr_into(log: Path) -> Iterator[None]:
     """The descriptor itself: C++ does not write through sys.stderr."""
+    import onnxruntime
+
     sys.stderr.flush()
     before = os.dup(STDERR)
     with log.open("wb") as file:
         os.dup2(file.fileno(), STDERR)
+    onnxruntime.set_default_logger_severity(INFO)  # some parts have no logger of the session
     try:
         yield
     finally:
+        onnxruntime.set_default_logger_severity(WARNING)
         os.dup2(before, STDERR)
         os.close(before)
 
