@@ -2,7 +2,7 @@
 
 Nothing falls back there, so no partition shows it: the GPU is given kernels of a microsecond each, one at a time.
 Myelin names a kernel by the basic block of its region (`__myl_bb4_7_Mov`), and a block that runs several times in one
-execution of the region is the body of a loop.
+execution of the region is the body of a loop. Checked against TensorRT 8.5; names without a block show no loop.
 """
 
 from __future__ import annotations

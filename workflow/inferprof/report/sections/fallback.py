@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from inferprof.report.evidence import Document, Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, words
 from inferprof.report.numbers import count, significant
-from inferprof.report.sections.common import CASE_COLUMNS, case_cells, few, name_of
+from inferprof.report.sections.common import CASE_COLUMNS, case_cells, few, key_of, name_of
 from inferprof.report.sections.profiled import Profile, caution, first_of
 from inferprof.tables.fallback import WHYS, ledger
 from inferprof.tables.kernel_loops import loops
@@ -101,13 +101,17 @@ Tables = list[tuple[Profile, "pd.DataFrame"]]
 
 def _findings(evidence: Evidence, stays: Tables, looping: Tables) -> list[Text]:
     """The dearest stay of each case that is not on purpose, and each case's dearest loop."""
-    found = []
+    found, gains = [], {}
     for one, table in stays:
         for row in rows_of(table[table["why"] != ON_PURPOSE].head(1)):
             found.append(Text(f"{_title(one)}: {_stay_in_words(row)}", "item", "warn"))
+            gains[key_of(one.case)] = row["gain_high"]
     for one, table in looping:
         for row in rows_of(table.head(1)):
-            found.append(Text(f"{_title(one)}: {_loop_in_words(row, _operator(evidence, one))}", "item", "warn"))
+            worse = row["duration"] > gains.get(key_of(one.case), math.inf)
+            rest = " It costs more than what falls back." if worse else ""
+            text = f"{_title(one)}: {_loop_in_words(row, _operator(evidence, one))}{rest}"
+            found.append(Text(text, "item", "warn"))
     return found
 
 
@@ -134,7 +138,7 @@ def _stay_in_words(row: dict[str, Any]) -> str:
 
 
 def _loop_in_words(row: dict[str, Any], operator: str) -> str:
-    body = f"{count(row['steps'])} steps of {count(row['kernels'])} kernels"
+    body = f"{count(row['steps'])} steps of {count(row['kernels'])} kernels (__myl_{row['block']}_…)"
     return (
         f"{operator} runs as a loop of {body} of {_us(row['mean'])} µs: {_us(row['duration'])} µs a run, "
         f"{100 * row['share']:.0f}% of the kernel time, and {_us(row['region_duration'])} µs of the host's."
