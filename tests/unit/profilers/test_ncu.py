@@ -274,8 +274,12 @@ def test_a_csv_is_read_with_the_settings_beside_it(repository: Path, tmp_path: P
     bare = ncu.read(path)
     assert set(bare["level"]) == {"kernel"}
     settings = {"clock_control": "none", "cache_control": "all", "bytes": 7, "share": 0.81}
-    settings["kernels"] = ["nvjet_sm90_hsh_128x72_64x8_1x2_h_bz_NNT", "softmax"]
-    path.with_suffix(".settings.json").write_text(json.dumps(settings))
+    kernels = [
+        {"name": "nvjet_sm90_hsh_128x72_64x8_1x2_h_bz_NNT", "symbols": []},
+        {"name": "void other::spelling::cuApplyLayerNorm<false>(int)", "symbols": []},
+        {"name": "softmax", "symbols": ["_Z7softmaxPf"]},
+    ]
+    path.with_suffix(".settings.json").write_text(json.dumps({**settings, "kernels": kernels}))
     rows = ncu.read(path).query("level == 'run'").set_index("metric")
     assert rows["text"].dropna().to_dict() == {
         "clock_control": "none",

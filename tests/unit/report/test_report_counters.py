@@ -59,7 +59,9 @@ def counted(repository: Path, tmp_path: Path) -> Callable[[str], pd.DataFrame]:
         path = tmp_path / f"{name}.csv.gz"
         path.write_bytes((repository / f"tests/data/ncu/{name}.csv.gz").read_bytes())
         settings = {"clock_control": "none", "cache_control": "all", "share": 0.83, "bytes": 65_000_000}
-        path.with_suffix(".settings.json").write_text(json.dumps({**settings, "kernels": ["softmax"]}))
+        path.with_suffix(".settings.json").write_text(
+            json.dumps({**settings, "kernels": [{"name": "softmax", "symbols": []}]})
+        )
         return ncu.read(path)
 
     return read

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from inferprof.tables.ncu_choice import Choice
+    from inferprof.tables.ncu_launches import Launch
 
 NAME: Final = "ncu"
 ITERATION: Final = "iteration"
@@ -144,8 +145,7 @@ def finish(out: Path, run: Run, options: Options = Options(), choice: Choice | N
         "cache_control": options.cache_control,
         "selection": options.focus.first,
     }
-    chosen = {"kernels": [kernel.name for kernel in choice.kernels], "share": choice.share} if choice else {}
-    write_json(_settings_of(out), {**settings, **chosen})
+    write_json(_settings_of(out), {**settings, **(dataclasses.asdict(choice) if choice else {})})
 
 
 def _settings_of(report: Path) -> Path:
@@ -180,17 +180,28 @@ def read(path: Path) -> pd.DataFrame:
     launches = ncu_rep.read(path) if kind == "ncu_report" else ncu_csv.read(path)
     parts = [ncu_launches.rows(launches, NAME)]
     if (settings := _settings_of(path)).exists():
-        rows = _settings(read_json(settings), {launch.name for launch in launches})
+        rows = _settings(read_json(settings), launches)
         parts.append(schema.conform(pd.DataFrame(rows).assign(level="run", name=NAME), NAME))
     return pd.concat(parts, ignore_index=True)
 
 
-def _settings(content: dict[str, Any], counted: Collection[str]) -> list[dict[str, Any]]:
+def _settings(content: dict[str, Any], launches: Collection[Launch]) -> list[dict[str, Any]]:
     """How the launches were taken, and which of the chosen kernels are not among them."""
-    lacking = [{"metric": "not_counted", "text": name} for name in content.get("kernels", ()) if name not in counted]
+    from inferprof.tables.ncu_choice import function_name
+
+    symbols = {launch.symbol for launch in launches if launch.symbol}
+    functions = {function_name(launch.name) for launch in launches}
+
+    def is_counted(kernel: dict[str, Any]) -> bool:
+        if symbols and kernel["symbols"]:
+            return bool(symbols & set(kernel["symbols"]))
+        return function_name(kernel["name"]) in functions
+
+    lacking = [kernel for kernel in content.get("kernels", ()) if not is_counted(kernel)]
+    not_counted = [{"metric": "not_counted", "text": kernel["name"]} for kernel in lacking]
     words = [{"metric": name, "text": content[name]} for name in ("clock_control", "cache_control")]
     share = [{"metric": "kernel_time_chosen", "value": 100 * content["share"]}] if "share" in content else []
-    return [*words, *share, *lacking, {"metric": "report_bytes", "value": content["bytes"]}]
+    return [*words, *share, *not_counted, {"metric": "report_bytes", "value": content["bytes"]}]
 
 
 def refuses(case: Case, machine: Machine) -> str | None:
