@@ -148,8 +148,14 @@ def test_counters_of_the_same_case_decide(results: Any, frames: Any) -> None:
     assert shown(section, "formats")[0][:2] == ["0.0", "int8 100%"]
 
 
-def test_a_study_without_kernels_has_no_such_section(results: Any, frames: Any) -> None:
-    assert formats.section(study(results, {"trt_layers": frames["trt_layers"]})).blocks == ()
+def test_timed_layers_are_enough(results: Any, shared: Path) -> None:
+    frame = trt_layers.read(shared / "real/trt_json/trt8_trex_mobilenet_qat.profile.json")
+    section = formats.section(study(results, {"trt_layers": frame}, "vit_tiny/int8/tensorrt/default/b8"))
+    assert shown(section, "formats") == [["100.0", "int8 100%", "0", "4.10", "78.0", "17.5"]]
+
+
+def test_a_study_without_kernels_and_layers_has_no_such_section(results: Any) -> None:
+    assert formats.section(study(results, {})).blocks == ()
 
 
 # --- the engine's graph ----------------------------------------------------------------------------------------

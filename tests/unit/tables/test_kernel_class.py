@@ -113,6 +113,9 @@ CASES = [
     ("void onnxruntime::cuda::_ConcatKernelInputMajor<short>(int)", "copy", None, None),
     ("__myl_bb4_7_Mov", "copy", None, None),
     ("void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16>(T1)", "copy", "bf16", None),
+    # TensorRT 8 on convolutions of cuDNN's making
+    ("volta_int8x4_icudnn_int8x4_128x32_relu_xregs_medium_c32_nn_v1", "convolution", "int8", None),
+    ("turing_fp16_i8816cudnn_int8_128x128_ldg16_relu_small_nt_v1", "convolution", "int8", None),
     # TensorRT: the operands count, whatever is written
     ("sm89_xmma_gemm_f16e4m3_f16f32_f32_tn_n_tilesize128x128x64", "gemm", "fp16", None),
     ("sm90_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n_tilesize128x128x128_warpgroupsize1x1x1", "gemm", "fp8", True),

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from inferprof.errors import UserError
+from inferprof.profilers import trt_layers
 from inferprof.tables import precision_truth
 from inferprof.tables.precision_truth import NOT_TOLD, conversion, executed
 from inferprof.tables.trt_json import Layer, Tensor, load, read_layers
@@ -135,7 +136,7 @@ def test_weights_of_a_convolution_are_an_operand(shared: Path) -> None:
 
 
 def test_of_the_rest_the_output_is_told(tmp_path: Path) -> None:
-    layer = gemm("add", "Float", "x")
+    layer = {**gemm("add", "Float", "x"), "LayerType": "kgen"}
     found = executed(table(("__myl_AddMul_0x1", 5, "add")), written(tmp_path, layer))
     assert found[["matrix", "dtype"]].to_numpy().tolist() == [[False, "fp16"]]
 
@@ -207,3 +208,34 @@ def test_what_ran_on_sparse_weights_has_its_share() -> None:
     kernels = table(("k1", 30, "a"), ("k2", 20, "b"), ("k3", 40, "c"), ("sm80_sparse_conv", 10, None))
     found = precision_truth.sparsity(kernels, layers)
     assert (found.layers, found.duration_ns, found.share) == (("a", "b"), 60, 0.6)
+
+
+# --- layers without kernels ------------------------------------------------------------------------------------
+
+
+def test_timed_layers_are_enough_where_nothing_was_traced(shared: Path) -> None:
+    """MobileNet of NVIDIA's QAT example: all convolutions in INT8, and a sixth of the time in quantizers."""
+    found = precision_truth.of_case(trt_layers.read(shared / "real/trt_json/trt8_trex_mobilenet_qat.profile.json"))
+    assert found["kernel_class"].value_counts().to_dict() == {
+        **{"convolution": 53, "quantize": 17, "reformat": 2},
+        **{"reduction": 1},
+    }
+    assert precision_truth.share_as_asked(found, "int8") == 1.0
+    costs = precision_truth.conversions(found).set_index("conversion")
+    assert costs.loc["quantize", "duration_ns"] == pytest.approx(77_984)
+    assert costs.loc["quantize", "share"] == pytest.approx(0.166, abs=0.001)
+
+
+def test_a_reformat_for_a_convolution_is_no_convolution(shared: Path) -> None:
+    found = precision_truth.of_case(
+        trt_layers.read(shared / "real/trt_json/trt8_trex_resnet18_a100_fp16.profile.json")
+    )
+    assert precision_truth.share_as_asked(found, "fp16") == 1.0
+    costs = precision_truth.conversions(found).set_index("conversion")["duration_ns"]
+    assert costs.to_dict() == pytest.approx({"cast": 88_064, "reformat": 0})
+
+
+def test_a_residual_is_no_operand_of_a_convolution() -> None:
+    tensors = tuple(Tensor(name, (8, 8), dtype, dtype) for name, dtype in (("x", "int8"), ("residual", "fp16")))
+    layer = Layer("a", kind="CaskConvolution", inputs=tensors, weights="int8")
+    assert executed(table(("unnamed", 1, "a")), (layer,))["dtype"].to_list() == ["int8"]

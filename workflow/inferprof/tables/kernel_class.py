@@ -84,7 +84,7 @@ RULES: Final = (
     _rule(
         "convolution",
         "cuDNN, TensorRT, implicit GEMM, Winograd, FFT",
-        r"conv(?!ert)|fprop|dgrad|wgrad|implicit_(?:gemm|convolve)|winograd|[sh]cudnn|fft[12]d|"
+        r"conv(?!ert)|fprop|dgrad|wgrad|implicit_(?:gemm|convolve)|winograd|[shi]\d*cudnn|fft[12]d|"
         r"cask\w*::compute",
     ),
     _rule(

@@ -8,6 +8,7 @@ rest, since a number format is asked for on their account.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -42,7 +43,11 @@ _BITS: Final = {
     **dict.fromkeys(("fp32", "tf32", "int32"), 32),
     **dict.fromkeys(("fp64", "int64"), 64),
 }
-_OPERANDS: Final = 2
+_VAGUE: Final[tuple[KernelClass, ...]] = ("elementwise", "other")
+_MATRIX_KINDS: Final[tuple[tuple[KernelClass, re.Pattern[str]], ...]] = (
+    ("convolution", re.compile(r"conv", re.IGNORECASE)),
+    ("gemm", re.compile(r"gemm|matmul|MatrixMultiply|FullyConnected", re.IGNORECASE)),
+)
 _KINDS: Final = ("Reformat", "NoOp")
 """What TensorRT calls a layer that only moves or converts."""
 
@@ -78,25 +83,38 @@ def executed(
 def _told(
     kernel: str, layer: Layer | None, counted: Mapping[str, str]
 ) -> tuple[str, bool, str, str | None, Conversion | None]:
-    kind = classify(kernel)
+    work = _class_of(kernel, layer)
     sources = {
         "counters": counted.get(kernel),
-        "name": kind.dtype,
-        "layer": _of_layer(layer, matrix=kind.kernel_class in MATRIX) if layer else None,
+        "name": classify(kernel).dtype,
+        "layer": _of_layer(layer, matrix=work in MATRIX) if layer else None,
     }
     source = next((name for name, dtype in sources.items() if dtype), None)
     dtype = sources[source] if source else None
-    converts = conversion(kernel, layer)
-    return kind.kernel_class, kind.kernel_class in MATRIX, dtype or NOT_TOLD, source, converts
+    return work, work in MATRIX, dtype or NOT_TOLD, source, conversion(kernel, layer)
+
+
+def _class_of(kernel: str, layer: Layer | None) -> KernelClass:
+    """By the kernel's name; by what TensorRT calls its layer where that only converts, or the name tells little."""
+    told = classify(kernel).kernel_class
+    if layer is None or layer.kind is None:
+        return told
+    if converts := conversion_of(layer):
+        return "quantize" if converts == "quantize" else "reformat"
+    kinds = _MATRIX_KINDS if told in _VAGUE else ()
+    return next((work for work, names in kinds if names.search(layer.kind)), told)
 
 
 def _of_layer(layer: Layer, *, matrix: bool) -> str | None:
-    """The format that a layer computes in: of a matrix product the wider of its operands', else its output's."""
+    """The format that a layer computes in: of a matrix product the wider of its operands', else its output's.
+
+    Operands are the input and the weights, or where the layer holds no weights the first two inputs.
+    """
     if not matrix:
         return layer.outputs[0].dtype if layer.outputs else None
-    operands = [tensor.dtype for tensor in layer.inputs[:_OPERANDS] if not _is_scalar(tensor)]
-    told = [dtype for dtype in (*operands, layer.weights) if dtype in _BITS]
-    return max(told, key=lambda dtype: _BITS[dtype], default=None)
+    inputs = [tensor.dtype for tensor in layer.inputs if not _is_scalar(tensor)]
+    operands = (*inputs[:1], layer.weights) if layer.weights else inputs[:2]
+    return max((dtype for dtype in operands if dtype in _BITS), key=_BITS.__getitem__, default=None)
 
 
 def _is_scalar(tensor: Tensor) -> bool:
@@ -133,18 +151,35 @@ def _changes_format(layer: Layer) -> bool:
 def of_case(frame: pd.DataFrame, counters: pd.DataFrame | None = None) -> pd.DataFrame:
     """`executed` of one case as one tool saw it; counters: ncu's tidy table of the same case.
 
-    Kernels launched in iterations count, where the tool saw iterations. Raises UserError where it saw no kernel.
+    Kernels launched in iterations count, where the tool saw iterations. Where it saw layers and their times alone,
+    each layer is a kernel with the name of its tactic. Raises UserError where it saw neither.
     """
+    layers = trt_layers.layers_of(frame)
     if (frame["metric"] == "layer_confidence").any():
         joined = trt_kernels.attributed(frame)
         kernels = joined.loc[joined["owner_level"] == "layer", ["kernel", "duration_ns", "instances", "layer"]]
-    else:
+    elif (frame["level"] == "kernel").any():
         rows = of_iterations(frame).query("metric == 'duration_total'")
         kernels = rows[["name", "value", "instances"]].set_axis(["kernel", "duration_ns", "instances"], axis=1)
+    else:
+        kernels = _as_kernels(frame, layers)
     if kernels.empty:
-        raise UserError("the table holds no kernel: give that of nsys, kineto, ort_nodes or trt_nodes")
+        raise UserError("the table holds no kernel: give that of nsys, kineto, ort_nodes, trt_nodes or trt_layers")
     counted = {} if counters is None else by_counters(counters)
-    return executed(kernels.reset_index(drop=True), trt_layers.layers_of(frame), counted)
+    return executed(kernels.reset_index(drop=True), layers, counted)
+
+
+def tells(frame: pd.DataFrame) -> bool:
+    """Whether `of_case` can say anything of a case."""
+    return bool(((frame["level"] == "kernel") | (frame["level"] == trt_layers.LEVEL) & frame["value"].notna()).any())
+
+
+def _as_kernels(frame: pd.DataFrame, layers: Sequence[Layer]) -> pd.DataFrame:
+    """The timed layers as if each were one kernel, per inference."""
+    tactics = {layer.name: layer.tactic or layer.name for layer in layers}
+    timed = frame[(frame["level"] == trt_layers.LEVEL) & (frame["metric"] == "duration_median")]
+    names = [tactics.get(str(name), str(name)) for name in timed["name"]]
+    return pd.DataFrame({"kernel": names, "duration_ns": timed["value"], "instances": 1, "layer": timed["name"]})
 
 
 def by_counters(frame: pd.DataFrame) -> dict[str, str]:

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TITLE = "Number formats that ran"
-TOOLS = ("trt_nodes", "ort_nodes", "nsys", "kineto")
-"""The first of them that saw kernels of a case counts: those that know what a kernel belongs to come first."""
+TOOLS = ("trt_nodes", "ort_nodes", "torch_nodes", "nsys", "kineto", "trt_layers")
+"""The first of them that watched a case counts: those that know what a kernel belongs to come first, and last the one
+that saw layers and no kernels."""
 COUNTERS = "ncu"
 FEW = 0.5
 """Less of the matrix products than this in the format asked for is marked."""
@@ -51,8 +52,8 @@ NOTE = (
 
 
 def section(evidence: Evidence) -> Section:
-    """A row per case whose kernels were traced; what ran otherwise than asked is in a CSV."""
-    seen = [one for one in first_of(evidence, TOOLS) if (one.frame["level"] == "kernel").any()]
+    """A row per case whose kernels or layers were timed; what ran otherwise than asked is in a CSV."""
+    seen = first_of(evidence, TOOLS, lambda one: precision_truth.tells(one.frame))
     if not seen:
         return Section(TITLE, ())
     found = [(one, precision_truth.of_case(one.frame, _counters(evidence, one))) for one in seen]

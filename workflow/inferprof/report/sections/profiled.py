@@ -43,9 +43,11 @@ def chosen(evidence: Evidence, level: Level) -> list[Profile]:
     return _first(profiles(evidence), TRACERS, lambda one: len(of_iterations(one.frame, level)) > 0)
 
 
-def first_of(evidence: Evidence, tools: Sequence[str]) -> list[Profile]:
-    """One profile per case: of the first of `tools` that watched it."""
-    return _first(profiles(evidence, tools), tools, lambda one: True)
+def first_of(
+    evidence: Evidence, tools: Sequence[str], fits: Callable[[Profile], bool] = lambda one: True
+) -> list[Profile]:
+    """One profile per case: of the first of `tools` that watched it, and whose profile fits."""
+    return _first(profiles(evidence, tools), tools, fits)
 
 
 def _first(candidates: list[Profile], tools: Sequence[str], fits: Callable[[Profile], bool]) -> list[Profile]:
