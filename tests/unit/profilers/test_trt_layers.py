@@ -196,6 +196,24 @@ def test_other_json_is_refused(content: object, tmp_path: Path) -> None:
         trt_layers.read(path)
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"Layers": [{"LayerType": "gemm"}]},
+        {"Layers": [{"Name": "a", "Inputs": [{"Name": "x"}]}]},
+        {"Layers": [1]},
+        [{"count": 2}, {"name": "a", "medianMs": 1.0}],
+        [{"startEnqMs": 1, "startH2dMs": 1, "computeMs": 1}],
+    ],
+)
+def test_a_file_that_lacks_a_part_is_refused_in_one_line(content: object, tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=r"x\.json is not as TensorRT writes it") as caught:
+        trt_layers.read(path)
+    assert "\n" not in str(caught.value)
+
+
 def test_a_profile_beside_a_profile_is_no_list_of_layers(tmp_path: Path) -> None:
     for name in ("x.json", "x.graph.json"):
         (tmp_path / name).write_text(json.dumps({"a": [1.0], "b": [2.0]}))

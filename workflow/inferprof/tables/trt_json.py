@@ -9,10 +9,11 @@ refused: it appends one document per run, and has no medians.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -158,7 +159,8 @@ def load(path: Path) -> Any:
 
 def read_layers(path: Path, content: Any) -> tuple[Layer, ...]:
     """An engine's layers in the order in which they run. Raises UserError where the file lists none."""
-    layers = tuple(_layer(item) for item in content["Layers"])
+    with _complete(path):
+        layers = tuple(_layer(item) for item in content["Layers"])
     if not layers:
         raise UserError(f"{path} lists no layer: the engine was built with profiling verbosity NONE")
     return layers
@@ -171,17 +173,30 @@ def read_times(path: Path, content: Any) -> tuple[LayerTime, ...]:
     head, *rows = content
     if any("medianMs" not in row for row in rows):
         raise UserError(f"{path} lacks medianMs: it {TOO_OLD}")
-    return tuple(_reported(row, int(head["count"])) for row in rows)
+    with _complete(path):
+        return tuple(_reported(row, int(head["count"])) for row in rows)
 
 
 def inferences(path: Path, content: Sequence[Mapping[str, float]]) -> dict[str, np.ndarray]:
     """Per stage of an inference (h2d, compute, d2h, enqueue, latency) its durations in ns, from --exportTimes."""
     if "startH2dMs" not in content[0]:
         raise UserError(f"{path} lacks startH2dMs: it {TOO_OLD}")
-    columns = {name: np.array([row[name] for row in content], float) for name in content[0]}
-    stages = {stage: columns[f"{stage}Ms"] for stage in ("h2d", "compute", "d2h", "latency")}
-    stages["enqueue"] = columns["endEnqMs"] - columns["startEnqMs"]
+    with _complete(path):
+        columns = {name: np.array([row[name] for row in content], float) for name in content[0]}
+        stages = {stage: columns[f"{stage}Ms"] for stage in ("h2d", "compute", "d2h", "latency")}
+        stages["enqueue"] = columns["endEnqMs"] - columns["startEnqMs"]
     return {stage: values * NS_PER_MS for stage, values in stages.items()}
+
+
+@contextlib.contextmanager
+def _complete(path: Path) -> Iterator[None]:
+    """Turn what a file of the right kind lacks into one line."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"{path} is not as TensorRT writes it ({type(error).__name__}: {error}): was it edited, or put together?"
+        ) from None
 
 
 # --- layers ----------------------------------------------------------------------------------------------------

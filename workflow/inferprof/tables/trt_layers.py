@@ -34,11 +34,11 @@ _OTHER_PROFILE: Final = re.compile(r" \[profile \d+\]$")
 def check_match(layers: Sequence[Layer], times: Sequence[LayerTime], described: Path, timed: Path) -> None:
     """Refuse times of another engine than the layers are of, with counts and examples.
 
-    A layer without a time is no sign of that by itself: it belongs to another optimization profile, or does not run.
+    A layer without a time is no sign of that by itself: it may hold a constant, or be of another optimization profile.
     """
     known = {layer.name for layer in layers}
     strange = [time.name for time in times if time.name not in known]
-    first = {name for name in known if not _OTHER_PROFILE.search(name)}
+    first = {layer.name for layer in layers if layer.kind != "Constant" and not _OTHER_PROFILE.search(layer.name)}
     silent = sorted(first - {time.name for time in times})
     if strange:
         what, names = f"{len(strange)} of the {len(times)} layers in {timed} are not in {described}", strange
