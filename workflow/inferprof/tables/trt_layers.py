@@ -34,7 +34,7 @@ _OTHER_PROFILE: Final = re.compile(r" \[profile \d+\]$")
 def check_match(layers: Sequence[Layer], times: Sequence[LayerTime], described: Path, timed: Path) -> None:
     """Refuse times of another engine than the layers are of, with counts and examples.
 
-    A layer without a time is no sign of that by itself: it may hold a constant, or be of another optimization profile.
+    A layer without a time is no sign of that: it may hold a constant, or be of another optimization profile.
     """
     known = {layer.name for layer in layers}
     strange = [time.name for time in times if time.name not in known]
