@@ -142,6 +142,8 @@ def test_the_tidy_table_has_a_row_per_launch_and_metric_and_the_rules_beside_the
     }
     assert {metric: gemm[metric] for metric in expected} == expected
     norm = wide.iloc[1]
+    assert norm["flop_fp32"] == pytest.approx((312.350339 + 131.691575 + 2 * 612.763722) * 24557.015152)
+    assert norm["flop_fp16"] == pytest.approx((2 * 197.152299 + 4 * 73.933090) * 24557.015152)
     assert norm["global_sectors_excess"] / norm["global_sectors"] == pytest.approx(0.375)
     assert norm["global_load_sectors_per_request"] == 3.5
     assert norm["occupancy_limiter"] == "registers"

@@ -122,6 +122,13 @@ def test_dense_and_sparse_fp8_are_one_sum() -> None:
     assert ours(raw) == {"tensor_ops_fp8": 7.0}
 
 
+def test_operations_outside_of_tensor_cores_are_rates_times_cycles() -> None:
+    rate = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum.per_cycle_elapsed"
+    raw = {rate.format(op): value for op, value in (("fadd", 1.0), ("fmul", 2.0), ("ffma", 3.0), ("hadd", 5.0))}
+    assert "flop_fp32" not in ours(raw)
+    assert ours({**raw, "smsp__cycles_elapsed.avg": 10.0}) == {"flop_fp32": 90.0}
+
+
 def test_a_kernel_without_branches_has_no_branch_efficiency() -> None:
     efficiency = "smsp__sass_average_branch_targets_threads_uniform.pct"
     divergent = "smsp__sass_branch_targets_threads_divergent.sum"

@@ -178,6 +178,9 @@ _ALL = (
     Metric("tensor_ops_fp8", "count", "the same on fp8"),
     Metric("tensor_ops_int8", "count", "the same on int8"),
     Metric("tensor_ops_fp64", "count", "the same on fp64"),
+    Metric("flop_fp32", "count", "operations outside of the tensor cores, 2 per multiply-add, in fp32"),
+    Metric("flop_fp16", "count", "the same in fp16"),
+    Metric("flop_fp64", "count", "the same in fp64"),
     Metric("stall_top", "text", "what warps waited for longest between two instructions"),
     *(
         Metric(f"stall_{reason}", "percent", f"of warp_cycles_per_instruction: {meaning}")

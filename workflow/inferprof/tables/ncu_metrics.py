@@ -17,6 +17,7 @@ from inferprof.tables.metrics import STALLS
 SECTIONS: Final = (
     "SpeedOfLight",
     "SpeedOfLight_RooflineChart",
+    "SpeedOfLight_HierarchicalHalfRooflineChart",
     "SpeedOfLight_HierarchicalTensorRooflineChart",
     "ComputeWorkloadAnalysis",
     "MemoryWorkloadAnalysis",
@@ -159,7 +160,20 @@ _OTHER_NAMES: Final = (
     "sm__cycles_elapsed.max",
     "gpc__cycles_elapsed.max",
 )
-WANTED: Final = frozenset({name for source in SOURCES.values() for name in source.names} | set(_OTHER_NAMES))
+_INSTRUCTION: Final = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum.per_cycle_elapsed"
+_CYCLES: Final = "smsp__cycles_elapsed.avg"
+FLOP_PER_INSTRUCTION: Final = {
+    "flop_fp64": {"dadd": 1, "dmul": 1, "dfma": 2},
+    "flop_fp32": {"fadd": 1, "fmul": 1, "ffma": 2},
+    "flop_fp16": {"hadd": 2, "hmul": 2, "hfma": 4},
+}
+"""Operations of one thread's instruction outside of the tensor cores: FP16 has two numbers to an instruction, as in
+ncu's own `derived__smsp__sass_thread_inst_executed_op_hfma_pred_on_x4`."""
+WANTED: Final = frozenset(
+    {name for source in SOURCES.values() for name in source.names}
+    | {_INSTRUCTION.format(op) for weights in FLOP_PER_INSTRUCTION.values() for op in weights}
+    | {*_OTHER_NAMES, _CYCLES}
+)
 """All of ncu's metrics that ours are made of."""
 
 
@@ -172,7 +186,7 @@ def ours(raw: Mapping[str, float]) -> dict[str, float | str]:
             values[metric] = found * source.scale
     if values.get("branch_efficiency") == 0 and not values.get("branches_divergent"):
         del values["branch_efficiency"]  # ncu's 0 % of a kernel in which no branch could split a warp
-    return values | _memory(raw) | _launch(raw) | _tensor(raw) | _stalls(raw)
+    return values | _memory(raw) | _launch(raw) | _tensor(raw) | _flops(raw) | _stalls(raw)
 
 
 def _memory(raw: Mapping[str, float]) -> dict[str, float]:
@@ -211,6 +225,19 @@ def _tensor(raw: Mapping[str, float]) -> dict[str, float]:
         found["pipe_tensor"] = max(pipes)
     fp8 = _sum([raw.get(_TENSOR_OPS.format(f"fp8_sparsity_{state}")) for state in ("off", "on")])
     return found if fp8 is None else found | {"tensor_ops_fp8": fp8}
+
+
+def _flops(raw: Mapping[str, float]) -> dict[str, float]:
+    """Operations per elapsed cycle of all instructions of a format, times the cycles; where all were counted."""
+    found: dict[str, float] = {}
+    for metric, weights in FLOP_PER_INSTRUCTION.items():
+        rates = [raw.get(_INSTRUCTION.format(op)) for op in weights]
+        weighted = [
+            None if rate is None else rate * weight for rate, weight in zip(rates, weights.values(), strict=True)
+        ]
+        if _CYCLES in raw and (total := _sum(weighted, raw[_CYCLES])) is not None:
+            found[metric] = total
+    return found
 
 
 def _stalls(raw: Mapping[str, float]) -> dict[str, float | str]:
