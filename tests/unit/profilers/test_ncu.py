@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import re
 import stat
 from collections.abc import Callable
@@ -298,3 +299,22 @@ def test_other_peoples_text_pages_are_refused_with_what_to_do(name: str, shared:
 def test_another_tools_capture_names_its_reader(captured: Callable[[str], Path]) -> None:
     with pytest.raises(UserError, match="inferprof table nsys"):
         ncu.read(captured("h100_torch_eager"))
+
+
+def test_a_capture_becomes_a_table_of_its_case(
+    table: Path, ncu_on_path: Callable[..., Path], repository: Path, tmp_path: Path
+) -> None:
+    """From the verb `capture` to the verb `table`, with a real report in place of what ncu would write."""
+    pytest.importorskip("ncu_report")
+    report = tmp_path / "real.ncu-rep"
+    report.write_bytes(lzma.decompress((repository / "tests/data/ncu/manual_nvtx.ncu-rep.xz").read_bytes()))
+    ncu_on_path(f'cp {report} "$out"')
+    out = tmp_path / f"box/capture/ncu/{CASE}.ncu-rep"
+    assert not cli.main(["capture", "ncu", "--timeline", str(table), "--out", str(out), "--", "true"])
+    assert not cli.main(["table", "ncu", str(out), "--machine", "box", "--out", str(tmp_path / "b8.parquet")])
+    frame = pd.read_parquet(tmp_path / "b8.parquet")
+    assert set(frame["shape"]) == {"b8"} and set(frame["tool"]) == {"ncu"}
+    durations = frame[(frame["level"] == "kernel") & (frame["metric"] == "duration_total")]
+    assert durations[["launch", "value"]].to_numpy().tolist() == [[0, 84480], [1, 249216], [2, 88512]]
+    lacking = frame[frame["metric"] == "not_counted"]["text"].tolist()
+    assert len(lacking) == 8 and "nvjet_sm90_hsh_64x64_64x13_1x4_h_bz_NNT" in lacking
