@@ -171,8 +171,9 @@ def test_thousands_commas_are_no_decimals(tmp_path: Path) -> None:
     }
 
 
-def test_decimal_commas_are_told_by_the_percentages(tmp_path: Path) -> None:
-    (launch,) = details(tmp_path, (TIME, "Duration", "ns", "117.344"), (TIME, "DRAM Throughput", "%", "65,77"))
+@pytest.mark.parametrize("percentage", ["65,77", "65,770000"])
+def test_decimal_commas_are_told_by_the_percentages(percentage: str, tmp_path: Path) -> None:
+    (launch,) = details(tmp_path, (TIME, "Duration", "ns", "117.344"), (TIME, "DRAM Throughput", "%", percentage))
     assert launch.raw == {
         "gpu__time_duration.sum": 117344,
         "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed": 65.77,

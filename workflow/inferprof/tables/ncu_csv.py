@@ -26,7 +26,7 @@ COMMAND_LINE: Final = "Command line profiler metrics"
 """The section of --metrics, whose names are ncu's own."""
 KINDS: Final = {"OPT": "optimization", "WRN": "warning", "INF": "information"}
 _MESSAGE: Final = re.compile(r"^==(?:ERROR|WARNING)== (.*)$", re.MULTILINE)
-_COMMA_DECIMAL: Final = re.compile(r"\d{1,3}(?:\.\d{3})*,\d{1,2}")
+_COMMA_DECIMAL: Final = re.compile(r"\d{1,3}(?:\.\d{3})*,(?!\d{3}$)\d+")
 _NOT_A_NUMBER: Final = ("", "nan", "no data", "n/a")
 
 LABELS: Final = {
@@ -205,6 +205,6 @@ def _number(text: str, comma: bool) -> float | None:
 
 
 def _decimal_comma(cells: Iterable[tuple[str, str]]) -> bool:
-    """Whether the file was written where `65,77` is a number: told by its percentages, which have two decimals."""
+    """Whether `65,77` is a number in this file: told by its percentages, none of which has three decimals."""
     percentages: Iterator[str] = (text for unit, text in cells if unit == "%")
     return any(_COMMA_DECIMAL.fullmatch(text) for text in percentages)
