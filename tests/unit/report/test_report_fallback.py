@@ -152,7 +152,7 @@ def test_nodes_come_by_kernel_time_and_what_is_nobodys_in_the_csv(joined: Any) -
     section = nodes.section(load(joined))
     assert rows_of(section, "nodes") == [["80.0", "2", "MatMul", "/l/mm"], ["10.0", "1", "Softmax", "/l/sm"]]
     assert rows_of(section, "all_nodes")[-1] == ["10.0", "1", "nobody's", ""]
-    assert rows_of(section, "node_kernels")[0] == ["node", "/l/mm", "gemm", "80.0", "2"]
+    assert rows_of(section, "node_kernels")[0] == ["node", "/l/mm", "gemm", "80.0", "2", "–", "–", "–"]
 
 
 def test_each_node_opens_into_its_kernels(joined: Any) -> None:
@@ -162,6 +162,20 @@ def test_each_node_opens_into_its_kernels(joined: Any) -> None:
     assert (case.text, case.figure) == (f"{CUDA} (ort_nodes)", "2 nodes")
     assert [(owner.text, owner.figure) for owner in case.inside] == [("/l/mm", "80.0 %"), ("/l/sm", "10.0 %")]
     assert [(kernel.text, kernel.figure) for kernel in case.inside[0].inside] == [("gemm × 2", "0.008000 ms")]
+
+
+def test_the_kernels_of_a_node_have_ncus_counters_where_one_of_its_name_was_counted(joined: Any) -> None:
+    rows = [
+        {"level": "kernel", "name": f"void ns::{name}<float>(float*)", "launch": i, "metric": metric, "value": value}
+        for i, name in enumerate(("gemm", "softmax", "softmax"))
+        for metric, value in (("pipe_tensor", 42.4), ("dram_throughput", 9.6))
+    ]
+    watch(joined, "ncu", CUDA, schema.conform(pd.DataFrame(rows).assign(instances=1), "ncu"))
+    section = nodes.section(load(joined))
+    kernels = {row[2]: row[5:] for row in rows_of(section, "node_kernels")}
+    assert kernels == {"gemm": ["42.40", "–", "9.600"], "softmax": ["–", "–", "–"]}
+    (outline,) = (block for block in section.blocks if isinstance(block, Outline))
+    assert outline.entries[0].inside[0].inside[0].text == "gemm × 2 (tensor 42 %, DRAM 10 %)"
 
 
 def test_torchs_operators_and_modules_are_owners_too(results: Any, shared: Path) -> None:

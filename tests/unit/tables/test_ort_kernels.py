@@ -198,3 +198,9 @@ def test_a_profile_that_does_not_say_when_it_began_is_refused(marks: Marks) -> N
         ort_kernels.placed(
             timeline(marks.ranges, [(10_005_000, THREAD, KERNEL)]), OrtProfile(known.nodes, known.runs)
         )
+
+
+def test_a_profile_of_another_run_of_a_process_with_the_same_number_is_refused(marks: Marks) -> None:
+    known = profile(*((t * 1_000_000, t * 1_000_000 + 5000, f"n{t}", "Add") for t in range(900, 905)))
+    with pytest.raises(UserError, match=r"none of the 5 nodes .*, such as n900, n901, n902, ran while the trace"):
+        ort_kernels.placed(timeline(marks.ranges, [(10_005_000, THREAD, KERNEL)]), known)

@@ -37,6 +37,8 @@ from inferprof.tables.timeline import (
 )
 
 MASK: Final = (1 << ID_BITS) - 1
+EXAMPLES: Final = 3
+"""Names that an error shows."""
 ROUNDING_NS: Final = 1000
 """ONNX Runtime cuts start and duration of a node to whole microseconds."""
 
@@ -44,7 +46,7 @@ ROUNDING_NS: Final = 1000
 def placed(timeline: Timeline, profile: OrtProfile) -> pd.DataFrame:
     """The profile's nodes with `start`, `end` and `thread` on the trace's clock, those of the trace's window alone.
 
-    Raises UserError where the two are not of one process, or nothing ties their clocks.
+    Raises UserError where the two are not of one process and one run, or nothing ties their clocks.
     """
     threads = _threads(timeline, profile)
     if profile.facts is None:
@@ -58,6 +60,12 @@ def placed(timeline: Timeline, profile: OrtProfile) -> pd.DataFrame:
     nodes["thread"] = nodes["thread"].map(threads)
     inside = (nodes["start"] >= clock.capture[0]) & (nodes["end"] <= clock.capture[-1])
     own: pd.DataFrame = nodes[inside & nodes["thread"].notna()]
+    if own.empty:
+        some = ", ".join(dict.fromkeys(nodes["name"].head(EXAMPLES)))
+        raise UserError(
+            f"none of the {len(nodes):,} nodes that the ONNX Runtime profile has, such as {some}, ran while the trace "
+            "was taken: they are of two runs; capture both in one, with `inferprof capture ort_nodes`"
+        )
     return own.astype({"thread": np.int64}).reset_index(drop=True)
 
 
@@ -84,7 +92,7 @@ def owners(timeline: Timeline, nodes: pd.DataFrame) -> Times:
     call = timeline.ops["call"].to_numpy()
     called = timeline.calls.iloc[call[call != NO_CALL]]
     thread, start = called["thread"].to_numpy(), called["start"].to_numpy()
-    doubt = int(nodes["error"].max()) if len(nodes) else 0
+    doubt = int(nodes["error"].max())
     earliest = nesting.path_at(thread, start - doubt - ROUNDING_NS)
     latest = nesting.path_at(thread, start + doubt)
     owner = np.full(call.size, -1, np.int64)

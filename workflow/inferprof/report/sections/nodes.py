@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Entry, Outline, Section, Table, missing, number, words
-from inferprof.report.numbers import NS_PER_MS, count, milliseconds, plural
-from inferprof.report.sections.common import CASE_COLUMNS, case_cells, path_of
+from inferprof.report.numbers import NS_PER_MS, count, milliseconds, plural, significant
+from inferprof.report.sections.common import CASE_COLUMNS, case_cells, key_of, optional, path_of
 from inferprof.report.sections.kernels import short
 from inferprof.report.sections.operators import NAME_LENGTH
 from inferprof.report.sections.profiled import SLOW_DOWN_COLUMN, Profile, caution, profiles, slow_down
 from inferprof.tables import attribution, ort_kernels, torch_kernels
+from inferprof.tables.kernel_counters import COUNTERS, of_kernels
 from inferprof.tables.overhead import ITERATION
 from inferprof.tables.records import rows_of
 
@@ -26,6 +27,9 @@ JOINS: Mapping[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
     "torch_nodes": torch_kernels.attributed,
 }
 """Tool → how its rows of the tidy table become a join."""
+Counted = Mapping[str, Mapping[str, float]]
+"""Kernel → its counters in percent."""
+NOT_COUNTED = "ncu did not count it, or counted several of its name"
 LEVELS: dict[str, str] = {"op": "node", "module": "module"}
 TOP = 5
 OPENED = 20
@@ -54,6 +58,7 @@ KERNEL_COLUMNS = (
     Column("kernel", "kernel"),
     Column("share_percent", "%", "number"),
     Column("launches", "launches", "number"),
+    *(Column(f"{metric}_percent", title, "number") for metric, title in COUNTERS.items()),
 )
 NOTE = (
     "Of an iteration. A launch is the node's, operator's or module's that lies around the call on the host, the "
@@ -72,13 +77,22 @@ def section(evidence: Evidence) -> Section:
     every = tuple(row for _, rows in owned for _, row in rows)
     longest = tuple(row for _, rows in owned for row in [row for known, row in rows if known][:TOP])
     title = f"The {TOP} owners with the largest share of each case's kernel time"
-    kernels = tuple(row for one, join in joins for row in _kernels(one, join))
+    counters = {key_of(one.case): one.frame for one in profiles(evidence, ("ncu",))}
+    counted = [
+        of_kernels(join, counters[key_of(one.case)]) if key_of(one.case) in counters else {} for one, join in joins
+    ]
+    told = list(zip(joins, counted, strict=True))
+    kernels = tuple(row for (one, join), values in told for row in _kernels(one, join, values))
     blocks: tuple[Block, ...] = (
         Table("node_shares", "", SHARE_COLUMNS, shares, note, groups=6),
         Table("nodes", title, OWNER_COLUMNS, longest, groups=5),
         Outline(
             "Nodes and their kernels",
-            tuple(_opened(one, join, level) for one, join in joins for level in _levels(join)),
+            tuple(
+                _opened(one, join[join["owner_level"] == level], values)
+                for (one, join), values in told
+                for level in _levels(join)
+            ),
         ),
         Table("all_nodes", "Every owner", OWNER_COLUMNS, every, csv_only=True),
         Table("node_kernels", "The kernels of every owner", KERNEL_COLUMNS, kernels, csv_only=True),
@@ -132,7 +146,7 @@ def _owner(one: Profile, row: dict[str, Any], runs: int) -> tuple[Cell, ...]:
     )
 
 
-def _kernels(one: Profile, join: pd.DataFrame) -> list[tuple[Cell, ...]]:
+def _kernels(one: Profile, join: pd.DataFrame, counted: Counted) -> list[tuple[Cell, ...]]:
     runs = iterations_of(one.frame)
     totals = join.groupby("owner_level")["duration_ns"].sum()
     own = join.dropna(subset=["owner"]).sort_values("duration_ns", ascending=False, kind="stable")
@@ -144,6 +158,7 @@ def _kernels(one: Profile, join: pd.DataFrame) -> list[tuple[Cell, ...]]:
             Cell(short(row["kernel"]), row["kernel"]),
             _percent(row["duration_ns"] / float(totals[row["owner_level"]])),
             number(row["instances"] / runs, count(row["instances"] / runs)),
+            *(optional(counted.get(row["kernel"], {}).get(metric), significant, NOT_COUNTED) for metric in COUNTERS),
         )
         for row in rows_of(own)
     ]
@@ -152,26 +167,36 @@ def _kernels(one: Profile, join: pd.DataFrame) -> list[tuple[Cell, ...]]:
 # --- what opens ------------------------------------------------------------------------------------------------
 
 
-def _opened(one: Profile, join: pd.DataFrame, level: Any) -> Entry:
-    """A case at a level, its longest owners in it, and in each of them its kernels."""
-    own = join[join["owner_level"] == level]
+def _opened(one: Profile, join: pd.DataFrame, counted: Counted) -> Entry:
+    """A case at the level of `join`, its longest owners in it, and in each of them its kernels."""
+    level = join["owner_level"].iloc[0]
     owners = attribution.by_owner(join, level).dropna(subset=["owner"])
-    inside = [_opened_owner(one, row, own[own["owner"] == row["owner"]]) for row in rows_of(owners.head(OPENED))]
+    shown = rows_of(owners.head(OPENED))
+    inside = [_opened_owner(one, row, join[join["owner"] == row["owner"]], counted) for row in shown]
     if rest := len(owners) - len(inside):
         inside.append(Entry(f"{rest:,} more in csv/all_nodes.csv"))
     return Entry(f"{path_of(one.case)} ({one.tool})", plural(len(owners), LEVELS[level]), tuple(inside))
 
 
-def _opened_owner(one: Profile, row: dict[str, Any], kernels: pd.DataFrame) -> Entry:
+def _opened_owner(one: Profile, row: dict[str, Any], kernels: pd.DataFrame, counted: Counted) -> Entry:
     runs = iterations_of(one.frame)
     longest = (
         kernels.groupby("kernel")[["duration_ns", "instances"]].sum().sort_values("duration_ns", ascending=False)
     )
     inside = [
-        Entry(f"{name} × {count(each['instances'] / runs)}", f"{milliseconds(each['duration_ns'] / runs)} ms")
+        Entry(
+            f"{name} × {count(each['instances'] / runs)}{_counters(counted.get(str(name), {}))}",
+            f"{milliseconds(each['duration_ns'] / runs)} ms",
+        )
         for name, each in longest.head(OPENED).to_dict("index").items()
     ]
     return Entry(str(row["owner"]), f"{100 * row['share']:.1f} %", tuple(inside))
+
+
+def _counters(values: Mapping[str, float]) -> str:
+    """` (tensor 42 %, DRAM 10 %)`; nothing where nothing was counted."""
+    told = [f"{COUNTERS[metric].removesuffix(' %')} {value:.0f} %" for metric, value in values.items()]
+    return f" ({', '.join(told)})" if told else ""
 
 
 def _percent(share: float) -> Cell:
