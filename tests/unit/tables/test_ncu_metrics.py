@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from inferprof.tables.metrics import METRICS, STALLS
-from inferprof.tables.ncu_metrics import SOURCES, ours, scale_of
+from inferprof.tables.ncu_metrics import SOURCES, ours
+from inferprof.tables.ncu_units import scale_of
 
 STALLED = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 

@@ -18,7 +18,8 @@ from typing import Final
 from inferprof.errors import UserError
 from inferprof.files import opened
 from inferprof.tables.ncu_launches import SCOPES, Launch, RuleResult
-from inferprof.tables.ncu_metrics import DURATION, WANTED, scale_of
+from inferprof.tables.ncu_metrics import DURATION, WANTED
+from inferprof.tables.ncu_units import scale_of
 
 HEADER: Final = '"ID","Process ID",'
 """How the table of either page begins."""

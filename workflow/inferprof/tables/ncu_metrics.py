@@ -6,7 +6,6 @@ Of several names for one quantity the first that a report has counts: architectu
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -260,32 +259,3 @@ def _sum(parts: Sequence[float | None], scale: float = 1.0) -> float | None:
 def _ratio(raw: Mapping[str, float], numerator: str, denominator: str) -> float | None:
     """None where one is missing or there is nothing to divide by."""
     return raw[numerator] / raw[denominator] if numerator in raw and raw.get(denominator) else None
-
-
-_TIMES: Final = {
-    "ns": 1.0,
-    "nsecond": 1.0,
-    "us": 1e3,
-    "usecond": 1e3,
-    "ms": 1e6,
-    "msecond": 1e6,
-    "s": 1e9,
-    "second": 1e9,
-}
-_PREFIXES: Final = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_SCALED: Final = re.compile(r"(?P<prefix>[KMGT]?)(?:byte|hz)\b(?:/.*)?", re.IGNORECASE)
-_FREQUENCY: Final = re.compile(r"cycle/(?P<time>\w+)")
-
-
-def scale_of(unit: str) -> float:
-    """What a value in a unit of ncu is multiplied by, for ns, byte and Hz: `us`, `msecond`, `Kbyte/block`, `Ghz`.
-
-    K is 1000, in ncu as in SI. What is counted, or a share, is as it is.
-    """
-    if unit in _TIMES:
-        return _TIMES[unit]
-    if match := _SCALED.fullmatch(unit):
-        return _PREFIXES[match["prefix"].upper()]
-    if (match := _FREQUENCY.fullmatch(unit)) and match["time"] in _TIMES:
-        return 1e9 / _TIMES[match["time"]]
-    return 1.0

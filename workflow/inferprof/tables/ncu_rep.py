@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from inferprof.errors import UserError
 from inferprof.tables.ncu_launches import SCOPES, Launch, RuleResult
-from inferprof.tables.ncu_metrics import WANTED, scale_of
+from inferprof.tables.ncu_metrics import WANTED
+from inferprof.tables.ncu_units import scale_of
 from inferprof.tables.timeline import PATH_SEPARATOR
 
 AXES: Final = ("x", "y", "z")
