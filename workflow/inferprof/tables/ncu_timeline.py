@@ -30,9 +30,9 @@ AMBIGUOUS: Final = "several kernels of the timeline have its name, grid and bloc
 def against_timeline(counters: pd.DataFrame, timeline: pd.DataFrame) -> pd.DataFrame:
     """ncu_launches.by_launch of one case's counters, with the columns OF_TIMELINE; those that take longest first.
 
-    counters, timeline: tidy tables of the same case by ncu and by nsys or Kineto. timeline_* in ns; `time_share`: of the kernel
-    time of the whole timeline (0 to 1), for all launches with that grid and block. `no_timeline` says why they are
-    missing. Launches are tied by mangled name, where both tools tell it, else by the function's name.
+    counters, timeline: tidy tables of the same case by ncu and by nsys or Kineto. timeline_* in ns; `time_share`: of
+    the kernel time of the whole timeline (0 to 1), for all launches with that grid and block. `no_timeline` says why
+    they are missing. Launches are tied by mangled name, where both tools tell it, else by the function's name.
     """
     configs = _configs(timeline)
     launches = rows_of(by_launch(counters).astype(object))
