@@ -98,7 +98,8 @@ def test_rows_have_level_name_and_provider_and_type_as_the_path_around_it(reposi
     }
     values = rows.set_index("metric")["value"].to_dict()
     assert (values["duration_total"], values["duration_mean"]) == (152_000, 7600)
-    assert set(rows["instances"]) == {20}
+    assert set(rows.loc[rows["metric"] != "first_run", "instances"]) == {20}
+    assert values["first_run"] == 33_000
 
 
 # --- other people's --------------------------------------------------------------------------------------------
@@ -145,8 +146,12 @@ def test_the_first_run_is_dropped_where_there_are_others(tmp_path: Path) -> None
     frame = ort_profile.read(written(tmp_path, first, run(0, 100), second, run(200, 10)))
     assert providers.per_run(frame)["duration"].tolist() == [4000]
     assert ranges(frame) == [("call", 1, 10_000.0)]
+    assert providers.per_run(frame)["first_run"].tolist() == [90_000]
+    whole = frame[(frame["level"] == "range") & (frame["metric"] == "first_run")]
+    assert whole["value"].tolist() == [100_000]
     only = ort_profile.read(written(tmp_path, first, run(0, 100)))
     assert providers.per_run(only)["duration"].tolist() == [90_000]
+    assert providers.per_run(only)["first_run"].isna().all()
 
 
 def test_a_run_on_the_cpu_alone_is_the_call_and_any_other_is_not(tmp_path: Path) -> None:

@@ -83,6 +83,7 @@ _ALL = (
     Metric("input_tensors", "text", "what it reads"),
     Metric("output_tensors", "text", "what it writes"),
     # Of a node of ONNX Runtime.
+    Metric("first_run", "ns", "in the first run, where it tunes itself and allocates; in no duration"),
     Metric("position", "count", "place of its first execution in a run, from 0"),
     Metric("output_bytes", "bytes", "what one execution writes"),
     Metric("input_types", "text", "number formats of its inputs"),

@@ -63,8 +63,8 @@ def placed(timeline: Timeline, profile: OrtProfile) -> pd.DataFrame:
     if own.empty:
         some = ", ".join(dict.fromkeys(nodes["name"].head(EXAMPLES)))
         raise UserError(
-            f"none of the {len(nodes):,} nodes that the ONNX Runtime profile has, such as {some}, ran while the trace "
-            "was taken: they are of two runs; capture both in one, with `inferprof capture ort_nodes`"
+            f"none of the {len(nodes):,} nodes that the ONNX Runtime profile has, such as {some}, ran while the "
+            "trace was taken: they are of two runs; capture both in one, with `inferprof capture ort_nodes`"
         )
     return own.astype({"thread": np.int64}).reset_index(drop=True)
 

@@ -23,6 +23,8 @@ RUN: Final = "model_run"
 """The range of a run that may end before the GPU's work does."""
 CALL: Final = "call"
 """The same where every node ran on the CPU: it ends with the work, as the boundary `call` does."""
+FIRST: Final = "first_run"
+"""Metric of the first run, in which nodes tune themselves and allocate."""
 COPY: Final = "Memcpy"
 """How the types of nodes begin that copy between the memories of two providers."""
 SMALLEST: Final = "trt_min_subgraph_size"
@@ -30,14 +32,25 @@ EXCLUDED: Final = "trt_op_types_to_exclude"
 """Options of the TensorRT provider that leave nodes to others."""
 SPANNING: Final = ("If", "Loop", "Scan")
 """Their time is that of the nodes in their bodies, which have rows of their own."""
-KNOWN: Final = ("position", "output_bytes", "input_types", "fallback_reason", "subgraph_nodes", "kernel_idle")
+KNOWN: Final = ("position", "output_bytes", "input_types", "fallback_reason", "subgraph_nodes", "kernel_idle", FIRST)
 """Metrics of a node beside its time."""
 _COLUMNS: Final = ("name", "provider", "op_type", "executions", "duration", "share")
 
 
 def tidy(profile: OrtProfile, tool: str) -> pd.DataFrame:
-    """The rows of a profile without its first run (OrtProfile.settled)."""
-    return conform(rows(profile.settled()), tool)
+    """The rows of a profile without its first run (OrtProfile.settled), and that of each node and of the whole."""
+    settled = profile.settled()
+    frames = [rows(settled), *([_first_run(profile)] if settled is not profile else [])]
+    return conform(pd.concat(frames, ignore_index=True), tool)
+
+
+def _first_run(profile: OrtProfile) -> pd.DataFrame:
+    """first_run, in ns, of each node and of the range of the run."""
+    nodes = profile.nodes[profile.nodes["run"] == 0]
+    nodes = nodes.assign(parent=nodes["provider"] + PATH_SEPARATOR + nodes["op_type"])
+    times = nodes.groupby(["name", "parent"], sort=False)["duration"].agg(instances="size", value="sum").reset_index()
+    whole = {"level": "range", "name": RUN, "instances": 1, "value": profile.runs.iloc[0]}
+    return pd.concat([times.assign(level="op"), pd.DataFrame([whole])], ignore_index=True).assign(metric=FIRST)
 
 
 def rows(profile: OrtProfile) -> pd.DataFrame:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, number, words
-from inferprof.report.numbers import NS_PER_MS, count, milliseconds
-from inferprof.report.sections.common import CASE_COLUMNS, case_cells
+from inferprof.report.numbers import NS_PER_MS, count, milliseconds, significant
+from inferprof.report.sections.common import CASE_COLUMNS, case_cells, scaled
 from inferprof.report.sections.profiled import SLOW_DOWN_COLUMN, Profile, caution, first_of, slow_down
 from inferprof.tables.fallback import subgraphs
 from inferprof.tables.providers import by_provider, on_cpu, per_run
@@ -22,6 +22,8 @@ TOOLS = ("ort_profile", "ort_nodes", "ort_nodes_kineto")
 TITLE = "Operators by provider"
 TOP_TYPES = 2
 TOP_NODES = 3
+NS_PER_US = 1e3
+ONE_RUN = "the profile has no first run apart from others"
 PARTS = ("subgraphs", "largest")
 NAME_LENGTH = 36
 """Names are cut to this on the page, at the front: a node's name ends with what tells it from others."""
@@ -42,6 +44,8 @@ NODE_COLUMNS = (
     Column("provider", "provider", hidden=True),
     Column("share_percent", "%", "number"),
     Column("executions", "a run", "number", hidden=True),
+    Column("duration_us", "µs", "number", hidden=True),
+    Column("first_run_us", "first run, µs", "number", hidden=True),
     Column("operator", "operator"),
     Column("node", "node"),
 )
@@ -111,9 +115,15 @@ def _node(profile: Profile, row: dict[str, Any]) -> tuple[Cell, ...]:
         words(row["provider"]),
         _percent(row["share"]),
         number(row["executions"], count(row["executions"])),
+        *(scaled(row[key], NS_PER_US, microseconds, ONE_RUN) for key in ("duration", "first_run")),
         words(row["op_type"]),
         Cell(name if len(name) <= NAME_LENGTH else f"…{name[1 - NAME_LENGTH :]}", name),
     )
+
+
+def microseconds(ns: float) -> str:
+    """Nanoseconds as microseconds, without the unit."""
+    return significant(ns / NS_PER_US)
 
 
 def _percent(share: float) -> Cell:
