@@ -11,7 +11,8 @@ import pytest
 from inferprof.errors import UserError
 from inferprof.profilers import trt_layers
 from inferprof.tables import precision_truth
-from inferprof.tables.precision_truth import NOT_TOLD, conversion, executed
+from inferprof.tables.kernel_formats import NOT_TOLD, by_counters, conversion, executed, of_case
+from inferprof.tables.schema import conform
 from inferprof.tables.trt_json import Layer, Tensor, load, read_layers
 
 FP8 = (
@@ -170,7 +171,25 @@ def test_counters_of_ncu_are_summed_by_kernel() -> None:
     rows = [("a", "tensor_ops_fp16", 5.0), ("a", "tensor_ops_fp8", 3.0), ("a", "tensor_ops_fp8", 4.0)]
     rows += [("b", "tensor_ops_fp8", 0.0), ("c", "duration_total", 9.0), ("d", "tensor_ops_int8", 1.0)]
     frame = pd.DataFrame(rows, columns=["name", "metric", "value"])
-    assert precision_truth.by_counters(frame) == {"a": "fp8", "d": "int8"}
+    assert by_counters(frame) == {"a": "fp8", "d": "int8"}
+
+
+def test_counters_find_the_kernel_of_a_trace_that_spells_its_parameters_otherwise() -> None:
+    names = [
+        "void one::first<float, (int)4>(float *)",
+        "void two::second<half>(half *)",
+        "void two::second<float>()",
+    ]
+    rows = [
+        {"level": "kernel", "name": name, "metric": "duration_total", "value": 1.0, "instances": 1} for name in names
+    ]
+    trace = conform(pd.DataFrame(rows), "nsys")
+    spelled = ["void one::first<float, 4>(float *)", "void two::second<__half>(__half *)"]
+    counts = [{"level": "kernel", "name": name, "metric": "tensor_ops_fp8", "value": 1.0} for name in spelled]
+    found = of_case(trace, conform(pd.DataFrame(counts), "ncu")).set_index("kernel")
+    assert found["dtype"].to_list() == ["fp8", "fp16", "fp32"]
+    # Two instances of one function: whose counters these are is not known.
+    assert found["source"].to_list() == ["counters", "name", "name"]
 
 
 # --- conversions and sparsity ----------------------------------------------------------------------------------
@@ -215,7 +234,7 @@ def test_what_ran_on_sparse_weights_has_its_share() -> None:
 
 def test_timed_layers_are_enough_where_nothing_was_traced(shared: Path) -> None:
     """MobileNet of NVIDIA's QAT example: all convolutions in INT8, and a sixth of the time in quantizers."""
-    found = precision_truth.of_case(trt_layers.read(shared / "real/trt_json/trt8_trex_mobilenet_qat.profile.json"))
+    found = of_case(trt_layers.read(shared / "real/trt_json/trt8_trex_mobilenet_qat.profile.json"))
     assert found["kernel_class"].value_counts().to_dict() == {
         **{"convolution": 53, "quantize": 17, "reformat": 2},
         **{"reduction": 1},
@@ -227,9 +246,7 @@ def test_timed_layers_are_enough_where_nothing_was_traced(shared: Path) -> None:
 
 
 def test_a_reformat_for_a_convolution_is_no_convolution(shared: Path) -> None:
-    found = precision_truth.of_case(
-        trt_layers.read(shared / "real/trt_json/trt8_trex_resnet18_a100_fp16.profile.json")
-    )
+    found = of_case(trt_layers.read(shared / "real/trt_json/trt8_trex_resnet18_a100_fp16.profile.json"))
     assert precision_truth.share_as_asked(found, "fp16") == 1.0
     costs = precision_truth.conversions(found).set_index("conversion")["duration_ns"]
     assert costs.to_dict() == pytest.approx({"cast": 88_064, "reformat": 0})

@@ -8,7 +8,7 @@ from typing import Final
 
 import pandas as pd
 
-from inferprof.tables.precision_truth import conversion_of
+from inferprof.tables.kernel_formats import conversion_of
 from inferprof.tables.records import frame_of
 from inferprof.tables.trt_json import Layer
 

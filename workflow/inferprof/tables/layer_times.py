@@ -14,7 +14,7 @@ import pandas as pd
 
 from inferprof.tables import trt_kernels, trt_layers
 from inferprof.tables.kernel_compare import iterations
-from inferprof.tables.precision_truth import conversion_of
+from inferprof.tables.kernel_formats import conversion_of
 from inferprof.tables.records import frame_of
 from inferprof.tables.trt_join import ENQUEUE
 from inferprof.tables.trt_json import Layer, Tensor

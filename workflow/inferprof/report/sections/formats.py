@@ -9,7 +9,7 @@ from inferprof.report.model import Cell, Column, Mark, Section, Table, missing, 
 from inferprof.report.numbers import significant
 from inferprof.report.sections.common import CASE_COLUMNS, case_cells, key_of
 from inferprof.report.sections.profiled import Profile, caution, first_of
-from inferprof.tables import layer_times, precision_truth
+from inferprof.tables import kernel_formats, layer_times, precision_truth
 from inferprof.tables.records import rows_of
 
 if TYPE_CHECKING:
@@ -53,10 +53,10 @@ NOTE = (
 
 def section(evidence: Evidence) -> Section:
     """A row per case whose kernels or layers were timed; what ran otherwise than asked is in a CSV."""
-    seen = first_of(evidence, TOOLS, lambda one: precision_truth.tells(one.frame))
+    seen = first_of(evidence, TOOLS, lambda one: kernel_formats.tells(one.frame))
     if not seen:
         return Section(TITLE, ())
-    found = [(one, precision_truth.of_case(one.frame, _counters(evidence, one))) for one in seen]
+    found = [(one, kernel_formats.of_case(one.frame, _counters(evidence, one))) for one in seen]
     rows = tuple(_row(one, kernels) for one, kernels in found)
     wrong = tuple(row for one, kernels in found for row in _wrong(one, kernels))
     blocks = [Table("formats", "", COLUMNS, rows, f"{NOTE} {caution(evidence, seen)}", groups=2)]

@@ -10,7 +10,7 @@ from inferprof.report.model import Cell, Column, Section, Table, missing, number
 from inferprof.report.numbers import half_width, ratio
 from inferprof.report.sections.common import CASE_COLUMNS, FEW, case_cells, key_of, name_of, optional
 from inferprof.report.sections.profiled import profiles
-from inferprof.tables import layer_times, precision_truth, summary
+from inferprof.tables import kernel_formats, layer_times, precision_truth, summary
 from inferprof.tables.records import KEY, rows_of
 
 TITLE = "Sparse weights"
@@ -59,7 +59,7 @@ def _share_of_time(evidence: Evidence, case: dict[str, Any]) -> Cell:
     frame = next((one.frame for one in profiles(evidence, (TRACER,)) if key_of(one.case) == key_of(case)), None)
     if frame is None:
         return missing(NOT_TRACED)
-    found = precision_truth.sparsity(precision_truth.of_case(frame), layer_times.described(frame))
+    found = precision_truth.sparsity(kernel_formats.of_case(frame), layer_times.described(frame))
     return number(100 * found.share, f"{100 * found.share:.1f}")
 
 
