@@ -55,6 +55,17 @@ def test_a_session_of_the_cpu_has_no_fallback() -> None:
     assert fallback.ledger(table(node("a", "Add", CPU), node("b", "Mul", CPU))).empty
 
 
+def test_nodes_without_a_name_go_by_their_type(shared: Path) -> None:
+    nodes = providers.per_run(ort_profile.read(shared / "real/ort_profile/ort_2019_mkldnn_fences.json"))
+    stays = fallback.ledger(nodes)
+    assert stays["executions"].sum() == 11
+    assert "" not in ", ".join(stays["nodes"]).split(", ")
+    assert fallback.subgraphs(nodes)[["provider", "nodes"]].to_numpy().tolist() == [
+        ["MKLDNNExecutionProvider", 21.0],
+        [CPU, 11.0],
+    ]
+
+
 @pytest.mark.parametrize(
     ("reason", "why"),
     [

@@ -92,7 +92,7 @@ def _stay(own: pd.DataFrame, away: pd.Series, copy: pd.Series, elsewhere: Collec
     idle = (own["kernel_idle"] * own["executions"]).sum() if own["kernel_idle"].notna().all() else np.inf
     reasons = sorted({why(node, elsewhere, bool(len(copies))) for node in rows_of(nodes)})
     return {
-        "nodes": ", ".join(nodes["name"]),
+        "nodes": ", ".join(nodes["name"].where(nodes["name"] != "", nodes["op_type"])),
         "op_types": ", ".join(dict.fromkeys(nodes["op_type"])),
         "providers": ", ".join(dict.fromkeys(nodes["provider"])),
         "executions": nodes["executions"].sum(),
@@ -132,12 +132,12 @@ def subgraphs(nodes: pd.DataFrame) -> pd.DataFrame:
     """Per provider, in the order of first use: subgraphs (stretches without a break), nodes, and their largest size.
 
     nodes: as for `ledger`; copies count for nothing. A fused node counts as the nodes of the graph that it stands
-    for, where that is told, else as one.
+    for, where that is told, else as often as it ran.
     """
     ordered = nodes[~nodes["op_type"].str.startswith(COPY)].sort_values("position", kind="stable", ignore_index=True)
     size = ordered["subgraph_nodes"].astype(float)
     ordered = ordered.assign(
-        stretch=(ordered["provider"] != ordered["provider"].shift()).cumsum(), size=size.fillna(1)
+        stretch=(ordered["provider"] != ordered["provider"].shift()).cumsum(), size=size.fillna(ordered["executions"])
     )
     sizes = ordered.groupby(["provider", "stretch"], sort=False)["size"].sum()
     table = sizes.groupby("provider", sort=False).agg(subgraphs="size", nodes="sum", largest="max", smallest="min")
