@@ -194,6 +194,15 @@ def test_launches_of_a_shared_tactic_that_are_not_as_many_as_its_layers_are_the_
     assert owners == [("{ForeignNode[a...z]}", 1.0, None, None)] * 3
 
 
+def test_a_fused_product_has_the_tactic_of_the_plain_one_and_is_told_apart_by_its_kernel() -> None:
+    layers = (Layer("plain", tactic=GEMM), Layer("fused", kind="fusion", tactic=f"{GEMM}_by_fusion_tactic"))
+    launched = [(10, f"{GEMM}_fused20_kernel"), (20, f"{GEMM}_execute_kernel_trt")]
+    owners = columns(trt_join.owners(traced([(0, 100, "iteration")], launched, graph=True), layers))
+    assert [row[0] for row in owners] == ["fused", "plain"]
+    alone = columns(trt_join.owners(traced([(0, 100, "iteration")], launched[:1], graph=True), layers[:1]))
+    assert alone[0][0] == "plain"
+
+
 def test_a_kernel_outside_of_every_inference_is_nobodys() -> None:
     ranges = [(0, 15, trt_join.ENQUEUE), (5, 14, "/p/Conv")]
     trace = traced(ranges, [(10, "conv"), (20, "conv")])

@@ -31,6 +31,7 @@ TACTIC: Final = 0.95
 """Confidence of a layer without a range, with whose tactic the kernel's name begins."""
 OWNER_COLUMNS: Final = ("layer", "layer_confidence", "node", "node_confidence")
 
+_BY_FUSION, _FUSED = "_by_fusion_tactic", "_fused"
 _REGION: Final = "{ForeignNode["
 _REFORMAT: Final = "Reformatting CopyNode"
 _NOT_A_NODE: Final = re.compile(r"^\(Unnamed Layer|^\{|^\[|::|_output_\d|^ONNXTRT_")
@@ -138,9 +139,21 @@ def _by_tactic(frame: pd.DataFrame, layers: Sequence[Layer]) -> dict[int, str]:
 
 
 def _candidates(kernel: str, layers: Sequence[Layer]) -> list[str]:
-    fitting = [layer for layer in layers if layer.tactic and kernel.startswith(layer.tactic)]
-    longest = max((len(layer.tactic or "") for layer in fitting), default=0)
-    return [layer.name for layer in fitting if len(layer.tactic or "") == longest]
+    """The layers with the longest tactic that the kernel's name begins with.
+
+    Of a product that Myelin fused with what follows, the tactic is that of the plain one and says so at its end; the
+    kernel says so in a word of its own (`…_fused20_kernel`).
+    """
+    named = [(layer.name, *_split(layer.tactic or "")) for layer in layers]
+    fitting = [(name, tactic, fused) for name, tactic, fused in named if tactic and kernel.startswith(tactic)]
+    longest = max((len(tactic) for _, tactic, _ in fitting), default=0)
+    alike = [(name, fused) for name, tactic, fused in fitting if len(tactic) == longest]
+    same = [name for name, fused in alike if fused == (_FUSED in kernel)]
+    return same or [name for name, _ in alike]
+
+
+def _split(tactic: str) -> tuple[str, bool]:
+    return tactic.removesuffix(_BY_FUSION), tactic.endswith(_BY_FUSION)
 
 
 # --- nodes -----------------------------------------------------------------------------------------------------
