@@ -7,6 +7,7 @@ import itertools
 import json
 import lzma
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tests.unit.conftest import Export
 
 from inferprof.errors import UserError
 from inferprof.tables import attribution, nsys_sqlite, trt_join
-from inferprof.tables.graph_nodes import GUESS, MAIN, ORDER, TIED, Node, align, of_names, work_of
+from inferprof.tables.graph_nodes import GUESS, MAIN, ORDER, PARTLY, TIED, Node, align, of_names, work_of
 from inferprof.tables.timeline import KERNEL, Timeline, assemble
 from inferprof.tables.trt_json import Layer, load, read_layers
 from inferprof.tables.trt_kernels import attributed, tidy
@@ -47,15 +48,25 @@ def chain(*names: str) -> Iterator[Node]:
         yield Node(label, op_type or "Add", (before.partition(":")[0],), (label,))
 
 
-def vit_of_two_blocks() -> tuple[Node, ...]:
-    """What such a ViT computes at opset 13, where a normalisation is many nodes, and q, k and v one product.
+def vit_of_two_blocks(separate: bool = False) -> tuple[Node, ...]:
+    """What such a ViT computes at opset 13, where a normalisation is many nodes; q, k and v are one product or three.
 
-    The capture's own graph is not known: this one has its order of work, and names of our own.
+    The capture's own graph is not known: these have its order of work, and names of our own.
     """
     attention = ("norm1:Sqrt", "qkv:MatMul", "scores:MatMul", "softmax:Softmax", "context:MatMul", "out:MatMul")
     block = (*attention, "norm2:Sqrt", "fc1:MatMul", "gelu:Erf", "fc2:MatMul")
     inner = tuple(f"b.{number}/{name}" for number in (0, 1) for name in block)
-    return tuple(chain("/p/Conv:Conv", *inner, "pool:ReduceMean", "head:Gemm"))
+    nodes = tuple(chain("/p/Conv:Conv", *inner, "pool:ReduceMean", "head:Gemm"))
+    return tuple(itertools.chain.from_iterable(map(_apart, nodes))) if separate else nodes
+
+
+def _apart(node: Node) -> tuple[Node, ...]:
+    """q, k and v of one product; the scores wait for q and k, what they weigh for v."""
+    block = node.name.partition("/")[0]
+    if node.name.endswith("/qkv"):
+        return tuple(Node(f"{block}/{part}", "MatMul", node.inputs, (f"{block}/{part}",)) for part in "qkv")
+    needs = {"scores": ("q", "k"), "context": ("softmax", "v")}.get(node.name.partition("/")[2])
+    return (replace(node, inputs=tuple(f"{block}/{need}" for need in needs)) if needs else node,)
 
 
 # --- our capture, checked by hand ------------------------------------------------------------------------------
@@ -124,6 +135,17 @@ def test_with_a_graph_of_the_same_order_most_of_the_time_is_single_nodes(
     # Twice in each of ten inferences would be 20: each block has its own.
     assert by_node.loc["b.1/fc1", "instances"] == 10
     assert set(owners["node_confidence"].dropna()) == {TIED, ORDER}
+
+
+def test_products_of_one_input_that_run_as_one_kernel_are_no_single_node(
+    vit2: Timeline, vit2_layers: tuple[Layer, ...]
+) -> None:
+    together = trt_join.owners(vit2, vit2_layers, vit_of_two_blocks())
+    apart = trt_join.owners(vit2, vit2_layers, vit_of_two_blocks(separate=True))
+    qkv = together["node"].isin(["b.0/qkv", "b.1/qkv"])
+    assert qkv.sum() == 20
+    assert apart.loc[qkv, "node"].isna().all()
+    pd.testing.assert_frame_equal(apart[~qkv], together[~qkv])
 
 
 def test_layers_of_another_engine_are_refused_with_counts_and_examples(vit2: Timeline) -> None:
@@ -295,10 +317,10 @@ def test_nodes_that_could_change_places_are_a_guess() -> None:
     assert align((GEMM,) * 3, joined) == (("q", GUESS), ("k", GUESS), ("scores", ORDER))
 
 
-def test_an_order_that_differs_leaves_what_matches_as_a_guess_and_the_rest_as_nobodys() -> None:
+def test_an_order_that_differs_leaves_little_confidence_in_what_matches() -> None:
     nodes = tuple(chain("qkv:MatMul", "soft:Softmax", "out:MatMul", "fc:MatMul"))
     kernels = (GEMM, "__myl_MaxSubExp_0x1", GEMM)
-    assert align(kernels, nodes) == (("qkv", GUESS), ("soft", MAIN), ("out", GUESS))
+    assert align(kernels, nodes) == (("qkv", PARTLY), ("soft", PARTLY), ("out", PARTLY))
 
 
 def test_nodes_of_which_only_names_are_known_are_a_guess_where_there_are_several() -> None:

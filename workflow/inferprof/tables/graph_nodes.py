@@ -3,15 +3,16 @@
 A kernel is a single node's only where something says so: it is the only node that there is (TIED); of the nodes only
 one does that kind of work, and the others are fused into its kernel (MAIN); or kernels and nodes of the kinds that
 leave a mark in a kernel's name follow each other alike, and the data flow allows no other order (ORDER) or may allow
-one (GUESS). All else is no single node's.
+one (GUESS); or they do so only in part (PARTLY). All else is no single node's.
 """
 
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,8 +20,11 @@ from typing import Final
 from inferprof.onnx_graph import read
 from inferprof.tables.kernel_class import KernelClass, classify
 
-TIED, MAIN, ORDER, GUESS = 1.0, 0.9, 0.8, 0.5
+TIED, MAIN, ORDER, GUESS, PARTLY = 1.0, 0.9, 0.8, 0.5, 0.3
 """Confidences, as the module says."""
+Match = tuple[str | None, float | None]
+"""A node and a confidence, or neither."""
+NOBODY: Final[Match] = (None, None)
 MARKED: Final[tuple[KernelClass, ...]] = ("gemm", "convolution", "attention", "softmax", "normalisation")
 """Kinds of work that a kernel's name and a node's type both tell."""
 
@@ -90,34 +94,67 @@ def before(nodes: Sequence[Node]) -> list[int]:
     return needs
 
 
-def align(kernels: tuple[str, ...], nodes: tuple[Node, ...]) -> tuple[tuple[str | None, float | None], ...]:
+@dataclass(frozen=True)
+class _Work:
+    """What one kernel of a kind does: one node (its place in the graph), or several side by side."""
+
+    kind: KernelClass
+    places: tuple[int, ...]
+
+
+def align(kernels: tuple[str, ...], nodes: tuple[Node, ...]) -> tuple[Match, ...]:
     """Per kernel of one execution of a layer, in order, the node whose work it is, with a confidence; or neither."""
     if len(nodes) == 1:
         return ((nodes[0].name, TIED),) * len(kernels)
-    ours = [(place, classify(kernel).kernel_class) for place, kernel in enumerate(kernels)]
-    theirs = [(place, work_of(node.op_type)) for place, node in enumerate(nodes)]
-    both = {kind for _, kind in ours} & {kind for _, kind in theirs} & set(MARKED)
-    ours, theirs = ([one for one in some if one[1] in both] for some in (ours, theirs))
-    matched: list[tuple[str | None, float | None]] = [(None, None)] * len(kernels)
-    kinds = [kind for _, kind in ours], [kind for _, kind in theirs]
-    sure = _sure(nodes, theirs) if kinds[0] == kinds[1] else frozenset()
-    once = {kind for kind in both if Counter(kinds[0])[kind] == Counter(kinds[1])[kind] == 1}
-    for block in difflib.SequenceMatcher(None, *kinds, autojunk=False).get_matching_blocks():
-        for step in range(block.size):
-            (place, kind), (node, _) = ours[block.a + step], theirs[block.b + step]
-            matched[place] = (nodes[node].name, MAIN if kind in once else ORDER if node in sure else GUESS)
+    kinds = [classify(kernel).kernel_class for kernel in kernels]
+    works = [_Work(work_of(node.op_type), (place,)) for place, node in enumerate(nodes)]
+    both = set(kinds) & {work.kind for work in works} & set(MARKED)
+    ours = [(place, kind) for place, kind in enumerate(kinds) if kind in both]
+    theirs = [work for work in works if work.kind in both]
+    matched: list[Match] = [NOBODY] * len(kernels)
+    for alike in (theirs, _side_by_side(theirs, nodes)):
+        if [kind for _, kind in ours] == [work.kind for work in alike]:
+            for (place, _), match in zip(ours, _of_alike(alike, nodes), strict=True):
+                matched[place] = match
+            return tuple(matched)
+    for place, work in _in_part(ours, theirs):
+        matched[place] = (nodes[work.places[0]].name, PARTLY)
     return tuple(matched)
 
 
-def _sure(nodes: Sequence[Node], marked: Sequence[tuple[int, KernelClass]]) -> frozenset[int]:
-    """Of the marked nodes those that could not change places with another of their kind: the data flow forbids it."""
+def _side_by_side(works: Sequence[_Work], nodes: Sequence[Node]) -> list[_Work]:
+    """Neighbours of one kind and input as one: the products of q, k and v, which Myelin runs in one kernel."""
+
+    def shares(work: _Work) -> tuple[object, ...]:
+        given = nodes[work.places[0]].inputs[:1]
+        return (work.kind, *(given or work.places))
+
+    groups = (list(group) for _, group in itertools.groupby(works, key=shares))
+    return [_Work(group[0].kind, tuple(work.places[0] for work in group)) for group in groups]
+
+
+def _of_alike(works: Sequence[_Work], nodes: Sequence[Node]) -> list[Match]:
+    """The match of each work, of kernels that follow each other in the same kinds."""
     waits = before(nodes)
-    return frozenset(
-        place
-        for place, kind in marked
-        if all(
-            waits[max(place, other)] >> min(place, other) & 1
-            for other, same in marked
-            if other != place and same == kind
-        )
-    )
+    count = Counter(work.kind for work in works)
+
+    def in_order(one: _Work, other: _Work) -> bool:
+        return any(waits[max(a, b)] >> min(a, b) & 1 for a in one.places for b in other.places)
+
+    def match(work: _Work) -> Match:
+        if len(work.places) > 1:
+            return NOBODY
+        rivals = (other for other in works if other is not work and other.kind == work.kind)
+        forced = all(in_order(work, other) for other in rivals)
+        confidence = MAIN if count[work.kind] == 1 else ORDER if forced else GUESS
+        return nodes[work.places[0]].name, confidence
+
+    return [match(work) for work in works]
+
+
+def _in_part(ours: Sequence[tuple[int, KernelClass]], theirs: Sequence[_Work]) -> Iterator[tuple[int, _Work]]:
+    """The longest runs of the same kinds, of kernels that follow each other otherwise than the nodes."""
+    kinds = [kind for _, kind in ours], [work.kind for work in theirs]
+    for block in difflib.SequenceMatcher(None, *kinds, autojunk=False).get_matching_blocks():
+        for step in range(block.size):
+            yield ours[block.a + step][0], theirs[block.b + step]

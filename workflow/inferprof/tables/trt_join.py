@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from inferprof.errors import UserError
-from inferprof.tables.graph_nodes import TIED, Node, align, of_names
+from inferprof.tables.graph_nodes import NOBODY, TIED, Match, Node, align, of_names
 from inferprof.tables.intervals import Times
 from inferprof.tables.timeline import KERNEL, NO_CALL, PATH_SEPARATOR, Timeline
 from inferprof.tables.trt_json import Layer
@@ -191,7 +191,7 @@ def owners(timeline: Timeline, layers: Sequence[Layer], graph: Sequence[Node] = 
     """
     frame = _with_layers(launches(timeline), layers)
     made_of = _made_of(frame["layer"].dropna().unique(), layers, graph)
-    matches: list[tuple[str | None, float | None]] = [(None, None)] * len(frame)
+    matches: list[Match] = [NOBODY] * len(frame)
     aligned = functools.cache(align)
     kernels = frame[frame["kernel"].notna() & frame["layer"].notna()]
     for (_, name), rows in kernels.groupby(["execution", "layer"], sort=False):
