@@ -223,7 +223,8 @@ def cpu_results(root: Path) -> Results:
             ok = {"status": "ok", "reason": None, "seconds": 41.3, "bytes": 12_345_678}
             results.write(f"{case}.build.json", ok if status == "ok" else failed)
     results.write(
-        f"{results.machine}/environment.json", {"cpu": "Sample CPU", "gpus": [], "packages": {"torch": "2.13.0"}}
+        f"{results.machine}/environment.json",
+        {"cpu": "Sample CPU", "gpus": {"not_measured": "no GPU"}, "packages": {"torch": "2.13.0"}},
     )
     return results
 

@@ -268,8 +268,8 @@ def _planned(outcomes: pd.DataFrame) -> list[tuple[str, Case]]:
 
 def _sms(environment: Document) -> int | None:
     """The streaming multiprocessors of the GPU that ran; None where the probe could not tell."""
-    counts = [gpu["sm_count"] for gpu in environment.get("gpus", []) if gpu.get("used")]
-    return next((count for count in counts if isinstance(count, int)), None)
+    count = (roofs.gpu_in_use(environment.content) or {}).get("sm_count")
+    return count if isinstance(count, int) else None
 
 
 def _profiled_runs(results: Path, outcomes: pd.DataFrame) -> Iterable[tuple[str, str, Any]]:
