@@ -317,10 +317,34 @@ def test_nodes_that_could_change_places_are_a_guess() -> None:
     assert align((GEMM,) * 3, joined) == (("q", GUESS), ("k", GUESS), ("scores", ORDER))
 
 
-def test_an_order_that_differs_leaves_little_confidence_in_what_matches() -> None:
+def test_kernels_fewer_than_nodes_are_none_of_them() -> None:
     nodes = tuple(chain("qkv:MatMul", "soft:Softmax", "out:MatMul", "fc:MatMul"))
     kernels = (GEMM, "__myl_MaxSubExp_0x1", GEMM)
-    assert align(kernels, nodes) == (("qkv", PARTLY), ("soft", PARTLY), ("out", PARTLY))
+    assert align(kernels, nodes) == ((None, None), ("soft", MAIN), (None, None))
+
+
+def test_kinds_in_another_order_leave_little_confidence_in_what_matches() -> None:
+    nodes = tuple(chain("soft:Softmax", "qkv:MatMul", "out:MatMul"))
+    assert align((GEMM, "__myl_MaxSubExp_0x1", GEMM), nodes) == ((None, None), ("soft", PARTLY), ("qkv", PARTLY))
+
+
+def test_attention_in_one_kernel_is_no_single_node_and_does_not_disturb_the_others() -> None:
+    block = ("qkv:MatMul", "scores:MatMul", "soft:Softmax", "context:MatMul", "out:MatMul")
+    nodes = tuple(chain(*(f"{number}.{name}" for number in "12" for name in block)))
+    kernels = (GEMM, "fmha_v2_flash_attention_fp16_64_64", GEMM) * 2
+    assert align(kernels, nodes) == (
+        *(("1.qkv", ORDER), (None, None), ("1.out", ORDER)),
+        *(("2.qkv", ORDER), (None, None), ("2.out", ORDER)),
+    )
+
+
+def test_a_kind_of_which_there_are_more_kernels_than_nodes_does_not_disturb_the_others() -> None:
+    nodes = tuple(chain("norm:LayerNormalization", "qkv:MatMul", "soft:Softmax", "out:MatMul"))
+    norm = "__myl_bb0_12_MulAddSqrDivMulMulAddResResTra"
+    assert align((norm, norm, GEMM, "__myl_MaxSubExp_0x1", GEMM), nodes) == (
+        *((None, None), (None, None)),
+        *(("qkv", ORDER), ("soft", MAIN), ("out", ORDER)),
+    )
 
 
 def test_nodes_of_which_only_names_are_known_are_a_guess_where_there_are_several() -> None:

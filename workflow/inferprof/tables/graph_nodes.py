@@ -3,7 +3,8 @@
 A kernel is a single node's only where something says so: it is the only node that there is (TIED); of the nodes only
 one does that kind of work, and the others are fused into its kernel (MAIN); or kernels and nodes of the kinds that
 leave a mark in a kernel's name follow each other alike, and the data flow allows no other order (ORDER) or may allow
-one (GUESS); or they do so only in part (PARTLY). All else is no single node's.
+one (GUESS); or they do so only in part (PARTLY). All else is no single node's: least of all a kernel that does
+several nodes' work of such kinds, as those of attention and of the products of q, k and v may.
 """
 
 from __future__ import annotations
@@ -106,20 +107,31 @@ def align(kernels: tuple[str, ...], nodes: tuple[Node, ...]) -> tuple[Match, ...
     """Per kernel of one execution of a layer, in order, the node whose work it is, with a confidence; or neither."""
     if len(nodes) == 1:
         return ((nodes[0].name, TIED),) * len(kernels)
-    kinds = [classify(kernel).kernel_class for kernel in kernels]
-    works = [_Work(work_of(node.op_type), (place,)) for place, node in enumerate(nodes)]
-    both = set(kinds) & {work.kind for work in works} & set(MARKED)
-    ours = [(place, kind) for place, kind in enumerate(kinds) if kind in both]
-    theirs = [work for work in works if work.kind in both]
+    kinds = (classify(kernel).kernel_class for kernel in kernels)
+    ours = [(place, kind) for place, kind in enumerate(kinds) if kind in MARKED]
+    works = (_Work(work_of(node.op_type), (place,)) for place, node in enumerate(nodes))
+    single = [work for work in works if work.kind in MARKED]
+    together = _side_by_side(single, nodes)
     matched: list[Match] = [NOBODY] * len(kernels)
-    for alike in (theirs, _side_by_side(theirs, nodes)):
-        if [kind for _, kind in ours] == [work.kind for work in alike]:
-            for (place, _), match in zip(ours, _of_alike(alike, nodes), strict=True):
-                matched[place] = match
-            return tuple(matched)
-    for place, work in _in_part(ours, theirs):
-        matched[place] = (nodes[work.places[0]].name, PARTLY)
+    candidates = (single, together, _attention(single), _attention(together))
+    pairs = max((_alike(ours, some) for some in candidates), key=len)  # of equals the first, with the fewest fused
+    if pairs:
+        for (place, _), match in zip(pairs, _of_alike([work for _, work in pairs], nodes), strict=True):
+            matched[place] = match
+    else:
+        for place, work in _in_part(ours, single):
+            matched[place] = (nodes[work.places[0]].name, PARTLY)
     return tuple(matched)
+
+
+def _alike(ours: Sequence[tuple[int, KernelClass]], theirs: Sequence[_Work]) -> list[tuple[int, _Work]]:
+    """Place of a kernel and its work, of kinds of which there are as many of both; none where their order differs."""
+    counts = Counter(kind for _, kind in ours), Counter(work.kind for work in theirs)
+    same = {kind for kind in counts[0] if counts[0][kind] == counts[1][kind]}
+    kernels, works = [one for one in ours if one[1] in same], [work for work in theirs if work.kind in same]
+    if [kind for _, kind in kernels] != [work.kind for work in works]:
+        return []
+    return [(place, work) for (place, _), work in zip(kernels, works, strict=True)]
 
 
 def _side_by_side(works: Sequence[_Work], nodes: Sequence[Node]) -> list[_Work]:
@@ -131,6 +143,16 @@ def _side_by_side(works: Sequence[_Work], nodes: Sequence[Node]) -> list[_Work]:
 
     groups = (list(group) for _, group in itertools.groupby(works, key=shares))
     return [_Work(group[0].kind, tuple(work.places[0] for work in group)) for group in groups]
+
+
+def _attention(works: Sequence[_Work]) -> list[_Work]:
+    """The works with each product, softmax and product in a row as one."""
+    fused: list[_Work] = []
+    for work in works:
+        fused.append(work)
+        if [one.kind for one in fused[-3:]] == ["gemm", "softmax", "gemm"]:
+            fused[-3:] = [_Work("attention", tuple(place for one in fused[-3:] for place in one.places))]
+    return fused
 
 
 def _of_alike(works: Sequence[_Work], nodes: Sequence[Node]) -> list[Match]:
