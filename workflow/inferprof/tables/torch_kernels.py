@@ -32,7 +32,6 @@ def attributed(frame: pd.DataFrame) -> pd.DataFrame:
     """The join as attribution.COLUMNS, of one case at the levels op and module: frame as `tidy` gives it.
 
     An owner is the path of operators (`aten::linear > aten::addmm`), or of modules, from the outermost to its own.
-    Further column: op_type, the last of the path.
     """
     rows = frame[(frame["level"] == "kernel") & (frame["metric"] == "duration_total")]
     common = pd.DataFrame(
@@ -47,8 +46,7 @@ def attributed(frame: pd.DataFrame) -> pd.DataFrame:
         paths = {path: _of_level(path, prefix) for path in rows["parent"].dropna().unique()}
         owner = rows["parent"].map(paths).astype("str")
         confidence = np.where(owner.notna(), 1.0, np.nan)
-        last = rows["parent"].map({path: (name or "").rpartition(PATH_SEPARATOR)[2] for path, name in paths.items()})
-        parts.append(common.assign(owner=owner, owner_level=level, confidence=confidence, op_type=last))
+        parts.append(common.assign(owner=owner, owner_level=level, confidence=confidence))
     return attribution.conform(pd.concat(parts, ignore_index=True))
 
 

@@ -16,6 +16,7 @@ from inferprof.tables import attribution, ort_kernels, torch_kernels
 from inferprof.tables.kernel_counters import COUNTERS, of_kernels
 from inferprof.tables.overhead import ITERATION
 from inferprof.tables.records import rows_of
+from inferprof.tables.timeline import PATH_SEPARATOR
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -142,8 +143,16 @@ def _owner(one: Profile, row: dict[str, Any], runs: int) -> tuple[Cell, ...]:
         number(row["duration_ns"] / runs / NS_PER_MS, milliseconds(row["duration_ns"] / runs)),
         number(row["instances"] / runs, count(row["instances"] / runs)),
         words(kind),
-        Cell(name if len(name) <= NAME_LENGTH else f"…{name[1 - NAME_LENGTH :]}", name),
+        Cell(_brief(name), name),
     )
+
+
+def _brief(name: str) -> str:
+    """The end of a long name, which tells it from others: of a path the last part, if that is short enough."""
+    if len(name) <= NAME_LENGTH:
+        return name
+    last = name.rpartition(PATH_SEPARATOR)[2]
+    return f"… {last}" if len(last) < NAME_LENGTH - 1 else f"…{name[1 - NAME_LENGTH :]}"
 
 
 def _kernels(one: Profile, join: pd.DataFrame, counted: Counted) -> list[tuple[Cell, ...]]:
