@@ -230,7 +230,7 @@ def test_a_node_without_a_kernel_is_in_the_ledger_with_its_reason_and_its_two_co
     frame = ORT_NODES.read(capture)
     copies = frame[(frame["level"] == "memcpy") & (frame["metric"] == "bytes_total")]
     own = copies[copies["parent"].fillna("").str.contains("Memcpy", regex=False)]
-    assert own["value"].sum() == RUNS * stay["copies_bytes"]
+    assert 0.9 * RUNS * stay["copies_bytes"] <= own["value"].sum() <= RUNS * stay["copies_bytes"]
 
 
 def test_control_flow_has_the_ledger_that_onnx_runtime_assigned(

@@ -149,6 +149,16 @@ def test_a_launch_at_the_edge_of_two_nodes_is_given_to_neither(call: int, marks:
     assert names_of(timeline(marks.ranges, [(call, THREAD, KERNEL)]), known) == [None]
 
 
+@pytest.mark.parametrize(
+    ("call", "node"), [(10_000_300, "a"), (10_020_050, "a"), (9_999_000, None), (10_023_000, None)]
+)
+def test_a_launch_at_the_edge_of_a_node_with_a_gap_beside_it_is_the_nodes(
+    call: int, node: str | None, marks: Marks
+) -> None:
+    known = profile((10_000_000, 10_020_000, "a", "MatMul"))
+    assert names_of(timeline(marks.ranges, [(call, THREAD, KERNEL)]), known) == [node]
+
+
 def test_one_node_that_runs_twice_owns_the_launches_of_both(marks: Marks) -> None:
     known = profile((10_000_000, 10_020_000, "a", "MatMul"), (20_000_000, 20_020_000, "a", "MatMul"))
     seen = timeline(marks.ranges, [(t, THREAD, KERNEL) for t in (10_005_000, 10_010_000, 20_005_000, 20_010_000)])

@@ -1,8 +1,8 @@
 """Which node of ONNX Runtime launched what: its own profile and a trace of the GPU, of one process, joined.
 
 A launch belongs to the node whose time on the launching thread holds the call; of nodes inside each other (the bodies
-of If, Loop and Scan) to the innermost. Where the call is so close to a node's edge that the tie of the clocks leaves
-two answers, it belongs to nobody. ONNX Runtime's times are whole microseconds, which counts as part of that.
+of If, Loop and Scan) to the innermost. Where the call is so close to the edge of two nodes that the tie of the clocks
+leaves two answers, it belongs to nobody. ONNX Runtime's times are whole microseconds, which counts as part of that.
 
 Rows of the tidy table: levels kernel, memcpy and memset with the node as `parent`, a path of provider, type and name
 (`CUDAExecutionProvider > MatMul > /layer.0/MatMul`; missing: nobody's); level op, as of a profile alone, and
@@ -29,7 +29,6 @@ from inferprof.tables.timeline import (
     ID_BITS,
     KERNEL,
     NO_CALL,
-    OUTSIDE,
     PATH_SEPARATOR,
     Nesting,
     Timeline,
@@ -95,9 +94,10 @@ def owners(timeline: Timeline, nodes: pd.DataFrame) -> Times:
     doubt = int(nodes["error"].max())
     earliest = nesting.path_at(thread, start - doubt - ROUNDING_NS)
     latest = nesting.path_at(thread, start + doubt)
+    first, last = innermost[earliest], innermost[latest]
     owner = np.full(call.size, -1, np.int64)
-    sure = innermost[earliest] == innermost[latest]
-    owner[call != NO_CALL] = np.where(sure & (earliest != OUTSIDE), innermost[earliest], -1)
+    # Between two nodes nothing is launched: of one node and the gap beside it, it was the node.
+    owner[call != NO_CALL] = np.select([first == last, first == -1, last == -1], [first, last, first], -1)
     return owner
 
 
