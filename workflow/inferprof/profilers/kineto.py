@@ -50,7 +50,8 @@ def record(out: Path) -> Iterator[None]:
     activities = [ProfilerActivity.CPU]
     if torch.cuda.is_available():
         activities.append(ProfilerActivity.CUDA)
-    with profile(activities=activities) as recorded:
+    # There is one cycle; without acc_events torch warns of what it would clear between several.
+    with profile(activities=activities, acc_events=True) as recorded:
         yield
     out.parent.mkdir(parents=True, exist_ok=True)
     recorded.export_chrome_trace(str(out))
