@@ -60,11 +60,6 @@ def test_throughput_is_batch_over_median():
     assert np.asarray(fp16.get_ydata()).tolist() == pytest.approx([1000.0, 2000.0])
 
 
-def test_saturation_is_the_smallest_batch_with_95_percent_of_the_peak():
-    assert style.saturation([1, 8, 32, 64], [10.0, 95.0, 99.0, 100.0]) == 8
-    assert style.saturation([1, 8], [10.0, 20.0]) == 8
-
-
 def test_stage_shares_fill_the_bar():
     ax = stages.STACKED.draw(measurements()).axes[0]
     ends = [patch.get_path().get_extents(patch.get_patch_transform()).x1 for patch in ax.patches]

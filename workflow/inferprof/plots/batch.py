@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferprof.plots.style import MARKERS, case_names, colours, new_figure, plain_log, saturation
+from inferprof.plots.style import MARKERS, case_names, colours, new_figure, plain_log
 from inferprof.plugins import Boundary, Plot
+from inferprof.tables.saturation import rest_of, smallest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +24,7 @@ LEGEND_LINES_IN = 0.2
 def draw(frame: pd.DataFrame, boundary: Boundary) -> Figure:
     """Latency on the left and items/s on the right, both over the batch; a line for each case."""
     measured = frame[frame[f"{boundary}_ms"].notna()].assign(
-        case=case_names(frame[frame[f"{boundary}_ms"].notna()]), rest=lambda rows: _rest(rows["shape"])
+        case=case_names(frame[frame[f"{boundary}_ms"].notna()]), rest=lambda rows: rows["shape"].map(rest_of)
     )
     lines = list(measured.groupby(["case", "rest"], sort=False))
     figure = new_figure(3.1 + LEGEND_LINES_IN * np.ceil(len(lines) / 2))
@@ -55,7 +56,7 @@ def _line(left: Axes, right: Axes, line: pd.DataFrame, boundary: Boundary, style
     left.plot(batches, median, linewidth=1.4, markersize=4.5, **style)
     right.plot(batches, rates, linewidth=1.4, markersize=4.5, **style)
     if len(batches) > 1:
-        best = saturation(batches, rates)
+        best = smallest(batches, rates)
         rate = rates[list(batches).index(best)]
         right.plot([best], [rate], "o", markersize=10, fillstyle="none", color=style["color"])
 
@@ -71,11 +72,6 @@ def _batch_axis(ax: Axes, batches: list[int]) -> None:
     ax.grid(which="major")
 
 
-def _rest(shapes: pd.Series) -> list[str]:
-    """What a shape says behind its batch: `b8_s128` → `s128`."""
-    return [str(shape).partition("_")[2] for shape in shapes]
-
-
 END_TO_END = Plot(
     name="batch_end_to_end",
     title="Saturation, end_to_end",
@@ -83,6 +79,7 @@ END_TO_END = Plot(
     needs={"end_to_end_ms": 2, "batch": 2},
     draw=functools.partial(draw, boundary="end_to_end"),
     place=20,
+    section="Latency",
 )
 DEVICE = Plot(
     name="batch_device",
@@ -91,4 +88,5 @@ DEVICE = Plot(
     needs={"device_ms": 2, "batch": 2},
     draw=functools.partial(draw, boundary="device"),
     place=21,
+    section="Latency",
 )

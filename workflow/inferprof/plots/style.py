@@ -53,6 +53,7 @@ STYLE: Mapping[str, Any] = {
     "figure.facecolor": "none",
     "axes.facecolor": "none",
     "svg.hashsalt": "inferprof",
+    "svg.fonttype": "none",
 }
 
 
@@ -102,10 +103,3 @@ def end_shapes(frame: pd.DataFrame) -> list[str]:
     """The shapes of the smallest and of the largest batch: those between them are in the tables."""
     ordered = frame.sort_values("batch", kind="stable")["shape"]
     return list(dict.fromkeys([ordered.iloc[0], ordered.iloc[-1]]))
-
-
-def saturation(batches: Iterable[int], rates: Iterable[float], share: float = 0.95) -> int:
-    """The smallest batch that reaches `share` of the highest throughput."""
-    pairs = list(zip(batches, rates, strict=True))
-    peak = max(rate for _, rate in pairs)
-    return min(batch for batch, rate in pairs if rate >= share * peak)
