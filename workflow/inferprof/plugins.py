@@ -1,4 +1,4 @@
-"""The contracts: what a number format, a runtime and a profiler are to the rest of the package.
+"""The contracts: what a number format, a runtime, a profiler, a check and a plot are to the rest of the package.
 
 A plug-in is a module-level constant of one of these dataclasses in the folder of its kind; `registry` finds it.
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from inferprof.case import Case, OptionValue, Shape, Variant
+from inferprof.findings import Clear, Finding, Frames, Level, Need
 from inferprof.model_spec import ModelSpec
 
 if TYPE_CHECKING:
@@ -241,6 +242,25 @@ class Profiler:
     """How many iterations of a run it watches."""
 
 
+# --- checks ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Check:
+    """A question about a case's measurements, with what it needs to be answered.
+
+    `run` gives at least one finding, or Clear and why; it raises NotAssessed where it lacks more than `needs` can tell.
+    """
+
+    name: str
+    title: str
+    level: Level
+    scope: Literal["case", "model"]
+    """model: it looks at the model's other cases too (Frames.peers)."""
+    needs: tuple[Need, ...]
+    run: Callable[[Frames], list[Finding] | Clear]
+
+
 # --- plots -----------------------------------------------------------------------------------------------------
 
 
@@ -258,3 +278,5 @@ class Plot:
     draw: Callable[[pd.DataFrame], Figure]
     place: int
     """Where it stands among the plots of a model: the smallest first."""
+    section: str
+    """The title of the section of the report that it belongs to."""

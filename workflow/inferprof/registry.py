@@ -8,7 +8,8 @@ import pkgutil
 from typing import Any, Protocol, TypeVar
 
 from inferprof.errors import unknown
-from inferprof.plugins import Backend, Plot, Precision, Profiler
+from inferprof.findings import Threshold
+from inferprof.plugins import Backend, Check, Plot, Precision, Profiler
 
 
 class _Named(Protocol):
@@ -52,6 +53,18 @@ def profilers() -> dict[str, Profiler]:
 def plots() -> dict[str, Plot]:
     """The plots, by name."""
     return _constants("inferprof.plots", Plot)
+
+
+@functools.cache
+def checks() -> dict[str, Check]:
+    """The checks of the diagnosis, by name."""
+    return _constants("inferprof.diagnosis", Check)
+
+
+@functools.cache
+def thresholds() -> dict[str, Threshold]:
+    """The thresholds of the checks, by name."""
+    return _constants("inferprof.diagnosis", Threshold)
 
 
 def look_up(kind: str, name: str, known: dict[str, Any]) -> Any:

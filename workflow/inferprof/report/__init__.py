@@ -8,6 +8,7 @@ from pathlib import Path
 from inferprof.files import write_text, written_whole
 from inferprof.report import compose, evidence, figures, html, txt
 from inferprof.report.model import Cell, Table
+from inferprof.tables import records
 
 __all__ = ["write", "write_partial"]
 
@@ -35,7 +36,7 @@ def write_partial(results: Path, study: str, machine: str, baseline: str | None 
     """Write REPORT.partial.txt of what exists after jobs broke: never a REPORT.txt, which would look complete."""
     folder = results / "reports" / study
     planned = folder / "cases.csv"
-    cases = evidence.read_cases(planned) if planned.exists() else evidence.cases_of_records(results, machine)
+    cases = evidence.read_cases(planned) if planned.exists() else records.of_model(results, machine, "*")
     found = evidence.load(results, study, machine, cases, baseline)
     write_text(folder / PARTIAL, txt.render(compose.compose_partial(found, planned.exists())))
 

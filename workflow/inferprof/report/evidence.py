@@ -194,17 +194,6 @@ def read_cases(path: Path) -> pd.DataFrame:
     return cases.astype(object)
 
 
-def cases_of_records(results: Path, machine: str) -> pd.DataFrame:
-    """A stand-in for a cases.csv that has not been written yet: the cases that have a record."""
-    folder = results / machine / "benchmark"
-    found = dict.fromkeys(
-        Case.from_path(path.parent.relative_to(folder).as_posix())
-        for path in sorted(folder.glob("*/*/*/*/*/r*.json"))
-    )
-    rows = [{"machine": machine, **dataclasses.asdict(case), "outcome": "run", "reason": ""} for case in found]
-    return records.frame_of(rows, CASES_COLUMNS)
-
-
 def _explained(results: Path, outcomes: pd.DataFrame) -> pd.DataFrame:
     """The outcomes with the end of the log as the reason of each broken case."""
     for index, row in outcomes[outcomes["outcome"] == "broken"].iterrows():

@@ -6,6 +6,7 @@ never on position. `read` gives the records; the other functions take those of t
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -48,6 +49,17 @@ def read(results: Path, cases: pd.DataFrame) -> pd.DataFrame:
         for path in paths(results, machine, case)
     ]
     return frame_of(rows, [*RECORD_KEY, "status", "reason", "content"])
+
+
+def of_model(results: Path, machine: str, model: str) -> pd.DataFrame:
+    """The cases of a model (`*`: of all) that have a record, as `read` wants them: KEY, `outcome` and `reason`."""
+    folder = results / machine / "benchmark"
+    found = dict.fromkeys(
+        Case.from_path(path.parent.relative_to(folder).as_posix())
+        for path in sorted(folder.glob(f"{model}/*/*/*/*/r*.json"))
+    )
+    rows = [{"machine": machine, **dataclasses.asdict(case), "outcome": "run", "reason": ""} for case in found]
+    return frame_of(rows, [*KEY, "outcome", "reason"])
 
 
 def boundaries(records: pd.DataFrame) -> pd.DataFrame:

@@ -1,0 +1,80 @@
+"""How checks are asked, and what their answers are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from inferprof.case import Case
+from inferprof.diagnosis import frames, run
+from inferprof.findings import NEEDS, Clear, Finding, Frames, Gain, Need, NotAssessed
+from inferprof.plugins import Check
+from inferprof.tables import records, schema
+
+CASE = Case("vit", "fp16", "ort_cuda", "default", "b8")
+NOTHING = frames.of_tables(
+    "m",
+    CASE,
+    records.frame_of([], [*records.RECORD_KEY, "status", "reason", "content"]),
+    pd.DataFrame(columns=list(schema.COLUMNS)),
+)
+
+
+def check(answer: list[Finding] | Clear | NotAssessed, needs: tuple[Need, ...] = ()) -> Check:
+    def asked(frames: Frames) -> list[Finding] | Clear:
+        if isinstance(answer, NotAssessed):
+            raise answer
+        return answer
+
+    return Check("asked", "Asked", "host", "case", needs, asked)
+
+
+def test_everything_that_a_check_needs_and_does_not_have_is_named() -> None:
+    given = run.answer(check(Clear("never asked"), ("gpu", "record", "timeline")), NOTHING)
+    assert given.verdict == "not assessed"
+    assert given.reason == f"needs {NEEDS['gpu']}; {NEEDS['record']}; {NEEDS['timeline']}"
+
+
+def test_nothing_is_known_of_a_case_that_was_not_measured() -> None:
+    every = tuple(NEEDS)
+    assert run.answer(check(Clear(""), every), NOTHING).reason == f"needs {'; '.join(NEEDS.values())}"
+    assert NOTHING.total is None
+    assert NOTHING.share(5.0) is None
+
+
+def test_a_check_that_misses_something_on_the_way_says_what() -> None:
+    given = run.answer(check(NotAssessed("the driver's version")), NOTHING)
+    assert (given.verdict, given.reason) == ("not assessed", "needs the driver's version")
+
+
+def test_clear_keeps_its_reason_and_numbers() -> None:
+    given = run.answer(check(Clear("2 ns of 100", {"idle_ns": 2.0})), NOTHING)
+    assert (given.verdict, given.reason, given.evidence, given.findings) == (
+        "clear",
+        "2 ns of 100",
+        {"idle_ns": 2.0},
+        (),
+    )
+
+
+def test_the_document_holds_each_finding_with_its_bounds() -> None:
+    finding = Finding(
+        "", "launch", 0.5, "half", {"idle_ns": 50.0}, "nsys", Gain(10.0, 50.0), "a CUDA graph", "medium"
+    )
+    document = run.document(NOTHING, [run.answer(check([finding]), NOTHING)])
+    assert document["case"] == {
+        "model": "vit",
+        "precision": "fp16",
+        "backend": "ort_cuda",
+        "variant": "default",
+        "shape": "b8",
+    }
+    assert document["answers"][0]["findings"][0]["gain"] == {"low_ns": 10.0, "high_ns": 50.0}
+    assert document["answers"][0]["verdict"] == "found"
+
+
+def test_an_empty_results_folder_is_a_case_of_which_nothing_is_known(tmp_path: Path) -> None:
+    loaded = frames.load(tmp_path, "m", CASE)
+    assert loaded.peers.empty
+    assert set(loaded.documents.values()) == {None}

@@ -1,0 +1,103 @@
+"""Reads what the results folder holds on one case into Frames."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pandas as pd
+
+from inferprof.case import Case
+from inferprof.files import read_json
+from inferprof.findings import Document, Frames, Total
+from inferprof.tables import copies, join, overhead, records, schema, summary, waterfall
+from inferprof.tables.kernel_compare import ITERATION
+
+Documents = Mapping[Document, Mapping[str, Any] | None]
+_OF_MACHINE: Final[tuple[Document, ...]] = ("environment", "bandwidth", "ceilings")
+_OF_GRAPH: Final[tuple[Document, ...]] = ("convert", "audit", "accuracy", "partition")
+
+
+def load(results: Path, machine: str, case: Case, thresholds: Mapping[str, float] | None = None) -> Frames:
+    """All that is known of a case. Raises UserError for a file that can't be read.
+
+    Its peers are the cases of its model that have a record on the machine, of whatever study.
+    """
+    known = records.of_model(results, machine, case.model)
+    own = pd.DataFrame([{"machine": machine, **dataclasses.asdict(case), "outcome": "run", "reason": ""}])
+    cases = pd.concat([known, own]).drop_duplicates(records.KEY, ignore_index=True)
+    tables = [
+        schema.read_table(path).reindex(columns=list(schema.COLUMNS))
+        for path in sorted((results / machine / "table").glob(f"*/{case.path}.parquet"))
+    ]
+    profiles = pd.concat(tables) if tables else pd.DataFrame(columns=list(schema.COLUMNS))
+    folder = results / machine / "capture"
+    watched = [
+        (machine, path.relative_to(folder).parts[0], read_json(path))
+        for path in sorted(folder.glob(f"*/{case.path}.record.json"))
+    ]
+    frames = of_tables(machine, case, records.read(results, cases), profiles, documents(results, machine, case))
+    ledger = overhead.ledger(frames.latency, profiles, overhead.profiled_runs(watched))
+    return dataclasses.replace(frames, overheads=ledger, thresholds=dict(thresholds or {}))
+
+
+def of_tables(
+    machine: str, case: Case, found: pd.DataFrame, profiles: pd.DataFrame, known: Documents | None = None
+) -> Frames:
+    """Frames of a case. found: records.read of all cases of its model; profiles: the case's own tidy tables."""
+    given = known or {}
+    ok = found[found["status"] == "ok"]
+    own = ok[(ok[records.KEY] == [machine, *case.path.parts]).all(axis=1)]
+    latency = summary.latency(records.boundaries(own))
+    stages = join.stage_medians(records.stages(own))
+    tool, timeline = waterfall.traced(profiles)
+    rows = records.rows_of(waterfall.of_cases(latency, stages, profiles))
+    return Frames(
+        machine=machine,
+        case=case,
+        total=_total(latency, tool, timeline),
+        records=own,
+        latency=latency,
+        stages=stages,
+        floors=copies.floors(stages, records.traffic(own), given.get("bandwidth")),
+        profiles=profiles,
+        tool=tool,
+        timeline=profiles.iloc[:0] if timeline is None else timeline,
+        overheads=overhead.ledger(latency, profiles, overhead.profiled_runs(())),
+        waterfall=rows[0] if rows else {"total_ns": None, "not_measured": "the case has no record"},
+        peers=_peers(ok),
+        documents=given,
+    )
+
+
+def documents(results: Path, machine: str, case: Case) -> dict[Document, Mapping[str, Any] | None]:
+    """The JSON files about a case, its graph and its machine; None where one is missing."""
+    graph = results / "onnx" / case.model
+    paths: dict[Document, Path] = {
+        **{name: results / machine / f"{name}.json" for name in _OF_MACHINE},
+        **{name: graph / f"{case.precision}.{name}.json" for name in _OF_GRAPH},
+        "cost": graph / f"{case.precision}.{case.shape}.cost.json",
+        "build": results / machine / "engine" / f"{case.path}.build.json",
+    }
+    return {name: read_json(path) if path.exists() else None for name, path in paths.items()}
+
+
+def _total(latency: pd.DataFrame, tool: str | None, timeline: pd.DataFrame | None) -> Total | None:
+    bare = latency[(latency["boundary"] == "end_to_end") & latency["not_measured"].isna()]
+    if len(bare):
+        return Total(float(bare["median"].iloc[0]), "end_to_end")
+    if timeline is None:
+        return None
+    rows = timeline[
+        timeline["level"].eq("range") & timeline["name"].eq(ITERATION) & timeline["metric"].eq("duration_median")
+    ]
+    return Total(float(rows["value"].iloc[0]), f"an iteration under {tool}") if len(rows) else None
+
+
+def _peers(ok: pd.DataFrame) -> pd.DataFrame:
+    """One row per measured case: tables.join.measured."""
+    cases = ok[records.KEY].drop_duplicates().assign(outcome="run", reason="")
+    outcomes = join.outcomes(cases, ok)
+    return join.measured(outcomes, summary.latency(records.boundaries(ok)), records.throughput(ok))

@@ -1,0 +1,63 @@
+"""Asks every check about one case."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from inferprof import registry
+from inferprof.findings import NEEDS, Answer, Clear, Frames, Need, NotAssessed
+from inferprof.plugins import Check
+from inferprof.tables.waterfall import COUNTERS
+
+LAYER_TOOLS: Final = ("trt_layers", "trt_nodes", "ort_profile", "ort_nodes", "torch_nodes")
+
+_HAS: Final[Mapping[Need, Callable[[Frames], bool]]] = {
+    "gpu": lambda frames: bool(_device_times(frames) or frames.profiles["level"].eq("kernel").any()),
+    "record": lambda frames: len(frames.records) > 0,
+    "timeline": lambda frames: frames.tool is not None,
+    "counters": lambda frames: _watched_by(frames, COUNTERS),
+    "layers": lambda frames: _watched_by(frames, *LAYER_TOOLS),
+    "environment": lambda frames: frames.documents.get("environment") is not None,
+    "bandwidth": lambda frames: frames.documents.get("bandwidth") is not None,
+}
+
+
+def answers(frames: Frames) -> list[Answer]:
+    """What each check says of the case, by name."""
+    return [answer(check, frames) for check in registry.checks().values()]
+
+
+def answer(check: Check, frames: Frames) -> Answer:
+    """One check's answer; what it needs and does not have is named, all of it."""
+    if missing := [NEEDS[need] for need in check.needs if not _HAS[need](frames)]:
+        return Answer(check.name, check.level, "not assessed", f"needs {'; '.join(missing)}")
+    try:
+        judged = check.run(frames)
+    except NotAssessed as lacking:
+        return Answer(check.name, check.level, "not assessed", f"needs {lacking}")
+    if isinstance(judged, Clear):
+        return Answer(check.name, check.level, "clear", judged.reason, judged.evidence)
+    return Answer(check.name, check.level, "found", findings=tuple(judged))
+
+
+def document(frames: Frames, given: list[Answer]) -> dict[str, Any]:
+    """The diagnosis of a case as JSON: the answers, and what their shares are of."""
+    return {
+        "schema": 1,
+        "machine": frames.machine,
+        "case": dataclasses.asdict(frames.case),
+        "total": dataclasses.asdict(frames.total) if frames.total else None,
+        "thresholds": dict(frames.thresholds),
+        "answers": [dataclasses.asdict(one) for one in given],
+    }
+
+
+def _device_times(frames: Frames) -> bool:
+    rows = frames.latency[frames.latency["boundary"] == "device"]
+    return bool(rows["not_measured"].isna().any())
+
+
+def _watched_by(frames: Frames, *tools: str) -> bool:
+    return bool(frames.profiles["tool"].isin(tools).any())

@@ -1,0 +1,149 @@
+"""What a check is told about a case, and what it answers: Frames in, findings out.
+
+A check (plugins.Check) is found by folder in `diagnosis/`, as is each Threshold there. It answers in one of three
+ways: *found*, with findings; *clear*, and why; *not assessed*, and what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from inferprof.case import Case
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Level = Literal["host", "transfer", "device", "engine", "kernel", "environment"]
+Verdict = Literal["found", "clear", "not assessed"]
+Confidence = Literal["high", "medium", "low"]
+"""high: measured on the bare run; medium: by a profile, whose own cost is in it; low: a rule of thumb is in it."""
+Bottleneck = Literal["launch", "idle", "copy", "memory", "compute", "latency", "tail", "kernels", "measurement"]
+"""What a finding eats: the parts of tables.waterfall. Findings of one bottleneck overlap, and the five from `memory`
+to `kernels` all share the kernels' time. `measurement`: it costs trust in the numbers, and no time that is known."""
+Need = Literal["gpu", "record", "timeline", "counters", "layers", "environment", "bandwidth"]
+NEEDS: Final[Mapping[Need, str]] = {
+    "gpu": "a case that runs on a GPU",
+    "record": "a bare measurement of the case: inferprof run",
+    "timeline": "a timeline of the case's iterations: nsys or kineto under `profilers:`",
+    "counters": "counters of the case's kernels: nsys and ncu under `profilers:`",
+    "layers": "the runtime's layers or nodes: trt_layers, ort_profile or torch_nodes under `profilers:`",
+    "environment": "environment.json of the machine: inferprof probe",
+    "bandwidth": "bandwidth.json of the machine: inferprof bandwidth",
+}
+"""What a check may need → what is missing where it isn't there, and how to get it."""
+Document = Literal[
+    "environment", "bandwidth", "ceilings", "cost", "audit", "accuracy", "convert", "partition", "build"
+]
+
+
+class NotAssessed(LookupError):
+    """What a check needs and does not have: the words behind `needs`."""
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """From when on something counts. `source`: who says so, or `ours: ` and the reason."""
+
+    name: str
+    value: float
+    unit: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Bounds of the time that could go from the end_to_end median, ns. low 0: perhaps nothing."""
+
+    low_ns: float
+    high_ns: float
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that costs a case time, or trust.
+
+    subject: what it is about (a kernel, a call, a kind of copy), or "" for the whole case. share: of Frames.total,
+    0 to 1; None where that is not known. reason: a sentence with the numbers. evidence: numbers by name, units in
+    the names. source: the file or the tool that they are from. gain: None where no bound can be given.
+    """
+
+    subject: str
+    bottleneck: Bottleneck
+    share: float | None
+    reason: str
+    evidence: Mapping[str, float]
+    source: str
+    gain: Gain | None
+    advice: str
+    confidence: Confidence
+
+
+@dataclass(frozen=True)
+class Clear:
+    """Nothing found, and the numbers behind that."""
+
+    reason: str
+    evidence: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a check says of a case. `reason`: why it is clear, or `needs …` where it was not assessed; else empty."""
+
+    check: str
+    level: Level
+    verdict: Verdict
+    reason: str = ""
+    evidence: Mapping[str, float] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True)
+class Total:
+    """What shares are of, ns: the bare end_to_end median, or where there is none an iteration under a profiler."""
+
+    ns: float
+    of: str
+
+
+@dataclass(frozen=True)
+class Frames:
+    """All that is known of one case, as frames of tables/: each has rows of this case alone, apart from `peers`."""
+
+    machine: str
+    case: Case
+    total: Total | None
+    records: pd.DataFrame
+    """tables.records.read, only those that are ok; `content` is the record itself."""
+    latency: pd.DataFrame
+    """tables.summary.latency: a row per boundary."""
+    stages: pd.DataFrame
+    """tables.join.stage_medians: at most one row."""
+    floors: pd.DataFrame
+    """tables.copies.floors: at most one row."""
+    profiles: pd.DataFrame
+    """The tidy tables of all tools."""
+    tool: str | None
+    """The tracer that speaks for the case, or None: tables.waterfall.traced."""
+    timeline: pd.DataFrame
+    """That tracer's rows of profiles."""
+    overheads: pd.DataFrame
+    """tables.overhead.ledger: a row per tool."""
+    waterfall: Mapping[str, Any]
+    """The row of tables.waterfall.of_cases; `total_ns` is None where there is no waterfall."""
+    peers: pd.DataFrame
+    """tables.join.measured of all measured cases of the model on the machine, this one among them."""
+    documents: Mapping[Document, Mapping[str, Any] | None]
+    """The JSON files about the case, its graph and its machine; None where one is missing."""
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    """By name: the config's, instead of those in the code."""
+
+    def limit(self, threshold: Threshold) -> float:
+        """A threshold's value: the config's where it has one."""
+        return self.thresholds.get(threshold.name, threshold.value)
+
+    def share(self, ns: float) -> float | None:
+        """So much time as a share of the total, at most 1; None where no total is known."""
+        return None if self.total is None else min(1.0, ns / self.total.ns)
