@@ -249,7 +249,7 @@ class Profiler:
 class Check:
     """A question about a case's measurements, with what it needs to be answered.
 
-    `run` gives at least one finding, or Clear and why; it raises NotAssessed where it lacks more than `needs` can tell.
+    `run` gives at least one finding, or Clear and why; it raises NotAssessed where it lacks more than `needs` says.
     """
 
     name: str
