@@ -60,7 +60,7 @@ def test_changed_int8_options_rerun_int8_and_what_follows(studied: Workspace) ->
     assert jobs.pop("total") == sum(jobs.values())
     # ort_cpu at two shapes is what int8 runs on here; the engine is the one built ahead of time.
     assert jobs == {
-        **{"quantize": 1, "audit": 1, "partition": 1, "accuracy": 1, "build": 1, "benchmark": 2},
+        **{"quantize": 1, "audit": 1, "partition": 1, "accuracy": 1, "expect": 2, "build": 1, "benchmark": 2},
         **{"cases": 1, "write_report": 1, "report_in_use": 1},
     }
 
@@ -68,7 +68,7 @@ def test_changed_int8_options_rerun_int8_and_what_follows(studied: Workspace) ->
 def test_another_machine_measures_for_itself_and_converts_nothing(studied: Workspace) -> None:
     jobs = studied.jobs("results/REPORT.txt", "--config", "machine=other-box")
     assert jobs["benchmark"] == 10 and jobs["probe"] == 1
-    assert not {"export", "quantize", "audit", "accuracy"} & set(jobs)
+    assert not {"export", "quantize", "audit", "expect", "accuracy"} & set(jobs)
     assert list(studied.folder.glob("results/cpu-*/benchmark/**/r0.json"))
 
 

@@ -137,6 +137,15 @@ def _cost(args: argparse.Namespace) -> None:
     write_json(args.out, cost.cost(args.onnx, arguments.spec_of(args).at(Shape.parse(args.shape))))
 
 
+def _expect(args: argparse.Namespace) -> None:
+    """Compute on the CPU the outputs that each run of a graph must agree with."""
+    from inferprof import data, expected
+
+    arguments.require_files(args.onnx)
+    spec = arguments.spec_of(args)
+    expected.write(args.onnx, data.feeds(spec, spec.at(Shape.parse(args.shape)), 1, args.seed)[0], args.out)
+
+
 def _accuracy(args: argparse.Namespace) -> None:
     """Compare a converted graph with the fp32 graph on real inputs."""
     from inferprof import accuracy, samples
@@ -285,6 +294,7 @@ _VERBS: dict[str, tuple[Any, Any]] = {
     "audit": (_audit, flags.audit),
     "partition": (_partition, flags.partition),
     "cost": (_cost, flags.cost),
+    "expect": (_expect, flags.expect),
     "accuracy": (_accuracy, flags.accuracy),
     "build": (_build, flags.build),
     "run": (_run, flags.run),

@@ -58,6 +58,15 @@ def cost(sub: argparse.ArgumentParser) -> None:
     out(sub)
 
 
+def expect(sub: argparse.ArgumentParser) -> None:
+    """A graph, and the inputs that its outputs are wanted for."""
+    sub.add_argument("onnx", type=Path, metavar="ONNX", help="the graph in its number format")
+    _model(sub)
+    sub.add_argument("--shape", required=True, help="b8, b8_s128")
+    sub.add_argument("--seed", type=int, default=0, help="which inputs (default 0)")
+    out(sub)
+
+
 def accuracy(sub: argparse.ArgumentParser) -> None:
     """A converted graph and the one that it is compared with."""
     sub.add_argument("precision", metavar="PRECISION", help="the number format of ONNX, e.g. int8")
@@ -167,7 +176,7 @@ def run(sub: argparse.ArgumentParser) -> None:
     )
     sub.add_argument("--seed", type=int, default=0, help="which inputs (default 0)")
     sub.add_argument(
-        "--reference", type=Path, metavar="ONNX", help="graph whose CPU outputs this run's must agree with"
+        "--reference", type=Path, metavar="FILE", help="what the outputs must agree with: of `expect`, or a graph"
     )
     sub.add_argument(
         "--profiled", type=_positive, metavar="N", help="no measurement: N iterations for a profiler to watch"

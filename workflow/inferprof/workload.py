@@ -68,7 +68,7 @@ class RunRequest:
     seed: int = 0
     streams: int = 2
     reference: Path | None = None
-    """The ONNX graph that the outputs must agree with: the case's own, in its precision."""
+    """What the outputs must agree with: those of the case's own graph (`expected.write`), or the graph itself."""
     profiling: Profiling | None = None
 
     @property
@@ -153,21 +153,18 @@ def _verdict(checks: Mapping[str, Check | timing.NotMeasured]) -> dict[str, Any]
 def _compared(
     request: RunRequest, feeds: Feeds, outputs: Mapping[str, np.ndarray[Any, Any]]
 ) -> dict[str, Check | timing.NotMeasured]:
-    """Whether the outputs are those of the graph as ONNX Runtime computes it on the CPU, as in the accuracy run.
-
-    Nothing where no graph is given.
-    """
+    """Whether the outputs are those of the graph on the CPU. Nothing where no reference is given."""
     if request.reference is None:
         return {}
-    from inferprof import accuracy
+    from inferprof import accuracy, expected
 
     progress.step("compare outputs")
     try:
-        (expected,), source = accuracy.run_graph(request.reference, [feeds])
+        outputs_expected, source = expected.of(request.reference, feeds)
     except accuracy.NotMeasured as error:
         return {"outputs_match": timing.NotMeasured(str(error))}
     precision: Precision = registry.look_up("precision", request.rounds_like, registry.precisions())
-    distances = {name: accuracy.distance(array, outputs[name])["sqnr_db"] for name, array in expected.items()}
+    distances = {name: accuracy.distance(array, outputs[name])["sqnr_db"] for name, array in outputs_expected.items()}
     outcome, reason = accuracy.judge(distances, [], precision.tolerance)
     return {"outputs_match": Check(outcome != "fail", f"{reason} (against {source})")}
 

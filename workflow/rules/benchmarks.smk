@@ -4,7 +4,7 @@
 rule benchmark:
     input:
         artifact=artifact,
-        reference="results/onnx/{model}/{precision}.onnx",
+        reference="results/onnx/{model}/{precision}.{shape}.expected.npz",
         spec=model_spec,
         files=model_files,
     output:

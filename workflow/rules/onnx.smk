@@ -85,6 +85,25 @@ rule cost:
         "inferprof cost {input.onnx:q} --spec {input.spec:q} --shape {wildcards.shape} --out {output:q} 2> {log:q}"
 
 
+rule expect:
+    input:
+        onnx="results/onnx/{model}/{precision}.onnx",
+        spec=model_spec,
+        files=model_files,
+    output:
+        "results/onnx/{model}/{precision}.{shape}.expected.npz",
+    log:
+        "results/log/onnx/{model}/{precision}.{shape}.expected.log",
+    priority: studies.BEFORE_MEASURING
+    params:
+        seed=STUDY.protocol["seed"],
+    message:
+        "Compute what {wildcards.model} in {wildcards.precision} gives at {wildcards.shape}"
+    shell:
+        "inferprof expect {input.onnx:q} --spec {input.spec:q} --shape {wildcards.shape} --seed {params.seed} "
+        "--out {output:q} 2> {log:q}"
+
+
 rule accuracy:
     input:
         reference="results/onnx/{model}/fp32.onnx",
