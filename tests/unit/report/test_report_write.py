@@ -44,7 +44,7 @@ class Page(HTMLParser):
             assert self.open.pop() == tag
 
     def handle_data(self, data):
-        if "style" not in self.open:
+        if not {"style", "script"} & set(self.open):
             self.text.append(data)
 
 
@@ -101,7 +101,8 @@ def test_the_page_is_well_formed_and_asks_for_nothing_from_outside(written_cpu, 
     assert page.sources == []
     assert [link for link in page.links if link.startswith(("http", "//"))] == []
     source = (written_cpu / "REPORT.html").read_text()
-    assert "@import" not in source and "url(http" not in source and "<script" not in source
+    assert "@import" not in source and "url(http" not in source
+    assert "default-src 'none'" in source
 
 
 def test_each_link_of_the_page_leads_somewhere(written_cpu, page):
@@ -116,7 +117,7 @@ def test_names_with_markup_are_text_on_the_page(results):
     results.refused("vit/fp32/tensorrt/default/b1", reason)
     results.plan()
     page = html.render(compose_report(results))
-    assert "<script" not in page
+    assert page.count("<script") == 1
     assert "&lt;script&gt;" in page
     assert reason in text_of(results)
 
@@ -370,6 +371,6 @@ def test_long_and_foreign_names_stay_inside_the_page(results):
 
 def test_a_verdict_on_the_page_has_its_mark_and_links_to_its_file(written_cpu):
     page = (written_cpu / "REPORT.html").read_text()
-    assert '<a class="source fail" href="../../onnx/minilm/int8.accuracy.json">fail</a>' in page
+    assert '<a class="fail" href="../../onnx/minilm/int8.accuracy.json">fail</a>' in page
     records = "../../cpu-sample-0123abcd/benchmark/vit_tiny/int8/ort_cpu/default/b1/r0.json"
-    assert f'<a class="source" href="{records}">11.43</a>' in page
+    assert f'<a href="{records}">11.43</a>' in page

@@ -75,4 +75,5 @@ AGAINST_SPEED = Plot(
     needs={"end_to_end_ms": 2, "sqnr_db": 1, "precision": 2},
     draw=draw,
     place=30,
+    section="Accuracy",
 )

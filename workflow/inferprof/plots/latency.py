@@ -63,6 +63,7 @@ END_TO_END = Plot(
     needs={"end_to_end_ms": 1},
     draw=functools.partial(draw, boundary="end_to_end"),
     place=10,
+    section="Latency",
 )
 DEVICE = Plot(
     name="latency_device",
@@ -71,4 +72,5 @@ DEVICE = Plot(
     needs={"device_ms": 1},
     draw=functools.partial(draw, boundary="device"),
     place=11,
+    section="Latency",
 )

@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PNG_DPI = 150
+TIP = "tip:"
+"""Begins the gid of an artist whose rest is a tooltip on the page: `artist.set_gid(tip(...))`."""
+FALLBACK_FONTS = "'DejaVu Sans', Verdana, sans-serif"
+"""Text stays text, so that it can be read aloud and found; Verdana is as wide as the font of the layout."""
+
+
+WITHOUT = re.compile(r"<metadata>.*?</metadata>|<defs>\s*<style.*?</style>\s*</defs>|<!--.*?-->", re.DOTALL)
+"""What no page needs: it has the one style itself."""
 
 
 def lacks(plot: Plot, frame: pd.DataFrame) -> str | None:
@@ -46,8 +54,18 @@ def written(draw: Callable[[pd.DataFrame], Figure], frame: pd.DataFrame, png: Pa
     return _inline(svg.getvalue())
 
 
+def tip(*parts: str) -> str:
+    """The gid of an artist that tells `parts`, a line each, when it is pointed at."""
+    return TIP + "\n".join(parts)
+
+
 def _inline(svg: str) -> str:
-    """The <svg> element alone, without the group ids that would repeat from one plot to the next on a page."""
+    """The <svg> element alone, with tips as titles: without the ids of groups, which would repeat on a page, and with
+    no more than hundredths of a point."""
     element = svg[svg.index("<svg") :]
+    element = WITHOUT.sub("", element)
+    element = re.sub(rf'<g id="{TIP}([^"]*)"([^>]*)>', r"<g\2><title>\1</title>", element)
     element = re.sub(r'<g id="[^"]*"', "<g", element)
-    return element.replace(INK, "currentColor")
+    element = re.sub(r"(\d\.\d\d)\d+", r"\1", element)
+    element = re.sub(r"\s*\n\s*", "\n", element)
+    return element.replace(INK, "currentColor").replace("'DejaVu Sans'", FALLBACK_FONTS)

@@ -78,4 +78,5 @@ DIAGRAM = Plot(
     needs={"device_ms": 1, "peak_flops": 1, "bandwidth": 1},
     draw=draw,
     place=50,
+    section="Roofline",
 )

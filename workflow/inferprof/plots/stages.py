@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-HATCHES = ("", "///", "...", "", "\\\\\\", "xx")
+HATCHES = ("", "///", "||", "", "\\\\\\", "xx")
 """Tell neighbouring stages apart in grey."""
 COLOURS = (OKABE_ITO[1], OKABE_ITO[0], GREY, OKABE_ITO[2], OKABE_ITO[3], OKABE_ITO[5])
 LEGEND_IN = 0.35
@@ -63,4 +63,5 @@ STACKED = Plot(
     needs={"execute_ms": 1},
     draw=draw,
     place=40,
+    section="Throughput, stages, first use and memory",
 )

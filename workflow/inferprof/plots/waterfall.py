@@ -29,7 +29,7 @@ COLOURS: dict[Part, str] = {
     "execution": GREY,
     "unexplained": "none",
 }
-HATCHES: dict[Part, str] = {"copy": "///", "latency": "...", "tail": "xx", "kernels": "\\\\\\", "unexplained": "////"}
+HATCHES: dict[Part, str] = {"copy": "///", "latency": "||", "tail": "xx", "kernels": "\\\\\\", "unexplained": "////"}
 """Tell neighbouring parts apart in grey."""
 LEGEND_IN = 0.55
 LEGEND_COLUMNS = 6
@@ -78,4 +78,5 @@ WATERFALL = Plot(
     needs={"unexplained_part_ms": 1},
     draw=draw,
     place=45,
+    section="Waterfall",
 )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+from inferprof.report import sources
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Report, Section
+from inferprof.report.model import Block, Figure, Report, Section
 from inferprof.report.sections import (
     accuracy,
     answer,
@@ -36,8 +39,9 @@ from inferprof.report.sections import (
 
 
 def compose(evidence: Evidence, plots: Section) -> Report:
-    """The whole report: the answer first, the evidence behind it after."""
-    return _report(evidence, f"inferprof: study {evidence.study}", [answer.section(evidence), plots])
+    """The whole report: the answer first, the evidence behind it after, each plot in its section."""
+    report = _report(evidence, f"inferprof: study {evidence.study}", [answer.section(evidence)])
+    return dataclasses.replace(report, sections=_with_plots(report.sections, plots))
 
 
 def compose_partial(evidence: Evidence, planned: bool) -> Report:
@@ -78,8 +82,20 @@ def _report(evidence: Evidence, title: str, first: list[Section]) -> Report:
         method.method(evidence),
         method.files(evidence),
     )
-    return Report(
+    report = Report(
         title=title,
         subtitle=f"Machine {evidence.machine}. Paths are relative to results/.",
         sections=tuple(section for section in sections if section.blocks),
     )
+    return sources.linked(report, evidence)
+
+
+def _with_plots(sections: tuple[Section, ...], plots: Section) -> tuple[Section, ...]:
+    """Each plot at the head of its section; those that have none, and what was not drawn, before Method."""
+    wanted: dict[str, list[Block]] = {section.title: [] for section in sections}
+    rest: list[Block] = []
+    for block in plots.blocks:
+        (wanted.get(block.section, rest) if isinstance(block, Figure) else rest).append(block)
+    placed = [dataclasses.replace(one, blocks=(*wanted[one.title], *one.blocks)) for one in sections]
+    at = [one.title for one in placed].index(method.TITLE)
+    return (*placed[:at], *([dataclasses.replace(plots, blocks=tuple(rest))] if rest else []), *placed[at:])

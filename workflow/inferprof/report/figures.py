@@ -31,7 +31,8 @@ def draw(evidence: Evidence, folder: Path) -> Section:
                 continue
             path = folder / f"{plot.name}-{model}.png"
             svg = render.render(plot, of_model, path)
-            blocks.append(Figure(f"{plot.title}: {model}", plot.caption, f"{folder.name}/{path.name}", svg))
+            title = f"{plot.title}: {model}"
+            blocks.append(Figure(title, plot.caption, f"{folder.name}/{path.name}", svg, plot.section))
     drawn, too_large = _engine_graphs(evidence, folder)
     return Section("Plots", (*blocks, *drawn, *left_out, *too_large))
 
@@ -53,7 +54,7 @@ def _engine_graphs(evidence: Evidence, folder: Path) -> tuple[list[Figure], list
         graph = layer_graph.of_layers(described, dict(zip(times["layer"], times["share"], strict=True)))
         path = folder / f"engine-{'-'.join(names)}.png"
         svg = render.written(engine_graph.draw, graph, path)
-        drawn.append(Figure(title, engine_graph.CAPTION, f"{folder.name}/{path.name}", svg))
+        drawn.append(Figure(title, engine_graph.CAPTION, f"{folder.name}/{path.name}", svg, layers.TITLE))
     return drawn, left_out
 
 

@@ -101,12 +101,16 @@ class Text:
 
 @dataclass(frozen=True)
 class Figure:
-    """A plot: the files that were written (relative to the report) and the SVG that the page embeds."""
+    """A plot: the files that were written (relative to the report) and the SVG that the page embeds.
+
+    `section` is the title of the section that it belongs to.
+    """
 
     title: str
     caption: str
     file: str
     svg: str
+    section: str
 
 
 @dataclass(frozen=True)

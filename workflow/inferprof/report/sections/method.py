@@ -9,6 +9,7 @@ from inferprof.report.sections.common import braced
 from inferprof.stats import PERCENTILES, samples_needed
 from inferprof.tables.records import CASE_KEY, rows_of
 
+TITLE = "Method"
 KIND_COLUMNS = (Column("pattern", "path under results/"), Column("count", "files", "number"))
 FILE_COLUMNS = (Column("file", "file under results/", "path"),)
 
@@ -28,7 +29,7 @@ def method(evidence: Evidence) -> Section:
         "GPU against GPU is compared by device; anything against a CPU by end_to_end. fp32 means TF32 off.",
         "“–” is never zero: the number beside it leads to the reason.",
     )
-    return Section("Method", tuple(Text(sentence, "item") for sentence in sentences))
+    return Section(TITLE, tuple(Text(sentence, "item") for sentence in sentences))
 
 
 def files(evidence: Evidence) -> Section:

@@ -1,0 +1,59 @@
+"use strict";
+// Tables sort by a click on the name of a column and filter by words. Without this script they are whole all the same.
+(() => {
+  const SORTS = 2, FILTERS = 5; // from so many rows on
+
+  // What a cell is sorted by: a number where its column has numbers, else its words; null where nothing was measured.
+  const keyOf = (cell) => {
+    if (cell.querySelector("sup")) return null;
+    const text = cell.textContent.trim();
+    if (!cell.classList.contains("number")) return text.toLowerCase();
+    const number = parseFloat(text.replace(/[,<>]/g, ""));
+    return Number.isNaN(number) ? null : number;
+  };
+
+  const compare = (a, b) =>
+    typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
+
+  // Ascending, then descending, then as it was; what was not measured is last both ways.
+  const sort = (table, head, rows) => {
+    const next = { none: "ascending", ascending: "descending", descending: "none" }[head.ariaSort ?? "none"];
+    for (const other of head.parentElement.cells) other.ariaSort = other === head ? next : "none";
+    table.classList.toggle("sorted", next !== "none");
+    if (next === "none") return table.tBodies[0].append(...rows);
+    const keyed = rows.map((row) => [keyOf(row.cells[head.cellIndex]), row]);
+    const known = keyed.filter(([key]) => key !== null).sort(([a], [b]) => compare(a, b));
+    if (next === "descending") known.reverse();
+    const unknown = keyed.filter(([key]) => key === null);
+    table.tBodies[0].append(...[...known, ...unknown].map(([, row]) => row));
+  };
+
+  const filter = (table, rows, typed, said) => {
+    const words = typed.toLowerCase().split(/\s+/).filter(Boolean);
+    let shown = 0;
+    for (const row of rows) {
+      const text = row.textContent.toLowerCase();
+      row.hidden = !words.every((word) => text.includes(word));
+      shown += row.hidden ? 0 : 1;
+    }
+    table.classList.toggle("filtered", words.length > 0);
+    said.textContent = words.length ? `${shown} of ${rows.length}` : "";
+  };
+
+  for (const table of document.querySelectorAll(".table table")) {
+    const rows = [...table.tBodies[0].rows];
+    if (rows.length >= SORTS)
+      for (const head of table.tHead.rows[0].cells) {
+        const button = document.createElement("button");
+        button.append(...head.childNodes);
+        button.addEventListener("click", () => sort(table, head, rows));
+        head.append(button);
+      }
+    if (rows.length >= FILTERS) {
+      const input = document.createElement("input"), said = document.createElement("output");
+      Object.assign(input, { type: "search", placeholder: "filter", ariaLabel: "Filter the rows of this table" });
+      input.addEventListener("input", () => filter(table, rows, input.value, said));
+      table.caption.append(" ", input, " ", said);
+    }
+  }
+})();
