@@ -321,11 +321,32 @@ def test_profiled_runs_give_shares_and_no_latency(gpu_study):
 
 
 def test_in_a_table_that_is_too_wide_names_break_behind_underscores_and_hyphens():
-    columns = (Column("a", "a"), *(Column(f"n{index}", "n", "number") for index in range(7)))
-    cells = (Cell("torch_compile", "torch_compile"), *(Cell("1,234,567.8", 1234567.8) for _ in range(7)))
-    lines = txt.render(Report("t", "s", (Section("x", (Table("t", "", columns, (cells,)),)),))).splitlines()
+    lines = rendered("torch_compile", numbers=8)
     assert [line.split()[0] for line in lines[-2:]] == ["torch_", "compile"]
     assert max(map(len, lines)) <= 100
+
+
+def test_columns_move_together_before_a_name_breaks():
+    lines = rendered("torch_compile", numbers=7)
+    assert lines[-1] == " ".join(["torch_compile", *["1,234,567.8"] * 7])
+    assert max(map(len, rendered("torch_compile", numbers=6))) == 13 + 6 * (2 + 11)
+
+
+def test_sentences_are_wrapped_before_a_name_breaks():
+    columns = (Column("fact", "fact"), Column("value", "value"))
+    names = ("gpus.0.memory_mib", "packages.of-a-name-that-is-forty-one-long")
+    cells = tuple(
+        (Cell(name, name), Cell(text, text)) for name, text in zip(names, ("81559", "word " * 14), strict=True)
+    )
+    lines = txt.render(Report("t", "s", (Section("x", (Table("t", "", columns, cells),)),))).splitlines()
+    assert [line.split()[0] for line in lines[-3:-1]] == list(names)
+
+
+def rendered(name: str, numbers: int) -> list[str]:
+    """The lines of a report with one row: a name and numbers of eleven characters."""
+    columns = (Column("a", "a"), *(Column(f"n{index}", "n", "number") for index in range(numbers)))
+    cells = (Cell(name, name), *(Cell("1,234,567.8", 1234567.8) for _ in range(numbers)))
+    return txt.render(Report("t", "s", (Section("x", (Table("t", "", columns, (cells,)),)),))).splitlines()
 
 
 def test_numbers_that_do_not_fit_the_page_are_folded_and_never_cut():

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     import rich.table
 
 WIDTH = 100
-GAP = 2
+GAP, NARROW_GAP = 2, 1
+"""Between columns; the narrow one where it makes the difference between fitting the page and not."""
 NARROWEST = 3
 """Width that a column of text can be folded to."""
 BREAKABLE = range(9, 25)
@@ -85,7 +86,8 @@ def _grid(table: Table) -> rich.table.Table:
     import rich.text
 
     shown = _breakable(table)
-    grid = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
+    padding = (0, _gap(table) - NARROW_GAP, 0, 0)  # the box is one of the blanks
+    grid = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False, padding=padding, show_edge=False)
     numbers_fit = _number_width(table) <= WIDTH
     for index in table.shown:
         column = table.columns[index]
@@ -115,11 +117,17 @@ def _breakable(table: Table) -> Callable[[int, int], str]:
 
 
 def _narrower(table: Table) -> set[int]:
-    """The columns whose names have to break for the table to fit the page, the widest first."""
+    """The columns whose names have to break for the table to fit the page, the widest first.
+
+    None where it is enough that sentences are wrapped between their words.
+    """
     widths = dict(zip(table.shown, _widths(table), strict=True))
     chosen: set[int] = set()
+    gaps = _gap(table) * (len(widths) - 1)
+    if sum(widths.values()) + gaps - _wrappable(table, max(widths.values(), default=0)) <= WIDTH:
+        return chosen
     for index in sorted(widths, key=lambda index: -widths[index]):
-        if sum(widths.values()) + GAP * (len(widths) - 1) <= WIDTH:
+        if sum(widths.values()) + gaps <= WIDTH:
             break
         if table.columns[index].kind == "text":
             chosen.add(index)
@@ -127,6 +135,13 @@ def _narrower(table: Table) -> set[int]:
             title = _stacked(table, index).split()
             widths[index] = max(map(len, [*title, *(piece for cell in pieces for piece in cell)]), default=0)
     return chosen
+
+
+def _wrappable(table: Table, widest: int) -> int:
+    """By how much the widest column becomes narrower when its sentences are wrapped, as Rich does first."""
+    columns = [column for column, width in zip(table.shown, _widths(table), strict=True) if width == widest]
+    words = [table.label(row[columns[0]]).split(" ") for row in table.page]
+    return widest - max((len(word) for cell in words for word in cell), default=0) if len(columns) == 1 else 0
 
 
 def _broken(text: str) -> str:
@@ -138,7 +153,15 @@ def _number_width(table: Table) -> int:
     """The least width of a table whose numbers stay whole; Rich would cut off what exceeds the page."""
     kinds = [table.columns[index].kind for index in table.shown]
     columns = zip(_widths(table), kinds, strict=True)
-    return sum(width if kind == "number" else NARROWEST for width, kind in columns) + GAP * (len(kinds) - 1)
+    return sum(width if kind == "number" else NARROWEST for width, kind in columns) + _gap(table) * (len(kinds) - 1)
+
+
+def _gap(table: Table) -> int:
+    """The blanks between two columns."""
+    widths = _widths(table)
+    total = sum(widths) - _wrappable(table, max(widths, default=0))
+    gaps = len(widths) - 1
+    return NARROW_GAP if total + GAP * gaps > WIDTH >= total + NARROW_GAP * gaps else GAP
 
 
 def _widths(table: Table) -> list[int]:
