@@ -33,6 +33,8 @@ NEEDS: Final[Mapping[Need, str]] = {
     "bandwidth": "bandwidth.json of the machine: inferprof bandwidth",
 }
 """What a check may need → what is missing where it isn't there, and how to get it."""
+END_TO_END: Final = "end_to_end"
+"""What shares are of, unless the case was not measured without a profiler."""
 Document = Literal[
     "environment", "bandwidth", "ceilings", "cost", "audit", "accuracy", "convert", "partition", "build"
 ]
@@ -54,7 +56,7 @@ class Threshold:
 
 @dataclass(frozen=True)
 class Gain:
-    """Bounds of the time that could go from the end_to_end median, ns. low 0: perhaps nothing."""
+    """Bounds of the time that could go from Frames.total if the advice is followed, ns. low 0: perhaps nothing."""
 
     low_ns: float
     high_ns: float

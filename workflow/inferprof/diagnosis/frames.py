@@ -10,10 +10,12 @@ from typing import Any, Final
 import pandas as pd
 
 from inferprof.case import Case
+from inferprof.diagnosis.kernel_time import inference_ns
 from inferprof.files import read_json
-from inferprof.findings import Document, Frames, Total
+from inferprof.findings import END_TO_END, Document, Frames, Total
 from inferprof.tables import copies, join, overhead, records, schema, summary, waterfall
 from inferprof.tables.kernel_compare import ITERATION
+from inferprof.tables.providers import CALL, RUN
 
 Documents = Mapping[Document, Mapping[str, Any] | None]
 _OF_MACHINE: Final[tuple[Document, ...]] = ("environment", "bandwidth", "ceilings")
@@ -57,7 +59,7 @@ def of_tables(
     return Frames(
         machine=machine,
         case=case,
-        total=_total(latency, tool, timeline),
+        total=_total(latency, profiles, tool),
         records=own,
         latency=latency,
         stages=stages,
@@ -84,16 +86,20 @@ def documents(results: Path, machine: str, case: Case) -> dict[Document, Mapping
     return {name: read_json(path) if path.exists() else None for name, path in paths.items()}
 
 
-def _total(latency: pd.DataFrame, tool: str | None, timeline: pd.DataFrame | None) -> Total | None:
-    bare = latency[(latency["boundary"] == "end_to_end") & latency["not_measured"].isna()]
+def _total(latency: pd.DataFrame, profiles: pd.DataFrame, tool: str | None) -> Total | None:
+    """What shares are of: where nothing was measured bare, what the profile that knows most saw of an inference."""
+    bare = latency[(latency["boundary"] == END_TO_END) & latency["not_measured"].isna()]
     if len(bare):
-        return Total(float(bare["median"].iloc[0]), "end_to_end")
-    if timeline is None:
-        return None
-    rows = timeline[
-        timeline["level"].eq("range") & timeline["name"].eq(ITERATION) & timeline["metric"].eq("duration_median")
-    ]
-    return Total(float(rows["value"].iloc[0]), f"an iteration under {tool}") if len(rows) else None
+        return Total(float(bare["median"].iloc[0]), END_TO_END)
+    medians = profiles[profiles["level"].eq("range") & profiles["metric"].eq("duration_median")]
+    iterations = medians[medians["name"].eq(ITERATION) & medians["tool"].eq(tool or "")]
+    if len(iterations):
+        return Total(float(iterations["value"].iloc[0]), f"an iteration under {tool}")
+    runs = medians[medians["name"].isin((RUN, CALL))]
+    if len(runs):
+        return Total(float(runs["value"].iloc[0]), "a run by ONNX Runtime's profile")
+    kernels = inference_ns(profiles)
+    return Total(kernels, "the kernels of an inference under a profiler") if kernels else None
 
 
 def _peers(ok: pd.DataFrame) -> pd.DataFrame:

@@ -46,6 +46,8 @@ _SAID: Final[tuple[tuple[str, Why], ...]] = (
     (SMALLEST, "subgraph size"),
 )
 """How the reasons begin that a profile has: ONNX Runtime's own words (ort_told), or the name of an option."""
+ON_PURPOSE: Final = "on purpose"
+NOT_TOLD: Final = "not told"
 SMALL_BYTES: Final = 1024
 """What the sizes of tensors take at most: 128 of them."""
 _INTEGERS: Final = frozenset({"int64", "int32", "bool"})
@@ -75,6 +77,17 @@ def ledger(nodes: pd.DataFrame) -> pd.DataFrame:
     columns = ["nodes", "op_types", "providers", "executions", "why", "copies", "casts", *SUMMED]
     table = pd.DataFrame(rows, columns=columns)
     return table.sort_values("gain_high", ascending=False, kind="stable", ignore_index=True)
+
+
+def explained(stays: pd.DataFrame, partition: Mapping[str, Any] | None) -> pd.DataFrame:
+    """The ledger with the parser's reason where ONNX Runtime tells none of why TensorRT left a node.
+
+    partition: the content of a .partition.json (backends.tensorrt_partition), or None.
+    """
+    parts = [(partition or {}).get(kind, {}) for kind in ("dynamic", "static")]
+    left = {node["node"]: node["why"] for part in parts for node in part.get("left", [])}
+    reasons = zip(stays["nodes"], stays["why"], strict=True)
+    return stays.assign(why=[left.get(node, why) if why == NOT_TOLD else why for node, why in reasons])
 
 
 def main_provider(nodes: pd.DataFrame) -> str:

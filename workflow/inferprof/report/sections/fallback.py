@@ -13,7 +13,7 @@ from inferprof.report.model import Block, Cell, Column, Section, Table, Text, mi
 from inferprof.report.numbers import count, significant
 from inferprof.report.sections.common import CASE_COLUMNS, case_cells, few, key_of, name_of
 from inferprof.report.sections.profiled import Profile, caution, first_of
-from inferprof.tables.fallback import WHYS, ledger
+from inferprof.tables.fallback import ON_PURPOSE, WHYS, explained, ledger
 from inferprof.tables.kernel_loops import loops
 from inferprof.tables.providers import per_run
 from inferprof.tables.records import rows_of
@@ -28,7 +28,6 @@ TRACES = ("nsys",)
 TOP = 3
 NS_PER_US = 1e3
 KIB = 1024
-ON_PURPOSE, NOT_TOLD = "on purpose", "not told"
 TENSORRT = "ort_tensorrt"
 """How the names of the backends begin whose partition the parser knows."""
 STAY_COLUMNS = (
@@ -116,14 +115,9 @@ def _findings(evidence: Evidence, stays: Tables, looping: Tables) -> list[Text]:
 
 
 def _explained(evidence: Evidence, one: Profile, table: pd.DataFrame) -> pd.DataFrame:
-    """The ledger with the parser's reason where ONNX Runtime tells none of why TensorRT left a node."""
+    """The ledger with the reasons of the parser that the case's provider has."""
     document = evidence.partitions.get((one.case["model"], one.case["precision"]))
-    if document is None or not one.case["backend"].startswith(TENSORRT):
-        return table
-    parts = (document.get("dynamic"), document.get("static"))
-    left = {node["node"]: node["why"] for part in parts for node in part.get("left", [])}
-    reasons = zip(table["nodes"], table["why"], strict=True)
-    return table.assign(why=[left.get(node, why) if why == NOT_TOLD else why for node, why in reasons])
+    return explained(table, document.content if document and one.case["backend"].startswith(TENSORRT) else None)
 
 
 def _title(one: Profile) -> str:

@@ -1,0 +1,279 @@
+"""What the runtime made of the graph: fallbacks, conversions, attention in pieces, formats, quantizers, loops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from inferprof.case import Case
+from inferprof.diagnosis.kernel_time import kernels_ns, longest, options_of, roofs_of, short, trace_of
+from inferprof.diagnosis.times import NS_PER_MS, percent
+from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
+from inferprof.plugins import Check
+from inferprof.tables import fallback, kernel_formats, precision_truth, roofs
+from inferprof.tables.kernel_loops import loops
+from inferprof.tables.providers import per_run
+from inferprof.tables.records import rows_of
+from inferprof.tables.waterfall import COUNTERS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SESSIONS: Final = ("ort_nodes", "ort_nodes_kineto", "ort_profile")
+"""Tools that see which provider runs a node; where the GPU's idle time is at hand the gain is bounded closely."""
+FORMATS: Final = ("trt_nodes", "ort_nodes", "torch_nodes", "nsys", "kineto", "trt_layers")
+"""Tools by how much they tell of a kernel's format: of several the first counts."""
+QUANTIZED: Final = ("int8", "fp8", "mxfp8", "nvfp4")
+PLAIN: Final = ("fp16", "bf16")
+"""What a quantized case is compared with: the first of them that was measured."""
+FUSED_FROM: Final = (8, 0)
+"""Compute capability from which the runtimes have attention in one kernel (FlashAttention-2: Ampere and later)."""
+MOSTLY: Final = 0.5
+"""From here on too little is known of the products' formats."""
+CONVERTING: Final = {
+    "cast": "keep neighbouring nodes in one format, so that no cast is left between them",
+    "reformat": "inputs in the layout that the kernels take, and channels that they need not pad",
+    "quantize": "place Q/DQ where it fuses into a product: around inputs and weights, not behind residual sums",
+}
+TENSORRT: Final = "ort_tensorrt"
+"""How the names of the backends begin whose partition the parser knows."""
+CONVERSIONS: Final = Threshold(
+    "conversions", 0.05, "of the kernels' time", "ours: less than what a change of the graph is worth"
+)
+AS_ASKED: Final = Threshold(
+    "as_asked", 0.95, "of the products' time in the format asked for", "ours: first and last layers may stay wider"
+)
+SOFTMAX: Final = Threshold(
+    "unfused_softmax", 0.02, "of the kernels' time", "ours: of a classifier's last layer it is far less"
+)
+
+
+def _fallback(frames: Frames) -> list[Finding] | Clear:
+    if not frames.case.backend.startswith("ort_"):
+        return Clear(f"{frames.case.backend} has no second provider that nodes could fall back to")
+    tool, rows = _first_of(frames, SESSIONS)
+    nodes = per_run(rows)
+    if nodes.empty:
+        raise NotAssessed("a run of the session that came to its end")
+    partition = frames.documents.get("partition") if frames.case.backend.startswith(TENSORRT) else None
+    stays = fallback.explained(fallback.ledger(nodes), partition)
+    amiss = stays[stays["why"] != fallback.ON_PURPOSE]
+    if amiss.empty:
+        return Clear(f"all of {len(nodes)} nodes are with {fallback.main_provider(nodes)}, or on purpose elsewhere")
+    return [_stay(frames, row, tool) for row in rows_of(amiss)]
+
+
+def _stay(frames: Frames, row: Mapping[str, Any], tool: str) -> Finding:
+    numbers = ("nodes_ns", "copies_ns", "casts_ns", "copies", "casts", "executions")
+    why = "; ".join(fallback.WHYS[one] for one in row["why"].split(", "))
+    time = row["nodes_ns"] + row["copies_ns"] + row["casts_ns"]
+    where = row["providers"].replace("ExecutionProvider", "")
+    return Finding(
+        subject=row["nodes"] if len(row["nodes"]) < 80 else f"{row['executions']:.0f} nodes ({row['op_types']})",
+        bottleneck="copy" if row["copies_ns"] >= row["nodes_ns"] else "launch",
+        share=frames.share(time),
+        reason=f"runs on {where} ({why}): {row['copies']:.0f} copies and {row['casts']:.0f} casts for "
+        f"{row['nodes_ns'] / 1e3:.1f} µs of work, {time / 1e3:.1f} µs a run in all",
+        evidence={name: float(row[name]) for name in numbers},
+        source=tool,
+        gain=Gain(float(row["gain_low"]), float(row["gain_high"])),
+        advice="replace the operator by others that the provider has, or move it to the end of the graph",
+        confidence="medium",
+    )
+
+
+def _first_of(frames: Frames, tools: tuple[str, ...]) -> tuple[str, pd.DataFrame]:
+    """The first of some tools that watched the case, and its rows. Raises NotAssessed."""
+    for tool in tools:
+        rows = frames.profiles[frames.profiles["tool"] == tool]
+        if len(rows):
+            return tool, rows
+    raise NotAssessed(f"a profile by {' or '.join(tools)}")
+
+
+# --- what kernels convert and compute in -----------------------------------------------------------------------
+
+
+def _executed(frames: Frames) -> tuple[str, pd.DataFrame]:
+    """The tool that tells most, and kernel_formats.of_case by it. Raises NotAssessed."""
+    counters = frames.profiles[frames.profiles["tool"] == COUNTERS]
+    for tool in FORMATS:
+        rows = frames.profiles[frames.profiles["tool"] == tool]
+        if kernel_formats.tells(rows):
+            return tool, kernel_formats.of_case(rows, counters)
+    raise NotAssessed("a trace of the case's kernels, or the times of its layers")
+
+
+def _conversions(frames: Frames) -> list[Finding] | Clear:
+    tool, kernels = _executed(frames)
+    table = precision_truth.conversions(kernels)
+    total = kernels_ns(frames)
+    found = [
+        _conversion(frames, row, tool, None if total is None else row["share"] * total)
+        for row in rows_of(table[table["share"] >= frames.limit(CONVERSIONS)])
+    ]
+    return found or Clear(f"{table['share'].sum():.1%} of the kernels' time converts formats or layouts")
+
+
+def _conversion(frames: Frames, row: Mapping[str, Any], tool: str, time: float | None) -> Finding:
+    return Finding(
+        subject=f"{row['conversion']} kernels",
+        bottleneck="memory",
+        share=None if time is None else frames.share(time),
+        reason=f"kernels that only {row['conversion']} take {percent(row['share'])} of the kernels' time",
+        evidence={"kernel_share": float(row["share"]), "launches": float(row["instances"])},
+        source=tool,
+        gain=None if time is None else Gain(0.0, time),
+        advice=CONVERTING[row["conversion"]],
+        confidence="medium",
+    )
+
+
+def _precision(frames: Frames) -> list[Finding] | Clear:
+    precision = frames.case.precision
+    if precision not in precision_truth.ASKED:
+        raise NotAssessed(f"what {precision} is to compute in")
+    tf32 = precision == "fp32" and bool(options_of(frames).get("tf32"))
+    asked = "tf32" if tf32 else precision_truth.wanted(precision)
+    tool, kernels = _executed(frames)
+    products = precision_truth.by_dtype(kernels[kernels["matrix"]])
+    shares = {str(row["dtype"]): float(row["share"]) for row in rows_of(products)}
+    unknown = shares.pop(kernel_formats.NOT_TOLD, 0.0)
+    if not shares or unknown > MOSTLY:
+        raise NotAssessed(f"the formats of the matrix products: of {unknown:.0%} of their time nothing tells")
+    ran = {dtype: share / (1 - unknown) for dtype, share in shares.items()}
+    words = ", ".join(f"{percent(share)} in {dtype}" for dtype, share in ran.items())
+    if ran.get(asked, 0.0) >= frames.limit(AS_ASKED):
+        return Clear(f"the matrix products ran as asked: {words}", {"as_asked": ran[asked]})
+    time = _products_ns(frames, kernels)
+    lost = None if time is None else _lost(frames, {dtype: part * time for dtype, part in ran.items()}, asked)
+    other = 1 - ran.get(asked, 0.0)
+    finding = Finding(
+        subject=", ".join(dtype for dtype in ran if dtype != asked),
+        bottleneck="compute",
+        share=None if time is None else frames.share(other * time),
+        reason=f"asked for {asked}, and the matrix products ran {words}",
+        evidence={f"{dtype}_share": share for dtype, share in ran.items()},
+        source=tool,
+        gain=None if lost is None else Gain(0.0, lost),
+        advice="see what kept the kernels from it: sizes that are not aligned, Q/DQ that does not fuse, or no kernel "
+        "of that format in this runtime",
+        confidence="medium",
+    )
+    return [finding]
+
+
+def _products_ns(frames: Frames, kernels: pd.DataFrame) -> float | None:
+    """The time of the matrix products in an inference."""
+    total = kernels_ns(frames)
+    share = kernels.loc[kernels["matrix"], "duration_ns"].sum() / kernels["duration_ns"].sum()
+    return None if total is None else float(share * total)
+
+
+def _lost(frames: Frames, times: Mapping[str, float], asked: str) -> float | None:
+    """What the products would gain at the peak of the format asked for; None where a peak is not known."""
+    peaks = roofs_of(frames).flops
+    if not {asked, *times} <= set(peaks):
+        return None
+    return sum(max(0.0, 1 - peaks[dtype].value / peaks[asked].value) * time for dtype, time in times.items())
+
+
+def _attention(frames: Frames) -> list[Finding] | Clear:
+    kernels = longest(frames)
+    if (kernels["kernel_class"] == "attention").any():
+        return Clear("attention runs in kernels of its own kind")
+    softmax = kernels[kernels["kernel_class"] == "softmax"]
+    share = float(softmax["share"].sum())
+    if share < frames.limit(SOFTMAX):
+        return Clear(f"softmax kernels take {percent(share)} of the kernels' time")
+    nodes = (frames.documents.get("cost") or {}).get("nodes")
+    scores = [node for node in nodes or () if node["gemm"] and node["gemm"]["batch_in"] == "count"]
+    if nodes is not None and not scores:
+        return Clear("the graph has no product of two activations")
+    gpu = roofs.gpu_in_use(frames.documents.get("environment"))
+    if gpu and tuple(map(int, str(gpu["compute_capability"]).split("."))) < FUSED_FROM:
+        return Clear(f"compute capability {gpu['compute_capability']} has no fused attention in these runtimes")
+    total = kernels_ns(frames)
+    time = None if total is None else share * total
+    finding = Finding(
+        subject=short(str(softmax["name"].iloc[0])),
+        bottleneck="memory",
+        share=None if time is None else frames.share(time),
+        reason=f"attention runs as product, softmax and product: softmax alone takes {percent(share)} of the "
+        "kernels' time, and the scores pass through device memory",
+        evidence={"softmax_share": share, "softmax_launches": float(softmax["launches"].sum())},
+        source=str(frames.tool or "trace"),
+        gain=None if time is None else Gain(0.0, time),
+        advice="a runtime or an export with fused attention: the Attention operator, scaled_dot_product_attention",
+        confidence="medium" if scores else "low",
+    )
+    return [finding]
+
+
+def _quantization(frames: Frames) -> list[Finding] | Clear:
+    case = frames.case
+    if case.precision not in QUANTIZED:
+        return Clear(f"{case.precision} has no quantizers")
+    peers = rows_of(frames.peers)
+    own = next((row for row in peers if row["precision"] == case.precision and _beside(row, case)), None)
+    plain = [row for one in PLAIN for row in peers if row["precision"] == one and _beside(row, case)]
+    if own is None or not plain:
+        raise NotAssessed(f"measurements of the case and of the same case in {' or '.join(PLAIN)}")
+    boundary = "device" if all(row["device_ms"] == row["device_ms"] for row in (own, plain[0])) else "end_to_end"
+    mine, other = own[f"{boundary}_ms"], plain[0][f"{boundary}_ms"]
+    words = f"{mine:.4g} ms in {case.precision}, {other:.4g} ms in {plain[0]['precision']} ({boundary})"
+    if not own[f"{boundary}_low_ms"] > plain[0][f"{boundary}_high_ms"]:
+        return Clear(words)
+    lost = (mine - other) * NS_PER_MS
+    finding = Finding(
+        subject=case.precision,
+        bottleneck="kernels",
+        share=frames.share(lost),
+        reason=f"quantized, it is slower than plain: {words}",
+        evidence={"quantized_ms": float(mine), "plain_ms": float(other)},
+        source="records",
+        gain=Gain(float(lost), float(lost)),
+        advice=f"use {plain[0]['precision']}, or find out what the quantizers cost: see the conversions and the "
+        "formats that ran",
+        confidence="high",
+    )
+    return [finding]
+
+
+def _beside(row: Mapping[str, Any], case: Case) -> bool:
+    return (row["backend"], row["variant"], row["shape"]) == (case.backend, case.variant, case.shape)
+
+
+def _loops(frames: Frames) -> list[Finding] | Clear:
+    found = loops(trace_of(frames))
+    if found.empty:
+        return Clear("no block of kernels runs several times in one execution of a region")
+    return [_loop(frames, row) for row in rows_of(found)]
+
+
+def _loop(frames: Frames, row: Mapping[str, Any]) -> Finding:
+    candidates = list((frames.documents.get("partition") or {}).get("looped") or ())
+    on_host = row["region_duration"] > row["duration"]
+    time = max(row["region_duration"], row["duration"])
+    body = f"{row['steps']:.0f} steps of {row['kernels']:.0f} kernels of {row['mean'] / 1e3:.2f} µs"
+    return Finding(
+        subject=f"loop of {candidates[0]}" if len(candidates) == 1 else f"loop in {short(row['region'])}",
+        bottleneck="launch" if on_host else "latency",
+        share=frames.share(time),
+        reason=f"an operator runs as a loop of {body}: {row['launches']:.0f} launches, "
+        f"{row['duration'] / 1e3:.1f} µs of kernels and {row['region_duration'] / 1e3:.1f} µs of the host a run",
+        evidence={name: float(row[name]) for name in ("steps", "kernels", "launches", "duration", "region_duration")},
+        source="nsys",
+        gain=Gain(float(row["duration"] * (1 - 1 / row["steps"])), float(time)),
+        advice="write it without a loop: CumSum as a product with a triangular matrix, a recurrence unrolled or "
+        "replaced, a Scan by the operator that it spells out",
+        confidence="medium",
+    )
+
+
+FALLBACK = Check("fallback", "Nodes with another provider", "engine", "case", ("gpu",), _fallback)
+FORMAT_CONVERSIONS = Check("conversions", "Casts, reformats and quantizers", "engine", "case", ("gpu",), _conversions)
+PRECISION = Check("precision", "Formats that ran", "engine", "case", ("gpu",), _precision)
+UNFUSED_ATTENTION = Check("unfused_attention", "Attention in pieces", "engine", "case", ("gpu",), _attention)
+QUANTIZATION = Check("quantization", "Quantized, and slower", "engine", "model", ("gpu", "record"), _quantization)
+KERNEL_LOOPS = Check("kernel_loops", "Loops of small kernels", "engine", "case", ("gpu",), _loops)

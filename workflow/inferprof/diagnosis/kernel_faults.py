@@ -1,0 +1,230 @@
+"""What is wrong inside of single kernels, by their counters: one check per fault of tables.kernel_faults.
+
+A fault counts by the kernel's share of the kernels' time in the timeline, never by ncu's own durations. The gain is
+at most what the fault wastes of that time, and perhaps nothing: another limit may stand right behind it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from inferprof.diagnosis.kernel_time import KERNEL_SHARE, kernels_ns, short
+from inferprof.findings import Bottleneck, Clear, Finding, Frames, Gain, NotAssessed, Threshold
+from inferprof.plugins import Check
+from inferprof.tables import kernel_faults, ncu_timeline
+from inferprof.tables.kernel_faults import BUSY_PERCENT, FaultName
+from inferprof.tables.ncu_launches import by_launch
+from inferprof.tables.records import rows_of
+from inferprof.tables.waterfall import COUNTERS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WARP: Final = 32
+Evidence = Mapping[str, float]
+INTER_SM: Final = Threshold(
+    "inter_sm_traffic",
+    0.25,
+    "of the bytes that the SMs read and write",
+    "ours: beyond it blocks of a cluster pass on more than the borders of their tiles",
+)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """How a fault of tables.kernel_faults is told. `waste`: the share of the kernel's time that it may cost."""
+
+    title: str
+    bottleneck: Bottleneck
+    waste: Callable[[Evidence], float | None]
+    advice: str
+
+
+FAULTS: Final[Mapping[FaultName, Fault]] = {
+    "bank_conflicts": Fault(
+        "Bank conflicts in shared memory",
+        "memory",
+        lambda seen: seen["excess_percent"] / 100,
+        "pad or swizzle the tiles in shared memory; of a library's kernel, try another version or tactic",
+    ),
+    "uncoalesced": Fault(
+        "Uncoalesced accesses of global memory",
+        "memory",
+        lambda seen: seen["excess_percent"] / 100,
+        "let neighbouring threads read neighbouring addresses: another layout, or a fused transpose",
+    ),
+    "spills": Fault(
+        "Spilled registers",
+        "memory",
+        lambda seen: seen["spill_percent"] / 100,
+        "fewer registers per thread: smaller tiles, or less unrolling",
+    ),
+    "divergence": Fault(
+        "Divergent warps",
+        "compute",
+        lambda seen: 1 - min(seen["threads_per_instruction"], seen["threads_per_instruction_predicated"]) / WARP,
+        "let the threads of a warp take the same branch: sort or pad the work",
+    ),
+    "atomics": Fault(
+        "Atomics on global memory",
+        "memory",
+        lambda seen: seen["atomic_percent"] / 100,
+        "add up inside of a block first, and once per block into global memory",
+    ),
+    "l2_misses": Fault(
+        "Data read again from device memory",
+        "memory",
+        lambda seen: 1 - 1 / seen["times_read"],
+        "smaller working sets at a time, so that the L2 holds them: another batch, tiling, or fusion",
+    ),
+    "tail": Fault(
+        "A last wave that is not full",
+        "tail",
+        lambda seen: seen["tail_waste"] / 100,
+        "a batch or a tile with which the blocks fill whole waves",
+    ),
+    "small_grid": Fault(
+        "Fewer blocks than SMs",
+        "tail",
+        lambda seen: 1 - seen["blocks"] / seen["sms"],
+        "a larger batch, smaller tiles or split-K; or run it beside another kernel",
+    ),
+    "low_occupancy": Fault(
+        "Too few warps to hide latency",
+        "latency",
+        lambda seen: 1 - max(value for name, value in seen.items() if "occupancy" not in name) / BUSY_PERCENT,
+        "fewer registers or less shared memory per block, or more blocks: a larger batch",
+    ),
+    "tensor_cores_unused": Fault(
+        "Products without tensor cores",
+        "compute",
+        lambda seen: None,
+        "sizes and layouts that tensor cores take (multiples of 16 bytes), TF32 for fp32, or another version",
+    ),
+}
+
+
+def judged(frames: Frames) -> pd.DataFrame:
+    """kernel_faults.of_launches of the case's counters, with `time_share` of each launch in the timeline or None."""
+    counters = counters_of(frames)
+    shares = time_shares(frames, counters)
+    table = kernel_faults.of_launches(counters)
+    return table.assign(time_share=table["launch"].map(shares).astype(object))
+
+
+def counters_of(frames: Frames) -> pd.DataFrame:
+    """What ncu counted of the case. Raises NotAssessed where it could count nothing."""
+    rows = frames.profiles[frames.profiles["tool"] == COUNTERS]
+    if not (rows["level"] == "kernel").any():
+        told = rows.loc[rows["metric"] == "not_measured", "text"]
+        raise NotAssessed(f"counters of the case's kernels: {told.iloc[0]}" if len(told) else "counters (ncu)")
+    return rows
+
+
+def time_shares(frames: Frames, counters: pd.DataFrame) -> dict[int, float]:
+    """Launch → share of the kernels' time; only those that the timeline has. Launches alike share it evenly."""
+    if frames.tool is None:
+        return {}
+    rows = rows_of(ncu_timeline.against_timeline(counters, frames.timeline))
+    told = [row for row in rows if row["time_share"] is not None]
+    alike = [tuple(str(row.get(key)) for key in ("name", "grid", "block")) for row in told]
+    return {row["launch"]: row["time_share"] / alike.count(key) for row, key in zip(told, alike, strict=True)}
+
+
+def _run(frames: Frames, fault: FaultName) -> list[Finding] | Clear:
+    table = judged(frames)
+    rows = rows_of(table[table["fault"] == fault])
+    known = [row for row in rows if row["verdict"] != "not assessed"]
+    if not known:
+        raise NotAssessed(str(rows[0]["reason"]).removeprefix("needs "))
+    limit = frames.limit(KERNEL_SHARE)
+    amiss = [row for row in known if row["verdict"] == "found"]
+    found = [row for row in amiss if row["time_share"] is None or row["time_share"] >= limit]
+    if not found:
+        rest = f"; {len(amiss)} kernels with less than {limit:.0%} of the time have it" if amiss else ""
+        return Clear(f"{len(known)} of {len(rows)} counted launches tell: {known[0]['reason']}{rest}")
+    return [_finding(frames, FAULTS[fault], row) for row in found]
+
+
+def _finding(frames: Frames, fault: Fault, row: Mapping[str, Any]) -> Finding:
+    time = of_kernels(frames, row["time_share"])
+    waste = fault.waste(row["evidence"])
+    return Finding(
+        subject=short(row["name"]),
+        bottleneck=fault.bottleneck,
+        share=None if time is None else frames.share(time),
+        reason=f"{row['reason']}{of_time(row['time_share'])}",
+        evidence={**row["evidence"], **({} if row["time_share"] is None else {"time_share": row["time_share"]})},
+        source=COUNTERS,
+        gain=None if time is None or waste is None else Gain(0.0, max(0.0, min(1.0, waste)) * time),
+        advice=fault.advice,
+        confidence="medium",
+    )
+
+
+def of_kernels(frames: Frames, share: float | None) -> float | None:
+    """So much of the kernels' time in ns, where both are known."""
+    total = kernels_ns(frames)
+    return None if share is None or total is None else share * total
+
+
+def of_time(share: float | None) -> str:
+    """` (12.3 % of the kernels' time)`, or nothing."""
+    return "" if share is None else f" ({100 * share:.1f} % of the kernels' time)"
+
+
+def _check(fault: FaultName) -> Check:
+    run = functools.partial(_run, fault=fault)
+    return Check(fault, FAULTS[fault].title, "kernel", "case", ("gpu", "counters"), run)
+
+
+BANK_CONFLICTS = _check("bank_conflicts")
+UNCOALESCED = _check("uncoalesced")
+SPILLS = _check("spills")
+DIVERGENCE = _check("divergence")
+ATOMICS = _check("atomics")
+L2_MISSES = _check("l2_misses")
+TAIL = _check("tail")
+SMALL_GRID = _check("small_grid")
+LOW_OCCUPANCY = _check("low_occupancy")
+TENSOR_CORES_UNUSED = _check("tensor_cores_unused")
+
+
+def _inter_sm(frames: Frames) -> list[Finding] | Clear:
+    counters = counters_of(frames)
+    parts = [f"{whose}sm_bytes_{way}" for whose in ("inter_", "") for way in ("read", "written")]
+    launches = by_launch(counters).reindex(columns=["launch", "name", *parts]).dropna()
+    if launches.empty:
+        raise NotAssessed(f"{', '.join(parts)}: ncu counts them from compute capability 9.0 on")
+    shares, limit = time_shares(frames, counters), frames.limit(INTER_SM)
+    found, highest = [], 0.0
+    for row in rows_of(launches):
+        between, all_bytes = (
+            row[f"{whose}sm_bytes_read"] + row[f"{whose}sm_bytes_written"] for whose in ("inter_", "")
+        )
+        part = between / all_bytes if all_bytes else 0.0
+        highest = max(highest, part)
+        if part >= limit:
+            time = of_kernels(frames, shares.get(row["launch"]))
+            found.append(_traffic(frames, row, part, time))
+    return found or Clear(f"at most {highest:.1%} of what the SMs read and write is between SMs")
+
+
+def _traffic(frames: Frames, row: Mapping[str, Any], part: float, time: float | None) -> Finding:
+    return Finding(
+        subject=short(row["name"]),
+        bottleneck="memory",
+        share=None if time is None else frames.share(time),
+        reason=f"{part:.0%} of what its SMs read and write is between SMs",
+        evidence={"inter_sm_share": part},
+        source=COUNTERS,
+        gain=None,
+        advice="smaller clusters, or tiles that need less of each other",
+        confidence="low",
+    )
+
+
+INTER_SM_TRAFFIC = Check("inter_sm_traffic", "Traffic between SMs", "kernel", "case", ("gpu", "counters"), _inter_sm)

@@ -1,0 +1,86 @@
+"""How long kernels take within a case's total, and which they are: what checks of engine and kernels share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from inferprof.findings import Frames, NotAssessed, Threshold
+from inferprof.tables import layer_times, roofs, waterfall
+from inferprof.tables.bounds import BOUNDS
+from inferprof.tables.kernel_class import own_name
+from inferprof.tables.kernel_compare import per_iteration
+from inferprof.tables.trt_join import layer_of_path
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from inferprof.tables.roofs import Roofs
+
+KERNEL_SHARE: Final = Threshold(
+    "kernel_share", 0.01, "of the kernels' time", "ours: a kernel with less is not worth anybody's afternoon"
+)
+NEEDS_TRACE: Final = "a trace of the case's kernels: nsys or kineto under `profilers:`"
+NAME_LENGTH: Final = 60
+
+
+def trace_of(frames: Frames) -> pd.DataFrame:
+    """The rows of the tracer that speaks for the case, also of one that saw no iterations. Raises NotAssessed."""
+    if frames.tool is not None:
+        return frames.timeline
+    for tool in waterfall.TRACERS:
+        rows = frames.profiles[frames.profiles["tool"] == tool]
+        if (rows["level"] == "kernel").any():
+            return rows
+    raise NotAssessed(NEEDS_TRACE)
+
+
+def kernels_ns(frames: Frames) -> float | None:
+    """The kernels' time in one inference: of the bare run where the waterfall has it, else as a profiler saw it."""
+    parts = [frames.waterfall.get(f"{part}_ns") for part in (*BOUNDS, "kernels")]
+    if any(parts):
+        return float(sum(part or 0.0 for part in parts))
+    if frames.tool is not None:
+        return waterfall.watched(frames.timeline).kernels
+    return inference_ns(frames.profiles)
+
+
+def inference_ns(profiles: pd.DataFrame) -> float | None:
+    """The kernels' time of one inference in a trace without iterations, of an engine alone; None where none tells."""
+    traced = profiles[profiles["tool"].isin(waterfall.TRACERS)]
+    count = layer_times.inferences(traced)
+    kernels = traced[traced["level"].eq("kernel") & traced["metric"].eq("duration_total")]
+    return float(kernels["value"].sum()) / count if count else None
+
+
+def longest(frames: Frames) -> pd.DataFrame:
+    """The kernels by name, longest first: kernel_compare.per_iteration with `share` of all kernel time."""
+    table = per_iteration(trace_of(frames))
+    table = table.assign(share=table["duration"] / table["duration"].sum())
+    return table.sort_values("duration", ascending=False, kind="stable", ignore_index=True)
+
+
+def owner_of(frames: Frames, kernel: str) -> str | None:
+    """The layer of an engine that launches a kernel most, by the ranges of the trace; None where none is told."""
+    rows = trace_of(frames)
+    own = rows[rows["level"].eq("kernel") & rows["metric"].eq("duration_total") & rows["name"].eq(kernel)]
+    layers = own["parent"].fillna("").map(lambda path: layer_of_path(path, frozenset()))
+    times = own.groupby(layers)["value"].sum()
+    return str(times.idxmax()) if len(times) else None
+
+
+def roofs_of(frames: Frames) -> Roofs:
+    """What the GPU reaches, for the options of the case's variant."""
+    documents = frames.documents
+    found = roofs.of_machine(documents.get("environment"), documents.get("ceilings"), documents.get("bandwidth"))
+    return found.of_variant(options_of(frames))
+
+
+def options_of(frames: Frames) -> dict[str, Any]:
+    """The options of the case's variant, as its records have them."""
+    return dict(frames.records["content"].iloc[0].get("options", {})) if len(frames.records) else {}
+
+
+def short(kernel: str) -> str:
+    """A kernel's own name, of bounded length."""
+    name = own_name(kernel)
+    return name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH - 1]}…"
