@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, checker, helper, load
 
-from inferprof import data, export, model_spec, onnx_file, pretrained
+from inferprof import data, export, model_spec, onnx_file, pretrained, torch_source
 from inferprof.case import Shape
 from inferprof.errors import UserError
 from inferprof.model_spec import InputSpec, ModelSpec
@@ -211,6 +211,26 @@ def exported(spec: ModelSpec, shapes: list[str], tmp_path: Path, tolerance: floa
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # torch and transformers warn of their own deprecations
+def edited_spec(folder: Path, **options: Any) -> ModelSpec:
+    """A user's file of one Relu, and a function beside it that makes that a Neg."""
+    relu(folder)
+    (folder / "user_edit.py").write_text(
+        "def negate(model):\n    model.graph.node[0].op_type = 'Neg'\n    return model\n"
+    )
+    return dataclasses.replace(onnx_spec(folder), options={"onnx": "m.onnx", **options})
+
+
+def test_a_users_function_edits_the_graph_of_a_users_file(tmp_path):
+    facts = export.export(edited_spec(tmp_path, python="user_edit:negate"), tmp_path / "out.onnx")
+    assert facts["origin"] == "file m.onnx, edited by user_edit:negate"
+    assert [node.op_type for node in load(tmp_path / "out.onnx").graph.node] == ["Neg"]
+
+
+def test_a_file_of_another_digest_than_the_yaml_asks_for_is_refused(tmp_path):
+    message = refusal(edited_spec(tmp_path, sha256="0" * 64))
+    assert "model m: m.onnx has SHA-256 " in message and message.endswith(f"m.yaml asks for {'0' * 64}")
+
+
 class TestTorchSources:
     def test_random_weights_do_not_depend_on_the_version_of_torch(self, repository):
         """The first numbers of NumPy's frozen stream for seed 0, over the square root of the fan-in."""
@@ -331,6 +351,16 @@ class TestTorchSources:
         facts = exported(python_spec(tmp_path), ["b1", "b5"], tmp_path, 1e-6)
         assert facts["origin"] == "python user_factory:build, seed 0"
         assert facts["outputs"] == {"output": ["b", 3]}
+
+    def test_a_users_factory_without_pretrained_weights_gets_those_of_the_seed(self, tmp_path):
+        import torch
+
+        spec = python_spec(tmp_path, pretrained=False)
+        source = torch_source.load(spec, "eager")
+        assert source.facts["origin"] == "python user_factory:build, random weights, seed 0"
+        weight = source.module.state_dict()["model.0.weight"]
+        expected = np.random.RandomState(0).standard_normal(weight.shape) / 2.0
+        assert torch.equal(weight, torch.from_numpy(expected).float())
 
     def test_the_seed_decides_the_weights_and_leaves_torchs_own_state_alone(self, tmp_path):
         import torch

@@ -13,6 +13,7 @@ from inferprof import study as studies
 from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.hardware import Gpu, Machine
+from inferprof.model_spec import package_roots
 
 H100 = Gpu("NVIDIA H100 80GB HBM3", (9, 0), 80 << 30, "GPU-1", "580.159.04")
 PACKAGES = {"onnxruntime-gpu": "1.31.1", "torch": "2.13.0", "tensorrt-rtx": "1.7.1.116"}
@@ -171,14 +172,15 @@ def test_results_that_cannot_be_written_are_refused_in_one_line(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("machine", [LAPTOP, GPU_BOX], ids=["laptop", "gpu"])
+@pytest.mark.parametrize("path", sorted((Path(__file__).parents[2] / "studies").glob("*.yaml")), ids=lambda p: p.stem)
 def test_every_study_of_the_repository_can_be_planned(
-    config: dict[str, Any], repository: Path, machine: Machine
+    config: dict[str, Any], repository: Path, machine: Machine, path: Path
 ) -> None:
-    for path in sorted((repository / "studies").glob("*.yaml")):
-        own = yaml.safe_load(path.read_text(encoding="utf-8"))
-        study = plan(config, repository, machine, **own)
-        assert study.name == path.stem
-        assert all(p.reason for p in study.planned if p.outcome == "refused")
+    if path.stem == "detector-latency" and not package_roots("rapidocr"):
+        pytest.skip("rapidocr, which carries the detector's file, is not installed")
+    study = plan(config, repository, machine, **yaml.safe_load(path.read_text(encoding="utf-8")))
+    assert study.name == path.stem
+    assert all(p.reason for p in study.planned if p.outcome == "refused")
 
 
 def with_tools(*tools: str) -> Machine:

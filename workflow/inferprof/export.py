@@ -47,8 +47,7 @@ def export(spec: ModelSpec, out: Path) -> dict[str, Any]:
     with progress.task(f"Export {spec.name}", ("load the model", "trace its graph", "write the file")):
         progress.step("load the model")
         if not spec.from_torch:
-            assert spec.onnx_path is not None
-            model, facts = onnx_file.checked(spec.onnx_path, spec), {"origin": f"file {spec.onnx_path.name}"}
+            model, facts = _from_file(spec)
         else:
             source = torch_source.load(spec, "eager")
             progress.step("trace its graph")
@@ -56,6 +55,23 @@ def export(spec: ModelSpec, out: Path) -> dict[str, Any]:
         progress.step("write the file")
         onnx_file.save(model, out)
         return facts | onnx_file.describe(model) | {"sha256": files.sha256(out), "bytes": out.stat().st_size}
+
+
+def _from_file(spec: ModelSpec) -> tuple[onnx.ModelProto, dict[str, Any]]:
+    """The file of source `onnx`, checked against `sha256` and edited by the function `python`, and its origin."""
+    assert spec.onnx_path is not None
+    expected = spec.options.get("sha256")
+    if expected and (digest := files.sha256(spec.onnx_path)) != expected:
+        raise UserError(
+            f"model {spec.name}: {spec.onnx_path.name} has SHA-256 {digest}, but {spec.path} asks for {expected}"
+        )
+    edit = torch_source.user_function(spec) if "python" in spec.options else None
+    origin = f"file {spec.onnx_path.name}"
+    if "package" in spec.options:
+        origin += f" of package {spec.options['package']}"
+    if edit:
+        origin += f", edited by {spec.options['python']}"
+    return onnx_file.checked(spec.onnx_path, spec, edit), {"origin": origin}
 
 
 def to_onnx(module: torch.nn.Module, spec: ModelSpec) -> onnx.ModelProto:

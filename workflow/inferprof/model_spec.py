@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 from collections import Counter
@@ -72,8 +73,12 @@ class ModelSpec:
 
     @property
     def onnx_path(self) -> Path | None:
-        """The user's ONNX file, for the source `onnx`."""
-        return self.path.parent / self.options["onnx"] if self.source == "onnx" else None
+        """The ONNX file of the source `onnx`: beside the YAML file, or inside of `package`."""
+        if self.source != "onnx":
+            return None
+        roots = package_roots(self.options["package"]) if "package" in self.options else [self.path.parent]
+        files = [root / self.options["onnx"] for root in roots]
+        return next((file for file in files if file.is_file()), files[0] if files else None)
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -113,6 +118,12 @@ class ModelSpec:
         if BATCH not in self.symbols and shape.batch != 1:
             return f"the model has a fixed batch, so b{shape.batch} cannot be run; allowed: b1"
         return None
+
+
+def package_roots(package: str) -> list[Path]:
+    """The folders of an importable package, found without importing it; none where it is not installed."""
+    found = importlib.util.find_spec(package)
+    return [Path(root) for root in (found.submodule_search_locations or [])] if found else []
 
 
 def discover(folder: Path) -> dict[str, Path]:
@@ -216,6 +227,9 @@ def _check(spec: ModelSpec) -> None:
             raise UserError(f"{spec.path}: no input has the symbol {symbol}; they have {', '.join(spec.symbols)}")
         if size > spec.max_sizes.get(symbol, size):
             raise UserError(f"{spec.path}: size {symbol}: {size} is over its maximum {spec.max_sizes[symbol]}")
+    if not spec.from_torch and spec.onnx_path is None:
+        package = spec.options["package"]
+        raise UserError(f"{spec.path}: package {package}, which carries the ONNX file, is not installed; install it")
     for file in [*([spec.onnx_path] if spec.onnx_path else []), *spec.ready_made.values()]:
         if not file.is_file():
             raise UserError(f"{spec.path}: {file} does not exist; paths count from the folder of the YAML file")

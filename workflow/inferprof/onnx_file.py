@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,12 @@ MAX_BYTES = 2**31 - 1
 """What one protobuf message may hold."""
 
 
-def checked(path: Path, spec: ModelSpec) -> onnx.ModelProto:
+def checked(
+    path: Path, spec: ModelSpec, edit: Callable[[onnx.ModelProto], onnx.ModelProto] | None = None
+) -> onnx.ModelProto:
     """Read and validate the user's file, weights inlined, input dimensions named as in the model's description.
+
+    `edit` changes the graph before it is validated.
 
     Raises UserError in one line: no such file, truncated, external data missing, no opset, rejected by onnx.checker,
     inputs other than the YAML's.
@@ -35,6 +39,7 @@ def checked(path: Path, spec: ModelSpec) -> onnx.ModelProto:
             f"{path} names no opset (opset_import is empty), so its operators mean nothing; export it again"
         )
     _inline(model, path)
+    model = edit(model) if edit else model
     if any(not value.type.tensor_type.HasField("shape") for value in model.graph.output):
         model = onnx.shape_inference.infer_shapes(model)  # runtimes don't mind, but the checker does
     try:

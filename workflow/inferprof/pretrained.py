@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import enum
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from inferprof.errors import UserError
 from inferprof.files import sha256
-from inferprof.model_spec import ModelSpec
+from inferprof.model_spec import ModelSpec, package_roots
 
 HUB_TIMEOUT_S = 5
 """How long the hub may take to answer at all before the package is used: a machine without internet must not wait."""
@@ -108,11 +107,11 @@ def _from_hub(spec: ModelSpec, place: Place) -> ModelFiles | str:
 def _from_package(spec: ModelSpec) -> ModelFiles | str:
     """The folder inside an installed package that holds a config.json beside weights or a tokenizer."""
     package = spec.options["package"]
-    found = importlib.util.find_spec(package)
-    if found is None or not found.submodule_search_locations:
+    roots = package_roots(package)
+    if not roots:
         return f"{package} is not installed"
-    for root in found.submodule_search_locations:
-        for config in sorted(Path(root).rglob("config.json")):
+    for root in roots:
+        for config in sorted(root.rglob("config.json")):
             files = ModelFiles(config.parent, f"package {package}")
             if files.weights or files.tokenizer:
                 return files

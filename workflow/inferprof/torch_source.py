@@ -203,13 +203,22 @@ def _torchvision(spec: ModelSpec, attention: Attention) -> tuple[Any, dict[str, 
 
 
 def _python(spec: ModelSpec, attention: Attention) -> tuple[Any, dict[str, Any]]:
-    """What the user's factory returns: `module:factory`, the module beside the YAML file or importable."""
-    module_name, _, factory_name = str(spec.options["python"]).partition(":")
-    module = _user_module(module_name, spec)
-    factory = getattr(module, factory_name, None)
-    if not callable(factory):
-        raise UserError(f"{spec.path}: {module_name} has no function {factory_name}")
-    return factory(), {"origin": f"python {module_name}:{factory_name}, seed {spec.seed}"}
+    """What the user's factory returns; with pretrained: false its weights are replaced by seeded random ones."""
+    import torch
+
+    model, origin = user_function(spec)(), f"python {spec.options['python']}"
+    if spec.pretrained or not isinstance(model, torch.nn.Module):
+        return model, {"origin": f"{origin}, seed {spec.seed}"}
+    return model, {"origin": f"{origin}, {_fill(model, spec)}"}
+
+
+def user_function(spec: ModelSpec) -> Callable[..., Any]:
+    """`module:function` of the key `python`, the module beside the YAML file or importable."""
+    module_name, _, name = str(spec.options["python"]).partition(":")
+    function: Callable[..., Any] | None = getattr(_user_module(module_name, spec), name, None)
+    if not callable(function):
+        raise UserError(f"{spec.path}: {module_name} has no function {name}")
+    return function
 
 
 def _user_module(name: str, spec: ModelSpec) -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from inferprof import data, hardware, progress, provenance, registry, timing
+from inferprof import data, hardware, host_cast, progress, provenance, registry, timing
 from inferprof.case import Case, Shape, Variant
 from inferprof.devices.cpu import CpuDevice
 from inferprof.devices.cuda import CudaDevice
@@ -249,7 +249,8 @@ def _open_request(request: RunRequest, device: Device) -> OpenRequest:
 
 def _feeds(request: RunRequest) -> Feeds:
     """The host arrays of one inference: the same ones in every round."""
-    return data.feeds(request.spec, request.shape, 1, request.seed)[0]
+    feeds = data.feeds(request.spec, request.shape, 1, request.seed)[0]
+    return host_cast.given_as_half(feeds, request.variant.text("host_cast", ""))
 
 
 def _device(gpu: Gpu | None) -> Device:

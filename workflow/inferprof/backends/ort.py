@@ -62,6 +62,7 @@ ORT_CPU = Backend(
     artifact="onnx",
     open=open_cpu,
     refuses=refuses_cpu,
+    options=frozenset({"host_cast"}),
 )
 
 ORT_CUDA = Backend(
@@ -71,5 +72,5 @@ ORT_CUDA = Backend(
     artifact="onnx",
     open=open_cuda,
     refuses=refuses_cuda,
-    options=frozenset({"cuda_graph", "tf32", "placement"}),
+    options=frozenset({"cuda_graph", "tf32", "placement", "host_cast"}),
 )

@@ -219,6 +219,7 @@ ORT_TENSORRT = Backend(
             "hardware_compatible",
             "optimization_level",
             "placement",
+            "host_cast",
             "profile",
             "rebuild",
             "sparsity",

@@ -155,6 +155,6 @@ ORT_TENSORRT_RTX = Backend(
     artifact="engine",
     open=open_tensorrt_rtx,
     refuses=refuses,
-    options=frozenset({"cuda_graph", "placement", "profile", "rebuild", "tf32", "workspace"}),
+    options=frozenset({"cuda_graph", "host_cast", "placement", "profile", "rebuild", "tf32", "workspace"}),
     build=build,
 )

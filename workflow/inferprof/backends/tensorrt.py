@@ -29,7 +29,7 @@ FLOOR = "10.8"
 RTX_GPUS = ((7, 5), (8, 0), (8, 6), (8, 9), (12, 0), (12, 1))
 """What TensorRT-RTX 1.7 names when it refuses another GPU."""
 
-RUN_OPTIONS = frozenset({"cuda_graph", "placement"})
+RUN_OPTIONS = frozenset({"cuda_graph", "placement", "host_cast"})
 BUILD_OPTIONS = frozenset(
     {
         "hardware_compatible",

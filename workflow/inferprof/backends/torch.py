@@ -270,7 +270,7 @@ TORCH_EAGER = Backend(
     artifact="torch",
     open=open_eager,
     refuses=refuses_eager,
-    options=frozenset({"cuda_graph", "tf32", "placement"}),
+    options=frozenset({"cuda_graph", "tf32", "placement", "host_cast"}),
     precisions=frozenset(DTYPES),
 )
 
@@ -281,7 +281,7 @@ TORCH_COMPILE = Backend(
     artifact="torch",
     open=open_compile,
     refuses=refuses_compile,
-    options=frozenset({"compile_mode", "tf32", "placement"}),
+    options=frozenset({"compile_mode", "tf32", "placement", "host_cast"}),
     precisions=frozenset(DTYPES),
     alone=graphs_share_memory,
 )

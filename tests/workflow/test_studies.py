@@ -1,0 +1,24 @@
+"""The studies of the repository: each can be planned to its last job on a machine that has nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.workflow.conftest import Workspace
+
+from inferprof.model_spec import package_roots
+
+REPOSITORY = Path(__file__).parents[2]
+STUDIES = sorted((REPOSITORY / "studies").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=lambda path: path.stem)
+def test_the_dry_run_of_a_study_is_clean(study: Path, tmp_path: Path) -> None:
+    if study.stem == "detector-latency" and not package_roots("rapidocr"):
+        pytest.skip("rapidocr, which carries the detector's file, is not installed")
+    (tmp_path / "models").symlink_to(REPOSITORY / "models")
+    (tmp_path / "config.yaml").symlink_to(REPOSITORY / "config.yaml")
+    jobs = Workspace(tmp_path, REPOSITORY).jobs("--configfile", str(study), "--", "results/REPORT.txt")
+    assert jobs["report_in_use"] == 1
+    assert jobs["quantize"] > 0 and jobs["accuracy"] > 0  # what no GPU is needed for
