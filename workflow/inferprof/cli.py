@@ -7,6 +7,7 @@ failed, 2 the user can mend it.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import sys
 import time
@@ -249,6 +250,21 @@ def _compare(args: argparse.Namespace) -> int:
     return compare.exit_code(comparison)
 
 
+def _verify(args: argparse.Namespace) -> int:
+    """Try here all that inferprof does, in under 10 minutes, and say what to do next. Exit code 1: a row failed."""
+    from inferprof import verify
+
+    asked = verify.Asked(args.out, tuple(args.only), args.minutes, args.attempt, args.engine)
+    content = verify.verify(asked)
+    if sys.stdout.isatty() and importlib.util.find_spec("rich"):  # the core runs on machines without Rich
+        from rich.console import Console
+
+        Console().print(verify.rich_table(content))
+    else:
+        _say(verify.render(content))
+    return int(any(row["outcome"] == "fail" for row in content["rows"]))
+
+
 def _unlock(args: argparse.Namespace) -> None:
     """Remove the lock that a killed Snakemake left in this folder; a live one keeps it."""
     if done := processes.release_stale_lock(Path.cwd()):
@@ -304,6 +320,7 @@ _VERBS: dict[str, tuple[Any, Any]] = {
     "formats": (_formats, flags.formats),
     "report": (_report, flags.report),
     "compare": (_compare, flags.compare),
+    "verify": (_verify, flags.verify),
     "unlock": (_unlock, flags.none),
 }
 """Verb → what it does, and what adds its flags."""

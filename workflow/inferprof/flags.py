@@ -154,6 +154,16 @@ def compare(sub: argparse.ArgumentParser) -> None:
     )
 
 
+def verify(sub: argparse.ArgumentParser) -> None:
+    """Where to work, and which rows to try."""
+    folder = Path("results/verify")
+    sub.add_argument("--out", type=Path, default=folder, metavar="DIR", help=f"folder to work in (default {folder})")
+    sub.add_argument("--only", nargs="+", default=[], metavar="ROW", help="these rows, and those that they need")
+    sub.add_argument("--minutes", type=_minutes, default=10.0, help="time for all rows together (default 10)")
+    sub.add_argument("--attempt", action="store_true", help="try also what the machine is known to refuse")
+    sub.add_argument("--engine", type=Path, help="an engine of verify's model for TensorRT, in place of building one")
+
+
 def none(sub: argparse.ArgumentParser) -> None:
     """The verb takes none."""
 
@@ -229,6 +239,16 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
+
+
+def _minutes(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of minutes above 0")
+    return value
 
 
 def _fraction(text: str) -> float:

@@ -34,6 +34,28 @@ def run_merged(
     )
 
 
+def run_logged(command: Sequence[str], log: Path, seconds: float) -> int:
+    """Run a command that ends with this process, add what it says to a log, and return its exit code.
+
+    Raises subprocess.TimeoutExpired after so many seconds; its whole process group is killed then.
+    """
+    with log.open("ab") as file:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+        )
+    try:
+        return process.wait(timeout=seconds)
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
+
+
 @contextlib.contextmanager
 def reader_may_leave() -> Iterator[None]:
     """Let a reader of stdout that has seen enough (`| head`) end the output, but not this process."""

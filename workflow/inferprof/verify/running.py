@@ -1,0 +1,137 @@
+"""Goes through the rows of verify: each passes, fails or is not here, and none of them stops the rest."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from inferprof import hardware, processes, progress
+from inferprof.errors import CaseFailed, UserError, unknown
+from inferprof.files import write_json, write_text
+from inferprof.hardware import Machine
+from inferprof.verify import table
+from inferprof.verify.next_steps import next_step
+from inferprof.verify.rows import ROWS, Row
+from inferprof.verify.site import Runner, Site
+
+Outcome = Literal["pass", "fail", "not here"]
+SoFar = tuple[float, str, Sequence["Result"]]
+"""When verify began, by the clock and as text, and the results of the rows before."""
+ROW_SHARE = 0.25
+"""Of the time for all rows, what one of them may take."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What verify is asked for. `minutes` bounds all rows together; one that is not reached fails."""
+
+    out: Path
+    only: tuple[str, ...] = ()
+    minutes: float = 10.0
+    attempt: bool = False
+    engine: Path | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a row ended. `seconds` of a row that is not here are 0."""
+
+    name: str
+    title: str
+    outcome: Outcome
+    detail: str
+    """What was seen, or why it failed or is not here."""
+    next_step: str | None
+    seconds: float
+    log: str | None
+    """The log beside verify.json; None where nothing was run."""
+
+
+def verify(
+    asked: Asked,
+    machine: Machine | None = None,
+    rows: Sequence[Row] = ROWS,
+    runner: Runner = processes.run_logged,
+    clock: Callable[[], float] = time.monotonic,
+) -> dict[str, Any]:
+    """Try the rows and write verify.json and verify.txt; the content of verify.json.
+
+    Raises UserError where a row is asked for that does not exist.
+    """
+    machine = machine or hardware.detect()
+    wanted = chosen(rows, asked.only)
+    started = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    begun = clock()
+    results: list[Result] = []
+    with progress.task("Verify", [row.name for row in wanted]):
+        for row in wanted:
+            progress.step(row.name)
+            results.append(_tried(row, asked, machine, runner, clock, (begun, started, results)))
+    content = {
+        "schema": 1,
+        "machine": machine.slug,
+        "gpu": machine.gpu.name if machine.gpu else None,
+        "started": started,
+        "seconds": round(clock() - begun, 1),
+        "rows": [dataclasses.asdict(result) for result in results],
+    }
+    write_json(asked.out / "verify.json", content)
+    write_text(asked.out / "verify.txt", table.render(content) + "\n")
+    return content
+
+
+def chosen(rows: Sequence[Row], only: Sequence[str]) -> list[Row]:
+    """The rows of these names and those that they come after; all where no name is given."""
+    by_name = {row.name: row for row in rows}
+    if wrong := [name for name in only if name not in by_name]:
+        raise unknown("rows", wrong, by_name)
+    names = set(only or by_name)
+    for row in reversed(rows):
+        if row.name in names:
+            names |= set(row.after)
+    return [row for row in rows if row.name in names]
+
+
+def _tried(
+    row: Row, asked: Asked, machine: Machine, runner: Runner, clock: Callable[[], float], so_far: SoFar
+) -> Result:
+    """One row, whatever happens in it."""
+    begun, started, before = so_far
+    log = asked.out / "log" / f"{row.name}.log"
+    row_begun, row_s = clock(), asked.minutes * 60 * ROW_SHARE
+    ends = min(row_begun + row_s, begun + asked.minutes * 60)
+    site = Site(asked.out, machine, log, runner, lambda: ends - clock(), started, asked.attempt, asked.engine)
+    outcome, detail = _outcome(row, site, before)
+    ran = outcome != "not here"
+    return Result(
+        row.name,
+        row.title,
+        outcome,
+        " ".join(detail.split()),
+        next_step(row, outcome, detail),
+        round(clock() - row_begun, 1) if ran else 0.0,
+        f"log/{log.name}" if ran and log.exists() else None,
+    )
+
+
+def _outcome(row: Row, site: Site, before: Sequence[Result]) -> tuple[Outcome, str]:
+    """Not here, and why; else whether it passed, and what was seen."""
+    if reason := row.needs(site):
+        return "not here", reason
+    if lost := [result.name for result in before if result.name in row.after and result.outcome != "pass"]:
+        return "not here", f"needs row {lost[0]}, which did not pass"
+    if site.seconds_left() <= 0:
+        return "fail", "was not reached: the time for all rows was spent"
+    site.log.parent.mkdir(parents=True, exist_ok=True)
+    site.log.unlink(missing_ok=True)
+    try:
+        return "pass", row.run(site)
+    except (CaseFailed, UserError) as error:
+        return "fail", str(error)
+    except Exception as error:  # a file that holds something unexpected is the row's failure, and not verify's end
+        return "fail", f"{type(error).__name__}: {error}"

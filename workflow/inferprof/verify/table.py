@@ -1,0 +1,51 @@
+"""The table of verify: as text for verify.txt and pipes, and drawn for a terminal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+STYLES: Final = {"pass": "green", "fail": "bold red", "not here": "yellow"}
+"""Outcome → how it is drawn, in the order in which they are counted."""
+
+
+def render(content: Mapping[str, Any]) -> str:
+    """verify.json as lines: a row each, with what was seen, and below it what to do."""
+    lines = [_head(content), ""]
+    for row in content["rows"]:
+        lines.append(f"{row['outcome']:8}  {row['name']:26} {row['seconds']:5.1f} s  {row['detail']}")
+        if row["next_step"]:
+            lines.append(f"{'':46}→ {row['next_step']}")
+    return "\n".join([*lines, "", _counted(content)])
+
+
+def rich_table(content: Mapping[str, Any]) -> Table:
+    """The same for Rich."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=_head(content), caption=_counted(content), title_justify="left", caption_justify="left")
+    for name in ("", "row", "s"):
+        table.add_column(name, no_wrap=True, justify="right" if name == "s" else "left")
+    table.add_column("what was seen, and what to do next", overflow="fold")
+    for row in content["rows"]:
+        seen = Text(row["detail"])
+        if row["next_step"]:
+            seen.append(f"\n→ {row['next_step']}", style="bold")
+        outcome = Text(row["outcome"], style=STYLES[row["outcome"]])
+        table.add_row(outcome, row["name"], f"{row['seconds']:.1f}", seen)
+    return table
+
+
+def _head(content: Mapping[str, Any]) -> str:
+    return f"inferprof verify: {content['gpu'] or 'no GPU'}, {content['machine']}, {content['started']}"
+
+
+def _counted(content: Mapping[str, Any]) -> str:
+    """`12 pass, 0 fail, 17 not here, in 83 s`."""
+    counts = Counter(row["outcome"] for row in content["rows"])
+    return f"{', '.join(f'{counts[outcome]} {outcome}' for outcome in STYLES)}, in {content['seconds']:.0f} s"
