@@ -7,7 +7,7 @@ at most what the fault wastes of that time, and perhaps nothing: another limit m
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -141,12 +141,26 @@ def _run(frames: Frames, fault: FaultName) -> list[Finding] | Clear:
     if not known:
         raise NotAssessed(str(rows[0]["reason"]).removeprefix("needs "))
     limit = frames.limit(KERNEL_SHARE)
-    amiss = [row for row in known if row["verdict"] == "found"]
+    amiss = merged([row for row in known if row["verdict"] == "found"])
     found = [row for row in amiss if row["time_share"] is None or row["time_share"] >= limit]
     if not found:
         rest = f"; {len(amiss)} kernels with less than {limit:.0%} of the time have it" if amiss else ""
         return Clear(f"{len(known)} of {len(rows)} counted launches tell: {known[0]['reason']}{rest}")
     return [_finding(frames, FAULTS[fault], row) for row in found]
+
+
+def merged(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One row per kernel: the launch with the largest share, with the shares of all of its launches."""
+    kernels: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        kernels.setdefault(row["name"], []).append(row)
+    found = []
+    for own in kernels.values():
+        shares = [row["time_share"] for row in own]
+        first = max(own, key=lambda row: row["time_share"] or 0.0)
+        known = [share for share in shares if share is not None]
+        found.append({**first, "time_share": sum(known) if known else None})
+    return found
 
 
 def _finding(frames: Frames, fault: Fault, row: Mapping[str, Any]) -> Finding:

@@ -1,0 +1,282 @@
+"""What holds the kernels of a case back: what bounds them, the longest, tiles, roofs, and NVIDIA's rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from inferprof.case import Shape
+from inferprof.diagnosis.kernel_faults import counters_of, of_kernels, of_time, time_shares
+from inferprof.diagnosis.kernel_time import KERNEL_SHARE, kernels_ns, longest, owner_of, roofs_of, short
+from inferprof.diagnosis.times import NS_PER_MS, ms, percent
+from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
+from inferprof.plugins import Check
+from inferprof.tables import kernel_roofline, ncu_rules, roofline, roofs, tile_advice
+from inferprof.tables.bound_shares import shares
+from inferprof.tables.bounds import Bound
+from inferprof.tables.kernel_class import KernelClass
+from inferprof.tables.product_kernels import ties_of
+from inferprof.tables.records import rows_of
+from inferprof.tables.waterfall import COUNTERS
+
+BOUND_SHARE: Final = Threshold("bound", 0.5, "of the kernels' time", "ours: what bounds most of it names the case")
+HOT_SHARE: Final = Threshold(
+    "hot_kernel", 0.2, "of the kernels' time", "ours: from a fifth on one kernel is a place to look"
+)
+TILE_WASTE: Final = Threshold("tile_waste", 0.02, "of the case's time", "ours: less is not worth another shape")
+ROOF_DISTANCE: Final = Threshold(
+    "roof_distance", 2.0, "times the time at the roof", "ours: good libraries reach 60 to 80 % of a roof"
+)
+RULE_SHARE: Final = Threshold(
+    "rule_share", 0.01, "of the kernels' time, what a rule expects", "ours: the rule's gain times the kernel's share"
+)
+BOUND_ADVICE: Final[Mapping[Bound, str]] = {
+    "memory": "move fewer bytes: elementwise chains fused into products, narrower formats, a batch that fits in the L2",
+    "compute": "fewer or cheaper operations: a narrower format on the tensor cores, 2:4 sparsity, a smaller model",
+    "latency": "give the GPU more to do at once: a larger batch, fused kernels, streams beside each other",
+    "tail": "a batch or tiles with which the blocks fill whole waves",
+}
+CLASS_ADVICE: Final[Mapping[KernelClass, str]] = {
+    "convolution": "compare it with its roof; a convolution whose stride is its kernel (patches) is a matrix "
+    "product, and runs as one when exported as reshape and MatMul; channels padded to a multiple of 8",
+    "gemm": "compare it with its roof and its tiles; a narrower format or a better batch is what moves it",
+    "attention": "compare it with its roof; a newer fused kernel, or fewer tokens",
+}
+OTHER_ADVICE: Final = "compare it with its roof; fuse it into the product before or behind it"
+
+
+# --- what bounds -----------------------------------------------------------------------------------------------
+
+
+def _bound(frames: Frames) -> list[Finding] | Clear:
+    found = shares(counters_of(frames), frames.timeline)
+    counted = sum(found.values())
+    if not counted:
+        raise NotAssessed("counters of launches that the timeline has")
+    bound = max(found, key=lambda one: found[one])
+    words = ", ".join(f"{one} {percent(share)}" for one, share in found.items() if share)
+    if found[bound] < frames.limit(BOUND_SHARE) * counted:
+        return Clear(f"nothing bounds most of the kernels' time: {words}")
+    time = of_kernels(frames, found[bound])
+    finding = Finding(
+        subject="",
+        bottleneck=bound,
+        share=None if time is None else frames.share(time),
+        reason=f"the kernels are bound by {bound}: {percent(found[bound])} of their time, where "
+        f"{percent(counted)} was counted ({words})",
+        evidence={f"{one}_share": share for one, share in found.items()},
+        source=f"{COUNTERS}, {frames.tool}",
+        gain=None,
+        advice=BOUND_ADVICE[bound],
+        confidence="medium",
+    )
+    return [finding]
+
+
+def _hot(frames: Frames) -> list[Finding] | Clear:
+    kernels = longest(frames)
+    if kernels.empty:
+        raise NotAssessed("a trace with kernels one by one: CUDA graphs traced by node")
+    first = rows_of(kernels.head(1))[0]
+    name = short(first["name"])
+    words = f"{name} is the longest kernel, {percent(first['share'])} of the kernels' time"
+    if first["share"] < frames.limit(HOT_SHARE):
+        return Clear(words, {"kernel_share": float(first["share"])})
+    owner, time = owner_of(frames, first["name"]), of_kernels(frames, float(first["share"]))
+    finding = Finding(
+        subject=f"{first['kernel_class']} {owner or name}",
+        bottleneck="kernels",
+        share=None if time is None else frames.share(time),
+        reason=f"{words}{f', and belongs to {owner}' if owner else ''}",
+        evidence={"kernel_share": float(first["share"]), "launches": float(first["launches"])},
+        source=str(frames.tool or "trace"),
+        gain=None,
+        advice=CLASS_ADVICE.get(first["kernel_class"], OTHER_ADVICE),
+        confidence="medium",
+    )
+    return [finding]
+
+
+# --- tiles and roofs -------------------------------------------------------------------------------------------
+
+
+def _tiles(frames: Frames) -> list[Finding] | Clear:
+    nodes = (frames.documents.get("cost") or {}).get("nodes")
+    sms = (roofs.gpu_in_use(frames.documents.get("environment")) or {}).get("sm_count")
+    if nodes is None or not isinstance(sms, int):
+        raise NotAssessed("the costs of the graph (.cost.json) and the GPU's number of SMs (environment.json)")
+    ties = ties_of(frames.profiles[frames.profiles["tool"] == tile_advice.TIES])
+    placed = tile_advice.placed_in(nodes, frames.timeline, sms, ties)
+    known = [one for one in placed if one.duration is not None and one.source != "assumed"]
+    if not known:
+        raise NotAssessed("tiles that the names or grids of the kernels tell")
+    total = frames.total.ns if frames.total else sum(one.duration or 0.0 for one in known)
+    case = tile_advice.Tiled(Shape.parse(frames.case.shape), sms, placed, total, kernels_ns(frames))
+    advice = _size_advice(case)
+    found = []
+    for one in known:
+        waste = (1 - one.fit.efficiency) * (one.duration or 0.0)
+        if waste >= frames.limit(TILE_WASTE) * total:
+            found.append(_tile(frames, one, waste, advice))
+    least = percent(frames.limit(TILE_WASTE))
+    return found or Clear(f"none of {len(known)} kinds of products wastes {least} of the case's time in its tiles")
+
+
+def _size_advice(case: tile_advice.Tiled) -> str:
+    """The batch or sequence that would waste least."""
+    best = next((one for one in tile_advice.suggestions(case) if one["gemm_gain"]), None)
+    if best is None:
+        return "no batch or sequence near by wastes less: other tiles, by another tactic or version of the library"
+    gain = f"{percent(best['gemm_gain'])} of the GEMMs' time per {best['per']}"
+    return f"{best['kind']} {best['then']} instead of {best['now']} would save {gain}"
+
+
+def _tile(frames: Frames, one: Any, waste: float, advice: str) -> Finding:
+    gemm, fit = one.group.gemm, one.fit
+    return Finding(
+        subject=f"{gemm.m}x{gemm.n}x{gemm.k} products ({one.nodes} nodes)",
+        bottleneck="tail",
+        share=frames.share(one.duration),
+        reason=f"tiles of {one.tile.label} leave {percent(1 - fit.efficiency)} of {ms(one.duration)} unused: padding "
+        f"{percent(fit.padding)}, last of {fit.waves:.2f} waves {percent(fit.last_wave)}",
+        evidence={
+            "padding": fit.padding,
+            "last_wave": fit.last_wave,
+            "waves": fit.waves,
+            "duration_ns": one.duration,
+        },
+        source=str(frames.tool),
+        gain=Gain(0.0, waste),
+        advice=advice,
+        confidence="high" if one.source in ("node", "grid") else "medium",
+    )
+
+
+def _roof(frames: Frames) -> list[Finding] | Clear:
+    """By launches where there are counters, else the whole graph against the roof of its nodes one by one."""
+    limits = roofs_of(frames)
+    if limits.bandwidth is None:
+        raise NotAssessed("the GPU's roofs: ceilings.json, bandwidth.json, or its datasheet in peaks.csv")
+    if (frames.profiles["tool"].eq(COUNTERS) & frames.profiles["level"].eq("kernel")).any():
+        return _kernels_and_roofs(frames, limits)
+    return _graph_and_roof(frames, limits)
+
+
+def _kernels_and_roofs(frames: Frames, limits: roofs.Roofs) -> list[Finding] | Clear:
+    counters = counters_of(frames)
+    launches = kernel_roofline.of_case(counters, limits)
+    told = launches[launches["distance"].notna()]
+    if told.empty:
+        raise NotAssessed("durations and bytes of the counted kernels, and the peaks of their formats")
+    taken = time_shares(frames, counters)
+    far = [
+        row
+        for row in rows_of(told)
+        if row["distance"] >= frames.limit(ROOF_DISTANCE)
+        and taken.get(row["launch"], 0.0) >= frames.limit(KERNEL_SHARE)
+    ]
+    if not far:
+        least, most = (f"{value:.2g}" for value in (told["distance"].min(), told["distance"].max()))
+        return Clear(f"{len(told)} counted kernels take {least} to {most} times as long as at their roof")
+    return [_far(frames, row, taken[row["launch"]]) for row in far]
+
+
+def _far(frames: Frames, row: Mapping[str, Any], share: float) -> Finding:
+    time = of_kernels(frames, share)
+    return Finding(
+        subject=short(row["name"]),
+        bottleneck="kernels",
+        share=None if time is None else frames.share(time),
+        reason=f"takes {row['distance']:.3g} times as long as at its roof, by {row['limit']}{of_time(share)}",
+        evidence={"distance": row["distance"], "roof_ns": row["roof_ns"], "duration_ns": row["duration_ns"]},
+        source=COUNTERS,
+        gain=None if time is None else Gain(0.0, (1 - 1 / row["distance"]) * time),
+        advice="see the counters: what its warps wait for is what keeps it from the roof",
+        confidence="medium",
+    )
+
+
+def _graph_and_roof(frames: Frames, limits: roofs.Roofs) -> list[Finding] | Clear:
+    cost, device = frames.documents.get("cost"), _device_ns(frames)
+    if cost is None or device is None:
+        raise NotAssessed("counters (ncu); or the costs of the graph (.cost.json) and the case's device time")
+    at_roof = roofline.of_graph(cost, limits)
+    if "not_known" in at_roof:
+        raise NotAssessed(f"a roof of the graph: {at_roof['not_known']}")
+    fused, unfused = at_roof["fused_ms"] * NS_PER_MS, at_roof["unfused_ms"] * NS_PER_MS
+    words = (
+        f"the device takes {ms(device)}: {device / fused:.3g} times the graph's roof by {at_roof['limit']}, "
+        f"{device / unfused:.3g} times that of its nodes one by one"
+    )
+    evidence = {"device_ns": device, "fused_ns": fused, "unfused_ns": unfused}
+    if device < frames.limit(ROOF_DISTANCE) * unfused:
+        return Clear(words, evidence)
+    finding = Finding(
+        subject="",
+        bottleneck="kernels",
+        share=frames.share(device),
+        reason=words,
+        evidence=evidence,
+        source=f"records, {at_roof['source']}",
+        gain=Gain(0.0, device - fused),
+        advice="look into the longest kernels with counters: nsys and ncu under `profilers:`",
+        confidence="low",
+    )
+    return [finding]
+
+
+def _device_ns(frames: Frames) -> float | None:
+    rows = frames.latency[(frames.latency["boundary"] == "device") & frames.latency["not_measured"].isna()]
+    return float(rows["median"].iloc[0]) if len(rows) else None
+
+
+# --- NVIDIA's rules --------------------------------------------------------------------------------------------
+
+
+def _rules(frames: Frames) -> list[Finding] | Clear:
+    counters = counters_of(frames)
+    table = ncu_rules.agreement(counters)
+    if not (counters["level"] == "ncu_rule").any():
+        raise NotAssessed("results of NVIDIA's rules: the details page, or the .ncu-rep with them")
+    taken = time_shares(frames, counters)
+    apart = [row for row in rows_of(table) if row["agreement"] == "theirs alone"]
+    worth = [
+        row for row in apart if _expected(row, taken) is None or _expected(row, taken) >= frames.limit(RULE_SHARE)
+    ]
+    agreed, alone = (int((table["agreement"] == one).sum()) for one in ("agree", "ours alone"))
+    if not worth:
+        return Clear(
+            f"{agreed} results agree with ours, {alone} faults are ours alone, {len(apart)} theirs alone and small"
+        )
+    return [_rule(frames, row, taken.get(row["launch"])) for row in worth]
+
+
+def _expected(row: Mapping[str, Any], taken: Mapping[int, float]) -> Any:
+    """Of the kernels' time, what a rule expects; None without a timeline."""
+    share = taken.get(row["launch"])
+    return None if share is None else share * row["rule_percent"] / 100
+
+
+def _rule(frames: Frames, row: Mapping[str, Any], share: float | None) -> Finding:
+    time = of_kernels(frames, share)
+    return Finding(
+        subject=short(row["name"]),
+        bottleneck="kernels",
+        share=None if time is None else frames.share(time),
+        reason=f"NVIDIA's rule {row['rule']} expects {row['rule_percent']:.1f} % of the kernel{of_time(share)}, "
+        f"where ours says {row['ours']}",
+        evidence={"rule_percent": float(row["rule_percent"])},
+        source=COUNTERS,
+        gain=None if time is None else Gain(0.0, row["rule_percent"] / 100 * time),
+        advice=str(row["message"]),
+        confidence="low",
+    )
+
+
+KERNEL_BOUND = Check("bound", "What bounds the kernels", "kernel", "case", ("gpu", "timeline", "counters"), _bound)
+HOT_KERNEL = Check("hot_kernel", "The longest kernel", "kernel", "case", ("gpu",), _hot)
+TILES = Check("tile_waste", "Waste in tiles and waves", "kernel", "case", ("gpu", "timeline"), _tiles)
+ROOF = Check("roof", "Distance from the roof", "kernel", "case", ("gpu",), _roof)
+NCU_RULES = Check(
+    "ncu_rules", "NVIDIA's rules, where ours see nothing", "kernel", "case", ("gpu", "counters"), _rules
+)
