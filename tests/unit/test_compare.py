@@ -231,7 +231,7 @@ def test_what_holds_no_records_is_refused(tmp_path, content):
         path.mkdir()
     elif content:
         path.write_text(content)
-    with pytest.raises(UserError, match=r"holds no benchmark records|neither a results folder nor a tar archive"):
+    with pytest.raises(UserError, match=r"holds no benchmark records|neither a results folder nor a bundle or tar"):
         compare.compare(write(tmp_path / "a", rounds()), path)
 
 

@@ -265,6 +265,31 @@ def _verify(args: argparse.Namespace) -> int:
     return int(any(row["outcome"] == "fail" for row in content["rows"]))
 
 
+def _bundle(args: argparse.Namespace) -> None:
+    """Write a study's measured files as one archive to hand on: scrubbed, hashed, without weights and engines."""
+    from inferprof import bundles
+
+    out = args.out or args.results / "reports" / args.study / f"{args.machine}.bundle.zip"
+    written = bundles.write(
+        args.results, args.study, args.machine, out=out, baseline=args.baseline, max_bytes=args.max_size
+    )
+    _say(f"{out}: {written.files} files in {written.bytes} bytes")
+    for name in written.left_out:
+        _say(f"left out to stay within --max-size: {name}")
+
+
+def _unbundle(args: argparse.Namespace) -> None:
+    """Unpack a bundle as a new results folder; one that is damaged or hostile is refused."""
+    from inferprof import bundles
+
+    manifest = bundles.unbundle(args.bundle, args.out)
+    baseline = f" --baseline {manifest['baseline']}" if manifest["baseline"] else ""
+    _say(
+        f"{args.out}: {len(manifest['files'])} files of {manifest['study']} on {manifest['machine']}; its report:\n"
+        f"inferprof report {args.out} --study {manifest['study']} --machine {manifest['machine']}{baseline}"
+    )
+
+
 def _unlock(args: argparse.Namespace) -> None:
     """Remove the lock that a killed Snakemake left in this folder; a live one keeps it."""
     if done := processes.release_stale_lock(Path.cwd()):
@@ -281,8 +306,9 @@ def _say(text: str) -> None:
 
 
 def _write_facts(out: Path, suffix: str, facts: dict[str, Any], started: float) -> None:
-    """Write beside a product what is known of its making, and how many seconds that took."""
-    write_json(_beside(out, suffix), {**facts, "seconds": round(time.monotonic() - started, 1)})
+    """Write beside a product what is known of its making, its size, and how many seconds that took."""
+    seconds = round(time.monotonic() - started, 1)
+    write_json(_beside(out, suffix), {**facts, "bytes": out.stat().st_size, "seconds": seconds})
 
 
 def _beside(path: Path, suffix: str) -> Path:
@@ -321,6 +347,8 @@ _VERBS: dict[str, tuple[Any, Any]] = {
     "report": (_report, flags.report),
     "compare": (_compare, flags.compare),
     "verify": (_verify, flags.verify),
+    "bundle": (_bundle, flags.bundle),
+    "unbundle": (_unbundle, flags.unbundle),
     "unlock": (_unlock, flags.none),
 }
 """Verb → what it does, and what adds its flags."""

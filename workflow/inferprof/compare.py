@@ -1,21 +1,18 @@
 """Two studies, case by case: what is not comparable, then ratios with intervals and verdicts. A gate for CI.
 
-A and B are results folders, whole or of one machine, or tar archives of them. Ratios are time of B / time of A.
+A and B are results folders, whole or of one machine, or bundles or tars of them. Ratios are time of B / time of A.
 """
 
 from __future__ import annotations
 
-import contextlib
 import io
-import tarfile
-import tempfile
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from inferprof import stats
+from inferprof import bundles, stats
 from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.files import read_json
@@ -92,29 +89,19 @@ def exit_code(comparison: Comparison) -> int:
 
 
 def read(path: Path) -> list[Record]:
-    """The benchmark records under a results folder, or in a tar archive of one."""
-    with _unpacked(path) as folder:
+    """The benchmark records under a results folder, or in a bundle or tar archive of one."""
+    with bundles.opened(path) as folder:
         records = [read_json(file) for file in sorted(folder.glob("**/benchmark/**/r*.json"))]
     if not records:
-        raise UserError(f"{path} holds no benchmark records; give a results folder, results/MACHINE or a tar of one")
+        raise UserError(
+            f"{path} holds no benchmark records; give a results folder, results/MACHINE, a bundle or a tar"
+        )
     unreadable = {str(record.get("schema")) for record in records} - {str(SCHEMA)}
     if unreadable:
         raise UserError(
             f"{path} holds records of schema {', '.join(sorted(unreadable))}; this version reads {SCHEMA}"
         )
     return records
-
-
-@contextlib.contextmanager
-def _unpacked(path: Path) -> Iterator[Path]:
-    if path.is_dir():
-        yield path
-    elif path.is_file() and tarfile.is_tarfile(path):
-        with tempfile.TemporaryDirectory() as folder, tarfile.open(path) as archive:
-            archive.extractall(folder, filter="data")
-            yield Path(folder)
-    else:
-        raise UserError(f"{path} is neither a results folder nor a tar archive of one")
 
 
 # --- comparing -------------------------------------------------------------------------------------------------

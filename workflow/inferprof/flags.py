@@ -135,16 +135,32 @@ def formats(sub: argparse.ArgumentParser) -> None:
 
 def report(sub: argparse.ArgumentParser) -> None:
     """A results folder and the study in it."""
-    sub.add_argument("results", type=Path, metavar="RESULTS", help="the results folder")
-    sub.add_argument("--study", required=True, help="the report goes to RESULTS/reports/STUDY")
+    _study(sub)
     sub.add_argument("--machine", required=True, help="slug of the machine: its folder in RESULTS")
-    sub.add_argument("--baseline", metavar="PRECISION/BACKEND/VARIANT", help="what speed-ups are against")
     sub.add_argument("--partial", action="store_true", help="only what exists, into REPORT.partial.txt")
+
+
+def bundle(sub: argparse.ArgumentParser) -> None:
+    """A results folder and the study in it, where the bundle goes, and how large it may be."""
+    _study(sub)
+    sub.add_argument("--machine", required=True, help="slug of the machine: its folder in RESULTS")
+    sub.add_argument(
+        "--out", type=Path, metavar="FILE", help="the bundle (default RESULTS/reports/STUDY/MACHINE.bundle.zip)"
+    )
+    sub.add_argument(
+        "--max-size", type=_size, metavar="SIZE", help="5M: captures are left out, largest first, then logs, to fit"
+    )
+
+
+def unbundle(sub: argparse.ArgumentParser) -> None:
+    """A bundle, and the folder that it becomes."""
+    sub.add_argument("bundle", type=Path, metavar="BUNDLE", help="what `inferprof bundle` wrote")
+    sub.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="a new results folder")
 
 
 def compare(sub: argparse.ArgumentParser) -> None:
     """Two results folders."""
-    sub.add_argument("a", type=Path, metavar="A", help="a results folder, results/MACHINE, or a tar archive of one")
+    sub.add_argument("a", type=Path, metavar="A", help="a results folder, results/MACHINE, or a bundle or tar of one")
     sub.add_argument("b", type=Path, metavar="B", help="the same; the verdicts are about this one")
     sub.add_argument(
         "--threshold", type=_fraction, default=THRESHOLD, help=f"difference that matters (default {THRESHOLD})"
@@ -197,6 +213,12 @@ def run(sub: argparse.ArgumentParser) -> None:
     out(sub)
 
 
+def _study(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("results", type=Path, metavar="RESULTS", help="the results folder")
+    sub.add_argument("--study", required=True, help="name of the study: RESULTS/reports/STUDY")
+    sub.add_argument("--baseline", metavar="PRECISION/BACKEND/VARIANT", help="what speed-ups are against")
+
+
 def _model(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--spec", type=Path, required=True, help="models/NAME.yaml, or a bare models/NAME.onnx")
 
@@ -233,6 +255,14 @@ def _capability(text: str) -> tuple[int, int]:
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a compute capability; write it as 12.0")
     return int(match[1]), int(match[2])
+
+
+def _size(text: str) -> int:
+    """Bytes; K, M and G are powers of 1000."""
+    match = re.fullmatch(r"([1-9]\d*)([KMG]?)", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size; write it as 5M")
+    return int(match[1]) * 1000 ** " KMG".index(match[2] or " ")
 
 
 def _positive(text: str) -> int:

@@ -95,13 +95,13 @@ def finish(out: Path, run: Run) -> None:
     run([nsys, "export", "--type=sqlite", "--force-overwrite=true", f"--output={out}", str(report)])
     reports = [f"--report={name}" for name in STATS_REPORTS]
     run([nsys, "stats", *reports, "--format=csv", "--force-overwrite=true", f"--output={prefix}", str(out)])
-    secrets = _secrets()
-    nsys_scrub.scrub(out, secrets)
+    hidden = secrets()
+    nsys_scrub.scrub(out, hidden)
     for csv in out.parent.glob("*.csv"):
-        csv.write_text(nsys_scrub.redact(csv.read_text(encoding="utf-8"), secrets), encoding="utf-8")
+        csv.write_text(nsys_scrub.redact(csv.read_text(encoding="utf-8"), hidden), encoding="utf-8")
 
 
-def _secrets() -> list[str]:
+def secrets() -> list[str]:
     """What no output may hold: host, user, home, and the variables that the run is not given."""
     allowed = capturing.allowed_environment(os.environ)
     withheld = {name: value for name, value in os.environ.items() if name not in allowed}

@@ -1,0 +1,423 @@
+"""Bundles: what is in them, what is not, and what is refused. The results are made up: see the folder fixture."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import gzip
+import hashlib
+import io
+import json
+import lzma
+import shutil
+import stat
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from inferprof import bundles, cli, compare
+from inferprof.bundles import archive
+from inferprof.case import Case
+from inferprof.errors import UserError
+
+MACHINE = "gpu-9000-sm90-abc"
+CASE = Case("vit", "fp16", "ort_cuda", "default", "b8")
+REFUSED = Case("vit", "fp8", "ort_cuda", "default", "b8")
+TOKEN = "plantedtokenplantedtoken"
+HOST = "box17.example.org"
+OUTSIDE = "/home/alice/models/vit.onnx"
+
+Change = Callable[[dict[str, bytes], dict[str, Any]], None]
+
+
+def put(path: Path, content: bytes | str | dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(content, indent=1) if isinstance(content, dict) else content
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+
+
+@pytest.fixture
+def secret(monkeypatch: pytest.MonkeyPatch) -> str:
+    """What every file of the folder is full of: a variable's value, the host and a path."""
+    monkeypatch.setenv("MY_VARIABLE", TOKEN)
+    monkeypatch.setattr("socket.gethostname", lambda: HOST)
+    return f"{TOKEN} on {HOST} in {OUTSIDE}"
+
+
+@pytest.fixture
+def results(tmp_path: Path, secret: str, repository: Path) -> Path:
+    """A results folder with a file of each kind, secrets in each of them, and what must not be handed on."""
+    folder = tmp_path / "results"
+    rows = [
+        [MACHINE, *dataclasses.astuple(CASE), "run", ""],
+        [MACHINE, *dataclasses.astuple(REFUSED), "refused", secret],
+    ]
+    text = io.StringIO()
+    csv.writer(text).writerows([["machine", *(f.name for f in dataclasses.fields(Case)), "outcome", "reason"], *rows])
+    record = {
+        "schema": 1,
+        "case": dataclasses.asdict(CASE),
+        "machine": MACHINE,
+        "environment": {"git": "c0ffee"},
+        "started": "2026-01-02T00:00:00+00:00",
+        "reason": secret,
+        f"key {TOKEN}": 1.5,
+    }
+    trace = {"traceEvents": [{"name": secret}], "hostname": "elsewhere"}
+    table = pd.DataFrame({"name": ["gemm", secret], "value": [1.0, 2.0]})
+    packed = repository / "tests/data/nsys/h100_tensorrt_vit2.sqlite.xz"
+    files: dict[str, Any] = {
+        "reports/study/cases.csv": text.getvalue(),
+        "reports/study/REPORT.txt": "derived",
+        f"{MACHINE}/environment.json": {
+            "gpus": [],
+            "cpu": {"model": "CPU"},
+            "packages": {"torch": "2.11"},
+            "x": secret,
+        },
+        f"{MACHINE}/benchmark/{CASE}/r0.json": record,
+        f"{MACHINE}/engine/{CASE}.engine": "weights",
+        f"{MACHINE}/engine/{CASE}.build.json": {"status": "ok", "log": secret},
+        f"{MACHINE}/capture/nsys/{CASE}.sqlite": lzma.decompress(packed.read_bytes()),
+        f"{MACHINE}/capture/nsys/{CASE}.nsys-rep": secret,
+        f"{MACHINE}/capture/nsys/{CASE}_cuda_api_sum.csv": f"name\n{secret}\n",
+        f"{MACHINE}/capture/kineto/{CASE}.json.gz": gzip.compress(json.dumps(trace).encode()),
+        f"{MACHINE}/capture/kineto/{CASE}.record.json": record,
+        f"{MACHINE}/capture/ncu/{CASE}.ncu-rep": secret,
+        f"{MACHINE}/capture/ncu/{CASE}.settings.json": {"clock_control": "none"},
+        f"{MACHINE}/benchmark/vit/fp16/ort_cuda/default/b64/r0.json": record,
+        "onnx/vit/fp16.onnx": "weights",
+        "onnx/vit/fp16.convert.json": {"origin": secret},
+        "onnx/vit/fp8.audit.json": {"x": 1},
+        "onnx/bert/fp16.convert.json": {"x": 1},
+        f"log/{MACHINE}/benchmark/{CASE}/r0.log": f"loading {secret}\nHF_TOKEN=notours123 set\n",
+        f"log/{MACHINE}/engine/{CASE}.log": "built\n",
+    }
+    for name, content in files.items():
+        put(folder / name, content)
+    (folder / MACHINE / "table/nsys" / CASE.path.parent).mkdir(parents=True)
+    table.to_parquet(folder / MACHINE / "table/nsys" / f"{CASE}.parquet")
+    return folder
+
+
+TAKEN = {
+    "reports/study/cases.csv",
+    f"{MACHINE}/environment.json",
+    f"{MACHINE}/benchmark/{CASE}/r0.json",
+    f"{MACHINE}/engine/{CASE}.build.json",
+    f"{MACHINE}/capture/nsys/{CASE}.sqlite",
+    f"{MACHINE}/capture/nsys/{CASE}_cuda_api_sum.csv",
+    f"{MACHINE}/capture/kineto/{CASE}.json.gz",
+    f"{MACHINE}/capture/kineto/{CASE}.record.json",
+    f"{MACHINE}/capture/ncu/{CASE}.settings.json",
+    f"{MACHINE}/table/nsys/{CASE}.parquet",
+    "onnx/vit/fp16.convert.json",
+    "onnx/vit/fp8.audit.json",
+    f"log/{MACHINE}/benchmark/{CASE}/r0.log",
+    f"log/{MACHINE}/engine/{CASE}.log",
+}
+
+
+@pytest.fixture
+def bundle(results: Path, tmp_path: Path) -> Path:
+    out = tmp_path / "study.zip"
+    bundles.write(results, "study", MACHINE, out=out, baseline="fp32/ort_cpu/default")
+    return out
+
+
+def contents(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """Every file's bytes, and those that it holds packed."""
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        content = path.read_bytes()
+        yield path.name, content
+        if path.suffix == ".gz":
+            yield path.name, gzip.decompress(content)
+        if path.suffix == ".parquet":
+            yield path.name, pd.read_parquet(path).to_csv().encode()
+
+
+def test_a_bundle_holds_what_was_measured_and_no_weights_engines_reports_or_tools_reports(bundle: Path) -> None:
+    with zipfile.ZipFile(bundle) as found:
+        assert set(found.namelist()) == {archive.MANIFEST, *TAKEN}
+
+
+def test_the_manifest_says_what_it_is_of(bundle: Path) -> None:
+    manifest = bundles.read_manifest(bundle)
+    assert set(manifest.pop("files")) == TAKEN
+    assert manifest.pop("inferprof")
+    assert manifest == {
+        "schema": 1,
+        "study": "study",
+        "machine": MACHINE,
+        "baseline": "fp32/ort_cpu/default",
+        "git": ["c0ffee"],
+        "packages": {"torch": "2.11"},
+        "last_measured": "2026-01-02T00:00:00+00:00",
+        "left_out": [],
+    }
+
+
+def test_no_byte_of_an_unpacked_bundle_tells_a_variable_a_host_or_a_path(bundle: Path, tmp_path: Path) -> None:
+    bundles.unbundle(bundle, tmp_path / "out")
+    found = [
+        (name, word)
+        for name, content in contents(tmp_path / "out")
+        for word in (TOKEN, HOST, "alice", "notours123", "elsewhere", str(tmp_path))
+        if word.encode() in content
+    ]
+    assert found == []
+
+
+def test_what_holds_no_secret_keeps_its_bytes(bundle: Path, results: Path, tmp_path: Path) -> None:
+    bundles.unbundle(bundle, tmp_path / "out")
+    for name in (f"{MACHINE}/capture/ncu/{CASE}.settings.json", f"log/{MACHINE}/engine/{CASE}.log"):
+        assert (tmp_path / "out" / name).read_bytes() == (results / name).read_bytes()
+
+
+def test_a_scrubbed_record_is_the_same_but_for_the_secrets(bundle: Path, tmp_path: Path) -> None:
+    bundles.unbundle(bundle, tmp_path / "out")
+    record = json.loads((tmp_path / "out" / MACHINE / f"benchmark/{CASE}/r0.json").read_text())
+    redacted = "[redacted] on [redacted] in [redacted]"
+    assert (record["reason"], record["key [redacted]"], record["case"]["model"]) == (redacted, 1.5, "vit")
+
+
+def test_a_variable_that_names_the_gpu_or_a_version_is_no_secret(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPU_NAME", "GPU 9000 80GB")
+    monkeypatch.setenv("DRIVER", "580.159.04")
+    facts = {"gpus": [{"name": "GPU 9000 80GB"}], "cpu": {"model": "CPU"}, "packages": {}, "driver": "580.159.04"}
+    put(results / MACHINE / "environment.json", facts)
+    bundles.write(results, "study", MACHINE, out=tmp_path / "x.zip")
+    with zipfile.ZipFile(tmp_path / "x.zip") as found:
+        assert json.loads(found.read(f"{MACHINE}/environment.json")) == facts
+
+
+def test_the_same_results_give_the_same_bytes(bundle: Path, results: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(results, copy, copy_function=shutil.copyfile)
+    bundles.write(copy, "study", MACHINE, out=tmp_path / "again.zip", baseline="fp32/ort_cpu/default")
+    assert (tmp_path / "again.zip").read_bytes() == bundle.read_bytes()
+
+
+def test_of_a_study_on_several_machines_one_is_taken(results: Path, tmp_path: Path) -> None:
+    (results / "reports/study").rename(results / "reports/moved")
+    (results / "reports/study").mkdir()
+    (results / "reports/moved").rename(results / "reports/study" / MACHINE)
+    bundles.write(results, "study", MACHINE, out=tmp_path / "x.zip")
+    assert bundles.read_manifest(tmp_path / "x.zip")["study"] == f"study/{MACHINE}"
+
+
+def test_what_is_too_large_loses_its_largest_captures_then_its_logs(
+    bundle: Path, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bundle.stat().st_size > 20_000
+    arguments = ["bundle", str(results), "--study", "study", "--machine", MACHINE, "--out", str(tmp_path / "x.zip")]
+    assert cli.main([*arguments, "--max-size", "20K"]) == 0
+    sqlite = f"{MACHINE}/capture/nsys/{CASE}.sqlite"
+    assert capsys.readouterr().out.splitlines()[1:] == [f"left out to stay within --max-size: {sqlite}"]
+    assert (tmp_path / "x.zip").stat().st_size <= 20_000
+    manifest = bundles.read_manifest(tmp_path / "x.zip")
+    assert set(manifest["files"]) == TAKEN - {sqlite}
+    assert [entry["file"] for entry in manifest["left_out"]] == [sqlite]
+
+
+def test_below_records_and_tables_a_bundle_does_not_go(results: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"--max-size 1000: without any capture and log the bundle still has \d+ bytes"
+    ):
+        bundles.write(results, "study", MACHINE, out=tmp_path / "x.zip", max_bytes=1000)
+    assert list(tmp_path.glob("*x.zip*")) == []
+
+
+@pytest.mark.parametrize(
+    ("study", "machine", "said"),
+    [("nope", MACHINE, "no such file"), ("study", "nope", "names no case of the machine nope")],
+)
+def test_a_study_or_machine_that_is_not_there_is_refused(results: Path, study: str, machine: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        bundles.write(results, study, machine, out=results / "x.zip")
+
+
+def test_a_study_in_which_nothing_was_measured_is_refused(results: Path) -> None:
+    shutil.rmtree(results / MACHINE / "benchmark")
+    with pytest.raises(UserError, match=f"holds no record of study on {MACHINE}: nothing to bundle"):
+        bundles.write(results, "study", MACHINE, out=results / "x.zip")
+
+
+def test_a_file_of_unknown_content_is_not_handed_on(results: Path) -> None:
+    put(results / f"{MACHINE}/capture/nsys/{CASE}.csv", b"\x7fELF\0\0")
+    with pytest.raises(UserError, match=r"b8\.csv is neither text nor a capture or table"):
+        bundles.write(results, "study", MACHINE, out=results / "x.zip")
+
+
+# --- what is refused -------------------------------------------------------------------------------------------
+
+
+def rewritten(bundle: Path, change: Change) -> Path:
+    """The bundle, written anew by hand with a change of its files (name → content) and manifest."""
+    with zipfile.ZipFile(bundle) as found:
+        files = {name: found.read(name) for name in found.namelist() if name != archive.MANIFEST}
+        manifest = json.loads(found.read(archive.MANIFEST))
+    change(files, manifest)
+    with zipfile.ZipFile(bundle, "w", zipfile.ZIP_DEFLATED) as out:
+        out.writestr(archive.MANIFEST, json.dumps(manifest))
+        for name, content in files.items():
+            out.writestr(name, content)
+    return bundle
+
+
+def added(name: str, content: bytes = b"x", *, listed: bool = True) -> Change:
+    def change(files: dict[str, bytes], manifest: dict[str, Any]) -> None:
+        files[name] = content
+        if listed:
+            manifest["files"][name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+    return change
+
+
+def altered(files: dict[str, bytes], manifest: dict[str, Any]) -> None:
+    files["onnx/vit/fp8.audit.json"] = b'{"x": 2}'
+
+
+def lost(files: dict[str, bytes], manifest: dict[str, Any]) -> None:
+    del files["onnx/vit/fp8.audit.json"]
+
+
+def of_another_schema(files: dict[str, bytes], manifest: dict[str, Any]) -> None:
+    manifest["schema"] = 2
+
+
+def with_a_study_outside(files: dict[str, bytes], manifest: dict[str, Any]) -> None:
+    manifest["study"] = "../.."
+
+
+def shorter(files: dict[str, bytes], manifest: dict[str, Any]) -> None:
+    manifest["files"]["onnx/vit/fp8.audit.json"]["bytes"] = 2
+
+
+HOSTILE: dict[str, tuple[Change, str]] = {
+    "traversal": (added("../evil.txt"), r"holds the name '\.\./evil\.txt', which is no plain path inside a folder"),
+    "traversal inside": (added("a/../../evil.txt"), "no plain path"),
+    "absolute": (added("/tmp/evil.txt"), "holds the name '/tmp/evil.txt', which is no plain path"),
+    "drive": (added("C:/evil.txt"), "no plain path"),
+    "backslash": (added("a\\evil.txt"), "no plain path"),
+    "hidden": (added(".bashrc"), "no plain path"),
+    "folder": (added("evil/", b""), "no plain path"),
+    "file as folder": (added("onnx/vit/fp8.audit.json/x"), "'onnx/vit/fp8.audit.json' as a file and as a folder"),
+    "case": (added("ONNX/vit/fp8.audit.json"), "twice"),
+    "wrong hash": (altered, r"holds 'onnx/vit/fp8\.audit\.json' in another size or content than its manifest says"),
+    "wrong size": (shorter, r"holds 'onnx/vit/fp8\.audit\.json' in another size or content"),
+    "lost": (lost, r"lacks 'onnx/vit/fp8\.audit\.json', which its manifest names \(1 missing\)"),
+    "unknown": (added("evil.txt", listed=False), r"holds 'evil\.txt', which its manifest does not name"),
+    "schema": (of_another_schema, "is a bundle of schema 2; this version reads 1"),
+    "study": (with_a_study_outside, r"bundle\.json: study: '\.\./\.\.' does not match"),
+    "bomb": (added("bomb.txt", bytes(70_000_000)), "would unpack to more than 100 times its size"),
+}
+
+
+@pytest.mark.parametrize(("change", "said"), HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_or_damaged_bundle_is_refused_and_nothing_is_left(
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], change: Change, said: str
+) -> None:
+    rewritten(bundle, change)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(UserError, match=said) as refused:
+        bundles.unbundle(bundle, tmp_path / "out")
+    assert "\n" not in str(refused.value)
+    assert sorted(tmp_path.rglob("*")) == before
+    assert cli.main(["unbundle", str(bundle), "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFCHR, stat.S_IFIFO, stat.S_IFDIR])
+def test_links_devices_and_folders_are_refused(bundle: Path, tmp_path: Path, kind: int) -> None:
+    with zipfile.ZipFile(bundle, "a") as out:
+        info = zipfile.ZipInfo("evil")
+        info.create_system, info.external_attr = 3, (kind | 0o777) << 16
+        out.writestr(info, "/etc/passwd")
+    with pytest.raises(UserError, match="holds 'evil', which is no file but a link or a device"):
+        bundles.unbundle(bundle, tmp_path / "out")
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_name_that_is_there_twice_is_refused(bundle: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(bundle, "a") as out:
+        out.writestr("onnx/vit/fp8.audit.json", "{}")
+    with pytest.raises(UserError, match=r"holds 'onnx/vit/fp8\.audit\.json' twice"):
+        bundles.unbundle(bundle, tmp_path / "out")
+
+
+def test_a_directory_that_understates_a_size_writes_no_more_than_it_says(bundle: Path, tmp_path: Path) -> None:
+    """The sizes that the limits are checked by are the archive's own word."""
+    rewritten(bundle, added("bomb.txt", b"0" * 5_000_000))
+    content = bytearray(bundle.read_bytes())
+    for place in (
+        content.rindex(b"bomb.txt") - 22,
+        content.index(b"bomb.txt") - 8,
+    ):  # uncompressed size: both headers
+        assert int.from_bytes(content[place : place + 4], "little") == 5_000_000
+        content[place : place + 4] = (10).to_bytes(4, "little")
+    bundle.write_bytes(content)
+    with pytest.raises(UserError, match=r"bomb\.txt"):
+        bundles.unbundle(bundle, tmp_path / "out")
+
+
+@pytest.mark.parametrize("keep", [0.1, 0.5, 0.9, 0.999])
+def test_half_a_bundle_is_refused(bundle: Path, tmp_path: Path, keep: float) -> None:
+    content = bundle.read_bytes()
+    bundle.write_bytes(content[: int(keep * len(content))])
+    with pytest.raises(UserError, match="is damaged, or no bundle"):
+        bundles.unbundle(bundle, tmp_path / "out")
+
+
+def test_a_flipped_bit_anywhere_is_refused_or_changes_nothing(bundle: Path, tmp_path: Path) -> None:
+    bundles.unbundle(bundle, tmp_path / "whole")
+    whole = dict(contents(tmp_path / "whole"))
+    content = bundle.read_bytes()
+    for place in range(0, len(content), max(1, len(content) // 50)):
+        damaged = tmp_path / "damaged.zip"
+        damaged.write_bytes(content[:place] + bytes([content[place] ^ 0x10]) + content[place + 1 :])
+        try:
+            bundles.unbundle(damaged, tmp_path / "out")
+        except UserError:
+            assert not (tmp_path / "out").exists()
+            continue
+        assert dict(contents(tmp_path / "out")) == whole
+        shutil.rmtree(tmp_path / "out")
+
+
+def test_a_folder_that_is_not_empty_is_not_unpacked_into(bundle: Path, results: Path) -> None:
+    with pytest.raises(UserError, match="is there already; a bundle is unpacked into a new folder"):
+        bundles.unbundle(bundle, results)
+
+
+@pytest.mark.parametrize("content", [b"", b"text", None])
+def test_what_is_no_bundle_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "x.zip"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=r"is damaged, or no bundle|No such file"):
+        bundles.unbundle(path, tmp_path / "out")
+
+
+def test_two_bundles_are_compared(results: Path, bundle: Path, tmp_path: Path) -> None:
+    assert [record["machine"] for record in compare.read(bundle)] == [MACHINE]
+    rewritten(bundle, altered)
+    with pytest.raises(UserError, match="in another size or content than its manifest says"):
+        compare.read(bundle)
+
+
+def test_the_command_line_says_how_to_get_the_report(
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert cli.main(["unbundle", str(bundle), "--out", str(out)]) == 0
+    assert capsys.readouterr().out == (
+        f"{out}: {len(TAKEN)} files of study on {MACHINE}; its report:\n"
+        f"inferprof report {out} --study study --machine {MACHINE} --baseline fp32/ort_cpu/default\n"
+    )

@@ -1,0 +1,49 @@
+"""A study's measured files as one archive that can be handed on, and back: checked, scrubbed, analysed again."""
+
+from __future__ import annotations
+
+import contextlib
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from inferprof.bundles.archive import read_manifest, unpack
+from inferprof.bundles.writing import Written, write
+from inferprof.errors import UserError
+
+__all__ = ["Written", "opened", "read_manifest", "unbundle", "write"]
+
+
+def unbundle(path: Path, out: Path) -> dict[str, Any]:
+    """Unpack a bundle as the results folder `out`, which must not exist yet or be empty. Returns the manifest.
+
+    Raises UserError for anything but a whole bundle, before there is anything at `out`.
+    """
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise UserError(f"--out {out} is there already; a bundle is unpacked into a new folder")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as private:
+        inside = Path(private, "results")
+        manifest = unpack(path, inside)
+        inside.replace(out)
+    return manifest
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[Path]:
+    """A results folder: as it is, or unpacked out of a bundle or a tar archive for as long as the block lasts."""
+    if path.is_dir():
+        yield path
+    elif path.is_file() and zipfile.is_zipfile(path):
+        with tempfile.TemporaryDirectory() as folder:
+            unpack(path, Path(folder, "results"))
+            yield Path(folder, "results")
+    elif path.is_file() and tarfile.is_tarfile(path):
+        with tempfile.TemporaryDirectory() as folder, tarfile.open(path) as archive:
+            archive.extractall(folder, filter="data")
+            yield Path(folder)
+    else:
+        raise UserError(f"{path} is neither a results folder nor a bundle or tar archive of one")

@@ -1,0 +1,169 @@
+"""Which files of a results folder a bundle takes, and how they are made small enough."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import importlib.metadata
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from inferprof.bundles import archive
+from inferprof.bundles.scrub import scrubbed, secrets
+from inferprof.case import Case
+from inferprof.errors import UserError
+from inferprof.files import read_json, written_whole
+from inferprof.tables.records import CASE_KEY
+
+CAPTURES: Final = (".sqlite", ".csv", ".json", ".json.gz")
+"""What may be handed on of a capture. The reports of nsys and ncu may not: they hold command lines and variables."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """What became of a bundle."""
+
+    path: Path
+    files: int
+    bytes: int
+    left_out: tuple[str, ...]
+
+
+def write(
+    results: Path,
+    study: str,
+    machine: str,
+    *,
+    out: Path,
+    baseline: str | None = None,
+    max_bytes: int | None = None,
+) -> Written:
+    """Write the measured files of a study on a machine as a bundle: the same bytes each time.
+
+    Above `max_bytes` the captures are left out, largest first, then the logs; what the report is made of stays.
+    Raises UserError where there is no such study, nothing was measured, or the rest is still too large.
+    """
+    study = _folder(results, study, machine)
+    cases = _cases(results, study, machine)
+    paths = sorted({path.relative_to(results).as_posix() for path in _files(results, study, machine, cases)})
+    records = [name for name in paths if name.startswith(f"{machine}/benchmark/")]
+    if not records:
+        raise UserError(f"{results} holds no record of {study} on {machine}: nothing to bundle")
+    facts = _facts(results, study, machine, records)
+    hidden = secrets(_public(results, machine, cases), results.absolute(), Path.cwd(), Path(__file__).parents[2])
+    with tempfile.TemporaryDirectory() as private:
+        clean = Path(private)
+        files = {name: _clean(results / name, hidden, clean / name) for name in paths}
+        manifest = {**facts, "baseline": baseline, "left_out": [], "files": files}
+        with written_whole(out) as partial:
+            _write_within(partial, manifest, clean, max_bytes)
+            size = partial.stat().st_size
+    left_out = tuple(entry["file"] for entry in manifest["left_out"])
+    return Written(out, len(manifest["files"]), size, left_out)
+
+
+def _folder(results: Path, study: str, machine: str) -> str:
+    """The study's folder in reports/: of a study on several machines each has one of its own, STUDY/MACHINE."""
+    own = f"{study}/{machine}"
+    return own if (results / "reports" / own / "cases.csv").exists() else study
+
+
+def _cases(results: Path, study: str, machine: str) -> list[Case]:
+    """Every case of the study on this machine, also the refused: the report speaks of their graphs too."""
+    path = results / "reports" / study / "cases.csv"
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = [row for row in csv.DictReader(file) if row["machine"] == machine]
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; the study writes it before anything runs") from None
+    if not rows:
+        raise UserError(f"{path} names no case of the machine {machine}")
+    return [Case(*(row[key] for key in CASE_KEY)) for row in rows]
+
+
+def _files(results: Path, study: str, machine: str, cases: Sequence[Case]) -> Iterator[Path]:
+    """What is measured or recorded, of these cases, graphs and this machine; no weights, engines or reports."""
+    for name in ("cases.csv", "profilers.json", "config.json"):
+        yield from results.glob(f"reports/{study}/{name}")
+    yield from (results / machine).glob("*.json")
+    for case in cases:
+        yield from results.glob(f"{machine}/benchmark/{case}/r*.json")
+        yield from results.glob(f"{machine}/trtexec/{case}.json")
+        yield from results.glob(f"{machine}/table/*/{case}.parquet")
+        captured = [
+            path for name in (f"{case}.*", f"{case}_*.csv") for path in results.glob(f"{machine}/capture/*/{name}")
+        ]
+        yield from (path for path in captured if path.name.endswith(CAPTURES))
+        for log in (f"*/{case}.log", f"*/*/{case}.log", f"benchmark/{case}/r*.log"):
+            yield from results.glob(f"log/{machine}/{log}")
+    for graph in dict.fromkeys(f"{case.model}/{case.precision}" for case in cases):
+        yield from results.glob(f"onnx/{graph}.*.json")
+        yield from results.glob(f"log/onnx/{graph}.*log")
+        yield from results.glob(f"log/onnx/{graph.split('/')[0]}/fp32.log")
+        yield from results.glob(f"{machine}/engine/{graph}/*/*/*.build.json")
+        yield from results.glob(f"aot-*/engine/{graph}/*/*/*.build.json")
+
+
+def _facts(results: Path, study: str, machine: str, records: Iterable[str]) -> dict[str, Any]:
+    """What the manifest says apart from the files."""
+    found = [read_json(results / name) for name in records]
+    environment = results / machine / "environment.json"
+    return {
+        "schema": archive.SCHEMA,
+        "study": study,
+        "machine": machine,
+        "inferprof": importlib.metadata.version("inferprof"),
+        "git": sorted({str(record["environment"]["git"]) for record in found if record["environment"].get("git")}),
+        "packages": read_json(environment)["packages"] if environment.exists() else {},
+        "last_measured": max((str(record["started"]) for record in found), default=None),
+    }
+
+
+def _public(results: Path, machine: str, cases: Iterable[Case]) -> Iterator[str]:
+    """Words that the report is about: a variable of the same content is no secret."""
+    yield machine
+    for case in cases:
+        yield str(case)
+    environment = results / machine / "environment.json"
+    if environment.exists():
+        facts = read_json(environment)
+        gpus = facts["gpus"] if isinstance(facts["gpus"], list) else []
+        yield from (str(gpu["name"]) for gpu in gpus)
+        yield str(facts["cpu"]["model"])
+
+
+def _clean(path: Path, hidden: list[str], to: Path) -> dict[str, Any]:
+    """Write a file's scrubbed content elsewhere; what the manifest says of it."""
+    content = scrubbed(path, hidden)
+    to.parent.mkdir(parents=True, exist_ok=True)
+    to.write_bytes(content)
+    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def _write_within(out: Path, manifest: dict[str, Any], folder: Path, max_bytes: int | None) -> None:
+    """Write the archive, with fewer files each time until it is small enough."""
+    while True:
+        packed = archive.write(out, manifest, folder, manifest["files"])
+        excess = out.stat().st_size - max_bytes if max_bytes is not None else 0
+        if excess <= 0:
+            return
+        droppable = sorted((name for name in manifest["files"] if _rank(name)), key=lambda n: (_rank(n), -packed[n]))
+        if not droppable:
+            raise UserError(
+                f"--max-size {max_bytes}: without any capture and log the bundle still has {out.stat().st_size} bytes"
+            )
+        for name in droppable:
+            if excess <= 0:
+                break
+            excess -= packed[name]
+            manifest["left_out"].append({"file": name, "bytes": manifest["files"].pop(name)["bytes"]})
+
+
+def _rank(name: str) -> int:
+    """1: a capture, goes first; 2: a log; 0: the report is made of it. Of a capture that is the run's own record."""
+    if "/capture/" in name:
+        return 0 if name.endswith(".record.json") else 1
+    return 2 if name.startswith("log/") else 0
