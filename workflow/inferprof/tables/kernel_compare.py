@@ -13,6 +13,18 @@ from inferprof.tables.timeline import PATH_SEPARATOR
 ITERATION: Final = "iteration"
 
 
+def as_iterations(frame: pd.DataFrame, name: str) -> pd.DataFrame:
+    """The same rows, with the ranges of a name as iterations: of a capture that was not made by `inferprof run`."""
+
+    def renamed(path: str) -> str:
+        return PATH_SEPARATOR.join(ITERATION if part == name else part for part in path.split(PATH_SEPARATOR))
+
+    ranges = frame["level"].eq("range") & frame["name"].eq(name)
+    return frame.assign(
+        name=frame["name"].mask(ranges, ITERATION), parent=frame["parent"].map(renamed, na_action="ignore")
+    )
+
+
 def of_iterations(frame: pd.DataFrame, level: Level = "kernel") -> pd.DataFrame:
     """The rows of kernels (or copies) that were launched inside iterations; all of a profile without iterations."""
     inside = _inside(frame)

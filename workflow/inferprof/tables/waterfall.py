@@ -220,7 +220,7 @@ def traced(profile: pd.DataFrame | None) -> tuple[str | None, pd.DataFrame | Non
     if profile is not None:
         for tool in TRACERS:
             frame = profile[profile["tool"] == tool]
-            if "kernel_busy" in _range(frame, ITERATION):
+            if "kernel_busy" in of_range(frame, ITERATION):
                 return tool, _of_busiest_device(frame)
     return None, None
 
@@ -239,9 +239,9 @@ def watched(frame: pd.DataFrame) -> Watched:
     it; without that of the stages on the host and of the copies, which have bare times of their own, and without the
     end, when there is nothing left to launch. Only copies that were launched in none of the copy stages count.
     """
-    iteration = _range(frame, ITERATION)
-    host = sum(_range(frame, stage).get("gpu_idle", 0.0) for stage in _HOST_STAGES)
-    around = [_range(frame, stage) for stage in _COPY_STAGES]
+    iteration = of_range(frame, ITERATION)
+    host = sum(of_range(frame, stage).get("gpu_idle", 0.0) for stage in _HOST_STAGES)
+    around = [of_range(frame, stage) for stage in _COPY_STAGES]
     to_launch, to_copy = (sum(one.get(cause, 0.0) for one in around) for cause in ("idle_launch", "idle_copy"))
     return Watched(
         kernels=iteration["kernel_busy"],
@@ -252,7 +252,7 @@ def watched(frame: pd.DataFrame) -> Watched:
     )
 
 
-def _range(frame: pd.DataFrame, name: str) -> dict[str, float]:
+def of_range(frame: pd.DataFrame, name: str) -> dict[str, float]:
     """Metric → value of the ranges of a name: means per instance."""
     rows = frame[frame["level"].eq("range") & frame["name"].eq(name) & frame["value"].notna()]
     return {str(metric): float(value) for metric, value in zip(rows["metric"], rows["value"], strict=True)}

@@ -1,0 +1,115 @@
+"""Host checks on captures of an H100: ONNX Runtime and torch, launched one by one and as a CUDA graph."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import pandas as pd
+import pytest
+
+from inferprof import registry
+from inferprof.diagnosis import host, run
+from inferprof.findings import Answer, Frames, Gain
+
+Captured = Callable[..., Frames]
+
+
+def ask(name: str, frames: Frames) -> Answer:
+    return run.answer(registry.checks()[name], frames)
+
+
+def with_calls(frames: Frames, level: str, name: str, ns: float, kind: str | None = None) -> Frames:
+    """The same with ten calls, one in each iteration's stage:execute."""
+    common = {"tool": "nsys", "level": level, "name": name, "parent": "iteration > stage:execute", "instances": 10}
+    rows = [common | {"metric": "duration_total", "value": ns * 10}]
+    if kind:
+        rows.append(common | {"metric": "sync_kind", "text": kind})
+    more = pd.DataFrame(rows).reindex(columns=frames.timeline.columns).astype(frames.timeline.dtypes)
+    return dataclasses.replace(frames, timeline=pd.concat([frames.timeline, more], ignore_index=True))
+
+
+def test_onnx_runtime_waits_for_its_launches_first_of_all(captured: Captured) -> None:
+    (finding,) = ask("launch_bound", captured("h100_ort_cuda_vit", "host_run")).findings
+    assert finding.bottleneck == "launch"
+    assert finding.evidence["launch_ns"] == 2_328_725.6
+    assert finding.share == pytest.approx(0.46185, abs=1e-5)
+    assert finding.reason == "the GPU waits 2.33 ms for the host's launches (46.2 %; 261 launches)"
+    assert finding.confidence == "medium"
+
+
+def test_a_graph_saves_the_wait_but_for_its_own_launch_and_the_gaps_between_its_nodes(captured: Captured) -> None:
+    (finding,) = ask("cuda_graph", captured("h100_ort_cuda_vit", "host_run")).findings
+    assert finding.gain == Gain(2_328_725.6 - 30_000 - 261 * 1_000, 2_328_725.6)
+    assert finding.advice == "a variant with `cuda_graph: true`"
+
+
+def test_a_compiled_model_is_told_of_its_own_way_to_a_graph(captured: Captured) -> None:
+    frames = captured("h100_torch_eager")
+    compiled = dataclasses.replace(frames, case=dataclasses.replace(frames.case, backend="torch_compile"))
+    (finding,) = ask("cuda_graph", compiled).findings
+    assert finding.advice == "a variant with `compile_mode: reduce-overhead`, which captures graphs"
+
+
+def test_the_graph_that_torch_then_ran_took_what_was_predicted(captured: Captured) -> None:
+    """Both under nsys: eager 8.38 ms, its graph 0.58 ms, which lies between the bounds."""
+    eager, graph = captured("h100_torch_eager"), captured("h100_torch_graph_trace")
+    (finding,) = ask("cuda_graph", eager).findings
+    assert eager.total and graph.total and finding.gain
+    saved = eager.total.ns - graph.total.ns
+    assert finding.gain.low_ns <= saved
+    assert saved == pytest.approx(finding.gain.high_ns, rel=0.01)
+
+
+def test_a_graph_needs_no_graph_and_waits_little(captured: Captured) -> None:
+    frames = captured("h100_torch_graph_trace")
+    assert ask("cuda_graph", frames).reason == "inference is one CUDA graph already"
+    assert ask("launch_bound", frames).verdict == "clear"
+
+
+def test_the_launch_of_a_graph_whose_nodes_are_traced_is_not_believed(captured: Captured) -> None:
+    answer = ask("launch_bound", captured("h100_torch_node_trace"))
+    assert answer.verdict == "not assessed"
+    assert answer.reason.startswith("needs a bare run: tracing the nodes of a CUDA graph")
+
+
+def test_eager_torch_spends_its_time_between_launches_and_onnx_runtime_in_them(captured: Captured) -> None:
+    (finding,) = ask("host_work", captured("h100_torch_eager")).findings
+    assert finding.gain == Gain(pytest.approx(7_792_401.0 - 1_301_121.8), 7_792_401.0)
+    assert ask("host_work", captured("h100_ort_cuda_vit", "host_run")).verdict == "clear"
+
+
+def test_an_asynchronous_copy_from_pageable_memory_is_named_as_the_wait_that_it_is(captured: Captured) -> None:
+    (finding,) = ask("implicit_sync", captured("h100_ort_cuda_vit", "host_run")).findings
+    assert (finding.subject, finding.bottleneck) == ("cudaMemcpyAsync", "copy")
+    assert finding.evidence == {"calls": 2.0, "call_ns": 456_284.4}
+
+
+def test_bound_arrays_wait_for_nothing(captured: Captured) -> None:
+    assert ask("implicit_sync", captured("h100_ort_cuda_vit", "device_run")).verdict == "clear"
+
+
+def test_the_copies_of_inputs_and_outputs_are_no_wait_inside_an_inference(captured: Captured) -> None:
+    assert ask("implicit_sync", captured("h100_ort_cuda_minilm")).verdict == "clear"
+
+
+def test_a_synchronise_before_the_end_of_an_inference_is_found(captured: Captured) -> None:
+    frames = with_calls(captured("h100_ort_cuda_minilm"), "sync", "cudaStreamSynchronize", 50_000.0, "explicit")
+    (finding,) = ask("implicit_sync", frames).findings
+    assert (finding.subject, finding.bottleneck, finding.gain) == (
+        "cudaStreamSynchronize",
+        "idle",
+        Gain(0.0, 50_000.0),
+    )
+
+
+def test_memory_that_each_inference_allocates_is_found_with_the_call(captured: Captured) -> None:
+    frames = captured("h100_ort_cuda_minilm")
+    assert ask("allocation", frames).reason == "0.0 allocations in an inference"
+    (finding,) = ask("allocation", with_calls(frames, "api", "cudaMalloc", 100_000.0)).findings
+    assert (finding.subject, finding.evidence) == ("cudaMalloc", {"calls": 1.0, "call_ns": 100_000.0})
+
+
+def test_the_config_moves_a_threshold(captured: Captured) -> None:
+    frames = dataclasses.replace(captured("h100_ort_cuda_vit", "host_run"), thresholds={host.LAUNCH_BOUND.name: 0.5})
+    assert ask("launch_bound", frames).verdict == "clear"

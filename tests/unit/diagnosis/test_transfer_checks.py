@@ -1,0 +1,109 @@
+"""Transfer checks on records and captures of an H100."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from inferprof import registry
+from inferprof.diagnosis import run
+from inferprof.findings import Answer, Frames
+
+Captured = Callable[..., Frames]
+Measured = Callable[..., Frames]
+VIT = "vit_base/fp16/ort_cuda/default/b114"
+BERT = "bert_base/fp16/ort_cuda/default/b1_s128"
+
+
+def ask(name: str, frames: Frames) -> Answer:
+    return run.answer(registry.checks()[name], frames)
+
+
+def samples(ns: float) -> dict[str, Any]:
+    return {"samples_ns": [ns] * 24}
+
+
+def test_large_inputs_from_pageable_memory_are_found_with_bounds(measured: Measured) -> None:
+    frames = measured(VIT)
+    (finding,) = ask("pageable_copies", frames).findings
+    assert finding.share == pytest.approx(0.369, abs=1e-3)
+    assert finding.gain and frames.total
+    # 69.1 MB: 1.3 ms over the link, and 8.6 ms more if they must be copied into page-locked memory first
+    assert finding.gain.high_ns - finding.gain.low_ns == pytest.approx(finding.evidence["bytes"] / 8)
+    assert finding.gain.high_ns < frames.total.ns
+    assert finding.confidence == "high"
+
+
+def test_page_locked_arrays_are_clear(measured: Measured) -> None:
+    frames = measured(VIT, lambda record: record.update(placement="pinned"))
+    assert ask("pageable_copies", frames).verdict == "clear"
+
+
+def test_a_few_bytes_from_pageable_memory_are_clear(measured: Measured) -> None:
+    assert ask("pageable_copies", measured(BERT)).verdict == "clear"
+
+
+def test_a_capture_alone_tells_pageable_copies_by_what_they_touch(captured: Captured) -> None:
+    (finding,) = ask("pageable_copies", captured("h100_ort_cuda_vit", "host_run")).findings
+    # 241,067 ns of HtoD and 1,820 of DtoH copies, and 206,934 in which the GPU waits for them
+    assert finding.evidence["copy_ns"] == pytest.approx(241_066.6 + 1_820.8 + 206_933.8)
+    assert finding.source == "nsys"
+    assert ask("pageable_copies", captured("h100_ort_cuda_vit", "device_run")).verdict == "clear"
+
+
+def test_the_direction_that_is_far_over_the_links_floor_is_named(measured: Measured) -> None:
+    (finding,) = ask("copy_over_floor", measured(VIT)).findings
+    assert finding.subject == "h2d"
+    assert finding.reason == "h2d takes 11.3 ms, 8.7 times the link's floor of 1.29 ms"
+
+
+def test_copies_at_the_links_floor_are_clear(measured: Measured) -> None:
+    def fast(record: dict[str, Any]) -> None:
+        record["stages"] |= {"h2d": samples(1.4e6), "d2h": samples(2e4)}
+
+    assert ask("copy_over_floor", measured(VIT, fast)).verdict == "clear"
+
+
+def test_the_floor_needs_the_machines_bandwidth(measured: Measured) -> None:
+    answer = ask("copy_over_floor", measured(VIT, bandwidth=None))
+    assert answer.reason == "needs bandwidth.json of the machine: inferprof bandwidth"
+
+
+def test_inputs_that_are_only_handed_on_are_no_conversion(measured: Measured) -> None:
+    assert ask("host_conversion", measured(VIT)).verdict == "clear"
+
+
+def test_inputs_that_take_longer_than_a_memcpy_are_converted(measured: Measured) -> None:
+    def slow(record: dict[str, Any]) -> None:
+        record["stages"]["stage_inputs"] = samples(20e6)
+
+    (finding,) = ask("host_conversion", measured(VIT, slow)).findings
+    assert finding.gain and finding.gain.high_ns == pytest.approx(20e6 - 114 * 3 * 224 * 224 * 4 / 8)
+    assert finding.confidence == "low"
+
+
+def test_float_inputs_of_a_half_precision_graph_are_twice_as_wide_as_need_be(measured: Measured) -> None:
+    frames = measured(VIT)
+    (finding,) = ask("wide_inputs", frames).findings
+    assert finding.gain and finding.gain.high_ns == pytest.approx(frames.floors["h2d_ms"].iloc[0] * 1e6 / 2)
+
+
+def test_token_numbers_and_full_precision_are_not_too_wide(measured: Measured) -> None:
+    assert ask("wide_inputs", measured(BERT)).verdict == "clear"
+    assert ask("wide_inputs", measured("vit_base/fp32/torch_eager/default/b8")).verdict == "clear"
+
+
+def test_one_output_is_always_wanted(measured: Measured) -> None:
+    assert ask("unused_outputs", measured(BERT)).reason == "the model has one output"
+
+
+def test_a_large_output_beside_a_small_one_may_be_fetched_for_nobody(measured: Measured) -> None:
+    def two(record: dict[str, Any]) -> None:
+        record["outputs"]["hidden"] = {"shape": [114, 197, 768], "dtype": "float16"}
+        record["stages"] |= {"d2h": samples(4e6), "extract": samples(1e6)}
+
+    (finding,) = ask("unused_outputs", measured(VIT, two)).findings
+    assert finding.subject == "hidden"
+    assert finding.gain and finding.gain.high_ns == pytest.approx(5e6 * 34_495_488 / (34_495_488 + 456_000))

@@ -1,0 +1,124 @@
+"""Device: is the GPU idle for another reason than launches, do copies hide behind it, is the batch large enough?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from inferprof.case import Shape
+from inferprof.diagnosis.times import RECORDS, copying, iteration, ms, part, percent, require_undistorted
+from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
+from inferprof.plugins import Check
+from inferprof.tables.records import throughput
+from inferprof.tables.saturation import rest_of, smallest
+from inferprof.tables.waterfall import watched
+
+GAPS = Threshold("gaps", 0.05, "share of the total", "ours: as for copies")
+NO_OVERLAP = Threshold("no_overlap", 0.25, "share of copies hidden", "ours: a pipeline that works hides most of them")
+HIDEABLE = Threshold("hideable", 0.1, "share of the total", "ours: below it a pipeline has little to hide")
+BELOW_PEAK = Threshold(
+    "below_peak", 0.05, "share of peak throughput", "tables.saturation: 95 % of the peak is saturated"
+)
+IDLE: Final[Mapping[str, tuple[str, str]]] = {
+    "sync": ("the host sits in a synchronise", "wait once, at the end of the inference"),
+    "copy": ("the host is in a copy call", "page-locked memory, asynchronous copies"),
+    "queued": (
+        "the next operation is queued, but waits for another stream or for its turn",
+        "one stream, or a CUDA graph",
+    ),
+    "unknown": ("the capture does not say for what", "a capture by nsys, which ties operations to launches"),
+}
+"""Cause of tables.idle → what it means inside an inference, and what to do. Launches are the host's level."""
+
+
+def _gaps(frames: Frames) -> list[Finding] | Clear:
+    """GPU idle inside of inferences by cause, apart from launches, and from copies that stage:h2d and stage:d2h make.
+
+    Shares are of the profile's iteration. Gain: from nothing to the idle time, for waits together no more than the
+    waterfall's `idle`, which is of the bare run.
+    """
+    require_undistorted(frames)
+    seen, inside = iteration(frames), watched(frames.timeline)
+    total = seen["gpu_busy"] + seen["gpu_idle"]
+    idle = {cause: seen[f"idle_{cause}"] for cause in IDLE} | {"copy": inside.idle_copy}
+    findings = [
+        _gap(frames, cause, ns, total)
+        for cause, ns in sorted(idle.items(), key=lambda pair: -pair[1])
+        if ns >= frames.limit(GAPS) * total
+    ]
+    told = ", ".join(f"{cause} {100 * ns / total:.1f} %" for cause, ns in idle.items())
+    return findings or Clear(
+        f"GPU idle in an iteration: {told}", {f"idle_{cause}_ns": ns for cause, ns in idle.items()}
+    )
+
+
+def _gap(frames: Frames, cause: str, ns: float, total: float) -> Finding:
+    why, advice = IDLE[cause]
+    bare = None if cause == "copy" else part(frames, "idle")
+    most = min(ns, bare.ns) if bare else ns
+    return Finding(
+        subject=cause,
+        bottleneck="copy" if cause == "copy" else "idle",
+        share=frames.share(most),
+        reason=f"the GPU is idle for {ms(ns)} of an iteration under {frames.tool} ({100 * ns / total:.1f} %): {why}",
+        evidence={f"idle_{cause}_ns": ns, "iteration_ns": total},
+        source=str(frames.tool),
+        gain=Gain(0.0, most),
+        advice=advice,
+        confidence="low" if cause == "unknown" else "medium",
+    )
+
+
+def _no_overlap(frames: Frames) -> list[Finding] | Clear:
+    """A pipeline of two sessions hides few of the copies. Gain: none for one inference: throughput gains.
+
+    At best copies hide wholly, so that an inference takes as long as the longer of copies and computing.
+    """
+    rows = throughput(frames.records)
+    pipelined = rows[(rows["mode"] == "pipelined") & rows["not_measured"].isna() & rows["overlap"].notna()]
+    if pipelined.empty:
+        reasons = rows.loc[rows["mode"] == "pipelined", "not_measured"].dropna()
+        raise NotAssessed(f"a pipelined throughput with copies to hide ({next(iter(reasons), 'none was measured')})")
+    overlap, time = float(pipelined["overlap"].astype(float).median()), copying(frames)
+    share = frames.share(time.ns)
+    reason = f"a pipeline hides {percent(overlap)} of staging and copies, which take {time.ms} ({percent(share)})"
+    evidence = {"overlap": overlap, "copy_ns": time.ns}
+    if overlap >= frames.limit(NO_OVERLAP) or (share or 0.0) < frames.limit(HIDEABLE):
+        return Clear(reason, evidence)
+    advice = (
+        "page-locked arrays and two streams, so that one batch is copied while the other computes (throughput only)"
+    )
+    return [Finding("", "copy", share, reason, evidence, RECORDS, None, advice, "high")]
+
+
+def _small_batch(frames: Frames) -> list[Finding] | Clear:
+    """Throughput (batch / median of `device`) is below its peak over the measured batches, and a larger one has more.
+
+    No share and no gain: one inference of a larger batch takes longer.
+    """
+    series = _series(frames)
+    own = Shape.parse(frames.case.shape).batch
+    if len(series) < 2 or own not in series:
+        raise NotAssessed("the case at two batches and more: `shapes:`")
+    peak, enough = max(series.values()), smallest(series, series.values())
+    rate = series[own]
+    reason = f"b{own} does {rate:,.0f} items/s on the device, {percent(rate / peak)} of the peak's {peak:,.0f}"
+    evidence = {"items_per_s": rate, "peak_items_per_s": peak, "saturated_batch": float(enough)}
+    if own >= enough or 1 - rate / peak < frames.limit(BELOW_PEAK):
+        return Clear(reason, evidence)
+    advice = f"batches of {enough}" if enough < max(series) else f"batches of {enough} or more: it still rises there"
+    return [Finding("", "latency", None, reason, evidence, RECORDS, None, f"{advice} (throughput only)", "high")]
+
+
+def _series(frames: Frames) -> dict[int, float]:
+    """Batch → items per second of the case's other batches and its own, in ascending order."""
+    peers, case = frames.peers, frames.case
+    alike = (peers[["precision", "backend", "variant"]] == [case.precision, case.backend, case.variant]).all(axis=1)
+    rest = peers["shape"].map(rest_of) == rest_of(case.shape)
+    rows = peers[alike & rest & peers["device_ms"].notna()].sort_values("batch")
+    return {int(b): float(b) / float(took) * 1e3 for b, took in zip(rows["batch"], rows["device_ms"], strict=True)}
+
+
+IDLE_GAPS = Check("gaps", "The GPU is idle inside inferences", "device", "case", ("gpu", "timeline"), _gaps)
+OVERLAP = Check("no_overlap", "Copies do not hide behind the GPU", "device", "case", ("gpu", "record"), _no_overlap)
+BATCH = Check("small_batch", "The batch is too small", "device", "model", ("gpu", "record"), _small_batch)

@@ -1,0 +1,154 @@
+"""Environment: does the machine hold the case back, and can what was measured be believed?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from inferprof.diagnosis.times import RECORDS, copying, percent
+from inferprof.findings import END_TO_END, Clear, Finding, Frames, Gain, NotAssessed, Threshold
+from inferprof.plugins import Check
+from inferprof.tables.roofs import gpu_in_use
+
+ENVIRONMENT_FILE: Final = "environment.json"
+POWER_CAP: Final = "power cap"
+THROTTLED = Threshold("throttled", 0.05, "share of the samples", "ours: one sample in twenty may be of a loop's edge")
+CLOCK_LOSS = Threshold(
+    "clock_loss", 0.005, "share of the highest clock", "ours: half of the interval that a median is measured to"
+)
+SLOW_DOWN = Threshold(
+    "slow_down", 2.0, "times bare", "ours: from here on more of the profile is the profiler's than the case's"
+)
+
+
+def _throttling(frames: Frames) -> list[Finding] | Clear:
+    """Heat or a fault lowered the clock while end_to_end was measured. Gain: see _lowered."""
+    return _lowered(frames, lambda reason: reason != POWER_CAP, "better cooling; measure again on a cool card")
+
+
+def _power_cap(frames: Frames) -> list[Finding] | Clear:
+    """The power limit lowered the clock while end_to_end was measured. Gain: see _lowered."""
+    gpu = gpu_in_use(frames.documents.get("environment")) or {}
+    limit, default = (gpu.get(key) for key in ("power_limit_w", "power_limit_default_w"))
+    advice = "a card at its own limit: only less work, fewer bytes or a narrower format need less power"
+    if isinstance(limit, int | float) and isinstance(default, int | float) and limit < default:
+        advice = f"raise the limit of {limit:.0f} W to the card's {default:.0f} W: nvidia-smi --power-limit"
+    return _lowered(frames, lambda reason: reason == POWER_CAP, advice)
+
+
+def _lowered(frames: Frames, counts: Callable[[str], bool], advice: str) -> list[Finding] | Clear:
+    """Gain: at most what all of end_to_end would gain if it ran at the card's highest clock, 1 - median / highest."""
+    loops = _telemetry(frames)
+    if all(one["throttled_share"] is None for one in loops):
+        raise NotAssessed("a GPU that tells why its clock is low")
+    reasons = sorted({reason for one in loops for reason in one["throttle_reasons"] if counts(reason)})
+    share = max(
+        (one["throttled_share"] or 0.0 for one in loops if any(map(counts, one["throttle_reasons"]))), default=0.0
+    )
+    reason = f"{', '.join(reasons) or 'nothing'} lowered the clock in {percent(share)} of the samples of end_to_end"
+    loss, clocks = _clock_loss(frames, loops)
+    evidence = {"throttled_share": share, **({} if loss is None else {"clock_loss": loss})}
+    if share < frames.limit(THROTTLED) or (loss is not None and loss < frames.limit(CLOCK_LOSS)):
+        return Clear(f"{reason}{clocks}", evidence)
+    gain = Gain(0.0, loss * frames.total.ns) if loss is not None and frames.total else None
+    subject = ", ".join(reasons)
+    return [Finding(subject, "kernels", loss, f"{reason}{clocks}", evidence, RECORDS, gain, advice, "medium")]
+
+
+def _clock_loss(frames: Frames, loops: list[Mapping[str, Any]]) -> tuple[float | None, str]:
+    """1 - median clock of the slowest round / the card's highest, and that in words; None where either is unknown."""
+    clocks = [one["sm_mhz"]["median"] for one in loops if one["sm_mhz"]]
+    highest = (gpu_in_use(frames.documents.get("environment")) or {}).get("clock_sm_max_mhz")
+    if not clocks or not isinstance(highest, int | float):
+        return None, ""
+    return max(0.0, 1 - min(clocks) / highest), f"; median {min(clocks):.0f} of {highest:.0f} MHz"
+
+
+def _other_process(frames: Frames) -> list[Finding] | Clear:
+    """Another process computed on the GPU while the case was measured. What it took is not known."""
+    told = [one["other_processes"] for one in _telemetry(frames) if one["other_processes"] is not None]
+    if not told:
+        raise NotAssessed("a GPU that tells which processes compute on it, which it hides in some containers")
+    if not max(told):
+        return Clear("no other process computed on the GPU")
+    reason = f"{max(told)} other processes computed on the GPU while the case was measured"
+    advice = "measure again on a GPU of its own: latencies are an upper bound"
+    return [Finding("", "measurement", None, reason, {"processes": float(max(told))}, RECORDS, None, advice, "high")]
+
+
+def _pcie(frames: Frames) -> list[Finding] | Clear:
+    """The link is narrower than the card's. Gain: at most the copies' time that the missing lanes would save."""
+    gpu = gpu_in_use(frames.documents.get("environment")) or {}
+    width, widest = gpu.get("pcie_width"), gpu.get("pcie_width_max")
+    if not isinstance(width, int) or not isinstance(widest, int):
+        raise NotAssessed("a GPU that tells the width of its link")
+    reason = f"PCIe x{width} of x{widest}"
+    evidence = {"pcie_width": float(width), "pcie_width_max": float(widest)}
+    if width >= widest:
+        return Clear(reason, evidence)
+    gain = copying(frames).ns * (1 - width / widest)
+    advice = "another slot, or a mainboard that gives the slot all lanes"
+    return [
+        Finding("", "copy", frames.share(gain), reason, evidence, ENVIRONMENT_FILE, Gain(0.0, gain), advice, "medium")
+    ]
+
+
+def _overhead(frames: Frames) -> list[Finding] | Clear:
+    """A profiler makes the case so slow that the shares of its trace are not those of the case."""
+    known = frames.overheads[frames.overheads["slow_down"].notna()]
+    if known.empty:
+        raise NotAssessed("the iterations of a profile and end_to_end of a bare run")
+    slow = {str(tool): float(times) for tool, times in zip(known["tool"], known["slow_down"], strict=True)}
+    limit = frames.limit(SLOW_DOWN)
+    findings = [
+        Finding(
+            subject=tool,
+            bottleneck="measurement",
+            share=None,
+            reason=f"the case is {times:.2f} times as slow under {tool}",
+            evidence={"slow_down": times},
+            source=tool,
+            gain=None,
+            advice=f"believe the kernels' times in {tool}'s trace, and no share of its idle time",
+            confidence="high",
+        )
+        for tool, times in slow.items()
+        if times >= limit
+    ]
+    return findings or Clear(
+        ", ".join(f"{times:.2f} times as slow under {tool}" for tool, times in slow.items()), slow
+    )
+
+
+def _unsettled(frames: Frames) -> list[Finding] | Clear:
+    """The warm-up's budget ended before latency and clock settled."""
+    rows = frames.latency[frames.latency["not_measured"].isna()]
+    restless = [str(name) for name in rows.loc[~rows["settled"].astype(bool), "boundary"]]
+    if not restless:
+        return Clear("every boundary settled before it was measured")
+    reason = f"{', '.join(restless)} had not settled when the warm-up's budget ended"
+    return [
+        Finding("", "measurement", None, reason, {}, RECORDS, None, "a longer `budget_s:` under `protocol:`", "high")
+    ]
+
+
+def _telemetry(frames: Frames) -> list[Mapping[str, Any]]:
+    """What telemetry says of the loops of end_to_end, by round. Raises NotAssessed where it saw none."""
+    every = [content.get("telemetry", {}) for content in frames.records["content"]]
+    loops = [one["boundaries"].get(END_TO_END, {}) for one in every if "boundaries" in one]
+    seen = [one for one in loops if "samples" in one]
+    if not seen:
+        reasons = [one["not_measured"] for one in (*loops, *every) if "not_measured" in one]
+        raise NotAssessed(f"telemetry of the loop of end_to_end ({next(iter(reasons), 'the record has none')})")
+    return seen
+
+
+_MEASURED: Final = ("gpu", "record")
+THROTTLING = Check("throttling", "The GPU throttles", "environment", "case", _MEASURED, _throttling)
+POWER = Check("power_cap", "The power limit lowers the clock", "environment", "case", _MEASURED, _power_cap)
+OTHERS = Check("other_process", "Another process on the GPU", "environment", "case", _MEASURED, _other_process)
+PCIE = Check(
+    "pcie_width", "The link is narrower than the card's", "environment", "case", ("gpu", "environment"), _pcie
+)
+OVERHEAD = Check("profiler_overhead", "A profiler distorts the case", "environment", "case", _MEASURED, _overhead)
+SETTLED = Check("unsettled", "Measured before it settled", "environment", "case", ("record",), _unsettled)

@@ -1,0 +1,168 @@
+"""Host: does the GPU wait for the program that feeds it, and for what in it?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import pandas as pd
+
+from inferprof import registry
+from inferprof.diagnosis.times import Time, iteration, launch, ms, percent, replays_a_graph, require_undistorted
+from inferprof.findings import Bottleneck, Clear, Finding, Frames, Gain, Threshold
+from inferprof.plugins import Check
+from inferprof.tables.api_kind import ALLOCATION, COPY
+from inferprof.tables.kernel_compare import iterations, of_iterations
+from inferprof.tables.waterfall import of_range
+
+LAUNCH_BOUND = Threshold(
+    "launch_bound", 0.1, "share of the total", "ours: below a tenth a graph gains less than a number format does"
+)
+HOST_WORK = Threshold("host_work", 0.05, "share of the total", "ours: half of what makes a case launch-bound")
+WAITS = Threshold("waits", 0.01, "share of the total", "ours: the interval that a median is measured to")
+ALLOCATION_TIME = Threshold("allocation_time", 0.01, "share of the total", "ours: as for waits")
+GRAPH_LAUNCH_NS: Final = 30_000.0
+"""Ours: the wait for the launch of a torch graph on an H100 (28 us an iteration under nsys, tracing whole graphs)."""
+NODE_GAP_NS: Final = 1_000.0
+"""Ours: twice the gap between the nodes of that graph, which nsys has 0.53 us apart when it traces nodes."""
+EXECUTE: Final = "stage:execute"
+_COPY_STAGES: Final = "stage:h2d|stage:d2h"
+_ADVICE: Final[Mapping[re.Pattern[str], tuple[Bottleneck, str]]] = {
+    COPY: ("copy", "page-locked memory and asynchronous copies"),
+    ALLOCATION: ("launch", "allocate once and use it again: an arena, I/O binding, cudaMallocAsync"),
+}
+"""Kind of call → what it holds up, and what to do instead."""
+_ELSE: Final[tuple[Bottleneck, str]] = ("idle", "wait once, at the end of the inference")
+
+
+def _launch_bound(frames: Frames) -> list[Finding] | Clear:
+    """Gain: all of the wait at most; nothing for sure, since the next kernel may have to wait for something else."""
+    require_undistorted(frames)
+    waiting = launch(frames)
+    seen = iteration(frames)
+    share = frames.share(waiting.ns)
+    reason = f"the GPU waits {waiting.ms} for the host's launches ({percent(share)}; {seen['launches']:.0f} launches)"
+    evidence = {"launch_ns": waiting.ns, "launches": seen["launches"], "profiled_idle_launch_ns": seen["idle_launch"]}
+    if share is None or share < frames.limit(LAUNCH_BOUND):
+        return Clear(reason, evidence)
+    advice = "fewer or cheaper launches: a CUDA graph, a compiler that fuses, a larger batch"
+    return [_finding(frames, waiting, reason, evidence, Gain(0.0, waiting.ns), advice)]
+
+
+def _cuda_graph(frames: Frames) -> list[Finding] | Clear:
+    """Gain: at most the wait for launches; at least that less one launch of the graph (GRAPH_LAUNCH_NS) and a gap
+    (NODE_GAP_NS) in front of each of its nodes, or 0."""
+    if replays_a_graph(frames):
+        return Clear("inference is one CUDA graph already")
+    waiting, seen = launch(frames), iteration(frames)
+    nodes = of_range(frames.timeline, EXECUTE).get("launches", seen["launches"])
+    least = max(0.0, waiting.ns - GRAPH_LAUNCH_NS - nodes * NODE_GAP_NS)
+    share = frames.share(waiting.ns)
+    reason = f"a CUDA graph of {nodes:.0f} launches would save {ms(least)} to {waiting.ms} of waiting for launches"
+    evidence = {"nodes": nodes, "launch_ns": waiting.ns}
+    if share is None or share < frames.limit(LAUNCH_BOUND):
+        return Clear(
+            f"the GPU waits {waiting.ms} for launches ({percent(share)}): little for a graph to save", evidence
+        )
+    return [_finding(frames, waiting, reason, evidence, Gain(least, waiting.ns), _graph_advice(frames))]
+
+
+def _graph_advice(frames: Frames) -> str:
+    backend = registry.backends().get(frames.case.backend)
+    if backend is None or "cuda_graph" in backend.options:
+        return "a variant with `cuda_graph: true`"
+    if "compile_mode" in backend.options:
+        return "a variant with `compile_mode: reduce-overhead`, which captures graphs"
+    return f"a runtime that captures graphs: {frames.case.backend} does not"
+
+
+def _host_work(frames: Frames) -> list[Finding] | Clear:
+    """What of the wait for launches passes outside of launching calls: the host does something else.
+
+    Of the profile: idle_launch - launch_overhead at least, as if all launching calls fell into idle time, and
+    idle_launch at most. Both are scaled to the wait of the bare run. Gain: between the two.
+    """
+    waiting, seen = launch(frames), iteration(frames)
+    between = max(0.0, seen["idle_launch"] - seen["launch_overhead"])
+    least = waiting.ns * between / seen["idle_launch"] if seen["idle_launch"] else 0.0
+    share = frames.share(least)
+    reason = (
+        f"of {waiting.ms} that the GPU waits for launches, at least {ms(least)} ({percent(share)}) the host is in no "
+        "launching call: it is in the framework or in the interpreter"
+    )
+    evidence = {key: seen[key] for key in ("idle_launch", "launch_overhead", "launches")} | {"between_ns": least}
+    if share is None or share < frames.limit(HOST_WORK):
+        return Clear(f"{ms(least)} ({percent(share)}) of host work for sure between launches", evidence)
+    advice = "less work per operator on the host: a graph, torch.compile, a runtime without an interpreter"
+    spent = Time(least, waiting.source, waiting.confidence)
+    return [_finding(frames, spent, reason, evidence, Gain(least, waiting.ns), advice)]
+
+
+def _waits(frames: Frames) -> list[Finding] | Clear:
+    """Calls inside an inference that wait for the GPU: those that do so without saying it, apart from the copies of
+    inputs and outputs, and any synchronise before the inference's end. Gain: their time at most, perhaps nothing,
+    since work that is waited for must be done anyway."""
+    rows = of_iterations(frames.timeline, "sync")
+    implicit = rows.loc[rows["text"].eq("implicit").fillna(False), "name"].unique()
+    parents = rows["parent"].fillna("")
+    inside = (rows["name"].isin(implicit) & ~parents.str.contains(_COPY_STAGES)) | parents.str.contains(EXECUTE)
+    found = _calls(frames, rows[inside], frames.limit(WAITS))
+    return found or Clear("no call inside an inference waits for the GPU for long")
+
+
+def _allocation(frames: Frames) -> list[Finding] | Clear:
+    """Calls that allocate or free in each inference. Gain: their time at most, which the GPU's may hide."""
+    rows = of_iterations(frames.timeline, "api")
+    found = _calls(frames, rows[rows["name"].str.match(ALLOCATION)], frames.limit(ALLOCATION_TIME))
+    count = iteration(frames)["allocations"]
+    return found or Clear(f"{count:.1f} allocations in an inference", {"allocations": count})
+
+
+def _calls(frames: Frames, rows: pd.DataFrame, limit: float) -> list[Finding]:
+    """Those that take `limit` of the total or more in an iteration, longest first.
+
+    A profiler makes calls longer, so that this is what they take at most.
+    """
+    sums = (
+        rows[rows["metric"] == "duration_total"].groupby("name").agg(count=("instances", "sum"), ns=("value", "sum"))
+    )
+    each = iterations(frames.timeline)
+    found = []
+    for name, count, ns in sums.sort_values("ns", ascending=False).itertuples(name=None):
+        share = frames.share(float(ns) / each)
+        if share is not None and share >= limit:
+            found.append(_call(frames, str(name), float(count) / each, float(ns) / each))
+    return found
+
+
+def _call(frames: Frames, name: str, count: float, ns: float) -> Finding:
+    share = frames.share(ns)
+    bottleneck, advice = next((then for pattern, then in _ADVICE.items() if pattern.match(name)), _ELSE)
+    return Finding(
+        subject=name,
+        bottleneck=bottleneck,
+        share=share,
+        reason=f"{name}: {count:.1f} calls take {ms(ns)} of each inference ({percent(share)})",
+        evidence={"calls": count, "call_ns": ns},
+        source=str(frames.tool),
+        gain=Gain(0.0, ns),
+        advice=advice,
+        confidence="medium",
+    )
+
+
+def _finding(
+    frames: Frames, time: Time, reason: str, evidence: Mapping[str, float], gain: Gain, advice: str
+) -> Finding:
+    """Of the whole case, which waits for launches."""
+    share = frames.share(time.ns)
+    return Finding("", "launch", share, reason, evidence, time.source, gain, advice, time.confidence)
+
+
+_NEEDS: Final = ("gpu", "timeline")
+LAUNCHES = Check("launch_bound", "The GPU waits for launches", "host", "case", _NEEDS, _launch_bound)
+GRAPH = Check("cuda_graph", "A CUDA graph would help", "host", "case", _NEEDS, _cuda_graph)
+BETWEEN = Check("host_work", "The host works between launches", "host", "case", _NEEDS, _host_work)
+SYNCS = Check("implicit_sync", "Calls wait for the GPU inside an inference", "host", "case", _NEEDS, _waits)
+ALLOCATIONS = Check("allocation", "Memory is allocated in each inference", "host", "case", _NEEDS, _allocation)

@@ -1,0 +1,102 @@
+"""How long parts of a case take: of the bare run where it was measured, else as a profile shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import pandas as pd
+
+from inferprof.findings import END_TO_END, Confidence, Frames, NotAssessed
+from inferprof.tables.kernel_compare import ITERATION, iterations, of_iterations
+from inferprof.tables.waterfall import Part, of_range, watched
+
+RECORDS: Final = "records"
+NS_PER_MS: Final = 1e6
+
+
+@dataclass(frozen=True)
+class Time:
+    """ns per iteration, with where they are from and how far to trust them."""
+
+    ns: float
+    source: str
+    confidence: Confidence
+
+    @property
+    def ms(self) -> str:
+        """`2.33 ms`."""
+        return ms(self.ns)
+
+
+def ms(ns: float) -> str:
+    """A duration in words."""
+    return f"{ns / NS_PER_MS:.3g} ms"
+
+
+def percent(share: float | None) -> str:
+    """A share in words; of nothing where no total is known."""
+    return "an unknown share" if share is None else f"{100 * share:.1f} %"
+
+
+def iteration(frames: Frames) -> dict[str, float]:
+    """Metric → value of the profile's iterations, means. Raises NotAssessed where it has none."""
+    found = of_range(frames.timeline, ITERATION)
+    if not found:
+        raise NotAssessed("iterations in the profile")
+    return found
+
+
+def part(frames: Frames, name: Part) -> Time | None:
+    """A part of the waterfall; None where there is none."""
+    ns = frames.waterfall.get(f"{name}_ns")
+    return None if ns is None else Time(float(ns), f"{RECORDS}, {frames.tool or 'no timeline'}", "high")
+
+
+def launch(frames: Frames) -> Time:
+    """The GPU waits for the host's launches: the waterfall's `launch`, else what the profile shows."""
+    profiled = Time(watched(frames.timeline).launch if iteration(frames) else 0.0, str(frames.tool), "medium")
+    return part(frames, "launch") or profiled
+
+
+def copying(frames: Frames, *directions: str) -> Time:
+    """Inputs and outputs cross the link (`h2d`, `d2h`): the stages' medians, else copies and waits for them in the
+    profile, both directions. Raises NotAssessed where neither is there."""
+    wanted = directions or ("h2d", "d2h")
+    if len(frames.floors):
+        row = frames.floors.iloc[0]
+        return Time(sum_of(row[f"{one}_ms"] for one in wanted) * NS_PER_MS, RECORDS, "high")
+    if frames.tool is None:
+        raise NotAssessed("the stages h2d and d2h of a bare run, or a timeline with copies")
+    crossing = link_copies(frames)
+    busy = float(crossing.loc[crossing["metric"] == "duration_total", "value"].sum()) / max(
+        1, iterations(frames.timeline)
+    )
+    return Time(busy + iteration(frames)["idle_copy"], frames.tool, "medium")
+
+
+def link_copies(frames: Frames) -> pd.DataFrame:
+    """The profile's copies between host and device inside of iterations."""
+    copies = of_iterations(frames.timeline, "memcpy")
+    return copies[copies["name"].str.startswith(("HtoD", "DtoH"))]
+
+
+def sum_of(values: Iterable[float]) -> float:
+    """The sum of those that were measured."""
+    return float(sum(value for value in values if value == value))
+
+
+def replays_a_graph(frames: Frames) -> bool:
+    """Whether an inference is one CUDA graph: by the record's protocol, else by the calls of the profile."""
+    if len(frames.records):
+        return bool(frames.records["content"].iloc[0].get("protocol", {}).get("graph"))
+    return bool(of_iterations(frames.timeline, "api")["name"].str.contains("GraphLaunch").any())
+
+
+def require_undistorted(frames: Frames) -> None:
+    """Raise NotAssessed where only a profile that traced the nodes of a CUDA graph speaks: it pulls them apart and
+    makes their launch longer."""
+    bare = frames.total is not None and frames.total.of == END_TO_END
+    if not bare and replays_a_graph(frames) and not frames.timeline["level"].eq("graph").any():
+        raise NotAssessed("a bare run: tracing the nodes of a CUDA graph makes its launch and its gaps longer")

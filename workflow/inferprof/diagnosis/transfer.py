@@ -1,0 +1,220 @@
+"""Transfer: what it costs to bring inputs to the GPU and outputs back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from inferprof.diagnosis.times import NS_PER_MS, RECORDS, Time, copying, link_copies, ms, percent
+from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
+from inferprof.plugins import Check
+from inferprof.tables.api_kind import PAGEABLE
+
+COPY_SHARE = Threshold("copy_share", 0.05, "share of the total", "ours: below it no change of the copies shows")
+FAR_OVER_FLOOR = Threshold(
+    "far_over_floor", 1.5, "times the link's floor", "ours: half as much again is beyond a link's jitter"
+)
+HOST_COPY_GB_PER_S: Final = 8.0
+"""Ours: one core's memcpy on a server, at the lower end. A stage that takes much longer is no plain copy."""
+OVER_MEMCPY = Threshold(
+    "over_memcpy",
+    2.0,
+    "times a plain memcpy",
+    "ours: a conversion reads, computes and writes; a copy does not compute",
+)
+ITEM_BYTES: Final[Mapping[str, int]] = {"fp16": 2, "bf16": 2, "fp16_sparse": 2}
+"""What an input needs in the number format that the graph computes in, where that is half precision."""
+
+
+def _pageable(frames: Frames) -> list[Finding] | Clear:
+    """Copies from and to memory that is not page-locked: the driver copies it piece by piece into its own first.
+
+    Gain: at most the stages less what the link needs for so many bytes (tables.copies.floors), else the whole copies;
+    at least the same less a memcpy of those bytes into page-locked memory (HOST_COPY_GB_PER_S), or 0.
+    """
+    if not _is_pageable(frames):
+        return Clear("inputs and outputs lie in page-locked memory or on the device")
+    time = copying(frames)
+    share = frames.share(time.ns)
+    reason = f"copies from and to pageable memory take {time.ms} ({percent(share)})"
+    if share is None or share < frames.limit(COPY_SHARE):
+        return Clear(reason, {"copy_ns": time.ns})
+    most, moved = _beyond_floor(frames, time)
+    least = max(0.0, most - moved / HOST_COPY_GB_PER_S) if moved else 0.0
+    evidence = {"copy_ns": time.ns, "bytes": moved, "beyond_floor_ns": most}
+    advice = "arrays in page-locked memory (variant with `placement: pinned`), at best filled there by the caller"
+    return [Finding("", "copy", share, reason, evidence, time.source, Gain(least, most), advice, time.confidence)]
+
+
+def _is_pageable(frames: Frames) -> bool:
+    """By the record's placement, else by what the profile's copies touch. Raises NotAssessed where neither tells."""
+    if len(frames.records):
+        return bool(frames.records["content"].iloc[0].get("placement") == PAGEABLE)
+    if frames.tool is None:
+        raise NotAssessed("a bare run, or a timeline of the case's iterations")
+    names = link_copies(frames)["name"]
+    if len(names) and not names.str.contains(" ").any():
+        raise NotAssessed("the kind of host memory that copies touch, which this tool does not tell")
+    return bool(names.str.contains(PAGEABLE).any())
+
+
+def _beyond_floor(frames: Frames, time: Time) -> tuple[float, float]:
+    """ns of the copies beyond the link's floor, all of them where that is not known, and the bytes copied or 0."""
+    if not len(frames.floors):
+        return time.ns, 0.0
+    row = frames.floors.iloc[0]
+    floor = sum(_known(row[f"{one}_floor_ms"]) for one in ("h2d", "d2h")) * NS_PER_MS
+    return max(0.0, time.ns - floor), _known(row["h2d_bytes"]) + _known(row["d2h_bytes"])
+
+
+def _over_floor(frames: Frames) -> list[Finding] | Clear:
+    """A direction whose stage takes far longer than the link needs. Gain: at most what is beyond the floor."""
+    if not len(frames.floors):
+        raise NotAssessed("the stages h2d and d2h of a bare run")
+    row = frames.floors.iloc[0]
+    findings, told = [], []
+    for direction in ("h2d", "d2h"):
+        took, floor = float(row[f"{direction}_ms"]), float(row[f"{direction}_floor_ms"])
+        if took != took or floor != floor:
+            continue
+        beyond = max(0.0, took - floor) * NS_PER_MS
+        reason = f"{direction} takes {took:.3g} ms, {took / floor:.1f} times the link's floor of {floor:.3g} ms"
+        told.append(reason)
+        if took >= frames.limit(FAR_OVER_FLOOR) * floor and (frames.share(beyond) or 0.0) >= frames.limit(COPY_SHARE):
+            evidence = {f"{direction}_ns": took * NS_PER_MS, "floor_ns": floor * NS_PER_MS}
+            advice = "one copy per direction, from page-locked memory that stays allocated"
+            findings.append(
+                Finding(
+                    direction,
+                    "copy",
+                    frames.share(beyond),
+                    reason,
+                    evidence,
+                    RECORDS,
+                    Gain(0.0, beyond),
+                    advice,
+                    "high",
+                )
+            )
+    if not told:
+        raise NotAssessed("the bytes of inputs and outputs in the record")
+    return findings or Clear("; ".join(told))
+
+
+def _host_conversion(frames: Frames) -> list[Finding] | Clear:
+    """Preparing inputs on the host takes longer than a memcpy of them: they are converted, gathered or transposed.
+
+    Gain: at most what stage_inputs takes beyond that memcpy, by a caller that writes them as the model wants them.
+    """
+    took, moved = float(frames.stages["stage_inputs_ms"].iloc[0]) * NS_PER_MS, _bytes(_arrays(frames, "inputs"))
+    if took != took:
+        return Clear("inputs are not prepared on the host")
+    plain = moved / HOST_COPY_GB_PER_S
+    share = frames.share(took)
+    reason = f"preparing inputs takes {ms(took)} ({percent(share)}), {took / plain:.3g} times a memcpy of them"
+    evidence = {"stage_inputs_ns": took, "bytes": moved, "memcpy_ns": plain}
+    if took < frames.limit(OVER_MEMCPY) * plain or (share or 0.0) < frames.limit(COPY_SHARE):
+        return Clear(reason, evidence)
+    advice = "inputs contiguous and in the model's number format from the start, or converted on the GPU"
+    return [Finding("", "copy", share, reason, evidence, RECORDS, Gain(0.0, took - plain), advice, "low")]
+
+
+def _wide_inputs(frames: Frames) -> list[Finding] | Clear:
+    """Float inputs cross the link in more bytes than the graph computes in. Gain: that part of h2d at most."""
+    width = ITEM_BYTES.get(frames.case.precision)
+    if width is None:
+        return Clear(f"{frames.case.precision} says nothing about narrower inputs")
+    inputs = _arrays(frames, "inputs")
+    wide = {name: one for name, one in inputs.items() if _is_float(one) and np.dtype(one["dtype"]).itemsize > width}
+    saved = sum(_bytes({name: one}) * (1 - width / np.dtype(one["dtype"]).itemsize) for name, one in wide.items())
+    time = copying(frames, "h2d")
+    gain = time.ns * saved / _bytes(inputs) if wide else 0.0
+    share = frames.share(gain)
+    reason = (
+        f"{', '.join(wide) or 'no input'} could cross the link in fewer bytes: {ms(gain)} ({percent(share)}) at most"
+    )
+    evidence = {"h2d_ns": time.ns, "bytes": _bytes(inputs), "bytes_saved": saved}
+    if (share or 0.0) < frames.limit(COPY_SHARE):
+        return Clear(reason, evidence)
+    advice = "inputs in half precision, or bytes that the graph itself scales"
+    return [Finding("", "copy", share, reason, evidence, RECORDS, Gain(0.0, gain), advice, "low")]
+
+
+def _unused_outputs(frames: Frames) -> list[Finding] | Clear:
+    """Which outputs a caller reads is not in any measurement: what each costs to fetch is.
+
+    Gain: from nothing to the share of d2h and extract, by bytes, that all but the smallest output have.
+    """
+    outputs = _arrays(frames, "outputs")
+    if len(outputs) < 2:
+        return Clear("the model has one output")
+    stages = frames.stages.iloc[0]
+    took = sum(_known(stages[f"{one}_ms"]) for one in ("d2h", "extract")) * NS_PER_MS
+    share = frames.share(took)
+    reason = f"fetching {len(outputs)} outputs takes {ms(took)} ({percent(share)})"
+    if (share or 0.0) < frames.limit(COPY_SHARE):
+        return Clear(reason, {"fetch_ns": took})
+    sizes = {name: _bytes({name: one}) for name, one in outputs.items()}
+    *large, _ = sorted(sizes, key=lambda name: -sizes[name])
+    total = sum(sizes.values())
+    return [
+        Finding(
+            name,
+            "copy",
+            frames.share(took * sizes[name] / total),
+            f"{reason}; {name} has {100 * sizes[name] / total:.0f} % of the bytes",
+            {"fetch_ns": took, "bytes": sizes[name]},
+            RECORDS,
+            Gain(0.0, took * sizes[name] / total),
+            f"if nobody reads {name}, remove it from the graph's outputs or leave it on the device",
+            "low",
+        )
+        for name in large
+    ]
+
+
+def _arrays(frames: Frames, kind: str) -> Mapping[str, Any]:
+    arrays: Mapping[str, Any] | None = frames.records["content"].iloc[0].get(kind)
+    if not arrays:
+        raise NotAssessed(f"shapes and types of the {kind} in the record")
+    return arrays
+
+
+def _bytes(arrays: Mapping[str, Any]) -> float:
+    return float(sum(np.prod(one["shape"]) * np.dtype(one["dtype"]).itemsize for one in arrays.values()))
+
+
+def _is_float(array: Mapping[str, Any]) -> bool:
+    return bool(np.dtype(array["dtype"]).kind == "f")
+
+
+def _known(value: float) -> float:
+    """0 for what was not measured."""
+    return float(value) if value == value else 0.0
+
+
+PAGEABLE_COPIES = Check("pageable_copies", "Copies from pageable memory", "transfer", "case", ("gpu",), _pageable)
+OVER_FLOOR = Check(
+    "copy_over_floor",
+    "Copies far over the link's floor",
+    "transfer",
+    "case",
+    ("gpu", "record", "bandwidth"),
+    _over_floor,
+)
+CONVERSION = Check(
+    "host_conversion", "Inputs are converted on the host", "transfer", "case", ("record",), _host_conversion
+)
+WIDE_INPUTS = Check(
+    "wide_inputs", "Inputs are wider than the graph", "transfer", "case", ("gpu", "record"), _wide_inputs
+)
+UNUSED_OUTPUTS = Check(
+    "unused_outputs",
+    "Outputs are fetched that nobody may read",
+    "transfer",
+    "case",
+    ("gpu", "record"),
+    _unused_outputs,
+)
