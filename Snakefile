@@ -1,7 +1,7 @@
 """The study as a workflow: models → ONNX → number formats → engines → measurements → tables → report.
 
 snakemake --cores 1 results/REPORT.txt       the whole study of config.yaml
-snakemake --cores 1 onnx                     one stage: onnx engines benchmarks trtexec nsys kineto tables report
+snakemake --cores 1 onnx                     one stage: probes onnx engines benchmarks trtexec nsys kineto tables report
 snakemake --cores 1 results/…/b8.engine      one file, also one outside of the config's matrix
 """
 
@@ -16,11 +16,13 @@ configfile: "config.yaml"
 report: "workflow/report/workflow.rst"
 
 
-# What `make image` builds; used by `--sdm apptainer`. Inside the image itself nothing needs it.
-container: "docker://inferprof:latest"
-
-
 include: "workflow/rules/common.smk"
+
+
+# Used by `--sdm apptainer`. Inside the image itself nothing needs it.
+container: image
+
+
 include: "workflow/rules/environment.smk"
 include: "workflow/rules/onnx.smk"
 include: "workflow/rules/engines.smk"
@@ -32,6 +34,9 @@ include: "workflow/rules/report.smk"
 
 localrules:
     all,
+    probes,
+    cases,
+    report_in_use,
     onnx,
     engines,
     benchmarks,
@@ -47,4 +52,5 @@ rule all:
 
 
 onerror:
-    shell(PARTIAL_REPORT)
+    for command in PARTIAL_REPORTS:
+        shell(command)

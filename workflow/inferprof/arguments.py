@@ -23,6 +23,18 @@ def read_config(text: str) -> Any:
         raise UserError(f"--config is not JSON: {error}") from None
 
 
+def planned_study(args: argparse.Namespace) -> Any:
+    """The study of a config on one of its machines, by default the first."""
+    from inferprof import study
+
+    studies = study.from_config(read_config(args.config), args.models, Path("results"))
+    found = next((one for one in studies if args.machine in (None, one.machine.slug)), None)
+    if found is None or not found.probed:
+        known = ", ".join(one.machine.slug for one in studies)
+        raise UserError(f"--machine {args.machine}: not one of {known}, or not probed yet")
+    return found
+
+
 def require_files(*paths: Path) -> None:
     """Refuse inputs that are not there: libraries make a crash of a missing file, or even a result."""
     for path in paths:

@@ -7,8 +7,8 @@ failed, 2 the user can mend it.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ def _probe(args: argparse.Namespace) -> None:
     """Write what this machine is and what is installed on it."""
     from inferprof import environment, hardware
 
-    write_json(args.out, environment.probe(hardware.detect()))
+    write_json(args.out, environment.probe(hardware.detect(args.label)))
 
 
 def _bandwidth(args: argparse.Namespace) -> None:
@@ -76,7 +76,7 @@ def _cases(args: argparse.Namespace) -> None:
     """Write the cases of a study, which run and which are refused, and why a profiler watches none of them."""
     from inferprof import study
 
-    planned = study.from_config(arguments.read_config(args.config), args.models, Path("results"))
+    planned = arguments.planned_study(args)
     write_text(args.out, study.cases_csv(planned))
     write_json(args.out.with_name("profilers.json"), planned.refused_profilers())
 
@@ -237,8 +237,11 @@ def _report(args: argparse.Namespace) -> None:
     """Write REPORT.txt, REPORT.html, plots/ and csv/ of a study."""
     from inferprof import report
 
+    if len(args.machine) > 1:
+        report.write_machines(args.results, args.study, args.machine, args.baseline)
+        return
     write = report.write_partial if args.partial else report.write
-    write(args.results, args.study, args.machine, args.baseline)
+    write(args.results, args.study, args.machine[0], args.baseline)
 
 
 def _compare(args: argparse.Namespace) -> int:
@@ -248,21 +251,6 @@ def _compare(args: argparse.Namespace) -> int:
     comparison = compare.compare(args.a, args.b, args.threshold, allow_missing=args.allow_missing)
     _say(compare.render(comparison))
     return compare.exit_code(comparison)
-
-
-def _verify(args: argparse.Namespace) -> int:
-    """Try here all that inferprof does, in under 10 minutes, and say what to do next. Exit code 1: a row failed."""
-    from inferprof import verify
-
-    asked = verify.Asked(args.out, tuple(args.only), args.minutes, args.attempt, args.engine)
-    content = verify.verify(asked)
-    if sys.stdout.isatty() and importlib.util.find_spec("rich"):  # the core runs on machines without Rich
-        from rich.console import Console
-
-        Console().print(verify.rich_table(content))
-    else:
-        _say(verify.render(content))
-    return int(any(row["outcome"] == "fail" for row in content["rows"]))
 
 
 def _bundle(args: argparse.Namespace) -> None:
@@ -288,6 +276,16 @@ def _unbundle(args: argparse.Namespace) -> None:
         f"{args.out}: {len(manifest['files'])} files of {manifest['study']} on {manifest['machine']}; its report:\n"
         f"inferprof report {args.out} --study {manifest['study']} --machine {manifest['machine']}{baseline}"
     )
+
+
+def _verify(args: argparse.Namespace) -> int:
+    """Try here all that inferprof does, in under 10 minutes, and say what to do next. Exit code 1: a row failed."""
+    from inferprof import verify
+
+    content = verify.verify(verify.Asked(args.out, tuple(args.only), args.minutes, args.attempt, args.engine))
+    columns = shutil.get_terminal_size().columns
+    _say(verify.drawn(content, columns) if sys.stdout.isatty() else verify.render(content))
+    return verify.exit_code(content)
 
 
 def _unlock(args: argparse.Namespace) -> None:
@@ -327,7 +325,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 _VERBS: dict[str, tuple[Any, Any]] = {
-    "probe": (_probe, flags.out),
+    "probe": (_probe, flags.probe),
     "bandwidth": (_bandwidth, flags.out),
     "ceilings": (_ceilings, flags.out),
     "cases": (_cases, flags.cases),
@@ -346,9 +344,9 @@ _VERBS: dict[str, tuple[Any, Any]] = {
     "formats": (_formats, flags.formats),
     "report": (_report, flags.report),
     "compare": (_compare, flags.compare),
-    "verify": (_verify, flags.verify),
     "bundle": (_bundle, flags.bundle),
     "unbundle": (_unbundle, flags.unbundle),
+    "verify": (_verify, flags.verify),
     "unlock": (_unlock, flags.none),
 }
 """Verb → what it does, and what adds its flags."""

@@ -101,6 +101,7 @@ def probe(machine: Machine, sources: Sources | None = None) -> dict[str, Fact]:
         **gpu_facts,
         "performance_counters": _counters(machine),
         "packages": _packages(machine),
+        "nvinfer": sorted(machine.nvinfer),
         "onnxruntime_providers": _attempt(sources.providers),
         "tools": {tool: _tool_version(machine, tool, sources.runner) for tool in TOOL_VERSIONS},
         "container": _container(sources),
@@ -265,7 +266,7 @@ def _tool_version(machine: Machine, tool: str, runner: Runner) -> Fact:
     """The version that a tool prints."""
     path = machine.tools.get(tool)
     if path is None:
-        return missing(f"{tool} is not on PATH")
+        return missing(f"{tool} {hardware.NOT_ON_PATH}")
     arguments, pattern = TOOL_VERSIONS[tool]
     try:
         done = runner([path, *arguments], capture_output=True, text=True, timeout=TOOL_TIMEOUT_S)

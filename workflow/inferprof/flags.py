@@ -11,10 +11,17 @@ from inferprof.case import OptionValue
 from inferprof.stats import THRESHOLD
 
 
+def probe(sub: argparse.ArgumentParser) -> None:
+    """What to call the machine."""
+    sub.add_argument("--label", help="a name for the machine (default: a slug of GPU, driver and library versions)")
+    out(sub)
+
+
 def cases(sub: argparse.ArgumentParser) -> None:
     """A config, and the models that it names."""
     sub.add_argument("--config", required=True, help="a YAML file, or the config itself as JSON")
     sub.add_argument("--models", type=Path, default=Path("models"), help="folder of the models")
+    sub.add_argument("--machine", metavar="LABEL", help="which of the config's machines (default: the first)")
     out(sub)
 
 
@@ -136,7 +143,13 @@ def formats(sub: argparse.ArgumentParser) -> None:
 def report(sub: argparse.ArgumentParser) -> None:
     """A results folder and the study in it."""
     _study(sub)
-    sub.add_argument("--machine", required=True, help="slug of the machine: its folder in RESULTS")
+    sub.add_argument(
+        "--machine",
+        required=True,
+        nargs="+",
+        metavar="MACHINE",
+        help="the machine's folder in RESULTS; several are compared: each has a report in RESULTS/reports/STUDY/MACHINE",
+    )
     sub.add_argument("--partial", action="store_true", help="only what exists, into REPORT.partial.txt")
 
 

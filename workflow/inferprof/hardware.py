@@ -48,6 +48,8 @@ NOT_PERMITTED = (
     "counters not permitted (ERR_NVGPUCTRPERM): run the container as root with --cap-add=SYS_ADMIN, "
     "or set NVreg_RestrictProfilingToAdminUsers=0 on the host"
 )
+NOT_ON_PATH = "is not on PATH"
+"""The end of environment.json's reason for a tool that is not there, told from one that does not say its version."""
 CAP_SYS_ADMIN = 21
 CAP_PERFMON = 38
 
@@ -85,6 +87,8 @@ class Machine:
     """Major versions of libnvinfer that the loader finds outside of Python packages."""
     label: str | None = None
     """A name given in the config, instead of the slug."""
+    threads: int | None = None
+    """What the CPU runs side by side; None where nobody counted."""
 
     @property
     def slug(self) -> str:
@@ -119,7 +123,54 @@ def detect(label: str | None = None) -> Machine:
         no_counters=counters_refusal(),
         nvinfer=frozenset(v for v in (8, 10, 11) if _loadable(f"libnvinfer.so.{v}")),
         label=label,
+        threads=os.cpu_count(),
     )
+
+
+def from_probe(content: Mapping[str, Any], label: str) -> Machine:
+    """The machine that an environment.json describes. Raises LookupError, TypeError or ValueError for other content.
+
+    What such a file keeps to itself is left out: the GPU's serial number and the paths of the tools.
+    """
+    counters = content["performance_counters"]
+    return Machine(
+        gpu=_gpu_of_probe(content),
+        packages={name: version for name in PACKAGES if (version := _known(content["packages"].get(name)))},
+        tools={tool: tool for tool in TOOLS if not str(_why(content["tools"][tool])).endswith(NOT_ON_PATH)},
+        cpu=content["cpu"]["model"],
+        no_counters=_why(counters),
+        nvinfer=frozenset(content.get("nvinfer", ())),
+        label=label,
+        threads=content["cpu"]["threads"],
+    )
+
+
+def _gpu_of_probe(content: Mapping[str, Any]) -> Gpu | None:
+    """The GPU in use; of a MIG instance, which NVML tells less about, what is known of the first whole GPU."""
+    gpus = _known(content["gpus"]) or []
+    used = next((gpu for gpu in gpus if gpu["used"]), None)
+    if used is None:
+        return None
+    major, minor = {**gpus[0], **used}["compute_capability"].split(".")
+    mebibytes = _known(used.get("memory_mib"))
+    return Gpu(
+        name=used["name"],
+        compute_capability=(int(major), int(minor)),
+        memory=None if mebibytes is None else mebibytes << 20,
+        uuid="",
+        driver=content["driver"]["version"],
+        mig=used.get("mig_instance", False),
+    )
+
+
+def _known(fact: Any) -> Any:
+    """A fact of environment.json; None where it could not be had."""
+    return fact["value"] if isinstance(fact, Mapping) else fact
+
+
+def _why(fact: Any) -> str | None:
+    """Why a fact of environment.json could not be had, or is a no."""
+    return str(fact["reason"]) if isinstance(fact, Mapping) else None
 
 
 def detect_packages() -> dict[str, str]:

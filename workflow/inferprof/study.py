@@ -11,15 +11,16 @@ import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from inferprof import cluster, data, hardware, registry
 from inferprof import config as configs
-from inferprof import data, hardware, registry
 from inferprof.backends import refusals
 from inferprof.case import Case, OptionValue, Shape, Variant
 from inferprof.errors import UserError
+from inferprof.files import read_json
 from inferprof.hardware import Machine
 from inferprof.model_spec import ModelSpec, discover, load
 from inferprof.plugins import Backend
@@ -55,11 +56,18 @@ class Study:
     shapes: Mapping[str, Sequence[Shape]]
     """Model → its shapes, with all symbols resolved."""
     planned: Sequence[Planned]
+    probed: bool = True
+    """Whether it is known what the machine is. Where it is not, there are no cases yet."""
 
     @property
     def name(self) -> str:
         """The study's name: its folder under results/reports/."""
         return str(self.config["study"])
+
+    @property
+    def folder(self) -> str:
+        """Where the report goes, under results/reports/: a folder of its own for each of several machines."""
+        return f"{self.name}/{self.machine.slug}" if len(self.config.get("machines", ())) > 1 else self.name
 
     @property
     def protocol(self) -> Mapping[str, Any]:
@@ -151,11 +159,31 @@ class Study:
         return next(chosen, after[0] if after else None)
 
 
-def from_config(config: Mapping[str, Any], models_folder: Path, results: Path) -> Study:
-    """The study of a config on the machine in hand. Raises UserError also where results cannot be written."""
+def from_config(config: Mapping[str, Any], models_folder: Path, results: Path) -> list[Study]:
+    """The study of a config: on the machine in hand, or on each of those that the config names.
+
+    Raises UserError also where results cannot be written.
+    """
     check_writable(results)
-    label = config.get("machine", "auto")
-    return plan(config, models_folder, hardware.detect(None if label == "auto" else str(label)))
+    label = configs.with_defaults(config)["machine"]
+    labels = cluster.requests(config.get("machines", ()))
+    if labels and label != "auto":
+        raise UserError(f"config: machine: {label} and machines: {', '.join(labels)}; give one of the two keys")
+    if not labels:
+        return [plan(config, models_folder, hardware.detect(None if label == "auto" else str(label)))]
+    return [_plan_elsewhere(config, models_folder, label, results) for label in labels]
+
+
+def _plan_elsewhere(config: Mapping[str, Any], models_folder: Path, label: str, results: Path) -> Study:
+    """The study on a machine that its probe described; without cases as long as there is no probe."""
+    path = results / label / "environment.json"
+    if not path.exists():
+        return replace(plan(config, models_folder, Machine(gpu=None, label=label)), planned=(), probed=False)
+    try:
+        machine = hardware.from_probe(read_json(path), label)
+    except (LookupError, TypeError, ValueError):
+        raise UserError(f"{path} is not what `inferprof probe` writes; remove it and probe again") from None
+    return plan(config, models_folder, machine)
 
 
 def check_writable(results: Path) -> None:
@@ -224,7 +252,7 @@ def model_files(path: Path) -> list[Path]:
     """What a model is made of besides its description: ONNX files, the user's Python, what it is fed from."""
     spec = load(path)
     found = [spec.onnx_path, *spec.ready_made.values(), *data.files(spec)]
-    if spec.source == "python":
+    if "python" in spec.options:
         found.append(path.parent / (spec.options["python"].split(":")[0].replace(".", "/") + ".py"))
     # A module may also be an installed package, and then there is no file beside the description.
     return list(dict.fromkeys(file for file in found if file and file != path and file.exists()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from inferprof import registry, trtexec
@@ -13,6 +13,21 @@ from inferprof.study import Study
 
 PARSER: Final = "tensorrt-rtx"
 """The package whose parser answers without a GPU."""
+
+
+def of_all(files: Callable[[Study], list[str]], studies: Iterable[Study]) -> list[str]:
+    """What a stage asks for on every machine of a study, each file once."""
+    return list(dict.fromkeys(file for study in studies for file in files(study)))
+
+
+def probe(study: Study) -> list[str]:
+    """What the machine is, as it says itself."""
+    return [f"results/{study.machine.slug}/environment.json"]
+
+
+def report(study: Study) -> list[str]:
+    """The report on one machine."""
+    return [f"results/reports/{study.folder}/REPORT.txt"]
 
 
 def onnx(study: Study) -> list[str]:
@@ -77,7 +92,7 @@ def report_inputs(study: Study) -> list[str]:
     graphs = [f"results/onnx/{model}/{precision}" for model, precision in study.onnx()]
     measured = ("bandwidth", "ceilings") if study.machine.gpu else ()
     return [
-        f"results/{study.machine.slug}/environment.json",
+        *probe(study),
         *(f"results/{study.machine.slug}/{what}.json" for what in measured),
         *(f"{graph}.{kind}.json" for graph in graphs for kind in ("convert", "audit", "accuracy")),
         *costs(study),

@@ -13,9 +13,9 @@ rule benchmark:
         "results/log/{machine}/benchmark/{model}/{precision}/{backend}/{variant}/{shape}/r{round}.log",
     priority: round_priority
     # All cores: a job beside it would be measured too.
-    threads: workflow.cores
+    threads: all_cores
     resources:
-        gpu=1,
+        **MEASURES,
     params:
         options=variant_flags,
         protocol=targets.protocol_flags(STUDY.protocol),
@@ -29,4 +29,4 @@ rule benchmark:
 
 rule benchmarks:
     input:
-        targets.records(STUDY),
+        on_every_machine(targets.records),

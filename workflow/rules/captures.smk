@@ -1,5 +1,7 @@
 """results/{machine}/capture/{profiler}/{case}.*: the same run under a profiler, and its rows of the tidy table."""
 
+import functools
+
 for profiler in registry.profilers().values():
 
     rule:
@@ -15,9 +17,9 @@ for profiler in registry.profilers().values():
             record=f"results/{{machine}}/capture/{profiler.name}/{{model}}/{{precision}}/{{backend}}/{{variant}}/{{shape}}.record.json",
         log:
             f"results/log/{{machine}}/capture/{profiler.name}/{{model}}/{{precision}}/{{backend}}/{{variant}}/{{shape}}.log",
-        threads: workflow.cores
+        threads: all_cores
         resources:
-            gpu=1,
+            **MEASURES,
         params:
             options=profiled_flags,
         message:
@@ -48,10 +50,12 @@ for profiler in registry.profilers().values():
         name:
             profiler.name
         input:
-            targets.captures(STUDY, profiler.name),
+            on_every_machine(
+                functools.partial(targets.captures, profiler=profiler.name)
+            ),
         localrule: True
 
 
 rule tables:
     input:
-        targets.tables(STUDY),
+        on_every_machine(targets.tables),

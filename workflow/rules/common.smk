@@ -4,22 +4,43 @@ import json
 import sys
 from pathlib import Path
 
-from inferprof import registry, study as studies, targets
+from inferprof import cluster, registry, study as studies, targets
 from inferprof.case import Case
 from inferprof.errors import UserError
 
-try:
-    STUDY = studies.from_config(config, Path("models"), Path("results"))
-except UserError as error:
-    print(f"inferprof: {error}", file=sys.stderr)
+
+def give_up(reason):
+    """End Snakemake in one line: what the user can mend."""
+    print(f"inferprof: {reason}", file=sys.stderr)
     sys.exit(2)
 
-MACHINE = STUDY.machine.slug
-BACKENDS = registry.backends()
-PARTIAL_REPORT = (
-    f"inferprof report results --study {STUDY.name} --machine {MACHINE} "
-    f"--baseline {STUDY.config['baseline']} --partial"
+
+# Jobs are submitted, and this is the process that does it.
+SUBMITS = (
+    workflow.is_main_process
+    and workflow.resource_settings.nodes is not None
+    and workflow.resource_settings.cores is None
 )
+
+try:
+    # One per machine: what does not depend on the machine is asked of the first.
+    STUDIES = studies.from_config(config, Path("models"), Path("results"))
+    REQUESTS = cluster.requests(config.get("machines", ()))
+    if SUBMITS:
+        cluster.check(REQUESTS.values(), cluster.nodes())
+except UserError as error:
+    give_up(error)
+
+STUDY = STUDIES[0]
+BY_MACHINE = {study.machine.slug: study for study in STUDIES}
+BY_FOLDER = {study.folder: study for study in STUDIES}
+BACKENDS = registry.backends()
+PARTIAL_REPORTS = [
+    f"inferprof report results --study {study.folder} --machine {study.machine.slug} "
+    f"--baseline {STUDY.config['baseline']} --partial"
+    for study in STUDIES
+    if study.probed
+]
 
 # A job is one command. With exec it is Snakemake's own child, so that it ends when Snakemake is killed.
 shell.prefix("exec ")
@@ -33,6 +54,70 @@ wildcard_constraints:
     variant="|".join(STUDY.variants),
     shape=r"b\d+(_[a-z0-9]+)?",
     round=r"\d+",
+    folder="|".join(BY_FOLDER),
+
+
+def on_every_machine(files):
+    """The input function of a stage: `files` of each machine of the study, which its probe must have described."""
+
+    def asked(wildcards):
+        if unknown := [study.machine.slug for study in STUDIES if not study.probed]:
+            give_up(
+                f"nothing is known of {', '.join(unknown)}, so that its cases can't be told: ask for the target probes first"
+            )
+        return targets.of_all(files, STUDIES)
+
+    return asked
+
+
+def report_inputs(wildcards):
+    """What the report on one machine is made from."""
+    return targets.report_inputs(BY_FOLDER[wildcards.folder])
+
+
+def slug(wildcards):
+    """The machine that a report is about."""
+    return BY_FOLDER[wildcards.folder].machine.slug
+
+
+def label_flag(wildcards):
+    """The name that the config gives a machine, as a flag; none where its slug names it."""
+    return f"--label {wildcards.machine}" if wildcards.machine in REQUESTS else ""
+
+
+def all_cores(wildcards):
+    """All cores of the machine: a job beside it would be measured too."""
+    request = REQUESTS.get(wildcards.machine)
+    if request is None:
+        return workflow.resource_settings.cores or 1
+    return request.cpus or BY_MACHINE[request.label].machine.threads or 1
+
+
+def asked_of_slurm(resource):
+    """The function of a resource of a job that measures: none where the machine is not one of the config's."""
+
+    def value(wildcards):
+        request = REQUESTS.get(wildcards.machine)
+        return request.resources[resource] if request else None
+
+    return value
+
+
+MEASURES = (
+    {name: asked_of_slurm(name) for name in cluster.RESOURCES}
+    if REQUESTS
+    else {"gpu": 1}
+)
+
+
+def image(wildcards):
+    """The container of a job, used by `--software-deployment-method apptainer`: the machine's own, or that of `make image`."""
+    request = REQUESTS.get(wildcards.get("machine"))
+    return (
+        request.container
+        if request and request.container
+        else "docker://inferprof:latest"
+    )
 
 
 def model_spec(wildcards):
@@ -75,8 +160,12 @@ def timeline(profiler):
 
     def table(wildcards):
         case = Case.from_wildcards(wildcards)
-        before = STUDY.before(profiler.name, case)
-        return f"results/{wildcards.machine}/table/{before}/{case}.parquet" if before else []
+        before = BY_MACHINE.get(wildcards.machine, STUDY).before(profiler.name, case)
+        return (
+            f"results/{wildcards.machine}/table/{before}/{case}.parquet"
+            if before
+            else []
+        )
 
     return table
 

@@ -11,9 +11,9 @@ rule build:
     log:
         "results/log/{machine}/engine/{model}/{precision}/{backend}/{variant}/{shape}.log",
     priority: studies.BEFORE_MEASURING
-    threads: workflow.cores
+    threads: all_cores
     resources:
-        gpu=1,
+        **MEASURES,
     params:
         options=variant_flags,
         target=target_flag,
@@ -26,4 +26,4 @@ rule build:
 
 rule engines:
     input:
-        targets.engines(STUDY),
+        on_every_machine(targets.engines),

@@ -6,10 +6,14 @@ rule probe:
         "results/{machine}/environment.json",
     log:
         "results/log/{machine}/environment.log",
+    resources:
+        **MEASURES,
+    params:
+        label=label_flag,
     message:
-        "Probe this machine"
+        "Probe {wildcards.machine}"
     shell:
-        "inferprof probe --out {output:q} 2> {log:q}"
+        "inferprof probe {params.label} --out {output:q} 2> {log:q}"
 
 
 rule bandwidth:
@@ -17,9 +21,9 @@ rule bandwidth:
         "results/{machine}/bandwidth.json",
     log:
         "results/log/{machine}/bandwidth.log",
-    threads: workflow.cores
+    threads: all_cores
     resources:
-        gpu=1,
+        **MEASURES,
     message:
         "Measure the link and the memory of the GPU"
     shell:
@@ -31,10 +35,15 @@ rule ceilings:
         "results/{machine}/ceilings.json",
     log:
         "results/log/{machine}/ceilings.log",
-    threads: workflow.cores
+    threads: all_cores
     resources:
-        gpu=1,
+        **MEASURES,
     message:
         "Measure the ceilings of the GPU"
     shell:
         "inferprof ceilings --out {output:q} 2> {log:q}"
+
+
+rule probes:
+    input:
+        targets.of_all(targets.probe, STUDIES),

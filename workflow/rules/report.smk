@@ -1,40 +1,43 @@
-"""results/reports/{study}/: cases.csv, REPORT.txt, REPORT.html, plots/ and csv/; results/REPORT.txt is the one in use."""
+"""results/reports/{study}/: cases.csv, REPORT.txt, REPORT.html, plots/ and csv/; results/REPORT.txt is the one in use.
+
+Of several machines each has these in a folder of its own below, and the report above it compares them.
+"""
 
 
 rule cases:
     output:
-        cases=f"results/reports/{STUDY.name}/cases.csv",
-        profilers=f"results/reports/{STUDY.name}/profilers.json",
+        cases="results/reports/{folder}/cases.csv",
+        profilers="results/reports/{folder}/profilers.json",
     log:
-        f"results/log/reports/{STUDY.name}/cases.log",
+        "results/log/reports/{folder}/cases.log",
     params:
         config=json.dumps(STUDY.config),
-        machine=MACHINE,
+        machine=slug,
     message:
         "List the cases of the study"
     shell:
-        "inferprof cases --config {params.config:q} --out {output.cases:q} 2> {log:q}"
+        "inferprof cases --config {params.config:q} --machine {params.machine} --out {output.cases:q} 2> {log:q}"
 
 
 rule write_report:
     input:
-        targets.report_inputs(STUDY),
+        report_inputs,
         cases=rules.cases.output.cases,
         profilers=rules.cases.output.profilers,
     output:
-        text=f"results/reports/{STUDY.name}/REPORT.txt",
+        text="results/reports/{folder}/REPORT.txt",
         html=report(
-            f"results/reports/{STUDY.name}/REPORT.html",
+            "results/reports/{folder}/REPORT.html",
             caption="../report/html.rst",
             category="Report",
         ),
-        plots=directory(f"results/reports/{STUDY.name}/plots"),
-        tables=directory(f"results/reports/{STUDY.name}/csv"),
+        plots=directory("results/reports/{folder}/plots"),
+        tables=directory("results/reports/{folder}/csv"),
     log:
-        f"results/log/reports/{STUDY.name}/report.log",
+        "results/log/reports/{folder}/report.log",
     params:
-        study=STUDY.name,
-        machine=MACHINE,
+        study="{folder}",
+        machine=slug,
         baseline=STUDY.config["baseline"],
     message:
         "Write the report"
@@ -42,9 +45,30 @@ rule write_report:
         "inferprof report results --study {params.study} --machine {params.machine} --baseline {params.baseline} 2> {log:q}"
 
 
+if len(STUDIES) > 1:
+
+    rule compare_machines:
+        input:
+            on_every_machine(targets.report),
+        output:
+            text=f"results/reports/{STUDY.name}/REPORT.txt",
+            html=f"results/reports/{STUDY.name}/REPORT.html",
+            tables=directory(f"results/reports/{STUDY.name}/csv"),
+        log:
+            f"results/log/reports/{STUDY.name}/machines.log",
+        params:
+            study=STUDY.name,
+            machines=" ".join(BY_MACHINE),
+            baseline=STUDY.config["baseline"],
+        message:
+            "Compare the machines"
+        shell:
+            "inferprof report results --study {params.study} --machine {params.machines} --baseline {params.baseline} 2> {log:q}"
+
+
 rule report_in_use:
     input:
-        rules.write_report.output.text,
+        f"results/reports/{STUDY.name}/REPORT.txt",
     output:
         report("results/REPORT.txt", caption="../report/report.rst", category="Report"),
     log:

@@ -13,9 +13,9 @@ rule second_clock:
         "results/log/{machine}/trtexec/{model}/{precision}/{backend}/{variant}/{shape}.log",
     wildcard_constraints:
         backend="tensorrt",
-    threads: workflow.cores
+    threads: all_cores
     resources:
-        gpu=1,
+        **MEASURES,
     message:
         "Measure {wildcards.model} {wildcards.precision} {wildcards.variant} {wildcards.shape} with trtexec"
     shell:
@@ -25,4 +25,4 @@ rule second_clock:
 
 rule trtexec:
     input:
-        targets.second_clocks(STUDY),
+        on_every_machine(targets.second_clocks),

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from pathlib import Path
 
 from inferprof.files import write_text, written_whole
 from inferprof.report import compose, evidence, figures, html, txt
-from inferprof.report.model import Cell, Table
+from inferprof.report.model import Cell, Report, Table
 from inferprof.tables import records
 
-__all__ = ["write", "write_partial"]
+__all__ = ["write", "write_machines", "write_partial"]
 
 PARTIAL = "REPORT.partial.txt"
 
@@ -22,14 +23,30 @@ def write(results: Path, study: str, machine: str, baseline: str | None = None) 
     """
     folder = results / "reports" / study
     found = evidence.load(results, study, machine, evidence.read_cases(folder / "cases.csv"), baseline)
-    for name in ("plots", "csv"):
-        _empty(folder / name)
-    report = compose.compose(found, figures.draw(found, folder / "plots"))
+    _empty(folder / "plots")
+    _write(compose.compose(found, figures.draw(found, folder / "plots")), folder)
+    (folder / PARTIAL).unlink(missing_ok=True)
+
+
+def write_machines(results: Path, study: str, machines: Sequence[str], baseline: str | None = None) -> None:
+    """Write the report of a study on several machines, out of what is in the folder of each, into the one above."""
+    folder = results / "reports" / study
+    found = [
+        evidence.load(
+            results, f"{study}/{machine}", machine, evidence.read_cases(folder / machine / "cases.csv"), baseline
+        )
+        for machine in machines
+    ]
+    _write(compose.compose_machines(study, found), folder)
+
+
+def _write(report: Report, folder: Path) -> None:
+    """REPORT.txt, REPORT.html and csv/ of a report."""
+    _empty(folder / "csv")
     for table in report.tables:
         write_csv(table, folder / "csv" / f"{table.name}.csv")
     write_text(folder / "REPORT.html", html.render(report))
     write_text(folder / "REPORT.txt", txt.render(report))
-    (folder / PARTIAL).unlink(missing_ok=True)
 
 
 def write_partial(results: Path, study: str, machine: str, baseline: str | None = None) -> None:

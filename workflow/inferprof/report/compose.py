@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from inferprof.report import sources
 from inferprof.report.evidence import Evidence
@@ -22,6 +23,7 @@ from inferprof.report.sections import (
     kernels,
     latency,
     layers,
+    machines,
     method,
     models,
     nodes,
@@ -48,6 +50,15 @@ def compose_partial(evidence: Evidence, planned: bool) -> Report:
     """The same after jobs broke: first of all what is missing. `planned`: whether there is a cases.csv."""
     title = f"inferprof: study {evidence.study}, INCOMPLETE"
     return _report(evidence, title, [incomplete.section(evidence, planned), answer.section(evidence)])
+
+
+def compose_machines(study: str, every: Sequence[Evidence]) -> Report:
+    """The report above those of several machines: one beside the other."""
+    return Report(
+        title=f"inferprof: study {study} on {len(every)} machines",
+        subtitle=f"Machines {', '.join(one.machine for one in every)}. Paths are relative to results/.",
+        sections=(machines.fastest(every), machines.described(every), *machines.against_first(every)),
+    )
 
 
 def _report(evidence: Evidence, title: str, first: list[Section]) -> Report:

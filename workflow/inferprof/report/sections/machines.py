@@ -1,0 +1,148 @@
+"""One study on several machines: the fastest case on each, and each machine against the first, case by case."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from inferprof import compare
+from inferprof.compare import CaseComparison, Comparison
+from inferprof.errors import UserError
+from inferprof.hardware import SLUG_PACKAGES
+from inferprof.report import winner
+from inferprof.report.evidence import Evidence
+from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, words
+from inferprof.report.numbers import half_width, milliseconds, ratio, significant
+from inferprof.report.sections.common import CASE_COLUMNS, FEW, case_cells
+from inferprof.tables.roofs import gpu_in_use
+
+FASTEST = (
+    Column("model", "model"),
+    Column("shape", "shape"),
+    Column("boundary", "by"),
+    Column("machine", "machine"),
+    Column("case", "fastest"),
+    Column("median_ms", "median ms", "number"),
+)
+MACHINES = (
+    Column("machine", "machine"),
+    Column("gpu", "GPU"),
+    Column("cpu", "CPU"),
+    Column("driver", "driver"),
+    *(Column(package, package) for package in SLUG_PACKAGES),
+    Column("ok", "ok", "number"),
+    Column("refused", "refused", "number"),
+    Column("failed", "failed", "number"),
+    Column("broken", "broken", "number"),
+    Column("report", "report", "path", hidden=True),
+)
+NOTE = (
+    "A is {a}, B is {b}; B/A is the ratio of times, paired by round, with the 95 % interval: above 1, {b} is slower. "
+    "GPU against GPU is compared by device, anything else by end_to_end."
+)
+
+
+def fastest(machines: Sequence[Evidence]) -> Section:
+    """The fastest case of each model and shape on each machine, whose accuracy does not fail."""
+    rows = [
+        (one.row["model"], one.shape, one.boundary, evidence.machine, one)
+        for evidence in machines
+        for model in evidence.models
+        for one in winner.find(evidence, model)
+    ]
+    places = [evidence.machine for evidence in machines]
+    order = {place: position for evidence in machines for place, position in evidence.order.items()}
+    rows.sort(key=lambda row: (order[row[:2]], row[2] != "device", places.index(row[3])))
+    cells = [
+        (*map(words, row[:4]), words(one.name), number(one.median_ms, significant(one.median_ms)))
+        for *row, one in rows
+    ]
+    if not cells:
+        return Section("Answer", (Text("No machine measured a case.", "headline", "fail"),))
+    title = "The fastest case on each machine whose accuracy does not fail"
+    return Section("Answer", (Table("fastest", title, FASTEST, tuple(cells), groups=3),))
+
+
+def described(machines: Sequence[Evidence]) -> Section:
+    """What each machine is, what became of its cases, and where its own report is."""
+    rows = tuple(_description(evidence) for evidence in machines)
+    own = [Text(f"{one.machine}: reports/{one.study}/REPORT.txt", "item") for one in machines]
+    return Section("Machines", (Table("machines", "", MACHINES, rows), Text("The report of each:"), *own))
+
+
+def against_first(machines: Sequence[Evidence]) -> list[Section]:
+    """A section per further machine: what was not the same, then its cases against those of the first."""
+    first, *others = machines
+    return [_pair(first, other) for other in others]
+
+
+def _description(evidence: Evidence) -> tuple[Cell, ...]:
+    content = evidence.environment.content or {}
+    packages = content.get("packages", {})
+    facts = [
+        (gpu_in_use(content) or {}).get("name", "none"),
+        content.get("cpu", {}).get("model"),
+        content.get("driver", {}).get("version"),
+        *(packages.get(package) for package in SLUG_PACKAGES),
+    ]
+    counts = [len(evidence.of(outcome)) for outcome in ("ok", "refused", "failed", "broken")]
+    return (
+        words(evidence.machine),
+        *(words(fact) if isinstance(fact, str) else words("none") for fact in facts),
+        *(number(count, str(count)) for count in counts),
+        words(f"reports/{evidence.study}/REPORT.txt"),
+    )
+
+
+def _pair(a: Evidence, b: Evidence) -> Section:
+    title = f"{b.machine} against {a.machine}"
+    of_a, of_b = (list(evidence.records["content"]) for evidence in (a, b))
+    try:
+        found = compare.compare_records(of_a, of_b, (a.machine, b.machine))
+    except UserError as error:
+        return Section(title, (Text(f"Not compared: {error}.", mark="warn"),))
+    rows = tuple(_row(case) for case in found.cases)
+    note = NOTE.format(a=a.machine, b=b.machine)
+    name = f"{b.machine}_against_{a.machine}"
+    return Section(title, (*_conditions(found), Table(name, "", _columns(a, b), rows, note, groups=2)))
+
+
+def _conditions(found: Comparison) -> list[Block]:
+    """What a ratio may be due to besides the machine: compare's check."""
+    ours = [difference for difference in found.differences if difference.what != "machine"]
+    if not ours:
+        return [Text("Measured under the same recorded conditions.")]
+    items = [Text(f"{one.what}: {one.a} | {one.b}", "item") for one in ours]
+    return [Text(f"Not the same on {found.a} and {found.b}, so that a ratio may be due to it:"), *items]
+
+
+def _columns(a: Evidence, b: Evidence) -> tuple[Column, ...]:
+    return (
+        *CASE_COLUMNS,
+        Column("boundary", "by"),
+        Column(f"{a.machine}_ms", "A ms", "number"),
+        Column(f"{b.machine}_ms", "B ms", "number"),
+        Column("ratio", "B/A", "number"),
+        Column("interval", "±", "number"),
+        Column("verdict", "verdict"),
+        Column("note", "note", hidden=True),
+    )
+
+
+def _row(case: CaseComparison) -> tuple[Cell, ...]:
+    names: Mapping[str, Any] = vars(case.case)
+    if case.ratio is None or case.a_median is None or case.b_median is None:
+        lacking = missing(case.note)
+        return (*case_cells(names), words("–"), *[lacking] * 4, words(case.verdict), words(case.note))
+    one = case.ratio
+    bounded = one.low == one.low and one.high == one.high
+    return (
+        *case_cells(names),
+        words(case.boundary),
+        number(case.a_median / 1e6, milliseconds(case.a_median)),
+        number(case.b_median / 1e6, milliseconds(case.b_median)),
+        number(one.estimate, ratio(one.estimate)),
+        words(half_width(one.estimate, one.low, one.high)) if bounded else missing(FEW),
+        words(one.verdict),
+        words("; ".join(filter(None, (one.reason, case.note)))),
+    )
