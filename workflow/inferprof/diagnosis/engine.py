@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from inferprof.case import Case
-from inferprof.diagnosis.kernel_time import kernels_ns, longest, options_of, roofs_of, short, trace_of
+from inferprof.diagnosis.kernel_time import clipped, kernels_ns, longest, options_of, roofs_of, short, trace_of
 from inferprof.diagnosis.times import NS_PER_MS, percent
 from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
@@ -69,7 +69,7 @@ def _stay(frames: Frames, row: Mapping[str, Any], tool: str) -> Finding:
     time = row["nodes_ns"] + row["copies_ns"] + row["casts_ns"]
     where = row["providers"].replace("ExecutionProvider", "")
     return Finding(
-        subject=row["nodes"] if len(row["nodes"]) < 80 else f"{row['executions']:.0f} nodes ({row['op_types']})",
+        subject=clipped(f"{row['nodes']} with another provider"),
         bottleneck="copy" if row["copies_ns"] >= row["nodes_ns"] else "launch",
         share=frames.share(time),
         reason=f"runs on {where} ({why}): {row['copies']:.0f} copies and {row['casts']:.0f} casts for "
@@ -257,7 +257,7 @@ def _loop(frames: Frames, row: Mapping[str, Any]) -> Finding:
     time = max(row["region_duration"], row["duration"])
     body = f"{row['steps']:.0f} steps of {row['kernels']:.0f} kernels of {row['mean'] / 1e3:.2f} µs"
     return Finding(
-        subject=f"loop of {candidates[0]}" if len(candidates) == 1 else f"loop in {short(row['region'])}",
+        subject=f"the loop of {candidates[0]}" if len(candidates) == 1 else f"a loop in {clipped(row['region'])}",
         bottleneck="launch" if on_host else "latency",
         share=frames.share(time),
         reason=f"an operator runs as a loop of {body}: {row['launches']:.0f} launches, "

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from inferprof.case import Shape
 from inferprof.diagnosis.kernel_faults import counters_of, of_kernels, of_time, time_shares
-from inferprof.diagnosis.kernel_time import KERNEL_SHARE, kernels_ns, longest, owner_of, roofs_of, short
+from inferprof.diagnosis.kernel_time import KERNEL_SHARE, clipped, kernels_ns, longest, owner_of, roofs_of, short
 from inferprof.diagnosis.times import NS_PER_MS, ms, percent
 from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
@@ -31,7 +31,7 @@ RULE_SHARE: Final = Threshold(
     "rule_share", 0.01, "of the kernels' time, what a rule expects", "ours: the rule's gain times the kernel's share"
 )
 BOUND_ADVICE: Final[Mapping[Bound, str]] = {
-    "memory": "move fewer bytes: elementwise chains fused into products, narrower formats, a batch that fits in the L2",
+    "memory": "move fewer bytes: elementwise chains fused into products, narrower formats, a batch that the L2 holds",
     "compute": "fewer or cheaper operations: a narrower format on the tensor cores, 2:4 sparsity, a smaller model",
     "latency": "give the GPU more to do at once: a larger batch, fused kernels, streams beside each other",
     "tail": "a batch or tiles with which the blocks fill whole waves",
@@ -84,10 +84,10 @@ def _hot(frames: Frames) -> list[Finding] | Clear:
         return Clear(words, {"kernel_share": float(first["share"])})
     owner, time = owner_of(frames, first["name"]), of_kernels(frames, float(first["share"]))
     finding = Finding(
-        subject=f"{first['kernel_class']} {owner or name}",
+        subject=f"{first['kernel_class']} {clipped(owner) if owner else name}",
         bottleneck="kernels",
         share=None if time is None else frames.share(time),
-        reason=f"{words}{f', and belongs to {owner}' if owner else ''}",
+        reason=f"{words}{f', and belongs to {clipped(owner)}' if owner else ''}",
         evidence={"kernel_share": float(first["share"]), "launches": float(first["launches"])},
         source=str(frames.tool or "trace"),
         gain=None,

@@ -82,5 +82,9 @@ def options_of(frames: Frames) -> dict[str, Any]:
 
 def short(kernel: str) -> str:
     """A kernel's own name, of bounded length."""
-    name = own_name(kernel)
+    return clipped(own_name(kernel))
+
+
+def clipped(name: str) -> str:
+    """A name of any length, as far as a sentence has room for it."""
     return name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH - 1]}…"

@@ -1,0 +1,143 @@
+"""One sentence and a ranking, in which the same time is counted once."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+from inferprof.diagnosis import verdict
+from inferprof.findings import Answer, Bottleneck, Confidence, Finding, Gain, Total
+
+TOTAL = Total(1000.0, "end_to_end")
+
+
+def finding(subject: str, bottleneck: Bottleneck, share: float | None, gain: Gain | None, **more: Any) -> Finding:
+    usual: dict[str, Any] = {"reason": "a reason", "evidence": {}, "source": "nsys", "advice": "advice"}
+    return Finding(subject, bottleneck, share, gain=gain, **{**usual, "confidence": "medium", **more})
+
+
+def answer(*findings: Finding, check: str = "check") -> Answer:
+    return Answer(check, "kernel", "found", findings=findings)
+
+
+def judge(*findings: Finding, times: dict[verdict.Resource, float] | None = None) -> verdict.Verdict:
+    return verdict.judge([answer(*findings)], TOTAL, times or {})
+
+
+def test_two_findings_about_one_kernel_are_the_same_time() -> None:
+    found = judge(
+        finding("k", "tail", 0.3, Gain(0.0, 200.0)),
+        finding("k", "memory", 0.3, Gain(0.0, 250.0)),
+        finding("other", "compute", 0.1, Gain(0.0, 40.0)),
+        times={"kernels": 600.0},
+    )
+    (group,) = found.groups
+    assert (group.resource, group.share, group.gain) == ("kernels", 0.6, Gain(0.0, 290.0))
+
+
+def test_a_group_gains_no_more_than_its_resource_takes() -> None:
+    kernels = [finding(f"k{i}", "kernels", 0.2, Gain(0.0, 200.0)) for i in range(4)]
+    found = judge(*kernels, times={"kernels": 500.0})
+    assert found.groups[0].gain == Gain(0.0, 500.0)
+    assert found.gain == Gain(0.0, 500.0)
+
+
+def test_a_symptom_covers_its_causes_instead_of_adding_to_them() -> None:
+    found = judge(
+        finding("", "launch", 0.5, Gain(0.0, 500.0)),
+        finding("loop", "launch", 0.4, Gain(100.0, 400.0)),
+        finding("python", "launch", 0.3, Gain(50.0, 300.0)),
+        times={"launch": 500.0},
+    )
+    assert found.groups[0].gain == Gain(100.0, 500.0)
+
+
+def test_a_cause_that_explains_half_of_the_symptom_stands_before_it() -> None:
+    symptom = finding("", "launch", 0.6, Gain(0.0, 600.0))
+    order = [
+        one.finding.subject
+        for one in judge(symptom, finding("loop", "launch", 0.3, Gain(0.0, 300.0))).groups[0].findings
+    ]
+    assert order == ["loop", ""]
+    order = [
+        one.finding.subject
+        for one in judge(symptom, finding("loop", "launch", 0.2, Gain(0.0, 290.0))).groups[0].findings
+    ]
+    assert order == ["", "loop"]
+
+
+def test_groups_stand_in_the_order_of_what_they_may_gain_or_take() -> None:
+    found = judge(
+        finding("copies", "copy", 0.2, Gain(0.0, 150.0)),
+        finding("conv", "kernels", 0.3, None),
+        finding("", "launch", 0.1, Gain(0.0, 100.0)),
+    )
+    assert [group.resource for group in found.groups] == ["kernels", "copy", "launch"]
+    assert found.groups[0].gain is None
+    assert found.gain == Gain(0.0, 250.0)
+
+
+def test_what_costs_trust_is_a_caution_and_no_time() -> None:
+    found = judge(finding("", "measurement", None, None), finding("k", "tail", 0.1, Gain(0.0, 10.0)))
+    assert [one.finding.bottleneck for one in found.cautions] == ["measurement"]
+    assert [group.resource for group in found.groups] == ["kernels"]
+
+
+def test_the_sentence_has_the_share_the_reason_the_advice_and_the_gain() -> None:
+    found = judge(finding("", "launch", 0.5, Gain(400.0, 500.0), reason="it waits", advice="a CUDA graph"))
+    assert found.sentence == (
+        "50.0 % of end_to_end (0.001 ms) goes to waiting for the host's launches: it waits; what to do: a CUDA "
+        "graph; gain: 0.0004 ms to 0.0005 ms (40.0 % to 50.0 %)."
+    )
+
+
+def test_a_gain_that_is_not_bounded_is_said_to_be_none_that_is_known() -> None:
+    assert judge(finding("conv", "kernels", 0.2, None)).sentence.endswith("gain: no bound of it is known.")
+    assert verdict.gain_in_words(Gain(0.0, 100.0), TOTAL) == "up to 0.0001 ms (10.0 %)"
+    assert verdict.gain_in_words(Gain(100.0, 100.0), None) == "0.0001 ms"
+
+
+def test_without_findings_the_sentence_says_how_much_was_looked_at() -> None:
+    answers = [Answer("a", "host", "clear", "fine"), Answer("b", "host", "not assessed", "needs x")]
+    assert verdict.judge(answers, TOTAL, {}).sentence == (
+        "Nothing is found to hold it back: 1 checks are clear, 1 could not be assessed."
+    )
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_together_no_findings_gain_more_than_all_of_the_time(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    total = Total(float(rng.uniform(1, 1e9)), "end_to_end") if rng.random() > 0.1 else None
+    found = [_random(rng, total) for _ in range(rng.integers(1, 40))]
+    parts = rng.dirichlet(np.ones(4)) * (total.ns if total else 1.0)
+    known = dict(zip(get_args(verdict.Resource), parts.tolist(), strict=True))
+    times = {name: time for name, time in known.items() if rng.random() > 0.3}
+    judged = verdict.judge([answer(*found)], total, times)
+    listed = [one.finding for group in judged.groups for one in group.findings] + [
+        one.finding for one in judged.cautions
+    ]
+    assert sorted(map(id, listed)) == sorted(map(id, found))
+    for group in judged.groups:
+        gains = [one.finding.gain for one in group.findings if one.finding.gain]
+        assert (group.gain is None) == (not gains)
+        if group.gain:
+            assert 0 <= group.gain.low_ns <= group.gain.high_ns <= sum(gain.high_ns for gain in gains) * (1 + 1e-12)
+        if group.gain and total and group.share is not None:
+            assert group.gain.high_ns <= group.share * total.ns * (1 + 1e-12) <= total.ns * (1 + 1e-9)
+    if judged.gain and total:
+        assert 0 <= judged.gain.low_ns <= judged.gain.high_ns <= total.ns
+
+
+def _random(rng: np.random.Generator, total: Total | None) -> Finding:
+    """A finding whose gain may be larger than its share, and than all of the time."""
+    ns = total.ns if total else 1.0
+    high = float(rng.uniform(0, 2 * ns))
+    return finding(
+        subject=str(rng.choice(["", "a", "b", "c"])),
+        bottleneck=rng.choice(get_args(Bottleneck)),
+        share=float(rng.random()) if total and rng.random() > 0.2 else None,
+        gain=Gain(float(rng.uniform(0, high)), high) if rng.random() > 0.3 else None,
+        confidence=rng.choice(get_args(Confidence)),
+    )

@@ -1,0 +1,186 @@
+"""The answers about a case in one sentence and a ranked list, in which the same time is counted once.
+
+Findings that eat the same resource overlap, so they stand in one group: a GPU that waits for launches is one stretch
+of time, whether it is a loop, a host that is busy elsewhere, or a missing CUDA graph. Of a group with the resource's
+time C (Shares.times, or the largest finding's where that is not known), and of its findings' gains [low, high]:
+
+high   min(C, max(highest `high` of findings about the whole case, Σ over subjects of the highest `high` of each))
+low    min(high, highest `low`), since no two of them are known to be of different time
+
+Resources are different time, so that gains of groups add up, to no more than the total. A finding ranks by the time
+that it may gain at most, or has where no gain is known. In a group a finding with a subject, a cause, stands before
+one about the whole case, the symptom, from CAUSE of it on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from inferprof.diagnosis.kernel_time import kernels_ns
+from inferprof.diagnosis.times import ms, percent
+from inferprof.findings import Answer, Bottleneck, Confidence, Finding, Frames, Gain, Level, Total
+
+Resource = Literal["launch", "idle", "copy", "kernels"]
+RESOURCES: Final[Mapping[Bottleneck, Resource]] = {
+    "launch": "launch",
+    "idle": "idle",
+    "copy": "copy",
+    **dict.fromkeys(("memory", "compute", "latency", "tail", "kernels"), "kernels"),
+}
+"""Bottleneck → whose time it is; `measurement` is nobody's."""
+WORDS: Final[Mapping[Resource, str]] = {
+    "launch": "waiting for the host's launches",
+    "idle": "a GPU that waits for something else",
+    "copy": "copies",
+    "kernels": "kernels",
+}
+"""What the time of each resource goes to."""
+CAUSE: Final = 0.5
+"""Ours: a cause that explains half of a symptom is what to work on."""
+_TRUST: Final[Mapping[Confidence, int]] = {"high": 0, "medium": 1, "low": 2}
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A finding with the check that made it."""
+
+    check: str
+    level: Level
+    finding: Finding
+
+
+@dataclass(frozen=True)
+class Group:
+    """The findings about one resource, the first to work on first. share: of the total; gain: of all together."""
+
+    resource: Resource
+    share: float | None
+    gain: Gain | None
+    findings: tuple[Ranked, ...]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`sentence`: what bounds the case, its share, what to do, the gain. `cautions` cost trust in it, and no time."""
+
+    sentence: str
+    groups: tuple[Group, ...]
+    gain: Gain | None
+    cautions: tuple[Ranked, ...]
+
+
+def of_case(frames: Frames, answers: Sequence[Answer]) -> Verdict:
+    """The verdict on a case from the answers of all checks about it."""
+    return judge(answers, frames.total, times_of(frames))
+
+
+def times_of(frames: Frames) -> dict[Resource, float]:
+    """How long each resource takes in the total, ns, as far as the waterfall or a profile tells."""
+    parts: dict[Resource, float | None] = {
+        "launch": frames.waterfall.get("launch_ns"),
+        "idle": frames.waterfall.get("idle_ns"),
+        "copy": frames.waterfall.get("copy_ns"),
+        "kernels": kernels_ns(frames),
+    }
+    return {resource: float(time) for resource, time in parts.items() if time is not None}
+
+
+def judge(answers: Sequence[Answer], total: Total | None, times: Mapping[Resource, float]) -> Verdict:
+    """The same from the answers, what shares are of, and the resources' times in ns where they are known."""
+    every = [Ranked(one.check, one.level, finding) for one in answers for finding in one.findings]
+    cautions = tuple(one for one in every if one.finding.bottleneck not in RESOURCES)
+    found: dict[Resource, list[Ranked]] = {}
+    for one in every:
+        if one not in cautions:
+            found.setdefault(RESOURCES[one.finding.bottleneck], []).append(one)
+    groups = [_group(resource, own, total, times.get(resource)) for resource, own in found.items()]
+    groups.sort(key=lambda group: -_rank_of(group, total))
+    return Verdict(_sentence(groups, answers, total), tuple(groups), _sum(groups, total), cautions)
+
+
+# --- groups ----------------------------------------------------------------------------------------------------
+
+
+def _group(resource: Resource, own: Sequence[Ranked], total: Total | None, time: float | None) -> Group:
+    shares = [one.finding.share for one in own if one.finding.share is not None]
+    measured = time / total.ns if time is not None and total is not None else None
+    share = min(1.0, max([*shares, *([measured] if measured is not None else [])])) if shares or measured else None
+    limit = None if total is None or share is None else share * total.ns
+    return Group(resource, share, _together([one.finding for one in own], limit), _ordered(own, total))
+
+
+def _together(findings: Iterable[Finding], limit: float | None) -> Gain | None:
+    """The gain of all findings of a group; None where no bound of any is known."""
+    gains: dict[str, list[Gain]] = {}
+    for finding in findings:
+        if finding.gain is not None:
+            gains.setdefault(finding.subject, []).append(finding.gain)
+    if not gains:
+        return None
+    whole = max((gain.high_ns for gain in gains.get("", ())), default=0.0)
+    parts = sum(max(gain.high_ns for gain in own) for subject, own in gains.items() if subject)
+    high = max(whole, parts) if limit is None else min(limit, max(whole, parts))
+    return Gain(min(high, max(gain.low_ns for own in gains.values() for gain in own)), high)
+
+
+def _sum(groups: Sequence[Group], total: Total | None) -> Gain | None:
+    """What all groups gain together, of no more than the total."""
+    gains = [group.gain for group in groups if group.gain]
+    if not gains:
+        return None
+    room = float("inf") if total is None else total.ns
+    return Gain(min(room, sum(gain.low_ns for gain in gains)), min(room, sum(gain.high_ns for gain in gains)))
+
+
+def _ordered(own: Sequence[Ranked], total: Total | None) -> tuple[Ranked, ...]:
+    """By what each may gain, the surer first where that is equal; causes before the symptom that they explain."""
+    ranked = sorted(
+        own, key=lambda one: (-_weight(one.finding, total), -_low(one.finding), _TRUST[one.finding.confidence])
+    )
+    symptom = max((_weight(one.finding, total) for one in own if not one.finding.subject), default=0.0)
+    causes = [one for one in ranked if one.finding.subject and _weight(one.finding, total) >= CAUSE * symptom]
+    return (*causes, *(one for one in ranked if one not in causes))
+
+
+def _weight(finding: Finding, total: Total | None) -> float:
+    """What a finding ranks by: the share of the total that it may gain at most, or that it has."""
+    if finding.gain is not None and total is not None:
+        return finding.gain.high_ns / total.ns
+    return finding.share or 0.0
+
+
+def _low(finding: Finding) -> float:
+    return finding.gain.low_ns if finding.gain else 0.0
+
+
+def _rank_of(group: Group, total: Total | None) -> float:
+    return max(_weight(one.finding, total) for one in group.findings)
+
+
+# --- the sentence ----------------------------------------------------------------------------------------------
+
+
+def _sentence(groups: Sequence[Group], answers: Sequence[Answer], total: Total | None) -> str:
+    """What bounds it, its share, what to do and what that gains; or how much was looked at in vain."""
+    if not groups:
+        clear = sum(one.verdict == "clear" for one in answers)
+        lacking = sum(one.verdict == "not assessed" for one in answers)
+        return f"Nothing is found to hold it back: {clear} checks are clear, {lacking} could not be assessed."
+    finding = groups[0].findings[0].finding
+    what = finding.subject or WORDS[groups[0].resource]
+    if finding.share is not None and total is not None:
+        what = f"{percent(finding.share)} of {total.of} ({ms(total.ns)}) goes to {what}"
+    gain = gain_in_words(finding.gain, total)
+    return f"{what[0].upper()}{what[1:]}: {finding.reason}; what to do: {finding.advice}; gain: {gain}."
+
+
+def gain_in_words(gain: Gain | None, total: Total | None) -> str:
+    """`2.04 ms to 2.33 ms (40.0 % to 46.0 %)`, or that no bound is known."""
+    if gain is None:
+        return "no bound of it is known"
+    bounds = [gain.high_ns] if gain.low_ns in (0.0, gain.high_ns) else [gain.low_ns, gain.high_ns]
+    words = " to ".join(ms(bound) for bound in bounds)
+    shares = "" if total is None else f" ({' to '.join(percent(bound / total.ns) for bound in bounds)})"
+    return f"{'' if gain.low_ns else 'up to '}{words}{shares}"
