@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from inferprof import cli
+from inferprof import cli, registry
+
+DIAGNOSE = ["diagnose", "results", "--machine", "m", "--case", "vit/fp16/ort_cuda/default/b8", "--out", "y.json"]
 
 
 @pytest.mark.parametrize(
@@ -20,6 +22,8 @@ from inferprof import cli
         ),
         (["table", "nvprof", "x", "--out", "y"], "unknown profilers nvprof; known: "),
         (["export", "missing.yaml", "--out", "y.onnx"], "missing.yaml"),
+        ([*DIAGNOSE, "--set", "launchbound=0.2"], "unknown thresholds launchbound; known: "),
+        ([*DIAGNOSE, "--set", "launch_bound=much"], "launch_bound=much: a threshold is a number"),
     ],
 )
 def test_an_unknown_name_or_file_is_one_line_and_exit_code_2(
@@ -145,3 +149,22 @@ def test_cases_are_listed_from_a_config_given_as_json(tmp_path: Path, repository
         "machine,model,precision,backend,variant,shape,outcome,reason",
         "lab,vit_tiny,fp32,ort_cpu,default,b1,run,",
     ]
+
+
+def test_a_diagnosis_says_its_verdict_and_keeps_the_answer_of_every_check(
+    repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = "vit_base/fp16/ort_cuda/default/b114"
+    out = tmp_path / "x.json"
+    machine = "h100-80gb-hbm3-sm90-93fb0a94"
+    results = str(repository / "tests/data/records")
+    asked = ["diagnose", results, "--machine", machine, "--case", case, "--set", "hideable=0.5", "--out", str(out)]
+    assert cli.main(asked) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("36.9 % of end_to_end (31 ms) goes to copies from pageable memory: ")
+    content = json.loads(out.read_text(encoding="utf-8"))
+    assert told == content["verdict"]["sentence"] + "\n"
+    assert content["thresholds"] == {"hideable": 0.5}
+    verdicts = {one["check"]: one["verdict"] for one in content["answers"]}
+    assert list(verdicts) == list(registry.checks())
+    assert verdicts["no_overlap"] == "clear"

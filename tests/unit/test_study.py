@@ -146,6 +146,12 @@ def test_the_folder_of_a_machine_names_gpu_and_library_versions() -> None:
     assert Machine(gpu=H100, label="lab").slug == "lab"
 
 
+def test_a_threshold_that_no_check_has_is_refused(config: dict[str, Any], repository: Path) -> None:
+    with pytest.raises(UserError, match=r"unknown thresholds launchbound; known: .*launch_bound"):
+        plan(config, repository, LAPTOP, thresholds={"launchbound": 0.2})
+    assert plan(config, repository, LAPTOP, thresholds={"launch_bound": 0.2}).config["thresholds"]
+
+
 def test_selections_are_lists_so_that_no_default_leaks_into_a_study(config: dict[str, Any]) -> None:
     # Snakemake merges mappings of two config files and replaces lists.
     assert [key for key, value in config.items() if isinstance(value, dict)] == ["protocol"]

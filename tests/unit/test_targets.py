@@ -82,3 +82,22 @@ def test_a_gpu_has_ceilings_and_each_graph_is_counted_at_each_shape(repository: 
     asked = set(targets.report_inputs(planned))
     assert asked >= set(targets.costs(planned))
     assert ("results/box/ceilings.json" in asked) == (gpu is not None)
+
+
+def test_a_diagnosis_is_made_from_the_cases_own_profiles_and_from_all_records_of_its_model(repository: Path) -> None:
+    content = yaml.safe_load((repository / "config.yaml").read_text(encoding="utf-8"))
+    gpu = Gpu("NVIDIA H100 80GB HBM3", (9, 0), 80 << 30, "GPU-1", "580.159.04")
+    packages = {"onnxruntime-gpu": "1.31.1"}
+    machine = Machine(gpu=gpu, packages=packages, tools={"nsys": "/opt/nsys"}, label="box")
+    keys = {"backends": ["ort_cuda"], "precisions": ["fp16"], "shapes": ["b1", "b8"], "profilers": ["nsys"]}
+    variants = [{"name": "default"}]
+    planned = study.plan({**content, **keys, "variants": variants}, repository / "models", machine)
+    case = next(one for one in planned.cases() if (one.model, one.shape) == ("vit_tiny", "b1"))
+    inputs = targets.diagnosis_inputs(planned, case)
+    assert [file for file in inputs if "/table/" in file] == [f"results/box/table/nsys/{case}.parquet"]
+    records = [
+        f"results/box/benchmark/vit_tiny/fp16/ort_cuda/default/{b}/r{n}.json" for b in ("b1", "b8") for n in range(3)
+    ]
+    assert [file for file in inputs if "/benchmark/" in file] == records
+    assert {"results/box/environment.json", "results/box/bandwidth.json"} <= set(inputs)
+    assert f"results/box/diagnosis/{case}.json" in targets.report_inputs(planned)

@@ -9,6 +9,7 @@ from typing import Any
 
 from inferprof import registry
 from inferprof.case import Case, Shape, Variant
+from inferprof.config import check_names
 from inferprof.errors import UserError, unknown
 from inferprof.files import read_yaml
 
@@ -33,6 +34,16 @@ def planned_study(args: argparse.Namespace) -> Any:
         known = ", ".join(one.machine.slug for one in studies)
         raise UserError(f"--machine {args.machine}: not one of {known}, or not probed yet")
     return found
+
+
+def thresholds_of(args: argparse.Namespace) -> dict[str, float]:
+    """The thresholds that are given. Raises UserError for one that does not exist or is no number."""
+    given = dict(args.set)
+    check_names("thresholds", given, registry.thresholds())
+    for name, value in given.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise UserError(f"--set {name}={value}: a threshold is a number")
+    return given
 
 
 def require_files(*paths: Path) -> None:

@@ -233,6 +233,16 @@ def _formats(args: argparse.Namespace) -> int:
     return int(args.at_least is not None and (share is None or share < args.at_least))
 
 
+def _diagnose(args: argparse.Namespace) -> None:
+    """Say why a case is as fast as it is: what each check found in its measurements and profiles, and the verdict."""
+    from inferprof.diagnosis import frames, run
+
+    loaded = frames.load(args.results, args.machine, args.case, arguments.thresholds_of(args))
+    result = run.document(loaded, run.answers(loaded))
+    write_json(args.out, result)
+    _say(result["verdict"]["sentence"])
+
+
 def _report(args: argparse.Namespace) -> None:
     """Write REPORT.txt, REPORT.html, plots/ and csv/ of a study."""
     from inferprof import report
@@ -342,6 +352,7 @@ _VERBS: dict[str, tuple[Any, Any]] = {
     "capture": (_capture, flags.capture),
     "table": (_table, flags.table),
     "formats": (_formats, flags.formats),
+    "diagnose": (_diagnose, flags.diagnose),
     "report": (_report, flags.report),
     "compare": (_compare, flags.compare),
     "bundle": (_bundle, flags.bundle),

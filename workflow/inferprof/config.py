@@ -18,6 +18,7 @@ DEFAULTS: Mapping[str, Any] = {
     "target": [],
     "baseline": "fp32/ort_cpu/default",
     "exclude": [],
+    "thresholds": {},
 }
 PROTOCOL: Mapping[str, Any] = {
     "rounds": 3,
@@ -35,6 +36,8 @@ def with_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
         raise UserError(f"config: {given!r} is no mapping of keys to values; config.yaml shows the keys")
     config = {**DEFAULTS, **given}
     check_schema(config, "config", "config")
+    if config["thresholds"]:
+        check_names("thresholds", config["thresholds"], registry.thresholds())
     return config
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import math
 import re
 from pathlib import Path
 
-from inferprof.case import OptionValue
+from inferprof.case import Case, OptionValue
 from inferprof.stats import THRESHOLD
 
 
@@ -140,6 +141,15 @@ def formats(sub: argparse.ArgumentParser) -> None:
     )
 
 
+def diagnose(sub: argparse.ArgumentParser) -> None:
+    """A case in a results folder."""
+    sub.add_argument("results", type=Path, metavar="RESULTS", help="the results folder")
+    sub.add_argument("--machine", required=True, help="slug of the machine: its folder in RESULTS")
+    sub.add_argument("--case", type=_case, required=True, metavar="MODEL/PRECISION/BACKEND/VARIANT/SHAPE")
+    _set(sub, "a threshold of a check")
+    out(sub)
+
+
 def report(sub: argparse.ArgumentParser) -> None:
     """A results folder and the study in it."""
     _study(sub)
@@ -261,6 +271,12 @@ def _option(text: str) -> tuple[str, OptionValue]:
         return name, yaml.safe_load(value)
     except yaml.YAMLError:
         raise argparse.ArgumentTypeError(f"{value!r} is no YAML value; quote it, or close its brackets") from None
+
+
+def _case(text: str) -> Case:
+    if text.count("/") != len(dataclasses.fields(Case)) - 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not MODEL/PRECISION/BACKEND/VARIANT/SHAPE")
+    return Case.from_path(text)
 
 
 def _capability(text: str) -> tuple[int, int]:

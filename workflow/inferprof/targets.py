@@ -70,6 +70,28 @@ def tables(study: Study) -> list[str]:
     return [f"results/{study.machine.slug}/table/{name}/{case}.parquet" for name, case in study.captures()]
 
 
+def diagnoses(study: Study) -> list[str]:
+    """Why each case that runs is as fast as it is."""
+    return [f"results/{study.machine.slug}/diagnosis/{case}.json" for case in study.cases()]
+
+
+def diagnosis_inputs(study: Study, case: Case) -> list[str]:
+    """What a case's diagnosis is made from: its profiles, its graph, its machine, and all records of its model."""
+    machine = f"results/{study.machine.slug}"
+    graph = f"results/onnx/{case.model}/{case.precision}"
+    of_model = dict.fromkeys([case, *(one for one in study.cases() if one.model == case.model)])
+    wanted = {f"{graph}.{case.shape}.cost.json", f"{graph}.partition.json"}
+    return [
+        f"{machine}/environment.json",
+        *(f"{machine}/{what}.json" for what in _measured(study)),
+        *(f"{graph}.{kind}.json" for kind in ("convert", "audit", "accuracy")),
+        *(file for file in (*costs(study), *partitions(study)) if file in wanted),
+        *([f"{machine}/engine/{case}.build.json"] if _has_engine(case) else []),
+        *(f"{machine}/benchmark/{one}/r{round_}.json" for one in of_model for round_ in study.rounds),
+        *(f"{machine}/table/{name}/{one}.parquet" for name, one in study.captures() if one == case),
+    ]
+
+
 def costs(study: Study) -> list[str]:
     """What each graph computes and moves at each shape that a case runs at; of no use where no roof is known."""
     if study.machine.gpu is None:
@@ -90,10 +112,9 @@ def partitions(study: Study) -> list[str]:
 def report_inputs(study: Study) -> list[str]:
     """All that the report is made from, apart from cases.csv."""
     graphs = [f"results/onnx/{model}/{precision}" for model, precision in study.onnx()]
-    measured = ("bandwidth", "ceilings") if study.machine.gpu else ()
     return [
         *probe(study),
-        *(f"results/{study.machine.slug}/{what}.json" for what in measured),
+        *(f"results/{study.machine.slug}/{what}.json" for what in _measured(study)),
         *(f"{graph}.{kind}.json" for graph in graphs for kind in ("convert", "audit", "accuracy")),
         *costs(study),
         *partitions(study),
@@ -101,6 +122,7 @@ def report_inputs(study: Study) -> list[str]:
         *records(study),
         *second_clocks(study),
         *tables(study),
+        *diagnoses(study),
     ]
 
 
@@ -119,6 +141,11 @@ def _scalar(value: OptionValue) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return json.dumps(value) if isinstance(value, list) else str(value)
+
+
+def _measured(study: Study) -> tuple[str, ...]:
+    """What is measured of the machine itself."""
+    return ("bandwidth", "ceilings") if study.machine.gpu else ()
 
 
 def _has_engine(case: Case) -> bool:

@@ -75,6 +75,13 @@ def report_inputs(wildcards):
     return targets.report_inputs(BY_FOLDER[wildcards.folder])
 
 
+def diagnosis_inputs(wildcards):
+    """What the diagnosis of a case is made from."""
+    return targets.diagnosis_inputs(
+        BY_MACHINE[wildcards.machine], Case.from_wildcards(wildcards)
+    )
+
+
 def slug(wildcards):
     """The machine that a report is about."""
     return BY_FOLDER[wildcards.folder].machine.slug

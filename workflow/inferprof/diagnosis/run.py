@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from inferprof import registry
+from inferprof.diagnosis import verdict
 from inferprof.findings import NEEDS, Answer, Clear, Frames, Need, NotAssessed
 from inferprof.plugins import Check
 from inferprof.tables.waterfall import COUNTERS
@@ -43,13 +44,14 @@ def answer(check: Check, frames: Frames) -> Answer:
 
 
 def document(frames: Frames, given: list[Answer]) -> dict[str, Any]:
-    """The diagnosis of a case as JSON: the answers, and what their shares are of."""
+    """The diagnosis of a case as JSON: the verdict, the answers behind it, and what their shares are of."""
     return {
         "schema": 1,
         "machine": frames.machine,
         "case": dataclasses.asdict(frames.case),
         "total": dataclasses.asdict(frames.total) if frames.total else None,
         "thresholds": dict(frames.thresholds),
+        "verdict": dataclasses.asdict(verdict.of_case(frames, given)),
         "answers": [dataclasses.asdict(one) for one in given],
     }
 

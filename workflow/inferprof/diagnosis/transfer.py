@@ -45,7 +45,8 @@ def _pageable(frames: Frames) -> list[Finding] | Clear:
     least = max(0.0, most - moved / HOST_COPY_GB_PER_S) if moved else 0.0
     evidence = {"copy_ns": time.ns, "bytes": moved, "beyond_floor_ns": most}
     advice = "arrays in page-locked memory (variant with `placement: pinned`), at best filled there by the caller"
-    return [Finding("", "copy", share, reason, evidence, time.source, Gain(least, most), advice, time.confidence)]
+    gain, subject = Gain(least, most), "copies from pageable memory"
+    return [Finding(subject, "copy", share, reason, evidence, time.source, gain, advice, time.confidence)]
 
 
 def _is_pageable(frames: Frames) -> bool:
