@@ -36,6 +36,7 @@ from inferprof.report.sections import (
     tiles,
     timeline,
     use,
+    verdicts,
     waterfall,
 )
 
@@ -64,6 +65,7 @@ def compose_machines(study: str, every: Sequence[Evidence]) -> Report:
 def _report(evidence: Evidence, title: str, first: list[Section]) -> Report:
     sections = (
         *first,
+        verdicts.section(evidence),
         speed_up.section(evidence),
         latency.section(evidence),
         use.section(evidence),

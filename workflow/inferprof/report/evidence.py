@@ -12,7 +12,19 @@ from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.files import read_json
 from inferprof.report import broken
-from inferprof.tables import copies, join, overhead, records, roofline, roofs, schema, summary, tile_advice, waterfall
+from inferprof.tables import (
+    copies,
+    join,
+    one_iteration,
+    overhead,
+    records,
+    roofline,
+    roofs,
+    schema,
+    summary,
+    tile_advice,
+    waterfall,
+)
 from inferprof.tables.roofs import Roofs
 
 if TYPE_CHECKING:
@@ -95,6 +107,8 @@ class Evidence:
     """The sizes at which these tiles would waste less: the same."""
     refused_profilers: Document
     """Profiler → why it could watch none of the cases."""
+    diagnoses: Mapping[tuple[str, ...], Document]
+    """KEY of a case → its diagnosis (diagnosis.run.document), of those that were diagnosed."""
 
     @property
     def models(self) -> list[str]:
@@ -178,6 +192,7 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
         environment=environment,
         bandwidth=bandwidth,
         refused_profilers=_document(results, results / "reports" / study / "profilers.json"),
+        diagnoses=dict(_diagnoses(results, outcomes)),
     )
 
 
@@ -238,11 +253,11 @@ def _costs(results: Path, outcomes: pd.DataFrame) -> dict[tuple[str, str, str], 
 
 
 def _profiles(results: Path, outcomes: pd.DataFrame) -> pd.DataFrame:
-    """The profilers' tables of the cases that were to run."""
+    """The profilers' tables of the cases that were to run, without single events, which are many."""
     import pandas as pd
 
     tables = [
-        pd.read_parquet(path).reindex(columns=list(schema.COLUMNS))  # earlier versions wrote fewer columns
+        one_iteration.without(pd.read_parquet(path)).reindex(columns=list(schema.COLUMNS))  # earlier ones had fewer
         for machine, case in _planned(outcomes)
         for path in sorted((results / machine / "table").glob(f"*/{case.path}.parquet"))
     ]
@@ -274,6 +289,12 @@ def _second_clocks(results: Path, outcomes: pd.DataFrame) -> Iterable[Document]:
     for machine, case in _planned(outcomes):
         if (path := results / machine / "trtexec" / f"{case.path}.json").exists():
             yield _document(results, path)
+
+
+def _diagnoses(results: Path, outcomes: pd.DataFrame) -> Iterable[tuple[tuple[str, ...], Document]]:
+    for machine, case in _planned(outcomes):
+        if (path := results / machine / "diagnosis" / f"{case.path}.json").exists():
+            yield (machine, *case.path.parts), _document(results, path)
 
 
 def _engines(results: Path, machine: str, outcomes: pd.DataFrame) -> Iterable[Engine]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from inferprof.report import fidelity
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, without_number, words
 from inferprof.report.numbers import half_width, interval, percent, plural, ratio, significant
 from inferprof.report.sections.common import FEW, few, key_of, name_of
 from inferprof.report.sections.speed_up import ONE_ROUND
+from inferprof.report.sections.verdicts import sentence_of
 from inferprof.report.winner import Winner, find
 from inferprof.tables.records import rows_of
 
@@ -58,6 +61,7 @@ def _sentences(evidence: Evidence, model: str, winners: list[Winner]) -> list[Bl
     blocks += [
         Text(line) for one in dict.fromkeys((first.shape, best.shape)) for line in _roof(evidence, winners, one)
     ]
+    blocks += [Text(line) for line in _verdicts(evidence, (first, best))]
     blocks += [Text(f"{first.shape}: {lucky}", mark="warn") for lucky in _lottery(evidence, first)]
     precisions = dict.fromkeys(w.row["precision"] for w in (first, other, best) if w)
     blocks += [
@@ -66,6 +70,13 @@ def _sentences(evidence: Evidence, model: str, winners: list[Winner]) -> list[Bl
         if one != "fp32"
     ]
     return blocks + _passed_over(evidence, model, winners)
+
+
+def _verdicts(evidence: Evidence, winners: Iterable[Winner]) -> Iterator[str]:
+    """What holds the fastest cases back, each once."""
+    for one in {key_of(winner.row): winner for winner in winners}.values():
+        if document := evidence.diagnoses.get(key_of(one.row)):
+            yield f"{one.shape}: {one.name}: {sentence_of(document)}"
 
 
 def _lottery(evidence: Evidence, one: Winner) -> list[str]:

@@ -1,0 +1,113 @@
+"""What the report says of the diagnoses: verdicts, findings, and what could not be assessed."""
+
+from __future__ import annotations
+
+import dataclasses
+import lzma
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from inferprof.case import Case
+from inferprof.diagnosis import frames, run
+from inferprof.profilers import nsys, ort_profile
+from inferprof.report import evidence
+from inferprof.report.model import Table, Text
+from inferprof.report.sections import answer, verdicts
+from inferprof.tables import schema
+
+TENSORRT = "planted/fp32/ort_tensorrt/default/b4"
+BASELINE = "planted/fp32/ort_cuda/default/b4"
+
+
+def load(results: Any) -> evidence.Evidence:
+    cases = evidence.read_cases(results.root / "reports" / results.study / "cases.csv")
+    return evidence.load(results.root, results.study, results.machine, cases, "fp32/ort_cuda/default")
+
+
+@pytest.fixture(scope="module")
+def traced(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
+    export = tmp_path_factory.mktemp("verdicts") / "nsys.sqlite"
+    export.write_bytes(lzma.decompress((shared / "captures/h100-ort-tensorrt-ep/nsys.sqlite.xz").read_bytes()))
+    return nsys.read(export)
+
+
+@pytest.fixture
+def study(results: Any, repository: Path, traced: pd.DataFrame) -> Any:
+    """Two cases, of which one was watched, and both diagnosed."""
+    results.ok(BASELINE, 2.0, gpu=True)
+    results.ok(TENSORRT, 1.0, gpu=True)
+    results.plan()
+    results.write("onnx/planted/fp32.partition.json", {"looped": ["cumsum"]})
+    profile = ort_profile.read(repository / "tests/data/ort_profile/h100_ort_tensorrt_ep.json.gz")
+    for tool, frame in (("nsys", traced), ("ort_profile", profile)):
+        path = results.root / results.machine / "table" / tool / f"{TENSORRT}.parquet"
+        path.parent.mkdir(parents=True)
+        schema.of_case(frame, results.machine, Case(*TENSORRT.split("/"))).to_parquet(path)
+    for case in (BASELINE, TENSORRT):
+        loaded = frames.load(results.root, results.machine, Case(*case.split("/")))
+        results.write(f"{results.machine}/diagnosis/{case}.json", run.document(loaded, run.answers(loaded)))
+    return results
+
+
+def table(found: evidence.Evidence, name: str) -> Table:
+    return next(one for one in verdicts.section(found).blocks if isinstance(one, Table) and one.name == name)
+
+
+def column(of: Table, key: str) -> list[str]:
+    place = [one.key for one in of.columns].index(key)
+    return [row[place].text for row in of.rows]
+
+
+def test_the_loop_stands_before_the_copies_of_the_fallback(study: Any) -> None:
+    findings = table(load(study), "findings")
+    own = [i for i, backend in enumerate(column(findings, "backend")) if backend == "ort_tensorrt"]
+    checks = [column(findings, "check")[i] for i in own]
+    assert [check for check in checks if check in ("kernel_loops", "fallback")] == ["kernel_loops", "fallback"]
+    assert checks[0] == "kernel_loops"
+    assert column(findings, "subject")[own[0]] == "the loop of cumsum"
+    assert column(findings, "rank")[own[0]] == "1"
+
+
+def test_every_check_has_an_answer_on_every_case(study: Any) -> None:
+    found = load(study)
+    answers = table(found, "check_answers")
+    assert set(column(answers, "answer")) == {"found", "clear", "not assessed"}
+    per_case = len(next(iter(found.diagnoses.values())).get("answers"))
+    assert len(answers.rows) == 2 * per_case
+
+
+def test_the_answer_has_the_verdict_on_the_fastest_case(study: Any) -> None:
+    texts = [one.text for one in answer.section(load(study)).blocks if isinstance(one, Text)]
+    (sentence,) = [text for text in texts if "cumsum" in text]
+    assert sentence.startswith("b4: fp32/ort_tensorrt/default: ")
+    assert "of end_to_end (1.61 ms) goes to the loop of cumsum: " in sentence
+
+
+def test_what_checks_needed_and_did_not_have_is_said_once(study: Any) -> None:
+    texts = [one.text for one in verdicts.section(load(study)).blocks if isinstance(one, Text)]
+    (lacking,) = [text for text in texts if "counters of the case's kernels" in text]
+    assert lacking.startswith("Not assessed in 2 of 2 cases, atomics, bank_conflicts, ")
+
+
+def test_a_study_without_diagnoses_has_no_such_section(results: Any) -> None:
+    results.ok(TENSORRT, 1.0, gpu=True)
+    results.plan()
+    assert verdicts.section(load(results)).blocks == ()
+
+
+def test_a_share_that_is_not_known_is_missing_with_its_reason(study: Any) -> None:
+    found = load(study)
+    (key,) = [key for key in found.diagnoses if "ort_tensorrt" in key]
+    content = dict(found.diagnoses[key].content or {})
+    groups = [{**group, "share": None} for group in content["verdict"]["groups"]]
+    changed = dataclasses.replace(
+        found.diagnoses[key], content={**content, "verdict": {**content["verdict"], "groups": groups}}
+    )
+    again = dataclasses.replace(found, diagnoses={key: changed})
+    (row,) = table(again, "verdicts").rows
+    assert row[[one.key for one in verdicts.VERDICT_COLUMNS].index("share_percent")].missing == (
+        f"not measured: {verdicts.NO_SHARE}"
+    )

@@ -1,0 +1,197 @@
+"""What holds each case back: the verdict in one sentence, then the findings behind it, each with its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from inferprof.report.evidence import Document, Evidence
+from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, words
+from inferprof.report.numbers import significant
+from inferprof.report.sections.common import CASE_COLUMNS, by_case, case_cells, few, name_of
+from inferprof.tables.records import KEY
+
+TITLE: Final = "What holds each case back"
+NS_PER_MS: Final = 1e6
+TOP: Final = 3
+"""Findings of a case on the page; all of them are in the CSV."""
+NO_SHARE: Final = "the case has no total that this could be a share of"
+NO_GAIN: Final = "no bound of the gain is known"
+NO_FINDING: Final = "no check found anything"
+VERDICT_COLUMNS: Final = (
+    *CASE_COLUMNS,
+    Column("resource", "held back by"),
+    Column("share_percent", "%", "number"),
+    Column("gain_low_percent", "gain %", "number"),
+    Column("gain_high_percent", "to", "number"),
+    Column("sentence", "verdict", hidden=True),
+    Column("of", "of", hidden=True),
+)
+FINDING_COLUMNS: Final = (
+    *CASE_COLUMNS,
+    Column("rank", "#", "number"),
+    Column("check", "check"),
+    Column("subject", "what"),
+    Column("share_percent", "%", "number"),
+    Column("gain_low_percent", "gain %", "number"),
+    Column("gain_high_percent", "to", "number"),
+    Column("bottleneck", "eats", hidden=True),
+    Column("gain_low_ms", "gain ms", "number", hidden=True),
+    Column("gain_high_ms", "to ms", "number", hidden=True),
+    Column("confidence", "sure"),
+    Column("tool", "told by", hidden=True),
+    Column("reason", "reason", hidden=True),
+    Column("advice", "advice", hidden=True),
+    Column("evidence", "numbers", hidden=True),
+)
+ANSWER_COLUMNS: Final = (
+    *CASE_COLUMNS,
+    Column("level", "level"),
+    Column("check", "check"),
+    Column("answer", "answer"),
+    Column("reason", "reason"),
+)
+VERDICT_NOTE: Final = (
+    "%: of the case's end_to_end median, or of what else its sentence names. Gain: of all its findings together, "
+    "between what is sure and what is possible at most; the same time counts once, so that it is never more than all."
+)
+FINDING_NOTE: Final = (
+    "Ranked by what a finding may gain at most, or takes where no gain is known; a cause stands before the symptom "
+    "that it explains. Findings of one kernel, or of one kind of waiting, are about the same time: their gains do "
+    "not add up. Reason, advice and numbers: csv/findings.csv; what was clear or not assessed: csv/check_answers.csv."
+)
+
+
+def section(evidence: Evidence) -> Section:
+    """Sentences, the verdicts, the findings; and what could not be assessed. Empty where no case was diagnosed."""
+    seen = diagnosed(evidence)
+    if not seen:
+        return Section(TITLE, ())
+    verdicts = tuple(_verdict(case, one) for case, one in seen)
+    every = [(case, _findings(case, one)) for case, one in seen]
+    found = tuple(row for _, rows in every for row in rows)
+    blocks: list[Block] = [Text(f"{_title(case)}: {sentence_of(one)}", "item") for case, one in _headlines(seen)]
+    blocks.append(Table("verdicts", "The verdict on each case", VERDICT_COLUMNS, verdicts, VERDICT_NOTE, groups=2))
+    if found:
+        shown = tuple(row for _, rows in every for row in rows[:TOP])
+        title = f"The {TOP} first findings of each case"
+        blocks.append(Table("top_findings", title, FINDING_COLUMNS, shown, FINDING_NOTE, groups=5))
+        blocks.append(Table("findings", "Every finding", FINDING_COLUMNS, found, csv_only=True))
+    answers = tuple(_answers(seen))
+    blocks.append(
+        Table("check_answers", "The answer of every check on every case", ANSWER_COLUMNS, answers, csv_only=True)
+    )
+    return Section(TITLE, (*blocks, *_cautions(seen), *_lacking(seen)))
+
+
+Diagnosis = tuple[dict[str, Any], Document]
+
+
+def diagnosed(evidence: Evidence) -> list[Diagnosis]:
+    """The cases that were diagnosed, by model and shape."""
+    found = {key: one for key, one in evidence.diagnoses.items() if one.content is not None}
+    rows = [dict(zip(KEY, key, strict=True)) for key in found]
+    ordered = by_case(rows, evidence.order, lambda row: 0)
+    return [(row, found[tuple(row[key] for key in KEY)]) for row in ordered]
+
+
+def sentence_of(document: Document) -> str:
+    """The verdict in one sentence."""
+    return str(document.get("verdict")["sentence"])
+
+
+def _headlines(seen: list[Diagnosis]) -> list[Diagnosis]:
+    """The first shape of each model's cases; the others are in the table."""
+    first: dict[str, str] = {}
+    for case, _ in seen:
+        first.setdefault(case["model"], case["shape"])
+    return [(case, one) for case, one in seen if case["shape"] == first[case["model"]]]
+
+
+def _title(case: Mapping[str, Any]) -> str:
+    return f"{case['model']} {name_of(case)} {case['shape']}"
+
+
+# --- rows ------------------------------------------------------------------------------------------------------
+
+
+def _verdict(case: Mapping[str, Any], document: Document) -> tuple[Cell, ...]:
+    verdict, total = document.get("verdict"), document.get("total")
+    first = verdict["groups"][0] if verdict["groups"] else None
+    return (
+        *case_cells(case),
+        words(first["resource"]) if first else missing(NO_FINDING),
+        _share(first["share"] if first else None, NO_SHARE if first else NO_FINDING),
+        *_gain_percent(verdict["gain"], total, NO_GAIN if first else NO_FINDING),
+        words(verdict["sentence"]),
+        words(total["of"] if total else "nothing that is known"),
+    )
+
+
+def _findings(case: Mapping[str, Any], document: Document) -> list[tuple[Cell, ...]]:
+    ranked = [one for group in document.get("verdict")["groups"] for one in group["findings"]]
+    total = document.get("total")
+    return [_finding(case, rank, one, total) for rank, one in enumerate(ranked, 1)]
+
+
+def _finding(case: Mapping[str, Any], rank: int, one: Mapping[str, Any], total: Any) -> tuple[Cell, ...]:
+    finding = one["finding"]
+    gain = finding["gain"]
+    in_ms = [(gain[bound] / NS_PER_MS) if gain else None for bound in ("low_ns", "high_ns")]
+    return (
+        *case_cells(case),
+        number(rank, str(rank)),
+        words(one["check"]),
+        words(finding["subject"] or "the whole case"),
+        _share(finding["share"], NO_SHARE),
+        *_gain_percent(gain, total, NO_GAIN),
+        words(finding["bottleneck"]),
+        *(missing(NO_GAIN) if value is None else number(value, significant(value, 3)) for value in in_ms),
+        words(finding["confidence"]),
+        words(finding["source"].split(",")[0]),
+        words(finding["reason"]),
+        words(finding["advice"]),
+        words("; ".join(f"{name} {significant(value)}" for name, value in finding["evidence"].items())),
+    )
+
+
+def _share(share: float | None, reason: str) -> Cell:
+    return missing(reason) if share is None else number(100 * share, f"{100 * share:.1f}")
+
+
+def _gain_percent(gain: Mapping[str, float] | None, total: Mapping[str, Any] | None, reason: str) -> list[Cell]:
+    if gain is None or total is None:
+        return [missing(reason)] * 2
+    return [_share(gain[bound] / total["ns"], reason) for bound in ("low_ns", "high_ns")]
+
+
+def _answers(seen: list[Diagnosis]) -> Iterator[tuple[Cell, ...]]:
+    for case, document in seen:
+        for one in document.get("answers"):
+            reason = one["reason"] or "; ".join(finding["reason"] for finding in one["findings"])
+            yield (*case_cells(case), *(words(one[key]) for key in ("level", "check", "verdict")), words(reason))
+
+
+def _cautions(seen: list[Diagnosis]) -> Iterator[Text]:
+    """What costs trust in the numbers, once per check and reason."""
+    found: dict[str, list[str]] = {}
+    for case, document in seen:
+        for one in document.get("verdict")["cautions"]:
+            finding = one["finding"]
+            subject = f"{finding['subject']}: " if finding["subject"] else ""
+            found.setdefault(f"{subject}{finding['reason']}; {finding['advice']}", []).append(_title(case))
+    for text, cases in found.items():
+        yield Text(f"{few(cases)}: {text}.", "item", "warn")
+
+
+def _lacking(seen: list[Diagnosis]) -> Iterator[Text]:
+    """What the checks needed and did not have, each with how many checks of how many cases it kept."""
+    kept: dict[str, set[tuple[str, str]]] = {}
+    for case, document in seen:
+        for one in document.get("answers"):
+            if one["verdict"] == "not assessed":
+                kept.setdefault(one["reason"], set()).add((_title(case), one["check"]))
+    for reason, pairs in sorted(kept.items(), key=lambda item: -len(item[1]))[:TOP]:
+        checks = few(sorted({check for _, check in pairs}))
+        cases = len({case for case, _ in pairs})
+        yield Text(f"Not assessed in {cases} of {len(seen)} cases, {checks}: {reason}.", "item")
