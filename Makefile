@@ -12,7 +12,7 @@ INSTALLED := $(VENV)/.installed
 LOCKS := requirements/study.txt requirements/dev.txt
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: report test check lock image verify
+.PHONY: report test test-slurm check lock image verify reference
 
 report: $(INSTALLED)
 	@inferprof unlock
@@ -34,6 +34,14 @@ check: $(INSTALLED)
 verify: $(INSTALLED)
 	pytest -q tests/gpu
 
+# On a Debian host, as root: a study over a Slurm cluster of two nodes on this host. About 10 minutes.
+test-slurm: $(INSTALLED)
+	@[ "$$(id -u)" = 0 ] || { echo "make test-slurm installs Debian's slurm-wlm and munge and starts slurmd: run it as root" >&2; exit 2; }
+	command -v slurmctld slurmd munged >/dev/null || { apt-get update -q && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -q --yes --no-install-recommends slurm-wlm munge; }
+	$(VENV)/bin/pip install --quiet --no-deps -r requirements/slurm.txt
+	pytest -q tests/slurm
+
 $(INSTALLED): $(LOCKS) pyproject.toml
 	@command -v git >/dev/null || { echo "git is missing: apt install git" >&2; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -49,7 +57,11 @@ $(INSTALLED): $(LOCKS) pyproject.toml
 # Resolves requirements/*.in anew (needs uv). Universal: one lock for Python 3.11 to 3.13.
 LOCK = uv pip compile --universal --python-version 3.11 --override overrides.in --no-header --annotation-style line
 lock:
-	cd requirements && $(LOCK) study.in -o study.txt && $(LOCK) dev.in -o dev.txt
+	cd requirements && $(LOCK) study.in -o study.txt && $(LOCK) dev.in -o dev.txt && $(LOCK) slurm.in -o slurm.txt
+
+# docs/reference-*.md out of the measured files in studies/reference/, on any machine.
+reference: $(INSTALLED)
+	python studies/reference/document.py
 
 image:
 	docker build --build-arg NGC_TAG=$(NGC_TAG) -t inferprof:latest .
