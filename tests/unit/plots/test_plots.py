@@ -1,5 +1,6 @@
 """Plots: what they show, and that the same frame gives the same bytes."""
 
+import re
 import xml.etree.ElementTree as ET
 from typing import Any
 
@@ -10,8 +11,43 @@ from matplotlib.axes import Axes
 
 from inferprof import registry
 from inferprof.lane import STAGES
-from inferprof.plots import batch, latency, render, roofline, stages, style, waterfall
+from inferprof.plots import (
+    batch,
+    distribution,
+    iteration,
+    latency,
+    profile,
+    render,
+    roofline,
+    speed_up,
+    stages,
+    style,
+    telemetry,
+    waterfall,
+)
 from inferprof.tables.waterfall import PARTS
+
+TELEMETRY = {
+    "t_ns": [0, 50_000_000, 100_000_000],
+    "sm_mhz": [345.0, 1980.0, None],
+    "power_w": [70.0, 400.0, 690.0],
+    "temperature_c": [30, 31, 40],
+    "reasons": [0, None, 4],
+}
+
+
+def events() -> pd.DataFrame:
+    """An iteration of 100 µs: a stage, a launch, two kernels with 20 µs between them, and a synchronise."""
+    rows = [
+        ("stage:execute", "range", None, 0, 90),
+        ("cudaLaunchKernel", "api", None, 5, 10),
+        ("gemm", "kernel", 7, 10, 40),
+        ("soft<max>" * 20, "kernel", 7, 60, 90),
+        ("cudaStreamSynchronize", "api", None, 30, 100),
+    ]
+    frame = pd.DataFrame(rows, columns=["name", "kind", "stream", "start", "end"]).astype({"stream": "Int64"})
+    frame[["start", "end"]] *= 1000
+    return frame
 
 
 def measurements(batches: tuple[int, ...] = (1, 8), slowest: float = 2.0) -> pd.DataFrame:
@@ -27,6 +63,16 @@ def measurements(batches: tuple[int, ...] = (1, 8), slowest: float = 2.0) -> pd.
             }
             row |= {"shape": f"b{size}", "batch": size, "sqnr_db": 60.0 if precision == "fp16" else np.nan}
             row |= {"identical": precision == "fp32", "accuracy": "pass"}
+            row |= {"speed_up": np.nan, "speed_up_low": np.nan, "speed_up_high": np.nan, "verdict": "baseline"}
+            if precision == "fp16":
+                row |= {"speed_up": slowest, "speed_up_low": slowest * 0.99, "speed_up_high": slowest * 1.01}
+                row |= {"verdict": "faster", "speed_up_by": "device"}
+            row |= {"sequence": 64 * size, "end_to_end_samples": ms * 1e6 * np.linspace(0.9, 1.1, 101)}
+            row |= {"telemetry": TELEMETRY, "events": events(), "events_tool": "nsys"}
+            row |= {
+                "kernel_classes": {"gemm": 0.75, "softmax": 0.25},
+                "iteration": {"gpu_busy": 0.6, "idle_sync": 0.4},
+            }
             for boundary in ("device", "end_to_end"):
                 row |= {f"{boundary}_ms": ms, f"{boundary}_low_ms": ms * 0.99, f"{boundary}_high_ms": ms * 1.02}
             row |= {f"{part}_part_ms": ms / len(PARTS) for part in PARTS}
@@ -56,8 +102,24 @@ def test_bars_start_at_zero_and_a_wide_range_has_points_on_a_log_axis():
 
 def test_throughput_is_batch_over_median():
     _, right = batch.DEVICE.draw(measurements(batches=(1, 4))).axes
-    fp16 = next(line for line in right.lines if line.get_label() == "fp16 · ort_cuda")
-    assert np.asarray(fp16.get_ydata()).tolist() == pytest.approx([1000.0, 2000.0])
+    fp16 = next(line for line in right.containers if line.get_label() == "fp16 · ort_cuda")
+    assert np.asarray(fp16[0].get_ydata()).tolist() == pytest.approx([1000.0, 2000.0])
+
+
+def test_the_interval_of_throughput_is_that_of_the_median_turned_over():
+    left, right = batch.DEVICE.draw(measurements(batches=(1, 4))).axes
+    spans = [next(iter(ax.containers))[2][0].get_segments()[0][:, 1].tolist() for ax in (left, right)]
+    assert spans[0] == pytest.approx([2.0 * 0.99, 2.0 * 1.02])
+    assert spans[1] == pytest.approx([1e3 / (2.0 * 1.02), 1e3 / (2.0 * 0.99)])
+
+
+def test_of_too_many_lines_each_runtime_keeps_its_fastest():
+    slow = measurements(slowest=900.0).assign(backend="ort_cpu").query("precision == 'fp32'")
+    many = [measurements().assign(variant=f"v{index}") for index in range(batch.MOST_LINES)]
+    left, _ = batch.DEVICE.draw(pd.concat([slow, *many], ignore_index=True)).axes
+    names = [str(line.get_label()) for line in left.containers]
+    assert len(names) == batch.MOST_LINES
+    assert [name for name in names if "ort_cpu" in name] == ["fp32 · ort_cpu"]
 
 
 def test_stage_shares_fill_the_bar():
@@ -115,3 +177,89 @@ def test_a_point_of_the_roofline_is_what_the_case_reaches_under_the_roof_of_its_
 def test_without_roofs_there_is_no_diagram():
     frame = measurements().assign(peak_flops=np.nan, bandwidth=np.nan)
     assert render.lacks(roofline.DIAGRAM, frame) == "peak_flops was not measured"
+
+
+def extents(patch: Any) -> tuple[float, float, float, float]:
+    """x0, y0, x1, y1 of a bar."""
+    box = patch.get_path().get_extents(patch.get_patch_transform())
+    return (box.x0, box.y0, box.x1, box.y1)
+
+
+def gids(artists: Any) -> list[str]:
+    """What the artists say when they are pointed at."""
+    return [text.removeprefix(style.TIP) for artist in artists if (text := artist.get_gid())]
+
+
+def test_sequence_lengths_are_drawn_per_batch_only_where_there_are_some():
+    frame = measurements().assign(sequence=None)
+    assert render.lacks(batch.SEQUENCE, frame) == "sequence was not measured"
+    left, _ = batch.SEQUENCE.draw(measurements(batches=(1,)).assign(sequence=128)).axes
+    assert left.get_xlabel() == "sequence length"
+    assert [line.get_label() for line in left.containers] == ["fp32 · ort_cuda b1", "fp16 · ort_cuda b1"]
+
+
+def test_the_matrix_says_speed_up_and_interval_and_tells_slower_and_undecided_apart_without_colour():
+    frame = measurements(batches=(1,))
+    slower = frame[frame["precision"] == "fp16"].assign(precision="int8", speed_up=0.5, verdict="slower")
+    undecided = slower.assign(precision="fp8", speed_up=1.01, speed_up_low=np.nan, verdict="undecided")
+    (ax,) = speed_up.MATRIX.draw(pd.concat([frame, slower, undecided], ignore_index=True)).axes
+    assert labels(ax) == [f"{name} · ort_cuda" for name in ("fp16", "fp8", "fp32", "int8")]
+    texts = {round(text.get_position()[1]): text.get_text() for text in ax.texts}
+    assert texts == {0: "2×  (1.98 to 2.02)", 1: "≈ 1.01×", 2: "baseline", 3: "0.5×  (1.98 to 2.02)"}
+    hatches = {round(extents(patch)[1] + 0.46): patch.get_hatch() for patch in ax.patches}
+    assert hatches == {0: "", 1: "", 2: "", 3: "///"}
+
+
+def test_a_box_spans_the_middle_half_of_the_samples_around_the_median():
+    ax = distribution.BOXES.draw(measurements(batches=(1,))).axes[0]
+    assert [extents(bar)[::2] for bar in ax.patches] == [pytest.approx((-5.0, 5.0))] * 2
+    assert gids(ax.patches)[0] == "median 1 ms\nslowest 1.1 ms\n101 samples"
+
+
+def test_percentiles_end_at_the_slowest_sample():
+    (ax,) = distribution.PERCENTILES.draw(measurements(batches=(1,))).axes
+    ratio = np.asarray(ax.lines[0].get_ydata())
+    assert (ratio[0], ratio[-1]) == pytest.approx((0.9, 0.9 + 0.2 * (1 - 1 / 101)))
+
+
+def test_kernel_classes_and_idle_causes_fill_their_bars_and_only_those_that_occur_are_in_the_legend():
+    for plot, names in (
+        (profile.KERNEL_CLASSES, ["gemm", "softmax"]),
+        (profile.IDLE_GAPS, ["busy", "idle: synchronise"]),
+    ):
+        figure = plot.draw(measurements())
+        assert [text.get_text() for text in figure.legends[0].get_texts()] == names
+        assert max(extents(patch)[2] for patch in figure.axes[0].patches) == pytest.approx(100.0)
+
+
+def test_an_iteration_has_a_lane_per_kind_and_the_gaps_of_the_gpu_in_one_of_their_own():
+    ax = iteration.TIMELINE.draw(measurements(batches=(1,))).axes[0]
+    assert labels(ax) == [
+        *("host: stages", "host: API calls", "host: synchronise", "stream 7: kernels", "GPU: idle"),
+    ]
+    assert gids(ax.patches) == [
+        "execute\n90 µs, from 0 µs on",
+        "cudaLaunchKernel\n5 µs, from 5 µs on",
+        "cudaStreamSynchronize\n70 µs, from 30 µs on",
+        "gemm\n30 µs, from 10 µs on",
+        f"{('soft<max>' * 20)[:80]}\n30 µs, from 60 µs on",
+        "idle\n20 µs, from 40 µs on",
+        "idle\n10 µs, from 0 µs on",
+    ]
+
+
+def test_throttled_samples_of_the_clock_are_marked_and_what_nvml_does_not_tell_is_a_gap():
+    clock, power, _ = telemetry.OVER_TIME.draw(measurements(batches=(1,))).axes
+    line, marked = power.lines[:2]
+    assert np.asarray(line.get_xdata()).tolist() == pytest.approx([0.0, 0.05, 0.1])
+    assert (np.asarray(marked.get_xdata()).tolist(), np.asarray(marked.get_ydata()).tolist()) == ([0.1], [690.0])
+    assert np.isnan(np.asarray(clock.lines[0].get_ydata(), float)[2])
+
+
+def test_tips_become_titles_and_the_numbers_of_a_label_keep_their_digits(tmp_path):
+    svg = render.render(iteration.TIMELINE, measurements(), tmp_path / "x.png")
+    titles = [title.text for title in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}title")]
+    assert "gemm\n30 µs, from 10 µs on" in titles
+    assert [title for title in titles if title and "soft<max>" in title]
+    assert ">1.234<" in render.render(latency.DEVICE, measurements(slowest=1.234), tmp_path / "y.png")
+    assert not re.findall(r'"[^"<>]*\d\.\d{3}[^"<>]*"', svg)

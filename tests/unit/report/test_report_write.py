@@ -124,7 +124,7 @@ def test_names_with_markup_are_text_on_the_page(results):
 
 def test_the_inline_plots_are_xml_and_their_ids_do_not_collide(written_cpu):
     plots = re.findall(r"<svg.*?</svg>", (written_cpu / "REPORT.html").read_text(), flags=re.S)
-    assert len(plots) == 8
+    assert len(plots) == 14
     for plot in plots:
         ET.fromstring(plot)
         assert '<g id="' not in plot
@@ -135,8 +135,11 @@ def test_every_plot_is_written_as_png_too(written_gpu):
         "accuracy_speed-vit_tiny.png",
         "batch_device-vit_tiny.png",
         "batch_end_to_end-vit_tiny.png",
+        "distribution-vit_tiny.png",
         "latency_device-vit_tiny.png",
         "latency_end_to_end-vit_tiny.png",
+        "percentiles-vit_tiny.png",
+        "speed_up-vit_tiny.png",
         "stages-vit_tiny.png",
         "waterfall-vit_tiny.png",
     ]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import collections
+import hashlib
 import io
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from inferprof.plots.style import INK, STYLE
+from inferprof.plots.style import INK, STYLE, TIP
 from inferprof.plugins import Plot
 
 if TYPE_CHECKING:
@@ -16,12 +18,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PNG_DPI = 150
-TIP = "tip:"
-"""Begins the gid of an artist whose rest is a tooltip on the page: `artist.set_gid(tip(...))`."""
 FALLBACK_FONTS = "'DejaVu Sans', Verdana, sans-serif"
 """Text stays text, so that it can be read aloud and found; Verdana is as wide as the font of the layout."""
 
 
+REPEATED = 4
+"""A style that so many shapes have is worth a class."""
 WITHOUT = re.compile(r"<metadata>.*?</metadata>|<defs>\s*<style.*?</style>\s*</defs>|<!--.*?-->", re.DOTALL)
 """What no page needs: it has the one style itself."""
 
@@ -29,7 +31,8 @@ WITHOUT = re.compile(r"<metadata>.*?</metadata>|<defs>\s*<style.*?</style>\s*</d
 def lacks(plot: Plot, frame: pd.DataFrame) -> str | None:
     """Why a plot cannot be drawn of a frame, or None."""
     for column, count in plot.needs.items():
-        found = frame[column].dropna().nunique()
+        known = frame[column].dropna()
+        found = known.nunique() if count > 1 else min(len(known), 1)  # a whole series of samples has no equal
         if found == 0:
             return f"{column} was not measured"
         if found < count:
@@ -54,11 +57,6 @@ def written(draw: Callable[[pd.DataFrame], Figure], frame: pd.DataFrame, png: Pa
     return _inline(svg.getvalue())
 
 
-def tip(*parts: str) -> str:
-    """The gid of an artist that tells `parts`, a line each, when it is pointed at."""
-    return TIP + "\n".join(parts)
-
-
 def _inline(svg: str) -> str:
     """The <svg> element alone, with tips as titles: without the ids of groups, which would repeat on a page, and with
     no more than hundredths of a point."""
@@ -66,6 +64,20 @@ def _inline(svg: str) -> str:
     element = WITHOUT.sub("", element)
     element = re.sub(rf'<g id="{TIP}([^"]*)"([^>]*)>', r"<g\2><title>\1</title>", element)
     element = re.sub(r'<g id="[^"]*"', "<g", element)
-    element = re.sub(r"(\d\.\d\d)\d+", r"\1", element)
+    element = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\d\.\d\d)\d+", r"\1", tag[0]), element)
     element = re.sub(r"\s*\n\s*", "\n", element)
-    return element.replace(INK, "currentColor").replace("'DejaVu Sans'", FALLBACK_FONTS)
+    return _with_classes(element).replace(INK, "currentColor").replace("'DejaVu Sans'", FALLBACK_FONTS)
+
+
+def _with_classes(element: str) -> str:
+    """The same, with styles that many shapes have said once. A class is named by what it says: it is the same one in
+    all plots of a page."""
+    uses = collections.Counter(re.findall(r' style="([^"]*)"', element))
+    rules = []
+    for style, count in uses.items():
+        if count >= REPEATED:
+            name = f"p{hashlib.sha256(style.encode()).hexdigest()[:8]}"
+            rules.append(f".{name}{{{style}}}")
+            element = element.replace(f' style="{style}"', f' class="{name}"')
+    begin = element.index(">") + 1
+    return f"{element[:begin]}<style>{''.join(rules)}</style>{element[begin:]}" if rules else element

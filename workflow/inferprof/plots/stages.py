@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from inferprof.lane import STAGES
-from inferprof.plots.style import GREY, OKABE_ITO, case_names, end_shapes, stacked_panels
+from inferprof.plots.style import GREY, OKABE_ITO, end_shapes, stacked_panels, stacked_shares
 from inferprof.plugins import Plot
 
 if TYPE_CHECKING:
@@ -37,23 +37,11 @@ def _panel(ax: Axes, frame: pd.DataFrame) -> None:
     values = frame[[f"{stage}_ms" for stage in STAGES]].to_numpy(dtype=float)
     sums = np.nansum(values, axis=1)
     shares = np.nan_to_num(values) / sums[:, None] * 100
-    places = np.arange(len(frame))
-    left = np.zeros(len(frame))
-    for index, stage in enumerate(STAGES):
-        name = stage.replace("_", " ")
-        ax.barh(
-            places, shares[:, index], left=left, height=0.68, label=name, color=COLOURS[index], hatch=HATCHES[index],
-            edgecolor="white", linewidth=0.4,
-        )  # fmt: skip
-        left += shares[:, index]
-    for place, total in zip(places, sums, strict=True):
+    looks = zip(STAGES, COLOURS, HATCHES, strict=True)
+    parts = {name.replace("_", " "): (shares[:, i], colour, hatch) for i, (name, colour, hatch) in enumerate(looks)}
+    stacked_shares(ax, frame, parts)
+    for place, total in enumerate(sums):
         ax.annotate(f"{total:.4g}", (100, place), (5, 0), textcoords="offset points", va="center", fontsize=8)
-    ax.set_yticks(places, case_names(frame))
-    ax.tick_params(axis="y", length=0)
-    ax.set_xlim(0, 107)
-    ax.set_xticks([0, 25, 50, 75, 100])
-    ax.invert_yaxis()
-    ax.set_title(frame["shape"].iloc[0])
 
 
 STACKED = Plot(

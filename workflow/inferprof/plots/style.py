@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -29,7 +30,10 @@ FORMAT_COLOURS = {
     "mxfp8": "#D55E00",
     "nvfp4": "#CC79A7",
 }
+TIP = "tip:"
+"""Begins the gid of an artist whose rest is a tooltip on the page."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+LINE_STYLES = ("-", "--", ":", "-.")
 STYLE: Mapping[str, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 8.5,
@@ -68,8 +72,35 @@ def stacked_panels(rows: Sequence[int], extra_in: float = 0.0) -> tuple[Figure, 
     """One panel below the other, each as high as its number of bars needs; `extra_in` is for a legend."""
     heights = [count * ROW_IN + MARGIN_IN for count in rows]
     figure = new_figure(sum(heights) + extra_in)
-    axes = figure.subplots(len(rows), 1, squeeze=False, height_ratios=heights)
+    axes = figure.subplots(len(rows), 1, squeeze=False, height_ratios=rows)
     return figure, list(axes[:, 0])
+
+
+def stacked_shares(ax: Axes, frame: pd.DataFrame, parts: Mapping[str, tuple[np.ndarray, str, str]]) -> None:
+    """A bar of 100 % for each row of `frame`, whose first shape is the title; parts: label → (%, colour, hatch)."""
+    import numpy as np
+
+    places = np.arange(len(frame))
+    left = np.zeros(len(frame))
+    for label, (shares, colour, hatch) in parts.items():
+        bars = ax.barh(
+            places, shares, left=left, height=0.68, label=label, color=colour, hatch=hatch, edgecolor="white",
+            linewidth=0.4,
+        )  # fmt: skip
+        for bar, share in zip(bars, shares, strict=True):
+            bar.set_gid(tip(label, f"{share:.1f} %"))
+        left += shares
+    ax.set_yticks(places, case_names(frame))
+    ax.tick_params(axis="y", length=0)
+    ax.set_xlim(0, 107)
+    ax.set_xticks([0, 25, 50, 75, 100])
+    ax.invert_yaxis()
+    ax.set_title(frame["shape"].iloc[0])
+
+
+def tip(*lines: str) -> str:
+    """The gid of an artist that says these lines on the page when it is pointed at."""
+    return TIP + "\n".join(lines)
 
 
 def plain_log(ax: Axes, axis: Literal["x", "y"]) -> None:

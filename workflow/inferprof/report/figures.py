@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from inferprof import registry
 from inferprof.plots import engine_graph, render
-from inferprof.report import fidelity
+from inferprof.report import plot_frame
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Figure, Section, Text
 from inferprof.report.sections import layers
-from inferprof.tables import layer_graph, layer_times, roofline, waterfall
-from inferprof.tables.records import KEY
-
-if TYPE_CHECKING:
-    import pandas as pd
+from inferprof.tables import layer_graph, layer_times
 
 
 def draw(evidence: Evidence, folder: Path) -> Section:
     """Write {plot}-{model}.png into `folder`; what can't be drawn is named with its reason."""
-    frame = plot_frame(evidence)
+    frame = plot_frame.of(evidence)
     blocks: list[Figure | Text] = []
     left_out = []
     for model in evidence.models:
@@ -56,21 +51,3 @@ def _engine_graphs(evidence: Evidence, folder: Path) -> tuple[list[Figure], list
         svg = render.written(engine_graph.draw, graph, path)
         drawn.append(Figure(title, engine_graph.CAPTION, f"{folder.name}/{path.name}", svg, layers.TITLE))
     return drawn, left_out
-
-
-def plot_frame(evidence: Evidence) -> pd.DataFrame:
-    """What the plots may need: tables.join.measured, the stages, the parts of the waterfall (`{part}_part_ms`),
-    roofline.FOR_PLOTS, and `sqnr_db`, `identical`, `accuracy` by format."""
-    import numpy as np
-
-    frame = evidence.measured.merge(evidence.stages, on=KEY, how="left", validate="one_to_one")
-    frame = frame.merge(waterfall.in_ms(evidence.waterfall), on=KEY, how="left", validate="one_to_one")
-    roofs = evidence.roofline[[*KEY, *roofline.FOR_PLOTS]].astype(roofline.FOR_PLOTS)
-    frame = frame.merge(roofs, on=KEY, how="left", validate="one_to_one")
-    pairs = zip(frame["model"], frame["precision"], strict=True)
-    found = [fidelity.of(evidence, model, precision) for model, precision in pairs]
-    return frame.assign(
-        sqnr_db=np.array([one.sqnr_db for one in found], dtype=float),
-        identical=[one.identical for one in found],
-        accuracy=[one.outcome for one in found],
-    )

@@ -26,6 +26,7 @@ Level = Literal[
     "sync",
     "launch_config",
     "ncu_rule",
+    "event",
 ]
 
 CASE_COLUMNS = ("machine", "model", "precision", "backend", "variant", "shape", "round")

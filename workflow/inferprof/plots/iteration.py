@@ -1,0 +1,140 @@
+"""One iteration as a timeline: what the host did, what ran on each stream of the GPU, and where it ran nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from inferprof.plots.style import GREY, OKABE_ITO, case_names, end_shapes, new_figure, tip
+from inferprof.plugins import Plot
+from inferprof.tables.api_kind import EXPLICIT_SYNC
+from inferprof.tables.intervals import Intervals
+from inferprof.tables.one_iteration import API, RANGE
+from inferprof.tables.records import rows_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_CASES: Final = 3
+"""The fastest ones: a picture of each is as wide as the page."""
+MOST_LANES: Final = 8
+RESOLUTION: Final = 1000
+"""Of the width: events closer together than this are drawn as one."""
+MOST_TIPS: Final = 30
+"""Longest events of a lane that say what they are when they are pointed at, each a shape of its own."""
+LANE_IN: Final = 0.27
+PANEL_IN: Final = 0.7
+NS_PER_US: Final = 1e3
+STAGES: Final = "host: stages"
+STAGE: Final = "stage:"
+ROOM_FOR_NAME: Final = 12
+"""A stage whose length is this part of the width, or more, has its name on it."""
+NAME_LENGTH: Final = 80
+
+
+@dataclass(frozen=True)
+class _Lane:
+    """A row of the picture. `events` has name, start and end."""
+
+    label: str
+    events: pd.DataFrame
+    colour: str
+    hatch: str = ""
+
+
+def draw(frame: pd.DataFrame) -> Figure:
+    """A panel per case, of those at the smallest shape that have `events` (one_iteration.of_case)."""
+    known = frame[frame["events"].notna()]
+    rows = known[known["shape"] == end_shapes(known)[0]].sort_values("end_to_end_ms").head(MOST_CASES)
+    panels = [list(_lanes(events)) for events in rows["events"]]
+    heights = [len(lanes) * LANE_IN + PANEL_IN for lanes in panels]
+    figure = new_figure(sum(heights))
+    axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for ax, lanes, row, name in zip(axes, panels, rows_of(rows), case_names(rows), strict=True):
+        _panel(ax, lanes)
+        ax.set_title(f"{name}, {row['shape']}: under {row['events_tool']}")
+    axes[-1].set_xlabel("µs since the iteration began")
+    return figure
+
+
+def _lanes(events: pd.DataFrame) -> Iterator[_Lane]:
+    """From the host's stages down to the GPU's gaps; those without an event are left out."""
+    import pandas as pd
+
+    stages = events[(events["kind"] == RANGE) & events["name"].str.startswith(STAGE)]
+    calls = events[events["kind"] == API]
+    waits = calls["name"].map(lambda name: EXPLICIT_SYNC.match(name) is not None).astype(bool)
+    gpu = events[~events["kind"].isin([API, RANGE])]
+    lanes = [
+        _Lane(STAGES, stages.assign(name=stages["name"].str.removeprefix(STAGE)), GREY),
+        _Lane("host: API calls", calls[~waits], OKABE_ITO[1]),
+        _Lane("host: synchronise", calls[waits], OKABE_ITO[7], "///"),
+    ]
+    for stream, own in gpu.groupby("stream", sort=True, dropna=False):
+        where = "GPU" if pd.isna(stream) else f"stream {stream!s}"
+        computing = own["kind"].isin(["kernel", "graph"])
+        lanes.append(_Lane(f"{where}: kernels", own[computing], OKABE_ITO[0]))
+        lanes.append(_Lane(f"{where}: copies", own[~computing], OKABE_ITO[2], "|||"))
+    yield from [lane for lane in lanes if len(lane.events)][: MOST_LANES - 1]
+    if len(gaps := _gaps(gpu)):
+        yield _Lane("GPU: idle", gaps, OKABE_ITO[4], "\\\\\\")
+
+
+def _gaps(gpu: pd.DataFrame) -> pd.DataFrame:
+    """Where no operation of any stream ran, from the iteration's begin to the last operation's end."""
+    import pandas as pd
+
+    busy = Intervals.union(gpu["start"].to_numpy(np.int64), gpu["end"].to_numpy(np.int64))
+    start = np.concatenate(([0], busy.end[:-1])) if busy.end.size else np.empty(0, np.int64)
+    gaps = pd.DataFrame({"name": "idle", "start": start, "end": busy.start})
+    return gaps[gaps["end"] > gaps["start"]]
+
+
+def _panel(ax: Axes, lanes: list[_Lane]) -> None:
+    width = max(float(lane.events["end"].max()) for lane in lanes) / NS_PER_US
+    for place, lane in enumerate(lanes):
+        _draw_lane(ax, lane, place, width)
+    ax.set_xlim(0, width)
+    ax.set_ylim(len(lanes) - 0.5, -0.5)
+    ax.set_yticks(range(len(lanes)), [lane.label for lane in lanes])
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="x")
+
+
+def _draw_lane(ax: Axes, lane: _Lane, place: int, width: float) -> None:
+    """The longest events one by one, with their names; the others merged as far as the eye can't tell them apart."""
+    start, end = (lane.events[side].to_numpy(float) / NS_PER_US for side in ("start", "end"))
+    longest = np.argsort(start - end, kind="stable")[:MOST_TIPS]
+    rest = np.setdiff1d(np.arange(start.size), longest)
+    step = width / RESOLUTION
+    merged = Intervals.union(
+        np.floor(start[rest] / step).astype(np.int64), np.ceil(end[rest] / step).astype(np.int64)
+    )
+    style: dict[str, Any] = {"facecolor": lane.colour, "hatch": lane.hatch, "edgecolor": "white", "linewidth": 0.2}
+    spans = zip(merged.start * step, (merged.end - merged.start) * step, strict=True)
+    ax.broken_barh(list(spans), (place - 0.34, 0.68), **style)
+    for index in longest:
+        bar = ax.barh(place, end[index] - start[index], left=start[index], height=0.68, **style)[0]
+        name = str(lane.events["name"].iloc[index])
+        if lane.label == STAGES and end[index] - start[index] > width / ROOM_FOR_NAME:
+            ax.text((start[index] + end[index]) / 2, place, name, ha="center", va="center", fontsize=7)
+        bar.set_gid(tip(name[:NAME_LENGTH], f"{end[index] - start[index]:.4g} µs, from {start[index]:.4g} µs on"))
+
+
+TIMELINE = Plot(
+    name="iteration",
+    title="One iteration",
+    caption=(
+        f"That of median length, under the profiler, of the {MOST_CASES} fastest traced cases at the smallest shape. "
+        "A profiler lengthens the host's part: the order of things is right, the lengths of the gaps are not."
+    ),
+    needs={"events": 1},
+    draw=draw,
+    place=62,
+    section="Timeline",
+)

@@ -1,0 +1,80 @@
+"""The speed-ups of all cases of a model at a glance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from inferprof.plots.style import GREY, OKABE_ITO, case_names, new_figure, tip
+from inferprof.plugins import Plot
+from inferprof.tables.records import rows_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FULL: Final = 4.0
+"""The speed-up, or slow-down, from which on a cell has its full colour."""
+PALEST, FULLEST = 0.1, 0.6
+ROW_IN: Final = 0.32
+MARGIN_IN: Final = 0.6
+COLOURS: Final = {"faster": (OKABE_ITO[0], ""), "slower": (OKABE_ITO[4], "///"), "undecided": (GREY, "")}
+
+
+def draw(frame: pd.DataFrame) -> Figure:
+    """A row per case, a column per shape; `speed_up`, `speed_up_low`, `speed_up_high` and `verdict`."""
+    known = frame[frame["speed_up"].notna() | (frame["verdict"] == "baseline")].assign(
+        case=lambda rows: case_names(rows)
+    )
+    shapes = list(dict.fromkeys(known.sort_values("batch", kind="stable")["shape"]))
+    best = known.groupby("case", sort=False)["speed_up"].max().fillna(1.0).sort_values(ascending=False, kind="stable")
+    cases = list(best.index)
+    figure = new_figure(len(cases) * ROW_IN + MARGIN_IN)
+    ax = figure.subplots()
+    for row in rows_of(known):
+        _cell(ax, row, shapes.index(row["shape"]), cases.index(row["case"]))
+    ax.set_xlim(-0.5, len(shapes) - 0.5)
+    ax.set_ylim(len(cases) - 0.5, -0.5)
+    ax.set_xticks(range(len(shapes)), shapes)
+    ax.xaxis.tick_top()
+    ax.set_yticks(range(len(cases)), cases)
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    return figure
+
+
+def _cell(ax: Axes, row: dict[str, object], column: int, place: int) -> None:
+    """What the verdict is stands in the colour, and in grey in the hatch; how much, in the number."""
+    from matplotlib.patches import Rectangle
+
+    verdict, speed_up = str(row["verdict"]), row["speed_up"]
+    colour, hatch = COLOURS.get(verdict, (GREY, ""))
+    ratio = 1.0 if verdict == "baseline" else float(str(speed_up))
+    strength = min(abs(np.log(ratio)) / np.log(FULL), 1.0)
+    alpha = PALEST + (FULLEST - PALEST) * strength if verdict in ("faster", "slower") else 0.0
+    cell = Rectangle(
+        (column - 0.48, place - 0.46), 0.96, 0.92, facecolor=(colour, alpha), edgecolor=(colour, 0.5), hatch=hatch
+    )
+    cell.set_gid(tip(f"{row['case']} {row['shape']}", f"{verdict}, by {row['speed_up_by']}"))
+    ax.add_patch(cell)
+    if verdict == "baseline":
+        text = "baseline"
+    else:
+        bounded = row["speed_up_low"] == row["speed_up_low"]
+        span = f"  ({row['speed_up_low']:.3g} to {row['speed_up_high']:.3g})" if bounded else ""
+        text = f"{'≈ ' if verdict == 'undecided' else ''}{ratio:.3g}×{span}"
+    box = {"boxstyle": "round,pad=0.15", "facecolor": "none", "edgecolor": "none"}
+    ax.text(column, place, text, ha="center", va="center", fontsize=8, bbox=box)
+
+
+MATRIX = Plot(
+    name="speed_up",
+    title="Speed-up over the baseline",
+    caption="With its 95 % interval. Hatched: slower. ≈: undecided, below what these rounds could tell apart.",
+    needs={"speed_up": 1},
+    draw=draw,
+    place=5,
+    section="Speed-up over the baseline",
+)

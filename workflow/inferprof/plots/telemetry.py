@@ -1,0 +1,62 @@
+"""Clocks and power while a case was measured, from start to end of its first round."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from inferprof.plots.style import INK, LINE_STYLES, case_names, colours, end_shapes, new_figure
+from inferprof.plugins import Plot
+from inferprof.telemetry import SLOWER
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+PANELS: Final = {"sm_mhz": "SM clock, MHz", "power_w": "power, W", "temperature_c": "temperature, °C"}
+MOST_LINES: Final = 6
+PANEL_IN: Final = 1.25
+LEGEND_LINE_IN: Final = 0.2
+NS_PER_S: Final = 1e9
+THROTTLED: Final = sum(SLOWER)
+"""All bits of NVML's reasons that lower the clock under load."""
+
+
+def draw(frame: pd.DataFrame) -> Figure:
+    """A line per case at the largest shape; `telemetry`: the record's samples, a list for each field."""
+    known = frame[frame["telemetry"].notna()]
+    rows = known[known["shape"] == end_shapes(known)[-1]].sort_values("end_to_end_ms").head(MOST_LINES)
+    figure = new_figure(len(PANELS) * PANEL_IN + 0.6 + LEGEND_LINE_IN * np.ceil(len(rows) / 2))
+    axes = figure.subplots(len(PANELS), 1, sharex=True)
+    palette = colours(rows["precision"])
+    for ax, (gauge, label) in zip(axes, PANELS.items(), strict=True):
+        for place, (name, precision, samples) in enumerate(
+            zip(case_names(rows), rows["precision"], rows["telemetry"], strict=True)
+        ):
+            time = (np.array(samples["t_ns"], float) - samples["t_ns"][0]) / NS_PER_S
+            values = np.array(samples[gauge], float)
+            style = LINE_STYLES[place % len(LINE_STYLES)]
+            ax.plot(time, values, color=palette[precision], linestyle=style, linewidth=1.1, label=name)
+            slower = np.array([bool((reasons or 0) & THROTTLED) for reasons in samples["reasons"]])
+            ax.plot(time[slower], values[slower], "x", color=INK, markersize=3.5)
+        ax.set_ylabel(label)
+        ax.set_ylim(bottom=0)
+        ax.grid()
+    axes[-1].set_xlabel("s since the run began")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    return figure
+
+
+OVER_TIME = Plot(
+    name="telemetry",
+    title="Clocks and power",
+    caption=(
+        f"First round of the {MOST_LINES} fastest cases at the largest shape, loading and warm-up included. "
+        "×: the GPU was throttled. Power is NVML's average over a second."
+    ),
+    needs={"telemetry": 1},
+    draw=draw,
+    place=70,
+    section="GPU telemetry",
+)
