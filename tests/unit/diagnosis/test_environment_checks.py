@@ -1,0 +1,118 @@
+"""Environment checks on records of an H100, as they are and with one fact changed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from inferprof import registry
+from inferprof.diagnosis import run
+from inferprof.findings import Answer, Frames, Gain
+from inferprof.tables import overhead
+
+Measured = Callable[..., Frames]
+VIT = "vit_base/fp16/ort_cuda/default/b114"
+EAGER = "vit_base/fp16/torch_eager/default/b64"
+
+
+def ask(name: str, frames: Frames) -> Answer:
+    return run.answer(registry.checks()[name], frames)
+
+
+def of_loop(**facts: Any) -> Callable[[dict[str, Any]], None]:
+    """Changes what telemetry says of the loop of end_to_end."""
+
+    def change(record: dict[str, Any]) -> None:
+        record["telemetry"]["boundaries"]["end_to_end"] |= facts
+
+    return change
+
+
+def slowed(frames: Frames, times: float) -> Frames:
+    """The same with a profile under which the case took so many times as long."""
+    bare = float(frames.latency.loc[frames.latency["boundary"] == "end_to_end", "median"].iloc[0])
+    key = dict(zip(overhead.KEY, [frames.machine, *frames.case.path.parts], strict=True))
+    row = {**key, "tool": "nsys", "bare_ns": bare, "profiled_ns": bare * times, "iterations": 10, "slow_down": times}
+    return dataclasses.replace(frames, overheads=pd.DataFrame([row]).reindex(columns=list(overhead.COLUMNS)))
+
+
+def test_a_clock_that_the_power_limit_lowers_is_found_with_what_it_costs_at_most(measured: Measured) -> None:
+    frames = measured(EAGER)
+    (finding,) = ask("power_cap", frames).findings
+    assert frames.total
+    assert finding.gain == Gain(0.0, pytest.approx(frames.total.ns * (1 - 1965 / 1980)))
+    assert finding.reason == (
+        "power cap lowered the clock in 74.5 % of the samples of end_to_end; median 1965 of 1980 MHz"
+    )
+    assert finding.advice.startswith("a card at its own limit")
+    assert ask("throttling", frames).verdict == "clear"
+
+
+def test_a_power_cap_that_leaves_the_median_clock_at_its_highest_is_clear(measured: Measured) -> None:
+    answer = ask("power_cap", measured(VIT))
+    assert (answer.verdict, answer.evidence["throttled_share"]) == ("clear", pytest.approx(0.1739, abs=1e-4))
+
+
+def test_a_limit_below_the_cards_own_is_to_be_raised(measured: Measured, environment: dict[str, Any]) -> None:
+    environment["gpus"][0]["power_limit_w"] = 400.0
+    (finding,) = ask("power_cap", measured(EAGER, environment=environment)).findings
+    assert finding.advice == "raise the limit of 400 W to the card's 700 W: nvidia-smi --power-limit"
+
+
+def test_heat_is_throttling_and_no_power_cap(measured: Measured) -> None:
+    hot = of_loop(throttled_share=0.5, throttle_reasons=["thermal slowdown"], sm_mhz={"median": 990})
+    frames = measured(VIT, hot)
+    (finding,) = ask("throttling", frames).findings
+    assert (finding.subject, finding.share) == ("thermal slowdown", pytest.approx(0.5))
+    assert ask("power_cap", frames).verdict == "clear"
+
+
+def test_without_telemetry_its_reason_is_given(measured: Measured) -> None:
+    def blind(record: dict[str, Any]) -> None:
+        record["telemetry"] = {"not_measured": "NVML: no permission"}
+
+    answer = ask("throttling", measured(VIT, blind))
+    assert answer.reason == "needs telemetry of the loop of end_to_end (NVML: no permission)"
+
+
+def test_another_process_on_the_gpu_is_found(measured: Measured) -> None:
+    assert ask("other_process", measured(VIT)).verdict == "clear"
+    (finding,) = ask("other_process", measured(VIT, of_loop(other_processes=2))).findings
+    assert (finding.bottleneck, finding.evidence) == ("measurement", {"processes": 2.0})
+
+
+def test_processes_that_nobody_may_see_are_not_none(measured: Measured) -> None:
+    assert ask("other_process", measured(VIT, of_loop(other_processes=None))).verdict == "not assessed"
+
+
+def test_a_link_of_half_the_lanes_is_found_with_half_the_copies(
+    measured: Measured, environment: dict[str, Any]
+) -> None:
+    assert ask("pcie_width", measured(VIT)).reason == "PCIe x16 of x16"
+    environment["gpus"][0]["pcie_width"] = 8
+    frames = measured(VIT, environment=environment)
+    (finding,) = ask("pcie_width", frames).findings
+    copies = float(frames.floors[["h2d_ms", "d2h_ms"]].iloc[0].sum()) * 1e6
+    assert finding.gain == Gain(0.0, pytest.approx(copies / 2))
+
+
+def test_a_link_that_nobody_tells_of_is_not_assessed(measured: Measured, environment: dict[str, Any]) -> None:
+    environment["gpus"][0]["pcie_width"] = {"value": None, "reason": "not told"}
+    assert ask("pcie_width", measured(VIT, environment=environment)).verdict == "not assessed"
+
+
+def test_a_profile_of_more_than_twice_the_time_is_not_to_be_believed(measured: Measured) -> None:
+    assert ask("profiler_overhead", measured(VIT)).verdict == "not assessed"
+    assert ask("profiler_overhead", slowed(measured(VIT), 1.57)).reason == "1.57 times as slow under nsys"
+    (finding,) = ask("profiler_overhead", slowed(measured(VIT), 2.5)).findings
+    assert (finding.subject, finding.evidence) == ("nsys", {"slow_down": 2.5})
+
+
+def test_boundaries_that_did_not_settle_are_named(measured: Measured) -> None:
+    assert ask("unsettled", measured(VIT)).verdict == "clear"
+    (finding,) = ask("unsettled", measured("bert_base/fp16/torch_eager/default/b8_s128")).findings
+    assert finding.reason == "device, end_to_end had not settled when the warm-up's budget ended"
