@@ -12,7 +12,7 @@ INSTALLED := $(VENV)/.installed
 LOCKS := requirements/study.txt requirements/dev.txt
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: report test test-slurm check lock image verify reference
+.PHONY: report test test-slurm check lock image verify reference offline
 
 report: $(INSTALLED)
 	@inferprof unlock
@@ -62,6 +62,14 @@ lock:
 # docs/reference-*.md out of the measured files in studies/reference/, on any machine.
 reference: $(INSTALLED)
 	python studies/reference/document.py
+
+# For a machine without network: project, wheels and installer as parts in dist/offline/ (docs/offline.md).
+#   make offline PYTHON=3.12 PART=60M        beside the torch that is there; TORCH="torch==2.13.0" packs it too
+PART ?= 60M
+GLIBC ?= 2.28
+offline:
+	@python3 offline/pack.py $(LOCKS) --python $(if $(filter 3.%,$(PYTHON)),$(PYTHON),3.12) --part $(PART) --glibc $(GLIBC) \
+	  --torch '$(if $(filter file,$(origin TORCH)),there,$(TORCH))'
 
 image:
 	docker build --build-arg NGC_TAG=$(NGC_TAG) -t inferprof:latest .

@@ -75,15 +75,15 @@ class Cluster:
 
     def start_node(self, name: str) -> None:
         """Start a node, also one that was killed."""
-        self._start(name, [_program("slurmd"), "-D", "-N", name])
+        self._start(name, [_program("slurmd"), "-D", "-N", name], SLURMD_NODENAME=name)
 
     def kill_node(self, name: str) -> None:
         """Let a node die with all that runs on it, as if its power failed."""
-        doomed = [pid for pid in _processes(f"SLURMD_NODENAME={name}") if pid != os.getpid()]
-        self._daemons.pop(name).kill()
-        for pid in doomed:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        daemon = self._daemons.pop(name)
+        daemon.kill()
+        # Next what would report the end of the jobs, then the jobs: in the order in which they were started.
+        _kill(_processes(self._mark, f"SLURMD_NODENAME={name}"))
+        daemon.wait()
 
     def jobs(self) -> list[Mapping[str, str]]:
         """What Slurm knows of every job: JobId, NodeList, JobState, Restarts, Comment, …"""
@@ -103,11 +103,16 @@ class Cluster:
         logs = "\n".join(path.read_text(errors="replace")[-800:] for path in sorted(self.folder.glob("*.log")))
         raise ClusterError(f"the nodes are not {dict(states)} after {seconds} s:\n{logs}")
 
-    def _start(self, name: str, command: Sequence[str]) -> None:
-        log = (self.folder / f"{name}.out").open("ab")
-        self._daemons[name] = subprocess.Popen(
-            command, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-        )
+    @property
+    def _mark(self) -> str:
+        """What the environments of the daemons, and of all that they start, have in common."""
+        return f"SLURM_CONF={self.folder}/slurm.conf"
+
+    def _start(self, name: str, command: Sequence[str], **variables: str) -> None:
+        with (self.folder / f"{name}.out").open("ab") as log:
+            self._daemons[name] = subprocess.Popen(
+                command, env={**self.environment, **variables}, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
 
     def _stop(self) -> None:
         """End what was started, in the reverse order."""
@@ -118,6 +123,7 @@ class Cluster:
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
+        _kill(_processes(self._mark))  # jobs outlive their slurmd
 
 
 @contextlib.contextmanager
@@ -206,11 +212,17 @@ def _wait_for_file(path: Path, seconds: float = 10) -> None:
         time.sleep(0.1)
 
 
-def _processes(variable: str) -> list[int]:
-    """The processes that have this in their environment."""
+def _processes(*variables: str) -> list[int]:
+    """The processes that have these in the environment that they were started with, the oldest first."""
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
-            if variable.encode() in path.read_bytes().split(b"\0"):
+            if {variable.encode() for variable in variables} <= set(path.read_bytes().split(b"\0")):
                 found.append(int(path.parent.name))
-    return found
+    return sorted(found)
+
+
+def _kill(processes: Sequence[int]) -> None:
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)

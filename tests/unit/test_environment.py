@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from inferprof import environment
+from inferprof import environment, hardware
 from inferprof.environment import Sources, missing
 from inferprof.hardware import Gpu, Machine
 
@@ -277,3 +278,37 @@ def test_the_real_sources_of_this_machine_answer():
     assert "CPUExecutionProvider" in environment.ort_providers()
     facts = environment.probe(Machine(gpu=None))
     assert facts["cpu"]["threads"] == os.cpu_count()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"no_counters": "no NVIDIA driver", "tools": {}},
+        {"nvinfer": frozenset({8, 10}), "tools": {"trtexec": "/opt/trtexec"}},
+        {"packages": {"torch": "2.11.0", "tensorrt": "10.13.3.9"}},
+    ],
+    ids=["plain", "no counters", "a tool that tells no version", "TensorRT"],
+)
+def test_a_machine_is_read_back_from_its_probe_without_serial_number_and_paths(sources, changes):
+    machine = h100(label="box", threads=os.cpu_count(), **changes)
+    stored = json.loads(json.dumps(probe(sources, machine, runner=answers(git=""))))
+    gpu = dataclasses.replace(machine.gpu, memory=81559 << 20, uuid="")
+    tools = {name: name for name in machine.tools}
+    assert hardware.from_probe(stored, "box") == dataclasses.replace(machine, gpu=gpu, tools=tools)
+
+
+def test_a_machine_without_a_gpu_is_read_back_from_its_probe(sources):
+    def no_nvml() -> Any:
+        raise FakeNvmlError("NVML Shared Library Not Found")
+
+    machine = Machine(gpu=None, cpu="EPYC", no_counters="no NVIDIA driver", label="box", threads=os.cpu_count())
+    assert hardware.from_probe(probe(sources, machine, nvml=no_nvml), "box") == machine
+
+
+def test_a_gpu_instance_is_read_back_from_its_probe(sources):
+    stored = probe(sources)
+    whole = {**stored["gpus"][0], "used": False}
+    instance = {"name": "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "mig_instance": True, "used": True}
+    gpu = hardware.from_probe({**stored, "gpus": [whole, instance]}, "box").gpu
+    assert gpu == Gpu(instance["name"], (9, 0), None, "", "580.159.04", mig=True)

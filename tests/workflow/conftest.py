@@ -91,19 +91,20 @@ TOY_YAML: Mapping[str, Any] = {
 }
 
 
+def toy_workspace(folder: Path, repository: Path) -> Workspace:
+    """A workspace with the toy study in a folder that does not exist yet."""
+    (folder / "models").mkdir(parents=True)
+    (folder / "models" / "toy.yaml").write_text(yaml.safe_dump(dict(TOY_YAML)), encoding="utf-8")
+    (folder / "models" / "toy_module.py").write_text(TOY_MODULE, encoding="utf-8")
+    workspace = Workspace(folder, repository)
+    workspace.configure(**TOY)
+    return workspace
+
+
 @pytest.fixture(scope="session")
 def make_workspace(repository: Path) -> Callable[[Path], Workspace]:
     """Makes a workspace with the toy study in a folder."""
-
-    def make(folder: Path) -> Workspace:
-        (folder / "models").mkdir(parents=True)
-        (folder / "models" / "toy.yaml").write_text(yaml.safe_dump(dict(TOY_YAML)), encoding="utf-8")
-        (folder / "models" / "toy_module.py").write_text(TOY_MODULE, encoding="utf-8")
-        workspace = Workspace(folder, repository)
-        workspace.configure(**TOY)
-        return workspace
-
-    return make
+    return lambda folder: toy_workspace(folder, repository)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,18 +25,7 @@ FASTEST = (
     Column("case", "fastest"),
     Column("median_ms", "median ms", "number"),
 )
-MACHINES = (
-    Column("machine", "machine"),
-    Column("gpu", "GPU"),
-    Column("cpu", "CPU"),
-    Column("driver", "driver"),
-    *(Column(package, package) for package in SLUG_PACKAGES),
-    Column("ok", "ok", "number"),
-    Column("refused", "refused", "number"),
-    Column("failed", "failed", "number"),
-    Column("broken", "broken", "number"),
-    Column("report", "report", "path", hidden=True),
-)
+OUTCOMES = ("ok", "refused", "failed", "broken")
 NOTE = (
     "A is {a}, B is {b}; B/A is the ratio of times, paired by round, with the 95 % interval: above 1, {b} is slower. "
     "GPU against GPU is compared by device, anything else by end_to_end."
@@ -65,9 +55,10 @@ def fastest(machines: Sequence[Evidence]) -> Section:
 
 def described(machines: Sequence[Evidence]) -> Section:
     """What each machine is, what became of its cases, and where its own report is."""
-    rows = tuple(_description(evidence) for evidence in machines)
-    own = [Text(f"{one.machine}: reports/{one.study}/REPORT.txt", "item") for one in machines]
-    return Section("Machines", (Table("machines", "", MACHINES, rows), Text("The report of each:"), *own))
+    facts = [_facts(evidence) for evidence in machines]
+    rows = tuple((words(name), *(words(one[name]) for one in facts)) for name in facts[0])
+    columns = (Column("fact", "fact"), *(Column(one.machine, one.machine) for one in machines))
+    return Section("Machines", (Table("machines", "", columns, rows),))
 
 
 def against_first(machines: Sequence[Evidence]) -> list[Section]:
@@ -76,22 +67,20 @@ def against_first(machines: Sequence[Evidence]) -> list[Section]:
     return [_pair(first, other) for other in others]
 
 
-def _description(evidence: Evidence) -> tuple[Cell, ...]:
+def _facts(evidence: Evidence) -> dict[str, str]:
     content = evidence.environment.content or {}
     packages = content.get("packages", {})
-    facts = [
-        (gpu_in_use(content) or {}).get("name", "none"),
-        content.get("cpu", {}).get("model"),
-        content.get("driver", {}).get("version"),
-        *(packages.get(package) for package in SLUG_PACKAGES),
-    ]
-    counts = [len(evidence.of(outcome)) for outcome in ("ok", "refused", "failed", "broken")]
-    return (
-        words(evidence.machine),
-        *(words(fact) if isinstance(fact, str) else words("none") for fact in facts),
-        *(number(count, str(count)) for count in counts),
-        words(f"reports/{evidence.study}/REPORT.txt"),
-    )
+    facts = {
+        "GPU": (gpu_in_use(content) or {}).get("name"),
+        "CPU": content.get("cpu", {}).get("model"),
+        "driver": content.get("driver", {}).get("version"),
+        **{package: packages.get(package) for package in SLUG_PACKAGES},
+    }
+    return {
+        **{name: fact if isinstance(fact, str) else "none" for name, fact in facts.items()},
+        **{f"cases {outcome}": str(len(evidence.of(outcome))) for outcome in OUTCOMES},
+        "report": f"reports/{evidence.study}/REPORT.txt",
+    }
 
 
 def _pair(a: Evidence, b: Evidence) -> Section:
@@ -135,7 +124,7 @@ def _row(case: CaseComparison) -> tuple[Cell, ...]:
         lacking = missing(case.note)
         return (*case_cells(names), words("–"), *[lacking] * 4, words(case.verdict), words(case.note))
     one = case.ratio
-    bounded = one.low == one.low and one.high == one.high
+    bounded = math.isfinite(one.low) and math.isfinite(one.high)
     return (
         *case_cells(names),
         words(case.boundary),
