@@ -21,7 +21,7 @@ RULE_LINES = 25
 
 CORE = (
     *("case", "errors", "files", "timing", "workload", "backends"),
-    *("plugins", "registry", "model_spec", "hardware", "devices", "stats"),
+    *("plugins", "registry", "model_spec", "hardware", "devices", "stats", "verify"),
 )
 """Modules that an interpreter with NumPy and nothing else must be able to import."""
 

@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from inferprof import processes
 
 CHILD = (
@@ -27,6 +29,30 @@ def test_a_child_ends_when_its_parent_is_killed() -> None:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
         os.kill(parent.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 5
+    while alive(child) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not alive(child)
+
+
+def test_what_a_command_says_goes_to_the_log_and_its_exit_code_is_told(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("before\n")
+    says = "import sys; print('out'); print('err', file=sys.stderr); sys.stdout.flush(); sys.exit(3)"
+    assert processes.run_logged([sys.executable, "-c", says], log, 30) == 3
+    assert sorted(log.read_text().split()) == ["before", "err", "out"]
+
+
+def test_a_crash_is_a_negative_exit_code(tmp_path: Path) -> None:
+    crash = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
+    assert processes.run_logged([sys.executable, "-c", crash], tmp_path / "log", 30) == -signal.SIGSEGV
+
+
+def test_a_command_that_takes_too_long_ends_with_all_that_it_started(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with pytest.raises(subprocess.TimeoutExpired):
+        processes.run_logged([sys.executable, "-c", PARENT], log, 3)
+    child = int(log.read_text())
     deadline = time.monotonic() + 5
     while alive(child) and time.monotonic() < deadline:
         time.sleep(0.05)

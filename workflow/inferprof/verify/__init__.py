@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from inferprof.verify.rows import ROWS
-from inferprof.verify.running import Asked, chosen, verify
-from inferprof.verify.table import render, rich_table
+from inferprof.verify.running import Asked, exit_code, verify
+from inferprof.verify.table import drawn, render
 
-__all__ = ["ROWS", "Asked", "chosen", "render", "rich_table", "verify"]
+__all__ = ["Asked", "drawn", "exit_code", "render", "verify"]

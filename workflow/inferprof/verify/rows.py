@@ -96,7 +96,7 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(
         "probe",
         "the machine tells what it is",
-        _nothing,
+        lambda site: site.lacks_modules("psutil"),
         trials.probes,
         f"{LOG}; run `nvidia-smi`: where that fails too, the driver is broken",
     ),
@@ -106,7 +106,6 @@ ROWS: Final[tuple[Row, ...]] = (
         _nothing,
         trials.exports,
         f"{LOG}; torch, transformers and onnx must fit together: install them from requirements/study.txt",
-        after=("probe",),
     ),
     *map(_backend, BACKENDS),
     Row(

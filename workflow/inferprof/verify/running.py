@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +17,7 @@ from inferprof.hardware import Machine
 from inferprof.verify import table
 from inferprof.verify.next_steps import next_step
 from inferprof.verify.rows import ROWS, Row
-from inferprof.verify.site import Runner, Site
+from inferprof.verify.site import Runner, Site, needs_row
 
 Outcome = Literal["pass", "fail", "not here"]
 SoFar = tuple[float, str, Sequence["Result"]]
@@ -85,6 +85,11 @@ def verify(
     return content
 
 
+def exit_code(content: Mapping[str, Any]) -> int:
+    """0 only if no row failed."""
+    return int(any(row["outcome"] == "fail" for row in content["rows"]))
+
+
 def chosen(rows: Sequence[Row], only: Sequence[str]) -> list[Row]:
     """The rows of these names and those that they come after; all where no name is given."""
     by_name = {row.name: row for row in rows}
@@ -102,10 +107,11 @@ def _tried(
 ) -> Result:
     """One row, whatever happens in it."""
     begun, started, before = so_far
-    log = asked.out / "log" / f"{row.name}.log"
+    log = asked.out / "log" / "verify" / f"{row.name}.log"
     row_begun, row_s = clock(), asked.minutes * 60 * ROW_SHARE
     ends = min(row_begun + row_s, begun + asked.minutes * 60)
-    site = Site(asked.out, machine, log, runner, lambda: ends - clock(), started, asked.attempt, asked.engine)
+    failed = frozenset(result.name for result in before if result.outcome == "fail")
+    site = Site(asked.out, machine, log, runner, lambda: ends - clock(), started, failed, asked.attempt, asked.engine)
     outcome, detail = _outcome(row, site, before)
     ran = outcome != "not here"
     return Result(
@@ -115,7 +121,7 @@ def _tried(
         " ".join(detail.split()),
         next_step(row, outcome, detail),
         round(clock() - row_begun, 1) if ran else 0.0,
-        f"log/{log.name}" if ran and log.exists() else None,
+        str(log.relative_to(asked.out)) if ran and log.exists() else None,
     )
 
 
@@ -123,10 +129,10 @@ def _outcome(row: Row, site: Site, before: Sequence[Result]) -> tuple[Outcome, s
     """Not here, and why; else whether it passed, and what was seen."""
     if reason := row.needs(site):
         return "not here", reason
-    if lost := [result.name for result in before if result.name in row.after and result.outcome != "pass"]:
-        return "not here", f"needs row {lost[0]}, which did not pass"
     if site.seconds_left() <= 0:
         return "fail", "was not reached: the time for all rows was spent"
+    if lost := [result.name for result in before if result.name in row.after and result.outcome != "pass"]:
+        return "not here", needs_row(lost[0])
     site.log.parent.mkdir(parents=True, exist_ok=True)
     site.log.unlink(missing_ok=True)
     try:

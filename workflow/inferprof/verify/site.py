@@ -6,6 +6,7 @@ So a crash, a hang or an exhausted GPU ends one verb and nothing else.
 from __future__ import annotations
 
 import importlib.util
+import shlex
 import signal
 import subprocess
 import sys
@@ -28,6 +29,8 @@ BUDGET_S = 0.3
 TORCH = ("torch", "transformers")
 """What exports the model, and what runs it without ONNX."""
 TABLES = ("pandas", "pyarrow")
+COMMAND = "$ "
+"""How a log marks the commands in it."""
 VERB = (sys.executable, "-m", "inferprof")
 
 Runner = Callable[[Sequence[str], Path, float], int]
@@ -50,6 +53,8 @@ class Site:
     seconds_left: Callable[[], float]
     started: str
     """When verify began, as records have it: what is older is of another verify in the same folder."""
+    failed: frozenset[str] = frozenset()
+    """Rows that failed before this one: what needs a backend takes another one."""
     attempt: bool = False
     """Ask no refusal: what the machine cannot do then fails in the tool's own words."""
     engine: Path | None = None
@@ -59,6 +64,8 @@ class Site:
 
     def refusal(self, case: Case, *profilers: str) -> str | None:
         """Why a case cannot run here, or not under these profilers."""
+        if case.backend in self.failed:
+            return needs_row(case.backend)
         if self.attempt:
             return None
         backend = registry.backends()[case.backend]
@@ -70,10 +77,10 @@ class Site:
         """The first of these packages that is not installed."""
         return refusals.first(*(refusals.not_installed(self.machine, name) for name in packages))
 
-    def no_tables(self) -> str | None:
-        """Why captures cannot be turned into tables: verify also runs in environments without pandas."""
-        missing = next((name for name in TABLES if importlib.util.find_spec(name) is None), None)
-        return f"{missing} is not installed, which tables need" if missing else None
+    def lacks_modules(self, *modules: str) -> str | None:
+        """The first of these modules that is not there: verify also runs where little more than NumPy is."""
+        missing = next((name for name in modules if importlib.util.find_spec(name) is None), None)
+        return f"{missing} is not installed" if missing else None
 
     def allowed(self, cases: Sequence[Case], *profilers: str) -> Case | None:
         """The first of these cases that is not refused."""
@@ -120,18 +127,18 @@ class Site:
 
     # --- verbs -------------------------------------------------------------------------------------------------
 
-    def verb(self, *words: object) -> str:
-        """Run a verb to its end, and return its last line. Raises CaseFailed where it fails or takes too long."""
+    def verb(self, *words: object) -> None:
+        """Run a verb to its end, its command in the log first. Raises CaseFailed where it fails or takes too long."""
         command = [*VERB, *map(str, words)]
         seconds = self.seconds_left()
+        with self.log.open("a", encoding="utf-8") as log:
+            log.write(f"{COMMAND}{shlex.join(command)}\n")
         try:
             code = self.runner(command, self.log, seconds)
         except subprocess.TimeoutExpired:
             raise CaseFailed(f"`inferprof {words[0]}` was not done after {seconds:.0f} s") from None
-        said = last_line(self.log)
         if code:
-            raise CaseFailed(f"`inferprof {words[0]}` {_ended(code)}: {said}")
-        return said
+            raise CaseFailed(f"`inferprof {words[0]}` {_ended(code)}: {last_line(self.log)}")
 
     def build(self, case: Case, *words: str) -> None:
         """Build the engine of a case. Raises CaseFailed where the runtime refuses the graph."""
@@ -192,10 +199,16 @@ def require_ok(record: dict[str, Any]) -> dict[str, Any]:
     return record
 
 
+def needs_row(name: str) -> str:
+    """Why a row is not here that rests on another one."""
+    return f"needs row {name}, which did not pass"
+
+
 def last_line(log: Path) -> str:
-    """The last line of a log that says anything; empty where there is none."""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
-    return next((line.strip().removeprefix("inferprof: ") for line in reversed(lines) if line.strip()), "")
+    """The last line that the last command of a log said."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    last = next((line.strip() for line in reversed(lines) if line.strip()), COMMAND)
+    return "it said nothing" if last.startswith(COMMAND) else last.removeprefix("inferprof: ")
 
 
 def _ended(code: int) -> str:

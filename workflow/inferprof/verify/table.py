@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import io
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -23,8 +25,18 @@ def render(content: Mapping[str, Any]) -> str:
     return "\n".join([*lines, "", _counted(content)])
 
 
-def rich_table(content: Mapping[str, Any]) -> Table:
-    """The same for Rich."""
+def drawn(content: Mapping[str, Any], columns: int) -> str:
+    """The same as a table in colours for a terminal of so many columns; as `render` where Rich is not installed."""
+    if importlib.util.find_spec("rich") is None:  # the core runs on machines without Rich
+        return render(content)
+    from rich.console import Console
+
+    out = io.StringIO()
+    Console(file=out, force_terminal=True, width=columns).print(_table(content))
+    return out.getvalue().rstrip()
+
+
+def _table(content: Mapping[str, Any]) -> Table:
     from rich.table import Table
     from rich.text import Text
 

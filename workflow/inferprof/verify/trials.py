@@ -13,7 +13,7 @@ from inferprof.case import Case, OptionValue
 from inferprof.errors import CaseFailed
 from inferprof.files import read_json
 from inferprof.verify import model
-from inferprof.verify.site import MODEL, SHAPE, TORCH, Site, case_of, require_ok
+from inferprof.verify.site import MODEL, SHAPE, TABLES, TORCH, Site, case_of, require_ok
 
 Options = Mapping[str, OptionValue] | None
 Found = TypeVar("Found")
@@ -36,7 +36,7 @@ def no_gpu(site: Site) -> str | None:
 
 def unwatched(site: Site, profiler: str) -> str | None:
     """Why no case on a GPU can be watched with a profiler, or its capture not be read."""
-    return no_gpu(site) or _all_refused(site, ON_GPU, profiler) or site.no_tables()
+    return no_gpu(site) or _all_refused(site, ON_GPU, profiler) or site.lacks_modules(*TABLES)
 
 
 def unmeasured(site: Site) -> str | None:
@@ -48,7 +48,7 @@ def unformatted(site: Site, precision: str) -> str | None:
     """Why nothing computes in a number format here, or the graph cannot be made, or nothing watches the kernels."""
     case, profiler = _ways(precision)[0]
     refused = None if _way(site, precision) else site.refusal(case, profiler)
-    return no_gpu(site) or refused or site.lacks("nvidia-modelopt", *TORCH) or site.no_tables()
+    return no_gpu(site) or refused or site.lacks("nvidia-modelopt", *TORCH) or site.lacks_modules(*TABLES)
 
 
 def _all_refused(site: Site, cases: Sequence[Case], *profilers: str) -> str | None:
@@ -147,9 +147,10 @@ def partitions(site: Site, backend: str) -> str:
     frame = schema.read_table(site.tabled("ort_profile", case))
     nodes = frame[(frame["level"] == "op") & (frame["metric"] == "duration_total")]
     counts = nodes["parent"].str.split(PATH_SEPARATOR).str[0].value_counts()
-    if not any("tensorrt" in str(provider).lower() for provider in counts.index):
-        raise CaseFailed(f"no node ran on TensorRT: {dict(counts)}")
-    return "nodes run by " + ", ".join(f"{provider}: {count}" for provider, count in counts.items())
+    said = ", ".join(f"{provider}: {count}" for provider, count in counts.items())
+    if "tensorrt" not in said.lower():
+        raise CaseFailed(f"no node ran on TensorRT: {said}")
+    return f"nodes by the provider that ran them: {said}"
 
 
 def times_layers(site: Site) -> str:
@@ -163,7 +164,7 @@ def times_layers(site: Site) -> str:
     times = trt_json.read_times(profile, trt_json.load(profile))
     if not times:
         raise CaseFailed("TensorRT timed no layer")
-    if site.no_tables() is None:
+    if site.lacks_modules(*TABLES) is None:
         site.tabled("trt_layers", case)
     return f"{len(layers)} layers, {len(times)} timed"
 
@@ -218,13 +219,20 @@ def _kernels(table: Path) -> str:
 
 def computes_in(site: Site, precision: str, at_least: float) -> str:
     """The share of the time in matrix products that ran in a number format; its outputs agree with fp32."""
+    from inferprof.tables import kernel_formats, precision_truth, schema
+
     case, profiler = _required(_way(site, precision))
     onnx = site.onnx(precision)
     site.verb("quantize", precision, site.onnx(), "--spec", site.spec, "--out", onnx)
     _make(site, case)
     site.run(case)
     site.watch(profiler, case)
-    return site.verb("formats", site.tabled(profiler, case), "--asked", precision, "--at-least", at_least)
+    kernels = kernel_formats.of_case(schema.read_table(site.tabled(profiler, case)))
+    said = precision_truth.sentence(kernels, precision)
+    share = precision_truth.share_as_asked(kernels, precision)
+    if share is None or share < at_least:
+        raise CaseFailed(said)
+    return said
 
 
 def samples_telemetry(site: Site) -> str:

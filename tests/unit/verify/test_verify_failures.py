@@ -1,0 +1,178 @@
+"""A failure that is planted in a row is that row's failure, with the right next step, and no other row's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.verify.conftest import Plant, Tools, option, product, write
+
+from inferprof.verify.rows import BACKENDS, GRAPHS, ROWS
+
+Verified = Callable[..., dict[str, dict[str, Any]]]
+
+
+def of(verb: str, *marks: str) -> Callable[[list[str]], bool]:
+    """Whether a command is of a verb, and holds these words."""
+    return lambda words: words[0] == verb and all(mark in words for mark in marks)
+
+
+def tabled(tool: str, part: str) -> Callable[[list[str]], bool]:
+    """Whether a command makes the table of a case with this part in its path."""
+    return lambda words: words[:2] == ["table", tool] and part in words[2].split("/")
+
+
+def failing(wanted: Callable[[list[str]], bool], do: Callable[[Tools, list[str]], int]) -> Plant:
+    """Does the wanted commands otherwise."""
+    return lambda tools, words: do(tools, words) if wanted(words) else None
+
+
+def refused_run(reason: str) -> Callable[[Tools, list[str]], int]:
+    """A run whose record says that it failed."""
+
+    def run(tools: Tools, words: list[str]) -> int:
+        record = tools.record(words, status="failed", reason=reason)
+        return write(Path(option(words, "--out")), record)
+
+    return run
+
+
+def refused_build(tools: Tools, words: list[str]) -> int:
+    out = Path(option(words, "--out"))
+    write(out, "")
+    return write(out.with_suffix(".build.json"), {"status": "failed", "reason": "node /0/Det: UNSUPPORTED_NODE"})
+
+
+def refused_capture(reason: str) -> Callable[[Tools, list[str]], int]:
+    """A profiler that could not watch: its reason is in the run's record."""
+
+    def capture(tools: Tools, words: list[str]) -> int:
+        own = words[: words.index("--")]
+        return write(Path(option(own, "--record")), {"status": "failed", "reason": reason})
+
+    return capture
+
+
+def table(change: Callable[[Any], Any]) -> Callable[[Tools, list[str]], int]:
+    """A table of the real capture, changed."""
+    return lambda tools, words: tools.write_table(words, change(tools.frames(words[1])))
+
+
+def nobody(frame: Any) -> Any:
+    """Kernels that belong to no layer."""
+    confidence = frame["metric"].isin(["layer_confidence", "node_confidence"])
+    return frame[~confidence].assign(parent=None)
+
+
+def facts(**content: Any) -> Callable[[Tools, list[str]], int]:
+    """A verb that writes other facts."""
+    return lambda tools, words: write(Path(option(words, "--out")), content)
+
+
+def untimed(tools: Tools, words: list[str]) -> int:
+    tools.done(words)
+    profile = Path(option(words[: words.index("--")], "--out"))
+    return write(profile, [{"count": 14}])
+
+
+def checked(tools: Tools, words: list[str]) -> int:
+    checks = {"call_not_below_device": {"passed": False, "detail": "call 10.0 µs, device 20.0 µs"}}
+    return write(
+        Path(option(words, "--out")), tools.record(words, checks={**tools.record(words)["checks"], **checks})
+    )
+
+
+WRONG = "self-check outputs_match: output logits: SQNR 3.0 dB, needs 40 dB"
+ON_CUDA = "CUDAExecutionProvider > MatMul"
+PLANTED: dict[str, tuple[Plant, str]] = {
+    "probe": (failing(of("probe"), lambda tools, words: 1), "`inferprof probe` exited with 1: it said nothing"),
+    "model": (failing(of("export"), lambda tools, words: 2), "`inferprof export` exited with 2: it said nothing"),
+    **{
+        name: (failing(of("build", name, "default"), refused_build), "node /0/Det: UNSUPPORTED_NODE")
+        if name in ("ort_tensorrt", "tensorrt_rtx")
+        else (failing(of("run", name, "default"), refused_run(WRONG)), WRONG)
+        for name in BACKENDS
+    },
+    "build_ahead": (failing(of("build", "--target"), refused_build), "node /0/Det: UNSUPPORTED_NODE"),
+    "partition_parser": (
+        failing(of("partition"), facts(static={"nodes": 69, "taken": 68, "left": [{"words": "no importer"}]})),
+        "it takes 68 of 69 nodes: no importer",
+    ),
+    **{
+        f"partition_{name}": (
+            failing(tabled("ort_profile", name), table(lambda frame: frame.assign(parent=ON_CUDA))),
+            "no node ran on TensorRT: CUDAExecutionProvider: 5",
+        )
+        for name in ("ort_tensorrt", "ort_tensorrt_rtx")
+    },
+    "layers": (failing(of("capture", "trt_layers"), untimed), "TensorRT timed no layer"),
+    "join": (
+        failing(tabled("trt_nodes", "fp32"), table(nobody)),
+        "only 0% of the kernels' time belongs to a layer, 0% to an ONNX node",
+    ),
+    **{
+        name: (
+            failing(of("table", name), table(lambda frame: frame[frame["level"] == "range"])),
+            "the capture holds no kernel",
+        )
+        for name in ("nsys", "kineto")
+    },
+    "ncu": (
+        failing(of("capture", "ncu"), refused_capture("ncu: the kernel k cannot be replayed")),
+        "ncu: the kernel k cannot be replayed",
+    ),
+    **{
+        f"kernels_{precision}": (
+            failing(tabled("trt_nodes", precision), table(lambda frame: product("sgemm_128x128_nn"))),
+            f"asked for {precision}: 0.0 % of the time in matrix products ran in {dtype}, 100.0 % in fp32",
+        )
+        for precision, dtype in {"fp16": "fp16", "fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}.items()
+    },
+    **{
+        f"graph_{name}": (
+            failing(of("run", name, "graph"), refused_run("the runtime cannot capture this model as a CUDA graph")),
+            "the runtime cannot capture this model as a CUDA graph",
+        )
+        for name in GRAPHS
+    },
+    "telemetry": (
+        lambda tools, words: (
+            write(Path(option(words, "--out")), tools.record(words, telemetry={"not_measured": "the sampler ended"}))
+            if words[0] == "run" and option(words, "--round") == "1"
+            else None
+        ),
+        "the sampler ended",
+    ),
+    "bandwidth": (
+        failing(of("bandwidth"), facts(h2d={"pinned": {"gb_per_s": 55.0}}, d2d={"gb_per_s": 50.0})),
+        "link 55.0 GB/s, memory 50 GB/s: the memory cannot be slower than the link",
+    ),
+    "self_checks": (
+        failing(of("run", "ort_cpu"), checked),
+        "ort_cpu fp32 default: call_not_below_device: call 10.0 µs, device 20.0 µs",
+    ),
+}
+"""Row → a failure of its own kind, and the reason that the row must give."""
+
+
+def test_a_failure_is_planted_in_every_row() -> None:
+    assert list(PLANTED) == [row.name for row in ROWS]
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_failure_fails_its_row_with_its_reason_and_next_step(name: str, verified: Verified) -> None:
+    plant, reason = PLANTED[name]
+    row = next(row for row in ROWS if row.name == name)
+    result = verified(plant, name)[name]
+    assert (result["outcome"], result["detail"], result["next_step"]) == ("fail", reason, row.next_step)
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_failure_is_no_failure_of_another_row(name: str, verified: Verified) -> None:
+    rows = verified(PLANTED[name][0])
+    assert [other for other, result in rows.items() if result["outcome"] == "fail"] == [name]
+    lost = {row.name for row in ROWS if name in row.after}
+    assert {rows[other]["next_step"] for other in lost} <= {"mend the row that is named first, then verify again"}
+    assert {rows[other]["outcome"] for other in lost} <= {"not here"}
