@@ -212,9 +212,11 @@ def _capture(args: argparse.Namespace) -> None:
 def _table(args: argparse.Namespace) -> None:
     """Turn a capture into rows of the tidy table."""
     from inferprof.tables import schema
+    from inferprof.tables.kernel_compare import as_iterations
 
     profiler = registry.look_up("profiler", args.tool, registry.profilers())
-    frame = schema.of_case(profiler.read(args.capture), args.machine, Case.of_capture(args.capture.absolute()))
+    read = as_iterations(profiler.read(args.capture), args.iteration)
+    frame = schema.of_case(read, args.machine, Case.of_capture(args.capture.absolute()))
     with written_whole(args.out) as partial:
         frame.to_parquet(partial)
 

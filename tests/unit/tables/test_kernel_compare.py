@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from inferprof.profilers import nsys
-from inferprof.tables.kernel_compare import by_class, by_name, per_iteration
+from inferprof.tables.kernel_compare import as_iterations, by_class, by_name, per_iteration
 
 GEMM16, GEMM8, NORM = "nvjet_sm90_hsh_64x8_TNT", "nvjet_qqtst_128x64_TNT", "void cuApplyLayerNorm<__half>(int)"
 
@@ -55,6 +55,14 @@ def test_a_profile_without_iterations_is_one_as_a_whole() -> None:
     frame = case(1, (NORM, 3, 30.0)).assign(parent=None)
     table = per_iteration(frame[frame["name"] == NORM])
     assert table[["launches", "duration"]].to_numpy().tolist() == [[3.0, 30.0]]
+
+
+def test_another_programs_ranges_are_its_iterations() -> None:
+    other = FP16.assign(
+        name=FP16["name"].replace("iteration", "host_run"), parent=FP16["parent"].str.replace("iteration", "host_run")
+    )
+    assert per_iteration(other)["launches"].tolist() != per_iteration(FP16)["launches"].tolist()
+    pd.testing.assert_frame_equal(per_iteration(as_iterations(other, "host_run")), per_iteration(FP16))
 
 
 def test_tools_that_spell_names_differently_are_not_compared() -> None:

@@ -13,7 +13,7 @@ from inferprof.case import Case
 from inferprof.diagnosis.kernel_time import inference_ns
 from inferprof.files import read_json
 from inferprof.findings import END_TO_END, Document, Frames, Total
-from inferprof.tables import copies, join, overhead, records, schema, summary, waterfall
+from inferprof.tables import copies, join, one_iteration, overhead, records, schema, summary, waterfall
 from inferprof.tables.kernel_compare import ITERATION
 from inferprof.tables.providers import CALL, RUN
 
@@ -31,7 +31,7 @@ def load(results: Path, machine: str, case: Case, thresholds: Mapping[str, float
     own = pd.DataFrame([{"machine": machine, **dataclasses.asdict(case), "outcome": "run", "reason": ""}])
     cases = pd.concat([known, own]).drop_duplicates(records.KEY, ignore_index=True)
     tables = [
-        schema.read_table(path).reindex(columns=list(schema.COLUMNS))
+        one_iteration.without(schema.read_table(path))
         for path in sorted((results / machine / "table").glob(f"*/{case.path}.parquet"))
     ]
     profiles = pd.concat(tables) if tables else pd.DataFrame(columns=list(schema.COLUMNS))

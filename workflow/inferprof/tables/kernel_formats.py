@@ -156,7 +156,8 @@ def of_case(frame: pd.DataFrame, counters: pd.DataFrame | None = None) -> pd.Dat
 
 def tells(frame: pd.DataFrame) -> bool:
     """Whether `of_case` can say anything of a case."""
-    return bool(((frame["level"] == "kernel") | (frame["level"] == trt_layers.LEVEL) & frame["value"].notna()).any())
+    timed = (frame["level"] == trt_layers.LEVEL) & frame["value"].notna()
+    return bool(timed.any() or len(of_iterations(frame)))
 
 
 def _as_kernels(frame: pd.DataFrame, layers: Sequence[Layer]) -> pd.DataFrame:
