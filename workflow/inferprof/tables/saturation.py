@@ -90,9 +90,12 @@ def smallest(batches: Iterable[int], rates: Iterable[float]) -> int:
 def _bootstrap(rounds: Rounds, rng: np.random.Generator) -> np.ndarray[Any, Any]:
     """RESAMPLES medians: rounds drawn with replacement, then blocks within each."""
     blocks = [stats.block_medians(samples) for samples in rounds]
-    chosen = rng.integers(len(blocks), size=(RESAMPLES, len(blocks)))
-    draws = [np.concatenate([rng.choice(blocks[place], blocks[place].size) for place in row]) for row in chosen]
-    return np.array([np.median(draw) for draw in draws])
+    sizes = np.array([own.size for own in blocks])
+    padded = np.stack([np.pad(own, (0, stats.BLOCKS - own.size)) for own in blocks])
+    chosen = rng.integers(len(blocks), size=(RESAMPLES, len(blocks), 1))
+    within = (rng.random((RESAMPLES, len(blocks), stats.BLOCKS)) * sizes[chosen]).astype(int)
+    medians: np.ndarray[Any, Any] = np.median(padded[chosen, within], axis=(1, 2))
+    return medians
 
 
 def _series(measured: pd.DataFrame) -> dict[tuple[str, ...], dict[int, dict[str, Rounds]]]:

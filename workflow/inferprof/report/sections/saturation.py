@@ -1,0 +1,66 @@
+"""At which batch throughput stops growing, and what holds each case back on the way there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from inferprof.report.evidence import Evidence
+from inferprof.report.model import Cell, Column, Mark, Section, Table, number, words
+from inferprof.report.numbers import significant
+from inferprof.report.sections.common import sources_of
+from inferprof.tables import saturation
+from inferprof.tables.records import KEY, rows_of
+
+TITLE: Final = "Saturation over the batch"
+STILL_GROWS: Final = "still grows"
+COLUMNS: Final = (
+    Column("model", "model"),
+    Column("rest", "at"),
+    Column("precision", "precision"),
+    Column("backend", "backend"),
+    Column("variant", "variant"),
+    Column("boundary", "by", hidden=True),
+    Column("batches", "batches", "number"),
+    Column("batch", "saturates at", "number"),
+    Column("low", "from", "number"),
+    Column("high", "to", "number"),
+    Column("saturated", "throughput"),
+    Column("peak_items_per_s", "most items/s", "number"),
+    Column("peak_batch", "at batch", "number", hidden=True),
+    Column("regimes", "bound by"),
+)
+NOTE: Final = (
+    f"Saturates at: the smallest measured batch with {saturation.SHARE:.0%} of the highest throughput, which is "
+    "batch / median; from, to: 95 % of bootstraps over rounds and blocks of samples. Where it is the largest batch, "
+    f"throughput {STILL_GROWS}, and saturation lies beyond what was measured. Bound by launches: the GPU waits for "
+    "them longer than it computes; else by what bounds most of the kernels' time: counters, or the graph's roof."
+)
+
+
+def section(evidence: Evidence) -> Section:
+    """One table; empty where no case was measured at two batches."""
+    found = rows_of(saturation.of_cases(evidence.boundaries, evidence.waterfall, evidence.roofline))
+    if not found:
+        return Section(TITLE, ())
+    places = evidence.models
+    found.sort(key=lambda row: (places.index(row["model"]), row["rest"]))
+    files = sources_of(evidence)
+    rows = tuple(_row(row, files) for row in found)
+    return Section(TITLE, (Table("saturation", "", COLUMNS, rows, NOTE, groups=2),))
+
+
+def _row(row: Mapping[str, Any], files: Mapping[tuple[str, ...], str]) -> tuple[Cell, ...]:
+    mark: Mark | None = None if row["saturated"] else "warn"
+    shape = f"b{row['batch']}_{row['rest']}" if row["rest"] else f"b{row['batch']}"
+    file = files.get((*(row[key] for key in KEY[:-1]), shape))
+    return (
+        *(words(row[key]) for key in ("model", "rest", "precision", "backend", "variant", "boundary")),
+        number(row["batches"], str(row["batches"])),
+        Cell(str(row["batch"]), row["batch"], mark, file=file),
+        *(number(row[key], str(row[key])) for key in ("low", "high")),
+        words("saturated" if row["saturated"] else STILL_GROWS, mark),
+        number(row["peak_items_per_s"], significant(row["peak_items_per_s"], 3)),
+        number(row["peak_batch"], str(row["peak_batch"])),
+        words(row["regimes"]),
+    )

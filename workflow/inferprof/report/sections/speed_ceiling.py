@@ -1,0 +1,102 @@
+"""How fast each case could be at most, step by step, and what came of the steps that were taken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from inferprof.report.evidence import Evidence
+from inferprof.report.model import Block, Cell, Column, Section, Table, missing, number, words
+from inferprof.report.numbers import milliseconds, percent, ratio
+from inferprof.report.sections.common import CASE_COLUMNS, FEW, by_case, case_cells, key_of, scaled
+from inferprof.tables import roofline, speed_ceiling
+from inferprof.tables.records import rows_of
+
+TITLE: Final = "Speed-up ceiling"
+NS_PER_MS: Final = 1e6
+STEP_TITLES: Final[Mapping[str, str]] = {
+    "launches": "free launches",
+    "copies": "free copies",
+    "gaps": "no gaps",
+    "fp8": "GEMMs in FP8",
+    "fp4": "GEMMs in FP4",
+}
+COLUMNS: Final = (
+    *CASE_COLUMNS,
+    Column("total_ms", "end_to_end ms", "number"),
+    *(Column(f"{step}_times", title, "number") for step, title in STEP_TITLES.items()),
+    *(Column(f"{step}_gain_ms", f"{title}, gain ms", "number", hidden=True) for step, title in STEP_TITLES.items()),
+)
+ACHIEVED_COLUMNS: Final = (
+    *CASE_COLUMNS,
+    Column("change", "change"),
+    Column("other", "case after it"),
+    Column("predicted_ms", "predicted ms", "number"),
+    Column("achieved_ms", "achieved ms", "number"),
+    Column("low_ms", "low", "number", hidden=True),
+    Column("high_ms", "high", "number", hidden=True),
+    Column("of_predicted", "of predicted"),
+    Column("verdict", "verdict"),
+)
+NOTE: Final = (
+    "Each column: how many times as fast as measured the case would be with that step and all before it, which take "
+    "away parts of its waterfall; products in a narrower format take as much less time as their roofs differ. "
+    "Bounds, not predictions: nothing is free."
+)
+ACHIEVED_NOTE: Final = (
+    "Pairs of measured cases that differ in one change alone. Predicted: what it saves at most. Achieved: end_to_end "
+    "before and after, paired by round; a minus means that it made the case slower."
+)
+
+
+def section(evidence: Evidence) -> Section:
+    """The steps, then predicted against achieved; empty where there is no waterfall."""
+    options = roofline.options_of(evidence.records)
+    costs = {graph: cost.content for graph, cost in evidence.costs.items()}
+    found = speed_ceiling.of_cases(evidence.waterfall, evidence.profiles, costs, evidence.roofs, options)
+    pairs = speed_ceiling.achieved(evidence.boundaries, found, evidence.stages, evidence.floors, options)
+    cases: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for row in by_case(rows_of(found), evidence.order, lambda row: 0):
+        cases.setdefault(key_of(row), []).append(row)
+    blocks: list[Block] = []
+    if cases:
+        rows = tuple(_case(steps) for steps in cases.values())
+        blocks.append(Table("speed_ceiling", "", COLUMNS, rows, NOTE, groups=2))
+    if len(pairs):
+        ordered = by_case(rows_of(pairs), evidence.order, lambda row: 0)
+        title = "Predicted and achieved"
+        blocks.append(Table("achieved", title, ACHIEVED_COLUMNS, tuple(map(_pair, ordered)), ACHIEVED_NOTE, groups=2))
+    return Section(TITLE, tuple(blocks))
+
+
+def _case(steps: list[dict[str, Any]]) -> tuple[Cell, ...]:
+    first = steps[0]
+    times = [missing(row["not_known"]) if row["not_known"] else _times(row["speed_up"]) for row in steps]
+    gains = [scaled(row["gain_ns"], NS_PER_MS, milliseconds, row["not_known"] or "") for row in steps]
+    return (
+        *case_cells(first),
+        number(first["total_ns"] / NS_PER_MS, milliseconds(first["total_ns"])),
+        *times,
+        *gains,
+    )
+
+
+def _times(speed_up: float | None) -> Cell:
+    return missing("nothing is left of the case's time") if speed_up is None else number(speed_up, ratio(speed_up))
+
+
+def _pair(row: Mapping[str, Any]) -> tuple[Cell, ...]:
+    predicted, done = row["predicted_ns"], row["achieved_ns"]
+    part = missing(row["not_known"] or "nothing was predicted")
+    if predicted:
+        part = words(percent(100 * done / predicted) if done > 0 else "none of it")
+    return (
+        *case_cells(row),
+        words(row["change"]),
+        words(row["other"]),
+        scaled(predicted, NS_PER_MS, milliseconds, row["not_known"] or ""),
+        scaled(done, NS_PER_MS, milliseconds),
+        *(scaled(row[bound], NS_PER_MS, milliseconds, FEW) for bound in ("low_ns", "high_ns")),
+        part,
+        words(row["verdict"]),
+    )
