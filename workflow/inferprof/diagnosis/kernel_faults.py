@@ -9,7 +9,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pandas as pd
 
 from inferprof.diagnosis.kernel_time import KERNEL_SHARE, kernels_ns, short
 from inferprof.findings import Bottleneck, Clear, Finding, Frames, Gain, NotAssessed, Threshold
@@ -19,9 +21,6 @@ from inferprof.tables.kernel_faults import BUSY_PERCENT, FaultName
 from inferprof.tables.ncu_launches import by_launch
 from inferprof.tables.records import rows_of
 from inferprof.tables.waterfall import COUNTERS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 WARP: Final = 32
 Evidence = Mapping[str, float]
@@ -112,7 +111,7 @@ def judged(frames: Frames) -> pd.DataFrame:
     counters = counters_of(frames)
     shares = time_shares(frames, counters)
     table = kernel_faults.of_launches(counters)
-    return table.assign(time_share=table["launch"].map(shares).astype(object))
+    return table.assign(time_share=pd.Series([shares.get(launch) for launch in table["launch"]], dtype=object))
 
 
 def counters_of(frames: Frames) -> pd.DataFrame:
