@@ -195,9 +195,21 @@ def test_a_graph_that_onnx_runtime_cannot_compute_leaves_the_outputs_unchecked_a
     assert record["checks"]["outputs_match"]["not_measured"].startswith("broken.onnx: ")
 
 
-def test_tf32_is_held_to_the_tolerance_of_fp16(request_: RunRequest) -> None:
+def test_tf32_and_inputs_out_of_float16_are_held_to_the_tolerance_of_fp16(request_: RunRequest) -> None:
     assert request_.rounds_like == "fp32"
     assert replace(request_, variant=Variant("tf32", {"tf32": True})).rounds_like == "fp16"
+    assert replace(request_, variant=Variant("cast", {"host_cast": "vectorised"})).rounds_like == "fp16"
+
+
+def test_a_cast_on_the_host_is_compared_with_the_outputs_of_what_was_cast(
+    runtime: Runtime, request_: RunRequest, reference: Path
+) -> None:
+    cast = replace(request_, reference=reference, variant=Variant("cast", {"host_cast": "vectorised"}))
+    record = workload.run(cast)
+    assert record["status"] == "ok"
+    detail = "output y: SQNR 71.4 dB, at least 40 dB (against onnxruntime cpu)"
+    assert record["checks"]["outputs_match"] == {"passed": True, "detail": detail}
+    assert record["options"] == {"host_cast": "vectorised"}
 
 
 def test_outputs_of_another_function_fail_the_case(runtime: Runtime, request_: RunRequest, reference: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from inferprof import data, hardware, host_cast, progress, provenance, registry, timing
+from inferprof import data, hardware, progress, provenance, registry, timing
 from inferprof.case import Case, Shape, Variant
 from inferprof.devices.cpu import CpuDevice
 from inferprof.devices.cuda import CudaDevice
@@ -25,6 +25,7 @@ from inferprof.errors import CaseFailed, UserError
 from inferprof.files import read_json
 from inferprof.gpu_lock import gpu_lock
 from inferprof.hardware import Gpu
+from inferprof.host_cast import given_as_half
 from inferprof.lane import Lane
 from inferprof.model_spec import ModelSpec
 from inferprof.plugins import Backend, Device, Feeds, OpenRequest, Placement, Precision, Session
@@ -81,9 +82,14 @@ class RunRequest:
 
     @property
     def rounds_like(self) -> str:
-        """The precision whose tolerance the outputs are held to: TF32 has as many significant bits as fp16, 11."""
-        tf32 = self.case.precision == "fp32" and self.variant.flag("tf32")
-        return "fp16" if tf32 else self.case.precision
+        """The precision whose tolerance the outputs are held to: TF32 and inputs out of float16 have its 11 bits."""
+        of_fp16 = self.variant.flag("tf32") or bool(self.host_cast)
+        return "fp16" if self.case.precision == "fp32" and of_fp16 else self.case.precision
+
+    @property
+    def host_cast(self) -> str:
+        """How the host casts what the caller has as float16; empty where the caller has what the model wants."""
+        return self.variant.text("host_cast", "")
 
     @property
     def placement(self) -> Placement:
@@ -134,7 +140,7 @@ def _content(request: RunRequest, backend: Backend, gpu: Gpu | None) -> dict[str
     feeds = _feeds(request)
     with _task(request, gpu):
         with Telemetry() if gpu else contextlib.nullcontext() as telemetry:
-            measured, content = _measured(request, backend, feeds, gpu)
+            measured, content = _measured(request, backend, given_as_half(feeds, request.host_cast), gpu)
         checks = {**measured.checks, **_compared(request, feeds, measured.outputs)}
     return {
         **_verdict(checks),
@@ -249,8 +255,7 @@ def _open_request(request: RunRequest, device: Device) -> OpenRequest:
 
 def _feeds(request: RunRequest) -> Feeds:
     """The host arrays of one inference: the same ones in every round."""
-    feeds = data.feeds(request.spec, request.shape, 1, request.seed)[0]
-    return host_cast.given_as_half(feeds, request.variant.text("host_cast", ""))
+    return data.feeds(request.spec, request.shape, 1, request.seed)[0]
 
 
 def _device(gpu: Gpu | None) -> Device:
@@ -292,7 +297,7 @@ def _profiled(request: RunRequest, profiling: Profiling, backend: Backend, gpu: 
     if within:
         options = {name: value for name, value in request.variant.options.items() if name != "cuda_graph"}
         request = replace(request, variant=replace(request.variant, options=options))
-    feeds = _feeds(request)
+    feeds = given_as_half(_feeds(request), request.host_cast)
     device = _device(gpu)
     with contextlib.ExitStack() as stack:
         stack.enter_context(progress.task(f"Run {request.case} for a profiler", PROFILED_STEPS, measures=True))
