@@ -12,7 +12,7 @@ INSTALLED := $(VENV)/.installed
 LOCKS := requirements/study.txt requirements/dev.txt
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: report test test-slurm check lock image verify reference offline
+.PHONY: report test test-gpu test-slurm check lock image verify reference offline
 
 report: $(INSTALLED)
 	@inferprof unlock
@@ -30,8 +30,12 @@ check: $(INSTALLED)
 	lint-imports
 	snakemake --lint
 
-# On a machine with a GPU: what no other machine could prove.
+# What works on this machine, row by row, in under 10 minutes, and a bundle to send back (docs/new-gpu.md).
 verify: $(INSTALLED)
+	inferprof verify
+
+# What no machine without a GPU can prove of the code.
+test-gpu: $(INSTALLED)
 	pytest -q tests/gpu
 
 # On a Debian host, as root: a study over a Slurm cluster of two nodes on this host. About 10 minutes.

@@ -62,7 +62,8 @@ class Tools:
         return int(getattr(self, f"_{words[0]}")(words) or 0)
 
     def _probe(self, words: list[str]) -> int:
-        return write(Path(option(words, "--out")), {"system": {"python": "3.12.3"}})
+        facts = {"system": {"python": "3.12.3"}, "packages": {}, "gpus": [{"name": "RTX"}], "cpu": {"model": "Xeon"}}
+        return write(Path(option(words, "--out")), facts)
 
     def _export(self, words: list[str]) -> int:
         return write(Path(option(words, "--out")), "a graph")
@@ -105,6 +106,7 @@ class Tools:
             "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             "boundaries": {**nothing, where: {"samples_ns": [100_000, 101_000, 102_000]}},
             "checks": {"outputs_finite": {"passed": True, "detail": "1 outputs"}, "outputs_match": MATCH},
+            "environment": {"git": None},
             "telemetry": {"summary": summary},
             **changes,
         }

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.unit.verify.conftest import Tools, option, write
 
-from inferprof import cli, hardware, verify
+from inferprof import bundles, cli, hardware, verify
 from inferprof.errors import UserError
 from inferprof.hardware import Gpu, Machine
 from inferprof.verify.next_steps import next_step
@@ -261,6 +261,32 @@ def test_the_text_has_a_line_per_row_and_what_to_do_below() -> None:
         "",
         "1 pass, 1 fail, 1 not here, in 61 s",
     ]
+
+
+def test_what_to_send_back_is_named_at_the_end() -> None:
+    text = verify.render({**CONTENT, "bundle": "verify.bundle.zip"})
+    assert text.endswith("in 61 s; to send back, in the same folder: verify.bundle.zip")
+
+
+def test_the_bundle_holds_what_verify_said_and_measured_and_no_path(verified: Verified, tmp_path: Path) -> None:
+    verified(lambda tools, words: 1 if words[0] == "bandwidth" else None)
+    manifest = bundles.unbundle(tmp_path / "out/verify.bundle.zip", tmp_path / "unpacked")
+    files = set(manifest["files"])
+    assert {"verify.json", "verify.txt", "log/verify/bandwidth.log", "blackwell/environment.json"} < files
+    assert "blackwell/benchmark/two_layers/fp32/ort_cuda/default/b4/r0.json" in files
+    assert "blackwell/table/nsys/two_layers/fp32/ort_cuda/default/b4.parquet" in files
+    assert not [name for name in files if name.endswith((".onnx", ".engine"))]
+    content = json.loads((tmp_path / "unpacked/verify.json").read_text())
+    assert {row["name"] for row in content["rows"] if row["outcome"] == "fail"} == {"bandwidth"}
+    texts = [path.read_bytes() for path in (tmp_path / "unpacked").rglob("*") if path.is_file()]
+    assert not [text for text in texts if str(tmp_path / "out").encode() in text]
+
+
+def test_where_nothing_was_measured_there_is_no_bundle_and_a_reason(verified: Verified, tmp_path: Path) -> None:
+    verified(lambda tools, words: 1 if words[0] == "export" else None, "model")
+    text = (tmp_path / "out/verify.txt").read_text()
+    assert "to send back, in the same folder: none: " in text
+    assert not (tmp_path / "out/verify.bundle.zip").exists()
 
 
 def test_the_table_of_a_terminal_says_the_same_in_colours() -> None:

@@ -88,6 +88,8 @@ def _files(results: Path, study: str, machine: str, cases: Sequence[Case]) -> It
     """What is measured or recorded, of these cases, graphs and this machine; no weights, engines or reports."""
     for name in ("cases.csv", "profilers.json", "config.json"):
         yield from results.glob(f"reports/{study}/{name}")
+    for pattern in ("verify.json", "verify.txt", "log/verify/*.log"):  # where `inferprof verify` worked
+        yield from results.glob(pattern)
     yield from (results / machine).glob("*.json")
     for case in cases:
         yield from results.glob(f"{machine}/benchmark/{case}/r*.json")
@@ -115,11 +117,19 @@ def _facts(results: Path, study: str, machine: str, records: Iterable[str]) -> d
         "schema": archive.SCHEMA,
         "study": study,
         "machine": machine,
-        "inferprof": importlib.metadata.version("inferprof"),
+        "inferprof": _version(),
         "git": sorted({str(record["environment"]["git"]) for record in found if record["environment"].get("git")}),
         "packages": read_json(environment)["packages"] if environment.exists() else {},
         "last_measured": max((str(record["started"]) for record in found), default=None),
     }
+
+
+def _version() -> str | None:
+    """The version of this package; None where it runs from a folder that it was not installed from."""
+    try:
+        return importlib.metadata.version("inferprof")
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _public(results: Path, machine: str, cases: Iterable[Case]) -> Iterator[str]:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from inferprof import hardware, processes, progress
+from inferprof import bundles, hardware, processes, progress
+from inferprof.case import Case
 from inferprof.errors import CaseFailed, UserError, unknown
-from inferprof.files import write_json, write_text
+from inferprof.files import read_json, write_json, write_text
 from inferprof.hardware import Machine
 from inferprof.verify import table
 from inferprof.verify.next_steps import next_step
@@ -22,6 +23,7 @@ from inferprof.verify.site import Runner, Site, needs_row
 Outcome = Literal["pass", "fail", "not here"]
 SoFar = tuple[float, str, Sequence["Result"]]
 """When verify began, by the clock and as text, and the results of the rows before."""
+STUDY = "verify"
 ROW_SHARE = 0.25
 """Of the time for all rows, what one of them may take."""
 
@@ -59,8 +61,9 @@ def verify(
     runner: Runner = processes.run_logged,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Any]:
-    """Try the rows and write verify.json and verify.txt; the content of verify.json.
+    """Try the rows and write verify.json, verify.txt and, where anything was measured, a bundle to send back.
 
+    Returns the content of verify.json.
     Raises UserError where a row is asked for that does not exist.
     """
     machine = machine or hardware.detect()
@@ -80,9 +83,40 @@ def verify(
         "seconds": round(clock() - begun, 1),
         "rows": [dataclasses.asdict(result) for result in results],
     }
-    write_json(asked.out / "verify.json", content)
-    write_text(asked.out / "verify.txt", table.render(content) + "\n")
+    _write(asked.out, content)
+    content["bundle"] = _bundle(asked.out, machine.slug, started)
+    _write(asked.out, content)
     return content
+
+
+def _write(out: Path, content: Mapping[str, Any]) -> None:
+    write_json(out / f"{STUDY}.json", content)
+    write_text(out / f"{STUDY}.txt", table.render(content) + "\n")
+
+
+def _bundle(out: Path, machine: str, started: str) -> str:
+    """Write what was measured and said as a bundle; its name, or why there is none."""
+    cases = _measured(out / machine / "benchmark", started)
+    write_text(out / "reports" / STUDY / "cases.csv", _cases_csv(machine, cases))
+    try:
+        return bundles.write(out, STUDY, machine, out=out / f"{STUDY}.bundle.zip").path.name
+    except UserError as error:
+        return f"none: {error}"
+
+
+def _measured(benchmark: Path, started: str) -> list[Case]:
+    """The cases of this verify's records."""
+    paths = sorted(benchmark.rglob("r*.json"))
+    return list(
+        dict.fromkeys(Case.from_path(str(path.parent)) for path in paths if read_json(path)["started"] >= started)
+    )
+
+
+def _cases_csv(machine: str, cases: Sequence[Case]) -> str:
+    """The cases as a study has them, so that a bundle can be made, and a report of it."""
+    head = ["machine", *(field.name for field in dataclasses.fields(Case)), "outcome", "reason"]
+    rows = [head, *([machine, *dataclasses.astuple(case), "run", ""] for case in cases)]
+    return "".join(f"{','.join(row)}\n" for row in rows)
 
 
 def exit_code(content: Mapping[str, Any]) -> int:

@@ -22,7 +22,7 @@ def render(content: Mapping[str, Any]) -> str:
         lines.append(f"{row['outcome']:8}  {row['name']:26} {row['seconds']:5.1f} s  {row['detail']}")
         if row["next_step"]:
             lines.append(f"{'':46}→ {row['next_step']}")
-    return "\n".join([*lines, "", _counted(content)])
+    return "\n".join([*lines, "", _end(content)])
 
 
 def drawn(content: Mapping[str, Any], columns: int) -> str:
@@ -40,7 +40,7 @@ def _table(content: Mapping[str, Any]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=_head(content), caption=_counted(content), title_justify="left", caption_justify="left")
+    table = Table(title=_head(content), caption=_end(content), title_justify="left", caption_justify="left")
     for name in ("", "row", "s"):
         table.add_column(name, no_wrap=True, justify="right" if name == "s" else "left")
     table.add_column("what was seen, and what to do next", overflow="fold")
@@ -57,7 +57,9 @@ def _head(content: Mapping[str, Any]) -> str:
     return f"inferprof verify: {content['gpu'] or 'no GPU'}, {content['machine']}, {content['started']}"
 
 
-def _counted(content: Mapping[str, Any]) -> str:
-    """`12 pass, 0 fail, 17 not here, in 83 s`."""
+def _end(content: Mapping[str, Any]) -> str:
+    """`12 pass, 0 fail, 17 not here, in 83 s; send back verify.bundle.zip`."""
     counts = Counter(row["outcome"] for row in content["rows"])
-    return f"{', '.join(f'{counts[outcome]} {outcome}' for outcome in STYLES)}, in {content['seconds']:.0f} s"
+    counted = ", ".join(f"{counts[outcome]} {outcome}" for outcome in STYLES)
+    bundle = f"; to send back, in the same folder: {content['bundle']}" if "bundle" in content else ""
+    return f"{counted}, in {content['seconds']:.0f} s{bundle}"
