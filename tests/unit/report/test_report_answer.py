@@ -1,10 +1,17 @@
 """The answer: who is the fastest, by what, and at which cost."""
 
+from pathlib import Path
+from typing import Any
+
 import pandas as pd
 
+from inferprof import report
+from inferprof.case import Case
+from inferprof.profilers import ort_profile
 from inferprof.report import evidence, winner
 from inferprof.report.model import Section, Text
 from inferprof.report.sections import answer
+from inferprof.tables import schema
 
 
 def load(results, baseline: str = "fp32/ort_cpu/default") -> evidence.Evidence:
@@ -113,3 +120,25 @@ def test_a_winner_that_is_the_luckiest_of_several_builds_is_said_to_be(results):
         "b8: fp32/tensorrt/again is the fastest of 2 builds of one engine, whose device medians spread by 20 %: "
         "see Engines."
     ) in text_of(answer.section(load(results)))
+
+
+def test_a_factor_over_a_baseline_that_falls_back_is_flagged_and_no_speed_up(results: Any, repository: Path) -> None:
+    baseline = "bert/fp16/ort_cuda/default/b1"
+    results.ok(baseline, 2793.0, gpu=True)
+    results.ok("bert/fp16/tensorrt/default/b1", 7.45, gpu=True)
+    results.plan()
+    frame = ort_profile.read(repository / "tests/data/ort_profile/h100_ort_tensorrt_ep.json.gz")
+    slow = (frame["name"] == "hardmax") & frame["metric"].str.startswith("duration")
+    frame = frame.assign(value=frame["value"].where(~slow, frame["value"] * 300))
+    path = results.root / results.machine / f"table/ort_profile/{baseline}.parquet"
+    path.parent.mkdir(parents=True)
+    schema.of_case(frame, results.machine, Case.from_path(baseline)).to_parquet(path)
+    report.write(results.root, results.study, results.machine, "fp16/ort_cuda/default")
+    folder = results.root / "reports" / results.study
+    text = " ".join((folder / "REPORT.txt").read_text().split())
+    assert (
+        "is no speed-up: the baseline falls back: 1 of its nodes fall back (Hardmax) and take 86% of its run" in text
+    )
+    assert "as fast as the baseline" not in text
+    (row,) = (folder / "csv/speed_up.csv").read_text().splitlines()[1:]
+    assert ",flagged,the baseline falls back: " in row

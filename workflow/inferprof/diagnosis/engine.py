@@ -14,13 +14,12 @@ from inferprof.tables import fallback, kernel_formats, precision_truth, roofs
 from inferprof.tables.kernel_loops import loops
 from inferprof.tables.providers import per_run
 from inferprof.tables.records import rows_of
+from inferprof.tables.speed_up_flags import SESSIONS
 from inferprof.tables.waterfall import COUNTERS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SESSIONS: Final = ("ort_nodes", "ort_nodes_kineto", "ort_profile")
-"""Tools that see which provider runs a node; where the GPU's idle time is at hand the gain is bounded closely."""
 FORMATS: Final = ("trt_nodes", "ort_nodes", "torch_nodes", "nsys", "kineto", "trt_layers")
 """Tools by how much they tell of a kernel's format: of several the first counts."""
 QUANTIZED: Final = ("int8", "fp8", "mxfp8", "nvfp4")

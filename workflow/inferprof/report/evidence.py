@@ -21,6 +21,7 @@ from inferprof.tables import (
     roofline,
     roofs,
     schema,
+    speed_up_flags,
     summary,
     tile_advice,
     waterfall,
@@ -156,6 +157,7 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
     limits = roofs.of_machine(environment.content, ceilings.content, bandwidth.content)
     measured = join.measured(outcomes, latency, throughput)
     costs = _costs(results, outcomes)
+    at_roof = roofline.by_case(measured, ok, {graph: cost.content for graph, cost in costs.items()}, limits)
     nodes = {graph: cost.get("nodes", ()) for graph, cost in costs.items()}
     tiles, advice = tile_advice.of_cases(latency, profiles, nodes, _sms(environment))
     return Evidence(
@@ -167,7 +169,7 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
         records=found,
         boundaries=boundaries,
         latency=latency,
-        speed_ups=summary.speed_ups(boundaries, baseline or ""),
+        speed_ups=speed_up_flags.flagged(summary.speed_ups(boundaries, baseline or ""), profiles, at_roof, baseline),
         measured=measured,
         stage_samples=stage_samples,
         stages=stages,
@@ -183,7 +185,7 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
         costs=costs,
         ceilings=ceilings,
         roofs=limits,
-        roofline=roofline.by_case(measured, ok, {graph: cost.content for graph, cost in costs.items()}, limits),
+        roofline=at_roof,
         tiles=tiles,
         tile_advice=advice,
         engines=engines,

@@ -127,6 +127,8 @@ def _gain(one: Winner, baseline: str | None) -> str:
     spread = f" ({interval(low, high)})" if low is not None else " (no interval: too few samples)"
     verdict = f", verdict: {one.speed_up['verdict']}" if one.speed_up["verdict"] in ("same", "undecided") else ""
     by = "" if one.speed_up["boundary"] == one.boundary else f" by {one.speed_up['boundary']}"
+    if one.speed_up["flag"]:
+        return f"; its factor of {ratio(one.speed_up['speed_up'])}{by} is no speed-up: {one.speed_up['flag']}"
     return f", {ratio(one.speed_up['speed_up'])}{spread} as fast as the baseline {baseline}{by}{verdict}"
 
 
@@ -166,6 +168,8 @@ def _speed_up_cells(one: Winner, baseline: str | None) -> tuple[Cell, Cell, Cell
     value, low, high = (one.speed_up[key] for key in ("speed_up", "low", "high"))
     if value is None:
         return missing(one.speed_up["not_measured"]), without_number(""), words("")
+    if one.speed_up["flag"]:
+        return without_number("flagged"), without_number(""), words(one.speed_up["boundary"])
     spread = missing(FEW) if low is None else words(half_width(value, low, high))
     return number(value, ratio(value)), spread, words(one.speed_up["boundary"])
 

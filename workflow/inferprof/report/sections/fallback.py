@@ -17,13 +17,12 @@ from inferprof.tables.fallback import ON_PURPOSE, WHYS, explained, ledger
 from inferprof.tables.kernel_loops import loops
 from inferprof.tables.providers import per_run
 from inferprof.tables.records import rows_of
+from inferprof.tables.speed_up_flags import SESSIONS
 
 if TYPE_CHECKING:
     import pandas as pd
 
 TITLE = "What falls back"
-SESSIONS = ("ort_nodes", "ort_nodes_kineto", "ort_profile")
-"""With the GPU's idle time at hand the gain is bounded more closely."""
 TRACES = ("nsys",)
 TOP = 3
 NS_PER_US = 1e3

@@ -13,13 +13,17 @@ from inferprof.report.sections.common import (
     FEW,
     by_case,
     case_cells,
+    few,
     key_of,
+    name_of,
     optional,
     sources_of,
     table,
 )
 from inferprof.tables.records import rows_of
 
+FLAGGED = "flagged"
+"""In place of a verdict: the factor says more about the baseline, or the measurement, than about the case."""
 ONE_ROUND = (
     "One round only (R = 1): each case ran in a single process, so the spread between processes is unknown and only "
     "differences of 5 % or more are called."
@@ -31,6 +35,7 @@ COLUMNS = [
     Column("speed_up", "speed-up", "number"),
     Column("interval", "±", "number"),
     Column("verdict", "verdict"),
+    Column("flag", "but", hidden=True),
     Column("low", "low", "number", hidden=True),
     Column("high", "high", "number", hidden=True),
     Column("detectable", "smallest detectable ratio", "number", hidden=True),
@@ -53,20 +58,36 @@ def section(evidence: Evidence) -> Section:
     if evidence.rounds == 1:
         note = f"{note} {ONE_ROUND}"
     sources = sources_of(evidence)
-    return Section(title, (table("speed_up", "", COLUMNS, [_row(row, sources[key_of(row)]) for row in rows], note),))
+    found = table("speed_up", "", COLUMNS, [_row(row, sources[key_of(row)]) for row in rows], note)
+    return Section(title, (*_flags(rows), found))
+
+
+def _flags(rows: list[dict[str, Any]]) -> list[Text]:
+    """Each flag once, with the cases whose factor is none of theirs."""
+    flagged: dict[tuple[str, str, str], list[str]] = {}
+    for row in rows:
+        if row["flag"]:
+            flagged.setdefault((row["model"], row["shape"], row["flag"]), []).append(
+                f"{name_of(row)} ({ratio(row['speed_up'])})"
+            )
+    return [
+        Text(f"No speed-up: {model} {shape}, {few(names)}: {flag}.", "item", "warn")
+        for (model, shape, flag), names in flagged.items()
+    ]
 
 
 def _row(row: dict[str, Any], source: str) -> list[Cell]:
     if row["speed_up"] is None:
         lacking = missing(row["not_measured"])
-        return [*case_cells(row), words(row["boundary"] or "–"), *[lacking] * 7]
+        return [*case_cells(row), words(row["boundary"] or "–"), *[lacking] * 3, words(""), *[lacking] * 4]
     bounded = row["low"] is not None
     return [
         *case_cells(row),
         words(row["boundary"]),
         dataclasses.replace(number(row["speed_up"], ratio(row["speed_up"])), file=source),
         words(half_width(row["speed_up"], row["low"], row["high"])) if bounded else missing(FEW),
-        words(row["verdict"]),
+        words(FLAGGED if row["flag"] else row["verdict"], "warn" if row["flag"] else None),
+        words(row["flag"] or ""),
         optional(row["low"], ratio, FEW),
         optional(row["high"], ratio, FEW),
         optional(row["detectable"], ratio, FEW),
