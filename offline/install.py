@@ -23,6 +23,8 @@ from typing import Any
 
 CUDA = re.compile(r"torch|triton|nvidia-|cuda-")
 """Packages that stay as they are where torch asks for them: it is built against them."""
+ROOM = 4
+"""Bytes of disk per byte of the parts: wheels of 0.8 GB made an environment of 2.1 GB."""
 CHUNK = 1 << 20
 LAST_LINES = 6
 """Of a command that failed, in one line."""
@@ -68,6 +70,7 @@ def main(manifest: Manifest, arguments: Sequence[str]) -> int:
         if folder.exists() and any(folder.iterdir()):
             raise Refused(f"{folder} is there already and not empty: name another folder, sh install.sh FOLDER")
         check_parts(manifest, parts)
+        check_room(manifest, folder)
     except Refused as error:
         sys.stderr.write(f"install.sh: {error}\n")
         return 2
@@ -118,6 +121,16 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
+def check_room(manifest: Manifest, folder: Path) -> None:
+    """Whether there is room for the wheels, and for what they unpack to."""
+    disk = next(parent for parent in folder.parents if parent.exists())
+    needed, free = ROOM * sum(part.bytes for part in manifest.parts), shutil.disk_usage(disk).free
+    if free < needed:
+        raise Refused(
+            f"{disk} has {free / 1e9:.1f} GB free, and {needed / 1e9:.1f} GB are needed: sh install.sh FOLDER"
+        )
+
+
 def numbers(text: str) -> tuple[int, ...]:
     """`2.28` as what sorts."""
     return tuple(int(number) for number in re.findall(r"\d+", text))
@@ -138,36 +151,45 @@ def install(manifest: Manifest, parts: Path, folder: Path) -> None:
     """The project at `folder`, its .venv, and what the machine is in environment.json."""
     say(f"{len(manifest.parts)} parts are whole: inferprof {manifest.revision}")
     unpack([parts / part.name for part in manifest.parts], folder)
-    wheels = folder / "wheels"
     beside = manifest.torch == "there"
     python = make_venv(folder / ".venv", beside)
-    locked = dict(wheel.name.split("-")[:2] for wheel in wheels.glob("*.whl"))
-    kept = kept_packages({canonical(name): version for name, version in locked.items()}, wheels) if beside else {}
-    (folder / "constraints.txt").write_text("".join(f"{name}=={there}\n" for name, there in sorted(kept.items())))
-    wanted = sorted(wheel for wheel in wheels.glob("*.whl") if canonical(wheel.name.split("-")[0]) not in kept)
-    (folder / "wheels.txt").write_text("".join(f"{wheel}\n" for wheel in wanted))
-    say(f"installing {len(wanted)} wheels; as they are stay {listed(kept) or 'none'}")
-    pip: list[str | Path] = [python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
-    run([*pip, "--constraint", folder / "constraints.txt", "--requirement", folder / "wheels.txt"])
-    run([*pip, "--no-build-isolation", "--editable", folder])
+    install_wheels(python, folder / "wheels", beside)
+    run([*pip_install(python), "--no-build-isolation", "--editable", folder])
     check_torch(python, version("torch") if beside else None)
-    try:
-        run([python, "-m", "pip", "check"])
-    except Refused as error:
-        # The machine may bring some of its own, and the lock leaves out on purpose what no study needs.
-        say(f"pip check: {error}")
-    shutil.rmtree(wheels)
-    (folder / "wheels.txt").unlink()
+    # Not fatal: the machine may bring clashes of its own, and the lock leaves out on purpose what no study needs.
+    _, clashes = attempt([python, "-m", "pip", "check"])
+    say("pip check says:\n  " + "\n  ".join(clashes.splitlines()))
+    shutil.rmtree(folder / "wheels")
     # make leaves an environment alone that is newer than the lock files.
     (folder / ".venv/.installed").touch()
     probe(folder)
+
+
+def install_wheels(python: Path, wheels: Path, beside: bool) -> None:
+    """Install the wheels, apart from those whose package stays as it is; constraints see to it that it does."""
+    found = {canonical(wheel.name.split("-")[0]): wheel for wheel in sorted(wheels.glob("*.whl"))}
+    kept = kept_packages({name: wheel.name.split("-")[1] for name, wheel in found.items()}, wheels) if beside else {}
+    wanted = [str(wheel) for name, wheel in found.items() if name not in kept]
+    constraints, requirements = wheels / "constraints.txt", wheels / "requirements.txt"
+    constraints.write_text("".join(f"{name}=={there}\n" for name, there in kept.items()), encoding="utf-8")
+    requirements.write_text("".join(f"{wheel}\n" for wheel in wanted), encoding="utf-8")
+    staying = ", ".join(f"{name} {there}" for name, there in kept.items())
+    say(f"installing {len(wanted)} wheels; as they are stay: {staying or 'none'}")
+    run([*pip_install(python), "--constraint", constraints, "--requirement", requirements])
+
+
+def pip_install(python: Path) -> list[str | Path]:
+    """pip without network and without following dependencies: the lock has them all. Compiling takes minutes."""
+    return [python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile"]
 
 
 def unpack(parts: Sequence[Path], folder: Path) -> None:
     """Extract the archive that the parts make, without writing it down whole."""
     folder.mkdir(parents=True, exist_ok=True)
     with io.BufferedReader(Joined(parts), CHUNK) as joined, tarfile.open(fileobj=joined, mode="r|") as archive:
-        archive.extractall(folder, filter="data")
+        # Python before 3.11.4 has no filters, and the parts are what pack.py wrote: their hashes say so.
+        archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, path: member)
+        archive.extractall(folder)
 
 
 class Joined(io.RawIOBase):
@@ -203,9 +225,12 @@ def make_venv(folder: Path, beside: bool) -> Path:
     except Refused as error:
         raise Refused(f"no virtual environment (apt install python3-venv?): {error}") from None
     python = folder / "bin/python"
+    if sys.version_info < (3, 12):
+        # A new environment of Python 3.11 holds a setuptools of 2022: it would hide the one that builds the package.
+        run([python, "-m", "pip", "uninstall", "--quiet", "--yes", "setuptools"])
     if beside and sys.prefix != sys.base_prefix:
         # The packages of a virtual environment are not the system's: a new one sees them by their path only.
-        site = run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]).strip()
+        site = run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"])
         Path(site, "beside.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
     return python
 
@@ -241,7 +266,7 @@ def kept_packages(locked: Mapping[str, str], wheels: Path) -> dict[str, str]:
 
 def check_torch(python: Path, before: str | None) -> None:
     """Whether the new environment has a torch, and the machine's where it had one."""
-    found = run([python, "-c", "import importlib.metadata as m; print(m.version('torch'))"]).strip()
+    found = run([python, "-c", "import importlib.metadata as m; print(m.version('torch'))"])
     if before not in (None, found):
         raise Refused(f"torch would be {found} instead of the machine's {before}")
 
@@ -262,27 +287,27 @@ def canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def listed(kept: Mapping[str, str]) -> str:
-    """`torch 2.11.0, cuda-bindings 13.0.3`."""
-    return ", ".join(f"{name} {there}" for name, there in kept.items())
-
-
 def run(command: Sequence[str | Path]) -> str:
-    """Run a command to its end; what it wrote. pip reads no configuration of the machine. Raises Refused."""
+    """What a command wrote. Raises Refused where it fails."""
+    code, said = attempt(command)
+    if code:
+        last = "; ".join(said.splitlines()[-LAST_LINES:]) or "it says nothing"
+        raise Refused(f"`{' '.join(map(str, command))}` exited with {code}: {last}")
+    return said
+
+
+def attempt(command: Sequence[str | Path]) -> tuple[int, str]:
+    """The exit code of a command and what it wrote. pip reads no configuration of the machine."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "PYTHON"))}
-    words = [str(word) for word in command]
     done = subprocess.run(
-        words,
+        [str(word) for word in command],
         env={**environment, "PIP_CONFIG_FILE": os.devnull, "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
-    if done.returncode:
-        said = "; ".join(done.stdout.strip().splitlines()[-LAST_LINES:]) or "it says nothing"
-        raise Refused(f"`{' '.join(words)}` exited with {done.returncode}: {said}")
-    return done.stdout
+    return done.returncode, done.stdout.strip()
 
 
 def say(text: str) -> None:

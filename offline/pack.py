@@ -92,6 +92,8 @@ def download(arguments: argparse.Namespace, wheels: Path) -> None:
         ),
         *("--platform", "manylinux2014_x86_64"),
     ]
+    sys.stdout.write(f"downloading {len(set(pins))} wheels for Python {arguments.python}\n")
+    sys.stdout.flush()
     pip("download", "--no-deps", *target, "--dest", str(wheels), "--requirement", str(listed))
     if arguments.torch != "there":
         wanted = ("--only-binary=:all:", "--constraint", str(listed), *shlex.split(arguments.torch))

@@ -29,7 +29,7 @@ CASE = Case("vit", "fp16", "ort_cuda", "default", "b8")
 REFUSED = Case("vit", "fp8", "ort_cuda", "default", "b8")
 TOKEN = "plantedtokenplantedtoken"
 HOST = "box17.example.org"
-OUTSIDE = "/home/alice/models/vit.onnx"
+OUTSIDE = "/scratch/alice/models/vit.onnx"
 
 Change = Callable[[dict[str, bytes], dict[str, Any]], None]
 

@@ -10,7 +10,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = REPOSITORY / "workflow/inferprof"
 DOCUMENTS = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")]
-FOLDERS = "workflow|docs|docker|models|requirements|profiles|studies|tests|benchmarks"
+FOLDERS = "workflow|docs|docker|offline|models|requirements|profiles|studies|tests|benchmarks"
 
 
 @pytest.fixture(params=DOCUMENTS, ids=lambda path: str(path.relative_to(REPOSITORY)))

@@ -4,6 +4,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from inferprof import provenance
 
 
@@ -24,6 +26,16 @@ def test_the_revision_is_what_git_says(tmp_path: Path) -> None:
 
 def test_a_folder_without_a_checkout_has_no_revision(tmp_path: Path) -> None:
     assert provenance.git_revision(tmp_path, answering(128, "")) is None
+
+
+@pytest.mark.parametrize(
+    ("content", "revision"), [("c0ffee" * 6 + "c0de", "c0ffee" * 6 + "c0de"), ("$Format:%H$", None)]
+)
+def test_the_files_of_an_archive_have_the_revision_that_git_wrote_into_them(
+    tmp_path: Path, content: str, revision: str | None
+) -> None:
+    (tmp_path / ".git_archival.txt").write_text(f"{content}\n")
+    assert provenance.git_revision(tmp_path / "workflow/inferprof", answering(128, "")) == revision
 
 
 def test_a_machine_without_git_has_no_revision(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from dataclasses import asdict
@@ -26,13 +27,23 @@ def of_run(gpu: Gpu | None, runner: Runner = subprocess.run) -> dict[str, Any]:
 
 
 def git_revision(folder: Path, runner: Runner = subprocess.run) -> str | None:
-    """The commit of the checkout that holds `folder`, with -dirty where it was changed; None where there is none."""
+    """The commit of the checkout that holds `folder`, with -dirty where it was changed; None where there is none.
+
+    Of the files of `git archive` it is the commit that git wrote into one of them.
+    """
     command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         done = runner(command, capture_output=True, text=True)
     except FileNotFoundError:
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
+        return _archived_revision(folder)
+    return done.stdout.strip() if done.returncode == 0 else _archived_revision(folder)
+
+
+def _archived_revision(folder: Path) -> str | None:
+    """What stands in .git_archival.txt beside the Snakefile, if `git archive` has filled it in."""
+    archival = folder.parents[1] / ".git_archival.txt"
+    text = archival.read_text(encoding="utf-8").strip() if archival.is_file() else ""
+    return text if re.fullmatch(r"[0-9a-f]{40}", text) else None
 
 
 def processes_on_gpu() -> list[dict[str, Any]] | None:
