@@ -26,13 +26,14 @@ from inferprof.case import Case
 from inferprof.diagnosis import frames, run, verdict
 from inferprof.findings import Frames, Verdict
 from inferprof.tables import records, schema
-from inferprof.tables.kernel_compare import as_iterations
+from inferprof.tables.kernel_compare import ITERATION, as_iterations
 from inferprof.tables.kernel_faults import FaultName
 
 DATA = Path(__file__).resolve().parents[1] / "tests/data"
 LABELS = Path(__file__).with_suffix(".yaml")
 MACHINE = "h100-80gb-hbm3-sm90-93fb0a94"
 MADE_KERNELS = "ncu/faults.csv"
+NO_ROWS = pd.DataFrame(columns=list(schema.COLUMNS))
 NO_RECORDS = records.frame_of([], [*records.RECORD_KEY, "status", "reason", "content"])
 
 
@@ -93,17 +94,19 @@ def judge(labelled: Mapping[str, Any]) -> Iterator[Judged]:
 
 
 def frames_of(labelled: Mapping[str, Any]) -> Frames:
-    """What is known of one labelled case: a record of tests/data, the captures of a case, or a made kernel."""
+    """What is known of one labelled case: captures, a bare run's record, or both; or a made kernel."""
+    case = Case.from_path(labelled.get("record") or labelled.get("case") or "made/fp32/cuda/default/b1")
+    results, found = DATA / "records", NO_RECORDS
     if "record" in labelled:
-        return frames.load(DATA / "records", MACHINE, Case.from_path(labelled["record"]))
+        found = records.read(results, records.of_model(results, MACHINE, case.model))
+    captures = labelled.get("captures", {"ncu": MADE_KERNELS} if "kernel" in labelled else {})
+    tables = [_read(tool, path) for tool, path in captures.items()]
+    table = as_iterations(pd.concat([NO_ROWS, *tables]).astype(schema.COLUMNS), labelled.get("iteration", ITERATION))
     if "kernel" in labelled:
-        case = Case("made", "fp32", "cuda", "default", "b1")
-        table = schema.of_case(_read("ncu", MADE_KERNELS), MACHINE, case)
-        return frames.of_tables(MACHINE, case, NO_RECORDS, table[table["name"] == labelled["kernel"]])
-    case = Case.from_path(labelled["case"])
-    read = [_read(tool, path) for tool, path in labelled["captures"].items()]
-    tables = [as_iterations(table, labelled.get("iteration", "iteration")) for table in read]
-    return frames.of_tables(MACHINE, case, NO_RECORDS, schema.of_case(pd.concat(tables), MACHINE, case))
+        table = table[table["name"] == labelled["kernel"]]
+    rows = schema.of_case(table, MACHINE, case)
+    known = frames.documents(results, MACHINE, case) if "record" in labelled else None
+    return frames.of_tables(MACHINE, case, found, rows, known)
 
 
 def scores(judged: list[Judged]) -> list[Score]:

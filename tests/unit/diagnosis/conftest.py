@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import lzma
 from collections.abc import Callable
 from pathlib import Path
@@ -30,26 +31,37 @@ Measured = Callable[..., Frames]
 
 
 @pytest.fixture(scope="session")
-def captured(tmp_path_factory: pytest.TempPathFactory) -> Captured:
-    """Name of a capture of tests/data/nsys, and the range that is an iteration → its frames, without a bare run."""
-    read: dict[str, pd.DataFrame] = {}
+def table(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], pd.DataFrame]:
+    """Name of a capture of tests/data/nsys → its table."""
 
-    def of(name: str, iteration: str = "iteration") -> Frames:
-        if name not in read:
-            path = tmp_path_factory.mktemp("nsys") / f"{name}.sqlite"
-            path.write_bytes(lzma.decompress((DATA / f"nsys/{name}.sqlite.xz").read_bytes()))
-            read[name] = schema.of_case(nsys.read(path), MACHINE, CASE)
-        return frames.of_tables(MACHINE, CASE, NO_RECORDS, as_iterations(read[name], iteration))
+    @functools.cache
+    def of(name: str) -> pd.DataFrame:
+        path = tmp_path_factory.mktemp("nsys") / f"{name}.sqlite"
+        path.write_bytes(lzma.decompress((DATA / f"nsys/{name}.sqlite.xz").read_bytes()))
+        return nsys.read(path)
 
     return of
 
 
 @pytest.fixture
-def measured() -> Measured:
-    """Path of a case of tests/data/records (one H100; 24 samples of each loop, without the samples of telemetry)
-    → its frames, with no profile. `change` edits its record; `documents` replace those on file."""
+def captured(table: Callable[[str], pd.DataFrame]) -> Captured:
+    """Name of a capture, and the range that is an iteration → its frames, without a bare run."""
 
-    def of(path: str, change: Change = lambda record: None, **documents: Any) -> Frames:
+    def of(name: str, iteration: str = "iteration") -> Frames:
+        rows = schema.of_case(as_iterations(table(name), iteration), MACHINE, CASE)
+        return frames.of_tables(MACHINE, CASE, NO_RECORDS, rows)
+
+    return of
+
+
+@pytest.fixture
+def measured(table: Callable[[str], pd.DataFrame]) -> Measured:
+    """Path of a case of tests/data/records (one H100; up to 96 samples of each loop, without the samples of telemetry)
+    → its frames, with the profile of that name or none. `change` edits its record; `documents` replace files."""
+
+    def of(
+        path: str, change: Change = lambda record: None, *, profile: str | None = None, **documents: Any
+    ) -> Frames:
         case = Case.from_path(path)
         found = records.read(DATA / "records", records.of_model(DATA / "records", MACHINE, case.model))
         found["content"] = [copy.deepcopy(content) for content in found["content"]]
@@ -57,7 +69,8 @@ def measured() -> Measured:
             if Case(*own) == case:
                 change(content)
         known = {**frames.documents(DATA / "records", MACHINE, case), **documents}
-        profiles = pd.DataFrame(columns=list(schema.COLUMNS))
+        rows = table(profile) if profile else pd.DataFrame(columns=list(schema.COLUMNS))
+        profiles = schema.of_case(rows, MACHINE, case)
         return frames.of_tables(MACHINE, case, found, profiles, known)
 
     return of

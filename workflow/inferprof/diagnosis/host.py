@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 import pandas as pd
 
 from inferprof import registry
-from inferprof.diagnosis.times import Time, iteration, launch, ms, percent, replays_a_graph, require_undistorted
+from inferprof.diagnosis.times import Time, iteration, launch, ms, part, percent, replays_a_graph, require_undistorted
 from inferprof.findings import Bottleneck, Clear, Finding, Frames, Gain, Threshold
 from inferprof.plugins import Check
 from inferprof.tables.api_kind import ALLOCATION, COPY
@@ -51,21 +52,27 @@ def _launch_bound(frames: Frames) -> list[Finding] | Clear:
 
 
 def _cuda_graph(frames: Frames) -> list[Finding] | Clear:
-    """Gain: at most the wait for launches; at least that less one launch of the graph (GRAPH_LAUNCH_NS) and a gap
-    (NODE_GAP_NS) in front of each of its nodes, or 0."""
+    """Gain: at least the wait for launches less that for one launch of the graph (GRAPH_LAUNCH_NS) and a gap
+    (NODE_GAP_NS) in front of each of its nodes, or 0; at most all time in which the GPU is known neither to compute
+    nor to copy, which are the waterfall's launch, idle and unexplained.
+    """
     if replays_a_graph(frames):
         return Clear("inference is one CUDA graph already")
     waiting, seen = launch(frames), iteration(frames)
     nodes = of_range(frames.timeline, EXECUTE).get("launches", seen["launches"])
     least = max(0.0, waiting.ns - GRAPH_LAUNCH_NS - nodes * NODE_GAP_NS)
+    most = waiting.ns + sum(beside.ns for beside in (part(frames, "idle"), part(frames, "unexplained")) if beside)
     share = frames.share(waiting.ns)
-    reason = f"a CUDA graph of {nodes:.0f} launches would save {ms(least)} to {waiting.ms} of waiting for launches"
-    evidence = {"nodes": nodes, "launch_ns": waiting.ns}
+    reason = (
+        f"a CUDA graph of {nodes:.0f} launches would save {ms(least)} to {ms(most)} in which the GPU does nothing"
+    )
+    evidence = {"nodes": nodes, "launch_ns": waiting.ns, "idle_ns": most}
     if share is None or share < frames.limit(LAUNCH_BOUND):
         return Clear(
             f"the GPU waits {waiting.ms} for launches ({percent(share)}): little for a graph to save", evidence
         )
-    return [_finding(frames, waiting, reason, evidence, Gain(least, waiting.ns), _graph_advice(frames))]
+    spent = replace(waiting, ns=most)
+    return [_finding(frames, spent, reason, evidence, Gain(least, most), _graph_advice(frames))]
 
 
 def _graph_advice(frames: Frames) -> str:
