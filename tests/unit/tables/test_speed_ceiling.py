@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from inferprof.tables import schema, speed_ceiling
+from inferprof.case import Case
+from inferprof.profilers import nsys
+from inferprof.tables import copies, join, records, schema, speed_ceiling, summary
 from inferprof.tables.records import KEY, rows_of
 from inferprof.tables.roofs import Roof, Roofs
-from inferprof.tables.waterfall import NEEDS_TIMELINE, PARTS
+from inferprof.tables.waterfall import NEEDS_TIMELINE, PARTS, of_cases
 
 CASE = ("h100", "vit", "fp16", "ort_cuda", "default", "b8")
 GRAPH = ("h100", "vit", "fp16", "ort_cuda", "graph", "b8")
@@ -134,6 +137,22 @@ def test_a_graph_is_held_against_what_free_launches_would_gain() -> None:
     )
     assert row["achieved_ns"] == pytest.approx(250.0, rel=0.01)
     assert row["low_ns"] <= row["achieved_ns"] <= row["high_ns"]
+
+
+def test_on_an_h100_a_graph_gained_what_its_launches_took_and_a_little_more(repository: Path, captured: Any) -> None:
+    data, machine = repository / "tests/data/records", "h100-80gb-hbm3-sm90-93fb0a94"
+    found = records.read(data, records.of_model(data, machine, "minilm"))
+    before, after = (f"minilm/fp16/ort_cuda/{variant}/b8_s128" for variant in ("default", "graph"))
+    measured, stages = records.boundaries(found), join.stage_medians(records.stages(found))
+    profile = schema.of_case(nsys.read(captured("h100_ort_cuda_minilm")), machine, Case.from_path(before))
+    parts = of_cases(summary.latency(measured), stages, profile)
+    options: dict[tuple[Any, ...], dict[str, Any]] = {(machine, *after.split("/")): {"cuda_graph": True}}
+    ceilings = speed_ceiling.of_cases(parts, profile, {}, ROOFS, options)
+    floors = copies.floors(stages, records.traffic(found), None)
+    (row,) = rows_of(speed_ceiling.achieved(measured, ceilings, stages, floors, options))
+    assert (row["change"], row["other"]) == ("graph", "fp16/ort_cuda/graph")
+    assert row["achieved_ns"] == pytest.approx(1_349_823 - 599_218.5)
+    assert row["predicted_ns"] / row["achieved_ns"] == pytest.approx(0.9, abs=0.05)
 
 
 def test_page_locked_inputs_are_held_against_the_links_floor() -> None:

@@ -142,9 +142,10 @@ def achieved(
 
     boundaries: records.boundaries; ceilings: of_cases; stages: join.stage_medians; floors: copies.floors. `other`:
     the case after it, precision/backend/variant. Gains are of end_to_end in ns; the interval of what was achieved is
-    that of stats.ratio, paired by round; `verdict` is about the change. The prediction is what the change saves at
-    most: a graph all launches; page-locked inputs what the copies take beyond the link's floor; inputs on the device
-    their copy and its preparation; a format its step.
+    that of stats.ratio, paired by round; `verdict` is about the change. Predicted is what the change takes away: a
+    graph the part `launch`; page-locked inputs what the copies take beyond the link's floor; inputs on the device
+    their copy and its preparation; a format its step. Other parts may shrink with it (an H100 gained 1.1 times the
+    part `launch` by a graph, since its kernels follow each other more closely too).
     """
     rounds = _rounds(boundaries)
     predictions = {(*(row[key] for key in KEY), row["step"]): row["gain_ns"] for row in rows_of(ceilings)}

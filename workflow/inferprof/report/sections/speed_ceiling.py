@@ -44,8 +44,8 @@ NOTE: Final = (
     "Bounds, not predictions: nothing is free."
 )
 ACHIEVED_NOTE: Final = (
-    "Pairs of measured cases that differ in one change alone. Predicted: what it saves at most. Achieved: end_to_end "
-    "before and after, paired by round; a minus means that it made the case slower."
+    "Pairs of measured cases that differ in one change alone. Predicted: the part of the waterfall that it takes "
+    "away; other parts may shrink with it. Achieved: end_to_end before less after, paired by round: a minus is slower."
 )
 
 
