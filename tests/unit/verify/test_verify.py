@@ -209,6 +209,8 @@ def test_records_of_an_earlier_verify_do_not_count(verified: Verified, tools: To
         ("CUDA out of memory. Tried to allocate 2 GiB", "end what else holds the GPU's memory"),
         ("ncu: the counters are held by another tool: pause DCGM", "pause DCGM"),
         ("ncu: this ncu does not fit the driver", "install a newer driver"),
+        ("ncu: no GPU on this machine", "verify on the machine with the GPU"),
+        ("NVML tells no clock of this GPU", "read the log"),
         ("anything else", "read the log"),
     ],
 )

@@ -32,7 +32,8 @@ SYMPTOMS: Final = (
         "nothing to mend: this GPU has no such hardware, or the runtime does not support it",
     ),
     _symptom(
-        r"\bno GPU\b|NVML", f"verify on the machine with the GPU; there, `nvidia-smi` must list it ({GUIDE}, Driver)"
+        r"^no GPU|: no GPU|sees no GPU|NVML:",
+        f"verify on the machine with the GPU; there, `nvidia-smi` must list it ({GUIDE}, Driver)",
     ),
     _symptom(r"libnvinfer\.so", "use the container, whose TensorRT is of the major version that ONNX Runtime wants"),
     _symptom(r"not on PATH", "use the container, which has the tool, or put it on PATH"),
