@@ -151,7 +151,6 @@ def test_on_an_h100_a_graph_gained_what_its_launches_took_and_a_little_more(repo
     floors = copies.floors(stages, records.traffic(found), None)
     (row,) = rows_of(speed_ceiling.achieved(measured, ceilings, stages, floors, options))
     assert (row["change"], row["other"]) == ("graph", "fp16/ort_cuda/graph")
-    assert row["achieved_ns"] == pytest.approx(1_349_823 - 599_218.5)
     assert row["predicted_ns"] / row["achieved_ns"] == pytest.approx(0.9, abs=0.05)
 
 

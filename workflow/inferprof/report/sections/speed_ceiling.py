@@ -45,7 +45,7 @@ NOTE: Final = (
 )
 ACHIEVED_NOTE: Final = (
     "Pairs of measured cases that differ in one change alone. Predicted: the part of the waterfall that it takes "
-    "away; other parts may shrink with it. Achieved: end_to_end before less after, paired by round: a minus is slower."
+    "away; other parts may shrink with it. Achieved: end_to_end before less after, paired by round; minus: slower."
 )
 
 

@@ -1,0 +1,217 @@
+"""Engine checks on captures of an H100: what fell back, what converts, what looped, and in which formats it ran."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pandas as pd
+import pytest
+
+from inferprof import registry
+from inferprof.case import Case
+from inferprof.diagnosis import frames as reading
+from inferprof.diagnosis import run, verdict
+from inferprof.diagnosis.frames import Documents
+from inferprof.findings import Answer, Document, Frames, Gain
+from inferprof.profilers import ort_profile, trt_layers
+from inferprof.tables import records, schema
+
+Captured = Callable[..., Frames]
+Measured = Callable[..., Frames]
+
+
+def ask(name: str, frames: Frames) -> Answer:
+    return run.answer(registry.checks()[name], frames)
+
+
+def of_case(frames: Frames, case: str, *tables: pd.DataFrame, **documents: Any) -> Frames:
+    """The frames of a capture under another name, with the tables of further tools and with documents."""
+    named = Case.from_path(case)
+    profiles = [frames.profiles, *(schema.of_case(table, frames.machine, named) for table in tables)]
+    found = records.frame_of([], [*records.RECORD_KEY, "status", "reason", "content"])
+    return reading.of_tables(frames.machine, named, found, pd.concat(profiles), cast(Documents, documents))
+
+
+@pytest.fixture
+def planted(captured: Captured, repository: Path) -> Frames:
+    """TensorRT in ONNX Runtime, with one node on the CPU and a CumSum that became a loop."""
+    session = ort_profile.read(repository / "tests/data/ort_profile/h100_ort_tensorrt_ep.json.gz")
+    case = "planted/fp32/ort_tensorrt/default/b4"
+    return of_case(captured("h100_ort_tensorrt_ep"), case, session, partition={"looped": ["cumsum"]})
+
+
+@pytest.fixture
+def vit(captured: Captured, repository: Path) -> Frames:
+    session = ort_profile.read(repository / "tests/data/ort_profile/h100_ort_cuda_vit.json.gz")
+    return of_case(captured("h100_ort_cuda_vit", "host_run"), "vit_base/fp16/ort_cuda/default/b8", session)
+
+
+# --- fallback and loops ----------------------------------------------------------------------------------------
+
+
+def test_a_node_on_the_cpu_costs_its_two_copies_and_perhaps_its_own_time(planted: Frames) -> None:
+    (finding,) = ask("fallback", planted).findings
+    assert (finding.subject, finding.bottleneck) == ("hardmax with another provider", "copy")
+    assert finding.gain == Gain(21_250.0, 28_850.0)
+    assert finding.share == pytest.approx(28_850 / 472_500)
+    assert (finding.evidence["copies"], finding.evidence["copies_ns"]) == (2, 21_250)
+
+
+def test_sizes_of_tensors_on_the_cpu_are_no_fallback(vit: Frames) -> None:
+    answer = ask("fallback", vit)
+    assert answer.verdict == "clear"
+    assert answer.reason == "all of 417 nodes are with CUDAExecutionProvider, or on purpose elsewhere"
+
+
+def test_only_onnx_runtime_has_providers_to_fall_back_to(captured: Captured) -> None:
+    eager = of_case(captured("h100_torch_eager"), "vit_tiny/fp16/torch_eager/default/b8")
+    assert ask("fallback", eager).verdict == "clear"
+
+
+def test_without_a_profile_of_the_session_nothing_is_said_of_fallbacks(captured: Captured) -> None:
+    assert ask("fallback", captured("h100_ort_cuda_vit", "host_run")).reason == (
+        "needs a profile by ort_nodes or ort_nodes_kineto or ort_profile"
+    )
+
+
+def test_the_parser_tells_why_tensorrt_left_a_node(planted: Frames) -> None:
+    left = {"dynamic": {}, "static": {"left": [{"node": "hardmax", "why": "operator"}]}}
+    told = dataclasses.replace(planted, documents={"partition": left})
+    (finding,) = ask("fallback", told).findings
+    assert "the provider has no kernel for the operator" in finding.reason
+
+
+def test_a_cumsum_is_a_loop_that_holds_up_the_host_longer_than_the_gpu(planted: Frames) -> None:
+    (finding,) = ask("kernel_loops", planted).findings
+    assert (finding.subject, finding.bottleneck) == ("the loop of cumsum", "launch")
+    assert (finding.evidence["steps"], finding.evidence["launches"]) == (8, 64)
+    assert finding.gain is not None
+    assert finding.gain.high_ns == pytest.approx(9_618_035 / 21)
+    assert finding.gain.low_ns == pytest.approx(finding.evidence["duration"] * 7 / 8)
+
+
+def test_an_engine_without_loops_is_clear(captured: Captured) -> None:
+    assert ask("kernel_loops", captured("h100_tensorrt_vit2")).verdict == "clear"
+
+
+def test_the_loop_is_named_first_and_then_the_copies_of_the_fallback(planted: Frames) -> None:
+    judged = verdict.of_case(planted, run.answers(planted))
+    first, second = (group.findings[0].check for group in judged.groups[:2])
+    assert (first, second) == ("kernel_loops", "fallback")
+    assert judged.sentence.startswith(
+        "96.9 % of a run by ONNX Runtime's profile (0.472 ms) goes to the loop of cumsum: an operator runs as a loop"
+    )
+
+
+# --- conversions and formats -----------------------------------------------------------------------------------
+
+
+def test_reformats_of_a_vit_take_a_twelfth_of_its_kernels(vit: Frames) -> None:
+    (finding,) = ask("conversions", vit).findings
+    assert finding.subject == "reformat kernels"
+    assert finding.evidence["kernel_share"] == pytest.approx(0.080, abs=0.001)
+    assert finding.gain is not None and finding.gain.low_ns == 0
+
+
+def test_from_which_share_on_conversions_count_is_the_configs(vit: Frames) -> None:
+    patient = dataclasses.replace(vit, thresholds={"conversions": 0.1})
+    assert ask("conversions", patient).verdict == "clear"
+
+
+def test_products_that_ran_as_asked_are_clear(vit: Frames) -> None:
+    answer = ask("precision", vit)
+    assert (answer.verdict, answer.evidence) == ("clear", {"as_asked": 1.0})
+
+
+def test_products_in_another_format_than_asked_are_told_with_what_the_peaks_say(vit: Frames) -> None:
+    environment = {"gpus": [{"name": "NVIDIA H100 80GB HBM3", "memory_mib": 81_559, "sm_count": 132, "used": True}]}
+    ceilings = {"gemm": {"fp16": {"flops_per_s": 6e14}, "fp8": {"flops_per_s": 1.2e15}}, "memory": {}}
+    case = dataclasses.replace(vit.case, precision="fp8")
+    documents: dict[Document, Any] = {"environment": environment, "ceilings": ceilings}
+    asked = dataclasses.replace(vit, case=case, documents=documents)
+    (finding,) = ask("precision", asked).findings
+    assert (finding.subject, finding.evidence) == ("fp16", {"fp16_share": 1.0})
+    assert finding.reason == "asked for fp8, and the matrix products ran 100.0 % in fp16"
+    assert finding.gain is not None and finding.share is not None and asked.total is not None
+    assert finding.gain.high_ns == pytest.approx(finding.share * asked.total.ns / 2)
+
+
+def test_where_the_peaks_are_not_known_the_gain_is_not_bounded(vit: Frames) -> None:
+    asked = dataclasses.replace(vit, case=dataclasses.replace(vit.case, precision="fp8"))
+    (finding,) = ask("precision", asked).findings
+    assert finding.gain is None
+
+
+def test_the_layers_of_an_engine_tell_formats_without_a_trace(repository: Path, captured: Captured) -> None:
+    profile = repository / "tests/data/trt_layers/h100_tensorrt_vit2.profile.json"
+    nothing = captured("h100_tensorrt_vit2")
+    bare = dataclasses.replace(nothing, profiles=nothing.profiles.head(0))
+    layers = of_case(bare, "vit2/fp16/tensorrt/default/b8", trt_layers.read(profile))
+    assert ask("precision", layers).verdict in ("clear", "not assessed")
+
+
+# --- attention -------------------------------------------------------------------------------------------------
+
+
+def test_softmax_between_two_products_is_attention_in_pieces(vit: Frames) -> None:
+    (finding,) = ask("unfused_attention", vit).findings
+    assert finding.subject == "onnxruntime::cuda::softmax_warp_forward"
+    assert finding.evidence["softmax_share"] == pytest.approx(0.046, abs=0.001)
+    assert finding.confidence == "low"
+
+
+def test_the_graph_makes_that_sure_or_clear(vit: Frames) -> None:
+    scores = {"nodes": [{"gemm": {"m": 197, "n": 197, "k": 64, "count": 96, "batch_in": "count"}}]}
+    sure = dataclasses.replace(vit, documents={"cost": scores})
+    assert [one.confidence for one in ask("unfused_attention", sure).findings] == ["medium"]
+    none = dataclasses.replace(vit, documents={"cost": {"nodes": [{"gemm": None}]}})
+    assert ask("unfused_attention", none).reason == "the graph has no product of two activations"
+
+
+def test_flash_attention_is_clear(captured: Captured) -> None:
+    assert ask("unfused_attention", captured("h100_torch_eager")).reason == (
+        "attention runs in kernels of its own kind"
+    )
+
+
+def test_a_gpu_without_fused_attention_is_not_blamed(vit: Frames) -> None:
+    turing = {"gpus": [{"name": "Tesla T4", "compute_capability": "7.5", "used": True}]}
+    assert ask("unfused_attention", dataclasses.replace(vit, documents={"environment": turing})).verdict == "clear"
+
+
+# --- quantized -------------------------------------------------------------------------------------------------
+
+
+def siblings(frames: Frames, quantized_ms: float, plain_ms: float) -> Frames:
+    """The case as int8, and its plain sibling, with medians that are known to a hundredth."""
+    case = dataclasses.replace(frames.case, precision="int8")
+    rows = [
+        {**dataclasses.asdict(case), "machine": frames.machine, "precision": precision}
+        | {f"device{part}_ms": ms * factor for part, factor in (("", 1), ("_low", 0.99), ("_high", 1.01))}
+        for precision, ms in (("int8", quantized_ms), ("fp16", plain_ms))
+    ]
+    return dataclasses.replace(frames, case=case, peers=pd.DataFrame(rows))
+
+
+def test_a_quantized_case_that_is_slower_than_its_plain_sibling_is_told(measured: Measured) -> None:
+    frames = siblings(measured("vit_base/fp16/ort_cuda/default/b8"), 2.5, 2.0)
+    (finding,) = ask("quantization", frames).findings
+    assert finding.reason == "quantized, it is slower than plain: 2.5 ms in int8, 2 ms in fp16 (device)"
+    assert finding.gain == Gain(500_000.0, 500_000.0)
+
+
+@pytest.mark.parametrize("quantized_ms", [1.5, 2.01])
+def test_one_that_is_faster_or_no_slower_for_sure_is_clear(measured: Measured, quantized_ms: float) -> None:
+    frames = siblings(measured("vit_base/fp16/ort_cuda/default/b8"), quantized_ms, 2.0)
+    assert ask("quantization", frames).verdict == "clear"
+
+
+def test_without_the_sibling_nothing_is_said_of_quantizers(measured: Measured) -> None:
+    frames = siblings(measured("vit_base/fp16/ort_cuda/default/b8"), 2.5, 2.0)
+    alone = dataclasses.replace(frames, peers=frames.peers.head(1))
+    assert ask("quantization", alone).reason == (
+        "needs measurements of the case and of the same case in fp16 or bf16"
+    )
