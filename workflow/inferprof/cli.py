@@ -18,7 +18,7 @@ from typing import Any
 from inferprof import arguments, flags, processes, progress, registry
 from inferprof.case import Case, Shape
 from inferprof.errors import CaseFailed, ToolError, UserError
-from inferprof.files import read_json, write_json, write_text, written_whole
+from inferprof.files import beside, read_json, write_facts, write_json, write_text, written_whole
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -87,7 +87,7 @@ def _export(args: argparse.Namespace) -> None:
 
     started = time.monotonic()
     facts = export.export(arguments.spec_of(args), args.out)
-    _write_facts(args.out, ".convert.json", facts, started)
+    write_facts(args.out, ".convert.json", facts, time.monotonic() - started)
 
 
 def _quantize(args: argparse.Namespace) -> None:
@@ -98,7 +98,7 @@ def _quantize(args: argparse.Namespace) -> None:
     arguments.require_files(args.onnx)
     started = time.monotonic()
     facts = precisions.convert(precision, arguments.convert_request(args, args.onnx, args.out))
-    _write_facts(args.out, ".convert.json", facts, started)
+    write_facts(args.out, ".convert.json", facts, time.monotonic() - started)
 
 
 def _audit(args: argparse.Namespace) -> None:
@@ -181,7 +181,7 @@ def _build(args: argparse.Namespace) -> None:
     except CaseFailed as error:
         write_text(args.out, "")
         facts = {"status": "failed", "reason": str(error)}
-    write_json(_beside(args.out, ".build.json"), facts)
+    write_json(beside(args.out, ".build.json"), facts)
 
 
 def _run(args: argparse.Namespace) -> None:
@@ -237,10 +237,9 @@ def _formats(args: argparse.Namespace) -> int:
 
 def _diagnose(args: argparse.Namespace) -> None:
     """Say why a case is as fast as it is: what each check found in its measurements and profiles, and the verdict."""
-    from inferprof.diagnosis import frames, run
+    from inferprof.diagnosis import run
 
-    loaded = frames.load(args.results, args.machine, args.case, arguments.thresholds_of(args))
-    result = run.document(loaded, run.answers(loaded))
+    result = run.diagnose(args.results, args.machine, args.case, arguments.thresholds_of(args))
     write_json(args.out, result)
     _say(result["verdict"]["sentence"])
 
@@ -313,16 +312,6 @@ def _say(text: str) -> None:
     """Print at once, so that a reader that is gone is found out here and not at the end of the process."""
     with processes.reader_may_leave():
         print(text, flush=True)
-
-
-def _write_facts(out: Path, suffix: str, facts: dict[str, Any], started: float) -> None:
-    """Write beside a product what is known of its making, its size, and how many seconds that took."""
-    seconds = round(time.monotonic() - started, 1)
-    write_json(_beside(out, suffix), {**facts, "bytes": out.stat().st_size, "seconds": seconds})
-
-
-def _beside(path: Path, suffix: str) -> Path:
-    return path.with_name(path.stem + suffix)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -7,7 +7,7 @@ import gzip
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -35,6 +35,16 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write JSON that a person can read; NaN is refused, since it is not JSON."""
     write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+def beside(path: Path, suffix: str) -> Path:
+    """The file of the same name but for its suffix."""
+    return path.with_name(path.stem + suffix)
+
+
+def write_facts(product: Path, suffix: str, facts: Mapping[str, Any], seconds: float) -> None:
+    """Write beside a product what is known of its making, its size, and how long that took."""
+    write_json(beside(product, suffix), {**facts, "bytes": product.stat().st_size, "seconds": round(seconds, 1)})
 
 
 def read_json(path: Path) -> Any:

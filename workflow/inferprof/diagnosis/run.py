@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from inferprof import registry
+from inferprof.case import Case
 from inferprof.diagnosis import verdict
+from inferprof.diagnosis.frames import load
 from inferprof.findings import NEEDS, Answer, Clear, Frames, Need, NotAssessed
 from inferprof.plugins import Check
 from inferprof.tables.waterfall import COUNTERS
@@ -23,6 +26,12 @@ _HAS: Final[Mapping[Need, Callable[[Frames], bool]]] = {
     "environment": lambda frames: frames.documents.get("environment") is not None,
     "bandwidth": lambda frames: frames.documents.get("bandwidth") is not None,
 }
+
+
+def diagnose(results: Path, machine: str, case: Case, thresholds: Mapping[str, float]) -> dict[str, Any]:
+    """The document of a case in a results folder. Raises UserError for a file that can't be read."""
+    frames = load(results, machine, case, thresholds)
+    return document(frames, answers(frames))
 
 
 def answers(frames: Frames) -> list[Answer]:
