@@ -268,25 +268,14 @@ def _bundle(args: argparse.Namespace) -> None:
     """Write a study's measured files as one archive to hand on: scrubbed, hashed, without weights and engines."""
     from inferprof import bundles
 
-    out = args.out or args.results / "reports" / args.study / f"{args.machine}.bundle.zip"
-    written = bundles.write(
-        args.results, args.study, args.machine, out=out, baseline=args.baseline, max_bytes=args.max_size
-    )
-    _say(f"{out}: {written.files} files in {written.bytes} bytes")
-    for name in written.left_out:
-        _say(f"left out to stay within --max-size: {name}")
+    _say(bundles.write(args.results, args.study, args.machine, args.baseline, args.out, args.max_size).render())
 
 
 def _unbundle(args: argparse.Namespace) -> None:
     """Unpack a bundle as a new results folder; one that is damaged or hostile is refused."""
     from inferprof import bundles
 
-    manifest = bundles.unbundle(args.bundle, args.out)
-    baseline = f" --baseline {manifest['baseline']}" if manifest["baseline"] else ""
-    _say(
-        f"{args.out}: {len(manifest['files'])} files of {manifest['study']} on {manifest['machine']}; its report:\n"
-        f"inferprof report {args.out} --study {manifest['study']} --machine {manifest['machine']}{baseline}"
-    )
+    _say(bundles.render(bundles.unbundle(args.bundle, args.out), args.out))
 
 
 def _verify(args: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ import contextlib
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from inferprof.bundles.archive import read_manifest, unpack
 from inferprof.bundles.writing import Written, write
 from inferprof.errors import UserError
 
-__all__ = ["Written", "opened", "read_manifest", "unbundle", "write"]
+__all__ = ["Written", "opened", "read_manifest", "render", "unbundle", "write"]
 
 
 def unbundle(path: Path, out: Path) -> dict[str, Any]:
@@ -30,6 +30,15 @@ def unbundle(path: Path, out: Path) -> dict[str, Any]:
         manifest = unpack(path, inside)
         inside.replace(out)
     return manifest
+
+
+def render(manifest: Mapping[str, Any], out: Path) -> str:
+    """What was unpacked to `out`, and the command that writes its report."""
+    baseline = f" --baseline {manifest['baseline']}" if manifest["baseline"] else ""
+    return (
+        f"{out}: {len(manifest['files'])} files of {manifest['study']} on {manifest['machine']}; its report:\n"
+        f"inferprof report {out} --study {manifest['study']} --machine {manifest['machine']}{baseline}"
+    )
 
 
 @contextlib.contextmanager

@@ -31,18 +31,23 @@ class Written:
     bytes: int
     left_out: tuple[str, ...]
 
+    def render(self) -> str:
+        """As lines of text."""
+        lines = [f"{self.path}: {self.files} files in {self.bytes} bytes"]
+        return "\n".join(lines + [f"left out to stay within --max-size: {name}" for name in self.left_out])
+
 
 def write(
     results: Path,
     study: str,
     machine: str,
-    *,
-    out: Path,
     baseline: str | None = None,
+    out: Path | None = None,
     max_bytes: int | None = None,
 ) -> Written:
     """Write the measured files of a study on a machine as a bundle: the same bytes each time.
 
+    Without `out` it goes to reports/{study}/{machine}.bundle.zip. `baseline` is what speed-ups are against.
     Above `max_bytes` the captures are left out, largest first, then the logs; what the report is made of stays.
     Raises UserError where there is no such study, nothing was measured, or the rest is still too large.
     """
@@ -58,6 +63,7 @@ def write(
         clean = Path(private)
         files = {name: _clean(results / name, hidden, clean / name) for name in paths}
         manifest = {**facts, "baseline": baseline, "left_out": [], "files": files}
+        out = out or results / "reports" / study / f"{machine}.bundle.zip"
         with written_whole(out) as partial:
             _write_within(partial, manifest, clean, max_bytes)
             size = partial.stat().st_size
