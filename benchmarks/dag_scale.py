@@ -54,14 +54,15 @@ MODEL: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Took:
-    """What a command took: wall clock in seconds, its peak memory in bytes, and what it printed."""
+    """What a command took: wall clock and CPU time in seconds, its peak memory in bytes, and what it printed."""
 
     seconds: float
+    cpu: float
     peak: int
     output: str
 
     def __str__(self) -> str:
-        return f"{self.seconds:.1f} s, {self.peak / 2**20:.0f} MiB"
+        return f"{self.seconds:.1f} s ({self.cpu:.1f} s of CPU time), {self.peak / 2**20:.0f} MiB"
 
 
 def main() -> int:
@@ -113,15 +114,10 @@ def write_study(folder: Path, models: int) -> None:
 
 def mark_done(folder: Path) -> None:
     """Make every output, and let Snakemake note that it is up to date."""
-    summary = snakemake(folder, "--summary").output
-    for line in summary.splitlines():
-        if (name := line.split("\t")[0]).startswith("results/"):
-            path = folder / name
-            if path.name in ("plots", "csv"):
-                path.mkdir(parents=True, exist_ok=True)
-            else:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.touch()
+    names = (line.split("\t")[0] for line in snakemake(folder, "--summary").output.splitlines())
+    for path in (folder / name for name in names if name.startswith("results/")):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        (path.mkdir if path.name in ("plots", "csv") else path.touch)(exist_ok=True)
     print(f"marked as done in {snakemake(folder, '--touch', '--quiet', 'all')}", flush=True)
 
 
@@ -138,7 +134,8 @@ def snakemake(folder: Path, *arguments: str, profile: Path | None = None) -> Too
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
-        took = Took(time.monotonic() - started, usage.ru_maxrss * 1024, output.read())
+        seconds, cpu = time.monotonic() - started, usage.ru_utime + usage.ru_stime
+        took = Took(seconds, cpu, usage.ru_maxrss * 1024, output.read())
     if process.returncode:
         raise SystemExit(f"{' '.join(command)} exited with {process.returncode}:\n{took.output[-3000:]}")
     return took

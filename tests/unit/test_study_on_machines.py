@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from inferprof import hardware, targets
 from inferprof import study as studies
-from inferprof import targets
 from inferprof.errors import UserError
+from inferprof.hardware import Gpu, Machine
 
 H100: dict[str, Any] = {
     "gpus": [{"name": "NVIDIA H100 80GB HBM3", "compute_capability": "9.0", "memory_mib": 81559, "used": True}],
@@ -98,3 +100,14 @@ def test_machines_that_mean_nothing_are_refused_in_one_line(
     with pytest.raises(UserError) as refused:
         planned(repository, tmp_path / "results", {}, **keys)
     assert message in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_a_node_that_is_not_the_machine_that_was_probed_measures_nothing() -> None:
+    content = {"machine": "hopper", **H100}
+    here = Machine(Gpu("NVIDIA H100 80GB HBM3", (9, 0), 80 << 30, "GPU-7", "580.159.04"), H100["packages"])
+    hardware.check_probed(content, here)
+    newer = dataclasses.replace(here, packages={**here.packages, "tensorrt": "11.0"}, label="hopper")
+    with pytest.raises(
+        UserError, match=r"^this machine is h100-80gb-hbm3-sm90-\w+, and hopper was h100-80gb-hbm3-sm90"
+    ):
+        hardware.check_probed(content, newer)

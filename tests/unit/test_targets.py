@@ -96,8 +96,10 @@ def test_a_diagnosis_is_made_from_the_cases_own_profiles_and_from_all_records_of
     inputs = targets.diagnosis_inputs(planned, case)
     assert [file for file in inputs if "/table/" in file] == [f"results/box/table/nsys/{case}.parquet"]
     records = [
-        f"results/box/benchmark/vit_tiny/fp16/ort_cuda/default/{b}/r{n}.json" for b in ("b1", "b8") for n in range(3)
+        f"results/box/benchmark/vit_tiny/fp16/ort_cuda/default/{b}/r{n}.json" for n in range(3) for b in ("b1", "b8")
     ]
-    assert [file for file in inputs if "/benchmark/" in file] == records
+    own = [file for file in records if "/b1/" in file]
+    assert [file for file in inputs if "/benchmark/" in file] == [*own, "results/box/benchmark/vit_tiny/.measured"]
+    assert targets.records_of_model(planned, "vit_tiny") == records
     assert {"results/box/environment.json", "results/box/bandwidth.json"} <= set(inputs)
     assert f"results/box/diagnosis/{case}.json" in targets.report_inputs(planned)

@@ -11,7 +11,7 @@ from inferprof import registry
 from inferprof.case import Case, Shape, Variant
 from inferprof.config import check_names
 from inferprof.errors import UserError, unknown
-from inferprof.files import read_yaml
+from inferprof.files import read_json, read_yaml
 
 
 def read_config(text: str) -> Any:
@@ -90,6 +90,8 @@ def run_request(args: argparse.Namespace) -> Any:
     from inferprof import hardware, timing, workload
 
     require_files(args.artifact, *filter(None, [args.reference]))
+    if args.probed:
+        hardware.check_probed(read_json(args.probed), hardware.detect())
     spec = spec_of(args)
     return workload.RunRequest(
         case=Case(spec.name, args.precision, args.backend, args.variant, args.shape),

@@ -161,7 +161,7 @@ def report(sub: argparse.ArgumentParser) -> None:
         required=True,
         nargs="+",
         metavar="MACHINE",
-        help="the machine's folder in RESULTS; several are compared: each has a report in RESULTS/reports/STUDY/MACHINE",
+        help="the machine's folder in RESULTS; several are compared, each with its own RESULTS/reports/STUDY/MACHINE",
     )
     sub.add_argument("--partial", action="store_true", help="only what exists, into REPORT.partial.txt")
 
@@ -221,6 +221,7 @@ def run(sub: argparse.ArgumentParser) -> None:
     _case_part(sub)
     _set(sub, "an option of the variant")
     sub.add_argument("--machine", help="slug to record (default: this machine's)")
+    sub.add_argument("--probed", type=Path, metavar="FILE", help="environment.json that this machine must match")
     sub.add_argument("--round", type=int, default=0, help="which of the case's processes this is (default 0)")
     sub.add_argument("--budget", type=float, default=2.0, help="seconds per boundary (default 2)")
     sub.add_argument(

@@ -14,9 +14,11 @@ import platform
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from inferprof.errors import UserError
 
 PACKAGES = (
     "onnxruntime-gpu",
@@ -143,6 +145,16 @@ def from_probe(content: Mapping[str, Any], label: str) -> Machine:
         label=label,
         threads=content["cpu"]["threads"],
     )
+
+
+def check_probed(content: Mapping[str, Any], here: Machine) -> None:
+    """Raise UserError unless `here` is the machine of an environment.json, with the same driver and libraries."""
+    probed, found = from_probe(content, "").slug, replace(here, label=None).slug
+    if probed != found:
+        raise UserError(
+            f"this machine is {found}, and {content['machine']} was {probed} when it was probed: GPU, driver or "
+            "libraries differ; give it a label of its own, or remove what was probed and measured, and begin anew"
+        )
 
 
 def _gpu_of_probe(content: Mapping[str, Any]) -> Gpu | None:

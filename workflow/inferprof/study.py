@@ -41,9 +41,12 @@ class Planned:
     reason: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Study:
-    """A checked study on a machine. Everything the Snakefile asks for is asked of this."""
+    """A checked study on a machine. Everything the Snakefile asks for is asked of this.
+
+    It is equal to itself alone, so that answers which are asked for once per job can be kept.
+    """
 
     config: Mapping[str, Any]
     machine: Machine

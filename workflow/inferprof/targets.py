@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shlex
 from collections.abc import Callable, Iterable, Mapping
@@ -79,17 +80,46 @@ def diagnosis_inputs(study: Study, case: Case) -> list[str]:
     """What a case's diagnosis is made from: its profiles, its graph, its machine, and all records of its model."""
     machine = f"results/{study.machine.slug}"
     graph = f"results/onnx/{case.model}/{case.precision}"
-    of_model = dict.fromkeys([case, *(one for one in study.cases() if one.model == case.model)])
-    wanted = {f"{graph}.{case.shape}.cost.json", f"{graph}.partition.json"}
+    wanted = (f"{graph}.{case.shape}.cost.json", f"{graph}.partition.json")
     return [
         f"{machine}/environment.json",
         *(f"{machine}/{what}.json" for what in _measured(study)),
         *(f"{graph}.{kind}.json" for kind in ("convert", "audit", "accuracy")),
-        *(file for file in (*costs(study), *partitions(study)) if file in wanted),
+        *(file for file in wanted if file in _of_graphs(study)),
         *([f"{machine}/engine/{case}.build.json"] if _has_engine(case) else []),
-        *(f"{machine}/benchmark/{one}/r{round_}.json" for one in of_model for round_ in study.rounds),
-        *(f"{machine}/table/{name}/{one}.parquet" for name, one in study.captures() if one == case),
+        *(f"{machine}/benchmark/{case}/r{round_}.json" for round_ in study.rounds),
+        f"{machine}/benchmark/{case.model}/.measured",
+        *(f"{machine}/table/{name}/{case}.parquet" for name in _profilers(study).get(case, ())),
     ]
+
+
+def records_of_model(study: Study, model: str) -> list[str]:
+    """The measurements of one model, for which one file stands: each of its cases is diagnosed among all of them."""
+    return _by_model(study).get(model, [])
+
+
+@functools.cache
+def _by_model(study: Study) -> Mapping[str, list[str]]:
+    """Model → its records."""
+    found: dict[str, list[str]] = {}
+    for file in records(study):
+        found.setdefault(file.split("/")[3], []).append(file)
+    return found
+
+
+@functools.cache
+def _of_graphs(study: Study) -> frozenset[str]:
+    """What is known of graphs apart from their conversion."""
+    return frozenset([*costs(study), *partitions(study)])
+
+
+@functools.cache
+def _profilers(study: Study) -> Mapping[Case, list[str]]:
+    """Case → the profilers that watch it."""
+    found: dict[Case, list[str]] = {}
+    for name, case in study.captures():
+        found.setdefault(case, []).append(name)
+    return found
 
 
 def costs(study: Study) -> list[str]:

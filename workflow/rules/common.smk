@@ -82,14 +82,14 @@ def diagnosis_inputs(wildcards):
     )
 
 
+def model_records(wildcards):
+    """All measurements of a model on a machine."""
+    return targets.records_of_model(BY_MACHINE[wildcards.machine], wildcards.model)
+
+
 def slug(wildcards):
     """The machine that a report is about."""
     return BY_FOLDER[wildcards.folder].machine.slug
-
-
-def label_flag(wildcards):
-    """The name that the config gives a machine, as a flag; none where its slug names it."""
-    return f"--label {wildcards.machine}" if wildcards.machine in REQUESTS else ""
 
 
 def all_cores(wildcards):
@@ -157,9 +157,16 @@ def variant_flags(wildcards):
     return targets.flags(STUDY.variants[wildcards.variant].options)
 
 
+def run_flags(wildcards):
+    """The options of the variant as flags, and what a node must be that runs under a label of the config."""
+    label = wildcards.machine
+    probed = f" --probed results/{label}/environment.json" if label in REQUESTS else ""
+    return variant_flags(wildcards) + probed
+
+
 def profiled_flags(wildcards):
-    """The options of the variant and the seed of the inputs, as flags."""
-    return f"{variant_flags(wildcards)} --seed {STUDY.protocol['seed']}"
+    """The flags of a run, and the seed of the inputs."""
+    return f"{run_flags(wildcards)} --seed {STUDY.protocol['seed']}"
 
 
 def timeline(profiler):

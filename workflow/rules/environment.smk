@@ -8,12 +8,10 @@ rule probe:
         "results/log/{machine}/environment.log",
     resources:
         **MEASURES,
-    params:
-        label=label_flag,
     message:
         "Probe {wildcards.machine}"
     shell:
-        "inferprof probe {params.label} --out {output:q} 2> {log:q}"
+        "inferprof probe --label {wildcards.machine} --out {output:q} 2> {log:q}"
 
 
 rule bandwidth:
