@@ -104,7 +104,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Total:
-    """What shares are of, ns: the bare end_to_end median, or where there is none an iteration under a profiler."""
+    """What shares are of, ns: the bare end_to_end median; where there is none, what `of` says, under a profiler."""
 
     ns: float
     of: str
@@ -118,7 +118,7 @@ class Frames:
     case: Case
     total: Total | None
     records: pd.DataFrame
-    """tables.records.read, only those that are ok; `content` is the record itself."""
+    """tables.records.read of a case that is ok in every round, else none; `content` is the record itself."""
     latency: pd.DataFrame
     """tables.summary.latency: a row per boundary."""
     stages: pd.DataFrame

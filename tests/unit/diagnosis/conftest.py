@@ -56,8 +56,8 @@ def captured(table: Callable[[str], pd.DataFrame]) -> Captured:
 
 @pytest.fixture
 def measured(table: Callable[[str], pd.DataFrame]) -> Measured:
-    """Path of a case of tests/data/records (one H100; up to 96 samples of each loop, without the samples of telemetry)
-    → its frames, with the profile of that name or none. `change` edits its record; `documents` replace files."""
+    """Path of a case of tests/data/records (of one H100; up to 96 samples of each loop, and none of telemetry) → its
+    frames, with the profile of that name or none. `change` edits its record; `documents` replace files."""
 
     def of(
         path: str, change: Change = lambda record: None, *, profile: str | None = None, **documents: Any
@@ -68,6 +68,7 @@ def measured(table: Callable[[str], pd.DataFrame]) -> Measured:
         for content, *own in found[["content", *records.CASE_KEY]].itertuples(index=False, name=None):
             if Case(*own) == case:
                 change(content)
+        found["status"] = [content["status"] for content in found["content"]]
         known = {**frames.documents(DATA / "records", MACHINE, case), **documents}
         rows = table(profile) if profile else pd.DataFrame(columns=list(schema.COLUMNS))
         profiles = schema.of_case(rows, MACHINE, case)

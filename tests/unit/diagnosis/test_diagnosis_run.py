@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -78,3 +80,14 @@ def test_an_empty_results_folder_is_a_case_of_which_nothing_is_known(tmp_path: P
     loaded = frames.load(tmp_path, "m", CASE)
     assert loaded.peers.empty
     assert set(loaded.documents.values()) == {None}
+
+
+def test_a_case_that_failed_in_one_round_counts_as_not_measured(measured: Callable[..., Frames]) -> None:
+    def fail(record: dict[str, Any]) -> None:
+        record["status"] = "failed"
+
+    path = "vit_base/fp16/ort_cuda/default/b8"
+    assert measured(path).total is not None
+    failed = measured(path, fail)
+    assert (len(failed.records), failed.total) == (0, None)
+    assert "b8" not in set(failed.peers.loc[failed.peers["backend"] == "ort_cuda", "shape"])

@@ -48,9 +48,14 @@ def load(results: Path, machine: str, case: Case, thresholds: Mapping[str, float
 def of_tables(
     machine: str, case: Case, found: pd.DataFrame, profiles: pd.DataFrame, known: Documents | None = None
 ) -> Frames:
-    """Frames of a case. found: records.read of all cases of its model; profiles: the case's own tidy tables."""
+    """Frames of a case. found: records.read of all cases of its model; profiles: the case's own tidy tables.
+
+    A case counts where it is ok in every round, as in the report.
+    """
     given = known or {}
-    ok = found[found["status"] == "ok"]
+    planned = found[records.KEY].drop_duplicates().assign(outcome="run", reason="")
+    outcomes = join.outcomes(planned, found)
+    ok = found.merge(outcomes.loc[outcomes["outcome"] == "ok", records.KEY], on=records.KEY, validate="many_to_one")
     own = ok[(ok[records.KEY] == [machine, *case.path.parts]).all(axis=1)]
     latency = summary.latency(records.boundaries(own))
     stages = join.stage_medians(records.stages(own))
@@ -69,7 +74,7 @@ def of_tables(
         timeline=profiles.iloc[:0] if timeline is None else timeline,
         overheads=overhead.ledger(latency, profiles, overhead.profiled_runs(())),
         waterfall=rows[0] if rows else {"total_ns": None, "not_measured": "the case has no record"},
-        peers=_peers(ok),
+        peers=join.measured(outcomes, summary.latency(records.boundaries(ok)), records.throughput(ok)),
         documents=given,
     )
 
@@ -100,10 +105,3 @@ def _total(latency: pd.DataFrame, profiles: pd.DataFrame, tool: str | None) -> T
         return Total(float(runs["value"].iloc[0]), "a run by ONNX Runtime's profile")
     kernels = inference_ns(profiles)
     return Total(kernels, "the kernels of an inference under a profiler") if kernels else None
-
-
-def _peers(ok: pd.DataFrame) -> pd.DataFrame:
-    """One row per measured case: tables.join.measured."""
-    cases = ok[records.KEY].drop_duplicates().assign(outcome="run", reason="")
-    outcomes = join.outcomes(cases, ok)
-    return join.measured(outcomes, summary.latency(records.boundaries(ok)), records.throughput(ok))
