@@ -58,6 +58,26 @@ def test_an_output_whose_size_only_a_run_tells_is_bound_too(
         np.testing.assert_array_equal(session.outputs()["y"].array, np.nonzero(x))
 
 
+def test_another_address_of_the_same_shape_costs_no_inference(
+    small_model: Callable[..., Path], opening: Opening, host: Host, x: Array, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = small_model([("NonZero", ["x"], ["y"], {})], [("y", "INT64", [2, "found"])])
+    with ort.open_cpu(opening(model)) as session:
+        inferences: list[Any] = []
+        run = session._run
+
+        def counted(options: Any) -> None:
+            inferences.append(options)
+            run(options)
+
+        monkeypatch.setattr(session, "_run", counted)
+        for array in (x, x.copy(), x[:1].copy()):
+            session.bind({"x": host(array)})
+        assert len(inferences) == 2  # for each shape one, which tells the output's size
+        session.enqueue()
+        np.testing.assert_array_equal(session.outputs()["y"].array, np.nonzero(x[:1]))
+
+
 def test_dimensions_without_a_name_are_not_taken_for_one_another(
     tmp_path: Path, opening: Opening, host: Host
 ) -> None:

@@ -38,6 +38,8 @@ DTYPES = {
     }.items()
 }
 """NumPy's types, by ONNX Runtime's names for them."""
+_Bound = dict[str, tuple[int, tuple[int, ...]]]
+"""Input → its address and shape."""
 
 
 class OrtSession:
@@ -52,7 +54,7 @@ class OrtSession:
         self._device = device
         self._graph = graph
         self._outputs: dict[str, Buffer] = {}
-        self._bound: dict[str, tuple[int, tuple[int, ...]]] = {}
+        self._bound: _Bound = {}
         self._captured = False
         self._binding = session.io_binding()
         self._on_stream = on_stream
@@ -64,7 +66,7 @@ class OrtSession:
         """Fix the addresses of inputs and outputs.
 
         The outputs' sizes follow from the inputs' by the graph's symbols; where they do not (a symbol of the
-        outputs alone), one inference runs here to learn them.
+        outputs alone), one inference runs here to learn them, again only where an input's shape changes.
         """
         bound = {name: (buffer.ptr, buffer.shape) for name, buffer in inputs.items()}
         if self._captured and bound == self._bound:
@@ -72,7 +74,8 @@ class OrtSession:
         for name, buffer in inputs.items():
             self._binding.bind_input(name, buffer.where, 0, buffer.dtype.type, buffer.shape, buffer.ptr)
         if bound != self._bound:
-            self._bind_outputs(inputs)
+            if _shapes(bound) != _shapes(self._bound):
+                self._bind_outputs(inputs)
             self._bound, self._captured = bound, False
             # A graph holds the addresses that it was captured with: other addresses need another graph.
             self._graph_id += 1
@@ -173,6 +176,10 @@ def reported() -> Iterator[None]:
 
 def _failed(error: Exception) -> CaseFailed:
     return CaseFailed(f"ONNX Runtime: {' '.join(str(error).split())}")
+
+
+def _shapes(bound: _Bound) -> dict[str, tuple[int, ...]]:
+    return {name: shape for name, (_, shape) in bound.items()}
 
 
 def dtype_of(node: Any) -> np.dtype[Any]:
