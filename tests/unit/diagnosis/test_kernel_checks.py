@@ -1,0 +1,233 @@
+"""Kernel checks on captures of an H100: counters with the timeline's shares, tiles, roofs, and NVIDIA's rules."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pandas as pd
+import pytest
+
+from inferprof import registry
+from inferprof.diagnosis import run, verdict
+from inferprof.diagnosis.kernel_time import kernels_ns
+from inferprof.findings import Answer, Frames
+from inferprof.profilers import ncu
+from inferprof.tables import schema
+
+Captured = Callable[..., Frames]
+Measured = Callable[..., Frames]
+GPU = {
+    "name": "NVIDIA H100 80GB HBM3",
+    "compute_capability": "9.0",
+    "sm_count": 132,
+    "memory_mib": 81_559,
+    "used": True,
+}
+CEILINGS = {
+    "gemm": {"fp16": {"flops_per_s": 6.4e14}, "fp32": {"flops_per_s": 5e13}},
+    "memory": {"read": {"bytes_per_s": 3e12}},
+}
+
+
+def ask(name: str, frames: Frames) -> Answer:
+    return run.answer(registry.checks()[name], frames)
+
+
+def counted(frames: Frames, page: Path) -> Frames:
+    """The frames of a capture with what ncu counted."""
+    counters = schema.of_case(ncu.read(page), frames.machine, frames.case)
+    return dataclasses.replace(frames, profiles=pd.concat([frames.profiles, counters]))
+
+
+def with_documents(frames: Frames, **documents: Any) -> Frames:
+    return dataclasses.replace(frames, documents=cast(Any, {**frames.documents, **documents}))
+
+
+@pytest.fixture
+def vit(captured: Captured, repository: Path) -> Frames:
+    """ViT-B/16 in ONNX Runtime, eight of its launches counted."""
+    return counted(
+        captured("h100_ort_cuda_vit", "host_run"), repository / "tests/data/ncu/h100_ort_cuda_vit_raw.csv.gz"
+    )
+
+
+@pytest.fixture
+def by_rules(captured: Captured, repository: Path) -> Frames:
+    """The same with the details page, which has NVIDIA's rules, and fewer counters."""
+    page = repository / "tests/data/ncu/h100_ort_cuda_vit_details.csv.gz"
+    return counted(captured("h100_ort_cuda_vit", "host_run"), page)
+
+
+# --- faults ----------------------------------------------------------------------------------------------------
+
+
+def test_launches_of_one_kernel_are_one_finding_with_the_time_of_both(vit: Frames) -> None:
+    (finding,) = ask("uncoalesced", vit).findings
+    assert (finding.subject, finding.bottleneck) == ("onnxruntime::cuApplyLayerNorm", "memory")
+    assert finding.evidence["time_share"] == pytest.approx(0.1086, abs=0.0005)
+    total = kernels_ns(vit)
+    assert total is not None and finding.gain is not None
+    assert finding.gain.high_ns == pytest.approx(0.375 * finding.evidence["time_share"] * total)
+    assert finding.reason == (
+        "37.5 % of 605,184 sectors would not be needed by coalesced accesses (10.9 % of the kernels' time)"
+    )
+
+
+def test_what_a_fault_may_cost_is_never_more_than_its_kernel(vit: Frames) -> None:
+    total = kernels_ns(vit)
+    found = [finding for answer in run.answers(vit) if answer.level == "kernel" for finding in answer.findings]
+    assert len(found) >= 4 and total is not None
+    for finding in found:
+        if finding.gain and "time_share" in finding.evidence:
+            assert 0 <= finding.gain.low_ns <= finding.gain.high_ns <= finding.evidence["time_share"] * total
+
+
+def test_kernels_with_little_of_the_time_are_left_alone(vit: Frames) -> None:
+    patient = dataclasses.replace(vit, thresholds={"kernel_share": 0.2})
+    answer = ask("uncoalesced", patient)
+    assert answer.verdict == "clear"
+    assert answer.reason.endswith("1 kernels with less than 20% of the time have it")
+
+
+def test_without_a_timeline_a_fault_has_no_share_and_no_gain(vit: Frames) -> None:
+    alone = vit.profiles[vit.profiles["tool"] == "ncu"]
+    blind = dataclasses.replace(vit, profiles=alone, tool=None, timeline=vit.timeline.head(0))
+    (finding,) = ask("uncoalesced", blind).findings
+    assert (finding.share, finding.gain) == (None, None)
+
+
+def test_counters_that_a_page_lacks_leave_a_fault_unassessed(by_rules: Frames) -> None:
+    assert ask("bank_conflicts", by_rules).reason == "needs shared_wavefronts, shared_wavefronts_excess"
+    assert ask("spills", by_rules).verdict == "clear"
+
+
+def test_a_profiler_that_was_not_permitted_says_so(captured: Captured) -> None:
+    frames = captured("h100_ort_cuda_vit", "host_run")
+    told = pd.DataFrame([{"level": "run", "name": "ncu", "metric": "not_measured", "text": "ERR_NVGPUCTRPERM"}])
+    refused = schema.of_case(schema.conform(told, "ncu"), frames.machine, frames.case)
+    frames = dataclasses.replace(frames, profiles=pd.concat([frames.profiles, refused]))
+    assert ask("tail", frames).reason == "needs counters of the case's kernels: ERR_NVGPUCTRPERM"
+
+
+def test_blocks_that_use_the_memory_of_other_sms_are_told_from_those_that_do_not(vit: Frames) -> None:
+    assert ask("inter_sm_traffic", vit).reason == "at most 0.0% of what the SMs read and write is between SMs"
+    read = vit.profiles["metric"] == "inter_sm_bytes_read"
+    gemm = vit.profiles["name"].str.startswith("nvjet_sm90_hsh_256x144")
+    value = vit.profiles["value"].where(~(read & gemm), 60_000_000.0)
+    (finding,) = ask("inter_sm_traffic", dataclasses.replace(vit, profiles=vit.profiles.assign(value=value))).findings
+    assert finding.subject.startswith("nvjet_sm90_hsh_256x144")
+    assert finding.evidence["inter_sm_share"] == pytest.approx(60e6 / (81_100_800 + 9_682_944))
+
+
+def test_a_gpu_without_clusters_has_no_such_counters(by_rules: Frames) -> None:
+    assert ask("inter_sm_traffic", by_rules).verdict == "not assessed"
+
+
+# --- what bounds, and the longest ------------------------------------------------------------------------------
+
+
+def test_latency_bounds_most_of_what_was_counted_of_a_vit_at_batch_8(vit: Frames) -> None:
+    (finding,) = ask("bound", vit).findings
+    assert (finding.bottleneck, finding.subject, finding.gain) == ("latency", "", None)
+    assert finding.evidence["latency_share"] == pytest.approx(0.370, abs=0.001)
+    assert "where 45.5 % was counted" in finding.reason
+
+
+def test_nothing_bounds_most_of_it_where_the_config_asks_for_more(vit: Frames) -> None:
+    assert ask("bound", dataclasses.replace(vit, thresholds={"bound": 0.9})).verdict == "clear"
+
+
+def test_the_patch_convolution_is_the_first_thing_in_a_small_engine(captured: Captured) -> None:
+    frames = captured("h100_tensorrt_vit2")
+    (finding,) = ask("hot_kernel", frames).findings
+    assert finding.subject == "convolution /p/Conv"
+    assert finding.share == pytest.approx(0.2332, abs=0.0001)
+    judged = verdict.of_case(frames, run.answers(frames))
+    assert judged.groups[0].findings[0].check == "hot_kernel"
+    assert judged.sentence.startswith(
+        "23.3 % of the kernels of an inference under a profiler (0.245 ms) goes to convolution /p/Conv: "
+    )
+
+
+def test_where_no_kernel_has_a_fifth_of_the_time_none_is_singled_out(vit: Frames) -> None:
+    answer = ask("hot_kernel", vit)
+    assert answer.verdict == "clear"
+    assert answer.evidence["kernel_share"] == pytest.approx(0.131, abs=0.001)
+
+
+# --- tiles and roofs -------------------------------------------------------------------------------------------
+
+
+def product(name: str, m: int, n: int, k: int) -> dict[str, Any]:
+    gemm = {"m": m, "n": n, "k": k, "count": 1, "batch_in": "m"}
+    sizes = {"read": 2 * m * k, "weights": 2 * n * k, "written": 2 * m * n}
+    facts = {"op": "MatMul", "dtype": "float16", "product": True, "sparse": False, "flops": 2 * m * n * k}
+    return {"name": name, "gemm": gemm, **facts, **sizes}
+
+
+def graph(rows: int) -> dict[str, Any]:
+    """The weighted products of ViT-B/16."""
+    sizes = {"qkv": (2304, 768), "proj": (768, 768), "fc1": (3072, 768), "fc2": (768, 3072)}
+    nodes = [product(f"{layer}/{name}", rows, *size) for layer in range(12) for name, size in sizes.items()]
+    return {"inputs": 10**6, "outputs": 10**4, "weights": 172 * 10**6, "nodes": nodes}
+
+
+def test_tiles_that_waste_a_noticeable_part_are_named_with_a_better_size(vit: Frames) -> None:
+    known = with_documents(vit, cost=graph(8 * 197), environment={"gpus": [GPU]})
+    impatient = dataclasses.replace(known, thresholds={"tile_waste": 0.0001})
+    findings = ask("tile_waste", impatient).findings
+    assert {finding.bottleneck for finding in findings} == {"tail"}
+    for finding in findings:
+        assert finding.gain is not None
+        assert 0 < finding.gain.high_ns <= finding.evidence["duration_ns"]
+    assert ask("tile_waste", dataclasses.replace(known, thresholds={"tile_waste": 0.5})).verdict == "clear"
+
+
+def test_without_the_graph_no_tile_is_judged(vit: Frames) -> None:
+    assert ask("tile_waste", vit).reason == (
+        "needs the costs of the graph (.cost.json) and the GPU's number of SMs (environment.json)"
+    )
+
+
+def test_counted_kernels_far_from_their_roof_are_named(vit: Frames) -> None:
+    known = with_documents(vit, environment={"gpus": [GPU]}, ceilings=CEILINGS)
+    findings = ask("roof", known).findings
+    assert findings
+    assert all(finding.evidence["distance"] >= 2 for finding in findings)
+    near = ask("roof", dataclasses.replace(known, thresholds={"roof_distance": 1000.0}))
+    assert near.reason.endswith("times as long as at their roof")
+
+
+def test_without_counters_the_whole_graph_is_held_against_its_nodes_at_their_roofs(measured: Measured) -> None:
+    frames = measured("vit_base/fp16/ort_cuda/default/b8", cost=graph(8 * 197), ceilings=CEILINGS)
+    patient = dataclasses.replace(frames, thresholds={"roof_distance": 1000.0})
+    assert ask("roof", patient).verdict == "clear"
+    (finding,) = ask("roof", dataclasses.replace(frames, thresholds={"roof_distance": 1.0})).findings
+    assert finding.gain is not None
+    assert finding.gain.high_ns == pytest.approx(finding.evidence["device_ns"] - finding.evidence["fused_ns"])
+
+
+def test_without_roofs_nothing_is_far_from_them(vit: Frames) -> None:
+    assert ask("roof", vit).reason.startswith("needs the GPU's roofs")
+
+
+# --- NVIDIA's rules --------------------------------------------------------------------------------------------
+
+
+def test_a_rule_that_sees_what_ours_does_not_is_shown_beside_it(captured: Captured, repository: Path) -> None:
+    frames = counted(captured("h100_torch_eager"), repository / "tests/data/ncu/h100_torch_vit_tiny_details.csv.gz")
+    (finding,) = ask("ncu_rules", frames).findings
+    assert finding.reason == (
+        "NVIDIA's rule WorkloadImbalance expects 5.5 % of the kernel (19.4 % of the kernels' time), where ours says "
+        "tail clear: 0.75 waves leave 25 % of the SMs' time empty; small_grid clear: 1,576 blocks on 132 SMs"
+    )
+    assert finding.confidence == "low"
+
+
+def test_a_page_without_rules_has_nothing_to_disagree_with(vit: Frames) -> None:
+    assert ask("ncu_rules", vit).reason == (
+        "needs results of NVIDIA's rules: the details page, or the .ncu-rep with them"
+    )
