@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pytest
 
 from inferprof.case import Case
 from inferprof.diagnosis import frames, run
+from inferprof.errors import UserError
 from inferprof.findings import NEEDS, Clear, Finding, Frames, Gain, Need, NotAssessed
 from inferprof.plugins import Check
 from inferprof.tables import records, schema
@@ -76,10 +78,18 @@ def test_the_document_holds_each_finding_with_its_bounds() -> None:
     assert document["answers"][0]["verdict"] == "found"
 
 
-def test_an_empty_results_folder_is_a_case_of_which_nothing_is_known(tmp_path: Path) -> None:
+def test_a_case_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=f"has neither a record nor a table of {CASE}"):
+        frames.load(tmp_path, "m", CASE)
+
+
+def test_a_table_alone_is_enough_and_every_answer_says_what_is_missing(tmp_path: Path) -> None:
+    path = tmp_path / "m/table/nsys" / f"{CASE.path}.parquet"
+    path.parent.mkdir(parents=True)
+    NOTHING.profiles.astype(schema.COLUMNS).to_parquet(path)
     loaded = frames.load(tmp_path, "m", CASE)
-    assert loaded.peers.empty
     assert set(loaded.documents.values()) == {None}
+    assert {(one.verdict, one.reason[:6]) for one in run.answers(loaded)} == {("not assessed", "needs ")}
 
 
 def test_a_case_that_failed_in_one_round_counts_as_not_measured(measured: Callable[..., Frames]) -> None:

@@ -11,6 +11,7 @@ import pandas as pd
 
 from inferprof.case import Case
 from inferprof.diagnosis.kernel_time import inference_ns
+from inferprof.errors import UserError
 from inferprof.files import read_json
 from inferprof.findings import END_TO_END, Document, Frames, Total
 from inferprof.tables import copies, join, one_iteration, overhead, records, schema, summary, waterfall
@@ -23,7 +24,7 @@ _OF_GRAPH: Final[tuple[Document, ...]] = ("convert", "audit", "accuracy", "parti
 
 
 def load(results: Path, machine: str, case: Case, thresholds: Mapping[str, float] | None = None) -> Frames:
-    """All that is known of a case. Raises UserError for a file that can't be read.
+    """All that is known of a case. Raises UserError for a file that can't be read, and where there is none.
 
     Its peers are the cases of its model that have a record on the machine, of whatever study.
     """
@@ -34,6 +35,8 @@ def load(results: Path, machine: str, case: Case, thresholds: Mapping[str, float
         one_iteration.without(schema.read_table(path))
         for path in sorted((results / machine / "table").glob(f"*/{case.path}.parquet"))
     ]
+    if not tables and not records.paths(results, machine, case):
+        raise UserError(f"{results / machine} has neither a record nor a table of {case}: inferprof run, or table")
     profiles = pd.concat(tables) if tables else pd.DataFrame(columns=list(schema.COLUMNS))
     folder = results / machine / "capture"
     watched = [
