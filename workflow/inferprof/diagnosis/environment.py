@@ -8,6 +8,7 @@ from typing import Any, Final
 from inferprof.diagnosis.times import RECORDS, copying, percent
 from inferprof.findings import END_TO_END, Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
+from inferprof.tables.records import rows_of
 from inferprof.tables.roofs import gpu_in_use
 
 ENVIRONMENT_FILE: Final = "environment.json"
@@ -121,15 +122,16 @@ def _overhead(frames: Frames) -> list[Finding] | Clear:
 
 
 def _unsettled(frames: Frames) -> list[Finding] | Clear:
-    """The warm-up's budget ended before latency and clock settled."""
-    rows = frames.latency[frames.latency["not_measured"].isna()]
-    restless = [str(name) for name in rows.loc[~rows["settled"].astype(bool), "boundary"]]
-    if not restless:
-        return Clear("every boundary settled before it was measured")
-    reason = f"{', '.join(restless)} had not settled when the warm-up's budget ended"
-    return [
-        Finding("", "measurement", None, reason, {}, RECORDS, None, "a longer `budget_s:` under `protocol:`", "high")
+    """The warm-up's budget ended before latency and clock settled, or the loop's samples drift (stats.drift)."""
+    rows = rows_of(frames.latency[frames.latency["not_measured"].isna()])
+    told = [
+        f"{row['boundary']} had not settled when the warm-up's budget ended" for row in rows if not row["settled"]
     ]
+    told += [f"{row['boundary']} drifted by {100 * row['drift']:+.1f} %" for row in rows if row["drift"] is not None]
+    if not told:
+        return Clear("every boundary settled before it was measured, and none drifted")
+    advice = "a longer `budget_s:` under `protocol:`, on a machine that nobody else uses"
+    return [Finding("", "measurement", None, "; ".join(told), {}, RECORDS, None, advice, "high")]
 
 
 def _telemetry(frames: Frames) -> list[Mapping[str, Any]]:
