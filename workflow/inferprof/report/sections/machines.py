@@ -85,6 +85,8 @@ def _facts(evidence: Evidence) -> dict[str, str]:
 
 def _pair(a: Evidence, b: Evidence) -> Section:
     title = f"{b.machine} against {a.machine}"
+    if silent := [evidence.machine for evidence in (a, b) if evidence.records.empty]:
+        return Section(title, (Text(f"Not compared: nothing was measured on {' and '.join(silent)}.", mark="warn"),))
     of_a, of_b = (list(evidence.records["content"]) for evidence in (a, b))
     try:
         found = compare.compare_records(of_a, of_b, (a.machine, b.machine))
