@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from inferprof.case import Shape
-from inferprof.diagnosis.kernel_faults import counters_of, of_kernels, of_time, time_shares
+from inferprof.diagnosis.kernel_faults import counters_of, merged, of_kernels, of_time, time_shares
 from inferprof.diagnosis.kernel_time import KERNEL_SHARE, clipped, kernels_ns, longest, owner_of, roofs_of, short
 from inferprof.diagnosis.times import NS_PER_MS, ms, percent
 from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
@@ -26,6 +26,9 @@ HOT_SHARE: Final = Threshold(
 TILE_WASTE: Final = Threshold("tile_waste", 0.02, "of the case's time", "ours: less is not worth another shape")
 ROOF_DISTANCE: Final = Threshold(
     "roof_distance", 2.0, "times the time at the roof", "ours: good libraries reach 60 to 80 % of a roof"
+)
+ROOF_DURATION: Final = Threshold(
+    "roof_duration", 10_000.0, "ns of a launch", "ours: an H100 takes 2 µs for a kernel that does nothing"
 )
 RULE_SHARE: Final = Threshold(
     "rule_share", 0.01, "of the kernels' time, what a rule expects", "ours: the rule's gain times the kernel's share"
@@ -169,20 +172,20 @@ def _kernels_and_roofs(frames: Frames, limits: roofs.Roofs) -> list[Finding] | C
     if told.empty:
         raise NotAssessed("durations and bytes of the counted kernels, and the peaks of their formats")
     taken = time_shares(frames, counters)
-    far = [
-        row
-        for row in rows_of(told)
-        if row["distance"] >= frames.limit(ROOF_DISTANCE)
-        and taken.get(row["launch"], 0.0) >= frames.limit(KERNEL_SHARE)
-    ]
-    if not far:
+    limit, shortest = frames.limit(ROOF_DISTANCE), frames.limit(ROOF_DURATION)
+    shared = [{**row, "time_share": taken.get(row["launch"])} for row in rows_of(told)]
+    far = merged([row for row in shared if row["distance"] >= limit and row["duration_ns"] >= shortest])
+    worth = [row for row in far if (row["time_share"] or 0.0) >= frames.limit(KERNEL_SHARE)]
+    if not worth:
         least, most = (f"{value:.2g}" for value in (told["distance"].min(), told["distance"].max()))
         return Clear(f"{len(told)} counted kernels take {least} to {most} times as long as at their roof")
-    return [_far(frames, row, taken[row["launch"]]) for row in far]
+    return [_far(frames, row) for row in worth]
 
 
-def _far(frames: Frames, row: Mapping[str, Any], share: float) -> Finding:
+def _far(frames: Frames, row: Mapping[str, Any]) -> Finding:
+    share = row["time_share"]
     time = of_kernels(frames, share)
+    lost = sum((1 - 1 / one["distance"]) * (one["time_share"] or 0.0) for one in row["alike"])
     return Finding(
         subject=short(row["name"]),
         bottleneck="kernels",
@@ -190,7 +193,7 @@ def _far(frames: Frames, row: Mapping[str, Any], share: float) -> Finding:
         reason=f"takes {row['distance']:.3g} times as long as at its roof, by {row['limit']}{of_time(share)}",
         evidence={"distance": row["distance"], "roof_ns": row["roof_ns"], "duration_ns": row["duration_ns"]},
         source=COUNTERS,
-        gain=None if time is None else Gain(0.0, (1 - 1 / row["distance"]) * time),
+        gain=None if time is None else Gain(0.0, lost / share * time),
         advice="see the counters: what its warps wait for is what keeps it from the roof",
         confidence="medium",
     )
@@ -239,25 +242,31 @@ def _rules(frames: Frames) -> list[Finding] | Clear:
     if not (counters["level"] == "ncu_rule").any():
         raise NotAssessed("results of NVIDIA's rules: the details page, or the .ncu-rep with them")
     taken = time_shares(frames, counters)
-    apart = [row for row in rows_of(table) if row["agreement"] == "theirs alone"]
-    worth = [
-        row for row in apart if _expected(row, taken) is None or _expected(row, taken) >= frames.limit(RULE_SHARE)
+    apart = [
+        {**row, "time_share": taken.get(row["launch"])}
+        for row in rows_of(table)
+        if row["agreement"] == "theirs alone"
     ]
+    worth = [row for rule in dict.fromkeys(row["rule"] for row in apart) for row in _worth(frames, apart, rule)]
     agreed, alone = (int((table["agreement"] == one).sum()) for one in ("agree", "ours alone"))
     if not worth:
         return Clear(
             f"{agreed} results agree with ours, {alone} faults are ours alone, {len(apart)} theirs alone and small"
         )
-    return [_rule(frames, row, taken.get(row["launch"])) for row in worth]
+    return [_rule(frames, row) for row in worth]
 
 
-def _expected(row: Mapping[str, Any], taken: Mapping[int, float]) -> Any:
-    """Of the kernels' time, what a rule expects; None without a timeline."""
-    share = taken.get(row["launch"])
-    return None if share is None else share * row["rule_percent"] / 100
+def _worth(frames: Frames, apart: Sequence[Mapping[str, Any]], rule: str) -> list[dict[str, Any]]:
+    """One row per kernel of a rule, where it expects enough of the kernels' time, or no trace tells."""
+    rows = merged([row for row in apart if row["rule"] == rule])
+    least = frames.limit(RULE_SHARE)
+    return [
+        row for row in rows if row["time_share"] is None or row["time_share"] * row["rule_percent"] / 100 >= least
+    ]
 
 
-def _rule(frames: Frames, row: Mapping[str, Any], share: float | None) -> Finding:
+def _rule(frames: Frames, row: Mapping[str, Any]) -> Finding:
+    share = row["time_share"]
     time = of_kernels(frames, share)
     return Finding(
         subject=short(row["name"]),

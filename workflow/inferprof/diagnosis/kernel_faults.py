@@ -149,7 +149,7 @@ def _run(frames: Frames, fault: FaultName) -> list[Finding] | Clear:
 
 
 def merged(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One row per kernel: the launch with the largest share, with the shares of all of its launches."""
+    """One row per kernel: the launch with the largest share, with that of all of its launches, `alike`."""
     kernels: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         kernels.setdefault(row["name"], []).append(row)
@@ -158,7 +158,7 @@ def merged(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         shares = [row["time_share"] for row in own]
         first = max(own, key=lambda row: row["time_share"] or 0.0)
         known = [share for share in shares if share is not None]
-        found.append({**first, "time_share": sum(known) if known else None})
+        found.append({**first, "time_share": sum(known) if known else None, "alike": own})
     return found
 
 

@@ -86,5 +86,6 @@ def short(kernel: str) -> str:
 
 
 def clipped(name: str) -> str:
-    """A name of any length, as far as a sentence has room for it."""
-    return name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH - 1]}…"
+    """A name of any length, as far as a sentence has room for it: its beginning and its end."""
+    tail = NAME_LENGTH // 3
+    return name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH - tail - 1]}…{name[-tail:]}"

@@ -1,4 +1,4 @@
-"""Kernels that ncu counted against the GPU's roofs: operations of the tensor cores, bytes of the device's memory."""
+"""Kernels that ncu counted against the GPU's roofs: operations of the tensor and CUDA cores, bytes of its memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from inferprof.tables.records import frame_of
-from inferprof.tables.roofs import Roofs
+from inferprof.tables.roofs import CUDA_CORES, Roofs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,9 +22,9 @@ NEEDED: Final = ("duration_total", "dram_bytes_read", "dram_bytes_written")
 def of_case(frame: pd.DataFrame, roofs: Roofs) -> pd.DataFrame:
     """One row per launch, in the order of the capture; `distance` is its duration over its time at the roof.
 
-    frame: the tidy table of one case by ncu. `ops` are those of the tensor cores alone, so that the time at the roof
-    of a kernel that computes on the CUDA cores is that of its bytes. Launches are left out where their duration or
-    bytes were not counted, or a roof that they need is not known.
+    frame: the tidy table of one case by ncu. `ops` are those of the tensor cores alone; those of the CUDA cores count
+    for the time at the roof where they were counted, in fp32, and the peak is known. Launches are left out where
+    their duration or bytes were not counted, or a roof that they need is not known.
     """
     counted = frame[(frame["level"] == "kernel") & frame["value"].notna()]
     rows = [
@@ -42,6 +42,8 @@ def _of_launch(found: Mapping[str, float], roofs: Roofs) -> dict[str, Any] | Non
         return None
     moved = found["dram_bytes_read"] + found["dram_bytes_written"]
     compute_s = sum(value / roofs.flops[kind].value for kind, value in used.items())
+    if CUDA_CORES in roofs.flops:
+        compute_s = max(compute_s, found.get(f"flop_{CUDA_CORES}", 0.0) / roofs.flops[CUDA_CORES].value)
     memory_s = moved / roofs.bandwidth.value
     roof_ns = max(compute_s, memory_s) * 1e9
     return {
