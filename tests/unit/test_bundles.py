@@ -90,6 +90,8 @@ def results(tmp_path: Path, secret: str, repository: Path) -> Path:
         f"{MACHINE}/capture/ncu/{CASE}.ncu-rep": secret,
         f"{MACHINE}/capture/ncu/{CASE}.settings.json": {"clock_control": "none"},
         f"{MACHINE}/benchmark/vit/fp16/ort_cuda/default/b64/r0.json": record,
+        f"{MACHINE}/diagnosis/{CASE}.json": {"verdict": secret},
+        f"{MACHINE}/trtexec/{CASE}.json": {"trtexec": secret},
         "onnx/vit/fp16.onnx": "weights",
         "onnx/vit/fp16.convert.json": {"origin": secret},
         "onnx/vit/fp8.audit.json": {"x": 1},
@@ -108,6 +110,8 @@ TAKEN = {
     "reports/study/cases.csv",
     f"{MACHINE}/environment.json",
     f"{MACHINE}/benchmark/{CASE}/r0.json",
+    f"{MACHINE}/diagnosis/{CASE}.json",
+    f"{MACHINE}/trtexec/{CASE}.json",
     f"{MACHINE}/engine/{CASE}.build.json",
     f"{MACHINE}/capture/nsys/{CASE}.sqlite",
     f"{MACHINE}/capture/nsys/{CASE}_cuda_api_sum.csv",
@@ -247,6 +251,16 @@ def test_a_study_in_which_nothing_was_measured_is_refused(results: Path) -> None
     shutil.rmtree(results / MACHINE / "benchmark")
     with pytest.raises(UserError, match=f"holds no record of study on {MACHINE}: nothing to bundle"):
         bundles.write(results, "study", MACHINE, out=results / "x.zip")
+
+
+def test_what_verify_said_is_handed_on_where_nothing_was_measured_too(results: Path, tmp_path: Path) -> None:
+    put(results / "reports/verify/cases.csv", (results / "reports/study/cases.csv").read_text().splitlines()[0])
+    put(results / "verify.json", {"rows": []})
+    put(results / "log/verify/nsys.log", f"$ nsys\n{TOKEN}\n")
+    bundles.write(results, "verify", MACHINE, out=tmp_path / "x.zip")
+    assert set(bundles.read_manifest(tmp_path / "x.zip")["files"]) == {
+        *("reports/verify/cases.csv", f"{MACHINE}/environment.json", "verify.json", "log/verify/nsys.log"),
+    }
 
 
 def test_a_file_of_unknown_content_is_not_handed_on(results: Path) -> None:

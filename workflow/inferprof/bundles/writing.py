@@ -21,6 +21,9 @@ from inferprof.tables.records import CASE_KEY
 CAPTURES: Final = (".sqlite", ".csv", ".json", ".json.gz")
 """What may be handed on of a capture. The reports of nsys and ncu may not: they hold command lines and variables."""
 
+VERIFIED: Final = ("verify.json", "verify.txt", "log/verify/*.log")
+"""What `inferprof verify` leaves in its folder: worth sending also where no case of it ran."""
+
 
 @dataclass(frozen=True)
 class Written:
@@ -55,7 +58,7 @@ def write(
     cases = _cases(results, study, machine)
     paths = sorted({path.relative_to(results).as_posix() for path in _files(results, study, machine, cases)})
     records = [name for name in paths if name.startswith(f"{machine}/benchmark/")]
-    if not records:
+    if not records and VERIFIED[0] not in paths:
         raise UserError(f"{results} holds no record of {study} on {machine}: nothing to bundle")
     facts = _facts(results, study, machine, records)
     hidden = secrets(_public(results, machine, cases), results.absolute(), Path.cwd(), Path(__file__).parents[2])
@@ -85,7 +88,7 @@ def _cases(results: Path, study: str, machine: str) -> list[Case]:
             rows = [row for row in csv.DictReader(file) if row["machine"] == machine]
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; the study writes it before anything runs") from None
-    if not rows:
+    if not rows and not (results / VERIFIED[0]).exists():
         raise UserError(f"{path} names no case of the machine {machine}")
     return [Case(*(row[key] for key in CASE_KEY)) for row in rows]
 
@@ -94,12 +97,13 @@ def _files(results: Path, study: str, machine: str, cases: Sequence[Case]) -> It
     """What is measured or recorded, of these cases, graphs and this machine; no weights, engines or reports."""
     for name in ("cases.csv", "profilers.json", "config.json"):
         yield from results.glob(f"reports/{study}/{name}")
-    for pattern in ("verify.json", "verify.txt", "log/verify/*.log"):  # where `inferprof verify` worked
-        yield from results.glob(pattern)
     yield from (results / machine).glob("*.json")
+    for name in VERIFIED:
+        yield from results.glob(name)
     for case in cases:
         yield from results.glob(f"{machine}/benchmark/{case}/r*.json")
-        yield from results.glob(f"{machine}/trtexec/{case}.json")
+        for stage in ("trtexec", "diagnosis"):
+            yield from results.glob(f"{machine}/{stage}/{case}.json")
         yield from results.glob(f"{machine}/table/*/{case}.parquet")
         captured = [
             path for name in (f"{case}.*", f"{case}_*.csv") for path in results.glob(f"{machine}/capture/*/{name}")

@@ -61,7 +61,7 @@ def verify(
     runner: Runner = processes.run_logged,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Any]:
-    """Try the rows and write verify.json, verify.txt and, where anything was measured, a bundle to send back.
+    """Try the rows and write verify.json, verify.txt and a bundle of all to send back.
 
     Returns the content of verify.json.
     Raises UserError where a row is asked for that does not exist.
@@ -95,13 +95,10 @@ def _write(out: Path, content: Mapping[str, Any]) -> None:
 
 
 def _bundle(out: Path, machine: str, started: str) -> str:
-    """Write what was measured and said as a bundle; its name, or why there is none."""
+    """Write what was measured and said as a bundle. Returns its name."""
     cases = _measured(out / machine / "benchmark", started)
     write_text(out / "reports" / STUDY / "cases.csv", _cases_csv(machine, cases))
-    try:
-        return bundles.write(out, STUDY, machine, out=out / f"{STUDY}.bundle.zip").path.name
-    except UserError as error:
-        return f"none: {error}"
+    return bundles.write(out, STUDY, machine, out=out / f"{STUDY}.bundle.zip").path.name
 
 
 def _measured(benchmark: Path, started: str) -> list[Case]:
