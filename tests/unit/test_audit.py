@@ -192,6 +192,36 @@ def test_attention_over_197_tokens_would_be_padded_to_208(tmp_path: Path) -> Non
     ]
 
 
+def test_many_sizes_that_are_padded_share_one_line_the_most_frequent_first() -> None:
+    entry = {"multiple": 16, "roles": ["k"], "example": "Conv.0", "padded": 16, "products": 1}
+    unaligned = [{**entry, "size": size, "products": 9 if size == 7 else 1} for size in range(2, 9)]
+    result: dict[str, Any] = {
+        "precision": "fp32",
+        "high_precision": [],
+        "products_of_unknown_size": [],
+        "weight_bytes": {},
+    }
+    result |= {"unaligned": unaligned, "foreign_domains": {}}
+    assert audit.advice(result, []) == [
+        "7 sizes are no multiple of 16 (of 32 in 8 bits) and padded: 7 to 16 in 9, 2 to 16 in 1, 3 to 16 in 1, "
+        "4 to 16 in 1, 5 to 16 in 1 and 2 more products"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wide", "lines"), [(9, []), (100, ["1.0% of the weights' bytes are in float32 in this fp16 graph"])]
+)
+def test_a_few_constants_in_a_wider_type_are_not_worth_a_word(wide: int, lines: list[str]) -> None:
+    result: dict[str, Any] = {
+        "precision": "fp16",
+        "high_precision": [],
+        "products_of_unknown_size": [],
+        "unaligned": [],
+    }
+    result |= {"weight_bytes": {"float16": 10_000 - wide, "float32": wide}, "softmax": {}, "normalization": {}}
+    assert audit.advice(result | {"foreign_domains": {}}, []) == lines
+
+
 def test_convolutions_count_their_window_per_group(tmp_path: Path) -> None:
     nodes = [node("Conv", ["x", "w"], ["y"], "conv", kernel_shape=[3, 3], group=2, strides=[2, 2], pads=[1, 1, 1, 1])]
     inputs = [value("x", FLOAT16, "b", 32, 8, 8)]

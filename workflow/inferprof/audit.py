@@ -29,6 +29,8 @@ WHO_KNOWS = {"trt": "runs in TensorRT only", "com.microsoft": "runs in ONNX Runt
 """The runtimes that know the operators of a domain outside the standard."""
 SHOWN = 5
 """How many names an advice gives before it counts the rest."""
+WORTH_SAYING = 0.001
+"""Share of the weights' bytes from which on those in a wider type are spoken of."""
 
 
 def audit(onnx: Path, precision: str | None, shape: Shape | None) -> dict[str, Any]:
@@ -161,12 +163,7 @@ def advice(result: Mapping[str, Any], products: Sequence[Product]) -> list[str]:
                 f"{len(left)} of {total} {what} ({share:.1%} of the MACs) are not in {result['precision']}: {names}"
             )
     lines += _wide_weights(result)
-    lines += [
-        f"size {entry['size']} ({', '.join(entry['roles'])} of {entry['products']} products, e.g. "
-        f"{entry['example']}) is no multiple of {entry['multiple']}: padded to {entry['padded']}, "
-        f"{1 - entry['size'] / entry['padded']:.1%} of the tile is wasted"
-        for entry in result["unaligned"]
-    ]
+    lines += _padded(result["unaligned"])
     if result["precision"] in DECLARED and result["precision"] != "fp32":
         lines += [
             f"{count} {kind} in float32: Casts around them move data twice as wide"
@@ -179,6 +176,20 @@ def advice(result: Mapping[str, Any], products: Sequence[Product]) -> list[str]:
     ]
 
 
+def _padded(unaligned: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each size; one for all where they are many, as in a convolutional network."""
+    if len(unaligned) > SHOWN:
+        common = sorted(unaligned, key=lambda entry: -entry["products"])
+        sizes = [f"{entry['size']} to {entry['padded']} in {entry['products']}" for entry in common]
+        return [f"{len(unaligned)} sizes are no multiple of 16 (of 32 in 8 bits) and padded: {_some(sizes)} products"]
+    return [
+        f"size {entry['size']} ({', '.join(entry['roles'])} of {entry['products']} products, e.g. "
+        f"{entry['example']}) is no multiple of {entry['multiple']}: padded to {entry['padded']}, "
+        f"{1 - entry['size'] / entry['padded']:.1%} of the tile is wasted"
+        for entry in unaligned
+    ]
+
+
 def _wide_weights(result: Mapping[str, Any]) -> list[str]:
     """Weights of more bits than a half-precision graph declares. Quantizers may take float weights, so not theirs."""
     declared = DECLARED.get(result["precision"], "")
@@ -187,6 +198,8 @@ def _wide_weights(result: Mapping[str, Any]) -> list[str]:
     if bits(declared) != 16 or not wide:
         return []
     share = sum(wide.values()) / sum(floats.values())
+    if share < WORTH_SAYING:
+        return []
     return [f"{share:.1%} of the weights' bytes are in {', '.join(wide)} in this {result['precision']} graph"]
 
 

@@ -28,7 +28,7 @@ COLUMNS = (
 
 
 def section(evidence: Evidence) -> Section:
-    """One row per ONNX file, then the advice; advice that several formats of a model share stands once."""
+    """One row per ONNX file, then the advice; advice that several formats or models share stands once."""
     documents = {pair: evidence.documents[(*pair, "audit")] for pair in evidence.variants}
     rows = tuple(tuple(_row(*pair, document)) for pair, document in documents.items())
     note = (
@@ -39,7 +39,12 @@ def section(evidence: Evidence) -> Section:
     for (model, precision), document in documents.items():
         for line in document.get("advice", []):
             shared.setdefault((model, line), []).append(precision)
-    advice = [Text(f"{model} {', '.join(names)}: {line}", "item") for (model, line), names in shared.items()]
+    alike: dict[tuple[str, str], list[str]] = {}
+    for (model, line), precisions in shared.items():
+        alike.setdefault((", ".join(precisions), line), []).append(model)
+    advice = [
+        Text(f"{', '.join(models)} {precisions}: {line}", "item") for (precisions, line), models in alike.items()
+    ]
     blocks: list[Block] = [Table("audit", "", COLUMNS, rows, note, groups=1)]
     return Section("What the graphs compute in", (*blocks, *([Text("Advice:")] if advice else []), *advice))
 
