@@ -10,7 +10,7 @@ from inferprof.case import Case
 from inferprof.profilers import ort_profile
 from inferprof.report import evidence, winner
 from inferprof.report.model import Section, Text
-from inferprof.report.sections import answer
+from inferprof.report.sections import answer, speed_up
 from inferprof.tables import schema
 
 
@@ -53,6 +53,14 @@ def test_gpu_cases_alone_are_ranked_by_device(results):
 def test_a_gpu_against_a_cpu_baseline_is_compared_by_end_to_end(gpu_study):
     rows = load(gpu_study, "fp32/ort_cpu/default").speed_ups
     assert set(rows["boundary"]) == {"end_to_end"}
+
+
+def test_a_baseline_that_ran_nowhere_is_one_sentence_and_no_table_of_dashes(cpu_study):
+    section = speed_up.section(load(cpu_study, "fp32/ort_cuda/default"))
+    assert text_of(section) == (
+        "Not measured, for each case: the baseline fp32/ort_cuda/default was not measured for this model and shape."
+    )
+    assert len(section.blocks) == 1
 
 
 def test_a_gpu_against_a_gpu_baseline_is_compared_by_device(gpu_study):

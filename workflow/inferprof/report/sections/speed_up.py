@@ -51,6 +51,8 @@ def section(evidence: Evidence) -> Section:
     rows = by_case(rows_of(evidence.speed_ups), evidence.order, lambda row: -(row["speed_up"] or 0))
     if not rows:
         return Section(title, (Text(f"No case other than the baseline {evidence.baseline} was measured."),))
+    if len(reasons := {row["not_measured"] for row in rows}) == 1 and None not in reasons:
+        return Section(title, (Text(f"Not measured, for each case: {reasons.pop()}."),))
     note = (
         f"Baseline: {evidence.baseline} of the same model and shape. Speed-up: its time / the case's time, paired by "
         "round, with the 95 % interval. Undecided: below what these rounds could tell apart."
