@@ -35,7 +35,7 @@ def rows(folder: Path) -> dict[str, dict[str, Any]]:
 
 def test_no_row_fails(folder: Path, rows: dict[str, dict[str, Any]]) -> None:
     failed = {name: row["detail"] for name, row in rows.items() if row["outcome"] == "fail"}
-    logs = {name: (folder / rows[name]["log"]).read_text()[-2000:] for name in failed if rows[name]["log"]}
+    logs = {name: (folder / str(rows[name]["log"])).read_text()[-2000:] for name in failed if rows[name]["log"]}
     assert failed == {}, logs
 
 

@@ -119,6 +119,8 @@ class Tools:
             for part in ("profile", "graph"):
                 data = self.repository / f"tests/data/trt_layers/h100_tensorrt_vit2.{part}.json"
                 shutil.copy(data, out.with_name(out.name.replace("profile", part)))
+        if words[1] == "ort_profile":
+            shutil.copy(self.repository / "tests/data/ort_profile/h100_ort_tensorrt_ep.json.gz", out)
         return write(Path(option(run, "--out")), {"status": "ok", "reason": None})
 
     def _table(self, words: list[str]) -> int:

@@ -291,6 +291,24 @@ def test_where_nothing_was_measured_the_bundle_holds_what_was_said(verified: Ver
     assert not [name for name in files if "/benchmark/" in name]
 
 
+def test_a_bundle_that_cannot_be_made_costs_no_row(
+    verified: Verified, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refused(*args: Any, **options: Any) -> Any:
+        raise UserError("x.sqlite is neither text nor a capture")
+
+    monkeypatch.setattr(bundles, "write", refused)
+    assert verified(None, "model")["model"]["outcome"] == "pass"
+    text = (tmp_path / "out/verify.txt").read_text()
+    assert text.endswith("to send back, in the same folder: none: x.sqlite is neither text nor a capture\n")
+
+
+def test_logs_of_an_earlier_verify_are_gone(verified: Verified, tmp_path: Path) -> None:
+    verified(None, "bandwidth")
+    verified(None, "model")
+    assert [path.name for path in (tmp_path / "out/log/verify").iterdir()] == ["model.log"]
+
+
 def test_the_table_of_a_terminal_says_the_same_in_colours() -> None:
     drawn = verify.drawn(CONTENT, 80)
     assert "\x1b[1;31mfail" in drawn

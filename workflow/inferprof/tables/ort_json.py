@@ -7,8 +7,6 @@ microseconds. `*_fence_before` and `*_fence_after` of old versions are no work o
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -17,16 +15,12 @@ import numpy as np
 import pandas as pd
 
 from inferprof.errors import UserError
-from inferprof.files import opened
-from inferprof.tables import ort_facts
+from inferprof.tables import ort_events, ort_facts
+from inferprof.tables.ort_events import NOT_TOLD, Event
 
-NOT_TOLD: Final = "not told"
-"""In place of a provider (files of 2019) or an operator's type that the file leaves out."""
 TRT_ENGINE: Final = "TRTKernel"
 """Type of a node that is a whole TensorRT engine. ONNX Runtime adds model, hash and number, as to its name."""
-_NODE_SUFFIX: Final = "_kernel_time"
 _NODE_COLUMNS: Final = ("start", "duration", "name", "op_type", "provider", "process", "thread", "bytes", "types")
-Event = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -52,10 +46,10 @@ class OrtProfile:
 
 def read_profile(path: Path) -> OrtProfile:
     """The profile of a session whose runs follow each other. Raises UserError where it holds no node."""
-    events = _events(path)
+    events = ort_events.read(path)
     spans = sorted((int(e["ts"]), int(e["dur"])) for e in events if e["name"] == "model_run")
     starts, durations = np.array(spans, np.int64).reshape(-1, 2).T
-    nodes = pd.DataFrame([_node(event) for event in events if _is_node(event)], columns=_NODE_COLUMNS)
+    nodes = pd.DataFrame([_node(event) for event in events if ort_events.is_node(event)], columns=_NODE_COLUMNS)
     nodes["run"] = np.searchsorted(starts, nodes["start"], side="right") - 1 if spans else 0
     if spans:  # behind the last end: a run that the process did not survive
         nodes = nodes[nodes["start"] < starts[-1] + durations[-1]]
@@ -65,45 +59,6 @@ def read_profile(path: Path) -> OrtProfile:
     return OrtProfile(nodes.reset_index(drop=True), pd.Series(durations * 1000), ort_facts.found(events))
 
 
-def load_events(text: str) -> list[dict[str, Any]]:
-    """The events of a profile, also of one that ends in the middle because the process died.
-
-    Raises ValueError where what is lacking is not the end.
-    """
-    try:
-        whole: list[dict[str, Any]] = json.loads(text)
-    except ValueError:
-        return _until_it_breaks(text)
-    return whole
-
-
-def _until_it_breaks(text: str) -> list[dict[str, Any]]:
-    decoder, events = json.JSONDecoder(), []
-    place = text.find("{")
-    while place >= 0:
-        try:
-            event, end = decoder.raw_decode(text, place)
-        except ValueError:
-            if text.count('"cat"', place) > 1:
-                raise
-            break
-        events.append(event)
-        place = text.find("{", end)
-    return events
-
-
-def _events(path: Path) -> list[dict[str, Any]]:
-    try:
-        with opened(path) as file:
-            return load_events(file.read().decode("utf-8", errors="replace"))
-    except (ValueError, EOFError) as error:
-        raise UserError(f"{path} is damaged ({error}): profile again, or copy it again") from None
-
-
-def _is_node(event: Event) -> bool:
-    return event["cat"] == "Node" and str(event["name"]).endswith(_NODE_SUFFIX)
-
-
 def _node(event: Event) -> tuple[Any, ...]:
     told = event["args"]
     op_type = str(told.get("op_name", NOT_TOLD))
@@ -111,9 +66,9 @@ def _node(event: Event) -> tuple[Any, ...]:
     return (
         int(event["ts"]),
         int(event["dur"]) * 1000,
-        str(event["name"]).removesuffix(_NODE_SUFFIX),
+        ort_events.name_of(event),
         TRT_ENGINE if op_type.startswith(TRT_ENGINE) else op_type,
-        str(told.get("provider", NOT_TOLD)),
+        ort_events.provider_of(event),
         int(event["pid"]),
         int(event["tid"]),
         float("nan") if size is None else int(size),

@@ -180,7 +180,6 @@ ROWS: Final[tuple[Row, ...]] = (
         f"{LOG}; docs/new-gpu.md has the permission of counters, and what to do where another tool holds them",
         after=("model", "nsys"),
     ),
-    *(_format(precision, at_least) for precision, at_least in FORMATS.items()),
     *map(_graph, GRAPHS),
     Row(
         "telemetry",
@@ -197,6 +196,7 @@ ROWS: Final[tuple[Row, ...]] = (
         trials.measures_bandwidth,
         f"{LOG}; `nvidia-smi -q -d PCIE` tells the generation and width of the link under load",
     ),
+    *(_format(precision, at_least) for precision, at_least in FORMATS.items()),
     Row(
         "self_checks",
         "the checks of every run, and two rounds of a case agree",
@@ -206,4 +206,4 @@ ROWS: Final[tuple[Row, ...]] = (
         after=("model", "ort_cpu"),
     ),
 )
-"""In the order in which they are tried: each behind the rows whose files it reads."""
+"""In the order in which they are tried: each behind the rows whose files it reads, the longest at the end."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ Outcome = Literal["pass", "fail", "not here"]
 SoFar = tuple[float, str, Sequence["Result"]]
 """When verify began, by the clock and as text, and the results of the rows before."""
 STUDY = "verify"
+LOGS = Path("log", STUDY)
+"""Where the log of each row lies, below the folder that verify works in."""
 ROW_SHARE = 0.25
 """Of the time for all rows, what one of them may take."""
 
@@ -70,6 +73,7 @@ def verify(
     wanted = chosen(rows, asked.only)
     started = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     begun = clock()
+    shutil.rmtree(asked.out / LOGS, ignore_errors=True)
     results: list[Result] = []
     with progress.task("Verify", [row.name for row in wanted]):
         for row in wanted:
@@ -95,10 +99,13 @@ def _write(out: Path, content: Mapping[str, Any]) -> None:
 
 
 def _bundle(out: Path, machine: str, started: str) -> str:
-    """Write what was measured and said as a bundle. Returns its name."""
+    """Write what was measured and said as a bundle; its name, or why there is none: that must not cost the table."""
     cases = _measured(out / machine / "benchmark", started)
     write_text(out / "reports" / STUDY / "cases.csv", _cases_csv(machine, cases))
-    return bundles.write(out, STUDY, machine, out=out / f"{STUDY}.bundle.zip").path.name
+    try:
+        return bundles.write(out, STUDY, machine, out=out / f"{STUDY}.bundle.zip").path.name
+    except UserError as error:
+        return f"none: {error}"
 
 
 def _measured(benchmark: Path, started: str) -> list[Case]:
@@ -138,7 +145,7 @@ def _tried(
 ) -> Result:
     """One row, whatever happens in it."""
     begun, started, before = so_far
-    log = asked.out / "log" / "verify" / f"{row.name}.log"
+    log = asked.out / LOGS / f"{row.name}.log"
     row_begun, row_s = clock(), asked.minutes * 60 * ROW_SHARE
     ends = min(row_begun + row_s, begun + asked.minutes * 60)
     failed = frozenset(result.name for result in before if result.outcome == "fail")
@@ -165,7 +172,6 @@ def _outcome(row: Row, site: Site, before: Sequence[Result]) -> tuple[Outcome, s
     if lost := [result.name for result in before if result.name in row.after and result.outcome != "pass"]:
         return "not here", needs_row(lost[0])
     site.log.parent.mkdir(parents=True, exist_ok=True)
-    site.log.unlink(missing_ok=True)
     try:
         return "pass", row.run(site)
     except (CaseFailed, UserError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -139,18 +140,23 @@ def partitions_by_parser(site: Site) -> str:
 
 def partitions(site: Site, backend: str) -> str:
     """Which provider ran how many nodes. Raises CaseFailed where TensorRT's ran none."""
-    from inferprof.tables import schema
-    from inferprof.tables.timeline import PATH_SEPARATOR
+    from inferprof.tables import ort_events
 
     case = case_of(backend)
-    site.watch("ort_profile", case)
-    frame = schema.read_table(site.tabled("ort_profile", case))
-    nodes = frame[(frame["level"] == "op") & (frame["metric"] == "duration_total")]
-    counts = nodes["parent"].str.split(PATH_SEPARATOR).str[0].value_counts()
-    said = ", ".join(f"{provider}: {count}" for provider, count in counts.items())
+    events = ort_events.read(site.watch("ort_profile", case))
+    nodes = {(ort_events.provider_of(event), event["name"]) for event in events if ort_events.is_node(event)}
+    counts = Counter(provider for provider, _ in nodes)
+    said = ", ".join(f"{provider}: {count}" for provider, count in counts.most_common())
     if "tensorrt" not in said.lower():
         raise CaseFailed(f"no node ran on TensorRT: {said}")
+    _table_if_possible(site, "ort_profile", case)
     return f"nodes by the provider that ran them: {said}"
+
+
+def _table_if_possible(site: Site, profiler: str, case: Case) -> None:
+    """Read a capture as a study does, where there is what that takes."""
+    if site.lacks_modules(*TABLES) is None:
+        site.tabled(profiler, case)
 
 
 def times_layers(site: Site) -> str:
@@ -164,8 +170,7 @@ def times_layers(site: Site) -> str:
     times = trt_json.read_times(profile, trt_json.load(profile))
     if not times:
         raise CaseFailed("TensorRT timed no layer")
-    if site.lacks_modules(*TABLES) is None:
-        site.tabled("trt_layers", case)
+    _table_if_possible(site, "trt_layers", case)
     return f"{len(layers)} layers, {len(times)} timed"
 
 
