@@ -78,7 +78,12 @@ def measured(table: Callable[[str], pd.DataFrame]) -> Measured:
 
 
 @pytest.fixture
-def environment() -> dict[str, Any]:
+def environment() -> Any:
     """The environment of that H100, to be changed."""
-    content: dict[str, Any] = read_json(DATA / "records" / MACHINE / "environment.json")
-    return content
+    return read_json(DATA / "records" / MACHINE / "environment.json")
+
+
+@pytest.fixture
+def bandwidth() -> Any:
+    """The bandwidth of its link, to be changed."""
+    return read_json(DATA / "records" / MACHINE / "bandwidth.json")

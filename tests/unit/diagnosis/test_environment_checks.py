@@ -105,6 +105,38 @@ def test_a_link_that_nobody_tells_of_is_not_assessed(measured: Measured, environ
     assert ask("pcie_width", measured(VIT, environment=environment)).verdict == "not assessed"
 
 
+def test_a_link_that_reaches_its_lanes_is_clear(measured: Measured) -> None:
+    assert ask("slow_link", measured(VIT)).reason == "h2d 84.7 %, d2h 87.1 % of the link's 63 GB/s"
+
+
+def test_a_direction_far_below_its_lanes_is_found_with_what_the_floor_would_lose(
+    measured: Measured, bandwidth: dict[str, Any]
+) -> None:
+    bandwidth["h2d"]["pinned"]["gb_per_s"] = 6.3008
+    frames = measured(VIT, bandwidth=bandwidth)
+    (finding,) = ask("slow_link", frames).findings
+    assert finding.subject == "h2d"
+    assert finding.gain == Gain(0.0, pytest.approx(frames.floors["h2d_floor_ms"].iloc[0] * 1e6 * 0.9))
+
+
+def test_a_link_of_an_unknown_generation_is_not_assessed(measured: Measured, environment: dict[str, Any]) -> None:
+    environment["gpus"][0]["pcie_generation_max"] = 9
+    assert ask("slow_link", measured(VIT, environment=environment)).verdict == "not assessed"
+
+
+def test_a_clock_that_is_locked_low_is_no_throttling(measured: Measured) -> None:
+    assert ask("low_clock", measured(VIT)).verdict == "clear"
+    frames = measured(VIT, of_loop(throttled_share=0.0, throttle_reasons=[], sm_mhz={"median": 990}))
+    (finding,) = ask("low_clock", frames).findings
+    assert (finding.share, finding.reason) == (0.5, "median 990 of 1980 MHz, unthrottled")
+    assert ask("throttling", frames).verdict == "clear"
+
+
+def test_a_clock_that_throttling_lowers_is_not_locked(measured: Measured) -> None:
+    hot = of_loop(throttled_share=0.5, throttle_reasons=["thermal slowdown"], sm_mhz={"median": 990})
+    assert ask("low_clock", measured(VIT, hot)).verdict == "clear"
+
+
 def test_a_profile_of_more_than_twice_the_time_is_not_to_be_believed(measured: Measured) -> None:
     assert ask("profiler_overhead", measured(VIT)).verdict == "not assessed"
     assert ask("profiler_overhead", slowed(measured(VIT), 1.57)).reason == "1.57 times as slow under nsys"

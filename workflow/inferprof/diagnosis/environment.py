@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from inferprof.diagnosis.times import RECORDS, copying, percent
+from inferprof.diagnosis.times import NS_PER_MS, RECORDS, copying, percent
 from inferprof.findings import END_TO_END, Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables.records import rows_of
@@ -17,6 +17,14 @@ THROTTLED = Threshold("throttled", 0.05, "share of the samples", "ours: one samp
 CLOCK_LOSS = Threshold(
     "clock_loss", 0.005, "share of the highest clock", "ours: half of the interval that a median is measured to"
 )
+LOW_CLOCK = Threshold(
+    "low_clock", 0.05, "share of the highest clock", "ours: GPUs under load boost closer to it than this"
+)
+LINK_REACHED = Threshold(
+    "link_reached", 0.6, "share of the link's rate", "ours: large page-locked copies reach 80 to 90 % of it"
+)
+LANE_GB_PER_S: Final[Mapping[str, float]] = {"3": 0.985, "4": 1.969, "5": 3.938}
+"""PCI Express base specification: 8, 16 and 32 GT/s a lane and direction, with 128b/130b encoding."""
 SLOW_DOWN = Threshold(
     "slow_down", 2.0, "times bare", "ours: from here on more of the profile is the profiler's than the case's"
 )
@@ -50,10 +58,10 @@ def _lowered(frames: Frames, counts: Callable[[str], bool], advice: str) -> list
     loss, clocks = _clock_loss(frames, loops)
     evidence = {"throttled_share": share, **({} if loss is None else {"clock_loss": loss})}
     if share < frames.limit(THROTTLED) or (loss is not None and loss < frames.limit(CLOCK_LOSS)):
-        return Clear(f"{reason}{clocks}", evidence)
+        return Clear(f"{reason}; {clocks}", evidence)
     gain = Gain(0.0, loss * frames.total.ns) if loss is not None and frames.total else None
     subject = ", ".join(reasons)
-    return [Finding(subject, "kernels", loss, f"{reason}{clocks}", evidence, RECORDS, gain, advice, "medium")]
+    return [Finding(subject, "kernels", loss, f"{reason}; {clocks}", evidence, RECORDS, gain, advice, "medium")]
 
 
 def _clock_loss(frames: Frames, loops: list[Mapping[str, Any]]) -> tuple[float | None, str]:
@@ -61,8 +69,8 @@ def _clock_loss(frames: Frames, loops: list[Mapping[str, Any]]) -> tuple[float |
     clocks = [one["sm_mhz"]["median"] for one in loops if one["sm_mhz"]]
     highest = (gpu_in_use(frames.documents.get("environment")) or {}).get("clock_sm_max_mhz")
     if not clocks or not isinstance(highest, int | float):
-        return None, ""
-    return max(0.0, 1 - min(clocks) / highest), f"; median {min(clocks):.0f} of {highest:.0f} MHz"
+        return None, "clock unknown"
+    return max(0.0, 1 - min(clocks) / highest), f"median {min(clocks):.0f} of {highest:.0f} MHz"
 
 
 def _other_process(frames: Frames) -> list[Finding] | Clear:
@@ -77,8 +85,24 @@ def _other_process(frames: Frames) -> list[Finding] | Clear:
     return [Finding("", "measurement", None, reason, {"processes": float(max(told))}, RECORDS, None, advice, "high")]
 
 
+def _low_clock(frames: Frames) -> list[Finding] | Clear:
+    """The clock is low, and not because the GPU throttles: somebody locked it. Gain: see _lowered."""
+    loops = _telemetry(frames)
+    loss, clocks = _clock_loss(frames, loops)
+    if loss is None:
+        raise NotAssessed("the SM's clock in telemetry, and the card's highest in environment.json")
+    throttled = max(one["throttled_share"] or 0.0 for one in loops)
+    if loss < frames.limit(LOW_CLOCK) or throttled >= frames.limit(THROTTLED):
+        return Clear(f"{clocks}, throttled in {percent(throttled)} of the samples", {"clock_loss": loss})
+    gain = Gain(0.0, loss * frames.total.ns) if frames.total else None
+    advice = "nvidia-smi --reset-gpu-clocks, unless the clock is locked on purpose"
+    return [
+        Finding("", "kernels", loss, f"{clocks}, unthrottled", {"clock_loss": loss}, RECORDS, gain, advice, "medium")
+    ]
+
+
 def _pcie(frames: Frames) -> list[Finding] | Clear:
-    """The link is narrower than the card's. Gain: at most the copies' time that the missing lanes would save."""
+    """The link has fewer lanes than the card's. Gain: at most the copies' time that the missing lanes would save."""
     gpu = gpu_in_use(frames.documents.get("environment")) or {}
     width, widest = gpu.get("pcie_width"), gpu.get("pcie_width_max")
     if not isinstance(width, int) or not isinstance(widest, int):
@@ -92,6 +116,45 @@ def _pcie(frames: Frames) -> list[Finding] | Clear:
     return [
         Finding("", "copy", frames.share(gain), reason, evidence, ENVIRONMENT_FILE, Gain(0.0, gain), advice, "medium")
     ]
+
+
+def _slow_link(frames: Frames) -> list[Finding] | Clear:
+    """Large page-locked copies are far slower than the link's lanes and generation allow.
+
+    Gain: at most what the inputs and outputs would gain at the link's own rate: their floor (tables.copies.floors)
+    times 1 - measured / rate.
+    """
+    gpu = gpu_in_use(frames.documents.get("environment")) or {}
+    lane, width = LANE_GB_PER_S.get(str(gpu.get("pcie_generation_max"))), gpu.get("pcie_width_max")
+    if lane is None or not isinstance(width, int):
+        raise NotAssessed("a GPU that tells the generation and the width of its link")
+    rate = lane * width
+    link = {one: _link(frames, one) / rate for one in ("h2d", "d2h")}
+    reason = ", ".join(f"{one} {percent(share)}" for one, share in link.items()) + f" of the link's {rate:.0f} GB/s"
+    slow = [one for one, share in link.items() if share < frames.limit(LINK_REACHED)]
+    if not slow:
+        return Clear(reason, {f"{one}_share": share for one, share in link.items()})
+    gain = sum(ms * NS_PER_MS * (1 - link[one]) for one in slow for ms in frames.floors[f"{one}_floor_ms"].dropna())
+    advice = "the slot's own root port, memory of the GPU's own NUMA node, no IOMMU translation"
+    return [
+        Finding(
+            subject=", ".join(slow),
+            bottleneck="copy",
+            share=frames.share(gain),
+            reason=reason,
+            evidence={f"{one}_share": share for one, share in link.items()},
+            source="bandwidth.json",
+            gain=Gain(0.0, gain),
+            advice=advice,
+            confidence="medium",
+        )
+    ]
+
+
+def _link(frames: Frames, direction: str) -> float:
+    """GB/s that page-locked copies reached."""
+    bandwidth = frames.documents["bandwidth"] or {}
+    return float(bandwidth[direction]["pinned"]["gb_per_s"])
 
 
 def _overhead(frames: Frames) -> list[Finding] | Clear:
@@ -152,5 +215,14 @@ OTHERS = Check("other_process", "Another process on the GPU", "environment", "ca
 PCIE = Check(
     "pcie_width", "The link is narrower than the card's", "environment", "case", ("gpu", "environment"), _pcie
 )
+LINK = Check(
+    "slow_link",
+    "The link is slower than its lanes",
+    "environment",
+    "case",
+    ("gpu", "environment", "bandwidth"),
+    _slow_link,
+)
+CLOCK = Check("low_clock", "The clock is locked low", "environment", "case", _MEASURED, _low_clock)
 OVERHEAD = Check("profiler_overhead", "A profiler distorts the case", "environment", "case", _MEASURED, _overhead)
 SETTLED = Check("unsettled", "Measured before it settled", "environment", "case", ("record",), _unsettled)

@@ -63,9 +63,7 @@ def _cuda_graph(frames: Frames) -> list[Finding] | Clear:
     least = max(0.0, waiting.ns - GRAPH_LAUNCH_NS - nodes * NODE_GAP_NS)
     most = waiting.ns + sum(beside.ns for beside in (part(frames, "idle"), part(frames, "unexplained")) if beside)
     share = frames.share(waiting.ns)
-    reason = (
-        f"a CUDA graph of {nodes:.0f} launches would save {ms(least)} to {ms(most)} in which the GPU does nothing"
-    )
+    reason = f"a CUDA graph instead of {nodes:.0f} launches would save {ms(least)} to {ms(most)}"
     evidence = {"nodes": nodes, "launch_ns": waiting.ns, "idle_ns": most}
     if share is None or share < frames.limit(LAUNCH_BOUND):
         return Clear(
