@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import itertools
 import json
 import subprocess
@@ -120,6 +121,19 @@ def test_without_nsys_the_layers_tell_the_formats(verified: Verified) -> None:
     rows = verified(machine=h100(tools={}))
     assert rows["join"]["detail"] == "trt_nodes: not on PATH; install Nsight Systems"
     assert rows["kernels_fp16"]["outcome"] == "pass"
+
+
+def test_without_pandas_layers_and_partitions_are_told_all_the_same(
+    verified: Verified, tools: Tools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pandas" else there(name))
+    rows = verified(None, "layers", "partition_ort_tensorrt", "join", "nsys", "kernels_fp16")
+    assert rows["layers"]["detail"] == "5 layers, 5 timed"
+    assert rows["partition_ort_tensorrt"]["outcome"] == "pass"
+    for name in ("join", "nsys", "kernels_fp16"):
+        assert (rows[name]["outcome"], rows[name]["detail"]) == ("not here", "pandas is not installed")
+    assert not [words for words in tools.ran if words.startswith("table ")]
 
 
 def test_an_attempt_asks_no_refusal(verified: Verified) -> None:

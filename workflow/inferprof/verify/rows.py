@@ -9,7 +9,7 @@ from typing import Final
 
 from inferprof.case import OptionValue
 from inferprof.verify import trials
-from inferprof.verify.site import Site, case_of
+from inferprof.verify.site import TABLES, Site, case_of
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(
         "join",
         "TensorRT: kernels joined with layers and ONNX nodes",
-        _needs_case("tensorrt", "trt_nodes"),
+        lambda site: site.refusal(case_of("tensorrt"), "trt_nodes") or site.lacks_modules(*TABLES),
         trials.joins_layers,
         f"{LOG}; send capture/trt_nodes with the report of the problem: its ranges are spelled in a new way",
         after=("model", "tensorrt"),

@@ -71,7 +71,8 @@ class Site:
         backend = registry.backends()[case.backend]
         watching = (registry.profilers()[name].refuses(case, self.machine) for name in profilers)
         torch = self.lacks(*TORCH) if backend.artifact == "torch" else None
-        return refusals.first(backend.refuses(case, self.machine), torch, *watching)
+        ranges = self.lacks_modules("nvtx") if profilers else None  # which every watched run opens
+        return refusals.first(backend.refuses(case, self.machine), torch, *watching, ranges)
 
     def lacks(self, *packages: str) -> str | None:
         """The first of these packages that is not installed."""
