@@ -112,7 +112,9 @@ def capture(sub: argparse.ArgumentParser) -> None:
     """A profiler, and the command to watch."""
     sub.add_argument("profiler", metavar="PROFILER", help="the tool that watches, e.g. nsys")
     out(sub)
-    sub.add_argument("--timeline", type=Path, metavar="TABLE", help="for ncu: nsys' table, names the kernels")
+    sub.add_argument(
+        "--timeline", type=Path, nargs="?", metavar="TABLE", help="for ncu: nsys' table, names the kernels"
+    )
     sub.add_argument("--record", type=Path, metavar="FILE", help="the run's record, if the tool ends it: why")
     # Not REMAINDER, which would take --out too.
     sub.add_argument("command", nargs="+", metavar="-- COMMAND", help="the run to watch, behind --")

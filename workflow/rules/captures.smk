@@ -2,6 +2,7 @@
 
 import functools
 
+# Commands are put together when a job runs: `profiler` is the last one of the loop by then, so they have it from params.
 for profiler in registry.profilers().values():
 
     rule:
@@ -21,14 +22,14 @@ for profiler in registry.profilers().values():
         resources:
             **MEASURES,
         params:
+            profiler=profiler.name,
+            iterations=profiler.iterations,
             options=profiled_flags,
         message:
             f"Capture {{wildcards.model}} {{wildcards.precision}} {{wildcards.backend}} with {profiler.name}"
         shell:
-            f"inferprof capture {profiler.name} {timeline_flag(profiler)} --out {{output.capture:q}} --record {{output.record:q}} -- "
-            "inferprof run {wildcards.backend} {input.artifact:q} --spec {input.spec:q} "
-            "--precision {wildcards.precision} --shape {wildcards.shape} --variant {wildcards.variant} {params.options} "
-            f"--machine {{wildcards.machine}} --profiled {profiler.iterations} --out {{output.record:q}} 2> {{log:q}}"
+            "inferprof capture {params.profiler} --timeline {input.timeline:q} --out {output.capture:q} --record {output.record:q} "
+            "-- inferprof run {wildcards.backend} {input.artifact:q} --spec {input.spec:q} --precision {wildcards.precision} --shape {wildcards.shape} --variant {wildcards.variant} {params.options} --machine {wildcards.machine} --profiled {params.iterations} --out {output.record:q} 2> {log:q}"
 
     rule:
         name:

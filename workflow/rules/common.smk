@@ -184,11 +184,6 @@ def timeline(profiler):
     return table
 
 
-def timeline_flag(profiler):
-    """The same as a flag of a rule's command."""
-    return "--timeline {input.timeline:q}" if profiler.after else ""
-
-
 def target_flag(wildcards):
     """The GPU generation to build for, where it is not this machine's."""
     capability = studies.aot_capability(wildcards.machine)
