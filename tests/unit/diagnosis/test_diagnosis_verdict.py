@@ -88,9 +88,23 @@ def test_what_costs_trust_is_a_caution_and_no_time() -> None:
 def test_the_sentence_has_the_share_the_reason_the_advice_and_the_gain() -> None:
     found = judge(finding("", "launch", 0.5, Gain(400.0, 500.0), reason="it waits", advice="a CUDA graph"))
     assert found.sentence == (
-        "50.0 % of end_to_end (0.001 ms) goes to waiting for the host's launches: it waits; what to do: a CUDA "
-        "graph; gain: 0.0004 ms to 0.0005 ms (40.0 % to 50.0 %)."
+        "Of end_to_end (0.001 ms) 50.0 % is waiting for the host's launches; first to work on, 50.0 % of it: it "
+        "waits; what to do: a CUDA graph; gain: 0.0004 ms to 0.0005 ms (40.0 % to 50.0 %)."
     )
+
+
+def test_the_sentence_begins_with_what_takes_most_of_the_time_whoever_can_be_helped() -> None:
+    copies = finding("arrays", "copy", 0.3, Gain(0.0, 200.0), reason="they are pageable", advice="pin them")
+    found = judge(copies, times={"execution": 640.0, "copy": 310.0, "launch": 20.0})
+    assert found.sentence == (
+        "Of end_to_end (0.001 ms) 64.0 % is execution, 31.0 % is copies; first to work on, 30.0 % of it: arrays: "
+        "they are pageable; what to do: pin them; gain: up to 0.0002 ms (20.0 %)."
+    )
+
+
+def test_without_a_total_the_sentence_begins_with_the_first_finding() -> None:
+    found = verdict.judge([answer(finding("k", "tail", None, None))], None, {"kernels": 5.0})
+    assert found.sentence == "First to work on: k: a reason; what to do: advice; gain: no bound of it is known."
 
 
 def test_a_gain_that_is_not_bounded_is_said_to_be_none_that_is_known() -> None:
@@ -101,8 +115,10 @@ def test_a_gain_that_is_not_bounded_is_said_to_be_none_that_is_known() -> None:
 
 def test_without_findings_the_sentence_says_how_much_was_looked_at() -> None:
     answers = [Answer("a", "host", "clear", "fine"), Answer("b", "host", "not assessed", "needs x")]
-    assert verdict.judge(answers, TOTAL, {}).sentence == (
-        "Nothing is found to hold it back: 1 checks are clear, 1 could not be assessed."
+    nothing = "othing is found to hold it back (1 checks are clear, 1 could not be assessed)."
+    assert verdict.judge(answers, TOTAL, {}).sentence == f"N{nothing}"
+    assert verdict.judge(answers, TOTAL, {"execution": 980.0}).sentence == (
+        f"Of end_to_end (0.001 ms) 98.0 % is execution; n{nothing}"
     )
 
 
@@ -111,7 +127,7 @@ def test_together_no_findings_gain_more_than_all_of_the_time(seed: int) -> None:
     rng = np.random.default_rng(seed)
     total = Total(float(rng.uniform(1, 1e9)), "end_to_end") if rng.random() > 0.1 else None
     found = [_random(rng, total) for _ in range(rng.integers(1, 40))]
-    parts = rng.dirichlet(np.ones(4)) * (total.ns if total else 1.0)
+    parts = rng.dirichlet(np.ones(len(get_args(verdict.Resource)))) * (total.ns if total else 1.0)
     known = dict(zip(get_args(verdict.Resource), parts.tolist(), strict=True))
     times = {name: time for name, time in known.items() if rng.random() > 0.3}
     judged = verdict.judge([answer(*found)], total, times)

@@ -102,7 +102,8 @@ def test_the_loop_is_named_first_and_then_the_copies_of_the_fallback(planted: Fr
     first, second = (group.findings[0].check for group in judged.groups[:2])
     assert (first, second) == ("kernel_loops", "fallback")
     assert judged.sentence.startswith(
-        "96.9 % of a run by ONNX Runtime's profile (0.472 ms) goes to the loop of cumsum: an operator runs as a loop"
+        "Of a run by ONNX Runtime's profile (0.472 ms) 96.9 % is waiting for the host's launches, 11.7 % is kernels, "
+        "6.1 % is copies; first to work on, 96.9 % of it: the loop of cumsum: an operator runs as a loop of 8 steps"
     )
 
 

@@ -83,7 +83,9 @@ def test_the_answer_has_the_verdict_on_the_fastest_case(study: Any) -> None:
     texts = [one.text for one in answer.section(load(study)).blocks if isinstance(one, Text)]
     (sentence,) = [text for text in texts if "cumsum" in text]
     assert sentence.startswith("b4: fp32/ort_tensorrt/default: ")
-    assert "of end_to_end (1.61 ms) goes to the loop of cumsum: " in sentence
+    assert (
+        "Of end_to_end (1.61 ms) 64.4 % is execution, 30.0 % is copies; first to work on, 28.5 % of it: " in sentence
+    )
 
 
 def test_what_checks_needed_and_did_not_have_is_said_once(study: Any) -> None:
