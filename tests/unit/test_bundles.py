@@ -72,6 +72,7 @@ def results(tmp_path: Path, secret: str, repository: Path) -> Path:
     packed = repository / "tests/data/nsys/h100_tensorrt_vit2.sqlite.xz"
     files: dict[str, Any] = {
         "reports/study/cases.csv": text.getvalue(),
+        "reports/study/config.json": {"baseline": "fp32/ort_cpu/default", "exclude": [{"reason": secret}]},
         "reports/study/REPORT.txt": "derived",
         f"{MACHINE}/environment.json": {
             "gpus": [],
@@ -108,6 +109,7 @@ def results(tmp_path: Path, secret: str, repository: Path) -> Path:
 
 TAKEN = {
     "reports/study/cases.csv",
+    "reports/study/config.json",
     f"{MACHINE}/environment.json",
     f"{MACHINE}/benchmark/{CASE}/r0.json",
     f"{MACHINE}/diagnosis/{CASE}.json",
@@ -129,7 +131,7 @@ TAKEN = {
 @pytest.fixture
 def bundle(results: Path, tmp_path: Path) -> Path:
     out = tmp_path / "study.zip"
-    bundles.write(results, "study", MACHINE, out=out, baseline="fp32/ort_cpu/default")
+    bundles.write(results, "study", MACHINE, out=out)
     return out
 
 
@@ -204,8 +206,13 @@ def test_a_variable_that_names_the_gpu_or_a_version_is_no_secret(
 def test_the_same_results_give_the_same_bytes(bundle: Path, results: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(results, copy, copy_function=shutil.copyfile)
-    bundles.write(copy, "study", MACHINE, out=tmp_path / "again.zip", baseline="fp32/ort_cpu/default")
+    bundles.write(copy, "study", MACHINE, out=tmp_path / "again.zip")
     assert (tmp_path / "again.zip").read_bytes() == bundle.read_bytes()
+
+
+def test_another_baseline_than_the_configs_is_kept(results: Path, tmp_path: Path) -> None:
+    bundles.write(results, "study", MACHINE, "fp16/ort_cuda/default", tmp_path / "x.zip")
+    assert bundles.read_manifest(tmp_path / "x.zip")["baseline"] == "fp16/ort_cuda/default"
 
 
 def test_of_a_study_on_several_machines_one_is_taken(results: Path, tmp_path: Path) -> None:

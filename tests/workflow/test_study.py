@@ -72,6 +72,23 @@ def test_another_machine_measures_for_itself_and_converts_nothing(studied: Works
     assert list(studied.folder.glob("results/cpu-*/benchmark/**/r0.json"))
 
 
+def test_a_bundle_of_the_study_gives_the_same_report(studied: Workspace, tmp_path: Path) -> None:
+    results, out = studied.folder / "results", tmp_path / "out"
+    (machine,) = (path.parent.name for path in results.glob("*/environment.json"))
+    commands = (
+        f"bundle {results} --study toy --machine {machine} --out {tmp_path}/toy.zip",
+        f"unbundle {tmp_path}/toy.zip --out {out}",
+        f"report {out} --study toy --machine {machine} --baseline fp32/ort_cpu/default",
+    )
+    for command in commands:
+        subprocess.run(["inferprof", *command.split()], env=environment(), check=True)
+    assert {path.suffix for path in out.glob("onnx/**/*.*")} == {".json"}
+    files = {path.relative_to(results): path for path in results.glob("reports/toy/csv/*.csv")}
+    assert len(files) > 10
+    for name, path in {**files, Path("reports/toy/REPORT.txt"): results / "reports/toy/REPORT.txt"}.items():
+        assert (out / name).read_bytes() == path.read_bytes(), name
+
+
 def test_a_study_of_its_own_takes_no_selection_from_the_default(studied: Workspace, tmp_path: Path) -> None:
     own = tmp_path / "own.yaml"
     own.write_text(

@@ -73,11 +73,12 @@ def _ceilings(args: argparse.Namespace) -> None:
 
 
 def _cases(args: argparse.Namespace) -> None:
-    """Write the cases of a study, which run and which are refused, and why a profiler watches none of them."""
+    """Write the cases of a study, which run and which are refused; beside it its config and refused profilers."""
     from inferprof import study
 
     planned = arguments.planned_study(args)
     write_text(args.out, study.cases_csv(planned))
+    write_json(args.out.with_name("config.json"), planned.config)
     write_json(args.out.with_name("profilers.json"), planned.refused_profilers())
 
 

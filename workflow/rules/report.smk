@@ -7,6 +7,7 @@ Of several machines each has these in a folder of its own below, and the report 
 rule cases:
     output:
         cases="results/reports/{folder}/cases.csv",
+        config="results/reports/{folder}/config.json",
         profilers="results/reports/{folder}/profilers.json",
     log:
         "results/log/reports/{folder}/cases.log",

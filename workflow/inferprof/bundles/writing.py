@@ -50,7 +50,7 @@ def write(
 ) -> Written:
     """Write the measured files of a study on a machine as a bundle: the same bytes each time.
 
-    Without `out` it goes to reports/{study}/{machine}.bundle.zip. `baseline` is what speed-ups are against.
+    Without `out` it goes to reports/{study}/{machine}.bundle.zip; without `baseline` that of the config holds.
     Above `max_bytes` the captures are left out, largest first, then the logs; what the report is made of stays.
     Raises UserError where there is no such study, nothing was measured, or the rest is still too large.
     """
@@ -65,7 +65,7 @@ def write(
     with tempfile.TemporaryDirectory() as private:
         clean = Path(private)
         files = {name: _clean(results / name, hidden, clean / name) for name in paths}
-        manifest = {**facts, "baseline": baseline, "left_out": [], "files": files}
+        manifest = {**facts, "baseline": baseline or facts["baseline"], "left_out": [], "files": files}
         out = out or results / "reports" / study / f"{machine}.bundle.zip"
         with written_whole(out) as partial:
             _write_within(partial, manifest, clean, max_bytes)
@@ -123,10 +123,12 @@ def _facts(results: Path, study: str, machine: str, records: Iterable[str]) -> d
     """What the manifest says apart from the files."""
     found = [read_json(results / name) for name in records]
     environment = results / machine / "environment.json"
+    config = results / "reports" / study / "config.json"
     return {
         "schema": archive.SCHEMA,
         "study": study,
         "machine": machine,
+        "baseline": read_json(config)["baseline"] if config.exists() else None,
         "inferprof": _version(),
         "git": sorted({str(record["environment"]["git"]) for record in found if record["environment"].get("git")}),
         "packages": read_json(environment)["packages"] if environment.exists() else {},
