@@ -1,0 +1,69 @@
+"""NVIDIA's rules beside our own verdicts on the same launches: where one sees what the other does not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+from inferprof.report.evidence import Evidence
+from inferprof.report.model import Cell, Column, Section, Table, Text, missing, number, words
+from inferprof.report.numbers import plural
+from inferprof.report.sections.common import CASE_COLUMNS, case_cells
+from inferprof.report.sections.kernels import short
+from inferprof.report.sections.profiled import Profile, profiles
+from inferprof.tables import ncu_rules
+from inferprof.tables.records import rows_of
+from inferprof.tables.waterfall import COUNTERS
+
+TITLE: Final = "NVIDIA's rules and ours"
+APART: Final = ("theirs alone", "ours alone")
+LIMIT: Final = 20
+COLUMNS: Final = (
+    *CASE_COLUMNS,
+    Column("tool", "tool", hidden=True),
+    Column("launch", "launch", "number", hidden=True),
+    Column("kernel", "kernel"),
+    Column("agreement", "who sees it"),
+    Column("rule", "rule"),
+    Column("rule_percent", "gain %", "number"),
+    Column("faults", "our checks"),
+    Column("ours", "what ours say", hidden=True),
+    Column("message", "what it says", hidden=True),
+)
+NOTE: Final = (
+    f"Gain: of the kernel's time, as NVIDIA's rule estimates it; from {ncu_rules.RULE_PERCENT:.0f} % on. Theirs "
+    "alone: each of our checks that looks at the same is clear. Ours alone: no rule that looks at the same spoke. Ours rest "
+    "on NVIDIA's thresholds where a rule has one."
+)
+
+
+def section(evidence: Evidence) -> Section:
+    """The disagreements, and every rule that expects a gain in a CSV; empty where ncu has told of no rules."""
+    found = [(one, row) for one in profiles(evidence, (COUNTERS,)) for row in rows_of(ncu_rules.agreement(one.frame))]
+    if not found:
+        return Section(TITLE, ())
+    counts = Counter(row["agreement"] for _, row in found)
+    told = ", ".join(f"{count} {agreement}" for agreement, count in counts.most_common())
+    every = tuple(_row(one, row) for one, row in found)
+    apart = tuple(_row(one, row) for one, row in found if row["agreement"] in APART)
+    title = "Where they disagree"
+    tables = [Table("ncu_rules", title, COLUMNS, apart, NOTE, groups=5, limit=LIMIT)] if apart else []
+    rest = Table("all_ncu_rules", "Every rule that expects a gain", COLUMNS, every, csv_only=True)
+    return Section(TITLE, (Text(f"{plural(len(found), 'result')}: {told}."), *tables, rest))
+
+
+def _row(one: Profile, row: Mapping[str, Any]) -> tuple[Cell, ...]:
+    silent = "no rule of NVIDIA's spoke of it"
+    return (
+        *case_cells(one.case),
+        words(one.tool),
+        number(row["launch"], str(row["launch"])),
+        Cell(short(row["name"]), row["name"]),
+        words(row["agreement"]),
+        words(row["rule"]) if row["rule"] else missing(silent),
+        number(row["rule_percent"], f"{row['rule_percent']:.0f}") if row["rule"] else missing(silent),
+        words(row["faults"] or "none"),
+        words(row["ours"] or "no check of ours looks at it"),
+        words(row["message"]) if row["message"] else missing(silent),
+    )
