@@ -11,6 +11,7 @@ import json
 import lzma
 import shutil
 import stat
+import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -77,7 +78,7 @@ def results(tmp_path: Path, secret: str, repository: Path) -> Path:
         f"{MACHINE}/environment.json": {
             "gpus": [],
             "cpu": {"model": "CPU"},
-            "packages": {"torch": "2.11"},
+            "packages": {"torch": "2.11", "x": "[redacted] on [redacted] in [redacted]"},
             "x": secret,
         },
         f"{MACHINE}/benchmark/{CASE}/r0.json": record,
@@ -161,7 +162,7 @@ def test_the_manifest_says_what_it_is_of(bundle: Path) -> None:
         "machine": MACHINE,
         "baseline": "fp32/ort_cpu/default",
         "git": ["c0ffee"],
-        "packages": {"torch": "2.11"},
+        "packages": {"torch": "2.11", "x": "[redacted] on [redacted] in [redacted]"},
         "last_measured": "2026-01-02T00:00:00+00:00",
         "left_out": [],
     }
@@ -327,6 +328,8 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "absolute": (added("/tmp/evil.txt"), "holds the name '/tmp/evil.txt', which is no plain path"),
     "drive": (added("C:/evil.txt"), "no plain path"),
     "backslash": (added("a\\evil.txt"), "no plain path"),
+    "long": (added("a" * 300), "no plain path"),
+    "deep": (added("/".join("a" * 300)), "no plain path"),
     "hidden": (added(".bashrc"), "no plain path"),
     "folder": (added("evil/", b""), "no plain path"),
     "file as folder": (added("onnx/vit/fp8.audit.json/x"), "'onnx/vit/fp8.audit.json' as a file and as a folder"),
@@ -431,6 +434,22 @@ def test_two_bundles_are_compared(results: Path, bundle: Path, tmp_path: Path) -
     rewritten(bundle, altered)
     with pytest.raises(UserError, match="in another size or content than its manifest says"):
         compare.read(bundle)
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(bundle: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"--out \S+: File exists"):
+        bundles.unbundle(bundle, bundle / "out")
+
+
+@pytest.mark.parametrize("kind", ["cut", "climbing"])
+def test_a_tar_that_is_damaged_or_climbs_out_is_one_line(results: Path, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "results.tar"
+    with tarfile.open(path, "w") as out:
+        out.add(results, arcname="../results" if kind == "climbing" else "results")
+    if kind == "cut":
+        path.write_bytes(path.read_bytes()[:-200_000])
+    with pytest.raises(UserError, match="is damaged, or climbs out of its folder"):
+        compare.read(path)
 
 
 def test_the_command_line_says_how_to_get_the_report(

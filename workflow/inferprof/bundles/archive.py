@@ -28,8 +28,8 @@ MAX_RATIO: Final = 100
 """Of an archive of more than RATIO_FROM unpacked bytes. Records pack to a fifth, tables to nearly nothing less."""
 RATIO_FROM: Final = 64 * 10**6
 MAX_MANIFEST: Final = 64 * 10**6
-_NAME: Final = re.compile(r"\w[\w.+=-]*(?:/\w[\w.+=-]*)*", re.ASCII)
-"""Paths below the folder: no part is empty or begins with a dot, and no byte means anything to another system."""
+_NAME: Final = re.compile(r"(?=.{1,500}$)\w[\w.+=-]{0,199}(?:/\w[\w.+=-]{0,199})*", re.ASCII)
+"""Paths below the folder: no part is empty or begins with a dot, and all are short and plain to every system."""
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 """The time of all files: the first that a zip knows."""
 _MODE: Final = stat.S_IFREG | 0o644

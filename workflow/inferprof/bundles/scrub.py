@@ -19,9 +19,9 @@ from inferprof.profilers import kineto, nsys, nsys_scrub
 
 Redact = Callable[[str], str]
 
-_ASSIGNED_SECRET: Final = re.compile(
-    r"(\b\w*(?:TOKEN|SECRET|PASSW(?:OR)?D|CREDENTIALS?|API_?KEY)\s*[=:]\s*)[^\s\"',;]+", re.IGNORECASE
-)
+_NAMES_A_SECRET: Final = r"\w*(?:TOKEN|SECRET|PASSW(?:OR)?D|CREDENTIALS?|API_?KEY)"
+_SECRET_KEY: Final = re.compile(_NAMES_A_SECRET, re.IGNORECASE)
+_ASSIGNED_SECRET: Final = re.compile(rf"(\b{_NAMES_A_SECRET}\s*[=:]\s*)[^\s\"',;]+", re.IGNORECASE)
 """`HF_TOKEN=…` in a log: of another process or machine, so that its value is in no environment of ours."""
 _KNOWN_TOKEN: Final = re.compile(
     r"\b(?:hf_\w{20,}|gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|nvapi-[\w-]{20,}|sk-[\w-]{20,}|AKIA[A-Z0-9]{16})"
@@ -89,8 +89,15 @@ def _json(value: Any, redact: Redact) -> Any:
     if isinstance(value, dict):
         # The rest of a trace's top level names hosts, users and jobs.
         kept = [key for key in value if key in kineto.KEPT] if "traceEvents" in value else list(value)
-        return {redact(key): _json(value[key], redact) for key in kept}
+        return {
+            redact(key): nsys_scrub.REDACTED if _is_secret(key, value[key]) else _json(value[key], redact)
+            for key in kept
+        }
     return value
+
+
+def _is_secret(key: str, value: Any) -> bool:
+    return isinstance(value, str) and _SECRET_KEY.fullmatch(key) is not None
 
 
 def _parquet(content: bytes, redact: Redact) -> bytes:

@@ -60,11 +60,11 @@ def write(
     records = [name for name in paths if name.startswith(f"{machine}/benchmark/")]
     if not records and VERIFIED[0] not in paths:
         raise UserError(f"{results} holds no record of {study} on {machine}: nothing to bundle")
-    facts = _facts(results, study, machine, records)
     hidden = secrets(_public(results, machine, cases), results.absolute(), Path.cwd(), Path(__file__).parents[2])
     with tempfile.TemporaryDirectory() as private:
         clean = Path(private)
         files = {name: _clean(results / name, hidden, clean / name) for name in paths}
+        facts = _facts(clean, study, machine, records)
         manifest = {**facts, "baseline": baseline or facts["baseline"], "left_out": [], "files": files}
         out = out or results / "reports" / study / f"{machine}.bundle.zip"
         with written_whole(out) as partial:
@@ -120,7 +120,7 @@ def _files(results: Path, study: str, machine: str, cases: Sequence[Case]) -> It
 
 
 def _facts(results: Path, study: str, machine: str, records: Iterable[str]) -> dict[str, Any]:
-    """What the manifest says apart from the files."""
+    """What the manifest says apart from the files, out of their scrubbed content."""
     found = [read_json(results / name) for name in records]
     environment = results / machine / "environment.json"
     config = results / "reports" / study / "config.json"
