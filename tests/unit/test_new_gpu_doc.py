@@ -45,6 +45,11 @@ def test_a_make_command_says_what_it_would_do(command: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_make_verify_is_the_verb_and_nothing_behind_it() -> None:
+    done = subprocess.run(["make", "--dry-run", "verify"], cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "inferprof verify"
+
+
 @pytest.mark.parametrize("command", [line for line in COMMANDS if line.startswith("inferprof ")])
 def test_a_verb_has_these_flags_and_rows(command: str) -> None:
     args = cli._parser().parse_args(shlex.split(command)[1:])

@@ -169,8 +169,18 @@ def test_a_row_that_hangs_fails_after_its_time(name: str, verified: Verified) ->
 
     row = verified(hang, name)[name]
     assert row["outcome"] == "fail"
-    assert row["detail"].endswith(" was not done after 150 s")
+    assert row["detail"].endswith(" was not done after 150 s: it said nothing")
     assert row["next_step"].startswith("look at the end of the row's log")
+
+
+def test_the_last_words_of_what_failed_are_its_reason(verified: Verified, tmp_path: Path) -> None:
+    def fails(tools: Tools, words: list[str]) -> int:
+        with (tmp_path / "out/log/verify/bandwidth.log").open("a") as log:
+            log.write("inferprof: Measure: 1 s\nTraceback (most recent call last):\nRuntimeError: no such stream\n\n")
+        return 1
+
+    row = verified(lambda tools, words: fails(tools, words) if words[0] == "bandwidth" else None, "bandwidth")
+    assert row["bandwidth"]["detail"] == "`inferprof bandwidth` exited with 1: RuntimeError: no such stream"
 
 
 def test_a_file_that_holds_something_else_is_a_failure_and_not_the_end(verified: Verified) -> None:

@@ -137,7 +137,8 @@ class Site:
         try:
             code = self.runner(command, self.log, seconds)
         except subprocess.TimeoutExpired:
-            raise CaseFailed(f"`inferprof {words[0]}` was not done after {seconds:.0f} s") from None
+            said = last_line(self.log)
+            raise CaseFailed(f"`inferprof {words[0]}` was not done after {seconds:.0f} s: {said}") from None
         if code:
             raise CaseFailed(f"`inferprof {words[0]}` {_ended(code)}: {last_line(self.log)}")
 
