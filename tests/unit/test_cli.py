@@ -40,7 +40,7 @@ RUN = ["run", "ort_cpu", "x.onnx", "--shape", "b1", "--out", "y.json"]
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ([*RUN, "--set", "cudagraph=true"], "unknown options of backend ort_cpu: cudagraph; known: none"),
+        ([*RUN, "--set", "cudagraph=true"], "unknown options of backend ort_cpu: cudagraph; known: host_cast"),
         ([*RUN, "--kineto", "y.json.gz"], "give N too"),
         ([*RUN, "--profiled", "3", "--modules"], "--modules names ranges in a trace of --kineto"),
         (["audit", "x.onnx", "--precision", "fp7"], "unknown precisions fp7; known: "),
@@ -161,7 +161,7 @@ def test_a_diagnosis_says_its_verdict_and_keeps_the_answer_of_every_check(
     asked = ["diagnose", results, "--machine", machine, "--case", case, "--set", "hideable=0.5", "--out", str(out)]
     assert cli.main(asked) == 0
     told = capsys.readouterr().out
-    assert told.startswith("36.9 % of end_to_end (31 ms) goes to copies from pageable memory: ")
+    assert "36.9 % of it: copies from pageable memory: " in told
     content = json.loads(out.read_text(encoding="utf-8"))
     assert told == content["verdict"]["sentence"] + "\n"
     assert content["thresholds"] == {"hideable": 0.5}

@@ -16,6 +16,7 @@ COPY_SHARE = Threshold("copy_share", 0.05, "share of the total", "ours: below it
 FAR_OVER_FLOOR = Threshold(
     "far_over_floor", 1.5, "times the link's floor", "ours: half as much again is beyond a link's jitter"
 )
+MB: Final = 1e6
 HOST_COPY_GB_PER_S: Final = 8.0
 """Ours: one core's memcpy on a server, at the lower end. A stage that takes much longer is no plain copy."""
 OVER_MEMCPY = Threshold(
@@ -38,14 +39,16 @@ def _pageable(frames: Frames) -> list[Finding] | Clear:
         return Clear("inputs and outputs lie in page-locked memory or on the device")
     time = copying(frames)
     share = frames.share(time.ns)
-    reason = f"copies from and to pageable memory take {time.ms} ({percent(share)})"
-    if share is None or share < frames.limit(COPY_SHARE):
-        return Clear(reason, {"copy_ns": time.ns})
     most, moved = _beyond_floor(frames, time)
-    least = max(0.0, most - moved / HOST_COPY_GB_PER_S) if moved else 0.0
+    reason = f"inputs and outputs take {time.ms} ({percent(share)}) from and to pageable memory"
+    if moved and most < time.ns:
+        reason += f"; {moved / MB:.3g} MB need {ms(time.ns - most)} on the link"
     evidence = {"copy_ns": time.ns, "bytes": moved, "beyond_floor_ns": most}
+    if share is None or share < frames.limit(COPY_SHARE):
+        return Clear(reason, evidence)
+    gain = Gain(max(0.0, most - moved / HOST_COPY_GB_PER_S) if moved else 0.0, most)
     advice = "arrays in page-locked memory (variant with `placement: pinned`), at best filled there by the caller"
-    gain, subject = Gain(least, most), "copies from pageable memory"
+    subject = "copies from pageable memory"
     return [Finding(subject, "copy", share, reason, evidence, time.source, gain, advice, time.confidence)]
 
 
