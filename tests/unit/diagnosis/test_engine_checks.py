@@ -210,6 +210,25 @@ def test_one_that_is_faster_or_no_slower_for_sure_is_clear(measured: Measured, q
     assert ask("quantization", frames).verdict == "clear"
 
 
+def test_a_baseline_375_times_behind_is_a_finding_about_the_baseline(measured: Measured) -> None:
+    frames = measured("vit_base/fp16/ort_cuda/default/b8")
+    rows = [
+        {**dataclasses.asdict(frames.case), "backend": backend, "device_ms": ms, "machine": frames.machine}
+        for backend, ms in (("ort_cuda", 2793.0), ("tensorrt", 7.448))
+    ]
+    behind = dataclasses.replace(frames, peers=pd.DataFrame(rows))
+    (finding,) = ask("far_behind", behind).findings
+    assert finding.reason == (
+        "on the device it takes 375 times as long as the fastest, fp16/tensorrt/default: more than runtimes on "
+        "one GPU differ by for no cause"
+    )
+    assert finding.gain is not None and finding.gain.high_ns == pytest.approx(2_785_552_000)
+    near = dataclasses.replace(behind, peers=behind.peers.assign(device_ms=[100.0, 7.448]))
+    assert ask("far_behind", near).verdict == "clear"
+    alone = dataclasses.replace(behind, peers=behind.peers.head(1))
+    assert ask("far_behind", alone).verdict == "not assessed"
+
+
 def test_without_the_sibling_nothing_is_said_of_quantizers(measured: Measured) -> None:
     frames = siblings(measured("vit_base/fp16/ort_cuda/default/b8"), 2.5, 2.0)
     alone = dataclasses.replace(frames, peers=frames.peers.head(1))

@@ -14,7 +14,7 @@ from inferprof.tables import fallback, kernel_formats, precision_truth, roofs
 from inferprof.tables.kernel_loops import loops
 from inferprof.tables.providers import per_run
 from inferprof.tables.records import rows_of
-from inferprof.tables.speed_up_flags import SESSIONS
+from inferprof.tables.speed_up_flags import LARGE, SESSIONS
 from inferprof.tables.waterfall import COUNTERS
 
 if TYPE_CHECKING:
@@ -41,6 +41,12 @@ CONVERSIONS: Final = Threshold(
 )
 AS_ASKED: Final = Threshold(
     "as_asked", 0.95, "of the products' time in the format asked for", "ours: first and last layers may stay wider"
+)
+FAR_BEHIND: Final = Threshold(
+    "far_behind",
+    LARGE,
+    "times as long as the fastest",
+    "ours: an eager launch-bound model was 10 times its CUDA graph",
 )
 SOFTMAX: Final = Threshold(
     "unfused_softmax", 0.02, "of the kernels' time", "ours: of a classifier's last layer it is far less"
@@ -243,6 +249,35 @@ def _beside(row: Mapping[str, Any], case: Case) -> bool:
     return (row["backend"], row["variant"], row["shape"]) == (case.backend, case.variant, case.shape)
 
 
+def _far_behind(frames: Frames) -> list[Finding] | Clear:
+    case = frames.case
+    peers = [
+        row for row in rows_of(frames.peers) if row["shape"] == case.shape and row["device_ms"] == row["device_ms"]
+    ]
+    own = next((row for row in peers if row["precision"] == case.precision and _beside(row, case)), None)
+    if own is None or len(peers) < 2:
+        raise NotAssessed("device times of this case and of another one of the model at its shape")
+    first = min(peers, key=lambda row: row["device_ms"])
+    times = own["device_ms"] / first["device_ms"]
+    name = "/".join(first[key] for key in ("precision", "backend", "variant"))
+    words = f"on the device it takes {times:.3g} times as long as the fastest, {name}"
+    if times < frames.limit(FAR_BEHIND):
+        return Clear(words, {"times": float(times)})
+    lost = (own["device_ms"] - first["device_ms"]) * NS_PER_MS
+    finding = Finding(
+        subject="",
+        bottleneck="kernels",
+        share=frames.share(lost),
+        reason=f"{words}: more than runtimes on one GPU differ by for no cause",
+        evidence={"times": float(times), "fastest_ms": float(first["device_ms"])},
+        source="records",
+        gain=Gain(0.0, lost),
+        advice="find what falls back (ort_profile under `profilers:`) before anything is compared with it",
+        confidence="low",
+    )
+    return [finding]
+
+
 def _loops(frames: Frames) -> list[Finding] | Clear:
     found = loops(trace_of(frames))
     if found.empty:
@@ -275,4 +310,7 @@ FORMAT_CONVERSIONS = Check("conversions", "Casts, reformats and quantizers", "en
 PRECISION = Check("precision", "Formats that ran", "engine", "case", ("gpu",), _precision)
 UNFUSED_ATTENTION = Check("unfused_attention", "Attention in pieces", "engine", "case", ("gpu",), _attention)
 QUANTIZATION = Check("quantization", "Quantized, and slower", "engine", "model", ("gpu", "record"), _quantization)
+FAR_BEHIND_OTHERS = Check(
+    "far_behind", "Far behind the model's other cases", "engine", "model", ("gpu", "record"), _far_behind
+)
 KERNEL_LOOPS = Check("kernel_loops", "Loops of small kernels", "engine", "case", ("gpu",), _loops)

@@ -33,8 +33,8 @@ COLUMNS: Final = (
 )
 NOTE: Final = (
     f"Gain: of the kernel's time, as NVIDIA's rule estimates it; from {ncu_rules.RULE_PERCENT:.0f} % on. Theirs "
-    "alone: each of our checks that looks at the same is clear. Ours alone: no rule that looks at the same spoke. Ours rest "
-    "on NVIDIA's thresholds where a rule has one."
+    "alone: each of our checks that looks at the same is clear. Ours alone: no rule that looks at the same spoke. "
+    "Ours rest on NVIDIA's thresholds where a rule has one."
 )
 
 

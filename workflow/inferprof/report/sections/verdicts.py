@@ -8,7 +8,7 @@ from typing import Any, Final
 from inferprof.report.evidence import Document, Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, words
 from inferprof.report.numbers import significant
-from inferprof.report.sections.common import CASE_COLUMNS, by_case, case_cells, few, name_of
+from inferprof.report.sections.common import CASE_COLUMNS, EXAMPLES, by_case, case_cells, few, name_of
 from inferprof.tables.records import KEY
 
 TITLE: Final = "What holds each case back"
@@ -101,11 +101,13 @@ def sentence_of(document: Document) -> str:
 
 
 def _headlines(seen: list[Diagnosis]) -> list[Diagnosis]:
-    """The first shape of each model's cases; the others are in the table."""
-    first: dict[str, str] = {}
-    for case, _ in seen:
-        first.setdefault(case["model"], case["shape"])
-    return [(case, one) for case, one in seen if case["shape"] == first[case["model"]]]
+    """A few cases of each model, of its first shape; the others are in the table."""
+    first: dict[str, list[Diagnosis]] = {}
+    for case, one in seen:
+        cases = first.setdefault(case["model"], [])
+        if len(cases) < EXAMPLES and (not cases or case["shape"] == cases[0][0]["shape"]):
+            cases.append((case, one))
+    return [pair for cases in first.values() for pair in cases]
 
 
 def _title(case: Mapping[str, Any]) -> str:
