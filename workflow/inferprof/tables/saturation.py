@@ -3,7 +3,8 @@
 Throughput is batch / median latency. A case saturates at the smallest batch whose throughput is SHARE of the highest
 of all measured batches. Its interval comes from RESAMPLES bootstraps: rounds are drawn with replacement, then blocks
 of consecutive samples within each (neighbouring samples are correlated), and the answer is looked up anew. Where the
-answer is the largest batch, throughput may grow further: that is "at least", not saturation.
+answer is the largest batch, throughput may grow further: that is "at least", not saturation. Where it is the
+smallest one, a smaller batch may do as well: "at most".
 """
 
 from __future__ import annotations
@@ -28,7 +29,18 @@ SERIES: Final = ("machine", "model", "precision", "backend", "variant", "rest")
 """What the batches of one series have in common; `rest` is the shape without its batch."""
 COLUMNS: Final = (
     *SERIES,
-    *("boundary", "batches", "batch", "low", "high", "saturated", "peak_batch", "peak_items_per_s", "regimes"),
+    *(
+        "boundary",
+        "batches",
+        "smallest",
+        "batch",
+        "low",
+        "high",
+        "saturated",
+        "peak_batch",
+        "peak_items_per_s",
+        "regimes",
+    ),
 )
 Regime = Literal["launch", "memory", "compute", "latency", "not told"]
 """latency: warps wait for each other, for results or for the last wave (tables.bounds: latency and tail)."""
@@ -71,6 +83,7 @@ def saturation(rounds: Mapping[int, Rounds], seed: int = 0) -> dict[str, Any]:
     batch = smallest(batches, rates)
     return {
         "batches": len(batches),
+        "smallest": int(batches[0]),
         "batch": batch,
         "low": min(int(low), batch),
         "high": max(int(high), batch),

@@ -13,7 +13,7 @@ from inferprof.tables import saturation
 from inferprof.tables.records import KEY, rows_of
 
 TITLE: Final = "Saturation over the batch"
-STILL_GROWS: Final = "still grows"
+FLAT, STILL_GROWS = "flat", "still grows"
 COLUMNS: Final = (
     Column("model", "model"),
     Column("rest", "at"),
@@ -21,20 +21,21 @@ COLUMNS: Final = (
     Column("backend", "backend"),
     Column("variant", "variant"),
     Column("boundary", "by", hidden=True),
-    Column("batches", "batches", "number"),
+    Column("batches", "batches", "number", hidden=True),
     Column("batch", "saturates at", "number"),
     Column("low", "from", "number"),
     Column("high", "to", "number"),
-    Column("saturated", "throughput"),
+    Column("saturated", "then"),
     Column("peak_items_per_s", "most items/s", "number"),
     Column("peak_batch", "at batch", "number", hidden=True),
     Column("regimes", "bound by"),
 )
 NOTE: Final = (
     f"Saturates at: the smallest measured batch with {saturation.SHARE:.0%} of the highest throughput, which is "
-    "batch / median; from, to: 95 % of bootstraps over rounds and blocks of samples. Where it is the largest batch, "
-    f"throughput {STILL_GROWS}, and saturation lies beyond what was measured. Bound by launches: the GPU waits for "
-    "them longer than it computes; else by what bounds most of the kernels' time: counters, or the graph's roof."
+    "batch / median (≤: no smaller one was measured); from, to: 95 % of bootstraps over rounds and blocks of samples. "
+    f"Where it is the largest batch, throughput {STILL_GROWS}, and saturation lies beyond what was measured. Bound by "
+    "launches: the GPU waits for them longer than it computes; else by what bounds most of the kernels' time: "
+    "counters, or the graph's roof."
 )
 
 
@@ -57,9 +58,9 @@ def _row(row: Mapping[str, Any], files: Mapping[tuple[str, ...], str]) -> tuple[
     return (
         *(words(row[key]) for key in ("model", "rest", "precision", "backend", "variant", "boundary")),
         number(row["batches"], str(row["batches"])),
-        Cell(str(row["batch"]), row["batch"], mark, file=file),
+        Cell(f"{'≤ ' if row['batch'] == row['smallest'] else ''}{row['batch']}", row["batch"], mark, file=file),
         *(number(row[key], str(row[key])) for key in ("low", "high")),
-        words("saturated" if row["saturated"] else STILL_GROWS, mark),
+        words(FLAT if row["saturated"] else STILL_GROWS, mark),
         number(row["peak_items_per_s"], significant(row["peak_items_per_s"], 3)),
         number(row["peak_batch"], str(row["peak_batch"])),
         words(row["regimes"]),
