@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SHARE: Final = 0.95
 """Of the highest throughput: what counts as saturated."""
-RESAMPLES: Final = 1000
+RESAMPLES: Final = 500
 SERIES: Final = ("machine", "model", "precision", "backend", "variant", "rest")
 """What the batches of one series have in common; `rest` is the shape without its batch."""
 COLUMNS: Final = (
