@@ -39,7 +39,7 @@ SYMPTOMS: Final = (
     _symptom(r"not on PATH", "use the container, which has the tool, or put it on PATH"),
     _symptom(r"needs a C\+\+ compiler", "apt install g++"),
     _symptom(
-        r"is not installed|needs \S+ or newer",
+        r"is not installed|No module named|needs \S+ or newer",
         "use the container (`make image`), or install it from requirements/study.txt",
     ),
     _symptom(

@@ -71,7 +71,7 @@ def _graph(backend: str) -> Row:
     return Row(
         f"graph_{backend}",
         f"{backend}: captured and replayed as a CUDA graph",
-        lambda site: trials.no_gpu(site) or site.refusal(case_of(backend)),
+        lambda site: trials.no_gpu(site) or site.refusal(case_of(backend)) or site.lacks_modules("yaml"),
         partial(trials.agrees, backend=backend, variant="graph", options=_GRAPH),
         f"{LOG}; leave `cuda_graph` out of the variants of {backend} until this passes",
         after=("model", backend),

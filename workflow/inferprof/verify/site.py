@@ -131,7 +131,7 @@ class Site:
     def verb(self, *words: object) -> None:
         """Run a verb to its end, its command in the log first. Raises CaseFailed where it fails or takes too long."""
         command = [*VERB, *map(str, words)]
-        seconds = self.seconds_left()
+        seconds = max(self.seconds_left(), 0.0)
         with self.log.open("a", encoding="utf-8") as log:
             log.write(f"{COMMAND}{shlex.join(command)}\n")
         try:
