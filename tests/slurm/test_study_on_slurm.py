@@ -111,6 +111,13 @@ def test_nothing_is_planned_before_the_machines_are_known(cluster: Cluster, tmp_
     ]
 
 
+def test_hosts_that_the_config_does_not_name_get_no_job(cluster: Cluster, tmp_path: Path, repository: Path) -> None:
+    fresh = OnSlurm(toy_workspace(tmp_path / "workspace", repository), cluster)
+    assert said(fresh.run("results/REPORT.txt")) == [
+        "inferprof: jobs go to other hosts, and the config does not name them; give machines, as docs/slurm.md does"
+    ]
+
+
 def test_a_gpu_that_no_node_has_is_one_line_and_no_job(studied: OnSlurm, tmp_path: Path, repository: Path) -> None:
     before = len(studied.cluster.jobs())
     fresh = OnSlurm(toy_workspace(tmp_path / "workspace", repository), studied.cluster)

@@ -19,11 +19,15 @@ c1|cpu|128|(null)|(null)|allocated
 """
 
 
-def told(text: str = SINFO, returncode: int = 0, stderr: str = "") -> list[Node]:
+def sinfo(text: str = SINFO, returncode: int = 0, stderr: str = "") -> cluster.Runner:
     def runner(command: Any, **_: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(command, returncode, text, stderr)
 
-    return cluster.nodes(runner)
+    return runner
+
+
+def told() -> list[Node]:
+    return cluster.nodes(sinfo())
 
 
 def test_nodes_are_read_with_their_gpus_by_kind() -> None:
@@ -75,13 +79,18 @@ def test_a_request_that_a_node_can_serve_is_not_refused(request_: Request) -> No
 def test_a_request_that_no_node_can_serve_is_refused_with_what_there_is(request_: Request, reason: str) -> None:
     assert cluster.refuses(request_, told()) == reason
     with pytest.raises(UserError) as refused:
-        cluster.check([Request("any"), request_], told())
+        cluster.check([Request("any"), request_], sinfo())
     assert str(refused.value) == f"machine x: {reason}"
 
 
 def test_a_cluster_that_does_not_answer_is_one_line() -> None:
     with pytest.raises(UserError, match="sinfo says: Unable to contact slurm controller"):
-        told("", 1, "Unable to contact\nslurm controller\n")
+        cluster.nodes(sinfo("", 1, "Unable to contact\nslurm controller\n"))
+
+
+def test_jobs_are_not_submitted_for_a_machine_that_nobody_named() -> None:
+    with pytest.raises(UserError, match="the config does not name them; give machines"):
+        cluster.check([], sinfo())
 
 
 def test_a_host_without_slurm_is_one_line() -> None:

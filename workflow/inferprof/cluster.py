@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,8 +75,13 @@ def nodes(runner: Runner = subprocess.run) -> list[Node]:
     return [_node(line) for line in done.stdout.splitlines() if line.strip()]
 
 
-def check(asked: Iterable[Request], found: Sequence[Node]) -> None:
+def check(asked: Collection[Request], runner: Runner = subprocess.run) -> None:
     """Raise UserError for a request that no node can serve: Slurm would let its jobs wait for ever."""
+    if not asked:
+        raise UserError(
+            "jobs go to other hosts, and the config does not name them; give machines, as docs/slurm.md does"
+        )
+    found = nodes(runner)
     for request in asked:
         if reason := refuses(request, found):
             raise UserError(f"machine {request.label}: {reason}")

@@ -27,7 +27,7 @@ try:
     STUDIES = studies.from_config(config, Path("models"), Path("results"))
     REQUESTS = cluster.requests(config.get("machines", ()))
     if SUBMITS:
-        cluster.check(REQUESTS.values(), cluster.nodes())
+        cluster.check(REQUESTS.values())
 except UserError as error:
     give_up(error)
 
