@@ -228,7 +228,10 @@ def test_records_of_an_earlier_verify_do_not_count(verified: Verified, tools: To
         ("nsys: not on PATH; install Nsight Systems", "use the container, which has the tool"),
         ("torch.compile needs a C++ compiler; install one of c++, g++, clang++", "apt install g++"),
         ("onnxruntime-gpu is not installed", "use the container (`make image`)"),
-        ("`inferprof capture` exited with 1: ModuleNotFoundError: No module named 'x'", "use the container (`make image`)"),
+        (
+            "`inferprof capture` exited with 1: ModuleNotFoundError: No module named 'x'",
+            "use the container (`make image`)",
+        ),
         ("tensorrt 10.3: needs 10.8 or newer", "use the container (`make image`)"),
         ("libcudnn.so.9: cannot open shared object file", "use the container; else torch of CUDA 13"),
         ("CUDA out of memory. Tried to allocate 2 GiB", "end what else holds the GPU's memory"),
