@@ -9,7 +9,7 @@ import pytest
 
 from inferprof import registry
 from inferprof.diagnosis import run
-from inferprof.findings import Answer, Frames
+from inferprof.findings import Answer, Frames, Gain
 
 Captured = Callable[..., Frames]
 Measured = Callable[..., Frames]
@@ -75,13 +75,28 @@ def test_inputs_that_are_only_handed_on_are_no_conversion(measured: Measured) ->
     assert ask("host_conversion", measured(VIT)).verdict == "clear"
 
 
-def test_inputs_that_take_longer_than_a_memcpy_are_converted(measured: Measured) -> None:
+@pytest.mark.parametrize(
+    ("placement", "spared"), [("pageable", 20e6), ("pinned", 20e6 - 114 * 3 * 224 * 224 * 4 / 8)]
+)
+def test_inputs_that_take_longer_than_a_memcpy_are_converted(
+    measured: Measured, placement: str, spared: float
+) -> None:
     def slow(record: dict[str, Any]) -> None:
         record["stages"]["stage_inputs"] = samples(20e6)
+        record["placement"] = placement
 
     (finding,) = ask("host_conversion", measured(VIT, slow)).findings
-    assert finding.gain and finding.gain.high_ns == pytest.approx(20e6 - 114 * 3 * 224 * 224 * 4 / 8)
+    assert finding.gain == Gain(0.0, pytest.approx(spared))
     assert finding.confidence == "low"
+
+
+def test_a_cast_that_the_variant_asks_for_is_known_however_fast_it_is(measured: Measured) -> None:
+    def cast(record: dict[str, Any]) -> None:
+        record["stages"]["stage_inputs"] = samples(10e6)  # a memcpy would take 8.6 ms
+        record["options"] = {"host_cast": "vectorised"}
+
+    (finding,) = ask("host_conversion", measured(VIT, cast)).findings
+    assert (finding.subject, finding.confidence) == ("vectorised cast on the host", "high")
 
 
 def test_float_inputs_of_a_half_precision_graph_are_twice_as_wide_as_need_be(measured: Measured) -> None:
@@ -107,3 +122,20 @@ def test_a_large_output_beside_a_small_one_may_be_fetched_for_nobody(measured: M
     (finding,) = ask("unused_outputs", measured(VIT, two)).findings
     assert finding.subject == "hidden"
     assert finding.gain and finding.gain.high_ns == pytest.approx(5e6 * 34_495_488 / (34_495_488 + 456_000))
+
+
+def test_a_record_without_stages_leaves_open_what_rests_on_them(measured: Measured) -> None:
+    frames = measured(VIT, lambda record: record.update(stages={}))
+    names = ("pageable_copies", "copy_over_floor", "wide_inputs", "host_conversion")
+    assert {name: ask(name, frames).verdict for name in names} == dict.fromkeys(names, "not assessed")
+
+
+def test_inputs_that_are_on_the_device_are_not_prepared_on_the_host(measured: Measured) -> None:
+    def resident(record: dict[str, Any]) -> None:
+        record["placement"] = "device"
+        for stage in ("stage_inputs", "h2d"):
+            record["stages"][stage] = {"not_measured": "the inputs are placed on the device before the clock starts"}
+
+    frames = measured(VIT, resident)
+    assert ask("host_conversion", frames).reason == "inputs are not prepared on the host"
+    assert ask("pageable_copies", frames).verdict == "clear"

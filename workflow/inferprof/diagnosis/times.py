@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, get_args
 
 import pandas as pd
 
+from inferprof.devices.bandwidth import Direction
 from inferprof.findings import END_TO_END, Confidence, Frames, NotAssessed
+from inferprof.lane import Stage
 from inferprof.tables.kernel_compare import ITERATION, iterations, of_iterations
 from inferprof.tables.waterfall import Part, of_range, watched
 
@@ -60,31 +61,29 @@ def launch(frames: Frames) -> Time:
     return part(frames, "launch") or profiled
 
 
-def copying(frames: Frames, *directions: str) -> Time:
+def stages(frames: Frames, *names: Stage) -> float | None:
+    """ns of the medians of these stages of the bare run together; None where it has none of them."""
+    known = [took for name in names for took in frames.stages[f"{name}_ms"].dropna()]
+    return float(sum(known)) * NS_PER_MS if known else None
+
+
+def copying(frames: Frames, *directions: Direction) -> Time:
     """Inputs and outputs cross the link (`h2d`, `d2h`): the stages' medians, else copies and waits for them in the
     profile, both directions. Raises NotAssessed where neither is there."""
-    wanted = directions or ("h2d", "d2h")
-    if len(frames.floors):
-        row = frames.floors.iloc[0]
-        return Time(sum_of(row[f"{one}_ms"] for one in wanted) * NS_PER_MS, RECORDS, "high")
+    bare = stages(frames, *(directions or get_args(Direction)))
+    if bare is not None:
+        return Time(bare, RECORDS, "high")
     if frames.tool is None:
         raise NotAssessed("the stages h2d and d2h of a bare run, or a timeline with copies")
     crossing = link_copies(frames)
-    busy = float(crossing.loc[crossing["metric"] == "duration_total", "value"].sum()) / max(
-        1, iterations(frames.timeline)
-    )
-    return Time(busy + iteration(frames)["idle_copy"], frames.tool, "medium")
+    total = float(crossing.loc[crossing["metric"] == "duration_total", "value"].sum())
+    return Time(total / max(1, iterations(frames.timeline)) + iteration(frames)["idle_copy"], frames.tool, "medium")
 
 
 def link_copies(frames: Frames) -> pd.DataFrame:
     """The profile's copies between host and device inside of iterations."""
     copies = of_iterations(frames.timeline, "memcpy")
     return copies[copies["name"].str.startswith(("HtoD", "DtoH"))]
-
-
-def sum_of(values: Iterable[float]) -> float:
-    """The sum of those that were measured."""
-    return float(sum(value for value in values if value == value))
 
 
 def replays_a_graph(frames: Frames) -> bool:

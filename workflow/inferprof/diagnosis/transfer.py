@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from inferprof.diagnosis.times import NS_PER_MS, RECORDS, Time, copying, link_copies, ms, percent
-from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
+from inferprof.diagnosis.times import NS_PER_MS, RECORDS, Time, copying, link_copies, ms, percent, stages
+from inferprof.findings import Clear, Confidence, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables.api_kind import PAGEABLE
 
@@ -108,21 +108,30 @@ def _over_floor(frames: Frames) -> list[Finding] | Clear:
 
 
 def _host_conversion(frames: Frames) -> list[Finding] | Clear:
-    """Preparing inputs on the host takes longer than a memcpy of them: they are converted, gathered or transposed.
+    """Inputs are converted on the host: the variant says so (host_cast), or preparing them takes far longer than a
+    memcpy, so that they are converted, gathered or transposed.
 
-    Gain: at most what stage_inputs takes beyond that memcpy, by a caller that writes them as the model wants them.
+    Gain: at most stage_inputs less the copy into page-locked memory that a `pinned` case needs all the same, by a
+    caller that writes inputs as the model wants them.
     """
-    took, moved = float(frames.stages["stage_inputs_ms"].iloc[0]) * NS_PER_MS, _bytes(_arrays(frames, "inputs"))
-    if took != took:
+    took, moved = stages(frames, "stage_inputs"), _bytes(_arrays(frames, "inputs"))
+    if frames.stages.empty:
+        raise NotAssessed("the stages of a bare run")
+    if took is None:
         return Clear("inputs are not prepared on the host")
-    plain = moved / HOST_COPY_GB_PER_S
+    content = frames.records["content"].iloc[0]
+    told = content.get("options", {}).get("host_cast")
+    memcpy = moved / HOST_COPY_GB_PER_S
     share = frames.share(took)
-    reason = f"preparing inputs takes {ms(took)} ({percent(share)}), {took / plain:.3g} times a memcpy of them"
-    evidence = {"stage_inputs_ns": took, "bytes": moved, "memcpy_ns": plain}
-    if took < frames.limit(OVER_MEMCPY) * plain or (share or 0.0) < frames.limit(COPY_SHARE):
+    reason = f"preparing inputs takes {ms(took)} ({percent(share)}), {took / memcpy:.3g} times a memcpy of them"
+    evidence = {"stage_inputs_ns": took, "bytes": moved, "memcpy_ns": memcpy}
+    if (share or 0.0) < frames.limit(COPY_SHARE) or not (told or took >= frames.limit(OVER_MEMCPY) * memcpy):
         return Clear(reason, evidence)
+    gain = Gain(0.0, took - memcpy if content.get("placement") == "pinned" else took)
     advice = "inputs contiguous and in the model's number format from the start, or converted on the GPU"
-    return [Finding("", "copy", share, reason, evidence, RECORDS, Gain(0.0, took - plain), advice, "low")]
+    subject = f"{told} cast on the host" if told else "inputs prepared on the host"
+    confidence: Confidence = "high" if told else "low"
+    return [Finding(subject, "copy", share, reason, evidence, RECORDS, gain, advice, confidence)]
 
 
 def _wide_inputs(frames: Frames) -> list[Finding] | Clear:
@@ -154,8 +163,9 @@ def _unused_outputs(frames: Frames) -> list[Finding] | Clear:
     outputs = _arrays(frames, "outputs")
     if len(outputs) < 2:
         return Clear("the model has one output")
-    stages = frames.stages.iloc[0]
-    took = sum(_known(stages[f"{one}_ms"]) for one in ("d2h", "extract")) * NS_PER_MS
+    took = stages(frames, "d2h", "extract")
+    if took is None:
+        raise NotAssessed("the stages d2h and extract of a bare run")
     share = frames.share(took)
     reason = f"fetching {len(outputs)} outputs takes {ms(took)} ({percent(share)})"
     if (share or 0.0) < frames.limit(COPY_SHARE):
