@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 import stat
+import textwrap
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
@@ -28,6 +29,7 @@ MAX_RATIO: Final = 100
 """Of an archive of more than RATIO_FROM unpacked bytes. Records pack to a fifth, tables to nearly nothing less."""
 RATIO_FROM: Final = 64 * 10**6
 MAX_MANIFEST: Final = 64 * 10**6
+LONGEST_REASON: Final = 400
 _NAME: Final = re.compile(r"(?=.{1,500}$)\w[\w.+=-]{0,199}(?:/\w[\w.+=-]{0,199})*", re.ASCII)
 """Paths below the folder: no part is empty or begins with a dot, and all are short and plain to every system."""
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
@@ -97,7 +99,8 @@ class _Reader:
         self.archive.close()
 
     def refused(self, why: str) -> UserError:
-        return UserError(f"{self.path} {why}; nothing was unpacked")
+        # What zipfile and jsonschema quote may be as long as the archive.
+        return UserError(f"{self.path} {textwrap.shorten(why, LONGEST_REASON)}; nothing was unpacked")
 
     def _check_directory(self) -> None:
         """Names, kinds and sizes of all files, before one of them is read."""
@@ -141,7 +144,10 @@ class _Reader:
         schema = manifest.get("schema") if isinstance(manifest, dict) else None
         if schema != SCHEMA:
             raise self.refused(f"is a bundle of schema {schema!r}; this version reads {SCHEMA}")
-        check_schema(manifest, "bundle", f"{self.path}: {MANIFEST}")
+        try:
+            check_schema(manifest, "bundle", MANIFEST)
+        except UserError as error:
+            raise self.refused(f"has a faulty manifest: {error}") from None
         return dict(manifest)
 
     def require_names(self, wanted: Iterable[str]) -> None:
