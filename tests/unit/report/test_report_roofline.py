@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from inferprof.case import Case
-from inferprof.report import evidence, figures
+from inferprof.report import evidence, plot_frame
 from inferprof.report.model import Section, Table, Text
 from inferprof.report.sections import answer, roofline
 from inferprof.tables import schema
@@ -200,6 +200,6 @@ def test_on_a_cpu_it_says_that_nothing_ran_on_a_gpu(results):
 def test_the_plots_get_what_each_case_reaches(gpu):
     gpu.write(f"{gpu.machine}/ceilings.json", CEILINGS)
     gpu.write("onnx/vit/fp16.b8.cost.json", cost())
-    frame = figures.plot_frame(load(gpu))
+    frame = plot_frame.of(load(gpu))
     assert (frame["peak_flops"][0], frame["bandwidth"][0]) == (pytest.approx(700e12), 3.0e12)
     assert frame["flops"][0] / frame["device_ms"][0] * 1e3 == pytest.approx(350e12)

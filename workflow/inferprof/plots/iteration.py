@@ -108,10 +108,11 @@ def _panel(ax: Axes, lanes: list[_Lane]) -> None:
 
 def _draw_lane(ax: Axes, lane: _Lane, place: int, width: float) -> None:
     """The longest events one by one, with their names; the others merged as far as the eye can't tell them apart."""
+    step = width / RESOLUTION
     start, end = (lane.events[side].to_numpy(float) / NS_PER_US for side in ("start", "end"))
+    length = np.maximum(end - start, step)  # what is shorter would not be seen
     longest = np.argsort(start - end, kind="stable")[:MOST_TIPS]
     rest = np.setdiff1d(np.arange(start.size), longest)
-    step = width / RESOLUTION
     merged = Intervals.union(
         np.floor(start[rest] / step).astype(np.int64), np.ceil(end[rest] / step).astype(np.int64)
     )
@@ -119,7 +120,7 @@ def _draw_lane(ax: Axes, lane: _Lane, place: int, width: float) -> None:
     spans = zip(merged.start * step, (merged.end - merged.start) * step, strict=True)
     ax.broken_barh(list(spans), (place - 0.34, 0.68), **style)
     for index in longest:
-        bar = ax.barh(place, end[index] - start[index], left=start[index], height=0.68, **style)[0]
+        bar = ax.barh(place, length[index], left=start[index], height=0.68, **style)[0]
         name = str(lane.events["name"].iloc[index])
         if lane.label == STAGES and end[index] - start[index] > width / ROOM_FOR_NAME:
             ax.text((start[index] + end[index]) / 2, place, name, ha="center", va="center", fontsize=7)

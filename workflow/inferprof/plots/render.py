@@ -48,12 +48,18 @@ def render(plot: Plot, frame: pd.DataFrame, png: Path) -> str:
 def written(draw: Callable[[pd.DataFrame], Figure], frame: pd.DataFrame, png: Path) -> str:
     """The same of what is no Plot."""
     import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     with matplotlib.rc_context(dict(STYLE)):
         figure = draw(frame)
-        figure.savefig(png, dpi=PNG_DPI, facecolor="white", metadata={"Software": None})
         svg = io.StringIO()
-        figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
+        # Not Figure.savefig, which draws each file twice: the first of the two lays out for both.
+        FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None, "Creator": None})
+        figure.set_layout_engine("none")
+        figure.set_facecolor("white")
+        figure.set_dpi(PNG_DPI)
+        FigureCanvasAgg(figure).print_png(png, metadata={"Software": None})
     return _inline(svg.getvalue())
 
 

@@ -65,8 +65,7 @@ def _cell(ax: Axes, row: dict[str, object], column: int, place: int) -> None:
         bounded = row["speed_up_low"] == row["speed_up_low"]
         span = f"  ({row['speed_up_low']:.3g} to {row['speed_up_high']:.3g})" if bounded else ""
         text = f"{'≈ ' if verdict == 'undecided' else ''}{ratio:.3g}×{span}"
-    box = {"boxstyle": "round,pad=0.15", "facecolor": "none", "edgecolor": "none"}
-    ax.text(column, place, text, ha="center", va="center", fontsize=8, bbox=box)
+    ax.text(column, place, text, ha="center", va="center", fontsize=8)
 
 
 MATRIX = Plot(

@@ -55,7 +55,7 @@ class Engine:
     build: Document
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Evidence:
     """The measurements of a study on a machine, as frames (see tables/), and the documents about its models."""
 

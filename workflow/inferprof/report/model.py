@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Literal
 
@@ -67,12 +68,12 @@ class Table:
         more = f"{rest:,} more row{'s' if rest > 1 else ''} in csv/{self.name}.csv." if rest else ""
         return f"{self.note} {more}".strip()
 
-    @property
+    @functools.cached_property
     def shown(self) -> tuple[int, ...]:
         """Positions of the columns that the report shows."""
         return tuple(index for index, column in enumerate(self.columns) if not column.hidden)
 
-    @property
+    @functools.cached_property
     def footnotes(self) -> tuple[str, ...]:
         """The reasons behind missing values, each once, in the order of the rows."""
         reasons = (row[index].missing for row in self.page for index in self.shown)

@@ -12,8 +12,7 @@ from inferprof.report.sections.common import key_of, name_of, path_of
 from inferprof.report.sections.profiled import Profile, chosen, first_of
 from inferprof.tables import one_iteration, roofline, schema, waterfall
 from inferprof.tables.idle import IDLE_CAUSES
-from inferprof.tables.kernel_class import by_class
-from inferprof.tables.kernel_compare import ITERATION, of_iterations
+from inferprof.tables.kernel_compare import ITERATION
 from inferprof.tables.records import KEY, rows_of
 from inferprof.tables.waterfall import TRACERS
 
@@ -49,7 +48,7 @@ def of(evidence: Evidence) -> pd.DataFrame:
     by_key = {
         "end_to_end_samples": _samples(evidence),
         "telemetry": _telemetry(evidence),
-        "kernel_classes": {key_of(one.case): _classes(one) for one in chosen(evidence, "kernel")},
+        "kernel_classes": {key_of(one.case): one.classes for one in chosen(evidence, "kernel")},
         "iteration": {key_of(one.case): _iteration(one) for one in first_of(evidence, TRACERS, _has_iteration)},
         **_events(evidence, frame),
     }
@@ -93,11 +92,6 @@ def _telemetry(evidence: Evidence) -> dict[tuple[str, ...], Any]:
         if samples := row["content"].get("telemetry", {}).get("samples"):
             found.setdefault(key_of(row), samples)
     return found
-
-
-def _classes(profile: Profile) -> dict[str, float]:
-    table = by_class(of_iterations(profile.frame))
-    return dict(zip(table["kernel_class"], table["share"].astype(float), strict=True))
 
 
 def _iteration(profile: Profile) -> dict[str, float]:

@@ -51,8 +51,8 @@ def per_iteration(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _inside(frame: pd.DataFrame) -> pd.Series[bool]:
     """Which rows lie in a range called iteration, however deep."""
-    parts = frame["parent"].fillna("").str.split(PATH_SEPARATOR, regex=False)
-    return parts.map(lambda path: ITERATION in path).astype(bool)
+    within = {path: ITERATION in path.split(PATH_SEPARATOR) for path in frame["parent"].dropna().unique()}
+    return frame["parent"].map(lambda path: within.get(path, False)).astype(bool)
 
 
 def iterations(frame: pd.DataFrame) -> int:
@@ -69,9 +69,14 @@ def by_name(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     Raises ValueError for profiles of different tools, which spell the same kernel differently.
     """
     _require_one_tool(a, b)
+    return side_by_side(per_iteration(a), per_iteration(b))
+
+
+def side_by_side(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
+    """The table of by_name, of what per_iteration says of two profiles by the same tool."""
     columns = ["name", "kernel_class", "launches", "duration"]
-    table = per_iteration(a)[columns].merge(
-        per_iteration(b)[columns], on=["name", "kernel_class"], how="outer", suffixes=("_a", "_b"), indicator="status"
+    table = a[columns].merge(
+        b[columns], on=["name", "kernel_class"], how="outer", suffixes=("_a", "_b"), indicator="status"
     )
     table["status"] = table["status"].astype(str).map({"both": "both", "left_only": "gone", "right_only": "new"})
     return _with_change(table)

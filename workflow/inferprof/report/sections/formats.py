@@ -56,7 +56,8 @@ def section(evidence: Evidence) -> Section:
     seen = first_of(evidence, TOOLS, lambda one: kernel_formats.tells(one.frame))
     if not seen:
         return Section(TITLE, ())
-    found = [(one, kernel_formats.of_case(one.frame, _counters(evidence, one))) for one in seen]
+    counters = {key_of(one.case): one.frame for one in first_of(evidence, (COUNTERS,))}
+    found = [(one, kernel_formats.of_case(one.frame, counters.get(key_of(one.case)))) for one in seen]
     rows = tuple(_row(one, kernels) for one, kernels in found)
     wrong = tuple(row for one, kernels in found for row in _wrong(one, kernels))
     blocks = [Table("formats", "", COLUMNS, rows, f"{NOTE} {caution(evidence, seen)}", groups=2)]
@@ -64,13 +65,6 @@ def section(evidence: Evidence) -> Section:
         title = "Matrix products that ran in another format than asked"
         blocks.append(Table("other_formats", title, WRONG_COLUMNS, wrong, csv_only=True))
     return Section(TITLE, tuple(blocks))
-
-
-def _counters(evidence: Evidence, profile: Profile) -> pd.DataFrame | None:
-    """What ncu counted of the same case."""
-    return next(
-        (one.frame for one in first_of(evidence, (COUNTERS,)) if key_of(one.case) == key_of(profile.case)), None
-    )
 
 
 def _row(profile: Profile, kernels: pd.DataFrame) -> tuple[Cell, ...]:

@@ -10,7 +10,7 @@ from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, number, words
 from inferprof.report.numbers import NS_PER_MS, count, ratio, significant
 from inferprof.report.sections.profiled import Profile, caution, chosen
-from inferprof.tables.kernel_compare import by_class, by_name
+from inferprof.tables.kernel_compare import by_class, side_by_side
 from inferprof.tables.records import rows_of
 
 if TYPE_CHECKING:
@@ -57,7 +57,9 @@ def section(evidence: Evidence) -> Section:
     found = pairs(chosen(evidence, "kernel"))
     if not found:
         return Section("Kernels of two cases", ())
-    compared = [(pair, by_class(names), names) for pair in found for names in [by_name(*_frames(pair))]]
+    compared = [
+        (pair, by_class(names), names) for pair in found for names in [side_by_side(*(one.kernels for one in pair))]
+    ]
     compared.sort(key=lambda one: -abs(math.log(_ratio(one[1]))))
     seen = list({id(profile): profile for pair in found for profile in pair}.values())
     note = (
@@ -92,10 +94,6 @@ def pairs(profiles: list[Profile]) -> list[Pair]:
 
 def _differ_in(a: Profile, b: Profile) -> set[str]:
     return {key for key, value in a.case.items() if b.case[key] != value}
-
-
-def _frames(pair: Pair) -> tuple[pd.DataFrame, pd.DataFrame]:
-    return pair[0].frame, pair[1].frame
 
 
 def _ratio(table: pd.DataFrame) -> float:

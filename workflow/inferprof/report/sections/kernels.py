@@ -9,8 +9,7 @@ from inferprof.report.model import Block, Cell, Column, Section, Table, Text, nu
 from inferprof.report.numbers import count
 from inferprof.report.sections.common import CASE_COLUMNS, case_cells, few, key_of, path_of
 from inferprof.report.sections.profiled import SLOW_DOWN_COLUMN, Profile, caution, chosen, profiles, slow_down
-from inferprof.tables.kernel_class import KernelClass, by_class
-from inferprof.tables.kernel_compare import of_iterations, per_iteration
+from inferprof.tables.kernel_class import KernelClass
 from inferprof.tables.records import rows_of
 
 TOP_CLASSES = 3
@@ -69,8 +68,7 @@ def short(name: str) -> str:
 
 
 def _classes(evidence: Evidence, profile: Profile) -> tuple[Cell, ...]:
-    table = by_class(of_iterations(profile.frame))
-    shares = {str(row["kernel_class"]): 100 * float(row["share"]) for row in rows_of(table)}
+    shares = {name: 100 * share for name, share in profile.classes.items()}
     known = [f"{name} {share:.0f}%" for name, share in shares.items() if name != UNCLASSIFIED]
     return (
         *case_cells(profile.case),
@@ -84,7 +82,7 @@ def _classes(evidence: Evidence, profile: Profile) -> tuple[Cell, ...]:
 
 def _kernels(profile: Profile) -> list[tuple[int, tuple[Cell, ...]]]:
     """(rank, row) of each kernel of a case, the longest first."""
-    by_name = per_iteration(profile.frame)
+    by_name = profile.kernels
     total = float(by_name["duration"].sum())
     longest = rows_of(by_name.sort_values("duration", ascending=False, kind="stable"))
     return [(rank, _kernel(profile, row, 100 * float(row["duration"]) / total)) for rank, row in enumerate(longest)]

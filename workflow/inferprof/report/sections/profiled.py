@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from inferprof.report.evidence import Evidence
 from inferprof.report.model import Cell, Column, missing, number
 from inferprof.report.numbers import ratio
 from inferprof.report.sections.common import key_of
-from inferprof.tables.kernel_compare import of_iterations
+from inferprof.tables.kernel_compare import of_iterations, per_iteration
 from inferprof.tables.records import KEY, rows_of
 from inferprof.tables.schema import Level
 from inferprof.tables.waterfall import TRACERS
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 SLOW_DOWN_COLUMN = Column("slow_down", "× bare", "number")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Profile:
     """One case as one tool saw it. `frame` has its rows of the tidy table."""
 
@@ -29,10 +30,28 @@ class Profile:
     tool: str
     frame: pd.DataFrame
 
+    @functools.cached_property
+    def kernels(self) -> pd.DataFrame:
+        """kernel_compare.per_iteration of it."""
+        return per_iteration(self.frame)
+
+    @property
+    def classes(self) -> dict[str, float]:
+        """Kernel class → share of the kernel time of an iteration, longest first; `other` is what no rule knows."""
+        total = self.kernels.groupby("kernel_class", sort=False)["duration"].sum()
+        shares = (total / total.sum()).sort_values(ascending=False, kind="stable")
+        return {str(name): float(share) for name, share in shares.items()}
+
 
 def profiles(evidence: Evidence, tools: Sequence[str] = TRACERS) -> list[Profile]:
     """Every profile of these tools, by model and shape."""
-    groups = evidence.profiles[evidence.profiles["tool"].isin(tools)].groupby([*KEY, "tool"], sort=False)
+    return [one for one in _all(evidence) if one.tool in tools]
+
+
+@functools.lru_cache(maxsize=1)
+def _all(evidence: Evidence) -> list[Profile]:
+    """Every profile, by model and shape: all sections ask for them."""
+    groups = evidence.profiles.groupby([*KEY, "tool"], sort=False)
     found = [Profile(dict(zip(KEY, key[:-1], strict=True)), str(key[-1]), frame) for key, frame in groups]
     order = evidence.order
     return sorted(found, key=lambda one: order[one.case["model"], one.case["shape"]])
