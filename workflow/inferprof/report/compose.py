@@ -15,6 +15,7 @@ from inferprof.report.sections import (
     engines,
     environment,
     fallback,
+    fixes,
     formats,
     gpu,
     graphs,
@@ -69,6 +70,7 @@ def _report(evidence: Evidence, title: str, first: list[Section]) -> Report:
     sections = (
         *first,
         verdicts.section(evidence),
+        fixes.section(evidence),
         speed_up.section(evidence),
         latency.section(evidence),
         use.section(evidence),

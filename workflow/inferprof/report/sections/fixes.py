@@ -1,0 +1,115 @@
+"""Fixes that the study tried: what the diagnosis of the case without one predicted, and what it gained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from inferprof.findings import END_TO_END
+from inferprof.report.evidence import Evidence
+from inferprof.report.model import Cell, Column, Section, Table, missing, number, words
+from inferprof.report.numbers import milliseconds
+from inferprof.report.sections.common import CASE_COLUMNS, FEW, by_case, case_cells, key_of, scaled
+from inferprof.tables.records import KEY, rows_of
+
+TITLE: Final = "Fixes: predicted against achieved"
+FIXES: Final[Mapping[tuple[str, str | bool], str]] = {
+    ("cuda_graph", True): "cuda_graph",
+    ("placement", "pinned"): "pageable_copies",
+}
+"""Option of a variant and its value → the check whose finding advises it."""
+NS_PER_MS: Final = 1e6
+COLUMNS: Final = (
+    *CASE_COLUMNS,
+    Column("fix", "fix"),
+    Column("before_ms", "before", "number"),
+    Column("after_ms", "after", "number"),
+    Column("predicted_low_ms", "predicted", "number"),
+    Column("predicted_high_ms", "to", "number"),
+    Column("achieved_ms", "achieved", "number"),
+    Column("achieved_low_ms", "from", "number", hidden=True),
+    Column("achieved_high_ms", "to", "number", hidden=True),
+    Column("judged", "achieved is"),
+)
+NOTE: Final = (
+    "Each case with a fix beside the one that lacks nothing but it; end_to_end medians, ms. Predicted: the bounds of "
+    "the finding about the case without it. Achieved: the difference of the medians, judged by the ends of their "
+    "intervals."
+)
+
+
+def section(evidence: Evidence) -> Section:
+    """A row per pair of cases. Empty where no two cases differ in one such option alone."""
+    rows = tuple(tuple(_row(evidence, *pair)) for pair in _pairs(evidence))
+    return Section(TITLE, (Table("fixes", "", COLUMNS, rows, NOTE, groups=2),) if rows else ())
+
+
+Case = dict[str, Any]
+"""KEY, the options of its variant, and its end_to_end latency: `median`, `low`, `high` in ns."""
+
+
+def _pairs(evidence: Evidence) -> Iterator[tuple[Case, Case, tuple[str, str | bool]]]:
+    """The case without a fix, the case with it, and the fix."""
+    cases = by_case(_cases(evidence), evidence.order, lambda case: 0)
+    for after in cases:
+        for option, value in FIXES:
+            if after["options"].get(option) != value:
+                continue
+            without = {name: given for name, given in after["options"].items() if name != option}
+            alike = (one for one in cases if one["options"] == without and _peers(one) == _peers(after))
+            yield from ((before, after, (option, value)) for before in alike)
+
+
+def _cases(evidence: Evidence) -> list[Case]:
+    """Every case with an end_to_end time."""
+    measured = evidence.latency[(evidence.latency["boundary"] == END_TO_END) & evidence.latency["median"].notna()]
+    records = rows_of(evidence.records.drop_duplicates(KEY))
+    options = {key_of(row): row["content"].get("options", {}) for row in records}
+    return [{**row, "options": options[key_of(row)]} for row in rows_of(measured)]
+
+
+def _peers(case: Case) -> tuple[str, ...]:
+    """All of a case but its variant."""
+    return tuple(case[key] for key in KEY if key != "variant")
+
+
+def _row(evidence: Evidence, before: Case, after: Case, fix: tuple[str, str | bool]) -> list[Cell]:
+    predicted = _predicted(evidence, before, FIXES[fix])
+    achieved = before["median"] - after["median"]
+    known = before["low"] is not None and after["low"] is not None
+    bounds = (before["low"] - after["high"], before["high"] - after["low"]) if known else (achieved, achieved)
+    option, value = fix
+    return [
+        *case_cells(after),
+        words(f"{option}: {str(value).lower()}"),
+        *(number(one["median"] / NS_PER_MS, milliseconds(one["median"])) for one in (before, after)),
+        *([missing(predicted)] * 2 if isinstance(predicted, str) else [_ms(bound) for bound in predicted]),
+        _ms(achieved),
+        *(scaled(bound if known else None, NS_PER_MS, milliseconds, FEW) for bound in bounds),
+        missing(predicted) if isinstance(predicted, str) else words(_judged(predicted, bounds)),
+    ]
+
+
+def _ms(ns: float) -> Cell:
+    return number(ns / NS_PER_MS, milliseconds(ns))
+
+
+def _predicted(evidence: Evidence, case: Case, check: str) -> tuple[float, float] | str:
+    """The bounds of the gain that a check's findings give together, ns; or why there are none."""
+    diagnosis = evidence.diagnoses.get(key_of(case))
+    if diagnosis is None or diagnosis.content is None:
+        return "the case without the fix was not diagnosed"
+    (answer,) = (one for one in diagnosis.content["answers"] if one["check"] == check)
+    if answer["verdict"] != "found":
+        return f"{check} was {answer['verdict']}: {answer['reason']}"
+    gains = [finding["gain"] for finding in answer["findings"] if finding["gain"]]
+    if not gains:
+        return f"{check} gave no bounds of the gain"
+    return sum(gain["low_ns"] for gain in gains), sum(gain["high_ns"] for gain in gains)
+
+
+def _judged(predicted: tuple[float, float], achieved: tuple[float, float]) -> str:
+    """Where the interval of what was achieved lies."""
+    if achieved[1] < predicted[0]:
+        return "less"
+    return "more" if achieved[0] > predicted[1] else "as predicted"
