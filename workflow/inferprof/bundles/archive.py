@@ -10,7 +10,6 @@ import hashlib
 import json
 import re
 import stat
-import textwrap
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
@@ -100,7 +99,8 @@ class _Reader:
 
     def refused(self, why: str) -> UserError:
         # What zipfile and jsonschema quote may be as long as the archive.
-        return UserError(f"{self.path} {textwrap.shorten(why, LONGEST_REASON)}; nothing was unpacked")
+        short = why if len(why) <= LONGEST_REASON else f"{why[:LONGEST_REASON]} …"
+        return UserError(f"{self.path} {short}; nothing was unpacked")
 
     def _check_directory(self) -> None:
         """Names, kinds and sizes of all files, before one of them is read."""
