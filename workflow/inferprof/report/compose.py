@@ -101,6 +101,7 @@ def _report(evidence: Evidence, title: str, first: list[Section]) -> Report:
         outcomes.checks(evidence),
         environment.section(evidence),
         method.method(evidence),
+        method.reproduce(evidence),
         method.files(evidence),
     )
     report = Report(

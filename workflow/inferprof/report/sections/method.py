@@ -5,11 +5,12 @@ from __future__ import annotations
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Column, Section, Table, Text, number, words
 from inferprof.report.numbers import plural
-from inferprof.report.sections.common import braced
+from inferprof.report.sections.common import braced, few
 from inferprof.stats import PERCENTILES, samples_needed
 from inferprof.tables.records import CASE_KEY, rows_of
 
 TITLE = "Method"
+NO_REVISION = "that is not known"
 KIND_COLUMNS = (Column("pattern", "path under results/"), Column("count", "files", "number"))
 FILE_COLUMNS = (Column("file", "file under results/", "path"),)
 
@@ -30,6 +31,24 @@ def method(evidence: Evidence) -> Section:
         "“–” is never zero: the number beside it leads to the reason.",
     )
     return Section(TITLE, tuple(Text(sentence, "item") for sentence in sentences))
+
+
+def reproduce(evidence: Evidence) -> Section:
+    """The commands that measure all of it, or one case, again; on which code and machine it was measured."""
+    config = f"results/reports/{evidence.study}/config.json"
+    contents = evidence.records["content"]
+    revisions = sorted({str(content["environment"].get("git") or NO_REVISION) for content in contents})
+    case = next((row for row in rows_of(evidence.outcomes) if row["files"]), None)
+    sentences = [
+        f"Code: git revision {few(revisions)}." if revisions else "Code: no case was measured.",
+        f"Machine: {evidence.machine}; what it is and which packages it has: results/{evidence.environment.file}.",
+        f"Config: {config}, as the study had it.",
+        f"All of it: snakemake --cores 1 --configfile {config} -- results/REPORT.txt",
+    ]
+    if case:
+        one = f"snakemake --cores 1 --configfile {config} --force -- results/{case['files'][0]}"
+        sentences.append(f"One case once more: {one}")
+    return Section("How to reproduce", tuple(Text(sentence, "item") for sentence in sentences))
 
 
 def files(evidence: Evidence) -> Section:
