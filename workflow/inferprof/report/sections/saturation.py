@@ -33,8 +33,8 @@ COLUMNS: Final = (
 NOTE: Final = (
     f"Saturates at: the smallest measured batch with {saturation.SHARE:.0%} of the highest throughput, which is "
     "batch / median (≤: no smaller one was measured); from, to: 95 % of bootstraps over rounds and blocks of "
-    f"samples. Where it is the largest batch, throughput {STILL_GROWS}, and saturation lies beyond what was measured. "
-    "Bound by launches: the GPU waits for them longer than it computes; else by what bounds most of the kernels' time: "
+    f"samples. Where it is the largest batch, throughput {STILL_GROWS}, and saturation is not reached. "
+    "Bound by launches: the GPU waits for them longer than it computes; else by what bounds most kernel time: "
     "counters, or the graph's roof."
 )
 
