@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from inferprof import host_cast
+from inferprof.case import Variant
 from inferprof.devices.cpu import CpuDevice
 from inferprof.errors import UserError
 from inferprof.host_cast import Array, given_as_half
@@ -18,9 +19,13 @@ PIXELS = np.array([[0.1, -2.0], [3.3, 65504.0]], np.float32)
 TOKENS = np.array([1, 2])
 
 
+def variant(kind: str) -> Variant:
+    return Variant("cast", {"host_cast": kind})
+
+
 @pytest.mark.parametrize("kind", ["elementwise", "vectorised"])
 def test_float32_inputs_come_rounded_to_half_and_the_others_as_they_are(kind: str) -> None:
-    feeds = given_as_half({"pixels": PIXELS, "tokens": TOKENS}, kind)
+    feeds = given_as_half({"pixels": PIXELS, "tokens": TOKENS}, variant(kind))
     assert list(feeds) == ["pixels", "tokens"] and len(feeds) == 2
     assert feeds["tokens"] is TOKENS
     assert feeds["pixels"].dtype == np.float32
@@ -30,7 +35,7 @@ def test_float32_inputs_come_rounded_to_half_and_the_others_as_they_are(kind: st
 
 def test_without_the_option_the_feeds_are_the_same_object() -> None:
     feeds: Feeds = {"pixels": PIXELS}
-    assert given_as_half(feeds, "") is feeds
+    assert given_as_half(feeds, Variant()) is feeds
 
 
 @pytest.mark.parametrize(
@@ -42,7 +47,7 @@ def test_without_the_option_the_feeds_are_the_same_object() -> None:
 )
 def test_what_cannot_be_cast_is_refused_in_one_line(feeds: Feeds, kind: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        given_as_half(feeds, kind)
+        given_as_half(feeds, variant(kind))
 
 
 def test_a_lane_casts_in_each_stage_of_inputs_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +58,7 @@ def test_a_lane_casts_in_each_stage_of_inputs_and_not_before(monkeypatch: pytest
         return half.astype(np.float32)
 
     monkeypatch.setattr(host_cast, "CASTS", {"counted": counted})
-    lane = Lane(Echo(), CpuDevice(), given_as_half({"x": PIXELS}, "counted"), "pageable")
+    lane = Lane(Echo(), CpuDevice(), given_as_half({"x": PIXELS}, variant("counted")), "pageable")
     before = len(casts)
     lane.begin()
     lane.begin()

@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from inferprof.case import Variant
 from inferprof.errors import UserError
 from inferprof.plugins import Feeds
 
 Array = np.ndarray[Any, Any]
+OPTION = "host_cast"
+"""Of a variant: how the host casts what the caller has as float16."""
 
 
 def _elementwise(half: Array) -> Array:
@@ -45,14 +48,15 @@ class _Cast(Mapping[str, Array]):
         return len(self.given)
 
 
-def given_as_half(feeds: Feeds, kind: str) -> Feeds:
-    """The feeds of a caller who has the float32 inputs as float16; the same feeds where `kind` is empty.
+def given_as_half(feeds: Feeds, variant: Variant) -> Feeds:
+    """The feeds of a caller who has the float32 inputs as float16; the same feeds where the variant casts nothing.
 
     A lane reads its feeds in the stage `stage_inputs`, so that is where the cast's time goes. Raises UserError for an
-    unknown kind, and where no input is float32.
+    unknown kind of cast, and where no input is float32.
     """
-    if not kind:
+    if OPTION not in variant.options:
         return feeds
+    kind = variant.text(OPTION, "")
     if kind not in CASTS:
         raise UserError(f"host_cast {kind!r} is unknown; known: {', '.join(CASTS)}")
     if all(array.dtype != np.float32 for array in feeds.values()):

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from inferprof import data, hardware, progress, provenance, registry, timing
+from inferprof import data, hardware, host_cast, progress, provenance, registry, timing
 from inferprof.case import Case, Shape, Variant
 from inferprof.devices.cpu import CpuDevice
 from inferprof.devices.cuda import CudaDevice
@@ -25,7 +25,6 @@ from inferprof.errors import CaseFailed, UserError
 from inferprof.files import read_json
 from inferprof.gpu_lock import gpu_lock
 from inferprof.hardware import Gpu
-from inferprof.host_cast import given_as_half
 from inferprof.lane import Lane
 from inferprof.model_spec import ModelSpec
 from inferprof.plugins import Backend, Device, Feeds, OpenRequest, Placement, Precision, Session
@@ -82,14 +81,9 @@ class RunRequest:
 
     @property
     def rounds_like(self) -> str:
-        """The precision whose tolerance the outputs are held to: TF32 and inputs out of float16 have its 11 bits."""
-        of_fp16 = self.variant.flag("tf32") or bool(self.host_cast)
+        """Whose tolerance the outputs are held to: TF32 and inputs out of float16 have fp16's 11 bits."""
+        of_fp16 = self.variant.flag("tf32") or host_cast.OPTION in self.variant.options
         return "fp16" if self.case.precision == "fp32" and of_fp16 else self.case.precision
-
-    @property
-    def host_cast(self) -> str:
-        """How the host casts what the caller has as float16; empty where the caller has what the model wants."""
-        return self.variant.text("host_cast", "")
 
     @property
     def placement(self) -> Placement:
@@ -140,7 +134,7 @@ def _content(request: RunRequest, backend: Backend, gpu: Gpu | None) -> dict[str
     feeds = _feeds(request)
     with _task(request, gpu):
         with Telemetry() if gpu else contextlib.nullcontext() as telemetry:
-            measured, content = _measured(request, backend, given_as_half(feeds, request.host_cast), gpu)
+            measured, content = _measured(request, backend, host_cast.given_as_half(feeds, request.variant), gpu)
         checks = {**measured.checks, **_compared(request, feeds, measured.outputs)}
     return {
         **_verdict(checks),
@@ -297,7 +291,7 @@ def _profiled(request: RunRequest, profiling: Profiling, backend: Backend, gpu: 
     if within:
         options = {name: value for name, value in request.variant.options.items() if name != "cuda_graph"}
         request = replace(request, variant=replace(request.variant, options=options))
-    feeds = given_as_half(_feeds(request), request.host_cast)
+    feeds = host_cast.given_as_half(_feeds(request), request.variant)
     device = _device(gpu)
     with contextlib.ExitStack() as stack:
         stack.enter_context(progress.task(f"Run {request.case} for a profiler", PROFILED_STEPS, measures=True))
