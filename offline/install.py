@@ -154,7 +154,7 @@ def install(manifest: Manifest, parts: Path, folder: Path) -> None:
     beside = manifest.torch == "there"
     python = make_venv(folder / ".venv", beside)
     install_wheels(python, folder / "wheels", beside)
-    run([*pip_install(python), "--no-build-isolation", "--editable", folder])
+    run([*pip_install(python, folder / "wheels"), "--no-build-isolation", "--editable", folder])
     check_torch(python, version("torch") if beside else None)
     # Not fatal: the machine may bring clashes of its own, and the lock leaves out on purpose what no study needs.
     _, clashes = attempt([python, "-m", "pip", "check"])
@@ -175,12 +175,16 @@ def install_wheels(python: Path, wheels: Path, beside: bool) -> None:
     requirements.write_text("".join(f"{wheel}\n" for wheel in wanted), encoding="utf-8")
     staying = ", ".join(f"{name} {there}" for name, there in kept.items())
     say(f"installing {len(wanted)} wheels; as they are stay: {staying or 'none'}")
-    run([*pip_install(python), "--constraint", constraints, "--requirement", requirements])
+    run([*pip_install(python, wheels), "--constraint", constraints, "--requirement", requirements])
 
 
-def pip_install(python: Path) -> list[str | Path]:
-    """pip without network and without following dependencies: the lock has them all. Compiling takes minutes."""
-    return [python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile"]
+def pip_install(python: Path, wheels: Path) -> list[str | Path]:
+    """pip, run out of its wheel, without network and without dependencies: the lock has them all.
+
+    Compiling takes minutes; Python does it when a module is first imported.
+    """
+    (pip,) = wheels.glob("pip-*.whl")
+    return [python, pip / "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile"]
 
 
 def unpack(parts: Sequence[Path], folder: Path) -> None:
@@ -220,14 +224,9 @@ class Joined(io.RawIOBase):
 
 def make_venv(folder: Path, beside: bool) -> Path:
     """A virtual environment that sees this Python's packages if it is to lie beside them. Returns its Python."""
-    try:
-        run([sys.executable, "-m", "venv", *(["--system-site-packages"] if beside else []), folder])
-    except Refused as error:
-        raise Refused(f"no virtual environment (apt install python3-venv?): {error}") from None
+    # Debian's python3 has no pip to put there without python3-venv, and Python 3.11 would put an old setuptools too.
+    run([sys.executable, "-m", "venv", "--without-pip", *(["--system-site-packages"] if beside else []), folder])
     python = folder / "bin/python"
-    if sys.version_info < (3, 12):
-        # A new environment of Python 3.11 holds a setuptools of 2022: it would hide the one that builds the package.
-        run([python, "-m", "pip", "uninstall", "--quiet", "--yes", "setuptools"])
     if beside and sys.prefix != sys.base_prefix:
         # The packages of a virtual environment are not the system's: a new one sees them by their path only.
         site = run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"])

@@ -82,7 +82,8 @@ def download(arguments: argparse.Namespace, wheels: Path) -> None:
         pin for lock in arguments.requirements for pin in pinned(lock.read_text(encoding="utf-8"), arguments.python)
     ]
     listed = wheels.with_name("pins.txt")
-    listed.write_text("".join(f"{pin}\n" for pin in sorted(set(pins))), encoding="utf-8")
+    # pip itself is in no lock: install.sh runs it out of its wheel, where the machine has none.
+    listed.write_text("".join(f"{pin}\n" for pin in sorted({*pins, "pip"})), encoding="utf-8")
     target = [
         *("--python-version", arguments.python, "--implementation", "cp"),
         *(
@@ -92,7 +93,7 @@ def download(arguments: argparse.Namespace, wheels: Path) -> None:
         ),
         *("--platform", "manylinux2014_x86_64"),
     ]
-    sys.stdout.write(f"downloading {len(set(pins))} wheels for Python {arguments.python}\n")
+    sys.stdout.write(f"downloading {len({*pins, 'pip'})} wheels for Python {arguments.python}\n")
     sys.stdout.flush()
     pip("download", "--no-deps", *target, "--dest", str(wheels), "--requirement", str(listed))
     if arguments.torch != "there":

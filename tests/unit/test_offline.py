@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import ensurepip
 import hashlib
 import importlib
+import io
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 from types import ModuleType
@@ -53,13 +56,17 @@ def wheel(folder: Path, name: str, version: str, tag: str = "py3-none-any") -> N
             out.writestr(file, content)
 
 
-def packing(repository: Path, folder: Path, lock: str, python: str = HERE) -> subprocess.CompletedProcess[str]:
-    """offline/pack.py on a lock, with the wheels in `folder` as the only index."""
+def packing(
+    repository: Path, folder: Path, lock: str, python: str = HERE, *arguments: str
+) -> subprocess.CompletedProcess[str]:
+    """offline/pack.py on a lock, with the wheels in `folder` and Python's own of pip as the only index."""
     (folder / "lock.txt").write_text(lock)
+    for pip in Path(ensurepip.__file__).parent.glob("_bundled/pip-*.whl"):
+        shutil.copy(pip, folder)
     command = [sys.executable, str(repository / "offline/pack.py"), str(folder / "lock.txt"), "--python", python]
     environment = {**os.environ, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(folder), "PIP_CONFIG_FILE": os.devnull}
     return subprocess.run(
-        [*command, "--part", f"{PART // 10**6}M", "--out", str(folder / "offline")],
+        [*command, "--part", f"{PART // 10**6}M", "--out", str(folder / "offline"), *arguments],
         env=environment,
         capture_output=True,
         text=True,
@@ -158,6 +165,17 @@ def test_a_package_that_is_not_to_be_had_is_named_in_one_line(repository: Path, 
     assert done.returncode == 2
     assert re.fullmatch(r"make offline: pip download: ERROR: [^\n]*inferprof-toy-nowhere==1\.0[^\n]*\n", done.stderr)
     assert not (tmp_path / "offline").exists()
+
+
+def test_torch_is_packed_where_it_is_asked_for(repository: Path, tmp_path: Path) -> None:
+    wheel(tmp_path, "inferprof_toy_torch", "9.0")
+    done = packing(repository, tmp_path, "", HERE, "--torch", "inferprof-toy-torch==9.0")
+    assert done.returncode == 0, done.stderr
+    joined = b"".join(path.read_bytes() for path in sorted((tmp_path / "offline").glob("inferprof-offline.*")))
+    with tarfile.open(fileobj=io.BytesIO(joined)) as archive:
+        wheels = [name for name in archive.getnames() if name.startswith("wheels/")]
+    assert wheels[0] == "wheels/inferprof_toy_torch-9.0-py3-none-any.whl" and wheels[1].startswith("wheels/pip-")
+    assert '"torch": "inferprof-toy-torch==9.0"' in (tmp_path / "offline/install.sh").read_text()
 
 
 @pytest.mark.parametrize("python", ["3.10", "python3", "2.7", "3"])
