@@ -93,6 +93,14 @@ def test_the_sentence_has_the_share_the_reason_the_advice_and_the_gain() -> None
     )
 
 
+def test_where_a_timeline_split_the_execution_its_parts_are_named() -> None:
+    launches = finding("", "launch", 0.5, Gain(0.0, 500.0))
+    found = judge(launches, times={"execution": 0.0, "launch": 500.0, "kernels": 400.0})
+    assert found.sentence.startswith(
+        "Of end_to_end (0.001 ms) 50.0 % is waiting for the host's launches, 40.0 % is kernels; first to work on"
+    )
+
+
 def test_the_sentence_begins_with_what_takes_most_of_the_time_whoever_can_be_helped() -> None:
     copies = finding("arrays", "copy", 0.3, Gain(0.0, 200.0), reason="they are pageable", advice="pin them")
     found = judge(copies, times={"execution": 640.0, "copy": 310.0, "launch": 20.0})

@@ -190,7 +190,7 @@ def _where(groups: Sequence[Group], total: Total | None, times: Mapping[Resource
         return ""
     shares = {resource: time / total.ns for resource, time in times.items()}
     shares |= {group.resource: group.share for group in groups if group.share is not None}
-    if "execution" in times:  # the rest of what the copies leave, with all of these in it
+    if times.get("execution"):  # the rest of what the copies leave, with all of these in it
         shares = {name: share for name, share in shares.items() if name in ("execution", "copy")}
     noticed = sorted(((share, name) for name, share in shares.items() if share >= NOTICED), reverse=True)
     words = ", ".join(f"{percent(min(1.0, share))} is {WORDS[name]}" for share, name in noticed)
