@@ -45,6 +45,7 @@ ACHIEVED: Final = (
 )
 _PARTS: Final[Mapping[Step, str]] = {"launches": "launch_ns", "copies": "copy_ns", "gaps": "idle_ns"}
 _BITS: Final[Mapping[Step, int]] = {"fp8": 8, "fp4": 4}
+NO_COST: Final = "there is no .cost.json of the graph"
 _PLAIN: Final = ("fp16", "bf16")
 _NARROW: Final[Mapping[str, Change]] = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
 _NS_PER_MS: Final = 1e6
@@ -92,16 +93,24 @@ def _gains(
         step: (None, NEEDS_TIMELINE) if row[part] is None else (float(row[part]), None)
         for step, part in _PARTS.items()
     }
-    _, timeline = traced(profile)
-    if timeline is None:
-        return {**gains, **dict.fromkeys(_BITS, (None, NEEDS_TIMELINE))}
-    products = sum(row[f"{part}_ns"] or 0.0 for part in (*BOUNDS, "kernels")) * product_share(timeline)
+    if cost is None:
+        return {**gains, **dict.fromkeys(_BITS, (None, NO_COST))}
+    rests = {step: narrowed(cost, roofs, step) for step in _BITS}
+    _, timeline = traced(profile) if any(rest is not None for rest, _ in rests.values()) else (None, None)
+    products = None if timeline is None else _kernels_ns(row) * product_share(timeline)
     taken = 0.0
-    for step in _BITS:
-        rest, why = (None, "there is no .cost.json of the graph") if cost is None else narrowed(cost, roofs, step)
-        gains[step] = (None, why) if rest is None else (max(0.0, products * (1 - rest) - taken), None)
-        taken += gains[step][0] or 0.0
+    for step, (rest, why) in rests.items():
+        if rest is None or products is None:
+            gains[step] = (None, why or NEEDS_TIMELINE)
+        else:
+            gain = max(0.0, products * (1 - rest) - taken)
+            gains[step] = (gain, None)
+            taken += gain
     return gains
+
+
+def _kernels_ns(row: Mapping[str, Any]) -> float:
+    return sum(row[f"{part}_ns"] or 0.0 for part in (*BOUNDS, "kernels"))
 
 
 def product_share(timeline: pd.DataFrame) -> float:
