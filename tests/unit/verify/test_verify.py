@@ -47,7 +47,8 @@ def test_what_was_seen_is_told(verified: Verified) -> None:
     assert rows["ort_cuda"]["detail"] == "SQNR 120.0 dB, at least 100 dB; device 101.0 µs"
     assert rows["layers"]["detail"] == "5 layers, 5 timed"
     assert rows["join"]["detail"] == "100% of the kernels' time belongs to a layer, 23% to an ONNX node"
-    assert rows["kernels_nvfp4"]["detail"] == "asked for nvfp4: 100.0 % of the time in matrix products ran in fp4"
+    ran = "asked for nvfp4: 100.0 % of the time in matrix products ran in fp4"
+    assert rows["kernels_nvfp4"]["detail"] == f"{ran}; SQNR 120.0 dB, at least 100 dB"
     assert rows["self_checks"]["detail"] == "34 checks in 17 runs passed; two rounds of ort_cuda are 0.0% apart"
 
 

@@ -230,14 +230,14 @@ def computes_in(site: Site, precision: str, at_least: float) -> str:
     onnx = site.onnx(precision)
     site.verb("quantize", precision, site.onnx(), "--spec", site.spec, "--out", onnx)
     _make(site, case)
-    site.run(case)
+    outputs = _compared(site.run(case))
     site.watch(profiler, case)
     kernels = kernel_formats.of_case(schema.read_table(site.tabled(profiler, case)))
     said = precision_truth.sentence(kernels, precision)
     share = precision_truth.share_as_asked(kernels, precision)
     if share is None or share < at_least:
         raise CaseFailed(said)
-    return said
+    return f"{said}; {outputs}"
 
 
 def samples_telemetry(site: Site) -> str:
