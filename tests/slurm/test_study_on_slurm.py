@@ -193,7 +193,7 @@ def test_a_job_whose_node_dies_runs_again_and_nothing_is_lost(studied: OnSlurm) 
     cluster, results = studied.cluster, studied.results()
     old = {path: path.read_bytes() for path in results.glob("*/benchmark/**/r*.json")}
     studied.workspace.configure(
-        shapes=["b1", "b2"], protocol={"budget_s": 6.0, "interval": 1e-9, "accuracy_samples": 8}
+        shapes=["b1", "b2"], protocol={"budget_s": 4.0, "interval": 1e-9, "accuracy_samples": 8}
     )
     # Only the new shape: the longer protocol is no reason to measure the old one again here.
     wanted = [f"results/{label}/benchmark/{case[:-2]}b2/r0.json" for label in LABELS for case in CASES]
