@@ -19,6 +19,7 @@ HIDEABLE = Threshold("hideable", 0.1, "share of the total", "ours: below it a pi
 BELOW_PEAK = Threshold(
     "below_peak", 0.05, "share of peak throughput", "tables.saturation: 95 % of the peak is saturated"
 )
+NS_PER_S: Final = 1e9
 IDLE: Final[Mapping[str, tuple[str, str]]] = {
     "sync": ("the host sits in a synchronise", "wait once, at the end of the inference"),
     "copy": ("the host is in a copy call", "page-locked memory, asynchronous copies"),
@@ -70,19 +71,23 @@ def _gap(frames: Frames, cause: str, ns: float, total: float) -> Finding:
 
 
 def _no_overlap(frames: Frames) -> list[Finding] | Clear:
-    """A pipeline of two sessions hides few of the copies. Gain: none for one inference: throughput gains.
+    """A pipeline of two sessions hides few of the copies. No gain for one inference: throughput gains.
 
-    At best copies hide wholly, so that an inference takes as long as the longer of copies and computing.
+    At best all copies hide, so that each inference takes as long as the longer of its copies and `device`.
     """
     rows = throughput(frames.records)
     pipelined = rows[(rows["mode"] == "pipelined") & rows["not_measured"].isna() & rows["overlap"].notna()]
     if pipelined.empty:
         reasons = rows.loc[rows["mode"] == "pipelined", "not_measured"].dropna()
         raise NotAssessed(f"a pipelined throughput with copies to hide ({next(iter(reasons), 'none was measured')})")
-    overlap, time = float(pipelined["overlap"].astype(float).median()), copying(frames)
-    share = frames.share(time.ns)
-    reason = f"a pipeline hides {percent(overlap)} of staging and copies, which take {time.ms} ({percent(share)})"
-    evidence = {"overlap": overlap, "copy_ns": time.ns}
+    overlap, rate = (float(pipelined[one].astype(float).median()) for one in ("overlap", "inferences_per_s"))
+    time, device = copying(frames), frames.latency.loc[frames.latency["boundary"] == "device", "median"].dropna()
+    share, best = frames.share(time.ns), NS_PER_S / max(time.ns, *device)
+    reason = (
+        f"a pipeline hides {percent(overlap)} of staging and copies, which take {time.ms} ({percent(share)}): "
+        f"{rate:.4g} inferences/s, at best {best:.4g}"
+    )
+    evidence = {"overlap": overlap, "copy_ns": time.ns, "inferences_per_s": rate, "best_inferences_per_s": best}
     if overlap >= frames.limit(NO_OVERLAP) or (share or 0.0) < frames.limit(HIDEABLE):
         return Clear(reason, evidence)
     advice = (
