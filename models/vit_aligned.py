@@ -4,9 +4,9 @@ import torch
 from torch import nn
 
 WIDTH, DEPTH, HEADS, MLP = 768, 12, 12, 3072
-SIDE, PATCH, LABELS = 224, 14, 1000
+SIDE, PATCH, LABELS = 256, 16, 1000
 TOKENS = (SIDE // PATCH) ** 2
-"""256, where ViT-B/16 has 197: patches of 14 pixels as in DINOv2, and their mean in place of a class token."""
+"""256, where ViT-B/16 has 197: an image of 256 pixels, and the mean of all tokens in place of a class token."""
 
 
 class Attention(nn.Module):
@@ -56,7 +56,7 @@ class VisionTransformer(nn.Module):
         self.classifier = nn.Linear(WIDTH, LABELS)
 
     def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
-        """[b, 3, 224, 224] → [b, 1000]."""
+        """[b, 3, 256, 256] → [b, 1000]."""
         tokens = self.patches(pixel_values).flatten(2).transpose(1, 2) + self.positions
         return self.classifier(self.norm(self.layers(tokens)).mean(dim=1))
 

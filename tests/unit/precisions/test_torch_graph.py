@@ -35,3 +35,19 @@ def test_an_output_that_is_used_inside_too_is_used_before_the_cast() -> None:
     graph = graph_of(product, onnx.helper.make_node("Relu", ["y"], ["r"]))
     torch_graph._cast_outputs(graph)
     assert [list(node.input) for node in graph.node] == [["x", "w"], ["y/half"], ["y/half"]]
+
+
+@pytest.mark.parametrize(
+    ("node", "layer"),
+    [
+        ("/model/model/encoder.0/fc1/quantizer/Op", "model.model.encoder.0.fc1"),
+        (
+            "/model/model/layers/layers.0/fc1/quantizer/Op",
+            "model.model.layers.0.fc1",
+        ),  # called inside of a Sequential
+        ("/model/a/a.b/fc1/quantizer/Op", "model.a.a.b.fc1"),  # what is really named so
+    ],
+)
+def test_the_layer_of_a_quantizer_is_told_from_the_scopes_of_its_node(node: str, layer: str) -> None:
+    layers = ["model.model.encoder.0.fc1", "model.model.layers.0.fc1", "model.a.a.b.fc1"]
+    assert torch_graph._layer_of(node, layers) == layer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,7 +107,7 @@ def _fix_widths(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -
     nodes = []
     for node in model.graph.node:
         if node.op_type in DYNAMIC_QUANTIZERS and not (dims[node.input[0]] and dims[node.input[0]][-1].dim_value):
-            *others, width = shapes[node.name.removeprefix("/").rsplit("/", 2)[0].replace("/", ".")]
+            *others, width = shapes[_layer_of(node.name, shapes)]
             shape = np.array([0] * len(others) + [width], np.int64)
             model.graph.initializer.append(onnx.numpy_helper.from_array(shape, f"{node.name}/shape"))
             reshape = [node.input[0], f"{node.name}/shape"], [f"{node.name}/input"]
@@ -115,6 +115,18 @@ def _fix_widths(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -
             node.input[0] = f"{node.name}/input"
         nodes.append(node)
     _replace_nodes(model, nodes)
+
+
+def _layer_of(node: str, layers: Collection[str]) -> str:
+    """`/model/encoder/fc1/quantizer/Op` → `model.encoder.fc1`, the layer whose input a quantizer takes.
+
+    A module that calls another one in a Sequential stands twice in the exporter's scopes: `/layers/layers.0/fc1`.
+    """
+    scopes = node.removeprefix("/").split("/")[:-2]
+    if (name := ".".join(scopes)) in layers:
+        return name
+    kept = [scope for scope, inner in itertools.pairwise([*scopes, ""]) if not inner.startswith(f"{scope}.")]
+    return ".".join(kept)
 
 
 def _dequantize_to_half(model: onnx.ModelProto) -> None:
