@@ -1,4 +1,4 @@
-"""A vision transformer whose sizes are all multiples of 16, which block formats and tensor cores want."""
+"""A vision transformer whose sizes, but for the number of classes, are multiples of 16: what block formats want."""
 
 import torch
 from torch import nn
