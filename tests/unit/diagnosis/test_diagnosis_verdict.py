@@ -123,10 +123,18 @@ def test_a_gain_that_is_not_bounded_is_said_to_be_none_that_is_known() -> None:
 
 def test_without_findings_the_sentence_says_how_much_was_looked_at() -> None:
     answers = [Answer("a", "host", "clear", "fine"), Answer("b", "host", "not assessed", "needs x")]
-    nothing = "othing is found to hold it back (1 checks are clear, 1 could not be assessed)."
-    assert verdict.judge(answers, TOTAL, {}).sentence == f"N{nothing}"
+    nothing = "othing is found to hold it back: 1 checks are clear, 1 not assessed."
+    assert verdict.judge(answers, None, {}).sentence == f"N{nothing}"
     assert verdict.judge(answers, TOTAL, {"execution": 980.0}).sentence == (
         f"Of end_to_end (0.001 ms) 98.0 % is execution; n{nothing}"
+    )
+
+
+def test_where_most_could_not_be_assessed_nothing_found_says_little() -> None:
+    lacking = [Answer(name, "host", "not assessed", "needs a GPU") for name in ("a", "b")]
+    answers = [*lacking, Answer("c", "host", "not assessed", "needs x"), Answer("d", "host", "clear", "fine")]
+    assert verdict.judge(answers, None, {}).sentence == (
+        "Little can be said: 3 of 4 checks are not assessed, most for want of a GPU."
     )
 
 

@@ -148,8 +148,8 @@ def test_the_patch_convolution_is_the_first_thing_in_a_small_engine(captured: Ca
     judged = verdict.of_case(frames, run.answers(frames))
     assert judged.groups[0].findings[0].check == "hot_kernel"
     assert judged.sentence.startswith(
-        "Of the kernels of an inference under a profiler (0.245 ms) 100.0 % is kernels; first to work on, 23.3 % of "
-        "it: convolution /p/Conv: "
+        "0.245 ms (the kernels of an inference under a profiler); first to work on, 23.3 % of it: "
+        "convolution /p/Conv: "
     )
 
 

@@ -54,6 +54,7 @@ SOFTMAX: Final = Threshold(
 
 
 def _fallback(frames: Frames) -> list[Finding] | Clear:
+    """Stays of tables.fallback that are not on purpose, with the bounds of the gain that are written there."""
     if not frames.case.backend.startswith("ort_"):
         return Clear(f"{frames.case.backend} has no second provider that nodes could fall back to")
     tool, rows = _first_of(frames, SESSIONS)
@@ -110,6 +111,7 @@ def _executed(frames: Frames) -> tuple[str, pd.DataFrame]:
 
 
 def _conversions(frames: Frames) -> list[Finding] | Clear:
+    """Kernels that only cast, reformat or quantize, of CONVERSIONS of the kernels' time. Gain: 0 to all of theirs."""
     tool, kernels = _executed(frames)
     table = precision_truth.conversions(kernels)
     total = kernels_ns(frames)
@@ -135,6 +137,10 @@ def _conversion(frames: Frames, row: Mapping[str, Any], tool: str, time: float |
 
 
 def _precision(frames: Frames) -> list[Finding] | Clear:
+    """Matrix products of which less than AS_ASKED ran in the format asked for, of those whose format is told.
+
+    Gain: 0 to Σ time · (1 - peak of the format that ran / peak of the one asked for); None where a peak is not known.
+    """
     precision = frames.case.precision
     if precision not in precision_truth.ASKED:
         raise NotAssessed(f"what {precision} is to compute in")
@@ -184,6 +190,10 @@ def _lost(frames: Frames, times: Mapping[str, float], asked: str) -> float | Non
 
 
 def _attention(frames: Frames) -> list[Finding] | Clear:
+    """Softmax in kernels of its own, beside products of two activations, on a GPU that has fused attention.
+
+    Gain: 0 to the softmax kernels' time; what the scores cost on their way through memory would come on top.
+    """
     kernels = longest(frames)
     if (kernels["kernel_class"] == "attention").any():
         return Clear("attention runs in kernels of its own kind")
@@ -216,6 +226,7 @@ def _attention(frames: Frames) -> list[Finding] | Clear:
 
 
 def _quantization(frames: Frames) -> list[Finding] | Clear:
+    """A quantized case whose interval lies above that of the same case in PLAIN. Gain: the difference of medians."""
     case = frames.case
     if case.precision not in QUANTIZED:
         return Clear(f"{case.precision} has no quantizers")
@@ -250,6 +261,7 @@ def _beside(row: Mapping[str, Any], case: Case) -> bool:
 
 
 def _far_behind(frames: Frames) -> list[Finding] | Clear:
+    """FAR_BEHIND times as long on the device as the model's fastest case at this shape. Gain: 0 to the difference."""
     case = frames.case
     peers = [
         row for row in rows_of(frames.peers) if row["shape"] == case.shape and row["device_ms"] == row["device_ms"]
@@ -279,6 +291,10 @@ def _far_behind(frames: Frames) -> list[Finding] | Clear:
 
 
 def _loops(frames: Frames) -> list[Finding] | Clear:
+    """Blocks of small kernels that run step by step (tables.kernel_loops).
+
+    Gain: from all steps but one of their kernels, to the whole of the region, on the host or on the GPU.
+    """
     found = loops(trace_of(frames))
     if found.empty:
         return Clear("no block of kernels runs several times in one execution of a region")

@@ -52,6 +52,7 @@ OTHER_ADVICE: Final = "compare it with its roof; fuse it into the product before
 
 
 def _bound(frames: Frames) -> list[Finding] | Clear:
+    """What bounds BOUND_SHARE of the counted kernels' time (tables.bounds). It names the case, and gains nothing."""
     found = shares(counters_of(frames), frames.timeline)
     counted = sum(found.values())
     if not counted:
@@ -77,6 +78,7 @@ def _bound(frames: Frames) -> list[Finding] | Clear:
 
 
 def _hot(frames: Frames) -> list[Finding] | Clear:
+    """The kernel with HOT_SHARE of the kernels' time, and the layer that launches it. Its gain is told by its roof."""
     kernels = longest(frames)
     if kernels.empty:
         raise NotAssessed("a trace with kernels one by one: CUDA graphs traced by node")
@@ -104,6 +106,7 @@ def _hot(frames: Frames) -> list[Finding] | Clear:
 
 
 def _tiles(frames: Frames) -> list[Finding] | Clear:
+    """Products whose tiles waste TILE_WASTE of the case. Gain: 0 to (1 - efficiency) · time of their kernels."""
     nodes = (frames.documents.get("cost") or {}).get("nodes")
     sms = (roofs.gpu_in_use(frames.documents.get("environment")) or {}).get("sm_count")
     if nodes is None or not isinstance(sms, int):
@@ -156,7 +159,10 @@ def _tile(frames: Frames, one: Any, waste: float, advice: str) -> Finding:
 
 
 def _roof(frames: Frames) -> list[Finding] | Clear:
-    """By launches where there are counters, else the whole graph against the roof of its nodes one by one."""
+    """ROOF_DISTANCE from the roof: launches where there are counters, else the graph and its nodes one by one.
+
+    Gain: 0 to (1 - 1 / distance) · time of the launches; of a graph 0 to device - its roof as one kernel.
+    """
     limits = roofs_of(frames)
     if limits.bandwidth is None:
         raise NotAssessed("the GPU's roofs: ceilings.json, bandwidth.json, or its datasheet in peaks.csv")
@@ -237,6 +243,7 @@ def _device_ns(frames: Frames) -> float | None:
 
 
 def _rules(frames: Frames) -> list[Finding] | Clear:
+    """Rules that see what our checks of the same do not (tables.ncu_rules). Gain: 0 to the rule's own estimate."""
     counters = counters_of(frames)
     table = ncu_rules.agreement(counters)
     if not (counters["level"] == "ncu_rule").any():

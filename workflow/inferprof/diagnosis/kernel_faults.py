@@ -134,6 +134,7 @@ def time_shares(frames: Frames, counters: pd.DataFrame) -> dict[int, float]:
 
 
 def _run(frames: Frames, fault: FaultName) -> list[Finding] | Clear:
+    """Kernels with KERNEL_SHARE of the time that have the fault. Gain: 0 to `waste` of their time (FAULTS)."""
     table = judged(frames)
     rows = rows_of(table[table["fault"] == fault])
     known = [row for row in rows if row["verdict"] != "not assessed"]
@@ -207,6 +208,7 @@ TENSOR_CORES_UNUSED = _check("tensor_cores_unused")
 
 
 def _inter_sm(frames: Frames) -> list[Finding] | Clear:
+    """Kernels whose SMs read and write INTER_SM of their bytes in each other's memory. Its cost is not known."""
     counters = counters_of(frames)
     parts = [f"{whose}sm_bytes_{way}" for whose in ("inter_", "") for way in ("read", "written")]
     launches = by_launch(counters).reindex(columns=["launch", "name", *parts]).dropna()

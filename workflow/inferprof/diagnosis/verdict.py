@@ -14,6 +14,7 @@ one about the whole case, the symptom, from CAUSE of it on.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -173,8 +174,7 @@ def _sentence(
     """Where the time goes, what to work on first and how, and the gain; or how much was looked at in vain."""
     where = _where(groups, total, times)
     if not groups:
-        clear, lacking = (sum(one.verdict == word for one in answers) for word in ("clear", "not assessed"))
-        nothing = f"nothing is found to hold it back ({clear} checks are clear, {lacking} could not be assessed)."
+        nothing = _nothing(answers)
         return f"{where}; {nothing}" if where else f"{nothing[0].upper()}{nothing[1:]}"
     finding = groups[0].findings[0].finding
     first = ": ".join(part for part in (finding.subject, finding.reason) if part)
@@ -184,8 +184,20 @@ def _sentence(
     return f"{where}; {said}" if where else f"{said[0].upper()}{said[1:]}"
 
 
+def _nothing(answers: Sequence[Answer]) -> str:
+    """That nothing was found; where most checks could not be assessed, that this says little, and what lacks most."""
+    clear = sum(one.verdict == "clear" for one in answers)
+    lacking = Counter(one.reason for one in answers if one.verdict == "not assessed")
+    if lacking.total() <= clear:
+        return f"nothing is found to hold it back: {clear} checks are clear, {lacking.total()} not assessed."
+    want = lacking.most_common(1)[0][0].removeprefix("needs ")
+    return (
+        f"little can be said: {lacking.total()} of {len(answers)} checks are not assessed, most for want of {want}."
+    )
+
+
 def _where(groups: Sequence[Group], total: Total | None, times: Mapping[Resource, float]) -> str:
-    """`Of end_to_end (18.4 ms) 63.0 % is execution, 36.5 % is copies`: what is NOTICED; empty where nothing is."""
+    """`Of end_to_end (18.4 ms) 63.0 % is execution, 36.5 % is copies`: what is NOTICED; empty without a total."""
     if total is None:
         return ""
     shares = {resource: time / total.ns for resource, time in times.items()}
@@ -193,8 +205,8 @@ def _where(groups: Sequence[Group], total: Total | None, times: Mapping[Resource
     if times.get("execution"):  # the rest of what the copies leave, with all of these in it
         shares = {name: share for name, share in shares.items() if name in ("execution", "copy")}
     noticed = sorted(((share, name) for name, share in shares.items() if share >= NOTICED), reverse=True)
-    words = ", ".join(f"{percent(min(1.0, share))} is {WORDS[name]}" for share, name in noticed)
-    return f"Of {total.of} ({ms(total.ns)}) {words}" if words else ""
+    words = ", ".join(f"{percent(share)} is {WORDS[name]}" for share, name in noticed if share < 1)
+    return f"Of {total.of} ({ms(total.ns)}) {words}" if words else f"{ms(total.ns)} ({total.of})"
 
 
 def gain_in_words(gain: Gain | None, total: Total | None) -> str:

@@ -75,7 +75,8 @@ def _sentences(evidence: Evidence, model: str, winners: list[Winner]) -> list[Bl
 def _verdicts(evidence: Evidence, winners: Iterable[Winner]) -> Iterator[str]:
     """What holds the fastest cases back, each once."""
     for one in {key_of(winner.row): winner for winner in winners}.values():
-        if document := evidence.diagnoses.get(key_of(one.row)):
+        document = evidence.diagnoses.get(key_of(one.row))
+        if document and document.get("verdict")["groups"]:
             yield f"{one.shape}: {one.name}: {sentence_of(document)}"
 
 
