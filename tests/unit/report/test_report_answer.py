@@ -63,6 +63,12 @@ def test_a_baseline_that_ran_nowhere_is_one_sentence_and_no_table_of_dashes(cpu_
     assert len(section.blocks) == 1
 
 
+def test_where_nothing_ran_nobody_says_that_the_baseline_did(results):
+    results.refused("vit/fp16/tensorrt/graph/b1", "no GPU")
+    results.plan()
+    assert text_of(speed_up.section(load(results, "fp16/tensorrt/graph"))) == "No case was measured."
+
+
 def test_a_gpu_against_a_gpu_baseline_is_compared_by_device(gpu_study):
     rows = load(gpu_study, "fp32/ort_cuda/default").speed_ups
     by_backend = rows.groupby("backend")["boundary"].unique()

@@ -50,7 +50,8 @@ def section(evidence: Evidence) -> Section:
         return Section(title, (Text("No baseline was given."),))
     rows = by_case(rows_of(evidence.speed_ups), evidence.order, lambda row: -(row["speed_up"] or 0))
     if not rows:
-        return Section(title, (Text(f"No case other than the baseline {evidence.baseline} was measured."),))
+        other = f" other than the baseline {evidence.baseline}" if len(evidence.latency) else ""
+        return Section(title, (Text(f"No case{other} was measured."),))
     if len(reasons := {row["not_measured"] for row in rows}) == 1 and None not in reasons:
         return Section(title, (Text(f"Not measured, for each case: {reasons.pop()}."),))
     note = (
