@@ -78,7 +78,7 @@ def _bound(frames: Frames) -> list[Finding] | Clear:
 
 
 def _hot(frames: Frames) -> list[Finding] | Clear:
-    """The kernel with HOT_SHARE of the kernels' time, and the layer that launches it. Its gain is told by its roof."""
+    """The kernel with HOT_SHARE of the kernels' time, and the layer that launches it. Its gain: see its roof."""
     kernels = longest(frames)
     if kernels.empty:
         raise NotAssessed("a trace with kernels one by one: CUDA graphs traced by node")
