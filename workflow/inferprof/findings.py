@@ -22,22 +22,19 @@ Confidence = Literal["high", "medium", "low"]
 Bottleneck = Literal["launch", "idle", "copy", "memory", "compute", "latency", "tail", "kernels", "measurement"]
 """What a finding eats: the parts of tables.waterfall. Findings of one bottleneck overlap, and the five from `memory`
 to `kernels` all share the kernels' time. `measurement`: it costs trust in the numbers, and no time that is known."""
-Need = Literal["gpu", "record", "timeline", "counters", "layers", "environment", "bandwidth"]
+Need = Literal["gpu", "record", "timeline", "counters", "environment", "bandwidth"]
 NEEDS: Final[Mapping[Need, str]] = {
     "gpu": "a case that runs on a GPU",
     "record": "a bare measurement of the case: inferprof run",
     "timeline": "a timeline of the case's iterations: nsys or kineto under `profilers:`",
     "counters": "counters of the case's kernels: nsys and ncu under `profilers:`",
-    "layers": "the runtime's layers or nodes: trt_layers, ort_profile or torch_nodes under `profilers:`",
     "environment": "environment.json of the machine: inferprof probe",
     "bandwidth": "bandwidth.json of the machine: inferprof bandwidth",
 }
 """What a check may need → what is missing where it isn't there, and how to get it."""
 END_TO_END: Final = "end_to_end"
 """What shares are of, unless the case was not measured without a profiler."""
-Document = Literal[
-    "environment", "bandwidth", "ceilings", "cost", "audit", "accuracy", "convert", "partition", "build"
-]
+Document = Literal["environment", "bandwidth", "ceilings", "cost", "partition"]
 
 
 class NotAssessed(LookupError):
@@ -138,7 +135,7 @@ class Frames:
     peers: pd.DataFrame
     """tables.join.measured of all measured cases of the model on the machine, this one among them."""
     documents: Mapping[Document, Mapping[str, Any] | None]
-    """The JSON files about the case, its graph and its machine; None where one is missing."""
+    """The JSON files about the case's graph and its machine; None where one is missing."""
     thresholds: Mapping[str, float] = field(default_factory=dict)
     """By name: the config's, instead of those in the code."""
 

@@ -84,9 +84,7 @@ def diagnosis_inputs(study: Study, case: Case) -> list[str]:
     return [
         f"{machine}/environment.json",
         *(f"{machine}/{what}.json" for what in _measured(study)),
-        *(f"{graph}.{kind}.json" for kind in ("convert", "audit", "accuracy")),
         *(file for file in wanted if file in _of_graphs(study)),
-        *([f"{machine}/engine/{case}.build.json"] if _has_engine(case) else []),
         *(f"{machine}/benchmark/{case}/r{round_}.json" for round_ in study.rounds),
         f"{machine}/benchmark/{case.model}/.measured",
         *(f"{machine}/table/{name}/{case}.parquet" for name in _profilers(study).get(case, ())),

@@ -20,7 +20,6 @@ from inferprof.tables.providers import CALL, RUN
 
 Documents = Mapping[Document, Mapping[str, Any] | None]
 _OF_MACHINE: Final[tuple[Document, ...]] = ("environment", "bandwidth", "ceilings")
-_OF_GRAPH: Final[tuple[Document, ...]] = ("convert", "audit", "accuracy", "partition")
 
 
 def load(results: Path, machine: str, case: Case, thresholds: Mapping[str, float] | None = None) -> Frames:
@@ -83,13 +82,12 @@ def of_tables(
 
 
 def documents(results: Path, machine: str, case: Case) -> dict[Document, Mapping[str, Any] | None]:
-    """The JSON files about a case, its graph and its machine; None where one is missing."""
+    """The JSON files about a case's graph and its machine; None where one is missing."""
     graph = results / "onnx" / case.model
     paths: dict[Document, Path] = {
         **{name: results / machine / f"{name}.json" for name in _OF_MACHINE},
-        **{name: graph / f"{case.precision}.{name}.json" for name in _OF_GRAPH},
         "cost": graph / f"{case.precision}.{case.shape}.cost.json",
-        "build": results / machine / "engine" / f"{case.path}.build.json",
+        "partition": graph / f"{case.precision}.partition.json",
     }
     return {name: read_json(path) if path.exists() else None for name, path in paths.items()}
 

@@ -15,14 +15,11 @@ from inferprof.findings import NEEDS, Answer, Clear, Frames, Need, NotAssessed
 from inferprof.plugins import Check
 from inferprof.tables.waterfall import COUNTERS
 
-LAYER_TOOLS: Final = ("trt_layers", "trt_nodes", "ort_profile", "ort_nodes", "torch_nodes")
-
 _HAS: Final[Mapping[Need, Callable[[Frames], bool]]] = {
     "gpu": lambda frames: bool(_device_times(frames) or frames.profiles["level"].eq("kernel").any()),
     "record": lambda frames: len(frames.records) > 0,
     "timeline": lambda frames: frames.tool is not None,
-    "counters": lambda frames: _watched_by(frames, COUNTERS),
-    "layers": lambda frames: _watched_by(frames, *LAYER_TOOLS),
+    "counters": lambda frames: bool(frames.profiles["tool"].eq(COUNTERS).any()),
     "environment": lambda frames: frames.documents.get("environment") is not None,
     "bandwidth": lambda frames: frames.documents.get("bandwidth") is not None,
 }
@@ -68,7 +65,3 @@ def document(frames: Frames, given: list[Answer]) -> dict[str, Any]:
 def _device_times(frames: Frames) -> bool:
     rows = frames.latency[frames.latency["boundary"] == "device"]
     return bool(rows["not_measured"].isna().any())
-
-
-def _watched_by(frames: Frames, *tools: str) -> bool:
-    return bool(frames.profiles["tool"].isin(tools).any())
