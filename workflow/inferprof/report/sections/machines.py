@@ -15,13 +15,14 @@ from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, words
 from inferprof.report.numbers import half_width, milliseconds, ratio, significant
 from inferprof.report.sections.common import CASE_COLUMNS, FEW, case_cells
+from inferprof.report.winner import Winner
 from inferprof.tables.roofs import gpu_in_use
 
 FASTEST = (
     Column("model", "model"),
     Column("shape", "shape"),
-    Column("boundary", "by"),
     Column("machine", "machine"),
+    Column("boundary", "by"),
     Column("case", "fastest"),
     Column("median_ms", "median ms", "number"),
 )
@@ -34,23 +35,25 @@ NOTE = (
 
 def fastest(machines: Sequence[Evidence]) -> Section:
     """The fastest case of each model and shape on each machine, whose accuracy does not fail."""
-    rows = [
-        (one.row["model"], one.shape, one.boundary, evidence.machine, one)
+    found = [
+        (evidence.machine, one)
         for evidence in machines
         for model in evidence.models
         for one in winner.find(evidence, model)
     ]
-    places = [evidence.machine for evidence in machines]
-    order = {place: position for evidence in machines for place, position in evidence.order.items()}
-    rows.sort(key=lambda row: (order[row[:2]], row[2] != "device", places.index(row[3])))
-    cells = [
-        (*map(words, row[:4]), words(one.name), number(one.median_ms, significant(one.median_ms)))
-        for *row, one in rows
-    ]
+    models = list(dict.fromkeys(model for evidence in machines for model in evidence.models))
+    # A stable sort: machines stay in the order of the config.
+    found.sort(key=lambda pair: (models.index(pair[1].row["model"]), pair[1].row["batch"], pair[1].shape))
+    cells = [_fastest(machine, one) for machine, one in found]
     if not cells:
         return Section("Answer", (Text("No machine measured a case.", "headline", "fail"),))
     title = "The fastest case on each machine whose accuracy does not fail"
-    return Section("Answer", (Table("fastest", title, FASTEST, tuple(cells), groups=3),))
+    return Section("Answer", (Table("fastest", title, FASTEST, tuple(cells), groups=2),))
+
+
+def _fastest(machine: str, one: Winner) -> tuple[Cell, ...]:
+    names = (one.row["model"], one.shape, machine, one.boundary, one.name)
+    return (*map(words, names), number(one.median_ms, significant(one.median_ms)))
 
 
 def described(machines: Sequence[Evidence]) -> Section:
