@@ -88,6 +88,21 @@ def test_the_answer_has_the_verdict_on_the_fastest_case(study: Any) -> None:
     )
 
 
+def test_captures_alone_have_their_verdicts_in_the_answer_too(study: Any) -> None:
+    for path in (study.root / study.machine / "benchmark").rglob("r*.json"):
+        path.unlink()
+    loaded = frames.load(study.root, study.machine, Case(*TENSORRT.split("/")))
+    study.write(f"{study.machine}/diagnosis/{TENSORRT}.json", run.document(loaded, run.answers(loaded)))
+    texts = [one.text for one in answer.section(load(study)).blocks if isinstance(one, Text)]
+    assert texts[0] == "planted: no case was measured; the reasons are below."
+    assert any(
+        text.startswith(
+            "planted fp32/ort_tensorrt/default b4: Of a run by ONNX Runtime's profile (0.472 ms) 96.9 % is "
+        )
+        for text in texts
+    )
+
+
 def test_what_checks_needed_and_did_not_have_is_said_once(study: Any) -> None:
     texts = [one.text for one in verdicts.section(load(study)).blocks if isinstance(one, Text)]
     (lacking,) = [text for text in texts if "counters of the case's kernels" in text]

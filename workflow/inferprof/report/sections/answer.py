@@ -10,7 +10,7 @@ from inferprof.report.model import Block, Cell, Column, Section, Table, Text, mi
 from inferprof.report.numbers import half_width, interval, percent, plural, ratio, significant
 from inferprof.report.sections.common import FEW, few, key_of, name_of
 from inferprof.report.sections.speed_up import ONE_ROUND
-from inferprof.report.sections.verdicts import sentence_of
+from inferprof.report.sections.verdicts import sentence_of, sentences
 from inferprof.report.winner import Winner, find
 from inferprof.tables.records import rows_of
 
@@ -48,7 +48,8 @@ def section(evidence: Evidence) -> Section:
 def _sentences(evidence: Evidence, model: str, winners: list[Winner]) -> list[Block]:
     """A headline about the smallest shape; then other boundaries, throughput, accuracy and what was passed over."""
     if not winners:
-        return [Text(f"{model}: {_nothing(evidence, model)}.", "headline", "fail")]
+        nothing = Text(f"{model}: {_nothing(evidence, model)}.", "headline", "fail")
+        return [nothing, *(Text(f"{model} {one}") for one in sentences(evidence, model))]
     first = winners[0]
     blocks: list[Block] = [Text(f"{model} at {_sentence(first, evidence.baseline)}", "headline")]
     other = next((w for w in winners if w.shape == first.shape and w.boundary != first.boundary), None)

@@ -13,6 +13,7 @@ from inferprof.tables.records import KEY
 
 TITLE: Final = "What holds each case back"
 NS_PER_MS: Final = 1e6
+SUBJECT_LENGTH: Final = 24
 TOP: Final = 3
 """Findings of a case on the page; all of them are in the CSV."""
 NO_SHARE: Final = "the case has no total that this could be a share of"
@@ -95,6 +96,12 @@ def diagnosed(evidence: Evidence) -> list[Diagnosis]:
     return [(row, found[tuple(row[key] for key in KEY)]) for row in ordered]
 
 
+def sentences(evidence: Evidence, model: str) -> list[str]:
+    """The verdicts on a few cases of a model of which nothing was measured bare."""
+    own = [(case, one) for case, one in diagnosed(evidence) if case["model"] == model]
+    return [f"{name_of(case)} {case['shape']}: {sentence_of(one)}" for case, one in _headlines(own)]
+
+
 def sentence_of(document: Document) -> str:
     """The verdict in one sentence."""
     return str(document.get("verdict")["sentence"])
@@ -144,7 +151,7 @@ def _finding(case: Mapping[str, Any], rank: int, one: Mapping[str, Any], total: 
         *case_cells(case),
         number(rank, str(rank)),
         words(one["check"]),
-        words(finding["subject"] or "the whole case"),
+        _subject(finding["subject"] or "the whole case"),
         _share(finding["share"], NO_SHARE),
         *_gain_percent(gain, total, NO_GAIN),
         words(finding["bottleneck"]),
@@ -155,6 +162,12 @@ def _finding(case: Mapping[str, Any], rank: int, one: Mapping[str, Any], total: 
         words(finding["advice"]),
         words("; ".join(f"{name} {significant(value)}" for name, value in finding["evidence"].items())),
     )
+
+
+def _subject(name: str) -> Cell:
+    """As much of a name as a column has room for; all of it in the CSV."""
+    half = SUBJECT_LENGTH // 2
+    return Cell(name if len(name) <= SUBJECT_LENGTH else f"{name[:half]}…{name[1 - half :]}", name)
 
 
 def _share(share: float | None, reason: str) -> Cell:
