@@ -106,6 +106,12 @@ def test_two_machines_of_one_label_are_refused() -> None:
         cluster.requests([{"label": "a"}, {"label": "a", "constraint": "b"}])
 
 
+def test_a_measurement_gets_the_cpus_of_the_config_or_as_many_as_the_probe_counted() -> None:
+    entries: list[dict[str, Any]] = [{"label": "a"}, {"label": "b", "cpus": 4}, {"label": "not probed"}]
+    found = cluster.requests(entries, {"a": 64, "b": 64, "not probed": None})
+    assert [request.cpus for request in found.values()] == [64, 4, None]
+
+
 def test_a_job_that_measures_has_its_node_for_itself() -> None:
     asked = Request("h100", gres="gpu:h100:1", constraint="ib", partition="gpu", cpus=8, container="image.sif")
     assert asked.resources == {

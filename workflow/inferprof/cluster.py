@@ -54,13 +54,18 @@ class Node:
     state: str
 
 
-def requests(entries: Iterable[Mapping[str, Any]]) -> dict[str, Request]:
-    """Label → request, of the `machines` of a config. Raises UserError for a label that is given twice."""
+def requests(
+    entries: Iterable[Mapping[str, Any]], counted: Mapping[str, int | None] | None = None
+) -> dict[str, Request]:
+    """Label → request, of the `machines` of a config. Raises UserError for a label that is given twice.
+
+    `counted` has the CPUs of machines for which the config gives none: what their probes counted.
+    """
     found: dict[str, Request] = {}
     for entry in entries:
         if entry["label"] in found:
             raise UserError(f"config: machines: two are labelled {entry['label']}")
-        found[entry["label"]] = Request(**entry)
+        found[entry["label"]] = Request(**{"cpus": (counted or {}).get(entry["label"]), **entry})
     return found
 
 

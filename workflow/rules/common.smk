@@ -25,14 +25,17 @@ SUBMITS = (
 try:
     # One per machine: what does not depend on the machine is asked of the first.
     STUDIES = studies.from_config(config, Path("models"), Path("results"))
-    REQUESTS = cluster.requests(config.get("machines", ()))
+    BY_MACHINE = {study.machine.slug: study for study in STUDIES}
+    REQUESTS = cluster.requests(
+        config.get("machines", ()),
+        {slug: study.machine.threads for slug, study in BY_MACHINE.items()},
+    )
     if SUBMITS:
         cluster.check(REQUESTS.values())
 except UserError as error:
     give_up(error)
 
 STUDY = STUDIES[0]
-BY_MACHINE = {study.machine.slug: study for study in STUDIES}
 BY_FOLDER = {study.folder: study for study in STUDIES}
 BACKENDS = registry.backends()
 PARTIAL_REPORTS = [
@@ -95,9 +98,7 @@ def slug(wildcards):
 def all_cores(wildcards):
     """All cores of the machine: a job beside it would be measured too."""
     request = REQUESTS.get(wildcards.machine)
-    if request is None:
-        return workflow.resource_settings.cores or 1
-    return request.cpus or BY_MACHINE[request.label].machine.threads or 1
+    return (request.cpus if request else workflow.resource_settings.cores) or 1
 
 
 def asked_of_slurm(resource):
