@@ -5,6 +5,7 @@ What is found is replaced in the content, also where that is packed; a file in w
 
 from __future__ import annotations
 
+import functools
 import gzip
 import io
 import json
@@ -46,23 +47,31 @@ def secrets(public: Iterable[str], *folders: Path) -> list[str]:
     return sorted({*found, *(str(folder) for folder in folders if len(folder.parts) > 1)}, key=len, reverse=True)
 
 
-def scrubbed(path: Path, secrets: Sequence[str]) -> bytes:
-    """A file's content without secrets and outside paths. Raises UserError for a binary file of an unknown kind."""
-    content = path.read_bytes()
+def scrubber(secrets: Sequence[str]) -> Callable[[Path], bytes]:
+    """What gives a file's content without secrets and outside paths.
 
+    It raises UserError for a binary file of an unknown kind, and for one that is named as JSON and is not.
+    """
+
+    # The records of a study say the same things, thousands of times.
+    @functools.lru_cache(maxsize=100_000)
     def redact(text: str) -> str:
         text = _KNOWN_TOKEN.sub(nsys_scrub.REDACTED, nsys_scrub.redact(text, secrets))
         return _ASSIGNED_SECRET.sub(rf"\1{nsys_scrub.REDACTED}", text)
 
-    if content.startswith(b"SQLite format 3\0"):
-        return _sqlite(content, secrets)
-    if content.startswith(b"PAR1"):
-        return _parquet(content, redact)
-    if content.startswith(b"\x1f\x8b"):
-        plain = gzip.decompress(content)
-        clean = _text(path, plain, redact)
-        return content if clean == plain else gzip.compress(clean, mtime=0)
-    return _text(path, content, redact)
+    def scrubbed(path: Path) -> bytes:
+        content = path.read_bytes()
+        if content.startswith(b"SQLite format 3\0"):
+            return _sqlite(content, secrets)
+        if content.startswith(b"PAR1"):
+            return _parquet(content, redact)
+        if content.startswith(b"\x1f\x8b"):
+            plain = gzip.decompress(content)
+            clean = _text(path, plain, redact)
+            return content if clean == plain else gzip.compress(clean, mtime=0)
+        return _text(path, content, redact)
+
+    return scrubbed
 
 
 def _text(path: Path, content: bytes, redact: Redact) -> bytes:
@@ -85,7 +94,7 @@ def _json(value: Any, redact: Redact) -> Any:
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, list):
-        return [_json(item, redact) for item in value]
+        return [_json(item, redact) if isinstance(item, (str, list, dict)) else item for item in value]
     if isinstance(value, dict):
         # The rest of a trace's top level names hosts, users and jobs.
         kept = [key for key in value if key in kineto.KEPT] if "traceEvents" in value else list(value)

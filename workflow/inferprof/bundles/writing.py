@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from inferprof.bundles import archive
-from inferprof.bundles.scrub import scrubbed, secrets
+from inferprof.bundles.scrub import scrubber, secrets
 from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.files import read_json, written_whole
@@ -61,9 +61,10 @@ def write(
     if not records and VERIFIED[0] not in paths:
         raise UserError(f"{results} holds no record of {study} on {machine}: nothing to bundle")
     hidden = secrets(_public(results, machine, cases), results.absolute(), Path.cwd(), Path(__file__).parents[2])
+    scrubbed = scrubber(hidden)
     with tempfile.TemporaryDirectory() as private:
         clean = Path(private)
-        files = {name: _clean(results / name, hidden, clean / name) for name in paths}
+        files = {name: _put(scrubbed(results / name), clean / name) for name in paths}
         facts = _facts(clean, study, machine, records)
         manifest = {**facts, "baseline": baseline or facts["baseline"], "left_out": [], "files": files}
         out = out or results / "reports" / study / f"{machine}.bundle.zip"
@@ -157,11 +158,10 @@ def _public(results: Path, machine: str, cases: Iterable[Case]) -> Iterator[str]
         yield str(facts["cpu"]["model"])
 
 
-def _clean(path: Path, hidden: list[str], to: Path) -> dict[str, Any]:
-    """Write a file's scrubbed content elsewhere; what the manifest says of it."""
-    content = scrubbed(path, hidden)
-    to.parent.mkdir(parents=True, exist_ok=True)
-    to.write_bytes(content)
+def _put(content: bytes, path: Path) -> dict[str, Any]:
+    """Write a file; what the manifest says of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
     return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
