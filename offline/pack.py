@@ -48,7 +48,7 @@ def main() -> int:
             if revision.endswith("-dirty"):
                 sys.stderr.write("make offline: what is not committed is not packed\n")
             parts = write_parts(arguments.out, arguments.part, wheels)
-        write_installer(arguments, revision, parts)
+        write_installer(arguments, revision.removesuffix("-dirty"), parts)
     except Refused as error:
         sys.stderr.write(f"make offline: {error}\n")
         return 2
