@@ -19,6 +19,8 @@ CASE_COLUMNS = (
 )
 EXAMPLES = 4
 """Up to how many names of a list are given."""
+NARROW = 24
+"""Characters of a narrow column."""
 NOT_RECORDED = "not in the record"
 FEW = "too few independent samples for an interval"
 
@@ -46,6 +48,12 @@ def sources_of(evidence: Evidence) -> dict[tuple[str, ...], str]:
 def path_of(row: Mapping[str, Any]) -> str:
     """The case as the middle of a path."""
     return "/".join(str(row[key]) for key in CASE_KEY)
+
+
+def both_ends(name: str) -> Cell:
+    """As much of a name as a narrow column has room for; all of it in the CSV."""
+    half = NARROW // 2
+    return Cell(name if len(name) <= NARROW else f"{name[:half]}…{name[1 - half :]}", name)
 
 
 def few(names: Iterable[str]) -> str:

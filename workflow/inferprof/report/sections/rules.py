@@ -9,10 +9,10 @@ from typing import Any, Final
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Cell, Column, Section, Table, Text, missing, number, words
 from inferprof.report.numbers import plural
-from inferprof.report.sections.common import CASE_COLUMNS, case_cells
-from inferprof.report.sections.kernels import short
+from inferprof.report.sections.common import CASE_COLUMNS, both_ends, case_cells
 from inferprof.report.sections.profiled import Profile, profiles
 from inferprof.tables import ncu_rules
+from inferprof.tables.ncu_choice import function_name
 from inferprof.tables.records import rows_of
 from inferprof.tables.waterfall import COUNTERS
 
@@ -24,10 +24,10 @@ COLUMNS: Final = (
     Column("tool", "tool", hidden=True),
     Column("launch", "launch", "number", hidden=True),
     Column("kernel", "kernel"),
-    Column("agreement", "who sees it"),
+    Column("agreement", "seen by"),
     Column("rule", "rule"),
     Column("rule_percent", "gain %", "number"),
-    Column("faults", "our checks"),
+    Column("faults", "our checks", hidden=True),
     Column("ours", "what ours say", hidden=True),
     Column("message", "what it says", hidden=True),
 )
@@ -59,7 +59,7 @@ def _row(one: Profile, row: Mapping[str, Any]) -> tuple[Cell, ...]:
         *case_cells(one.case),
         words(one.tool),
         number(row["launch"], str(row["launch"])),
-        Cell(short(row["name"]), row["name"]),
+        Cell(both_ends(function_name(row["name"])).text, row["name"]),
         words(row["agreement"]),
         words(row["rule"]) if row["rule"] else missing(silent),
         number(row["rule_percent"], f"{row['rule_percent']:.0f}") if row["rule"] else missing(silent),

@@ -8,12 +8,11 @@ from typing import Any, Final
 from inferprof.report.evidence import Document, Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, words
 from inferprof.report.numbers import significant
-from inferprof.report.sections.common import CASE_COLUMNS, EXAMPLES, by_case, case_cells, few, name_of
+from inferprof.report.sections.common import CASE_COLUMNS, EXAMPLES, both_ends, by_case, case_cells, few, name_of
 from inferprof.tables.records import KEY
 
 TITLE: Final = "What holds each case back"
 NS_PER_MS: Final = 1e6
-SUBJECT_LENGTH: Final = 24
 TOP: Final = 3
 """Findings of a case on the page; all of them are in the CSV."""
 NO_SHARE: Final = "the case has no total that this could be a share of"
@@ -151,7 +150,7 @@ def _finding(case: Mapping[str, Any], rank: int, one: Mapping[str, Any], total: 
         *case_cells(case),
         number(rank, str(rank)),
         words(one["check"]),
-        _subject(finding["subject"] or "the whole case"),
+        both_ends(finding["subject"] or "the whole case"),
         _share(finding["share"], NO_SHARE),
         *_gain_percent(gain, total, NO_GAIN),
         words(finding["bottleneck"]),
@@ -162,12 +161,6 @@ def _finding(case: Mapping[str, Any], rank: int, one: Mapping[str, Any], total: 
         words(finding["advice"]),
         words("; ".join(f"{name} {significant(value)}" for name, value in finding["evidence"].items())),
     )
-
-
-def _subject(name: str) -> Cell:
-    """As much of a name as a column has room for; all of it in the CSV."""
-    half = SUBJECT_LENGTH // 2
-    return Cell(name if len(name) <= SUBJECT_LENGTH else f"{name[:half]}…{name[1 - half :]}", name)
 
 
 def _share(share: float | None, reason: str) -> Cell:
