@@ -148,6 +148,5 @@ def test_boundaries_that_did_not_settle_or_drifted_are_named(measured: Measured)
     assert ask("unsettled", measured(VIT)).verdict == "clear"
     (finding,) = ask("unsettled", measured("bert_base/fp16/torch_eager/default/b8_s128")).findings
     assert finding.reason == (
-        "device had not settled when the warm-up's budget ended; "
-        "end_to_end had not settled when the warm-up's budget ended; device drifted by -18.4 %"
+        "device, end_to_end had not settled when the warm-up's budget ended; device drifted by -18.4 %"
     )

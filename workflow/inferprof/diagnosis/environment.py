@@ -187,6 +187,120 @@ def _overhead(frames: Frames) -> list[Finding] | Clear:
 def _unsettled(frames: Frames) -> list[Finding] | Clear:
     """The warm-up's budget ended before latency and clock settled, or the loop's samples drift (stats.drift)."""
     rows = rows_of(frames.latency[frames.latency["not_measured"].isna()])
+    told = [f"{row['boundary']} drifted by {100 * row['drift']:+.1f} %" for row in rows if row["drift"] is not None]
+    if restless := [row["boundary"] for row in rows if not row["settled"]]:
+        told.insert(0, f"{', '.join(restless)} had not settled when the warm-up's budget ended")
+    if not told:
+        raise NotAssessed("a GPU that tells which processes compute on it, which it hides in some containers")
+    if not max(told):
+        return Clear("no other process computed on the GPU")
+    reason = f"{max(told)} other processes computed on the GPU while the case was measured"
+    advice = "measure again on a GPU of its own: latencies are an upper bound"
+    return [Finding("", "measurement", None, reason, {"processes": float(max(told))}, RECORDS, None, advice, "high")]
+
+
+def _low_clock(frames: Frames) -> list[Finding] | Clear:
+    """The clock is low, and not because the GPU throttles: somebody locked it. Gain: see _lowered."""
+    loops = _telemetry(frames)
+    loss, clocks = _clock_loss(frames, loops)
+    if loss is None:
+        raise NotAssessed("the SM's clock in telemetry, and the card's highest in environment.json")
+    throttled = max(one["throttled_share"] or 0.0 for one in loops)
+    if loss < frames.limit(LOW_CLOCK) or throttled >= frames.limit(THROTTLED):
+        return Clear(f"{clocks}, throttled in {percent(throttled)} of the samples", {"clock_loss": loss})
+    gain = Gain(0.0, loss * frames.total.ns) if frames.total else None
+    advice = "nvidia-smi --reset-gpu-clocks, unless the clock is locked on purpose"
+    return [
+        Finding("", "kernels", loss, f"{clocks}, unthrottled", {"clock_loss": loss}, RECORDS, gain, advice, "medium")
+    ]
+
+
+def _pcie(frames: Frames) -> list[Finding] | Clear:
+    """The link has fewer lanes than the card's. Gain: at most the copies' time that the missing lanes would save."""
+    gpu = gpu_in_use(frames.documents.get("environment")) or {}
+    width, widest = gpu.get("pcie_width"), gpu.get("pcie_width_max")
+    if not isinstance(width, int) or not isinstance(widest, int):
+        raise NotAssessed("a GPU that tells the width of its link")
+    reason = f"PCIe x{width} of x{widest}"
+    evidence = {"pcie_width": float(width), "pcie_width_max": float(widest)}
+    if width >= widest:
+        return Clear(reason, evidence)
+    gain = copying(frames).ns * (1 - width / widest)
+    advice = "another slot, or a mainboard that gives the slot all lanes"
+    return [
+        Finding("", "copy", frames.share(gain), reason, evidence, ENVIRONMENT_FILE, Gain(0.0, gain), advice, "medium")
+    ]
+
+
+def _slow_link(frames: Frames) -> list[Finding] | Clear:
+    """Large page-locked copies are far slower than the link's lanes and generation allow.
+
+    Gain: at most what the inputs and outputs would gain at the link's own rate: their floor (tables.copies.floors)
+    times 1 - measured / rate.
+    """
+    gpu = gpu_in_use(frames.documents.get("environment")) or {}
+    lane, width = LANE_GB_PER_S.get(str(gpu.get("pcie_generation_max"))), gpu.get("pcie_width_max")
+    if lane is None or not isinstance(width, int):
+        raise NotAssessed("a GPU that tells the generation and the width of its link")
+    rate = lane * width
+    link = {one: _link(frames, one) / rate for one in ("h2d", "d2h")}
+    reason = ", ".join(f"{one} {percent(share)}" for one, share in link.items()) + f" of the link's {rate:.0f} GB/s"
+    slow = [one for one, share in link.items() if share < frames.limit(LINK_REACHED)]
+    if not slow:
+        return Clear(reason, {f"{one}_share": share for one, share in link.items()})
+    gain = sum(ms * NS_PER_MS * (1 - link[one]) for one in slow for ms in frames.floors[f"{one}_floor_ms"].dropna())
+    advice = "the slot's own root port, memory of the GPU's own NUMA node, no IOMMU translation"
+    return [
+        Finding(
+            subject=", ".join(slow),
+            bottleneck="copy",
+            share=frames.share(gain),
+            reason=reason,
+            evidence={f"{one}_share": share for one, share in link.items()},
+            source="bandwidth.json",
+            gain=Gain(0.0, gain),
+            advice=advice,
+            confidence="medium",
+        )
+    ]
+
+
+def _link(frames: Frames, direction: str) -> float:
+    """GB/s that page-locked copies reached."""
+    bandwidth = frames.documents["bandwidth"] or {}
+    return float(bandwidth[direction]["pinned"]["gb_per_s"])
+
+
+def _overhead(frames: Frames) -> list[Finding] | Clear:
+    """A profiler makes the case so slow that the shares of its trace are not those of the case."""
+    known = frames.overheads[frames.overheads["slow_down"].notna()]
+    if known.empty:
+        raise NotAssessed("the iterations of a profile and end_to_end of a bare run")
+    slow = {str(tool): float(times) for tool, times in zip(known["tool"], known["slow_down"], strict=True)}
+    limit = frames.limit(SLOW_DOWN)
+    findings = [
+        Finding(
+            subject=tool,
+            bottleneck="measurement",
+            share=None,
+            reason=f"the case is {times:.2f} times as slow under {tool}",
+            evidence={"slow_down": times},
+            source=tool,
+            gain=None,
+            advice=f"believe the kernels' times in {tool}'s trace, and no share of its idle time",
+            confidence="high",
+        )
+        for tool, times in slow.items()
+        if times >= limit
+    ]
+    return findings or Clear(
+        ", ".join(f"{times:.2f} times as slow under {tool}" for tool, times in slow.items()), slow
+    )
+
+
+def _unsettled(frames: Frames) -> list[Finding] | Clear:
+    """The warm-up's budget ended before latency and clock settled, or the loop's samples drift (stats.drift)."""
+    rows = rows_of(frames.latency[frames.latency["not_measured"].isna()])
     told = [
         f"{row['boundary']} had not settled when the warm-up's budget ended" for row in rows if not row["settled"]
     ]
