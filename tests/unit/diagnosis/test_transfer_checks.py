@@ -90,6 +90,17 @@ def test_inputs_that_take_longer_than_a_memcpy_are_converted(
     assert finding.confidence == "low"
 
 
+@pytest.mark.parametrize(("prepared_ns", "verdict"), [(30e3, "clear"), (200e3, "found")])
+def test_handing_small_arrays_over_is_no_conversion_though_it_takes_longer_than_a_memcpy(
+    measured: Measured, prepared_ns: float, verdict: str
+) -> None:
+    def small(record: dict[str, Any]) -> None:
+        record["stages"]["stage_inputs"] = samples(prepared_ns)
+        record["boundaries"]["end_to_end"]["samples_ns"] = [400_000] * 60
+
+    assert ask("host_conversion", measured(BERT, small)).verdict == verdict
+
+
 def test_a_cast_that_the_variant_asks_for_is_known_however_fast_it_is(measured: Measured) -> None:
     def cast(record: dict[str, Any]) -> None:
         record["stages"]["stage_inputs"] = samples(10e6)  # a memcpy would take 8.6 ms

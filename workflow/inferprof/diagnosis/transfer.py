@@ -19,6 +19,8 @@ FAR_OVER_FLOOR = Threshold(
 MB: Final = 1e6
 HOST_COPY_GB_PER_S: Final = 8.0
 """Ours: one core's memcpy on a server, at the lower end. A stage that takes much longer is no plain copy."""
+HANDLING_NS: Final = 20_000
+"""Ours: what Python needs for an array whatever its size, at the upper end; no conversion is read from less."""
 OVER_MEMCPY = Threshold(
     "over_memcpy",
     2.0,
@@ -114,7 +116,8 @@ def _host_conversion(frames: Frames) -> list[Finding] | Clear:
     Gain: at most stage_inputs less the copy into page-locked memory that a `pinned` case needs all the same, by a
     caller that writes inputs as the model wants them.
     """
-    took, moved = stages(frames, "stage_inputs"), _bytes(_arrays(frames, "inputs"))
+    inputs = _arrays(frames, "inputs")
+    took, moved = stages(frames, "stage_inputs"), _bytes(inputs)
     if frames.stages.empty:
         raise NotAssessed("the stages of a bare run")
     if took is None:
@@ -125,7 +128,8 @@ def _host_conversion(frames: Frames) -> list[Finding] | Clear:
     share = frames.share(took)
     reason = f"preparing inputs takes {ms(took)} ({percent(share)}), {took / memcpy:.3g} times a memcpy of them"
     evidence = {"stage_inputs_ns": took, "bytes": moved, "memcpy_ns": memcpy}
-    if (share or 0.0) < frames.limit(COPY_SHARE) or not (told or took >= frames.limit(OVER_MEMCPY) * memcpy):
+    slow = took >= frames.limit(OVER_MEMCPY) * memcpy + HANDLING_NS * len(inputs)
+    if (share or 0.0) < frames.limit(COPY_SHARE) or not (told or slow):
         return Clear(reason, evidence)
     gain = Gain(0.0, took - memcpy if content.get("placement") == "pinned" else took)
     advice = "inputs contiguous and in the model's number format from the start, or converted on the GPU"
