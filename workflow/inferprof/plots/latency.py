@@ -51,7 +51,7 @@ def _panel(ax: Axes, frame: pd.DataFrame, boundary: Boundary) -> None:
         ax.annotate(f"{value:.4g}", (end, place), (5, 0), textcoords="offset points", va="center", fontsize=8)
     ax.set_yticks(places, case_names(frame))
     ax.tick_params(axis="y", length=0)
-    ax.invert_yaxis()
+    ax.set_ylim(len(values) - 0.5, -0.5)
     ax.grid(axis="x")
     ax.set_title(frame["shape"].iloc[0])
 

@@ -6,6 +6,7 @@ import collections
 import hashlib
 import io
 import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,7 +52,9 @@ def written(draw: Callable[[pd.DataFrame], Figure], frame: pd.DataFrame, png: Pa
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
-    with matplotlib.rc_context(dict(STYLE)):
+    with matplotlib.rc_context(dict(STYLE)), warnings.catch_warnings():
+        # Names may be in any script. On the page the reader's fonts draw it; in the PNG a box stands for each letter.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
         figure = draw(frame)
         svg = io.StringIO()
         # Not Figure.savefig, which draws each file twice: the first of the two lays out for both.

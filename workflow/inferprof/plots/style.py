@@ -46,6 +46,7 @@ STYLE: Mapping[str, Any] = {
     "axes.edgecolor": GREY,
     "axes.labelcolor": INK,
     "text.color": INK,
+    "text.parse_math": False,  # a $ in a name is a $
     "xtick.color": INK,
     "ytick.color": INK,
     "xtick.labelcolor": INK,
