@@ -32,8 +32,9 @@ class Time:
 
 
 def ms(ns: float) -> str:
-    """A duration in words."""
-    return f"{ns / NS_PER_MS:.3g} ms"
+    """A duration in words: `2.33 ms`, `1,108 ms`."""
+    value = ns / NS_PER_MS
+    return f"{value:,.0f} ms" if value >= 1000 else f"{value:.3g} ms"
 
 
 def percent(share: float | None) -> str:
