@@ -74,7 +74,7 @@ def _flags(rows: list[dict[str, Any]]) -> list[Text]:
                 f"{name_of(row)} ({ratio(row['speed_up'])})"
             )
     return [
-        Text(f"No speed-up: {model} {shape}, {few(names)}: {flag}.", "item", "warn")
+        Text(f"Not to be taken for a speed-up: {model} {shape}, {few(names)}: {flag}.", "item", "warn")
         for (model, shape, flag), names in flagged.items()
     ]
 
