@@ -168,3 +168,21 @@ def test_a_diagnosis_says_its_verdict_and_keeps_the_answer_of_every_check(
     verdicts = {one["check"]: one["verdict"] for one in content["answers"]}
     assert list(verdicts) == list(registry.checks())
     assert verdicts["no_overlap"] == "clear"
+
+
+def test_the_diagnosis_of_a_model_is_that_of_each_of_its_cases(
+    repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = "h100-80gb-hbm3-sm90-93fb0a94"
+    asked = ["diagnose", str(repository / "tests/data/records"), "--machine", machine]
+    assert cli.main([*asked, "--model", "vit_base", "--out", str(tmp_path / "vit_base")]) == 0
+    written = sorted(path.relative_to(tmp_path).with_suffix("").as_posix() for path in tmp_path.rglob("*.json"))
+    assert capsys.readouterr().out == f"{len(written)} cases of vit_base diagnosed\n"
+    assert cli.main([*asked, "--case", written[0], "--out", str(tmp_path / "one.json")]) == 0
+    assert (tmp_path / "one.json").read_text() == (tmp_path / f"{written[0]}.json").read_text()
+
+
+def test_a_model_without_a_record_is_not_diagnosed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["diagnose", str(tmp_path), "--machine", "m", "--model", "vit", "--out", str(tmp_path / "vit")]
+    assert cli.main(asked) == 2
+    assert "has no record of vit: inferprof run" in capsys.readouterr().err

@@ -84,7 +84,7 @@ def test_a_gpu_has_ceilings_and_each_graph_is_counted_at_each_shape(repository: 
     assert ("results/box/ceilings.json" in asked) == (gpu is not None)
 
 
-def test_a_diagnosis_is_made_from_the_cases_own_profiles_and_from_all_records_of_its_model(repository: Path) -> None:
+def test_the_cases_of_a_model_are_diagnosed_from_all_that_was_measured_of_it(repository: Path) -> None:
     content = yaml.safe_load((repository / "config.yaml").read_text(encoding="utf-8"))
     gpu = Gpu("NVIDIA H100 80GB HBM3", (9, 0), 80 << 30, "GPU-1", "580.159.04")
     packages = {"onnxruntime-gpu": "1.31.1"}
@@ -92,14 +92,14 @@ def test_a_diagnosis_is_made_from_the_cases_own_profiles_and_from_all_records_of
     keys = {"backends": ["ort_cuda"], "precisions": ["fp16"], "shapes": ["b1", "b8"], "profilers": ["nsys"]}
     variants = [{"name": "default"}]
     planned = study.plan({**content, **keys, "variants": variants}, repository / "models", machine)
-    case = next(one for one in planned.cases() if (one.model, one.shape) == ("vit_tiny", "b1"))
-    inputs = targets.diagnosis_inputs(planned, case)
-    assert [file for file in inputs if "/table/" in file] == [f"results/box/table/nsys/{case}.parquet"]
-    records = [
-        f"results/box/benchmark/vit_tiny/fp16/ort_cuda/default/{b}/r{n}.json" for n in range(3) for b in ("b1", "b8")
+    inputs = targets.diagnosis_inputs(planned, "vit_tiny")
+    cases = [f"vit_tiny/fp16/ort_cuda/default/{batch}" for batch in ("b1", "b8")]
+    assert [file for file in inputs if "/table/" in file] == [
+        f"results/box/table/nsys/{case}.parquet" for case in cases
     ]
-    own = [file for file in records if "/b1/" in file]
-    assert [file for file in inputs if "/benchmark/" in file] == [*own, "results/box/benchmark/vit_tiny/.measured"]
-    assert targets.records_of_model(planned, "vit_tiny") == records
+    assert [file for file in inputs if "/benchmark/" in file] == [
+        f"results/box/benchmark/{case}/r{n}.json" for n in range(3) for case in cases
+    ]
     assert {"results/box/environment.json", "results/box/bandwidth.json"} <= set(inputs)
-    assert f"results/box/diagnosis/{case}.json" in targets.report_inputs(planned)
+    assert not any("minilm" in file for file in inputs)
+    assert "results/box/diagnosis/vit_tiny" in targets.report_inputs(planned)

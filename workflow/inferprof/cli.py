@@ -240,7 +240,12 @@ def _diagnose(args: argparse.Namespace) -> None:
     """Say why a case is as fast as it is: what each check found in its measurements and profiles, and the verdict."""
     from inferprof.diagnosis import run
 
-    result = run.diagnose(args.results, args.machine, args.case, arguments.thresholds_of(args))
+    thresholds = arguments.thresholds_of(args)
+    if args.model:
+        count = run.diagnose_model(args.results, args.machine, args.model, thresholds, args.out)
+        _say(f"{count} cases of {args.model} diagnosed")
+        return
+    result = run.diagnose(args.results, args.machine, args.case, thresholds)
     write_json(args.out, result)
     _say(result["verdict"]["sentence"])
 

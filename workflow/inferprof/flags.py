@@ -147,10 +147,12 @@ def formats(sub: argparse.ArgumentParser) -> None:
 
 
 def diagnose(sub: argparse.ArgumentParser) -> None:
-    """A case in a results folder."""
+    """A case in a results folder, or all of a model."""
     sub.add_argument("results", type=Path, metavar="RESULTS", help="the results folder")
     sub.add_argument("--machine", required=True, help="slug of the machine: its folder in RESULTS")
-    sub.add_argument("--case", type=_case, required=True, metavar="MODEL/PRECISION/BACKEND/VARIANT/SHAPE")
+    which = sub.add_mutually_exclusive_group(required=True)
+    which.add_argument("--case", type=_case, metavar="MODEL/PRECISION/BACKEND/VARIANT/SHAPE", help="one case")
+    which.add_argument("--model", help="all cases of a model that have a record; --out is then a folder")
     _set(sub, "a threshold of a check")
     out(sub)
 

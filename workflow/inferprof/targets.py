@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import shlex
 from collections.abc import Callable, Iterable, Mapping
@@ -72,52 +71,23 @@ def tables(study: Study) -> list[str]:
 
 
 def diagnoses(study: Study) -> list[str]:
-    """Why each case that runs is as fast as it is."""
-    return [f"results/{study.machine.slug}/diagnosis/{case}.json" for case in study.cases()]
+    """Why the cases of each model that run are as fast as they are: a folder per model, a file per case."""
+    models = dict.fromkeys(case.model for case in study.cases())
+    return [f"results/{study.machine.slug}/diagnosis/{model}" for model in models]
 
 
-def diagnosis_inputs(study: Study, case: Case) -> list[str]:
-    """What a case's diagnosis is made from: its profiles, its graph, its machine, and all records of its model."""
+def diagnosis_inputs(study: Study, model: str) -> list[str]:
+    """What the diagnosis of a model's cases is made from: its machine, and all of the model's graphs and cases."""
     machine = f"results/{study.machine.slug}"
-    graph = f"results/onnx/{case.model}/{case.precision}"
-    wanted = (f"{graph}.{case.shape}.cost.json", f"{graph}.partition.json")
+    of_graphs = [file for file in (*costs(study), *partitions(study)) if file.startswith(f"results/onnx/{model}/")]
+    of_model = [case for case in study.cases() if case.model == model]
     return [
         f"{machine}/environment.json",
         *(f"{machine}/{what}.json" for what in _measured(study)),
-        *(file for file in wanted if file in _of_graphs(study)),
-        *(f"{machine}/benchmark/{case}/r{round_}.json" for round_ in study.rounds),
-        f"{machine}/benchmark/{case.model}/.measured",
-        *(f"{machine}/table/{name}/{case}.parquet" for name in _profilers(study).get(case, ())),
+        *of_graphs,
+        *(f"{machine}/benchmark/{case}/r{round_}.json" for round_ in study.rounds for case in of_model),
+        *(f"{machine}/table/{name}/{case}.parquet" for name, case in study.captures() if case.model == model),
     ]
-
-
-def records_of_model(study: Study, model: str) -> list[str]:
-    """The measurements of one model, for which one file stands: each of its cases is diagnosed among all of them."""
-    return _by_model(study).get(model, [])
-
-
-@functools.cache
-def _by_model(study: Study) -> Mapping[str, list[str]]:
-    """Model → its records."""
-    found: dict[str, list[str]] = {}
-    for file in records(study):
-        found.setdefault(file.split("/")[3], []).append(file)
-    return found
-
-
-@functools.cache
-def _of_graphs(study: Study) -> frozenset[str]:
-    """What is known of graphs apart from their conversion."""
-    return frozenset([*costs(study), *partitions(study)])
-
-
-@functools.cache
-def _profilers(study: Study) -> Mapping[Case, list[str]]:
-    """Case → the profilers that watch it."""
-    found: dict[Case, list[str]] = {}
-    for name, case in study.captures():
-        found.setdefault(case, []).append(name)
-    return found
 
 
 def costs(study: Study) -> list[str]:

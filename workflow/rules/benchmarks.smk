@@ -27,17 +27,6 @@ rule benchmark:
         "--reference {input.reference:q} --machine {wildcards.machine} --round {wildcards.round} {params.protocol} --out {output:q} 2> {log:q}"
 
 
-# One file in place of hundreds among the inputs of each of a model's cases: with them the plan grows with the square.
-rule measured:
-    input:
-        model_records,
-    output:
-        touch("results/{machine}/benchmark/{model}/.measured"),
-    localrule: True
-    message:
-        "All of {wildcards.model} is measured"
-
-
 rule benchmarks:
     input:
         on_every_machine(targets.records),

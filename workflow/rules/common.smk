@@ -79,15 +79,8 @@ def report_inputs(wildcards):
 
 
 def diagnosis_inputs(wildcards):
-    """What the diagnosis of a case is made from."""
-    return targets.diagnosis_inputs(
-        BY_MACHINE[wildcards.machine], Case.from_wildcards(wildcards)
-    )
-
-
-def model_records(wildcards):
-    """All measurements of a model on a machine."""
-    return targets.records_of_model(BY_MACHINE[wildcards.machine], wildcards.model)
+    """What the diagnosis of a model's cases is made from."""
+    return targets.diagnosis_inputs(BY_MACHINE[wildcards.machine], wildcards.model)
 
 
 def slug(wildcards):

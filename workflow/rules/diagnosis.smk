@@ -1,20 +1,20 @@
 """results/{machine}/diagnosis/{case}.json: why a case is as fast as it is, by all that was measured of it."""
 
 
+# All cases of a model in one job: each is diagnosed among the others, so that one new record is news to all of them.
 rule diagnose:
     input:
         diagnosis_inputs,
     output:
-        "results/{machine}/diagnosis/{model}/{precision}/{backend}/{variant}/{shape}.json",
+        directory("results/{machine}/diagnosis/{model}"),
     log:
-        "results/log/{machine}/diagnosis/{model}/{precision}/{backend}/{variant}/{shape}.log",
+        "results/log/{machine}/diagnosis/{model}.log",
     params:
-        case=lambda wildcards: Case.from_wildcards(wildcards),
         thresholds=targets.flags(STUDY.config["thresholds"]),
     message:
-        "Diagnose {wildcards.model} {wildcards.precision} {wildcards.backend} {wildcards.variant} {wildcards.shape}"
+        "Diagnose the cases of {wildcards.model}"
     shell:
-        "inferprof diagnose results --machine {wildcards.machine} --case {params.case} {params.thresholds} "
+        "inferprof diagnose results --machine {wildcards.machine} --model {wildcards.model} {params.thresholds} "
         "--out {output:q} > {log:q} 2>&1"
 
 

@@ -1,9 +1,9 @@
-"""Reads what the results folder holds on one case into Frames."""
+"""Reads what the results folder holds on a case, or on all cases of a model, into Frames."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +30,25 @@ def load(results: Path, machine: str, case: Case, thresholds: Mapping[str, float
     known = records.of_model(results, machine, case.model)
     own = pd.DataFrame([{"machine": machine, **dataclasses.asdict(case), "outcome": "run", "reason": ""}])
     cases = pd.concat([known, own]).drop_duplicates(records.KEY, ignore_index=True)
+    return _of_case(results, machine, case, records.read(results, cases), thresholds)
+
+
+def of_model(
+    results: Path, machine: str, model: str, thresholds: Mapping[str, float] | None = None
+) -> Iterator[Frames]:
+    """`load` of each case of a model that has a record on the machine. Raises UserError where none has one."""
+    known = records.of_model(results, machine, model)
+    if known.empty:
+        raise UserError(f"{results / machine / 'benchmark'} has no record of {model}: inferprof run")
+    found = records.read(results, known)
+    for names in known[records.CASE_KEY].itertuples(index=False, name=None):
+        yield _of_case(results, machine, Case(*names), found, thresholds)
+
+
+def _of_case(
+    results: Path, machine: str, case: Case, found: pd.DataFrame, thresholds: Mapping[str, float] | None
+) -> Frames:
+    """The frames of a case. found: records.read of all cases of its model."""
     tables = [
         one_iteration.without(schema.read_table(path))
         for path in sorted((results / machine / "table").glob(f"*/{case.path}.parquet"))
@@ -42,7 +61,7 @@ def load(results: Path, machine: str, case: Case, thresholds: Mapping[str, float
         (machine, path.relative_to(folder).parts[0], read_json(path))
         for path in sorted(folder.glob(f"*/{case.path}.record.json"))
     ]
-    frames = of_tables(machine, case, records.read(results, cases), profiles, documents(results, machine, case))
+    frames = of_tables(machine, case, found, profiles, documents(results, machine, case))
     ledger = overhead.ledger(frames.latency, profiles, overhead.profiled_runs(watched))
     return dataclasses.replace(frames, overheads=ledger, thresholds=dict(thresholds or {}))
 

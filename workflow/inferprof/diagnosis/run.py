@@ -1,4 +1,4 @@
-"""Asks every check about one case."""
+"""Asks every check about one case, or about all cases of a model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any, Final
 from inferprof import registry
 from inferprof.case import Case
 from inferprof.diagnosis import verdict
-from inferprof.diagnosis.frames import load
+from inferprof.diagnosis.frames import load, of_model
+from inferprof.files import write_json
 from inferprof.findings import NEEDS, Answer, Clear, Frames, Need, NotAssessed
 from inferprof.plugins import Check
 from inferprof.tables.waterfall import COUNTERS
@@ -29,6 +30,19 @@ def diagnose(results: Path, machine: str, case: Case, thresholds: Mapping[str, f
     """The document of a case in a results folder. Raises UserError for a file that can't be read."""
     frames = load(results, machine, case, thresholds)
     return document(frames, answers(frames))
+
+
+def diagnose_model(results: Path, machine: str, model: str, thresholds: Mapping[str, float], out: Path) -> int:
+    """Write the document of each case of a model that has a record, as `out`/{precision}/…/{shape}.json; how many.
+
+    Raises UserError as `diagnose` does, and where no case has a record.
+    """
+    count = 0
+    for frames in of_model(results, machine, model, thresholds):
+        path = out.joinpath(*frames.case.path.parts[1:])
+        write_json(path.with_name(f"{path.name}.json"), document(frames, answers(frames)))
+        count += 1
+    return count
 
 
 def answers(frames: Frames) -> list[Answer]:
