@@ -130,7 +130,8 @@ def _gain(one: Winner, baseline: str | None) -> str:
     verdict = f", verdict: {one.speed_up['verdict']}" if one.speed_up["verdict"] in ("same", "undecided") else ""
     by = "" if one.speed_up["boundary"] == one.boundary else f" by {one.speed_up['boundary']}"
     if one.speed_up["flag"]:
-        return f"; its factor of {ratio(one.speed_up['speed_up'])}{by} is not to be taken for a speed-up: {one.speed_up['flag']}"
+        factor = f"{ratio(one.speed_up['speed_up'])}{by}"
+        return f"; its factor of {factor} is not to be taken for a speed-up: {one.speed_up['flag']}"
     return f", {ratio(one.speed_up['speed_up'])}{spread} as fast as the baseline {baseline}{by}{verdict}"
 
 
