@@ -37,8 +37,7 @@ def per_iteration(frame: pd.DataFrame) -> pd.DataFrame:
 
     Counts what was launched inside iterations. A profile without any is one iteration as a whole.
     """
-    kernels = annotate(of_iterations(frame))
-    kernels = kernels[kernels["metric"] == "duration_total"]
+    kernels = annotate(of_iterations(frame[frame["metric"] == "duration_total"]))
     table = kernels.groupby("name", as_index=False).agg(
         kernel_class=("kernel_class", "first"),
         dtype=("dtype", "first"),

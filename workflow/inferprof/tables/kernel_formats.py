@@ -144,7 +144,7 @@ def of_case(frame: pd.DataFrame, counters: pd.DataFrame | None = None) -> pd.Dat
         joined = trt_kernels.attributed(frame)
         kernels = joined.loc[joined["owner_level"] == "layer", ["kernel", "duration_ns", "instances", "layer"]]
     elif (frame["level"] == "kernel").any():
-        rows = of_iterations(frame).query("metric == 'duration_total'")
+        rows = of_iterations(frame[frame["metric"] == "duration_total"])
         kernels = rows[["name", "value", "instances"]].set_axis(["kernel", "duration_ns", "instances"], axis=1)
     else:
         kernels = _as_kernels(frame, layers)
