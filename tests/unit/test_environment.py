@@ -293,6 +293,7 @@ def test_the_real_sources_of_this_machine_answer():
 def test_a_machine_is_read_back_from_its_probe_without_serial_number_and_paths(sources, changes):
     machine = h100(label="box", threads=os.cpu_count(), **changes)
     stored = json.loads(json.dumps(probe(sources, machine, runner=answers(git=""))))
+    assert machine.gpu is not None
     gpu = dataclasses.replace(machine.gpu, memory=81559 << 20, uuid="")
     tools = {name: name for name in machine.tools}
     assert hardware.from_probe(stored, "box") == dataclasses.replace(machine, gpu=gpu, tools=tools)
@@ -309,6 +310,7 @@ def test_a_machine_without_a_gpu_is_read_back_from_its_probe(sources):
 def test_a_gpu_instance_is_read_back_from_its_probe(sources):
     stored = probe(sources)
     whole = {**stored["gpus"][0], "used": False}
-    instance = {"name": "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "mig_instance": True, "used": True}
+    name = "NVIDIA H100 80GB HBM3 MIG 1g.10gb"
+    instance = {"name": name, "mig_instance": True, "used": True}
     gpu = hardware.from_probe({**stored, "gpus": [whole, instance]}, "box").gpu
-    assert gpu == Gpu(instance["name"], (9, 0), None, "", "580.159.04", mig=True)
+    assert gpu == Gpu(name, (9, 0), None, "", "580.159.04", mig=True)

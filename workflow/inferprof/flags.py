@@ -299,7 +299,7 @@ def _size(text: str) -> int:
     match = re.fullmatch(r"([1-9]\d*)([KMG]?)", text)
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size; write it as 5M")
-    return int(match[1]) * 1000 ** " KMG".index(match[2] or " ")
+    return int(match[1]) * {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}[match[2]]
 
 
 def _positive(text: str) -> int:

@@ -69,7 +69,7 @@ def measured(table: Callable[[str], pd.DataFrame]) -> Measured:
             if Case(*own) == case:
                 change(content)
         found["status"] = [content["status"] for content in found["content"]]
-        known = {**frames.documents(DATA / "records", MACHINE, case), **documents}
+        known: dict[Any, Any] = {**frames.documents(DATA / "records", MACHINE, case), **documents}
         rows = table(profile) if profile else pd.DataFrame(columns=list(schema.COLUMNS))
         profiles = schema.of_case(rows, MACHINE, case)
         return frames.of_tables(MACHINE, case, found, profiles, known)

@@ -7,18 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.unit.diagnosis.asking import ask
 
-from inferprof import registry
-from inferprof.diagnosis import run
-from inferprof.findings import END_TO_END, Answer, Frames, Gain, Total
+from inferprof.findings import END_TO_END, Frames, Gain, Total
 from inferprof.tables.kernel_compare import ITERATION
 
 Captured = Callable[..., Frames]
 Measured = Callable[..., Frames]
-
-
-def ask(name: str, frames: Frames) -> Answer:
-    return run.answer(registry.checks()[name], frames)
 
 
 def with_idle(frames: Frames, cause: str, ns: float) -> Frames:

@@ -9,22 +9,18 @@ from typing import Any, cast
 
 import pandas as pd
 import pytest
+from tests.unit.diagnosis.asking import ask
 
-from inferprof import registry
 from inferprof.case import Case
 from inferprof.diagnosis import frames as reading
 from inferprof.diagnosis import run, verdict
 from inferprof.diagnosis.frames import Documents
-from inferprof.findings import Answer, Document, Frames, Gain
+from inferprof.findings import Document, Frames, Gain
 from inferprof.profilers import ort_profile, trt_layers
 from inferprof.tables import records, schema
 
 Captured = Callable[..., Frames]
 Measured = Callable[..., Frames]
-
-
-def ask(name: str, frames: Frames) -> Answer:
-    return run.answer(registry.checks()[name], frames)
 
 
 def of_case(frames: Frames, case: str, *tables: pd.DataFrame, **documents: Any) -> Frames:

@@ -7,20 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
-import pytest
+from tests.unit.diagnosis.asking import approx, ask
 
-from inferprof import registry
-from inferprof.diagnosis import run
-from inferprof.findings import Answer, Frames, Gain
+from inferprof.findings import Frames, Gain
 from inferprof.tables import overhead
+from inferprof.tables.records import KEY
 
 Measured = Callable[..., Frames]
 VIT = "vit_base/fp16/ort_cuda/default/b114"
 EAGER = "vit_base/fp16/torch_eager/default/b64"
-
-
-def ask(name: str, frames: Frames) -> Answer:
-    return run.answer(registry.checks()[name], frames)
 
 
 def of_loop(**facts: Any) -> Callable[[dict[str, Any]], None]:
@@ -35,7 +30,7 @@ def of_loop(**facts: Any) -> Callable[[dict[str, Any]], None]:
 def slowed(frames: Frames, times: float) -> Frames:
     """The same with a profile under which the case took so many times as long."""
     bare = float(frames.latency.loc[frames.latency["boundary"] == "end_to_end", "median"].iloc[0])
-    key = dict(zip(overhead.KEY, [frames.machine, *frames.case.path.parts], strict=True))
+    key = dict(zip(KEY, [frames.machine, *frames.case.path.parts], strict=True))
     row = {**key, "tool": "nsys", "bare_ns": bare, "profiled_ns": bare * times, "iterations": 10, "slow_down": times}
     return dataclasses.replace(frames, overheads=pd.DataFrame([row]).reindex(columns=list(overhead.COLUMNS)))
 
@@ -44,7 +39,7 @@ def test_a_clock_that_the_power_limit_lowers_is_found_with_what_it_costs_at_most
     frames = measured(EAGER)
     (finding,) = ask("power_cap", frames).findings
     assert frames.total
-    assert finding.gain == Gain(0.0, pytest.approx(frames.total.ns * (1 - 1965 / 1980)))
+    assert finding.gain == Gain(0.0, approx(frames.total.ns * (1 - 1965 / 1980)))
     assert finding.reason == (
         "power cap lowered the clock in 74.5 % of the samples of end_to_end; median 1965 of 1980 MHz"
     )
@@ -54,7 +49,7 @@ def test_a_clock_that_the_power_limit_lowers_is_found_with_what_it_costs_at_most
 
 def test_a_power_cap_that_leaves_the_median_clock_at_its_highest_is_clear(measured: Measured) -> None:
     answer = ask("power_cap", measured(VIT))
-    assert (answer.verdict, answer.evidence["throttled_share"]) == ("clear", pytest.approx(0.1739, abs=1e-4))
+    assert (answer.verdict, answer.evidence["throttled_share"]) == ("clear", approx(0.1739, abs=1e-4))
 
 
 def test_a_limit_below_the_cards_own_is_to_be_raised(measured: Measured, environment: dict[str, Any]) -> None:
@@ -67,7 +62,7 @@ def test_heat_is_throttling_and_no_power_cap(measured: Measured) -> None:
     hot = of_loop(throttled_share=0.5, throttle_reasons=["thermal slowdown"], sm_mhz={"median": 990})
     frames = measured(VIT, hot)
     (finding,) = ask("throttling", frames).findings
-    assert (finding.subject, finding.share) == ("thermal slowdown", pytest.approx(0.5))
+    assert (finding.subject, finding.share) == ("thermal slowdown", approx(0.5))
     assert ask("power_cap", frames).verdict == "clear"
 
 
@@ -97,7 +92,7 @@ def test_a_link_of_half_the_lanes_is_found_with_half_the_copies(
     frames = measured(VIT, environment=environment)
     (finding,) = ask("pcie_width", frames).findings
     copies = float(frames.floors[["h2d_ms", "d2h_ms"]].iloc[0].sum()) * 1e6
-    assert finding.gain == Gain(0.0, pytest.approx(copies / 2))
+    assert finding.gain == Gain(0.0, approx(copies / 2))
 
 
 def test_a_link_that_nobody_tells_of_is_not_assessed(measured: Measured, environment: dict[str, Any]) -> None:
@@ -116,7 +111,7 @@ def test_a_direction_far_below_its_lanes_is_found_with_what_the_floor_would_lose
     frames = measured(VIT, bandwidth=bandwidth)
     (finding,) = ask("slow_link", frames).findings
     assert finding.subject == "h2d"
-    assert finding.gain == Gain(0.0, pytest.approx(frames.floors["h2d_floor_ms"].iloc[0] * 1e6 * 0.9))
+    assert finding.gain == Gain(0.0, approx(frames.floors["h2d_floor_ms"].iloc[0] * 1e6 * 0.9))
 
 
 def test_a_link_of_an_unknown_generation_is_not_assessed(measured: Measured, environment: dict[str, Any]) -> None:

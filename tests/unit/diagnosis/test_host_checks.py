@@ -6,18 +6,13 @@ import dataclasses
 from collections.abc import Callable
 
 import pandas as pd
-import pytest
+from tests.unit.diagnosis.asking import approx, ask
 
-from inferprof import registry
-from inferprof.diagnosis import host, run
-from inferprof.findings import Answer, Frames, Gain
+from inferprof.diagnosis import host
+from inferprof.findings import Frames, Gain
 
 Captured = Callable[..., Frames]
 Measured = Callable[..., Frames]
-
-
-def ask(name: str, frames: Frames) -> Answer:
-    return run.answer(registry.checks()[name], frames)
 
 
 def with_calls(frames: Frames, level: str, name: str, ns: float, kind: str | None = None) -> Frames:
@@ -34,7 +29,7 @@ def test_onnx_runtime_waits_for_its_launches_first_of_all(captured: Captured) ->
     (finding,) = ask("launch_bound", captured("h100_ort_cuda_vit", "host_run")).findings
     assert finding.bottleneck == "launch"
     assert finding.evidence["launch_ns"] == 2_328_725.6
-    assert finding.share == pytest.approx(0.46185, abs=1e-5)
+    assert finding.share == approx(0.46185, abs=1e-5)
     assert finding.reason == "the GPU waits 2.33 ms for the host's launches (46.2 %; 261 launches)"
     assert finding.confidence == "medium"
 
@@ -59,7 +54,7 @@ def test_the_graph_that_torch_then_ran_took_what_was_predicted(captured: Capture
     assert eager.total and graph.total and finding.gain
     saved = eager.total.ns - graph.total.ns
     assert finding.gain.low_ns <= saved
-    assert saved == pytest.approx(finding.gain.high_ns, rel=0.01)
+    assert saved == approx(finding.gain.high_ns, rel=0.01)
 
 
 def test_the_graph_that_onnx_runtime_then_ran_took_what_was_predicted(measured: Measured) -> None:
@@ -76,10 +71,10 @@ def test_the_wait_for_launches_is_that_of_the_bare_run_where_there_is_one(measur
     """nsys makes MiniLM 2.3 times slower, most of it waiting for launches: 2.38 ms, which are longer than the run."""
     frames = measured("minilm/fp16/ort_cuda/default/b8_s128", profile="h100_ort_cuda_minilm")
     (finding,) = ask("launch_bound", frames).findings
-    assert finding.evidence["launch_ns"] == frames.waterfall["launch_ns"] == pytest.approx(686e3, rel=0.02)
+    assert finding.evidence["launch_ns"] == frames.waterfall["launch_ns"] == approx(686e3, rel=0.02)
     assert finding.source == "records, nsys"
     (slow,) = ask("profiler_overhead", frames).findings
-    assert slow.evidence["slow_down"] == pytest.approx(2.34, abs=0.02)
+    assert slow.evidence["slow_down"] == approx(2.34, abs=0.02)
 
 
 def test_a_graph_waits_for_nothing_although_its_nodes_were_traced(measured: Measured) -> None:
@@ -102,7 +97,7 @@ def test_the_launch_of_a_graph_whose_nodes_are_traced_is_not_believed(captured: 
 
 def test_eager_torch_spends_its_time_between_launches_and_onnx_runtime_in_them(captured: Captured) -> None:
     (finding,) = ask("host_work", captured("h100_torch_eager")).findings
-    assert finding.gain == Gain(pytest.approx(7_792_401.0 - 1_301_121.8), 7_792_401.0)
+    assert finding.gain == Gain(approx(7_792_401.0 - 1_301_121.8), 7_792_401.0)
     assert ask("host_work", captured("h100_ort_cuda_vit", "host_run")).verdict == "clear"
 
 

@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import pandas as pd
 import pytest
+from tests.unit.diagnosis.asking import ask
 
-from inferprof import registry
 from inferprof.diagnosis import run, verdict
 from inferprof.diagnosis.kernel_time import kernels_ns
-from inferprof.findings import Answer, Frames
+from inferprof.findings import Frames
 from inferprof.profilers import ncu
 from inferprof.tables import schema
 
@@ -30,10 +30,6 @@ CEILINGS = {
     "gemm": {"fp16": {"flops_per_s": 6.4e14}, "fp32": {"flops_per_s": 5e13}},
     "memory": {"read": {"bytes_per_s": 3e12}},
 }
-
-
-def ask(name: str, frames: Frames) -> Answer:
-    return run.answer(registry.checks()[name], frames)
 
 
 def counted(frames: Frames, page: Path) -> Frames:

@@ -6,19 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.unit.diagnosis.asking import approx, ask
 
-from inferprof import registry
-from inferprof.diagnosis import run
-from inferprof.findings import Answer, Frames, Gain
+from inferprof.findings import Frames, Gain
 
 Captured = Callable[..., Frames]
 Measured = Callable[..., Frames]
 VIT = "vit_base/fp16/ort_cuda/default/b114"
 BERT = "bert_base/fp16/ort_cuda/default/b1_s128"
-
-
-def ask(name: str, frames: Frames) -> Answer:
-    return run.answer(registry.checks()[name], frames)
 
 
 def samples(ns: float) -> dict[str, Any]:
@@ -28,10 +23,10 @@ def samples(ns: float) -> dict[str, Any]:
 def test_large_inputs_from_pageable_memory_are_found_with_bounds(measured: Measured) -> None:
     frames = measured(VIT)
     (finding,) = ask("pageable_copies", frames).findings
-    assert finding.share == pytest.approx(0.369, abs=1e-3)
+    assert finding.share == approx(0.369, abs=1e-3)
     assert finding.gain and frames.total
     # 69.1 MB: 1.3 ms over the link, and 8.6 ms more if they must be copied into page-locked memory first
-    assert finding.gain.high_ns - finding.gain.low_ns == pytest.approx(finding.evidence["bytes"] / 8)
+    assert finding.gain.high_ns - finding.gain.low_ns == approx(finding.evidence["bytes"] / 8)
     assert finding.gain.high_ns < frames.total.ns
     assert finding.confidence == "high"
 
@@ -48,7 +43,7 @@ def test_a_few_bytes_from_pageable_memory_are_clear(measured: Measured) -> None:
 def test_a_capture_alone_tells_pageable_copies_by_what_they_touch(captured: Captured) -> None:
     (finding,) = ask("pageable_copies", captured("h100_ort_cuda_vit", "host_run")).findings
     # 241,067 ns of HtoD and 1,820 of DtoH copies, and 206,934 in which the GPU waits for them
-    assert finding.evidence["copy_ns"] == pytest.approx(241_066.6 + 1_820.8 + 206_933.8)
+    assert finding.evidence["copy_ns"] == approx(241_066.6 + 1_820.8 + 206_933.8)
     assert finding.source == "nsys"
     assert ask("pageable_copies", captured("h100_ort_cuda_vit", "device_run")).verdict == "clear"
 
@@ -86,7 +81,7 @@ def test_inputs_that_take_longer_than_a_memcpy_are_converted(
         record["placement"] = placement
 
     (finding,) = ask("host_conversion", measured(VIT, slow)).findings
-    assert finding.gain == Gain(0.0, pytest.approx(spared))
+    assert finding.gain == Gain(0.0, approx(spared))
     assert finding.confidence == "low"
 
 
@@ -113,7 +108,7 @@ def test_a_cast_that_the_variant_asks_for_is_known_however_fast_it_is(measured: 
 def test_float_inputs_of_a_half_precision_graph_are_twice_as_wide_as_need_be(measured: Measured) -> None:
     frames = measured(VIT)
     (finding,) = ask("wide_inputs", frames).findings
-    assert finding.gain and finding.gain.high_ns == pytest.approx(frames.floors["h2d_ms"].iloc[0] * 1e6 / 2)
+    assert finding.gain and finding.gain.high_ns == approx(frames.floors["h2d_ms"].iloc[0] * 1e6 / 2)
 
 
 def test_token_numbers_and_full_precision_are_not_too_wide(measured: Measured) -> None:
@@ -132,7 +127,7 @@ def test_a_large_output_beside_a_small_one_may_be_fetched_for_nobody(measured: M
 
     (finding,) = ask("unused_outputs", measured(VIT, two)).findings
     assert finding.subject == "hidden"
-    assert finding.gain and finding.gain.high_ns == pytest.approx(5e6 * 34_495_488 / (34_495_488 + 456_000))
+    assert finding.gain and finding.gain.high_ns == approx(5e6 * 34_495_488 / (34_495_488 + 456_000))
 
 
 def test_a_record_without_stages_leaves_open_what_rests_on_them(measured: Measured) -> None:
