@@ -46,7 +46,9 @@ def test_a_make_command_says_what_it_would_do(command: str) -> None:
 
 
 def test_make_verify_is_the_verb_and_nothing_behind_it() -> None:
-    done = subprocess.run(["make", "--no-print-directory", "--dry-run", "verify"], cwd=REPOSITORY, capture_output=True, text=True)
+    done = subprocess.run(
+        ["make", "--no-print-directory", "--dry-run", "verify"], cwd=REPOSITORY, capture_output=True, text=True
+    )
     assert done.stdout.splitlines()[-1] == "inferprof verify"
 
 
