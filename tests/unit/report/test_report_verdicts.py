@@ -109,6 +109,23 @@ def test_what_checks_needed_and_did_not_have_is_said_once(study: Any) -> None:
     assert lacking.startswith("Not assessed in 2 of 2 cases, atomics, bank_conflicts, ")
 
 
+def test_cases_of_which_nothing_was_found_are_one_line(results: Any) -> None:
+    for case in (BASELINE, TENSORRT):
+        results.ok(case, 2.0, gpu=True)
+    results.plan()
+    for case in (BASELINE, TENSORRT):
+        loaded = frames.load(results.root, results.machine, Case(*case.split("/")))
+        document = run.document(loaded, run.answers(loaded))
+        document["verdict"] |= {"groups": [], "gain": None, "sentence": "2 ms; little can be said."}
+        results.write(f"{results.machine}/diagnosis/{case}.json", document)
+    section = verdicts.section(load(results))
+    first = section.blocks[0]
+    assert isinstance(first, Text)
+    assert first.text.startswith("No check found what holds 2 of 2 cases back, e.g. planted ")
+    assert first.text.endswith(": 2 ms; little can be said.")
+    assert table(load(results), "verdicts").csv_only
+
+
 def test_a_study_without_diagnoses_has_no_such_section(results: Any) -> None:
     results.ok(TENSORRT, 1.0, gpu=True)
     results.plan()

@@ -70,8 +70,11 @@ def section(evidence: Evidence) -> Section:
     verdicts = tuple(_verdict(case, one) for case, one in seen)
     every = [(case, _findings(case, one)) for case, one in seen]
     found = tuple(row for _, rows in every for row in rows)
-    blocks: list[Block] = [Text(f"{_title(case)}: {sentence_of(one)}", "item") for case, one in _headlines(seen)]
-    blocks.append(Table("verdicts", "The verdict on each case", VERDICT_COLUMNS, verdicts, VERDICT_NOTE, groups=2))
+    told = [pair for pair in seen if pair[1].get("verdict")["groups"]]
+    blocks: list[Block] = [Text(f"{_title(case)}: {sentence_of(one)}", "item") for case, one in _headlines(told)]
+    blocks += _untold(seen)
+    title = "The verdict on each case"
+    blocks.append(Table("verdicts", title, VERDICT_COLUMNS, verdicts, VERDICT_NOTE, groups=2, csv_only=not told))
     if found:
         shown = tuple(row for _, rows in every for row in rows[:TOP])
         title = f"The {TOP} first findings of each case"
@@ -114,6 +117,16 @@ def _headlines(seen: list[Diagnosis]) -> list[Diagnosis]:
         if len(cases) < EXAMPLES and (not cases or case["shape"] == cases[0][0]["shape"]):
             cases.append((case, one))
     return [pair for cases in first.values() for pair in cases]
+
+
+def _untold(seen: list[Diagnosis]) -> list[Text]:
+    """The cases of which no check found anything, in one line with an example."""
+    cases = [pair for pair in seen if not pair[1].get("verdict")["groups"]]
+    if not cases:
+        return []
+    case, one = cases[0]
+    which = f"{len(cases)} of {len(seen)} cases"
+    return [Text(f"No check found what holds {which} back, e.g. {_title(case)}: {sentence_of(one)}", "item")]
 
 
 def _title(case: Mapping[str, Any]) -> str:
