@@ -18,6 +18,7 @@ from inferprof.model_spec import ModelSpec
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
+    import torch
     from matplotlib.figure import Figure
 
     from inferprof.hardware import Machine
@@ -168,6 +169,24 @@ class Backend:
     """Whether it can build for a GPU that is not in this machine."""
     alone: Callable[[Variant], str | None] = lambda variant: None
     """Why two sessions of a variant cannot take turns in one process, as a pipeline has them; None where they can."""
+    graph_memory: Callable[[Session, OpenRequest], dict[str, Any] | None] | None = None
+    """On a session that has been measured: what CUDA graphs of several batch sizes hold; None: the variant asks for
+    none. The session only has to be closed afterwards."""
+    refuses_variant: Callable[[Variant, Case, Machine], str | None] = lambda variant, case, machine: None
+    """Why a machine cannot run a case with the options of a variant; None where there is no objection."""
+
+
+@dataclass(frozen=True)
+class Quantizer:
+    """How a torch backend quantizes a model: the values of the option `quantize`.
+
+    `apply` changes the linear layers of a module in place, which is in the case's precision and on its device.
+    """
+
+    name: str
+    title: str
+    apply: Callable[[torch.nn.Module], None]
+    refuses: Callable[[Case, Machine], str | None]
 
 
 # --- number formats --------------------------------------------------------------------------------------------

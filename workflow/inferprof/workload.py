@@ -204,6 +204,9 @@ def _measured(
         memory = _memory(session, device, used_before)
         if gpu and request.streams > 1:
             measured = _pipelined(request, backend, (session, device), measured, feeds)
+        graphs = backend.graph_memory and backend.graph_memory(session, _open_request(request, device))
+        if graphs:
+            memory["graphs"] = graphs
     record = measured.record()
     record["first"]["load_ns"] = load_ns
     return measured, {

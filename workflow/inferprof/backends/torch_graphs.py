@@ -1,0 +1,294 @@
+"""What CUDA graphs of several batch sizes hold of the device's memory, one more at a time, and the time they save.
+
+A serving system that pads requests to a few batch sizes captures a graph for each. A graph keeps all memory that was
+allocated while it was captured, in a pool: its own, or one that it shares with other graphs. Beside it lie the static
+copies: the inputs that the graph reads and the output that it writes, at addresses that must stay.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+from inferprof import data, progress
+from inferprof.case import BATCH, Shape, Variant
+from inferprof.errors import UserError
+from inferprof.hardware import Machine
+from inferprof.loop import Clock
+from inferprof.plugins import Device, OpenRequest
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensors = tuple[torch.Tensor, ...]
+    Call = Callable[..., torch.Tensor]
+
+COUNT: Final = "graphs"
+POOL: Final = "graph_pool"
+ORDER: Final = "graph_order"
+POOLS: Final = ("private", "shared")
+ORDERS: Final = ("ascending", "descending")
+OPTIONS: Final = frozenset({COUNT, POOL, ORDER})
+TREES: Final = "cudagraph trees"
+"""The pool of torch.compile's own graphs: one for all of them, torch._inductor.cudagraph_trees."""
+WARM_UPS: Final = 2
+"""Runs before a capture: what a shape allocates and loads at its first run must not be in the graph."""
+RECORDING_RUNS: Final = 3
+"""Until a shape is replayed by torch.compile: one in its pool, one recorded, one replayed."""
+SAMPLES: Final = 15
+NO_GPU: Final = "no GPU, and so no CUDA graph whose memory could be measured"
+DEFAULT_POOL: Final = (0, 0)
+"""The allocator's pool outside of graphs: `segment_pool_id` in torch.cuda.memory_snapshot."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The batch sizes of the graphs, in the order in which they are captured, and whose pool they go into."""
+
+    batches: tuple[int, ...]
+    pool: str
+    order: str
+
+    @classmethod
+    def of(cls, variant: Variant, shape: Shape, *, trees: bool) -> Plan | None:
+        """What a variant asks for; None where it does not ask. Raises UserError for what cannot be.
+
+        The graphs of torch.compile begin with the case's own shape, which it has recorded before.
+        """
+        if COUNT not in variant.options:
+            return None
+        count, pool = variant.whole(COUNT), TREES if trees else _one_of(variant, POOL, POOLS)
+        if not 1 <= count <= shape.batch:
+            raise UserError(
+                f"variant {variant.name}: {COUNT}: {count} at {shape}; each has a batch size of its own: give 1 to "
+                f"{shape.batch}"
+            )
+        order = ORDERS[1] if trees else _one_of(variant, ORDER, ORDERS)
+        sizes = buckets(shape.batch, count)
+        return cls(sizes if order == ORDERS[0] else sizes[::-1], pool, order)
+
+
+def refuses(variant: Variant, shape: Shape, machine: Machine) -> str | None:
+    """Why a case's graphs cannot be measured; None where they can, or where none are asked for."""
+    if COUNT not in variant.options:
+        return None
+    if (count := variant.whole(COUNT)) > shape.batch:
+        return f"{COUNT}: {count} at {shape}: each needs a batch size of its own (variant {variant.name})"
+    return NO_GPU if machine.gpu is None else None
+
+
+def _one_of(variant: Variant, option: str, known: Sequence[str]) -> str:
+    """The value of an option, by default the first known one."""
+    if (value := variant.text(option, known[0])) not in known:
+        raise UserError(f"variant {variant.name}: {option}: {value!r}; known: {', '.join(known)}")
+    return value
+
+
+def buckets(batch: int, count: int) -> tuple[int, ...]:
+    """`count` different batch sizes up to `batch`, ascending: its halves, then the middles of the widest gaps."""
+    sizes = [batch]
+    while len(sizes) < count and sizes[0] > 1:
+        sizes.insert(0, (sizes[0] + 1) // 2)
+    while len(sizes) < count:
+        low, high = max(pairwise(sizes), key=lambda pair: pair[1] - pair[0])
+        sizes = sorted([*sizes, (low + high) // 2])
+    return tuple(sizes)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A captured graph. `replay` queues it; `output` is None where the runtime hands out its memory again."""
+
+    batch: int
+    inputs: Tensors
+    output: torch.Tensor | None
+    replay: Callable[[], Any]
+    capture_ns: int
+
+
+Capture = Callable[[int], Graph]
+
+
+def measure(call: Call, request: OpenRequest, plan: Plan, clock: Clock = time.perf_counter_ns) -> dict[str, Any]:
+    """The part `graphs` of the record's memory. `call` is the model on the current stream, which has run before.
+
+    rows: one per number of captured graphs, bytes: `allocated` and `reserved` by torch's allocator; of these in the
+    pools of graphs (`pools` of them) `graph_allocated` and `graph_reserved`; `device_used` by all processes;
+    `static_inputs` and `static_outputs`. From the first graph on `batch`, `capture_ns`, and what `_times` says of the
+    graph of this batch. segments: `by_pool` at the end. `stopped`: why there are fewer than asked for.
+    """
+    import torch
+
+    device, stream = request.device, torch.cuda.current_stream()
+    trees = plan.pool == TREES
+    capture = _of_trees(call, request, clock) if trees else _own(call, request, plan, stream, clock)
+    graphs: list[Graph] = []
+    rows = [] if trees else [{"graphs": 0, **_held(device, graphs)}]
+    times: list[dict[str, Any]] = []
+    stopped = None
+    try:
+        progress.step("CUDA graphs")
+        for batch in progress.counted(plan.batches, "graph"):
+            graph = capture(batch)
+            graphs.append(graph)
+            known = {"graphs": len(graphs), "batch": batch, "capture_ns": graph.capture_ns}
+            rows.append({**known, **_held(device, graphs)})
+        segments = by_pool(torch.cuda.memory_snapshot())
+        times = list(_times(call, graphs, device, eager=not trees))
+    except torch.OutOfMemoryError as error:
+        stopped, segments = " ".join(str(error).split()), by_pool(torch.cuda.memory_snapshot())
+    begun = len(rows) - len(graphs)
+    for row, measured in zip(rows[begun:], times, strict=False):
+        row.update(measured)
+    return {"pool": plan.pool, "order": plan.order, "rows": rows, "segments": segments, "stopped": stopped}
+
+
+# --- capturing -------------------------------------------------------------------------------------------------
+
+
+def _own(call: Call, request: OpenRequest, plan: Plan, stream: torch.cuda.Stream, clock: Clock) -> Capture:
+    """Graphs of torch.cuda.CUDAGraph, each with inputs of its own."""
+    import torch
+
+    arrays = _arrays(request)
+    shared = torch.cuda.graph_pool_handle() if plan.pool == "shared" else None
+
+    def capture(batch: int) -> Graph:
+        inputs = tuple(tensor.clone() for tensor in _of_batch(arrays, request, batch))
+        for _ in range(WARM_UPS):
+            call(*inputs)
+        graph = torch.cuda.CUDAGraph()
+        start = clock()
+        with torch.cuda.graph(graph, pool=shared, stream=stream):
+            output = call(*inputs)
+        return Graph(batch, inputs, output, graph.replay, clock() - start)
+
+    return capture
+
+
+def _of_trees(call: Call, request: OpenRequest, clock: Clock) -> Capture:
+    """Graphs that torch.compile records by itself, of inputs that it copies where it needs them."""
+    arrays = _arrays(request)
+
+    def capture(batch: int) -> Graph:
+        inputs = tuple(_of_batch(arrays, request, batch))
+        start = clock()
+        for _ in range(RECORDING_RUNS):
+            call(*inputs)
+        return Graph(batch, inputs, None, lambda: call(*inputs), clock() - start)
+
+    return capture
+
+
+def _arrays(request: OpenRequest) -> dict[str, torch.Tensor]:
+    """The inputs of the largest batch on the device."""
+    import torch
+
+    return {name: torch.from_numpy(a).cuda() for name, a in data.feeds(request.spec, request.shape, 1, 0)[0].items()}
+
+
+def _of_batch(arrays: Mapping[str, torch.Tensor], request: OpenRequest, batch: int) -> Iterator[torch.Tensor]:
+    """The first `batch` of each input, in the order of the model's: views of the largest batch."""
+    sizes = {**request.shape.as_dict(), BATCH: batch}
+    shape = Shape(tuple(sizes.items()))
+    for item in request.spec.inputs:
+        yield arrays[item.name][tuple(map(slice, item.shape(shape)))]
+
+
+# --- memory ----------------------------------------------------------------------------------------------------
+
+
+def _held(device: Device, graphs: Sequence[Graph]) -> dict[str, Any]:
+    """A row's bytes, without what the allocator only keeps for later."""
+    import torch
+
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    pools = [row for row in by_pool(torch.cuda.memory_snapshot()) if row["of_graphs"]]
+    outputs = [graph.output for graph in graphs if graph.output is not None]
+    return {
+        "allocated": torch.cuda.memory_allocated(),
+        "reserved": torch.cuda.memory_reserved(),
+        "pools": len(pools),
+        "graph_allocated": sum(pool["allocated"] for pool in pools),
+        "graph_reserved": sum(pool["reserved"] for pool in pools),
+        "device_used": device.memory_used(),
+        # Of torch.compile they are views of the caller's, and its output lies in memory that is used again.
+        "static_inputs": sum(
+            tensor.nbytes for graph in graphs if graph.output is not None for tensor in graph.inputs
+        ),
+        "static_outputs": sum(output.nbytes for output in outputs),
+    }
+
+
+def by_pool(snapshot: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """torch.cuda.memory_snapshot as a row per pool and state, the pool outside of graphs first.
+
+    Columns: `pool` (its id), `of_graphs`, `segments` and `largest_segment`; `reserved` bytes of the device, of these
+    `allocated` to tensors that live, and `inactive`: held for nobody else, though no tensor lies there.
+    """
+    pools: dict[tuple[int, ...], list[Mapping[str, Any]]] = {}
+    for segment in snapshot:
+        pools.setdefault(tuple(segment["segment_pool_id"]), []).append(segment)
+    return [
+        {
+            "pool": ".".join(map(str, pool)),
+            "of_graphs": pool != DEFAULT_POOL,
+            "segments": len(segments),
+            "largest_segment": max(segment["total_size"] for segment in segments),
+            "reserved": sum(segment["total_size"] for segment in segments),
+            "allocated": sum(segment["allocated_size"] for segment in segments),
+            "inactive": sum(segment["total_size"] - segment["active_size"] for segment in segments),
+        }
+        for pool, segments in sorted(pools.items())
+    ]
+
+
+# --- time and truth --------------------------------------------------------------------------------------------
+
+
+def _times(call: Call, graphs: Sequence[Graph], device: Device, *, eager: bool) -> Iterator[dict[str, Any]]:
+    """Of each graph `replay_ns`, and with `eager` what it saves and what it gives.
+
+    eager_ns: of the same inference without a graph; both medians on the device's clock. difference: from its output,
+    relative to the largest element. intact: whether the output survives replays of all other graphs.
+    """
+    intact = _intact(graphs) if eager else []
+    for place, graph in enumerate(graphs):
+        row: dict[str, Any] = {"replay_ns": _median_ns(device, graph.replay)}
+        if eager and graph.output is not None:
+            expected = call(*graph.inputs)
+            graph.replay()
+            row["difference"] = float((graph.output - expected).abs().max() / expected.abs().max())
+            row["eager_ns"] = _median_ns(device, lambda inputs=graph.inputs: call(*inputs))  # type: ignore[misc]
+            row["intact"] = intact[place]
+        yield row
+
+
+def _intact(graphs: Sequence[Graph]) -> list[bool]:
+    """Which outputs survive the replays of all graphs in one order and in the other."""
+    survives = [True] * len(graphs)
+    places = range(len(graphs))
+    for order in (places, places[::-1]):
+        seen = {}
+        for place in order:
+            graphs[place].replay()
+            seen[place] = _output(graphs[place]).clone()
+        for place, output in seen.items():
+            survives[place] &= bool((_output(graphs[place]) == output).all())
+    return survives
+
+
+def _output(graph: Graph) -> torch.Tensor:
+    assert graph.output is not None
+    return graph.output
+
+
+def _median_ns(device: Device, work: Callable[[], Any]) -> float:
+    for _ in range(WARM_UPS):
+        work()
+    return statistics.median(device.timed(work)() for _ in range(SAMPLES))
