@@ -12,7 +12,7 @@ INSTALLED := $(VENV)/.installed
 LOCKS := requirements/study.txt requirements/dev.txt
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: report test test-gpu test-slurm check lock image verify reference offline
+.PHONY: report test test-gpu test-slurm check lock image verify reference puzzles offline
 
 report: $(INSTALLED)
 	@inferprof unlock
@@ -61,11 +61,15 @@ $(INSTALLED): $(LOCKS) pyproject.toml
 # Resolves requirements/*.in anew (needs uv). Universal: one lock for Python 3.11 to 3.13.
 LOCK = uv pip compile --universal --python-version 3.11 --override overrides.in --no-header --annotation-style line
 lock:
-	cd requirements && $(LOCK) study.in -o study.txt && $(LOCK) dev.in -o dev.txt && $(LOCK) slurm.in -o slurm.txt
+	cd requirements && $(LOCK) study.in -o study.txt && $(LOCK) dev.in -o dev.txt && $(LOCK) slurm.in -o slurm.txt && $(LOCK) puzzles.in -o puzzles.txt
 
 # docs/reference-*.md out of the measured files in studies/reference/, on any machine.
 reference: $(INSTALLED)
 	python studies/reference/document.py
+
+# studies/puzzles/*/SOLUTION.md out of the bundle beside each, on any machine.
+puzzles: $(INSTALLED)
+	python studies/puzzles/document.py
 
 # For a machine without network: project, wheels and installer as parts in dist/offline/ (docs/offline.md).
 #   make offline PYTHON=3.12 PART=60M        beside the torch that is there; TORCH="torch==2.13.0" packs it too

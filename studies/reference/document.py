@@ -6,16 +6,11 @@ of the code makes of the measured files.
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pandas as pd
 
-from inferprof import bundles, report
-from inferprof.case import Case
-from inferprof.diagnosis import run
-from inferprof.files import write_json
-from inferprof.report import evidence
+from inferprof.report import bundled
 from inferprof.report.numbers import significant
 from inferprof.tables.records import CASE_KEY
 
@@ -50,25 +45,12 @@ def document(folder: Path, work: Path) -> str:
 
 def _part(bundle: Path, out: Path) -> str:
     """A heading, what was measured with what, and the table of one bundle."""
-    shutil.rmtree(out, ignore_errors=True)
-    facts = bundles.unbundle(bundle, out)
-    _diagnose(out, facts["study"])
-    report.write(out, facts["study"], facts["machine"], facts["baseline"])
+    facts = bundled.write(bundle, out)
     table = out / "reports" / facts["study"] / "csv"
     versions = ", ".join(f"{name} {facts['packages'][name]}" for name in ("onnxruntime-gpu", "torch"))
     measured = f"{facts['machine']}, {versions}, {facts['last_measured'][:10]}; {bundle.name}."
     heading = f"## {facts['study']}\n\n{measured}\n"
     return "\n".join([heading, *_table(_rows(table)), NOTE, *_verdicts(table), ""])
-
-
-def _diagnose(results: Path, study: str) -> None:
-    """Diagnose every case of a study: a bundle has what was measured, not what follows from it."""
-    for row in evidence.read_cases(results / "reports" / study / "cases.csv").to_dict("records"):
-        if row["outcome"] == "run":
-            case = Case(*(row[key] for key in CASE_KEY))
-            out = results / row["machine"] / "diagnosis" / f"{case.path}.json"
-            out.parent.mkdir(parents=True, exist_ok=True)
-            write_json(out, run.diagnose(results, row["machine"], case, {}))
 
 
 def _rows(table: Path) -> pd.DataFrame:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ def twice(tmp_path: Path) -> Path:
 
 
 def test_what_is_read_is_what_the_graph_gives(twice, tmp_path):
-    expected.write(twice, FEEDS, tmp_path / "expected.npz")
+    expected.write(partial(expected.of_graph, twice), FEEDS, tmp_path / "expected.npz")
     outputs, source = expected.of(tmp_path / "expected.npz", FEEDS)
     computed, of_graph = expected.of(twice, FEEDS)
     assert source == of_graph == accuracy.IN_ORT
@@ -35,14 +36,14 @@ def test_what_is_read_is_what_the_graph_gives(twice, tmp_path):
 
 @pytest.mark.parametrize("change", [lambda x: x + 1, lambda x: x.reshape(3, 2), lambda x: x.astype(np.float16)])
 def test_outputs_for_other_inputs_are_refused(change, twice, tmp_path):
-    expected.write(twice, FEEDS, tmp_path / "expected.npz")
+    expected.write(partial(expected.of_graph, twice), FEEDS, tmp_path / "expected.npz")
     with pytest.raises(UserError, match="outputs for other inputs; run `inferprof expect` with this run's shape"):
         expected.of(tmp_path / "expected.npz", {"x": change(FEEDS["x"])})
 
 
 def test_a_graph_that_cannot_be_computed_here_leaves_the_reason(tmp_path):
     (tmp_path / "broken.onnx").write_bytes(b"")
-    expected.write(tmp_path / "broken.onnx", FEEDS, tmp_path / "expected.npz")
+    expected.write(partial(expected.of_graph, tmp_path / "broken.onnx"), FEEDS, tmp_path / "expected.npz")
     with pytest.raises(accuracy.NotMeasured, match=r"^broken.onnx: "):
         expected.of(tmp_path / "expected.npz", FEEDS)
 

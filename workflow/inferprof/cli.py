@@ -12,6 +12,7 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -140,12 +141,13 @@ def _cost(args: argparse.Namespace) -> None:
 
 
 def _expect(args: argparse.Namespace) -> None:
-    """Compute on the CPU the outputs that each run of a graph must agree with."""
-    from inferprof import data, expected
+    """Compute on the CPU the outputs that each run of a graph, or of a model that is not exported, must agree with."""
+    from inferprof import data, expected, export
 
     arguments.require_files(args.onnx)
     spec = arguments.spec_of(args)
-    expected.write(args.onnx, data.feeds(spec, spec.at(Shape.parse(args.shape)), 1, args.seed)[0], args.out)
+    compute = partial(expected.of_graph, args.onnx) if spec.exported else partial(export.outputs, spec)
+    expected.write(compute, data.feeds(spec, spec.at(Shape.parse(args.shape)), 1, args.seed)[0], args.out)
 
 
 def _accuracy(args: argparse.Namespace) -> None:
@@ -213,7 +215,7 @@ def _capture(args: argparse.Namespace) -> None:
 def _table(args: argparse.Namespace) -> None:
     """Turn a capture into rows of the tidy table."""
     from inferprof.tables import schema
-    from inferprof.tables.kernel_compare import as_iterations
+    from inferprof.tables.trace.kernel_compare import as_iterations
 
     profiler = registry.look_up("profiler", args.tool, registry.profilers())
     read = as_iterations(profiler.read(args.capture), args.iteration)
@@ -224,7 +226,8 @@ def _table(args: argparse.Namespace) -> None:
 
 def _formats(args: argparse.Namespace) -> int:
     """Say in which number formats a case really computed. Exit code 1 below --at-least."""
-    from inferprof.tables import kernel_formats, precision_truth, schema
+    from inferprof.tables import schema
+    from inferprof.tables.nodes import kernel_formats, precision_truth
 
     frame = schema.read_table(args.table)
     asked = args.asked or next(iter(frame["precision"].dropna()), None)

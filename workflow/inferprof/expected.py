@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +17,18 @@ from inferprof.files import written_whole
 from inferprof.plugins import Feeds
 
 SUFFIX = ".npz"
+Compute = Callable[[Feeds], tuple[dict[str, np.ndarray[Any, Any]], str]]
+"""Outputs for the inputs of one inference, and what computed them; raises accuracy.NotMeasured."""
 FACTS = "inferprof.facts"
 """The member of the file that is no output: JSON with `inputs`, and `source` or `not_measured`."""
 
 
-def write(onnx: Path, feeds: Feeds, out: Path) -> None:
-    """Outputs of a graph for the inputs of one inference, as .npz; the reason where nothing here can compute them."""
+def write(compute: Compute, feeds: Feeds, out: Path) -> None:
+    """The outputs for the inputs of one inference, as .npz; the reason where nothing here can compute them."""
     facts: dict[str, Any] = {"inputs": _digests(feeds)}
     outputs: Mapping[str, np.ndarray[Any, Any]] = {}
     try:
-        outputs, facts["source"] = of_graph(onnx, feeds)
+        outputs, facts["source"] = compute(feeds)
     except accuracy.NotMeasured as error:
         facts["not_measured"] = str(error)
     with written_whole(out) as partial, partial.open("wb") as file:

@@ -16,9 +16,11 @@ from inferprof import files, onnx_file, onnx_graph, progress, torch_source
 from inferprof.case import BATCH
 from inferprof.errors import UserError
 from inferprof.model_spec import ModelSpec
+from inferprof.plugins import Feeds
 from inferprof.torch_source import Attention
 
 if TYPE_CHECKING:
+    import numpy as np
     import onnx
     import torch
 
@@ -37,6 +39,16 @@ def torch_module(spec: ModelSpec, attention: Attention = "eager") -> torch.nn.Mo
     runs it in torch asks for sdpa. Raises UserError where the model can't be had.
     """
     return torch_source.load(spec, attention).module
+
+
+def outputs(spec: ModelSpec, feeds: Feeds) -> tuple[dict[str, np.ndarray[Any, Any]], str]:
+    """What the torch model gives in fp32 on the CPU, and where that is from, as expected.of_graph does."""
+    import torch
+
+    module = torch_module(spec)
+    with torch.inference_mode():
+        result = module(*(torch.from_numpy(feeds[item.name]) for item in spec.inputs))
+    return {output_name(spec): result.numpy()}, "torch in fp32 on the CPU"
 
 
 def export(spec: ModelSpec, out: Path) -> dict[str, Any]:

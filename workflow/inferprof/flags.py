@@ -68,7 +68,7 @@ def cost(sub: argparse.ArgumentParser) -> None:
 
 def expect(sub: argparse.ArgumentParser) -> None:
     """A graph, and the inputs that its outputs are wanted for."""
-    sub.add_argument("onnx", type=Path, metavar="ONNX", help="the graph in its number format")
+    sub.add_argument("onnx", type=Path, metavar="ONNX", help="the graph in its number format, or a model without one")
     _model(sub)
     sub.add_argument("--shape", required=True, help="b8, b8_s128")
     sub.add_argument("--seed", type=int, default=0, help="which inputs (default 0)")

@@ -23,7 +23,7 @@ DTYPES = ("float32", "float16", "float64", "int8", "uint8", "int32", "int64", "b
 """What an input may be: the types that NumPy has and every runtime here can be fed with."""
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
-_COMMON = {"source", "inputs", "pretrained", "seed", "opset", "task", "sizes", "max_sizes", "variants"}
+_COMMON = {"source", "inputs", "pretrained", "seed", "opset", "export", "task", "sizes", "max_sizes", "variants"}
 _NEEDS = {
     "transformers": "architecture",
     "timm": "architecture",
@@ -60,6 +60,8 @@ class ModelSpec:
     pretrained: bool = True
     seed: int = 0
     opset: int = DEFAULT_OPSET
+    exported: bool = True
+    """Whether it becomes an ONNX file; without one it runs in torch alone."""
     task: Task = "other"
     sizes: Mapping[str, int] = field(default_factory=dict)
     max_sizes: Mapping[str, int] = field(default_factory=dict)
@@ -200,6 +202,7 @@ def _from_yaml(path: Path, content: Mapping[str, Any]) -> ModelSpec:
         pretrained=content.get("pretrained", True),
         seed=content.get("seed", 0),
         opset=content.get("opset", DEFAULT_OPSET),
+        exported=content.get("export", True),
         task=content.get("task", "other"),
         sizes=content.get("sizes", {}),
         max_sizes=content.get("max_sizes", {}),
@@ -219,6 +222,8 @@ def _check(spec: ModelSpec) -> None:
         )
     if "repository" in spec.options and "revision" not in spec.options:
         raise UserError(f"{spec.path}: repository: needs revision:, the 40 digits of the commit that is meant")
+    if not (spec.exported or spec.from_torch):
+        raise UserError(f"{spec.path}: source onnx is an ONNX file already; export: false is for torch sources")
     twice = [name for name, count in Counter(item.name for item in spec.inputs).items() if count > 1]
     if twice:
         raise UserError(f"{spec.path}: two inputs are named {twice[0]}")

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from inferprof.errors import unknown
 from inferprof.findings import Threshold
-from inferprof.plugins import Backend, Check, Plot, Precision, Profiler
+from inferprof.plugins import Backend, Check, Plot, Precision, Profiler, Quantizer
 
 
 class _Named(Protocol):
@@ -35,6 +35,12 @@ def _constants(package: str, kind: type[Plugin]) -> dict[str, Plugin]:
 def backends() -> dict[str, Backend]:
     """The runtimes, by name."""
     return _constants("inferprof.backends", Backend)
+
+
+@functools.cache
+def quantizers() -> dict[str, Quantizer]:
+    """The ways to quantize a torch model, by name."""
+    return _constants("inferprof.backends", Quantizer)
 
 
 @functools.cache

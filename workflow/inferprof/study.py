@@ -101,7 +101,8 @@ class Study:
         return [
             (model, precision)
             for model, precision in itertools.product(self.models, self.precisions)
-            if unconvertible(self.models[model], registry.precisions()[precision]) is None
+            if self.models[model].exported
+            and unconvertible(self.models[model], registry.precisions()[precision]) is None
         ]
 
     def ahead_of_time(self) -> list[tuple[str, Case]]:
@@ -251,6 +252,12 @@ def priority(case: Case, round_: int, seed: int) -> int:
 
 
 @functools.cache  # asked for once per job
+def is_exported(path: Path) -> bool:
+    """Whether a model becomes an ONNX file."""
+    return load(path).exported
+
+
+@functools.cache  # asked for once per job
 def model_files(path: Path) -> list[Path]:
     """What a model is made of besides its description: ONNX files, the user's Python, what it is fed from."""
     spec = load(path)
@@ -273,6 +280,7 @@ def _planned(
         _refuse_variant(variant, machine),
         spec.exceeds(Shape.parse(case.shape)),
         backend.refuses(case, machine),
+        backend.refuses_variant(variant, case, machine),
     )
     return Planned(case, "refused", reason) if reason else Planned(case, "run")
 
@@ -302,6 +310,8 @@ def _refuse_backend(case: Case, spec: ModelSpec, backend: Backend, variant: Vari
     """What speaks against the backend whatever the machine is."""
     if foreign := sorted(set(variant.options) - backend.options):
         return f"{backend.name} has no option {', '.join(foreign)} (variant {variant.name})"
+    if backend.artifact != "torch" and not spec.exported:
+        return f"{backend.name} runs ONNX graphs and {spec.name} is not exported"
     if backend.artifact == "torch" and not spec.from_torch:
         return f"{backend.name} runs torch models and {spec.name} is an ONNX file"
     if backend.precisions is not None and case.precision not in backend.precisions:

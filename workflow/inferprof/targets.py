@@ -94,7 +94,8 @@ def costs(study: Study) -> list[str]:
     """What each graph computes and moves at each shape that a case runs at; of no use where no roof is known."""
     if study.machine.gpu is None:
         return []
-    at = dict.fromkeys((case.model, case.precision, case.shape) for case in study.cases())
+    exported = [case for case in study.cases() if study.models[case.model].exported]
+    at = dict.fromkeys((case.model, case.precision, case.shape) for case in exported)
     return [f"results/onnx/{model}/{precision}.{shape}.cost.json" for model, precision, shape in at]
 
 

@@ -1,6 +1,7 @@
 """The study in hand, and the functions that say what a rule reads. What decides anything is in inferprof.study."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -131,6 +132,13 @@ def model_files(wildcards):
     return studies.model_files(STUDY.known_models[wildcards.model])
 
 
+def expected_of(wildcards):
+    """What says which outputs are right: the ONNX, or the torch model where there is none."""
+    if not studies.is_exported(model_spec(wildcards)):
+        return model_spec(wildcards)
+    return f"results/onnx/{wildcards.model}/{wildcards.precision}.onnx"
+
+
 def artifact(wildcards):
     """What the backend loads: the ONNX, the engine, or for torch the model's description."""
     kind = BACKENDS[wildcards.backend].artifact
@@ -188,4 +196,28 @@ def round_priority(wildcards):
     """Whole rounds one after another, the cases of a round in seeded random order."""
     return studies.priority(
         Case.from_wildcards(wildcards), int(wildcards.round), STUDY.protocol["seed"]
+    )
+
+
+def shown(path, study):
+    """A report that `snakemake --report` shows too."""
+    kind = Path(path).suffix[1:]
+    return report(
+        path,
+        caption=f"../report/{kind}.rst",
+        category="Report",
+        labels={"study": study, "format": kind},
+    )
+
+
+def shown_files(folder, study, pattern):
+    """A folder whose files `snakemake --report` shows too, each labelled by the wildcards of the pattern."""
+    kind = Path(folder).name
+    return report(
+        directory(folder),
+        patterns=[pattern],
+        caption=f"../report/{kind}.rst",
+        category={"plots": "Plots", "csv": "Tables"}[kind],
+        subcategory=study,
+        labels={name: f"{{{name}}}" for name in re.findall(r"\{(\w+)", pattern)},
     )

@@ -87,7 +87,7 @@ rule cost:
 
 rule expect:
     input:
-        onnx="results/onnx/{model}/{precision}.onnx",
+        onnx=expected_of,
         spec=model_spec,
         files=model_files,
     output:

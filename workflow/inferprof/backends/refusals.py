@@ -36,7 +36,7 @@ def format_not_in_hardware(case: Case, machine: Machine) -> str | None:
     if machine.gpu is None or needed is None or machine.gpu.compute_capability >= needed:
         return None
     return (
-        f"{case.precision} on compute capability {_dotted(machine.gpu.compute_capability)}: needs {_dotted(needed)}"
+        f"{case.precision} on compute capability {dotted(machine.gpu.compute_capability)}: needs {dotted(needed)}"
     )
 
 
@@ -52,9 +52,10 @@ def compute_capability_not_in(machine: Machine, supported: tuple[tuple[int, int]
     """For runtimes with a closed list of GPUs."""
     if machine.gpu is None or machine.gpu.compute_capability in supported:
         return None
-    capability, allowed = _dotted(machine.gpu.compute_capability), ", ".join(map(_dotted, supported))
+    capability, allowed = dotted(machine.gpu.compute_capability), ", ".join(map(dotted, supported))
     return f"{runtime} does not run on compute capability {capability}: supports {allowed}"
 
 
-def _dotted(compute_capability: tuple[int, int]) -> str:
+def dotted(compute_capability: tuple[int, int]) -> str:
+    """(9, 0) → `9.0`."""
     return f"{compute_capability[0]}.{compute_capability[1]}"

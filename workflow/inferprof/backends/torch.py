@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import shutil
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -11,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferprof import export
-from inferprof.backends import refusals
-from inferprof.case import Case, Variant
+from inferprof import export, registry
+from inferprof.backends import refusals, torch_graphs
+from inferprof.case import Case, Shape, Variant
 from inferprof.errors import CaseFailed, UserError
 from inferprof.hardware import Machine
 from inferprof.model_spec import ModelSpec
-from inferprof.plugins import Backend, Buffer, Device, OpenRequest, Where
+from inferprof.plugins import Backend, Buffer, Device, OpenRequest, Quantizer, Session, Where
 
 if TYPE_CHECKING:
     import torch
@@ -27,6 +28,7 @@ DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 DEFAULT_MODE = "default"
 COMPILE_MODES = (DEFAULT_MODE, "reduce-overhead", "max-autotune")
+QUANTIZE = "quantize"
 COMPILERS = ("c++", "g++", "clang++")
 """torch.compile compiles C++ for the CPU, and launchers of its Triton kernels for the GPU."""
 
@@ -97,6 +99,14 @@ class TorchSession:
             "reserved_peak": torch.cuda.max_memory_reserved(),
         }
 
+    def graphs(self, request: OpenRequest, plan: torch_graphs.Plan) -> dict[str, Any]:
+        """torch_graphs.measure of this model. The session's own graph goes first, and its memory with it."""
+        import torch
+
+        self._run, self._captured, self._result = self._eager, False, None
+        with torch.cuda.stream(self._stream):
+            return torch_graphs.measure(self._call, request, plan)
+
     def close(self) -> None:
         """Let go of the model and of every tensor."""
         self._device.synchronize()
@@ -151,13 +161,23 @@ def _cast(module: torch.nn.Module, precision: str) -> torch.nn.Module:
 _modules: weakref.WeakValueDictionary[tuple[Any, ...], torch.nn.Module] = weakref.WeakValueDictionary()
 
 
-def _module(spec: ModelSpec, precision: str, where: Where) -> torch.nn.Module:
+def _module(spec: ModelSpec, precision: str, where: Where, quantize: Quantizer | None) -> torch.nn.Module:
     """The model in a precision on the device. Sessions that are open at the same time share one: it is only read."""
-    key = (repr(spec), precision, where)  # a spec holds mappings, so it has no hash
+    key = (repr(spec), precision, where, quantize)  # a spec holds mappings, so it has no hash
     if (module := _modules.get(key)) is None:
         module = _cast(export.torch_module(spec, attention="sdpa"), precision).to(where)
+        if quantize:
+            quantize.apply(module)
         _modules[key] = module
     return module
+
+
+def _quantizer(variant: Variant) -> Quantizer | None:
+    """What the variant's option says. Raises UserError for a name that does not exist."""
+    if QUANTIZE not in variant.options:
+        return None
+    found: Quantizer = registry.look_up("quantizer", variant.text(QUANTIZE, ""), registry.quantizers())
+    return found
 
 
 def _stream(device: Device) -> torch.cuda.ExternalStream | None:
@@ -199,7 +219,7 @@ def _opened(
     if device.where == "cpu":
         torch.set_num_threads(request.threads)
     with _reported(torch.OutOfMemoryError), torch.cuda.stream(_stream(device)):
-        module = _module(request.spec, request.precision, device.where)
+        module = _module(request.spec, request.precision, device.where, _quantizer(request.variant))
         graph = device.where == "cuda" and request.variant.flag("cuda_graph")
         session = TorchSession(wrap(module), request.spec, device, graph=graph)
         try:
@@ -210,7 +230,8 @@ def _opened(
 
 
 def open_eager(request: OpenRequest) -> contextlib.AbstractContextManager[TorchSession]:
-    """The torch model, operator by operator."""
+    """The torch model, operator by operator. Raises UserError for graphs that cannot be."""
+    torch_graphs.Plan.of(request.variant, request.shape, trees=False)
     return _opened(request, lambda module: module)
 
 
@@ -218,16 +239,20 @@ def open_eager(request: OpenRequest) -> contextlib.AbstractContextManager[TorchS
 def open_compile(request: OpenRequest) -> Iterator[TorchSession]:
     """The torch model through torch.compile, for exactly this shape; it compiles at the first run.
 
+    Where `graphs` of several shapes are asked for, sizes are symbols, so that one compilation serves all of them.
     Raises UserError for a mode that torch does not know, CaseFailed where the model cannot be compiled.
     """
     mode = request.variant.text("compile_mode", DEFAULT_MODE)
     if mode not in COMPILE_MODES:
         raise UserError(f"compile_mode {mode!r} is not one of torch.compile's: {', '.join(COMPILE_MODES)}")
+    plan = torch_graphs.Plan.of(request.variant, request.shape, trees=True)
+    if plan and mode == DEFAULT_MODE:
+        raise UserError(f"graphs: compile_mode {mode} makes none; take one of {', '.join(COMPILE_MODES[1:])}")
     import torch
     from torch._dynamo.exc import TorchDynamoException
 
     def compiled(module: torch.nn.Module) -> Callable[..., torch.Tensor]:
-        call: Callable[..., torch.Tensor] = torch.compile(module, mode=mode, dynamic=False)
+        call: Callable[..., torch.Tensor] = torch.compile(module, mode=mode, dynamic=plan is not None)
         if mode == DEFAULT_MODE:
             return call
 
@@ -246,6 +271,30 @@ def graphs_share_memory(variant: Variant) -> str | None:
     """The modes that make CUDA graphs put the results of all of them into one pool of memory."""
     mode = variant.text("compile_mode", DEFAULT_MODE)
     return None if mode == DEFAULT_MODE else f"the CUDA graphs of compile_mode {mode} share one pool of memory"
+
+
+def refuses_quantizer(variant: Variant, case: Case, machine: Machine) -> str | None:
+    """What speaks against the variant's quantizer on this machine. Raises UserError where there is no such one."""
+    quantizer = _quantizer(variant)
+    return quantizer.refuses(case, machine) if quantizer else None
+
+
+def refuses_options(variant: Variant, case: Case, machine: Machine) -> str | None:
+    """What speaks against a variant's options on this machine."""
+    return refusals.first(
+        refuses_quantizer(variant, case, machine), torch_graphs.refuses(variant, Shape.parse(case.shape), machine)
+    )
+
+
+def graph_memory(session: Session, request: OpenRequest, *, trees: bool) -> dict[str, Any] | None:
+    """The part `graphs` of the record's memory; None where the variant does not ask for it."""
+    plan = torch_graphs.Plan.of(request.variant, request.shape, trees=trees)
+    if plan is None:
+        return None
+    if request.device.where == "cpu":
+        return {"not_measured": torch_graphs.NO_GPU}
+    assert isinstance(session, TorchSession)
+    return session.graphs(request, plan)
 
 
 def refuses_eager(case: Case, machine: Machine) -> str | None:
@@ -270,8 +319,10 @@ TORCH_EAGER = Backend(
     artifact="torch",
     open=open_eager,
     refuses=refuses_eager,
-    options=frozenset({"cuda_graph", "tf32", "placement", "host_cast"}),
+    options=frozenset({"cuda_graph", "tf32", "placement", "host_cast", QUANTIZE}) | torch_graphs.OPTIONS,
     precisions=frozenset(DTYPES),
+    refuses_variant=refuses_options,
+    graph_memory=functools.partial(graph_memory, trees=False),
 )
 
 TORCH_COMPILE = Backend(
@@ -281,7 +332,9 @@ TORCH_COMPILE = Backend(
     artifact="torch",
     open=open_compile,
     refuses=refuses_compile,
-    options=frozenset({"compile_mode", "tf32", "placement", "host_cast"}),
+    options=frozenset({"compile_mode", "tf32", "placement", "host_cast", QUANTIZE, torch_graphs.COUNT}),
     precisions=frozenset(DTYPES),
     alone=graphs_share_memory,
+    refuses_variant=refuses_options,
+    graph_memory=functools.partial(graph_memory, trees=True),
 )

@@ -1,0 +1,124 @@
+"""studies/puzzles/NAME/SOLUTION.md out of the bundle and the template beside it: what `make puzzles` runs.
+
+A bundle is unpacked to build/puzzles/NAME and reported anew. The template may say of numbers only what is measured:
+
+  manifest        of the bundle: study, machine, packages, last_measured, git
+  tables.NAME     the report's csv/NAME.csv as a frame
+  diagnoses[CASE] the diagnosis of a case: model/precision/backend/variant/shape
+  records[CASE]   its records, a list of one per round
+  value(tables.NAME, COLUMN, key=…)   the one value in the row of these keys; None where it was not measured
+  row(tables.NAME, key=…)             that row as a mapping; {} where there is none
+  answer(CASE, CHECK)                 what a check says of a case: verdict, reason, findings
+  why(CASE)                           why a case has no measurement, as cases.csv and its records say
+  … | number, … | percent, … | times, … | milliseconds (of ns), … | mebibytes (of bytes): `–` where there is none
+
+What does not exist (a table, a variable, a case) is an error, never an empty place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pandas as pd
+
+from inferprof.errors import UserError
+from inferprof.files import read_json
+from inferprof.report import bundled, evidence, numbers
+from inferprof.tables.records import CASE_KEY
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+FOLDERS = [path.parent for path in sorted(Path(__file__).parent.glob("*/study.yaml"))]
+BUNDLE, TEMPLATE, SOLUTION = "bundle.zip", "solution.md.j2", "SOLUTION.md"
+DASH = "–"
+
+
+def document(folder: Path, work: Path) -> str:
+    """The solution of one puzzle; its report is left in `work`. Raises UserError for a bundle that is not whole."""
+    manifest = bundled.write(folder / BUNDLE, work)
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {
+        "number": _dashed(numbers.significant),
+        "percent": _dashed(lambda share: numbers.percent(100 * share)),
+        "times": _dashed(numbers.ratio),
+        "milliseconds": _dashed(numbers.milliseconds),
+        "mebibytes": _dashed(numbers.mebibytes),
+    }
+    template = environment.from_string((folder / TEMPLATE).read_text(encoding="utf-8"))
+    return template.render(manifest=manifest, **_measured(work, manifest)).rstrip() + "\n"
+
+
+def _measured(results: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """What the template knows of a results folder, beside the manifest."""
+    reports = results / "reports" / manifest["study"]
+    machine = results / manifest["machine"]
+    diagnoses = dict(_documents(machine / "diagnosis"))
+    records: dict[str, list[Any]] = {}
+    for name, record in _documents(machine / "benchmark"):
+        records.setdefault(name.rpartition("/")[0], []).append(record)
+    outcomes = evidence.read_cases(reports / "cases.csv").set_index(list(CASE_KEY))["reason"]
+
+    def answer(case: str, check: str) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = next(one for one in diagnoses[case]["answers"] if one["check"] == check)
+        return found
+
+    def why(case: str) -> str:
+        failed = [str(record["reason"]) for record in records.get(case, ()) if record["status"] != "ok"]
+        return next(iter(failed), str(outcomes[tuple(case.split("/"))]))
+
+    tables = {path.stem: pd.read_csv(path) for path in sorted((reports / "csv").glob("*.csv"))}
+    return {
+        **{"tables": tables, "diagnoses": diagnoses, "records": records},
+        **{"value": value, "row": row, "answer": answer, "why": why},
+    }
+
+
+def _documents(folder: Path) -> Iterator[tuple[str, Any]]:
+    """The JSON files below a folder, each with its path there without the suffix."""
+    for path in sorted(folder.rglob("*.json")):
+        yield path.relative_to(folder).with_suffix("").as_posix(), read_json(path)
+
+
+def row(table: pd.DataFrame, **keys: Any) -> Mapping[str, Any]:
+    """The one row whose columns have these values, with None for what is missing; {} where there is none.
+
+    Raises UserError where several have them, and for a column that the table lacks.
+    """
+    if lacking := sorted(set(keys) - set(table.columns)):
+        raise UserError(f"the table has no column {', '.join(lacking)}; it has {', '.join(table.columns)}")
+    found = table[(table[list(keys)] == pd.Series(keys)).all(axis=1)].to_dict("records")
+    if len(found) > 1:
+        raise UserError(f"{len(found)} rows have {keys}; give more keys")
+    return {str(name): None if pd.isna(one) else one for name, one in found[0].items()} if found else {}
+
+
+def value(table: pd.DataFrame, column: str, **keys: Any) -> Any:
+    """A cell of `row`; None where it was not measured. Raises UserError as `row` does."""
+    if column not in table.columns:
+        raise UserError(f"the table has no column {column}; it has {', '.join(table.columns)}")
+    return row(table, **keys).get(column)
+
+
+def _dashed(written: Callable[..., str]) -> Callable[..., str]:
+    """A filter that writes a number, and a dash where there is none."""
+
+    def filtered(number: Any, *arguments: Any) -> str:
+        missing = number is None or (isinstance(number, float) and math.isnan(number))
+        return DASH if missing else written(number, *arguments)
+
+    return filtered
+
+
+def main() -> None:
+    """Write the solution of each puzzle that was measured."""
+    for folder in FOLDERS:
+        if (folder / BUNDLE).exists():
+            text = document(folder, REPOSITORY / "build" / "puzzles" / folder.name)
+            (folder / SOLUTION).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""Quantization of torch models by torchao: the values of the torch backends' option `quantize`.
+
+Each changes the weights of all linear layers in place. https://docs.pytorch.org/ao/stable/api_reference/api_ref_quantization.html
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Final
+
+from inferprof.backends import refusals
+from inferprof.case import Case
+from inferprof.hardware import Machine
+from inferprof.plugins import Quantizer
+
+if TYPE_CHECKING:
+    import torch
+
+PACKAGE: Final = "torchao"
+INSTALL: Final = "pip install --no-deps -r requirements/puzzles.txt"
+HALF: Final = ("bf16", "fp16")
+"""What torchao's kernels multiply with quantized weights."""
+FP8_FROM: Final = (8, 9)
+"""Compute capability whose tensor cores have FP8 (torchao's Float8DynamicActivationFloat8WeightConfig)."""
+
+
+def _apply(config: str, module: torch.nn.Module) -> None:
+    """Quantize with a configuration of torchao's, in its defaults."""
+    from torchao import quantization
+
+    quantization.quantize_(module, getattr(quantization, config)())
+
+
+def refuses(case: Case, machine: Machine, package: str = PACKAGE) -> str | None:
+    """What speaks against quantizing at all: the package is missing, or the case is not in half precision."""
+    installed = f"{package} is not installed: {INSTALL}" if package not in machine.packages else None
+    half = None if case.precision in HALF else f"weights are quantized from {' or '.join(HALF)}, not {case.precision}"
+    return refusals.first(installed, half)
+
+
+def _refuses_fp8_products(case: Case, machine: Machine) -> str | None:
+    """As `refuses`, and a GPU without FP8 tensor cores."""
+    capability = machine.gpu.compute_capability if machine.gpu else None
+    lacking = None
+    if capability and capability < FP8_FROM:
+        lacking = f"no FP8 tensor cores on compute capability {refusals.dotted(capability)}: needs 8.9"
+    return refusals.first(refuses(case, machine), lacking)
+
+
+FLOAT8_WEIGHT_ONLY = Quantizer(
+    name="float8_weight_only",
+    title="FP8 weights (E4M3, a scale per row), multiplied in half precision",
+    apply=functools.partial(_apply, "Float8WeightOnlyConfig"),
+    refuses=refuses,
+)
+FLOAT8_DYNAMIC = Quantizer(
+    name="float8_dynamic",
+    title="FP8 weights and activations (E4M3, a scale per tensor, found at run time), multiplied in FP8",
+    apply=functools.partial(_apply, "Float8DynamicActivationFloat8WeightConfig"),
+    refuses=_refuses_fp8_products,
+)
+INT8_WEIGHT_ONLY = Quantizer(
+    name="int8_weight_only",
+    title="INT8 weights (a scale per row), multiplied in half precision",
+    apply=functools.partial(_apply, "Int8WeightOnlyConfig"),
+    refuses=refuses,
+)

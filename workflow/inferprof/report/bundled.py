@@ -1,0 +1,29 @@
+"""A bundle diagnosed and reported anew: it holds what was measured, not what this version of the code makes of it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from inferprof import bundles, report
+from inferprof.diagnosis import run
+from inferprof.files import read_json
+from inferprof.report import evidence
+
+
+def write(bundle: Path, out: Path) -> Mapping[str, Any]:
+    """Unpack to `out`, in place of what is there, diagnose its cases and write its report; the bundle's manifest.
+
+    Raises UserError for anything but a whole bundle.
+    """
+    shutil.rmtree(out, ignore_errors=True)
+    manifest = bundles.unbundle(bundle, out)
+    study, machine = manifest["study"], manifest["machine"]
+    folder = out / "reports" / study
+    config = read_json(folder / "config.json") if (folder / "config.json").exists() else {}
+    for model in evidence.read_cases(folder / "cases.csv").query("outcome == 'run'")["model"].unique():
+        run.diagnose_model(out, machine, model, config.get("thresholds", {}), out / machine / "diagnosis" / model)
+    report.write(out, study, machine, manifest["baseline"])
+    return manifest
