@@ -26,8 +26,8 @@ from inferprof.case import Case
 from inferprof.diagnosis import frames, run, verdict
 from inferprof.findings import Frames, Verdict
 from inferprof.tables import records, schema
-from inferprof.tables.kernel_compare import ITERATION, as_iterations
-from inferprof.tables.kernel_faults import FaultName
+from inferprof.tables.counters.kernel_faults import FaultName
+from inferprof.tables.trace.kernel_compare import ITERATION, as_iterations
 
 DATA = Path(__file__).resolve().parents[1] / "tests/data"
 LABELS = Path(__file__).with_suffix(".yaml")

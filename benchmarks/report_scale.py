@@ -27,8 +27,9 @@ import pandas as pd
 
 from inferprof import report
 from inferprof.case import Case, Shape
-from inferprof.tables import events, schema
-from inferprof.tables.timeline import KERNEL, MEMCPY, assemble
+from inferprof.tables import schema
+from inferprof.tables.trace import events
+from inferprof.tables.trace.timeline import KERNEL, MEMCPY, assemble
 
 SECONDS = 60.0
 MEMORY_BYTES = 2 * 1024**3

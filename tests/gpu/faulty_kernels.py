@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from inferprof.tables.kernel_faults import Finding
+    from inferprof.tables.counters.kernel_faults import Finding
 
 ITERATIONS = 3
 SMALLEST = 1 << 18
@@ -160,7 +160,7 @@ class Made:
 
     rounds: int
     fault: str | None
-    """The check of tables.kernel_faults that must find it; None: no check may find anything."""
+    """The check of tables.counters.kernel_faults that must find it; None: no check may find anything."""
     shows: Shows | None = None
     block: int = 256
     extra_blocks: int = 0

@@ -1,6 +1,6 @@
 """Nsight Compute on kernels with one fault each: each fault is seen where it was made, and nowhere else.
 
-Thresholds and their reasons are in tables.kernel_faults; between what a fault's number must lie by the way its kernel
+Thresholds and reasons: counters.kernel_faults. Between what a fault's number must lie by the way its kernel
 was made is beside the kernel.
 """
 
@@ -15,8 +15,8 @@ from tests.gpu.faulty_kernels import KERNELS, amiss
 
 from inferprof.errors import CaseFailed, UserError
 from inferprof.profilers import ncu
-from inferprof.tables.kernel_faults import Finding
-from inferprof.tables.ncu_launches import by_launch
+from inferprof.tables.counters.kernel_faults import Finding
+from inferprof.tables.counters.ncu_launches import by_launch
 
 pytestmark = pytest.mark.gpu
 

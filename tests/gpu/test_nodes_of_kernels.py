@@ -22,9 +22,10 @@ from inferprof.profilers import capturing, nsys
 from inferprof.profilers.ort_nodes import ORT_NODES, ORT_NODES_KINETO
 from inferprof.profilers.ort_profile import ORT_PROFILE
 from inferprof.profilers.torch_nodes import TORCH_NODES
-from inferprof.tables import attribution, fallback, nsys_sqlite, ort_json, ort_kernels, providers, torch_kernels
-from inferprof.tables.clock import Clock
-from inferprof.tables.timeline import KERNEL
+from inferprof.tables.nodes import attribution, fallback, ort_json, ort_kernels, providers, torch_kernels
+from inferprof.tables.trace import nsys_sqlite
+from inferprof.tables.trace.clock import Clock
+from inferprof.tables.trace.timeline import KERNEL
 
 pytestmark = pytest.mark.gpu
 RUNS = 10

@@ -16,7 +16,8 @@ from inferprof.devices import bandwidth, ceilings
 from inferprof.devices.cuda import CudaDevice
 from inferprof.lane import Lane
 from inferprof.plugins import OpenRequest
-from inferprof.tables import roofline, roofs
+from inferprof.tables import roofs
+from inferprof.tables.limits import roofline
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu

@@ -15,9 +15,9 @@ import pytest
 
 from inferprof.products import Gemm
 from inferprof.profilers import kineto
-from inferprof.tables.kernel_class import classify
-from inferprof.tables.tile_names import parse
-from inferprof.tables.tiles import fit
+from inferprof.tables.limits.tiles import fit
+from inferprof.tables.trace.kernel_class import classify
+from inferprof.tables.trace.tile_names import parse
 
 pytestmark = pytest.mark.gpu
 SIZES = [

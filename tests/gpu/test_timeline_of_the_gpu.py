@@ -17,8 +17,8 @@ import pandas as pd
 import pytest
 
 from inferprof.profilers import kineto, nsys
-from inferprof.tables import aggregate, nsys_sqlite, nsys_stats
-from inferprof.tables.timeline import Timeline
+from inferprof.tables.trace import aggregate, nsys_sqlite, nsys_stats
+from inferprof.tables.trace.timeline import Timeline
 
 pytestmark = pytest.mark.gpu
 PROGRAM = """

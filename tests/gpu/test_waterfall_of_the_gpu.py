@@ -14,8 +14,8 @@ import pytest
 
 from inferprof.case import Case
 from inferprof.report import evidence
+from inferprof.tables.limits.waterfall import PARTS
 from inferprof.tables.records import CASE_KEY, rows_of
-from inferprof.tables.waterfall import PARTS
 
 pytestmark = pytest.mark.gpu
 onnx = pytest.importorskip("onnx")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +37,13 @@ STUDY: Mapping[str, Any] = {
     "profilers": ["ort_profile"],
     "target": [],
 }
+GRES = {"left": None, "right": "gres:gpu:virtual:1"}
+MEASURING = ("rule_probe_", "rule_benchmark_", "rule_capture_")
+LOCAL = ("probes", "cases", "report_in_use", "total")
+"""What Snakemake runs itself, and its sum."""
 CASES = [f"toy/{case}/default/b1" for case in ("fp32/ort_cpu", "fp32/torch_eager", "int8/ort_cpu")]
+PROFILED = 2
+"""ONNX Runtime's own profile of fp32 and of int8."""
 
 
 @dataclass(frozen=True)
@@ -128,15 +136,23 @@ def test_a_gpu_that_no_node_has_is_one_line_and_no_job(studied: OnSlurm, tmp_pat
     assert len(studied.cluster.jobs()) == before
 
 
+def test_every_job_of_the_study_ran_in_slurm(studied: OnSlurm) -> None:
+    planned = studied.workspace.jobs("--forceall", "probes", "results/REPORT.txt")
+    ran = Counter(re.split("^rule_|_wildcards_", job["Comment"])[1] for job in completed(studied))
+    assert ran == {rule: count for rule, count in planned.items() if rule not in LOCAL}
+
+
 def test_each_measurement_had_its_machine_for_itself(studied: OnSlurm) -> None:
-    jobs = {job["Comment"]: job for job in studied.cluster.jobs() if job["JobState"] == "COMPLETED"}
-    for label, node in LABELS.items():
-        for rule in ("probe_wildcards_" + label, *(f"benchmark_wildcards_{label}_{flat(case)}_0" for case in CASES)):
-            job = jobs[f"rule_{rule}"]
-            assert (job["NodeList"], job["NumCPUs"], job["OverSubscribe"]) == (node, "2", "NO"), rule
-            assert ("gres:gpu:virtual:1" in job.get("TresPerNode", "")) == (label == "right"), rule
-    others = [job for comment, job in jobs.items() if comment.startswith(("rule_export", "rule_audit"))]
-    assert others and all(job["OverSubscribe"] != "NO" for job in others)
+    jobs = completed(studied)
+    measured = [job for job in jobs if job["Comment"].startswith(MEASURING)]
+    assert len(measured) == len(LABELS) * (1 + len(CASES) + PROFILED)
+    for job in measured:
+        label = next(label for label in LABELS if f"_wildcards_{label}" in job["Comment"])
+        asked = (job["NodeList"], job["NumCPUs"], job["OverSubscribe"], job.get("TresPerNode"))
+        assert asked == (LABELS[label], "2", "NO", GRES[label]), job["Comment"]
+        assert [other["Comment"] for other in jobs if other is not job and beside(job, other)] == []
+    others = [job for job in jobs if job not in measured]
+    assert others and all((job["OverSubscribe"], job.get("TresPerNode")) == ("OK", None) for job in others)
 
 
 def test_jobs_that_measure_nothing_went_to_any_node(studied: OnSlurm) -> None:
@@ -147,7 +163,7 @@ def test_jobs_that_measure_nothing_went_to_any_node(studied: OnSlurm) -> None:
 @pytest.mark.parametrize("label", LABELS)
 def test_tables_are_those_of_a_local_run_apart_from_times(studied: OnSlurm, local: Path, label: str) -> None:
     found = sorted(path.relative_to(local) for path in local.glob(f"{label}/table/**/*.parquet"))
-    assert len(found) == 2  # ONNX Runtime's own profile of fp32 and of int8
+    assert len(found) == PROFILED
     for name in found:
         ours, theirs = (timeless(folder / name) for folder in (studied.results(), local))
         pd.testing.assert_frame_equal(ours, theirs)
@@ -220,6 +236,18 @@ def said(done: subprocess.CompletedProcess[str]) -> list[str]:
     """Our lines of a run that ended with exit code 2 and no traceback."""
     assert done.returncode == 2 and "Traceback" not in done.stderr, done.stdout + done.stderr
     return [line for line in done.stderr.splitlines() if line.startswith("inferprof: ")]
+
+
+def completed(on_slurm: OnSlurm) -> list[Mapping[str, str]]:
+    """The jobs of the study that ended well: the test of a node that dies has its own, of another shape."""
+    jobs = on_slurm.cluster.jobs()
+    return [job for job in jobs if job["JobState"] == "COMPLETED" and "_b2" not in job["Comment"]]
+
+
+def beside(job: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Whether two jobs were on a node at the same time."""
+    overlap = job["StartTime"] < other["EndTime"] and other["StartTime"] < job["EndTime"]
+    return overlap and job["NodeList"] == other["NodeList"]
 
 
 def flat(case: str) -> str:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
+import re
 import signal
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.workflow.conftest import Workspace, environment
@@ -89,6 +93,30 @@ def test_a_bundle_of_the_study_gives_the_same_report(studied: Workspace, tmp_pat
         assert (out / name).read_bytes() == path.read_bytes(), name
 
 
+def test_snakemakes_own_report_has_ours_with_captions_and_needs_no_network(
+    studied: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "https_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # where nobody answers
+    done = studied.run("--report", str(tmp_path / "report.html"), "--", "results/REPORT.txt")
+    assert done.returncode == 0, done.stdout + done.stderr
+    shown = results_of(tmp_path / "report.html")
+    folder = studied.folder / "results" / "reports" / "toy"
+    expected = [
+        folder / "REPORT.html",
+        folder.parents[1] / "REPORT.txt",
+        *folder.glob("plots/*"),
+        *folder.glob("csv/*"),
+    ]
+    assert set(shown) == {str(path.relative_to(studied.folder)) for path in expected}
+    plot = shown["results/reports/toy/plots/latency_end_to_end-toy.png"]
+    assert plot["labels"] == {"plot": "latency_end_to_end", "subject": "toy"}
+    assert "Plot <em>latency_end_to_end</em> of toy" in plot["caption"]
+    content = base64.b64decode(plot["data_uri"].partition("base64,")[2])
+    assert content == (folder / "plots" / "latency_end_to_end-toy.png").read_bytes()
+    assert all(one["caption"] for one in shown.values())
+
+
 def test_a_study_of_its_own_takes_no_selection_from_the_default(studied: Workspace, tmp_path: Path) -> None:
     own = tmp_path / "own.yaml"
     own.write_text(
@@ -117,6 +145,14 @@ def test_a_killed_run_is_carried_on_and_leaves_no_orphan(workspace: Workspace) -
     subprocess.run(["inferprof", "unlock"], cwd=workspace.folder, env=environment(), check=True)
     done = workspace.run("onnx")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def results_of(page: Path) -> dict[str, dict[str, Any]]:
+    """Path → what a page of `snakemake --report` holds of it."""
+    found = re.search(r"^ *var results = ({.*);$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert found
+    results: dict[str, dict[str, Any]] = json.loads(found[1])
+    return results
 
 
 def running(folder: Path) -> list[str]:

@@ -20,7 +20,7 @@ Verdict = Literal["found", "clear", "not assessed"]
 Confidence = Literal["high", "medium", "low"]
 """high: measured on the bare run; medium: by a profile, whose own cost is in it; low: a rule of thumb is in it."""
 Bottleneck = Literal["launch", "idle", "copy", "memory", "compute", "latency", "tail", "kernels", "measurement"]
-"""What a finding eats: the parts of tables.waterfall. Findings of one bottleneck overlap, and the five from `memory`
+"""What a finding eats: the parts of limits.waterfall. Findings of one bottleneck overlap, and the five from `memory`
 to `kernels` all share the kernels' time. `measurement`: it costs trust in the numbers, and no time that is known."""
 Need = Literal["gpu", "record", "timeline", "counters", "environment", "bandwidth"]
 NEEDS: Final[Mapping[Need, str]] = {
@@ -121,17 +121,17 @@ class Frames:
     stages: pd.DataFrame
     """tables.join.stage_medians: at most one row."""
     floors: pd.DataFrame
-    """tables.copies.floors: at most one row."""
+    """tables.limits.copies.floors: at most one row."""
     profiles: pd.DataFrame
     """The tidy tables of all tools."""
     tool: str | None
-    """The tracer that speaks for the case, or None: tables.waterfall.traced."""
+    """The tracer that speaks for the case, or None: tables.limits.waterfall.traced."""
     timeline: pd.DataFrame
     """That tracer's rows of profiles."""
     overheads: pd.DataFrame
     """tables.overhead.ledger: a row per tool."""
     waterfall: Mapping[str, Any]
-    """The row of tables.waterfall.of_cases; `total_ns` is None where there is no waterfall."""
+    """The row of tables.limits.waterfall.of_cases; `total_ns` is None where there is no waterfall."""
     peers: pd.DataFrame
     """tables.join.measured of all measured cases of the model on the machine, this one among them."""
     documents: Mapping[Document, Mapping[str, Any] | None]

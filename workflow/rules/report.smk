@@ -27,13 +27,11 @@ rule write_report:
         profilers=rules.cases.output.profilers,
     output:
         text="results/reports/{folder}/REPORT.txt",
-        html=report(
-            "results/reports/{folder}/REPORT.html",
-            caption="../report/html.rst",
-            category="Report",
+        html=shown("results/reports/{folder}/REPORT.html", "{folder}"),
+        plots=shown_files(
+            "results/reports/{folder}/plots", "{folder}", "{plot,[^-]+}-{subject}.png"
         ),
-        plots=directory("results/reports/{folder}/plots"),
-        tables=directory("results/reports/{folder}/csv"),
+        tables=shown_files("results/reports/{folder}/csv", "{folder}", "{table}.csv"),
     log:
         "results/log/reports/{folder}/report.log",
     params:
@@ -53,8 +51,10 @@ if len(STUDIES) > 1:
             on_every_machine(targets.report),
         output:
             text=f"results/reports/{STUDY.name}/REPORT.txt",
-            html=f"results/reports/{STUDY.name}/REPORT.html",
-            tables=directory(f"results/reports/{STUDY.name}/csv"),
+            html=shown(f"results/reports/{STUDY.name}/REPORT.html", STUDY.name),
+            tables=shown_files(
+                f"results/reports/{STUDY.name}/csv", STUDY.name, "{table}.csv"
+            ),
         log:
             f"results/log/reports/{STUDY.name}/machines.log",
         params:
@@ -71,7 +71,7 @@ rule report_in_use:
     input:
         f"results/reports/{STUDY.name}/REPORT.txt",
     output:
-        report("results/REPORT.txt", caption="../report/report.rst", category="Report"),
+        shown("results/REPORT.txt", STUDY.name),
     log:
         "results/log/reports/in_use.log",
     message:

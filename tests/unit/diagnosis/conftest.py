@@ -18,7 +18,7 @@ from inferprof.files import read_json
 from inferprof.findings import Frames
 from inferprof.profilers import nsys
 from inferprof.tables import records, schema
-from inferprof.tables.kernel_compare import as_iterations
+from inferprof.tables.trace.kernel_compare import as_iterations
 
 CASE = Case("vit", "fp16", "ort_cuda", "default", "b8")
 NO_RECORDS = records.frame_of([], [*records.RECORD_KEY, "status", "reason", "content"])

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.diagnosis.asking import ask
 
 from inferprof.findings import END_TO_END, Frames, Gain, Total
-from inferprof.tables.kernel_compare import ITERATION
+from inferprof.tables.trace.kernel_compare import ITERATION
 
 Captured = Callable[..., Frames]
 Measured = Callable[..., Frames]

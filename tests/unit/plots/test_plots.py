@@ -25,7 +25,7 @@ from inferprof.plots import (
     telemetry,
     waterfall,
 )
-from inferprof.tables.waterfall import PARTS
+from inferprof.tables.limits.waterfall import PARTS
 
 TELEMETRY = {
     "t_ns": [0, 50_000_000, 100_000_000],

@@ -16,7 +16,7 @@ from inferprof.devices.ranges import LOOKS
 from inferprof.errors import UserError
 from inferprof.hardware import Gpu, Machine
 from inferprof.profilers import nsys, ort_nodes
-from inferprof.tables import ort_facts, ort_kernels
+from inferprof.tables.nodes import ort_facts, ort_kernels
 
 EPOCH = 1_795_827_994_389_722_342
 TID = 17

@@ -14,8 +14,8 @@ from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.hardware import Machine
 from inferprof.profilers import nsys, trt_nodes
-from inferprof.tables import attribution, trt_kernels
-from inferprof.tables.trt_layers import layers_of
+from inferprof.tables.nodes import attribution, trt_kernels
+from inferprof.tables.nodes.trt_layers import layers_of
 
 CASE = Case("vit", "fp16", "tensorrt", "default", "b8")
 

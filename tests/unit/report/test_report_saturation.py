@@ -9,7 +9,7 @@ import pytest
 from inferprof.report import evidence
 from inferprof.report.model import Section, Table
 from inferprof.report.sections import saturation, speed_ceiling
-from inferprof.tables.waterfall import NEEDS_TIMELINE
+from inferprof.tables.limits.waterfall import NEEDS_TIMELINE
 
 
 def load(results: Any) -> evidence.Evidence:

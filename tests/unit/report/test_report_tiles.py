@@ -12,7 +12,7 @@ from inferprof.report import evidence
 from inferprof.report.model import Section, Table, Text
 from inferprof.report.sections import tiles
 from inferprof.tables import schema
-from inferprof.tables.tile_advice import NEEDS_TIMELINE
+from inferprof.tables.limits.tile_advice import NEEDS_TIMELINE
 
 MODEL = "vit_base/fp16/ort_cuda/default"
 

@@ -16,7 +16,7 @@ from tests.gpu import make_ncu_data
 from tests.gpu.faulty_kernels import ARRAYS, FLOAT_BYTES, KERNELS, SMALLEST, Launch, amiss, compile_for, plan
 from tests.gpu.make_ncu_data import DATA
 
-from inferprof.tables.kernel_faults import FaultName, Finding
+from inferprof.tables.counters.kernel_faults import FaultName, Finding
 
 H100 = {"sms": 132, "resident": 8, "l2_bytes": 50 << 20}
 T4 = {"sms": 40, "resident": 4, "l2_bytes": 4 << 20}

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from inferprof.tables import ort_facts
-from inferprof.tables.ort_facts import Assigned, SessionFacts
+from inferprof.tables.nodes import ort_facts
+from inferprof.tables.nodes.ort_facts import Assigned, SessionFacts
 
 if TYPE_CHECKING:
     import onnxruntime

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import onnx
 
 Why = Literal["operator", "number format", "attributes", "dynamic shape", "not told"]
-"""As in the ledger of a session (tables.fallback)."""
+"""As in the ledger of a session (tables.nodes.fallback)."""
 UNTOLD: Final[tuple[Why, str]] = ("not told", "the graph does not tell the types around it")
 NO_OPERATOR: Final = "not among the operators of this parser"
 DEPTH: Final = 10

@@ -9,15 +9,15 @@ from inferprof.case import Shape
 from inferprof.diagnosis.times import RECORDS, copying, iteration, ms, part, percent, require_undistorted
 from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
+from inferprof.tables.limits.saturation import rest_of, smallest
+from inferprof.tables.limits.waterfall import watched
 from inferprof.tables.records import throughput
-from inferprof.tables.saturation import rest_of, smallest
-from inferprof.tables.waterfall import watched
 
 GAPS = Threshold("gaps", 0.05, "share of the total", "ours: as for copies")
 NO_OVERLAP = Threshold("no_overlap", 0.25, "share of copies hidden", "ours: a pipeline that works hides most of them")
 HIDEABLE = Threshold("hideable", 0.1, "share of the total", "ours: below it a pipeline has little to hide")
 BELOW_PEAK = Threshold(
-    "below_peak", 0.05, "share of peak throughput", "tables.saturation: 95 % of the peak is saturated"
+    "below_peak", 0.05, "share of peak throughput", "tables.limits.saturation: 95 % of the peak is saturated"
 )
 NS_PER_S: Final = 1e9
 IDLE: Final[Mapping[str, tuple[str, str]]] = {
@@ -29,7 +29,7 @@ IDLE: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "unknown": ("the capture does not say for what", "a capture by nsys, which ties operations to launches"),
 }
-"""Cause of tables.idle → what it means inside an inference, and what to do. Launches are the host's level."""
+"""Cause of tables.trace.idle → what it means inside an inference, and what to do. Launches are the host's level."""
 
 
 def _gaps(frames: Frames) -> list[Finding] | Clear:

@@ -10,12 +10,13 @@ from inferprof.diagnosis.kernel_time import clipped, kernels_ns, longest, option
 from inferprof.diagnosis.times import NS_PER_MS, percent
 from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
-from inferprof.tables import fallback, kernel_formats, precision_truth, roofs
-from inferprof.tables.kernel_loops import loops
-from inferprof.tables.providers import per_run
+from inferprof.tables import roofs
+from inferprof.tables.limits.speed_up_flags import LARGE, SESSIONS
+from inferprof.tables.limits.waterfall import COUNTERS
+from inferprof.tables.nodes import fallback, kernel_formats, precision_truth
+from inferprof.tables.nodes.kernel_loops import loops
+from inferprof.tables.nodes.providers import per_run
 from inferprof.tables.records import rows_of
-from inferprof.tables.speed_up_flags import LARGE, SESSIONS
-from inferprof.tables.waterfall import COUNTERS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,7 +55,7 @@ SOFTMAX: Final = Threshold(
 
 
 def _fallback(frames: Frames) -> list[Finding] | Clear:
-    """Stays of tables.fallback that are not on purpose, with the bounds of the gain that are written there."""
+    """Stays of tables.nodes.fallback that are not on purpose, with the bounds of the gain that are written there."""
     if not frames.case.backend.startswith("ort_"):
         return Clear(f"{frames.case.backend} has no second provider that nodes could fall back to")
     tool, rows = _first_of(frames, SESSIONS)
@@ -291,7 +292,7 @@ def _far_behind(frames: Frames) -> list[Finding] | Clear:
 
 
 def _loops(frames: Frames) -> list[Finding] | Clear:
-    """Blocks of small kernels that run step by step (tables.kernel_loops).
+    """Blocks of small kernels that run step by step (tables.nodes.kernel_loops).
 
     Gain: from all steps but one of their kernels, to the whole of the region, on the host or on the GPU.
     """

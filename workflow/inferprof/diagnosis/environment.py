@@ -121,7 +121,7 @@ def _pcie(frames: Frames) -> list[Finding] | Clear:
 def _slow_link(frames: Frames) -> list[Finding] | Clear:
     """Large page-locked copies are far slower than the link's lanes and generation allow.
 
-    Gain: at most what the inputs and outputs would gain at the link's own rate: their floor (tables.copies.floors)
+    Gain: at most what the inputs and outputs would gain at the link's own rate: their floor (limits.copies.floors)
     times 1 - measured / rate.
     """
     gpu = gpu_in_use(frames.documents.get("environment")) or {}

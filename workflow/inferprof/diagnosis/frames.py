@@ -14,9 +14,11 @@ from inferprof.diagnosis.kernel_time import inference_ns
 from inferprof.errors import UserError
 from inferprof.files import read_json
 from inferprof.findings import END_TO_END, Document, Frames, Total
-from inferprof.tables import copies, join, one_iteration, overhead, records, schema, summary, waterfall
-from inferprof.tables.kernel_compare import ITERATION
-from inferprof.tables.providers import CALL, RUN
+from inferprof.tables import join, overhead, records, schema, summary
+from inferprof.tables.limits import copies, waterfall
+from inferprof.tables.nodes.providers import CALL, RUN
+from inferprof.tables.trace import one_iteration
+from inferprof.tables.trace.kernel_compare import ITERATION
 
 Documents = Mapping[Document, Mapping[str, Any] | None]
 _OF_MACHINE: Final[tuple[Document, ...]] = ("environment", "bandwidth", "ceilings")

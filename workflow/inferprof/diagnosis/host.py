@@ -13,9 +13,9 @@ from inferprof import registry
 from inferprof.diagnosis.times import Time, iteration, launch, ms, part, percent, replays_a_graph, require_undistorted
 from inferprof.findings import Bottleneck, Clear, Finding, Frames, Gain, Threshold
 from inferprof.plugins import Check
-from inferprof.tables.api_kind import ALLOCATION, COPY
-from inferprof.tables.kernel_compare import iterations, of_iterations
-from inferprof.tables.waterfall import of_range
+from inferprof.tables.limits.waterfall import of_range
+from inferprof.tables.trace.api_kind import ALLOCATION, COPY
+from inferprof.tables.trace.kernel_compare import iterations, of_iterations
 
 LAUNCH_BOUND = Threshold(
     "launch_bound", 0.1, "share of the total", "ours: below a tenth a graph gains less than a number format does"

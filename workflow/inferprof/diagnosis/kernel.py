@@ -11,13 +11,15 @@ from inferprof.diagnosis.kernel_time import KERNEL_SHARE, clipped, kernels_ns, l
 from inferprof.diagnosis.times import NS_PER_MS, ms, percent
 from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
-from inferprof.tables import kernel_roofline, ncu_rules, roofline, roofs, tile_advice
-from inferprof.tables.bound_shares import shares
-from inferprof.tables.bounds import Bound
-from inferprof.tables.kernel_class import KernelClass
-from inferprof.tables.product_kernels import ties_of
+from inferprof.tables import roofs
+from inferprof.tables.counters import kernel_roofline, ncu_rules
+from inferprof.tables.counters.bound_shares import shares
+from inferprof.tables.counters.bounds import Bound
+from inferprof.tables.limits import roofline, tile_advice
+from inferprof.tables.limits.waterfall import COUNTERS
+from inferprof.tables.nodes.product_kernels import ties_of
 from inferprof.tables.records import rows_of
-from inferprof.tables.waterfall import COUNTERS
+from inferprof.tables.trace.kernel_class import KernelClass
 
 BOUND_SHARE: Final = Threshold("bound", 0.5, "of the kernels' time", "ours: what bounds most of it names the case")
 HOT_SHARE: Final = Threshold(
@@ -52,7 +54,7 @@ OTHER_ADVICE: Final = "compare it with its roof; fuse it into the product before
 
 
 def _bound(frames: Frames) -> list[Finding] | Clear:
-    """What bounds BOUND_SHARE of the counted kernels' time (tables.bounds). It names the case, and gains nothing."""
+    """What bounds BOUND_SHARE of the counted kernels' time (counters.bounds). Names the case, gains nothing."""
     found = shares(counters_of(frames), frames.timeline)
     counted = sum(found.values())
     if not counted:
@@ -243,7 +245,7 @@ def _device_ns(frames: Frames) -> float | None:
 
 
 def _rules(frames: Frames) -> list[Finding] | Clear:
-    """Rules that see what our checks of the same do not (tables.ncu_rules). Gain: 0 to the rule's own estimate."""
+    """Rules that see what our checks of the same do not (counters.ncu_rules). Gain: 0 to the rule's own estimate."""
     counters = counters_of(frames)
     table = ncu_rules.agreement(counters)
     if not (counters["level"] == "ncu_rule").any():

@@ -1,4 +1,4 @@
-"""What is wrong inside of single kernels, by their counters: one check per fault of tables.kernel_faults.
+"""What is wrong inside of single kernels, by their counters: one check per fault of tables.counters.kernel_faults.
 
 A fault counts by the kernel's share of the kernels' time in the timeline, never by ncu's own durations. The gain is
 at most what the fault wastes of that time, and perhaps nothing: another limit may stand right behind it.
@@ -16,11 +16,11 @@ import pandas as pd
 from inferprof.diagnosis.kernel_time import KERNEL_SHARE, kernels_ns, short
 from inferprof.findings import Bottleneck, Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
-from inferprof.tables import kernel_faults, ncu_timeline
-from inferprof.tables.kernel_faults import BUSY_PERCENT, FaultName
-from inferprof.tables.ncu_launches import by_launch
+from inferprof.tables.counters import kernel_faults, ncu_timeline
+from inferprof.tables.counters.kernel_faults import BUSY_PERCENT, FaultName
+from inferprof.tables.counters.ncu_launches import by_launch
+from inferprof.tables.limits.waterfall import COUNTERS
 from inferprof.tables.records import rows_of
-from inferprof.tables.waterfall import COUNTERS
 
 WARP: Final = 32
 Evidence = Mapping[str, float]
@@ -34,7 +34,7 @@ INTER_SM: Final = Threshold(
 
 @dataclass(frozen=True)
 class Fault:
-    """How a fault of tables.kernel_faults is told. `waste`: the share of the kernel's time that it may cost."""
+    """How a fault of counters.kernel_faults is told. `waste`: the share of the kernel's time that it may cost."""
 
     title: str
     bottleneck: Bottleneck

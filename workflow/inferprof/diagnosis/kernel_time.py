@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from inferprof.findings import Frames, NotAssessed, Threshold
-from inferprof.tables import layer_times, roofs, waterfall
-from inferprof.tables.bounds import BOUNDS
-from inferprof.tables.kernel_class import own_name
-from inferprof.tables.kernel_compare import per_iteration
-from inferprof.tables.trt_join import layer_of_path
+from inferprof.tables import roofs
+from inferprof.tables.counters.bounds import BOUNDS
+from inferprof.tables.limits import waterfall
+from inferprof.tables.nodes import layer_times
+from inferprof.tables.nodes.trt_join import layer_of_path
+from inferprof.tables.trace.kernel_class import own_name
+from inferprof.tables.trace.kernel_compare import per_iteration
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,7 +14,7 @@ from inferprof.diagnosis.frames import load, of_model
 from inferprof.files import write_json
 from inferprof.findings import NEEDS, Answer, Clear, Frames, Need, NotAssessed
 from inferprof.plugins import Check
-from inferprof.tables.waterfall import COUNTERS
+from inferprof.tables.limits.waterfall import COUNTERS
 
 _HAS: Final[Mapping[Need, Callable[[Frames], bool]]] = {
     "gpu": lambda frames: bool(_device_times(frames) or frames.profiles["level"].eq("kernel").any()),

@@ -10,8 +10,8 @@ import pandas as pd
 from inferprof.devices.bandwidth import Direction
 from inferprof.findings import END_TO_END, Confidence, Frames, NotAssessed
 from inferprof.lane import Stage
-from inferprof.tables.kernel_compare import ITERATION, iterations, of_iterations
-from inferprof.tables.waterfall import Part, of_range, watched
+from inferprof.tables.limits.waterfall import Part, of_range, watched
+from inferprof.tables.trace.kernel_compare import ITERATION, iterations, of_iterations
 
 RECORDS: Final = "records"
 NS_PER_MS: Final = 1e6

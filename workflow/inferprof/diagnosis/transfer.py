@@ -10,7 +10,7 @@ import numpy as np
 from inferprof.diagnosis.times import NS_PER_MS, RECORDS, Time, copying, link_copies, ms, percent, stages
 from inferprof.findings import Clear, Confidence, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
-from inferprof.tables.api_kind import PAGEABLE
+from inferprof.tables.trace.api_kind import PAGEABLE
 
 COPY_SHARE = Threshold("copy_share", 0.05, "share of the total", "ours: below it no change of the copies shows")
 FAR_OVER_FLOOR = Threshold(
@@ -34,7 +34,7 @@ ITEM_BYTES: Final[Mapping[str, int]] = {"fp16": 2, "bf16": 2, "fp16_sparse": 2}
 def _pageable(frames: Frames) -> list[Finding] | Clear:
     """Copies from and to memory that is not page-locked: the driver copies it piece by piece into its own first.
 
-    Gain: at most the stages less what the link needs for so many bytes (tables.copies.floors), else the whole copies;
+    Gain: at most the stages less what the link needs for so many bytes (limits.copies.floors), else the whole copies;
     at least the same less a memcpy of those bytes into page-locked memory (HOST_COPY_GB_PER_S), or 0.
     """
     if not _is_pageable(frames):

@@ -9,7 +9,7 @@ import numpy as np
 
 from inferprof.plots.style import LINE_STYLES, MARKERS, case_names, colours, new_figure, plain_log
 from inferprof.plugins import Boundary, Plot
-from inferprof.tables.saturation import rest_of, smallest
+from inferprof.tables.limits.saturation import rest_of, smallest
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,10 +10,10 @@ import numpy as np
 
 from inferprof.plots.style import GREY, OKABE_ITO, case_names, end_shapes, new_figure, tip
 from inferprof.plugins import Plot
-from inferprof.tables.api_kind import EXPLICIT_SYNC
-from inferprof.tables.intervals import Intervals
-from inferprof.tables.one_iteration import API, RANGE
 from inferprof.tables.records import rows_of
+from inferprof.tables.trace.api_kind import EXPLICIT_SYNC
+from inferprof.tables.trace.intervals import Intervals
+from inferprof.tables.trace.one_iteration import API, RANGE
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,8 +9,8 @@ import numpy as np
 
 from inferprof.plots.style import GREY, OKABE_ITO, end_shapes, stacked_panels, stacked_shares
 from inferprof.plugins import Plot
-from inferprof.tables.kernel_class import KernelClass
 from inferprof.tables.records import rows_of
+from inferprof.tables.trace.kernel_class import KernelClass
 
 if TYPE_CHECKING:
     import pandas as pd

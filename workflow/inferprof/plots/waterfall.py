@@ -8,7 +8,7 @@ import numpy as np
 
 from inferprof.plots.style import GREY, OKABE_ITO, case_names, end_shapes, stacked_panels
 from inferprof.plugins import Plot
-from inferprof.tables.waterfall import PARTS, Part
+from inferprof.tables.limits.waterfall import PARTS, Part
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -81,8 +81,8 @@ def read(path: Path) -> pd.DataFrame:
     """The tidy table of a trace. Raises UserError for anything else."""
     import pandas as pd
 
-    from inferprof.tables import kineto_configs, kineto_json, launch_configs
-    from inferprof.tables.events import tidy
+    from inferprof.tables.trace import kineto_configs, kineto_json, launch_configs
+    from inferprof.tables.trace.events import tidy
 
     kind = identify(path)
     if kind != NAME:

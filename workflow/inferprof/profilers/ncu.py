@@ -27,8 +27,8 @@ from inferprof.profilers.ncu_refusals import refusal, saw_nothing
 if TYPE_CHECKING:
     import pandas as pd
 
-    from inferprof.tables.ncu_choice import Choice
-    from inferprof.tables.ncu_launches import Launch
+    from inferprof.tables.counters.ncu_choice import Choice
+    from inferprof.tables.counters.ncu_launches import Launch
 
 NAME: Final = "ncu"
 ITERATION: Final = "iteration"
@@ -62,7 +62,7 @@ class Options:
 
 def command(argv: Sequence[str], out: Path, options: Options = Options()) -> list[str]:
     """The run's argv with ncu in front; the report is `out`. Kernels of CUDA graphs are looked into one by one."""
-    from inferprof.tables.ncu_metrics import SECTIONS
+    from inferprof.tables.counters.ncu_metrics import SECTIONS
 
     return [
         find(),
@@ -98,7 +98,8 @@ def _filters(focus: Focus) -> list[str]:
 
 def aim(table: Path) -> Profiler:
     """ncu, looking into the kernels that the timeline's table names."""
-    from inferprof.tables import ncu_choice, schema
+    from inferprof.tables import schema
+    from inferprof.tables.counters import ncu_choice
 
     try:
         return looking_into(ncu_choice.choose(schema.read_table(table)))
@@ -126,7 +127,7 @@ def looking_into(choice: Choice, options: Options = Options()) -> Profiler:
 
 def _focus(choice: Choice) -> Focus:
     """By mangled names, which ncu spells as nsys does; by function names where one of them is not known."""
-    from inferprof.tables.ncu_choice import function_name
+    from inferprof.tables.counters.ncu_choice import function_name
 
     if all(kernel.symbols for kernel in choice.kernels):
         return Focus(tuple(symbol for kernel in choice.kernels for symbol in kernel.symbols), "mangled")
@@ -169,7 +170,8 @@ def read(path: Path) -> pd.DataFrame:
     """
     import pandas as pd
 
-    from inferprof.tables import ncu_csv, ncu_launches, ncu_rep, schema
+    from inferprof.tables import schema
+    from inferprof.tables.counters import ncu_csv, ncu_launches, ncu_rep
 
     kind = identify(path)
     if kind == "not_measured":
@@ -187,7 +189,7 @@ def read(path: Path) -> pd.DataFrame:
 
 def _settings(content: dict[str, Any], launches: Collection[Launch]) -> list[dict[str, Any]]:
     """How the launches were taken, and which of the chosen kernels are not among them."""
-    from inferprof.tables.ncu_choice import function_name
+    from inferprof.tables.counters.ncu_choice import function_name
 
     symbols = {launch.symbol for launch in launches if launch.symbol}
     functions = {function_name(launch.name) for launch in launches}

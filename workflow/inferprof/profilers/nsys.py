@@ -119,8 +119,8 @@ def read(path: Path) -> pd.DataFrame:
     """The tidy table of a .sqlite export or of a CSV of `nsys stats`. Raises UserError for anything else."""
     import pandas as pd
 
-    from inferprof.tables import launch_configs, nsys_configs, nsys_sqlite, nsys_stats
-    from inferprof.tables.events import tidy
+    from inferprof.tables.trace import launch_configs, nsys_configs, nsys_sqlite, nsys_stats
+    from inferprof.tables.trace.events import tidy
 
     kind = identify(path)
     if kind == "nsys_sqlite":

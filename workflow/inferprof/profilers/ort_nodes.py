@@ -50,7 +50,8 @@ def read(path: Path) -> pd.DataFrame:
 
     Raises UserError where one is missing, or they are not of one process.
     """
-    from inferprof.tables import kineto_json, nsys_sqlite, ort_json, ort_kernels
+    from inferprof.tables.nodes import ort_json, ort_kernels
+    from inferprof.tables.trace import kineto_json, nsys_sqlite
 
     kind = identify(path)
     if kind not in ("nsys_sqlite", "kineto"):

@@ -13,7 +13,7 @@ from inferprof.case import Case
 from inferprof.hardware import Machine
 from inferprof.plugins import Profiler, Run
 from inferprof.profilers.capture_file import identify, other_reader
-from inferprof.tables.ort_facts import SessionFacts
+from inferprof.tables.nodes.ort_facts import SessionFacts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,7 +46,7 @@ def command(argv: Sequence[str], out: Path) -> list[str]:
 def finish(out: Path, run: Run) -> None:
     """Keep what the reader and a viewer of traces need; packed, which ONNX Runtime does not do itself."""
     from inferprof.files import opened
-    from inferprof.tables import ort_events
+    from inferprof.tables.nodes import ort_events
 
     del run  # there is no tool to run
     if not out.exists():
@@ -65,7 +65,7 @@ def _kept(event: dict[str, Any]) -> dict[str, Any]:
 
 def read(path: Path) -> pd.DataFrame:
     """The tidy table of a profile, without its first run. Raises UserError for anything else."""
-    from inferprof.tables import ort_json, providers
+    from inferprof.tables.nodes import ort_json, providers
 
     kind = identify(path)
     if kind != NAME:

@@ -11,7 +11,7 @@ from inferprof.errors import UserError
 from inferprof.hardware import Machine
 from inferprof.plugins import Profiler
 from inferprof.profilers.capture_file import identify, other_reader
-from inferprof.tables.trt_json import PROFILE
+from inferprof.tables.nodes.trt_json import PROFILE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +32,7 @@ def read(path: Path) -> pd.DataFrame:
     are any.
     Raises UserError for anything else, and for times and layers of two engines.
     """
-    from inferprof.tables import trt_json, trt_layers
+    from inferprof.tables.nodes import trt_json, trt_layers
 
     if (kind := identify(path)) != NAME:
         raise other_reader(path, kind)
@@ -52,7 +52,7 @@ def read(path: Path) -> pd.DataFrame:
 
 
 def _layers_in(graph: Path) -> object:
-    from inferprof.tables import trt_json
+    from inferprof.tables.nodes import trt_json
 
     content = trt_json.load(graph)
     if trt_json.kind_of(graph, content) != "layers":

@@ -29,7 +29,7 @@ def command(argv: Sequence[str], out: Path) -> list[str]:
 
 
 def _profile_of(out: Path) -> Path:
-    from inferprof.tables.trt_json import PROFILE
+    from inferprof.tables.nodes.trt_json import PROFILE
 
     return out.with_suffix(PROFILE)
 
@@ -40,7 +40,8 @@ def read(path: Path) -> pd.DataFrame:
     Without layers the trace's ranges tell them, and no nodes; the ONNX file tells those that the layers do not.
     Raises UserError where the two are of different engines.
     """
-    from inferprof.tables import graph_nodes, nsys_sqlite, trt_json, trt_kernels
+    from inferprof.tables.nodes import graph_nodes, trt_json, trt_kernels
+    from inferprof.tables.trace import nsys_sqlite
 
     if (kind := identify(path)) != "nsys_sqlite":
         raise other_reader(path, kind)

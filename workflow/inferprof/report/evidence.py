@@ -12,21 +12,10 @@ from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.files import read_json
 from inferprof.report import broken
-from inferprof.tables import (
-    copies,
-    join,
-    one_iteration,
-    overhead,
-    records,
-    roofline,
-    roofs,
-    schema,
-    speed_up_flags,
-    summary,
-    tile_advice,
-    waterfall,
-)
+from inferprof.tables import join, overhead, records, roofs, schema, summary
+from inferprof.tables.limits import copies, roofline, speed_up_flags, tile_advice, waterfall
 from inferprof.tables.roofs import Roofs
+from inferprof.tables.trace import one_iteration
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,7 +62,7 @@ class Evidence:
     stages: pd.DataFrame
     """The medians of stage_samples."""
     floors: pd.DataFrame
-    """h2d and d2h against what the link needs: tables.copies.floors."""
+    """h2d and d2h against what the link needs: tables.limits.copies.floors."""
     checks: pd.DataFrame
     throughput: pd.DataFrame
     resources: pd.DataFrame
@@ -82,7 +71,7 @@ class Evidence:
     overheads: pd.DataFrame
     """What the profilers cost: tables.overhead.ledger."""
     waterfall: pd.DataFrame
-    """Where end_to_end goes: tables.waterfall.of_cases."""
+    """Where end_to_end goes: tables.limits.waterfall.of_cases."""
     documents: Mapping[tuple[str, str, str], Document]
     """(model, precision, convert | audit | accuracy) → document."""
     partitions: Mapping[tuple[str, str], Document]
@@ -101,9 +90,9 @@ class Evidence:
     """Of the GPU's matrix products and memory: devices.ceilings.measure."""
     roofs: Roofs
     roofline: pd.DataFrame
-    """The cases on a GPU against its roofs: tables.roofline.by_case."""
+    """The cases on a GPU against its roofs: tables.limits.roofline.by_case."""
     tiles: pd.DataFrame
-    """The products of the cases and the tiles that compute them: tables.tile_advice.of_cases."""
+    """The products of the cases and the tiles that compute them: tables.limits.tile_advice.of_cases."""
     tile_advice: pd.DataFrame
     """The sizes at which these tiles would waste less: the same."""
     refused_profilers: Document

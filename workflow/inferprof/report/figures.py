@@ -10,7 +10,7 @@ from inferprof.report import plot_frame
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Figure, Section, Text
 from inferprof.report.sections import layers
-from inferprof.tables import layer_graph, layer_times
+from inferprof.tables.nodes import layer_graph, layer_times
 
 
 def draw(evidence: Evidence, folder: Path) -> Section:

@@ -10,11 +10,13 @@ from inferprof.report import fidelity
 from inferprof.report.evidence import Evidence
 from inferprof.report.sections.common import key_of, name_of, path_of
 from inferprof.report.sections.profiled import Profile, chosen, first_of
-from inferprof.tables import one_iteration, roofline, schema, waterfall
-from inferprof.tables.idle import IDLE_CAUSES
-from inferprof.tables.kernel_compare import ITERATION
+from inferprof.tables import schema
+from inferprof.tables.limits import roofline, waterfall
+from inferprof.tables.limits.waterfall import TRACERS
 from inferprof.tables.records import KEY, rows_of
-from inferprof.tables.waterfall import TRACERS
+from inferprof.tables.trace import one_iteration
+from inferprof.tables.trace.idle import IDLE_CAUSES
+from inferprof.tables.trace.kernel_compare import ITERATION
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,1 +1,1 @@
-"""The tidy table: its schema and metrics, and what is derived from it."""
+"""The tidy table: its schema, metrics and records, and what is derived from them, a package for each subject."""

@@ -47,7 +47,7 @@ _ALL = (
     Metric("bytes_total", "bytes", "bytes moved, all instances"),
     Metric("bandwidth", "GB/s", "bytes_total / duration_total, with GB = 10^9 bytes"),
     Metric("sync_kind", "text", "explicit: the call is a synchronise; implicit: it waits for the GPU all the same"),
-    # Of ranges and of the whole run; means per instance, so that they add up. Formulas: tables.derived.
+    # Of ranges and of the whole run; means per instance, so that they add up. Formulas: tables.trace.derived.
     Metric("gpu_busy", "ns", "union of kernels, copies, memsets and graphs"),
     Metric("kernel_busy", "ns", "union of kernels and graphs"),
     Metric("gpu_idle", "ns", "duration - gpu_busy"),
@@ -91,11 +91,11 @@ _ALL = (
     Metric("subgraph_nodes", "count", "nodes of the graph that were fused into it"),
     Metric("kernel_idle", "ns", "duration - kernel_busy: the host was in it while the GPU computed nothing"),
     # Of kernels whose parent is a layer, or a layer and a node of it.
-    Metric("layer_confidence", "ratio", "how sure it is that the kernel is the layer's: tables.trt_join"),
-    Metric("node_confidence", "ratio", "how sure it is that the kernel is the node's: tables.graph_nodes"),
+    Metric("layer_confidence", "ratio", "how sure it is that the kernel is the layer's: tables.nodes.trt_join"),
+    Metric("node_confidence", "ratio", "how sure it is that the kernel is the node's: tables.nodes.graph_nodes"),
     Metric("grid", "text", "launch grid x,y,z"),
     Metric("block", "text", "thread block x,y,z"),
-    # Of one kernel launch, by counters; its duration is duration_total. ncu's names and formulas: tables.ncu_metrics.
+    # Of one kernel launch, by counters; its duration is duration_total. ncu's names, formulas: counters.ncu_metrics.
     Metric("sm_throughput", "percent", "of the busiest part of the SMs, of what it sustains at most"),
     Metric("memory_throughput", "percent", "of the busiest part of caches and device memory, of what it sustains"),
     Metric("dram_throughput", "percent", "of device memory's peak"),
@@ -130,7 +130,9 @@ _ALL = (
     Metric("sms", "count", "streaming multiprocessors that the kernel could use"),
     Metric("waves", "ratio", "blocks / blocks that fit on the GPU at once"),
     Metric(
-        "tail_waste", "percent", "of its SM time, empty because its blocks do not fill the last wave: tables.bounds"
+        "tail_waste",
+        "percent",
+        "of its SM time, empty because its blocks do not fill the last wave: tables.counters.bounds",
     ),
     Metric("sm_active", "percent", "cycles with a warp on the SM, of the elapsed ones, mean over SMs"),
     Metric("sm_clock", "MHz", "of the SMs while the kernel ran"),

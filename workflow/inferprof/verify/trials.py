@@ -140,7 +140,7 @@ def partitions_by_parser(site: Site) -> str:
 
 def partitions(site: Site, backend: str) -> str:
     """Which provider ran how many nodes. Raises CaseFailed where TensorRT's ran none."""
-    from inferprof.tables import ort_events
+    from inferprof.tables.nodes import ort_events
 
     case = case_of(backend)
     events = ort_events.read(site.watch("ort_profile", case))
@@ -161,7 +161,7 @@ def _table_if_possible(site: Site, profiler: str, case: Case) -> None:
 
 def times_layers(site: Site) -> str:
     """TensorRT's own layers, each with a time."""
-    from inferprof.tables import trt_json
+    from inferprof.tables.nodes import trt_json
 
     case = case_of("tensorrt")
     profile = site.watch("trt_layers", case)
@@ -176,7 +176,8 @@ def times_layers(site: Site) -> str:
 
 def joins_layers(site: Site) -> str:
     """The share of kernel time that belongs to a layer, and to an ONNX node."""
-    from inferprof.tables import attribution, schema, trt_kernels
+    from inferprof.tables import schema
+    from inferprof.tables.nodes import attribution, trt_kernels
 
     case = case_of("tensorrt")
     site.watch("trt_nodes", case)
@@ -211,7 +212,8 @@ def counts(site: Site) -> str:
 
 def _kernels(table: Path) -> str:
     """`31 kernels in 10 iterations`. Raises CaseFailed where a table has none."""
-    from inferprof.tables import kernel_compare, schema
+    from inferprof.tables import schema
+    from inferprof.tables.trace import kernel_compare
 
     frame = schema.read_table(table)
     rows = kernel_compare.of_iterations(frame)
@@ -224,7 +226,8 @@ def _kernels(table: Path) -> str:
 
 def computes_in(site: Site, precision: str, at_least: float) -> str:
     """The share of the time in matrix products that ran in a number format; its outputs agree with fp32."""
-    from inferprof.tables import kernel_formats, precision_truth, schema
+    from inferprof.tables import schema
+    from inferprof.tables.nodes import kernel_formats, precision_truth
 
     case, profiler = _required(_way(site, precision))
     onnx = site.onnx(precision)

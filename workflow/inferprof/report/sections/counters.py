@@ -11,9 +11,9 @@ from inferprof.report.numbers import ratio, significant
 from inferprof.report.sections.common import CASE_COLUMNS, case_cells, few, key_of, optional, path_of
 from inferprof.report.sections.kernels import short
 from inferprof.report.sections.profiled import Profile, profiles
-from inferprof.tables.ncu_timeline import against_timeline
+from inferprof.tables.counters.ncu_timeline import against_timeline
+from inferprof.tables.limits.waterfall import TRACERS
 from inferprof.tables.records import rows_of
-from inferprof.tables.waterfall import TRACERS
 
 if TYPE_CHECKING:
     import pandas as pd

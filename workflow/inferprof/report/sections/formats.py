@@ -9,7 +9,7 @@ from inferprof.report.model import Cell, Column, Mark, Section, Table, missing, 
 from inferprof.report.numbers import significant
 from inferprof.report.sections.common import CASE_COLUMNS, case_cells, key_of
 from inferprof.report.sections.profiled import Profile, caution, first_of
-from inferprof.tables import kernel_formats, layer_times, precision_truth
+from inferprof.tables.nodes import kernel_formats, layer_times, precision_truth
 from inferprof.tables.records import rows_of
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, number, words
 from inferprof.report.numbers import NS_PER_MS, count, ratio, significant
 from inferprof.report.sections.profiled import Profile, caution, chosen
-from inferprof.tables.kernel_compare import by_class, side_by_side
 from inferprof.tables.records import rows_of
+from inferprof.tables.trace.kernel_compare import by_class, side_by_side
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,8 +9,8 @@ from inferprof.report.model import Block, Cell, Column, Section, Table, Text, nu
 from inferprof.report.numbers import count
 from inferprof.report.sections.common import CASE_COLUMNS, case_cells, few, key_of, path_of
 from inferprof.report.sections.profiled import SLOW_DOWN_COLUMN, Profile, caution, chosen, profiles, slow_down
-from inferprof.tables.kernel_class import KernelClass
 from inferprof.tables.records import rows_of
+from inferprof.tables.trace.kernel_class import KernelClass
 
 TOP_CLASSES = 3
 TOP_KERNELS = 3

@@ -12,11 +12,11 @@ from inferprof.report.sections.common import CASE_COLUMNS, case_cells, key_of, o
 from inferprof.report.sections.kernels import short
 from inferprof.report.sections.operators import NAME_LENGTH
 from inferprof.report.sections.profiled import SLOW_DOWN_COLUMN, Profile, caution, profiles, slow_down
-from inferprof.tables import attribution, ort_kernels, torch_kernels
-from inferprof.tables.kernel_counters import COUNTERS, of_kernels
+from inferprof.tables.counters.kernel_counters import COUNTERS, of_kernels
+from inferprof.tables.nodes import attribution, ort_kernels, torch_kernels
 from inferprof.tables.overhead import ITERATION
 from inferprof.tables.records import rows_of
-from inferprof.tables.timeline import PATH_SEPARATOR
+from inferprof.tables.trace.timeline import PATH_SEPARATOR
 
 if TYPE_CHECKING:
     import pandas as pd

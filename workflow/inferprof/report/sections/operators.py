@@ -10,8 +10,8 @@ from inferprof.report.model import Block, Cell, Column, Section, Table, number, 
 from inferprof.report.numbers import NS_PER_MS, count, milliseconds, significant
 from inferprof.report.sections.common import CASE_COLUMNS, case_cells, scaled
 from inferprof.report.sections.profiled import SLOW_DOWN_COLUMN, Profile, caution, first_of, slow_down
-from inferprof.tables.fallback import subgraphs
-from inferprof.tables.providers import by_provider, on_cpu, per_run
+from inferprof.tables.nodes.fallback import subgraphs
+from inferprof.tables.nodes.providers import by_provider, on_cpu, per_run
 from inferprof.tables.records import rows_of
 
 if TYPE_CHECKING:

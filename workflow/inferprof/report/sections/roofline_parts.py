@@ -13,9 +13,11 @@ from inferprof.report.numbers import ratio, significant
 from inferprof.report.sections.common import CASE_COLUMNS, case_cells, key_of, optional, scaled
 from inferprof.report.sections.kernels import short
 from inferprof.report.sections.profiled import Profile, caution, first_of
-from inferprof.tables import attribution, kernel_roofline, node_roofline, ort_kernels, roofline, trt_kernels
-from inferprof.tables.layer_times import inferences
-from inferprof.tables.providers import runs_of
+from inferprof.tables.counters import kernel_roofline
+from inferprof.tables.limits import roofline
+from inferprof.tables.nodes import attribution, node_roofline, ort_kernels, trt_kernels
+from inferprof.tables.nodes.layer_times import inferences
+from inferprof.tables.nodes.providers import runs_of
 from inferprof.tables.records import KEY, frame_of, rows_of
 
 if TYPE_CHECKING:
@@ -118,7 +120,7 @@ def _nodes(evidence: Evidence) -> list[Block]:
 
 
 def _lost(evidence: Evidence, one: Profile) -> pd.DataFrame:
-    """tables.node_roofline of one case; no rows where its graph was not counted or no inference was traced."""
+    """tables.nodes.node_roofline of one case; no rows where its graph was not counted or no inference was traced."""
     join, count = JOINS[one.tool]
     cost = evidence.costs[one.case["model"], one.case["precision"], one.case["shape"]].content
     if not cost or not (runs := count(one.frame)):

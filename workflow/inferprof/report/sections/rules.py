@@ -11,10 +11,10 @@ from inferprof.report.model import Cell, Column, Section, Table, Text, missing, 
 from inferprof.report.numbers import plural
 from inferprof.report.sections.common import CASE_COLUMNS, both_ends, case_cells
 from inferprof.report.sections.profiled import Profile, profiles
-from inferprof.tables import ncu_rules
-from inferprof.tables.ncu_choice import function_name
+from inferprof.tables.counters import ncu_rules
+from inferprof.tables.counters.ncu_choice import function_name
+from inferprof.tables.limits.waterfall import COUNTERS
 from inferprof.tables.records import rows_of
-from inferprof.tables.waterfall import COUNTERS
 
 TITLE: Final = "NVIDIA's rules and ours"
 APART: Final = ("theirs alone", "ours alone")

@@ -9,7 +9,7 @@ from inferprof.report.evidence import Evidence
 from inferprof.report.model import Cell, Column, Mark, Section, Table, number, words
 from inferprof.report.numbers import significant
 from inferprof.report.sections.common import sources_of
-from inferprof.tables import saturation
+from inferprof.tables.limits import saturation
 from inferprof.tables.records import KEY, rows_of
 
 TITLE: Final = "Saturation over the batch"

@@ -10,7 +10,8 @@ from inferprof.report.model import Cell, Column, Section, Table, missing, number
 from inferprof.report.numbers import half_width, ratio
 from inferprof.report.sections.common import CASE_COLUMNS, FEW, case_cells, key_of, name_of, optional
 from inferprof.report.sections.profiled import profiles
-from inferprof.tables import kernel_formats, layer_times, precision_truth, summary
+from inferprof.tables import summary
+from inferprof.tables.nodes import kernel_formats, layer_times, precision_truth
 from inferprof.tables.records import KEY, rows_of
 
 TITLE = "Sparse weights"

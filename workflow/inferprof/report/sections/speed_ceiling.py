@@ -9,7 +9,7 @@ from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, missing, number, words
 from inferprof.report.numbers import milliseconds, percent, ratio
 from inferprof.report.sections.common import CASE_COLUMNS, FEW, by_case, case_cells, key_of, scaled
-from inferprof.tables import roofline, speed_ceiling
+from inferprof.tables.limits import roofline, speed_ceiling
 from inferprof.tables.records import rows_of
 
 TITLE: Final = "Speed-up ceiling"

@@ -19,7 +19,7 @@ from inferprof.report.sections.common import (
     table,
 )
 from inferprof.report.sections.kernels import short
-from inferprof.tables import tile_advice, tile_trials
+from inferprof.tables.limits import tile_advice, tile_trials
 from inferprof.tables.records import rows_of
 
 NO_KERNEL = "no kernel of the timeline was found for it"

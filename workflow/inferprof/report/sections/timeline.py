@@ -19,10 +19,10 @@ from inferprof.report.sections.profiled import (
     profiles,
     slow_down,
 )
-from inferprof.tables.copies import against_link
-from inferprof.tables.kernel_compare import of_iterations
+from inferprof.tables.limits.copies import against_link
 from inferprof.tables.overhead import ITERATION, NO_ITERATION
 from inferprof.tables.records import rows_of
+from inferprof.tables.trace.kernel_compare import of_iterations
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,9 +10,9 @@ from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number
 from inferprof.report.numbers import NS_PER_MS, milliseconds
 from inferprof.report.sections.common import CASE_COLUMNS, by_case, case_cells, enumerated, optional, path_of, table
-from inferprof.tables.bounds import BOUNDS
+from inferprof.tables.counters.bounds import BOUNDS
+from inferprof.tables.limits.waterfall import PARTS
 from inferprof.tables.records import rows_of
-from inferprof.tables.waterfall import PARTS
 
 MUCH_UNEXPLAINED = 0.15
 """From this share on the parts of a case do not say where its time goes, and the report marks it."""

@@ -1,0 +1,258 @@
+"""Which number formats really ran: a planted lie, conversions, and what a name, a layer and a counter each tell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from inferprof.errors import UserError
+from inferprof.profilers import trt_layers
+from inferprof.tables.nodes import precision_truth
+from inferprof.tables.nodes.kernel_formats import NOT_TOLD, by_counters, conversion, executed, of_case
+from inferprof.tables.nodes.trt_json import Layer, Tensor, load, read_layers
+from inferprof.tables.schema import conform
+
+FP8 = (
+    "sm90_xmma_gemm_e4m3f16_e4m3f32_f32_tn_n_tilesize128x128x128_warpgroupsize1x1x1_execute_segment_k_off_kernel_trt"
+)
+FP16 = "sm80_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize128x64x64_stage3_warpsize2x2x1_tensor16x8x16_execute_kernel_trt"
+
+
+def tensor(name: str, dtype: str, dims: tuple[int, ...] = (8, 768)) -> dict[str, object]:
+    """As EngineInspector writes it."""
+    return {"Name": name, "Dimensions": list(dims), "Format/Datatype": dtype}
+
+
+def gemm(name: str, dtype: str, tactic: str) -> dict[str, object]:
+    """A matrix product as TensorRT 10 writes it: two operands and a scale, which is no operand."""
+    scale = tensor(f"{name}_scale", "Float", (1,))
+    return {
+        **{"Name": name, "LayerType": "gemm", "TacticName": tactic, "Metadata": f"[ONNX Layer: /{name}]"},
+        "Inputs": [tensor(f"{name}_a", dtype), tensor(f"{name}_b", dtype, (768, 768)), scale],
+        "Outputs": [tensor(f"{name}_c", "Half")],
+    }
+
+
+def written(folder: Path, *layers: dict[str, object]) -> tuple[Layer, ...]:
+    """The layers as they come back from a file."""
+    path = folder / "layers.json"
+    path.write_text(json.dumps({"Layers": layers, "Bindings": []}))
+    return read_layers(path, load(path))
+
+
+def table(*rows: tuple[str, int, str | None]) -> pd.DataFrame:
+    """(kernel, ns, layer)."""
+    return pd.DataFrame(rows, columns=["kernel", "duration_ns", "layer"]).assign(instances=1)
+
+
+# --- a planted lie ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lie(tmp_path: Path) -> tuple[tuple[Layer, ...], pd.DataFrame]:
+    """FP8 was asked for; of three blocks the last one runs in FP16, between two casts."""
+    layers = written(
+        tmp_path,
+        gemm("block.0", "FP8", FP8.partition("_execute")[0]),
+        gemm("block.1", "FP8", FP8.partition("_execute")[0]),
+        {
+            **{"Name": "cast", "LayerType": "Reformat", "Origin": "REFORMAT"},
+            **{"Inputs": [tensor("a", "FP8")], "Outputs": [tensor("b", "Half")]},
+        },
+        gemm("block.2", "Half", FP16.partition("_execute")[0]),
+        {
+            **{"Name": "back", "LayerType": "Reformat", "Origin": "QDQ"},
+            **{"Inputs": [tensor("c", "Half")], "Outputs": [tensor("d", "FP8")]},
+        },
+    )
+    rows = [(FP8, 200, "block.0"), (FP8, 210, "block.1"), (FP16, 590, "block.2")]
+    moves = [
+        ("void genericReformat::copyVectorizedKernel<double>(int)", ns, name)
+        for ns, name in ((30, "cast"), (70, "back"))
+    ]
+    return layers, table(*rows, *moves)  # fmt: skip
+
+
+def test_a_block_that_ran_in_fp16_is_caught(lie: tuple[tuple[Layer, ...], pd.DataFrame]) -> None:
+    layers, kernels = lie
+    found = executed(kernels, layers)
+    assert precision_truth.share_as_asked(found, "fp8") == pytest.approx(0.41)
+    assert precision_truth.sentence(found, "fp8") == (
+        "asked for fp8: 41.0 % of the time in matrix products ran in fp8, 59.0 % in fp16"
+    )
+    wrong = precision_truth.otherwise(found, "fp8")
+    assert wrong[["layer", "dtype", "duration_ns", "share"]].to_numpy().tolist() == [["block.2", "fp16", 590, 0.59]]
+
+
+def test_casts_and_quantization_around_it_have_their_cost(lie: tuple[tuple[Layer, ...], pd.DataFrame]) -> None:
+    layers, kernels = lie
+    costs = precision_truth.conversions(executed(kernels, layers))
+    assert costs[["conversion", "duration_ns", "instances"]].to_numpy().tolist() == [
+        ["quantize", 70, 1],
+        ["cast", 30, 1],
+    ]
+    assert costs["share"].to_list() == pytest.approx([70 / 1100, 30 / 1100])
+
+
+def test_names_alone_catch_it_too(lie: tuple[tuple[Layer, ...], pd.DataFrame]) -> None:
+    _, kernels = lie
+    assert precision_truth.share_as_asked(executed(kernels.drop(columns="layer")), "fp8") == pytest.approx(0.41)
+
+
+def test_a_layer_that_takes_fp8_and_runs_a_kernel_of_fp16_ran_in_fp16(tmp_path: Path) -> None:
+    found = executed(table((FP16, 10, "a")), written(tmp_path, gemm("a", "FP8", "x")))
+    assert found[["dtype", "source"]].to_numpy().tolist() == [["fp16", "name"]]
+
+
+# --- what tells a format ---------------------------------------------------------------------------------------
+
+
+def test_counters_tell_before_the_name() -> None:
+    found = executed(table((FP16, 10, None)), counted={FP16: "fp8"})
+    assert found[["dtype", "source"]].to_numpy().tolist() == [["fp8", "counters"]]
+
+
+def test_a_name_that_tells_nothing_leaves_it_to_the_layers_operands(tmp_path: Path) -> None:
+    layers = written(tmp_path, gemm("a", "FP8", "x"), gemm("b", "BFloat16", "x"))
+    found = executed(table(("cutlass_gemm", 1, "a"), ("cutlass_gemm", 1, "b"), ("cutlass_gemm", 1, None)), layers)
+    assert found["dtype"].to_list() == ["fp8", "bf16", NOT_TOLD]
+    assert found["source"].to_list()[:2] == ["layer", "layer"]
+
+
+def test_the_wider_of_two_operands_decides(tmp_path: Path) -> None:
+    mixed = gemm("a", "Half", "x")
+    mixed["Inputs"] = [tensor("a", "Half"), tensor("w", "INT4", (768, 768))]
+    assert executed(table(("cutlass_gemm", 1, "a")), written(tmp_path, mixed))["dtype"].to_list() == ["fp16"]
+
+
+def test_weights_of_a_convolution_are_an_operand(shared: Path) -> None:
+    path = shared / "real/trt_json/trt8_trex_mobilenet_qat.graph.json"
+    layers = read_layers(path, load(path))
+    name = "features.0.0.weight + QuantizeLinear_8 + Conv_12 + PWN(Clip_16)"
+    found = executed(table(("implicit_convolve", 1, name), ("first_reformat", 2, "QuantizeLinear_2")), layers)
+    assert found[["dtype", "conversion"]].fillna("").to_numpy().tolist() == [["int8", ""], ["int8", "quantize"]]
+
+
+def test_of_the_rest_the_output_is_told(tmp_path: Path) -> None:
+    layer = {**gemm("add", "Float", "x"), "LayerType": "kgen"}
+    found = executed(table(("__myl_AddMul_0x1", 5, "add")), written(tmp_path, layer))
+    assert found[["matrix", "dtype"]].to_numpy().tolist() == [[False, "fp16"]]
+
+
+def test_time_of_which_nothing_tells_the_format_is_said() -> None:
+    found = executed(table((FP8, 60, None), ("cutlass_gemm", 40, None), ("__myl_Add_0x1", 900, None)))
+    assert precision_truth.sentence(found, "mxfp8") == (
+        "asked for mxfp8: 60.0 % of the time in matrix products ran in fp8, of 40.0 % nothing tells the format"
+    )
+    shares = precision_truth.by_dtype(found)
+    assert shares[["matrix", "dtype", "duration_ns"]].to_numpy().tolist() == [
+        [True, "fp8", 60],
+        [True, NOT_TOLD, 40],
+        [False, NOT_TOLD, 900],
+    ]
+    assert shares["share"].to_list() == [0.6, 0.4, 1.0]
+
+
+def test_a_case_without_matrix_products_has_no_share() -> None:
+    found = executed(table(("__myl_Add_0x1", 900, None)))
+    assert precision_truth.share_as_asked(found, "fp16") is None
+    assert precision_truth.sentence(found, "fp16") == "asked for fp16: no kernel is known to be a matrix product"
+
+
+def test_a_format_of_ones_own_has_nothing_to_be_held_against() -> None:
+    with pytest.raises(UserError, match="what mine is to compute in is not known; known: bf16, fp16"):
+        precision_truth.wanted("mine")
+
+
+def test_counters_of_ncu_are_summed_by_kernel() -> None:
+    rows = [("a", "tensor_ops_fp16", 5.0), ("a", "tensor_ops_fp8", 3.0), ("a", "tensor_ops_fp8", 4.0)]
+    rows += [("b", "tensor_ops_fp8", 0.0), ("c", "duration_total", 9.0), ("d", "tensor_ops_int8", 1.0)]
+    frame = pd.DataFrame(rows, columns=["name", "metric", "value"])
+    assert by_counters(frame) == {"a": "fp8", "d": "int8"}
+
+
+def test_counters_find_the_kernel_of_a_trace_that_spells_its_parameters_otherwise() -> None:
+    names = [
+        "void one::first<float, (int)4>(float *)",
+        "void two::second<half>(half *)",
+        "void two::second<float>()",
+    ]
+    rows = [
+        {"level": "kernel", "name": name, "metric": "duration_total", "value": 1.0, "instances": 1} for name in names
+    ]
+    trace = conform(pd.DataFrame(rows), "nsys")
+    spelled = ["void one::first<float, 4>(float *)", "void two::second<__half>(__half *)"]
+    counts = [{"level": "kernel", "name": name, "metric": "tensor_ops_fp8", "value": 1.0} for name in spelled]
+    found = of_case(trace, conform(pd.DataFrame(counts), "ncu")).set_index("kernel")
+    assert found["dtype"].to_list() == ["fp8", "fp16", "fp32"]
+    # Two instances of one function: whose counters these are is not known.
+    assert found["source"].to_list() == ["counters", "name", "name"]
+
+
+# --- conversions and sparsity ----------------------------------------------------------------------------------
+
+
+def move(kind: str, before: str | None, after: str | None) -> Layer:
+    return Layer(
+        "move",
+        kind=kind,
+        inputs=(Tensor("a", (8,), before, before),),
+        outputs=(Tensor("b", (8,), after, after),),
+        origin="REFORMAT",
+    )
+
+
+@pytest.mark.parametrize(
+    ("kernel", "layer", "what"),
+    [
+        ("copyVectorizedKernel", move("Reformat", "fp32", "fp16"), "cast"),
+        ("copyVectorizedKernel", move("Reformat", "fp16", "fp16"), "reformat"),
+        ("copyVectorizedKernel", move("Reformat", None, "fp16"), "reformat"),
+        ("void vllm::scaled_fp8_quant_kernel<float>(float *)", None, "quantize"),
+        ("__myl_CasTra_0x12", None, "cast"),
+        ("__myl_TraRes_0x12", None, "reformat"),
+        ("__myl_AddMul_0x12", None, None),
+        (FP8, move("gemm", "fp8", "fp16"), None),
+    ],
+)
+def test_what_no_node_computes(kernel: str, layer: Layer | None, what: str | None) -> None:
+    assert conversion(kernel, layer) == what
+
+
+def test_what_ran_on_sparse_weights_has_its_share() -> None:
+    layers = (Layer("a", sparse=True), Layer("b", tactic="sm80_xmma_sparse_gemm"), Layer("c", sparse=False))
+    kernels = table(("k1", 30, "a"), ("k2", 20, "b"), ("k3", 40, "c"), ("sm80_sparse_conv", 10, None))
+    found = precision_truth.sparsity(kernels, layers)
+    assert (found.layers, found.duration_ns, found.share) == (("a", "b"), 60, 0.6)
+
+
+# --- layers without kernels ------------------------------------------------------------------------------------
+
+
+def test_timed_layers_are_enough_where_nothing_was_traced(shared: Path) -> None:
+    """MobileNet of NVIDIA's QAT example: all convolutions in INT8, and a sixth of the time in quantizers."""
+    found = of_case(trt_layers.read(shared / "real/trt_json/trt8_trex_mobilenet_qat.profile.json"))
+    assert found["kernel_class"].value_counts().to_dict() == {
+        **{"convolution": 53, "quantize": 17, "reformat": 2},
+        **{"reduction": 1},
+    }
+    assert precision_truth.share_as_asked(found, "int8") == 1.0
+    costs = precision_truth.conversions(found).set_index("conversion")
+    assert costs.loc["quantize", "duration_ns"] == pytest.approx(77_984)
+    assert costs.loc["quantize", "share"] == pytest.approx(0.166, abs=0.001)
+
+
+def test_a_reformat_for_a_convolution_is_no_convolution(shared: Path) -> None:
+    found = of_case(trt_layers.read(shared / "real/trt_json/trt8_trex_resnet18_a100_fp16.profile.json"))
+    assert precision_truth.share_as_asked(found, "fp16") == 1.0
+    costs = precision_truth.conversions(found).set_index("conversion")["duration_ns"]
+    assert costs.to_dict() == pytest.approx({"cast": 88_064, "reformat": 0})
+
+
+def test_a_residual_is_no_operand_of_a_convolution() -> None:
+    tensors = tuple(Tensor(name, (8, 8), dtype, dtype) for name, dtype in (("x", "int8"), ("residual", "fp16")))
+    layer = Layer("a", kind="CaskConvolution", inputs=tensors, weights="int8")
+    assert executed(table(("unnamed", 1, "a")), (layer,))["dtype"].to_list() == ["int8"]

@@ -1,0 +1,164 @@
+"""Kernels are classed by what they do, in names that real runtimes gave them."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from inferprof.tables.trace.kernel_class import by_class, classify, own_name
+
+CASES = [
+    # gemm
+    ("nvjet_sm90_hsh_64x64_64x13_1x4_h_bz_bias_TNT", "gemm", "fp16", True),
+    ("nvjet_tst_192x8_64x8_4x1_v_bz_TNT", "gemm", "bf16", True),
+    ("ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_32x6_tn", "gemm", "bf16", True),
+    ("ampere_sgemm_128x32_tn", "gemm", "fp32", False),
+    (
+        "sm80_xmma_gemm_f16f16_f16f16_f16_nn_n_tilesize64x64x64_stage4_warpsize2x2x1_tensor16x8x16_fused13_kernel",
+        "gemm",
+        "fp16",
+        True,
+    ),
+    (
+        "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x32x8_stage3_warpsize1x2x1_ffma_aligna4_execute_kernel_trt",
+        "gemm",
+        "fp32",
+        False,
+    ),
+    (
+        "void cutlass::Kernel2<cutlass_80_wmma_tensorop_f16_s161616gemm_f16_16x16_128x1_tn_align8>(T1::Params)",
+        "gemm",
+        "fp16",
+        True,
+    ),
+    (
+        "void gemvNSP_kernel<float, float, float, float, 1, 16, 4, 1024>(cublasGemvParams<float>)",
+        "gemm",
+        "fp32",
+        None,
+    ),
+    ("bmm_MxE4m3_MxE2m1MxE4m3_Fp32_t128x16x256u2_s3_et128x16", "gemm", "fp4", None),
+    ("Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT16x32x512_MI16x16x1_SN", "gemm", "bf16", True),
+    # attention
+    (
+        "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x64_4x1x1_cga1x1x1_kernel0_0",
+        "attention",
+        "fp16",
+        True,
+    ),
+    ("void flash::flash_fwd_splitkv_kernel<cutlass::bfloat16_t>(flash::Flash_fwd_params)", "attention", "bf16", None),
+    ("fmhaSm100aKernel_QkvE4m3OBfloat16H64PagedKvCausalP16VarSeqQ128Kv128", "attention", "fp8", None),
+    # convolution
+    ("void implicit_convolve_sgemm<__half, __half, 128, 5, 5, 3, 3, 3, 1>(int)", "convolution", "fp16", False),
+    (
+        "sm80_xmma_fprop_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x128x16_tensor16x8x8",
+        "convolution",
+        "tf32",
+        True,
+    ),
+    ("cudnn_infer_volta_scudnn_128x64_relu_medium_nn_v1", "convolution", "fp32", False),
+    # normalisation
+    (
+        "void onnxruntime::cuda::cuApplyLayerNorm<__half, float, __half, false>(__half*)",
+        "normalisation",
+        "fp16",
+        None,
+    ),
+    ("void vllm::rms_norm_kernel<c10::BFloat16, 8, 2>(c10::BFloat16*)", "normalisation", "bf16", None),
+    ("void cudnn::bn_fw_inf_1C11_kernel_NCHW<float, float, true, 1>(float)", "normalisation", "fp32", None),
+    ("__myl_bb0_6_AddSumMulSubMulSumMulAddSqrDivMulMulAdd", "normalisation", None, None),
+    ("triton_red_fused__unsafe_view_add_mean_mul_pow_rsqrt_1", "normalisation", None, None),
+    # softmax
+    (
+        "void onnxruntime::cuda::softmax_warp_forward<__half, __half, float, 8, false>(__half*)",
+        "softmax",
+        "fp16",
+        None,
+    ),
+    ("__myl_bb0_11_MulMaxSubExpSumDivMul", "softmax", None, None),
+    # elementwise
+    ("void onnxruntime::contrib::cuda::VectorizedBiasGeluKernel<__half>(long)", "elementwise", "fp16", None),
+    (
+        "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)",
+        "elementwise",
+        "fp32",
+        None,
+    ),
+    ("triton_poi_fused_add_cos_sin_0", "elementwise", None, None),
+    ("void vllm::rotary_embedding_kernel<c10::BFloat16, true>(long const*)", "elementwise", "bf16", None),
+    ("__myl_bb4_4_AddMovAdd", "elementwise", None, None),
+    # reduction
+    ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>(T3)", "reduction", "fp32", None),
+    ("sm50_xmma_pooling_fw_4d_FP32FP32NCHW_Average_FastDiv_execute_kernel_trt", "reduction", "fp32", None),
+    ("__myl_bb0_4_AddSumMulSubMulSum", "reduction", None, None),
+    # quantize
+    ("void vllm::scaled_fp8_quant_kernel_strided<c10::BFloat16, c10::Float8_e4m3fn>(T2*)", "quantize", "fp8", None),
+    ("void fbgemm_gpu::(anonymous namespace)::_compute_FP8_quantize_cuda_kernel<float>(T)", "quantize", "fp8", None),
+    # reformat
+    (
+        "void genericReformat::copyVectorizedKernel<double, __half, float, true>(unsigned int)",
+        "reformat",
+        "fp16",
+        None,
+    ),
+    ("void onnxruntime::cuda::Transpose3DKernel<short, 32u>(long)", "reformat", None, None),
+    (
+        "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::TensorIter)>()",
+        "reformat",
+        None,
+        None,
+    ),
+    ("__myl_bb8_1_Tra", "reformat", None, None),
+    # copy
+    ("void onnxruntime::cuda::_ConcatKernelInputMajor<short>(int)", "copy", None, None),
+    ("__myl_bb4_7_Mov", "copy", None, None),
+    ("void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16>(T1)", "copy", "bf16", None),
+    # TensorRT 8 on convolutions of cuDNN's making
+    ("volta_int8x4_icudnn_int8x4_128x32_relu_xregs_medium_c32_nn_v1", "convolution", "int8", None),
+    ("turing_fp16_i8816cudnn_int8_128x128_ldg16_relu_small_nt_v1", "convolution", "int8", None),
+    # TensorRT: the operands count, whatever is written
+    ("sm89_xmma_gemm_f16e4m3_f16f32_f32_tn_n_tilesize128x128x64", "gemm", "fp16", None),
+    ("sm90_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n_tilesize128x128x128_warpgroupsize1x1x1", "gemm", "fp8", True),
+    # embedding
+    ("void onnxruntime::cuda::_GatherKernel<short>(long)", "embedding", None, None),
+    ("void at::native::(anonymous namespace)::indexSelectLargeIndex<float>(T)", "embedding", "fp32", None),
+    # communication
+    ("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "communication", None, None),
+    # other
+    ("divergence(int, int, double, bool *)", "other", "fp64", None),
+    ("__omp_offloading_31_18a8104__Z_1...", "other", None, None),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel_class", "dtype", "tensor_cores"), CASES, ids=[case[0][:60] for case in CASES]
+)
+def test_names_of_real_kernels(name: str, kernel_class: str, dtype: str | None, tensor_cores: bool | None) -> None:
+    kind = classify(name)
+    assert (kind.kernel_class, kind.dtype, kind.tensor_cores) == (kernel_class, dtype, tensor_cores)
+
+
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [
+        ("void at::native::(anonymous namespace)::k<float>(int)", "at::native::anonymous::k"),
+        ("<unnamed>::copy(int *)", "anonymous::copy"),
+        ("std::enable_if<T2>(int)0, void>::type vllm::norm<c10::BFloat16>(T1 *)", "vllm::norm"),
+        ("nvjet_tst_192x8", "nvjet_tst_192x8"),
+    ],
+)
+def test_a_kernels_own_name_is_without_return_type_templates_and_parameters(name: str, own: str) -> None:
+    assert own_name(name) == own
+
+
+def test_shares_are_of_all_kernel_time_and_show_what_no_rule_knows() -> None:
+    rows = [("ampere_sgemm_128x32_tn", 2, 600.0), ("volta_sgemm_64x64_nn", 1, 150.0), ("mystery", 5, 250.0)]
+    frame = pd.DataFrame(
+        [
+            {"level": "kernel", "name": name, "metric": metric, "instances": n, "value": value}
+            for name, n, value in rows
+            for metric in ("duration_total", "duration_median")
+        ]
+    )
+    table = by_class(frame)
+    assert table.to_numpy().tolist() == [["gemm", 3, 750.0, 0.75], ["other", 5, 250.0, 0.25]]

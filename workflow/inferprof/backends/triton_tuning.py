@@ -1,0 +1,274 @@
+"""What Triton's autotuners try in this process: every configuration with its time, and what a launch of it takes.
+
+Triton keeps the timings of an autotuner's last decision alone and tells nobody of them, so that the methods which only
+run when a choice has to be made are watched: `prune_configs`, `_bench` and `check_disk_cache` of
+triton.runtime.autotuner.Autotuner (3.2 to 3.6). A launch whose choice is made is not touched. torch.compile's
+templates are chosen by Inductor, whose autotuner is another one: nothing is recorded of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Literal
+
+Source = Literal["tried", "one left", "remembered", "disk"]
+"""Where a choice comes from: several configurations were timed; pruning left one (a library's own cache); the caller
+gave it; Triton's cache on disk (TRITON_CACHE_AUTOTUNING)."""
+MODULE: Final = "triton.runtime.autotuner"
+NS_PER_MS, US_PER_S = 1e6, 1e6
+"""Triton's benchmarks are in ms, the times of its compiler in µs."""
+DTYPE_KEY: Final = "dtypes"
+MEDIAN: Final = 0
+"""Where the median stands in what Autotuner._bench returns: its quantiles are 0.5, 0.2 and 0.8."""
+
+
+@dataclass
+class Trial:
+    """One configuration: `median_ns` as Triton timed it, with the L2 cache flushed before each launch; None: it failed.
+
+    programs: blocks of the launch. blocks_per_sm: how many of them an SM holds at once, by the driver; None: unknown.
+    """
+
+    config: Mapping[str, Any]
+    median_ns: float | None = None
+    seconds: float = 0.0
+    compile_s: float = 0.0
+    compiled: int = 0
+    programs: int | None = None
+    warps: int | None = None
+    registers: int | None = None
+    spills: int | None = None
+    shared_bytes: int | None = None
+    blocks_per_sm: int | None = None
+
+
+@dataclass
+class Decision:
+    """One choice of an autotuner: for a kernel at a key, out of `offered` configurations."""
+
+    kernel: str
+    key: Mapping[str, Any]
+    offered: int
+    source: Source = "tried"
+    trials: list[Trial] = field(default_factory=list)
+
+    @property
+    def winner(self) -> int:
+        """The first of the fastest, as Triton takes it."""
+        return min(range(len(self.trials)), key=lambda place: self.trials[place].median_ns or math.inf)
+
+    def record(self) -> dict[str, Any]:
+        """The entry of the record: `winner` is a place in `trials`."""
+        return {**asdict(self), "winner": self.winner, "seconds": sum(one.seconds for one in self.trials)}
+
+
+@dataclass
+class Watch:
+    """What was decided so far, in order, and what is to be taken over instead of trying."""
+
+    remembered: Sequence[Mapping[str, Any]] = ()
+    """Entries of another record's `tuning`."""
+    decisions: list[Decision] = field(default_factory=list)
+    clock: Callable[[], float] = time.perf_counter
+
+    def record(self) -> list[dict[str, Any]]:
+        """The choices that were made by timing."""
+        return [one.record() for one in self.decisions if one.trials]
+
+    def pruned(self, tuner: Any, keywords: Mapping[str, Any], left: Sequence[Any]) -> list[Any]:
+        """A choice begins. Gives the configurations to time: what pruning left, or the remembered one."""
+        decision = Decision(_name(tuner), key_of(tuner, keywords), len(tuner.configs))
+        self.decisions.append(decision)
+        if (known := self._known(decision)) is not None:
+            decision.source = "remembered"
+            return [_configuration(known, left)]
+        decision.source = "one left" if len(left) == 1 else "tried"
+        return list(left)
+
+    def _known(self, decision: Decision) -> Mapping[str, Any] | None:
+        """The remembered configuration of the kernel, at the key that differs least; None where there is none."""
+        same = [one for one in self.remembered if one["kernel"] == decision.kernel]
+        if not same:
+            return None
+        nearest = min(
+            same, key=lambda one: sum(decision.key.get(name) != value for name, value in one["key"].items())
+        )
+        config: Mapping[str, Any] = nearest["trials"][nearest["winner"]]["config"]
+        return config
+
+    def tried(self, trial: Trial, timings: Any) -> None:
+        """A configuration was timed: Triton's medians in ms, infinite where it does not compile or fit."""
+        median = timings[MEDIAN] if isinstance(timings, Sequence) else timings
+        trial.median_ns = median * NS_PER_MS if math.isfinite(median) else None
+        self.decisions[-1].trials.append(trial)
+
+    def on_disk(self, tuner: Any) -> None:
+        """Triton's disk cache knew the choice."""
+        decision = self.decisions[-1]
+        decision.source = "disk"
+        for config, timings in tuner.configs_timings.items():
+            self.tried(Trial(_plain(config.all_kwargs())), timings)
+
+
+@contextlib.contextmanager
+def watched(remembered: Sequence[Mapping[str, Any]] = ()) -> Iterator[Watch]:
+    """Watch Triton's autotuners as long as this is open. Nothing to watch where nobody imported Triton."""
+    watch = Watch(remembered)
+    module = sys.modules.get(MODULE)
+    if module is None:
+        yield watch
+        return
+    tuner = module.Autotuner
+    with contextlib.ExitStack() as stack:
+        for name, wrap in (("prune_configs", _pruning), ("_bench", _timing), ("check_disk_cache", _looking_up)):
+            original = getattr(tuner, name)
+            setattr(tuner, name, wrap(original, watch))
+            stack.callback(setattr, tuner, name, original)
+        yield watch
+
+
+def key_of(tuner: Any, keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """The key of a choice by name, as Autotuner.run makes it: the values of `keys`, then the dtypes of all tensors."""
+    arguments = {**tuner.nargs, **keywords}
+    known = {name: value for name, value in arguments.items() if name in tuner.arg_names}
+    key = _plain({name: known[name] for name in tuner.keys if name in known})
+    dtypes = [str(value.dtype) for value in known.values() if hasattr(value, "dtype")]
+    return {**key, DTYPE_KEY: dtypes}
+
+
+# --- in the place of Autotuner's methods -----------------------------------------------------------------------
+
+
+def _pruning(original: Callable[..., Any], watch: Watch) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def prune_configs(self: Any, kwargs: dict[str, Any]) -> list[Any]:
+        return watch.pruned(self, kwargs, list(original(self, kwargs)))
+
+    return prune_configs
+
+
+def _timing(original: Callable[..., Any], watch: Watch) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def bench(self: Any, *args: Any, config: Any, **meta: Any) -> Any:
+        trial = Trial(_plain(config.all_kwargs()))
+        launched = _Launched(self.fn)
+        self.fn = launched
+        start = watch.clock()
+        try:
+            with _compile_times(trial):
+                timings = original(self, *args, config=config, **meta)
+        finally:
+            self.fn = launched.inner
+        trial.seconds = watch.clock() - start
+        _describe(trial, launched.kernel, meta.get("grid"), {**(self.nargs or {}), **meta, **config.all_kwargs()})
+        watch.tried(trial, timings)
+        return timings
+
+    return bench
+
+
+def _looking_up(original: Callable[..., Any], watch: Watch) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def check_disk_cache(self: Any, *args: Any, **kwargs: Any) -> Any:
+        found = original(self, *args, **kwargs)
+        if found:
+            watch.on_disk(self)
+        return found
+
+    return check_disk_cache
+
+
+class _Launched:
+    """A kernel that remembers what it was compiled to."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self.kernel: Any = None
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        self.kernel = self.inner.run(*args, **kwargs)
+        return self.kernel
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+@contextlib.contextmanager
+def _compile_times(trial: Trial) -> Iterator[None]:
+    """Add up what Triton compiles meanwhile; what lies in its cache of kernels already is no compilation."""
+    knobs = sys.modules.get("triton.knobs")
+    if knobs is None:  # before 3.4
+        yield
+        return
+    before = knobs.compilation.listener
+
+    def compiled(**facts: Any) -> None:
+        if not facts["cache_hit"]:
+            trial.compiled += 1
+            trial.compile_s += facts["times"].total / US_PER_S
+        if before is not None:
+            before(**facts)
+
+    knobs.compilation.listener = compiled
+    try:
+        yield
+    finally:
+        knobs.compilation.listener = before
+
+
+def _describe(trial: Trial, kernel: Any, grid: Any, arguments: Mapping[str, Any]) -> None:
+    """What a launch of the configuration takes of an SM. Nothing of a kernel that never ran."""
+    if getattr(kernel, "function", None) is None:
+        return
+    blocks = grid(dict(arguments)) if callable(grid) else grid
+    trial.programs = math.prod(blocks)
+    trial.warps = kernel.metadata.num_warps
+    trial.registers, trial.spills = kernel.n_regs, kernel.n_spills
+    trial.shared_bytes = kernel.metadata.shared
+    trial.blocks_per_sm = _blocks_per_sm(kernel)
+
+
+def _blocks_per_sm(kernel: Any) -> int | None:
+    """The driver's own count for the kernel's registers, shared memory and threads."""
+    from cuda.bindings import driver
+
+    threads = kernel.metadata.num_warps * kernel.metadata.warp_size
+    status, blocks = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        driver.CUfunction(kernel.function), threads, kernel.metadata.shared
+    )
+    return int(blocks) if status == driver.CUresult.CUDA_SUCCESS else None
+
+
+# --- names -----------------------------------------------------------------------------------------------------
+
+
+def _name(tuner: Any) -> str:
+    return str(tuner.base_fn.__name__)
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """As JSON has them; what it has no word for, such as a type of Triton's, by its name."""
+    return {
+        name: value if value is None or isinstance(value, bool | int | float | str) else str(value)
+        for name, value in values.items()
+    }
+
+
+def _configuration(config: Mapping[str, Any], left: Sequence[Any]) -> Any:
+    """The one of `left` that has these settings, else a new one with the hook that those have before a launch.
+
+    A kernel that adds into its output has a hook that empties it; it does no harm where it is not needed.
+    """
+    for one in left:
+        if _plain(one.all_kwargs()) == config:
+            return one
+    like = next((one for one in left if one.pre_hook is not None), left[0])
+    known = {name: config[name] for name in ("num_warps", "num_stages", "num_ctas", "maxnreg") if name in config}
+    own = {name: value for name, value in config.items() if name not in known}
+    return type(like)(own, **known, pre_hook=like.pre_hook)

@@ -1,0 +1,246 @@
+"""How fast a case could be at most: without launches, copies and gaps, and with its matrix products in FP8 or FP4.
+
+Each step takes a part of the waterfall away (tables.limits.waterfall), so that no time counts twice:
+
+launches   the part `launch`: as if a CUDA graph launched everything at no cost
+copies     the part `copy`: as if inputs and outputs were on the device, and the runtime copied nothing
+gaps       the part `idle`: as if the GPU never waited for anything
+fp8, fp4   of the kernels' time the share s of matrix products (GEMMs, convolutions, attention), times 1 - r
+
+r = Σ t(new) / Σ t(now) over the products of the graph, where t = max(FLOPs / peak, bytes / bandwidth) is a product's
+time at its roof: operands are as many bits wide as the format, outputs stay as they are. A library reaches neither
+roof; that the same share of both is reached is what makes this a ceiling and no promise.
+
+Where two measured cases differ in one such change alone, what was predicted stands beside what was achieved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+import numpy as np
+
+from inferprof import stats
+from inferprof.products import bits
+from inferprof.tables.counters.bounds import BOUNDS
+from inferprof.tables.limits import roofline
+from inferprof.tables.limits.waterfall import NEEDS_TIMELINE, traced
+from inferprof.tables.nodes.kernel_formats import MATRIX
+from inferprof.tables.records import KEY, frame_of, rows_of
+from inferprof.tables.roofs import Roofs
+from inferprof.tables.trace.kernel_compare import per_iteration
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Step = Literal["launches", "copies", "gaps", "fp8", "fp4"]
+STEPS: tuple[Step, ...] = get_args(Step)
+Change = Literal["graph", "pinned", "device", "fp8", "fp4"]
+"""graph: a CUDA graph; pinned, device: where the inputs lie; fp8, fp4: the number format of the products."""
+COLUMNS: Final = (*KEY, "total_ns", "step", "gain_ns", "left_ns", "speed_up", "not_known")
+ACHIEVED: Final = (
+    *KEY,
+    *("change", "other", "predicted_ns", "achieved_ns", "low_ns", "high_ns", "verdict", "not_known"),
+)
+_PARTS: Final[Mapping[Step, str]] = {"launches": "launch_ns", "copies": "copy_ns", "gaps": "idle_ns"}
+_BITS: Final[Mapping[Step, int]] = {"fp8": 8, "fp4": 4}
+NO_COST: Final = "there is no .cost.json of the graph"
+_PLAIN: Final = ("fp16", "bf16")
+_NARROW: Final[Mapping[str, Change]] = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
+_NS_PER_MS: Final = 1e6
+Costs = Mapping[tuple[str, str, str], roofline.Cost | None]
+Options = Mapping[tuple[Any, ...], Mapping[str, Any]]
+
+
+def of_cases(
+    waterfall: pd.DataFrame, profiles: pd.DataFrame, costs: Costs, roofs: Roofs, options: Options
+) -> pd.DataFrame:
+    """One row per case with a waterfall and step, with COLUMNS; `left_ns` and `speed_up` are after all steps so far.
+
+    waterfall: waterfall.of_cases; profiles: tidy tables; costs: (model, precision, shape) → .cost.json; options: KEY
+    → those of the variant. Where a step's gain is not known, `not_known` says why, and it takes nothing away.
+    """
+    seen = dict(iter(profiles.groupby(KEY, sort=False)))
+    rows = []
+    for row in rows_of(waterfall[waterfall["not_measured"].isna()]):
+        key = tuple(row[name] for name in KEY)
+        cost = costs.get((row["model"], row["precision"], row["shape"]))
+        left = float(row["total_ns"])
+        for step, (gain, why) in _gains(row, seen.get(key), cost, roofs.of_variant(options.get(key, {}))).items():
+            left -= gain or 0.0
+            told = {"gain_ns": gain, "left_ns": left, "speed_up": row["total_ns"] / left if left else None}
+            rows.append(
+                {
+                    **dict(zip(KEY, key, strict=True)),
+                    "total_ns": row["total_ns"],
+                    "step": step,
+                    **told,
+                    "not_known": why,
+                }
+            )
+    return frame_of(rows, list(COLUMNS))
+
+
+Known = tuple[float | None, str | None]
+"""A gain in ns, or why it is not known."""
+
+
+def _gains(
+    row: Mapping[str, Any], profile: pd.DataFrame | None, cost: roofline.Cost | None, roofs: Roofs
+) -> dict[Step, Known]:
+    gains: dict[Step, Known] = {
+        step: (None, NEEDS_TIMELINE) if row[part] is None else (float(row[part]), None)
+        for step, part in _PARTS.items()
+    }
+    if cost is None:
+        return {**gains, **dict.fromkeys(_BITS, (None, NO_COST))}
+    rests = {step: narrowed(cost, roofs, step) for step in _BITS}
+    _, timeline = traced(profile) if any(rest is not None for rest, _ in rests.values()) else (None, None)
+    products = None if timeline is None else _kernels_ns(row) * product_share(timeline)
+    taken = 0.0
+    for step, (rest, why) in rests.items():
+        if rest is None or products is None:
+            gains[step] = (None, why or NEEDS_TIMELINE)
+        else:
+            gain = max(0.0, products * (1 - rest) - taken)
+            gains[step] = (gain, None)
+            taken += gain
+    return gains
+
+
+def _kernels_ns(row: Mapping[str, Any]) -> float:
+    return sum(row[f"{part}_ns"] or 0.0 for part in (*BOUNDS, "kernels"))
+
+
+def product_share(timeline: pd.DataFrame) -> float:
+    """Of the kernels' time in iterations, that of matrix products, convolutions and attention."""
+    kernels = per_iteration(timeline)
+    total = kernels["duration"].sum()
+    return float(kernels.loc[kernels["kernel_class"].isin(MATRIX), "duration"].sum() / total) if total else 0.0
+
+
+def narrowed(cost: roofline.Cost, roofs: Roofs, step: Step) -> Known:
+    """The time at the roof of a graph's products in a narrower format over that in theirs; or why it is not known."""
+    if step not in roofs.flops or roofs.bandwidth is None:
+        return None, f"the GPU's peak in {step}, or its bandwidth, is neither measured nor on file"
+    now = then = 0.0
+    for node in cost["nodes"]:
+        parts = [node[part] for part in ("read", "weights", "written")]
+        compute = roofs.compute_s(node)
+        if not node["product"]:
+            continue
+        if compute is None or None in parts:
+            return None, "FLOPs or bytes of a product are not known, or the peak of its format"
+        read, weights, written = parts
+        narrow = min(1.0, _BITS[step] / bits(node["dtype"]))
+        at_now = max(compute, (read + weights + written) / roofs.bandwidth.value)
+        moved = ((read + weights) * narrow + written) / roofs.bandwidth.value
+        now += at_now
+        then += at_now if narrow == 1 else min(at_now, max(node["flops"] / roofs.flops[step].value, moved))
+    return (then / now, None) if now else (None, "the graph has no matrix product")
+
+
+# --- predicted and achieved ------------------------------------------------------------------------------------
+
+
+def achieved(
+    boundaries: pd.DataFrame, ceilings: pd.DataFrame, stages: pd.DataFrame, floors: pd.DataFrame, options: Options
+) -> pd.DataFrame:
+    """One row per pair of measured cases that differ in one Change alone, with ACHIEVED; KEY is the case before it.
+
+    boundaries: records.boundaries; ceilings: of_cases; stages: join.stage_medians; floors: copies.floors. `other`:
+    the case after it, precision/backend/variant. Gains are of end_to_end in ns; the interval of what was achieved is
+    that of stats.ratio, paired by round; `verdict` is about the change. Predicted is what the change takes away: a
+    graph the part `launch`; page-locked inputs what the copies take beyond the link's floor; inputs on the device
+    their copy and its preparation; a format its step. Other parts may shrink with it (an H100 gained 1.1 times the
+    part `launch` by a graph, since its kernels follow each other more closely too).
+    """
+    rounds = _rounds(boundaries)
+    predictions = {(*(row[key] for key in KEY), row["step"]): row["gain_ns"] for row in rows_of(ceilings)}
+    copies = {tuple(row[key] for key in KEY): row for frame in (stages,) for row in rows_of(frame)}
+    least = {tuple(row[key] for key in KEY): row for row in rows_of(floors)}
+    rows = []
+    for before, after, change in _pairs(list(rounds), options):
+        predicted = {
+            "graph": predictions.get((*before, "launches")),
+            "pinned": _over_floor(least.get(before)),
+            "device": _sum_ms(copies.get(before), "stage_inputs_ms", "h2d_ms"),
+        }.get(change, predictions.get((*before, change)))
+        common = sorted(set(rounds[before]) & set(rounds[after]))
+        if common:
+            facts = _compared([rounds[before][r] for r in common], [rounds[after][r] for r in common])
+            names = dict(zip(KEY, before, strict=True))
+            why = None if predicted is not None else "not predicted: see the steps of the case"
+            rows.append(
+                {
+                    **names,
+                    "change": change,
+                    "other": "/".join(after[2:5]),
+                    "predicted_ns": predicted,
+                    **facts,
+                    "not_known": why,
+                }
+            )
+    return frame_of(rows, list(ACHIEVED))
+
+
+Rounds = dict[int, Any]
+
+
+def _rounds(boundaries: pd.DataFrame) -> dict[tuple[Any, ...], Rounds]:
+    measured = boundaries[(boundaries["boundary"] == "end_to_end") & boundaries["not_measured"].isna()]
+    return {
+        key: dict(zip(group["round"], group["samples"], strict=True))
+        for key, group in measured.groupby(KEY, sort=False)
+    }
+
+
+def _pairs(
+    cases: Sequence[tuple[Any, ...]], options: Options
+) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...], Change]]:
+    """(before, after, change) of the cases of one machine, model, backend and shape that differ in one change."""
+    for before in cases:
+        for after in cases:
+            alike = [before[place] == after[place] for place in (0, 1, 3, 5)]
+            if all(alike) and (change := _change(before, after, options)):
+                yield before, after, change
+
+
+def _change(before: tuple[Any, ...], after: tuple[Any, ...], options: Options) -> Change | None:
+    (_, _, precision, _, variant, _), (_, _, other, _, other_variant, _) = before, after
+    if precision != other:
+        return _NARROW.get(other) if precision in _PLAIN and variant == other_variant else None
+    mine, others = ({"cuda_graph": False, "placement": "pageable", **options.get(key, {})} for key in (before, after))
+    different = {name for name in {*mine, *others} if mine.get(name) != others.get(name)}
+    if different == {"cuda_graph"} and others["cuda_graph"]:
+        return "graph"
+    if different == {"placement"} and mine["placement"] == "pageable":
+        return "pinned" if others["placement"] == "pinned" else "device"
+    return None
+
+
+def _compared(before: Sequence[Any], after: Sequence[Any]) -> dict[str, Any]:
+    ratio = stats.ratio(before, after)
+    median = float(np.median(np.concatenate(list(before))))
+    bounded = np.isfinite(ratio.high)
+    return {
+        "achieved_ns": median * (1 - ratio.estimate),
+        "low_ns": median * (1 - ratio.high) if bounded else None,
+        "high_ns": median * (1 - ratio.low) if bounded else None,
+        "verdict": ratio.verdict,
+    }
+
+
+def _over_floor(row: Mapping[str, Any] | None) -> float | None:
+    """What the copies take beyond what the link needs for their bytes."""
+    if row is None:
+        return None
+    parts = [row[f"{way}_ms"] - row[f"{way}_floor_ms"] for way in ("h2d", "d2h")]
+    known = [max(0.0, part) for part in parts if part == part]
+    return sum(known) * _NS_PER_MS if known else None
+
+
+def _sum_ms(row: Mapping[str, Any] | None, *stages: str) -> float | None:
+    parts = [row[stage] for stage in stages if row[stage] == row[stage]] if row else []
+    return sum(parts) * _NS_PER_MS if parts else None

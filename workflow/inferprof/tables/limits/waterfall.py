@@ -1,0 +1,279 @@
+"""Where the end_to_end median of a case goes: launch, copy, memory, compute, latency, tail, idle, unexplained.
+
+The median comes from the run that nothing watched; profiles only say how to share out a part of it. Three sources,
+each of which splits what the one before left whole:
+
+1. **The bare record.** On one stream the GPU's work cannot overlap itself, so these times of the bare run stand one
+   behind the other: the copies (stages h2d and d2h), the inference from event to event (boundary `device`), and on
+   the host, with nothing queued, stage_inputs in front and extract behind. What the host does while the GPU works
+   costs nothing, so `bind` and the wait's return (`call` - `device`) count only as far as end_to_end has room for
+   them. What end_to_end has beyond all of these is unexplained.
+2. **The timeline** (nsys, else Kineto) splits `device` into kernels and GPU idle. The GPU stamps kernels itself, so
+   their length per iteration is taken as it is, up to `device`. The host's part is not: a profiler makes each call
+   longer (2 to 4 times for a launch-bound model), so the profiled idle time is an upper bound. The bare idle time is
+   `device` - kernels. Where the profile's is longer, its causes shrink alike, since the surplus is the profiler's
+   cost; where it is shorter, it is never stretched, and the difference is unexplained: kernels that ran faster under
+   the profiler than in the hot loop, or waits that it does not show.
+3. **Counters** (ncu) split the kernels by what bounds them (counters.bounds). ncu runs each kernel alone with cold
+   caches, so only shares are taken from it, never durations (tables.counters.bound_shares).
+
+Parts are whole nanoseconds, rounded down, so that with the rest, `unexplained`, they add up to the median exactly.
+No part is ever negative. A split without its source is not made: the time stays in `execution` (no timeline) or in
+`kernels` (no counters), and the parts that it would have given are not measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, get_args
+
+import pandas as pd
+
+from inferprof.tables.counters.bound_shares import shares
+from inferprof.tables.counters.bounds import BOUNDS, Bound
+from inferprof.tables.records import KEY, frame_of, rows_of
+from inferprof.tables.trace.kernel_compare import ITERATION, iterations, of_iterations
+
+Part = Literal[
+    "launch", "idle", "copy", "memory", "compute", "latency", "tail", "kernels", "execution", "unexplained"
+]
+"""launch       the GPU waits for the host to launch the next operation; binding the inputs
+idle         the GPU waits for anything else (a synchronise, another stream, its own queue), and the wait's return
+copy         inputs and outputs between host and device, and on the host into and out of the memory that they pass
+             through; copies that the runtime makes inside of the inference
+memory, compute, latency, tail   kernel time by what bounds it: tables.counters.bounds
+kernels      kernel time of which no counters were read
+execution    the inference, its binding and its wait, where no timeline tells kernels from idle
+unexplained  what no source accounts for; never spread over the others"""
+PARTS: tuple[Part, ...] = get_args(Part)
+TRACERS: Final = ("nsys", "kineto")
+"""Tools that trace iterations, kernels and copies. Of two that watched a case the first speaks for it."""
+COUNTERS: Final = "ncu"
+NEEDS_TIMELINE: Final = "needs a timeline of the case's iterations (nsys or kineto)"
+NEEDS_COUNTERS: Final = "needs counters of the case's kernels (ncu), of launches that its timeline has"
+COLUMNS: Final = (
+    *KEY,
+    "total_ns",
+    *(f"{part}_ns" for part in PARTS),
+    "overlap_ns",
+    "tool",
+    "counted_share",
+    "no_timeline",
+    "no_counters",
+    "not_measured",
+)
+_OF_TIMELINE: Final[tuple[Part, ...]] = ("launch", "idle", "kernels")
+_NS_PER_MS: Final = 1e6
+_HOST_STAGES: Final = ("stage:stage_inputs", "stage:bind")
+_COPY_STAGES: Final = ("stage:h2d", "stage:d2h")
+
+
+@dataclass(frozen=True)
+class Bare:
+    """Medians of the run that nothing watched, ns; a stage that the case does not have is 0."""
+
+    end_to_end: float
+    device: float
+    call: float
+    copies: float
+    """h2d and d2h."""
+    staging: float
+    """stage_inputs and extract."""
+    bind: float
+
+    @property
+    def wait(self) -> float:
+        """How long the host takes to notice that the device is done."""
+        return max(0.0, self.call - self.device)
+
+    @property
+    def overlap(self) -> float:
+        """By how much the pieces, measured one by one, are longer than end_to_end: hidden in it, or noise."""
+        pieces = self.copies + self.staging + self.device + self.bind + self.wait
+        return max(0.0, pieces - self.end_to_end)
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What a profile saw of the inference in an iteration, mean ns."""
+
+    kernels: float
+    """Time in which a kernel ran."""
+    copies: float
+    """Copies and memsets between the kernels, while none ran."""
+    launch: float
+    idle_copy: float
+    idle_other: float
+    """GPU idle by cause, without what belongs to the stages around the inference."""
+
+
+def split(bare: Bare, watched: Watched | None, bounds: Mapping[Bound, float] | None) -> dict[Part, float | None]:
+    """The parts in ns; None is "not measured". `bounds`: what shares of the kernels' time are of which BOUNDS."""
+    claims: list[tuple[Part, float]] = [("copy", bare.copies), ("copy", bare.staging)]
+    if watched is None:
+        granted = fill(bare.end_to_end, [*claims, ("execution", bare.device + bare.bind + bare.wait)])
+        return {**dict.fromkeys((*_OF_TIMELINE, *BOUNDS)), **granted}
+    kernels = min(watched.kernels, bare.device)
+    between = min(watched.copies, bare.device - kernels)
+    gaps = _idle(bare.device - kernels - between, watched)
+    claims = [("kernels", kernels), ("copy", between), *claims, *gaps, ("idle", bare.wait), ("launch", bare.bind)]
+    granted = {"launch": 0.0, "idle": 0.0, **fill(bare.end_to_end, claims)}
+    if bounds is None:
+        return {**dict.fromkeys(BOUNDS), **granted}
+    of_bounds: dict[Part, float] = {bound: float(int(granted["kernels"] * bounds.get(bound, 0))) for bound in BOUNDS}
+    return {**granted, **of_bounds, "kernels": granted["kernels"] - sum(of_bounds.values())}
+
+
+def fill(total: float, claims: Iterable[tuple[Part, float]]) -> dict[Part, float]:
+    """Grant each claim in turn, in whole ns, while there is room in `total`; `unexplained` is the room that is left.
+
+    What stands first cannot be hidden behind anything; what stands last is cut first. The parts add up to `total`
+    exactly: medians of whole ns are multiples of 0.5, which doubles hold without error.
+    """
+    granted: dict[Part, float] = {}
+    room = total
+    for part, amount in claims:
+        taken = float(int(min(amount, room)))
+        granted[part] = granted.get(part, 0.0) + taken
+        room -= taken
+    return {**granted, "unexplained": room}
+
+
+def _idle(gap: float, watched: Watched) -> list[tuple[Part, float]]:
+    """The bare idle time `gap` by the profile's causes, each of them at most as long as the profile has it."""
+    causes: list[tuple[Part, float]] = [
+        ("launch", watched.launch),
+        ("copy", watched.idle_copy),
+        ("idle", watched.idle_other),
+    ]
+    seen = sum(amount for _, amount in causes)
+    shrink = min(1.0, gap / seen) if seen else 0.0
+    return [(part, amount * shrink) for part, amount in causes]
+
+
+# --- from frames -----------------------------------------------------------------------------------------------
+
+
+def of_cases(latency: pd.DataFrame, stages: pd.DataFrame, profiles: pd.DataFrame) -> pd.DataFrame:
+    """One row per case with COLUMNS. latency: summary.latency; stages: join.stage_medians; profiles: tidy tables.
+
+    `overlap_ns`: see Bare. `counted_share`: of the kernels' time, how much is of kernels with counters. `no_timeline`
+    and `no_counters` say why a split was not made, `not_measured` why there is no waterfall at all.
+    """
+    medians = latency[latency["not_measured"].isna()].astype({"median": float})
+    wide = medians.pivot_table(index=KEY, columns="boundary", values="median")
+    cases = latency[KEY].drop_duplicates().merge(wide.reset_index(), on=KEY, how="left", validate="one_to_one")
+    cases = cases.merge(stages, on=KEY, how="left", validate="one_to_one")
+    seen = dict(iter(profiles.groupby(KEY, sort=False)))
+    rows = [
+        {**{key: row[key] for key in KEY}, **_case(row, seen.get(tuple(row[key] for key in KEY)))}
+        for row in rows_of(cases)
+    ]
+    return frame_of(rows, list(COLUMNS))
+
+
+def in_ms(waterfall: pd.DataFrame) -> pd.DataFrame:
+    """KEY and `{part}_part_ms` of each case; NaN is "not measured"."""
+    parts = waterfall[[f"{part}_ns" for part in PARTS]].astype(float) / _NS_PER_MS
+    return waterfall[KEY].join(parts.rename(columns={f"{part}_ns": f"{part}_part_ms" for part in PARTS}))
+
+
+def _case(row: Mapping[str, Any], profile: pd.DataFrame | None) -> dict[str, Any]:
+    """The columns of a case beside its key."""
+    boundaries = ("device", "call", "end_to_end")
+    lacking = [name for name in boundaries if row.get(name) is None or row[name] != row[name]]
+    if lacking:
+        return {"not_measured": f"{', '.join(lacking)} not measured: the waterfall is of GPUs"}
+    tool, timeline = traced(profile)
+    bounds, counted, no_counters = _counted(profile, timeline)
+    bare = _bare(row)
+    parts = split(bare, None if timeline is None else watched(timeline), bounds)
+    return {
+        "total_ns": row["end_to_end"],
+        **{f"{part}_ns": parts.get(part, 0.0) for part in PARTS},
+        "overlap_ns": bare.overlap,
+        "tool": tool,
+        "counted_share": counted,
+        "no_timeline": None if tool else NEEDS_TIMELINE,
+        "no_counters": no_counters,
+    }
+
+
+def _bare(row: Mapping[str, Any]) -> Bare:
+    def stage(*names: str) -> float:
+        found = [row[f"{name}_ms"] for name in names]
+        return sum(float(ms) * _NS_PER_MS for ms in found if ms is not None and ms == ms)
+
+    return Bare(
+        end_to_end=row["end_to_end"],
+        device=row["device"],
+        call=row["call"],
+        copies=stage("h2d", "d2h"),
+        staging=stage("stage_inputs", "extract"),
+        bind=stage("bind"),
+    )
+
+
+def traced(profile: pd.DataFrame | None) -> tuple[str | None, pd.DataFrame | None]:
+    """The tool that speaks for a case, and its rows; None where no tool saw GPU work in iterations."""
+    if profile is not None:
+        for tool in TRACERS:
+            frame = profile[profile["tool"] == tool]
+            if "kernel_busy" in of_range(frame, ITERATION):
+                return tool, _of_busiest_device(frame)
+    return None, None
+
+
+def _of_busiest_device(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the host and of the device that computed longest: the only one, unless the model is spread."""
+    busy = frame[frame["name"].eq(ITERATION) & frame["metric"].eq("kernel_busy")]
+    busiest = busy.sort_values("value")["device"].iloc[-1]
+    return frame[frame["device"].isna() | frame["device"].eq(busiest)]
+
+
+def watched(frame: pd.DataFrame) -> Watched:
+    """What a timeline, one tool's rows of one case, saw of the inference.
+
+    The idle time of the whole iteration is counted, since work that was launched in `stage:execute` runs on behind
+    it; without that of the stages on the host and of the copies, which have bare times of their own, and without the
+    end, when there is nothing left to launch. Only copies that were launched in none of the copy stages count.
+    """
+    iteration = of_range(frame, ITERATION)
+    host = sum(of_range(frame, stage).get("gpu_idle", 0.0) for stage in _HOST_STAGES)
+    around = [of_range(frame, stage) for stage in _COPY_STAGES]
+    to_launch, to_copy = (sum(one.get(cause, 0.0) for one in around) for cause in ("idle_launch", "idle_copy"))
+    return Watched(
+        kernels=iteration["kernel_busy"],
+        copies=min(_between_kernels(frame), iteration["gpu_busy"] - iteration["kernel_busy"]),
+        launch=max(0.0, iteration["idle_launch"] - host - to_launch),
+        idle_copy=max(0.0, iteration["idle_copy"] - to_copy),
+        idle_other=sum(iteration[f"idle_{cause}"] for cause in ("sync", "queued", "unknown")),
+    )
+
+
+def of_range(frame: pd.DataFrame, name: str) -> dict[str, float]:
+    """Metric → value of the ranges of a name: means per instance."""
+    rows = frame[frame["level"].eq("range") & frame["name"].eq(name) & frame["value"].notna()]
+    return {str(metric): float(value) for metric, value in zip(rows["metric"], rows["value"], strict=True)}
+
+
+def _between_kernels(frame: pd.DataFrame) -> float:
+    """ns per iteration of copies and memsets that no copy stage launched."""
+    moves = pd.concat([of_iterations(frame, "memcpy"), of_iterations(frame, "memset")])
+    outside = ~moves["parent"].fillna("").str.contains("|".join(_COPY_STAGES), regex=True)
+    total = float(moves.loc[outside & moves["metric"].eq("duration_total"), "value"].sum())
+    return total / iterations(frame)
+
+
+def _counted(
+    profile: pd.DataFrame | None, timeline: pd.DataFrame | None
+) -> tuple[dict[Bound, float] | None, float | None, str | None]:
+    """Bound → share of the kernels' time; how much of it has counters at all; and why there is no such split."""
+    if timeline is None or profile is None:
+        return None, None, NEEDS_TIMELINE
+    counters = profile[profile["tool"].eq(COUNTERS) & profile["level"].eq("kernel")]
+    found = shares(counters, timeline) if len(counters) else {}
+    if not found:
+        return None, None, NEEDS_COUNTERS
+    return found, min(1.0, sum(found.values())), None

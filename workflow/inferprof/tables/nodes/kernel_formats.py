@@ -1,0 +1,189 @@
+"""In which number format each kernel computed, and what of its work only converts numbers.
+
+A kernel's format is that of the tensor-core operations that ncu counted; else the one in its name; else that of its
+layer's operands, of which the wider decides: a product of FP8 with FP16 is computed in FP16. Where nothing tells, it
+is NOT_TOLD. Matrix products (products, convolutions, attention) are told apart from the rest, since a number format
+is asked for on their account.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Literal
+
+import pandas as pd
+
+from inferprof.errors import UserError
+from inferprof.tables.counters.kernel_roofline import TENSOR_OPS
+from inferprof.tables.counters.ncu_choice import function_name
+from inferprof.tables.nodes import trt_kernels, trt_layers
+from inferprof.tables.nodes.trt_json import Layer, Tensor
+from inferprof.tables.trace.kernel_class import KernelClass, classify, own_name
+from inferprof.tables.trace.kernel_compare import of_iterations
+
+MATRIX: Final[tuple[KernelClass, ...]] = ("gemm", "convolution", "attention")
+NOT_TOLD: Final = "not told"
+Conversion = Literal["quantize", "cast", "reformat"]
+"""quantize: to and from integers or narrow floats with a scale; reformat: another layout of the same numbers."""
+
+_BITS: Final = {
+    **dict.fromkeys(("fp4", "int4"), 4),
+    **dict.fromkeys(("fp8", "int8", "uint8"), 8),
+    **dict.fromkeys(("fp16", "bf16"), 16),
+    **dict.fromkeys(("fp32", "tf32", "int32"), 32),
+    **dict.fromkeys(("fp64", "int64"), 64),
+}
+"""Width of a number."""
+_VAGUE: Final[tuple[KernelClass, ...]] = ("elementwise", "other")
+"""Classes of a name that tells little, where TensorRT's word for the layer tells more."""
+_MATRIX_KINDS: Final[tuple[tuple[KernelClass, re.Pattern[str]], ...]] = (
+    ("convolution", re.compile(r"conv", re.IGNORECASE)),
+    ("gemm", re.compile(r"gemm|matmul|MatrixMultiply|FullyConnected", re.IGNORECASE)),
+)
+_CONVERTING: Final = ("Reformat", "NoOp")
+"""What TensorRT calls a layer that only moves or converts."""
+
+
+def executed(
+    kernels: pd.DataFrame, layers: Sequence[Layer] = (), counted: Mapping[str, str] | None = None
+) -> pd.DataFrame:
+    """The kernels with `kernel_class`, `matrix`, `dtype` (or NOT_TOLD), `source` of it and `conversion` (or missing).
+
+    kernels: kernel, duration_ns, instances and, where it is known, layer. counted: kernel → format, by counters.
+    """
+    described = {layer.name: layer for layer in layers}
+    owner = kernels.get("layer", pd.Series(None, index=kernels.index, dtype="str"))
+    rows = [
+        _told(str(kernel), described.get(layer), counted or {})
+        for kernel, layer in zip(kernels["kernel"], owner, strict=True)
+    ]
+    told = pd.DataFrame(
+        rows, columns=["kernel_class", "matrix", "dtype", "source", "conversion"], index=kernels.index
+    )
+    return kernels.join(told.astype({"matrix": bool}))
+
+
+def _told(
+    kernel: str, layer: Layer | None, counted: Mapping[str, str]
+) -> tuple[str, bool, str, str | None, Conversion | None]:
+    work = _class_of(kernel, layer)
+    sources = {
+        "counters": counted.get(kernel),
+        "name": classify(kernel).dtype,
+        "layer": _of_layer(layer, matrix=work in MATRIX) if layer else None,
+    }
+    source = next((name for name, dtype in sources.items() if dtype), None)
+    dtype = sources[source] if source else None
+    return work, work in MATRIX, dtype or NOT_TOLD, source, conversion(kernel, layer)
+
+
+def _class_of(kernel: str, layer: Layer | None) -> KernelClass:
+    """By the kernel's name; by what TensorRT calls its layer where that only converts, or the name tells little."""
+    told = classify(kernel).kernel_class
+    if layer is None or layer.kind is None:
+        return told
+    if converts := conversion_of(layer):
+        return "quantize" if converts == "quantize" else "reformat"
+    kinds = _MATRIX_KINDS if told in _VAGUE else ()
+    return next((work for work, names in kinds if names.search(layer.kind)), told)
+
+
+def _of_layer(layer: Layer, *, matrix: bool) -> str | None:
+    """The format that a layer computes in: of a matrix product the wider of its operands', else its output's.
+
+    Operands are the input and the weights, or where the layer holds no weights the first two inputs.
+    """
+    if not matrix:
+        return layer.outputs[0].dtype if layer.outputs else None
+    inputs = [tensor.dtype for tensor in layer.inputs if not _is_scalar(tensor)]
+    operands = (*inputs[:1], layer.weights) if layer.weights else inputs[:2]
+    return max((dtype for dtype in operands if dtype in _BITS), key=_BITS.__getitem__, default=None)
+
+
+def _is_scalar(tensor: Tensor) -> bool:
+    """Factors of a product (alpha, a scale) are no operands."""
+    return all(size == 1 for size in tensor.dims)
+
+
+def conversion_of(layer: Layer) -> Conversion | None:
+    """What a layer does that no node computes; None where it computes something."""
+    if layer.origin == "QDQ":
+        return "quantize"
+    if layer.kind in _CONVERTING:
+        return "cast" if _changes_format(layer) else "reformat"
+    return None
+
+
+def conversion(kernel: str, layer: Layer | None) -> Conversion | None:
+    """What a kernel does that no node computes; None where it computes something."""
+    if layer and (told := conversion_of(layer)):
+        return told
+    kernel_class = classify(kernel).kernel_class
+    if kernel_class == "quantize":
+        return "quantize"
+    if kernel_class == "reformat":
+        return "cast" if "cas" in own_name(kernel).lower() or "convert" in kernel.lower() else "reformat"
+    return None
+
+
+def _changes_format(layer: Layer) -> bool:
+    before, after = ({tensor.dtype for tensor in some} for some in (layer.inputs, layer.outputs))
+    return None not in before | after and before != after
+
+
+def of_case(frame: pd.DataFrame, counters: pd.DataFrame | None = None) -> pd.DataFrame:
+    """`executed` of one case as one tool saw it; counters: ncu's tidy table of the same case.
+
+    Kernels launched in iterations count, where the tool saw iterations. Where it saw layers and their times alone,
+    each layer is a kernel with the name of its tactic. Raises UserError where it saw neither.
+    """
+    layers = trt_layers.layers_of(frame)
+    if (frame["metric"] == "layer_confidence").any():
+        joined = trt_kernels.attributed(frame)
+        kernels = joined.loc[joined["owner_level"] == "layer", ["kernel", "duration_ns", "instances", "layer"]]
+    elif (frame["level"] == "kernel").any():
+        rows = of_iterations(frame[frame["metric"] == "duration_total"])
+        kernels = rows[["name", "value", "instances"]].set_axis(["kernel", "duration_ns", "instances"], axis=1)
+    else:
+        kernels = _as_kernels(frame, layers)
+    if kernels.empty:
+        raise UserError("the table holds no kernel: give that of nsys, kineto, ort_nodes, trt_nodes or trt_layers")
+    counted = {} if counters is None else _as_traced(kernels["kernel"].unique(), by_counters(counters))
+    return executed(kernels.reset_index(drop=True), layers, counted)
+
+
+def tells(frame: pd.DataFrame) -> bool:
+    """Whether `of_case` can say anything of a case."""
+    timed = (frame["level"] == trt_layers.LEVEL) & frame["value"].notna()
+    return bool(timed.any() or len(of_iterations(frame)))
+
+
+def _as_kernels(frame: pd.DataFrame, layers: Sequence[Layer]) -> pd.DataFrame:
+    """The timed layers as if each were one kernel, per inference."""
+    tactics = {layer.name: layer.tactic or layer.name for layer in layers}
+    timed = frame[(frame["level"] == trt_layers.LEVEL) & (frame["metric"] == "duration_median")]
+    names = [tactics.get(str(name), str(name)) for name in timed["name"]]
+    return pd.DataFrame({"kernel": names, "duration_ns": timed["value"], "instances": 1, "layer": timed["name"]})
+
+
+def by_counters(frame: pd.DataFrame) -> dict[str, str]:
+    """Kernel → the format of most of its tensor-core operations: frame as ncu's tidy table of one case."""
+    rows = frame[frame["metric"].str.startswith(TENSOR_OPS) & (frame["value"] > 0)]
+    summed = rows.groupby(["name", "metric"])["value"].sum().reset_index()
+    most = summed.sort_values("value").drop_duplicates("name", keep="last")
+    return dict(zip(most["name"], most["metric"].str.removeprefix(TENSOR_OPS), strict=True))
+
+
+def _as_traced(traced: Iterable[str], counted: Mapping[str, str]) -> dict[str, str]:
+    """The counted kernels by the names that a trace has for them, which may spell parameters otherwise.
+
+    A function of which either tool saw several instances is left to its names: they may differ in format.
+    """
+    names = list(traced)
+    functions = Counter(function_name(name) for name in names), Counter(function_name(name) for name in counted)
+    once = {function for function in functions[0] if all(seen[function] == 1 for seen in functions)}
+    by_function = {function_name(name): dtype for name, dtype in counted.items() if function_name(name) in once}
+    told = {name: counted.get(name) or by_function.get(function_name(name)) for name in names}
+    return {name: dtype for name, dtype in told.items() if dtype}

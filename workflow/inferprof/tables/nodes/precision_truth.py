@@ -1,0 +1,112 @@
+"""Whether a case computed in the number format that it was asked for, and what conversions and sparse weights did.
+
+All of it rests on nodes.kernel_formats, whose rows these functions take; what nothing tells is in the shares too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pandas as pd
+
+from inferprof.errors import UserError
+from inferprof.tables.nodes.kernel_formats import NOT_TOLD
+from inferprof.tables.nodes.trt_json import Layer
+from inferprof.tables.records import rows_of
+
+ASKED: Final = {
+    **dict.fromkeys(("fp16", "fp16_sparse"), "fp16"),
+    **dict.fromkeys(("fp8", "mxfp8"), "fp8"),
+    **{"fp32": "fp32", "bf16": "bf16", "int8": "int8", "nvfp4": "fp4"},
+}
+"""Number format of a case → the format that its matrix products are to run in."""
+SHOWN: Final = 10
+"""Kernels in another format that are listed."""
+
+
+@dataclass(frozen=True)
+class Sparsity:
+    """Layers that TensorRT ran with 2:4 sparse kernels, and their share of all kernel time."""
+
+    layers: tuple[str, ...]
+    duration_ns: int
+    share: float
+
+
+def by_dtype(kernels: pd.DataFrame) -> pd.DataFrame:
+    """Per kind of work (matrix: True, False) and format, longest first: duration_ns, and share of the kind's time."""
+    table = kernels.groupby(["matrix", "dtype"])["duration_ns"].sum().reset_index()
+    table["share"] = table["duration_ns"] / table.groupby("matrix")["duration_ns"].transform("sum")
+    return table.sort_values(["matrix", "duration_ns"], ascending=[False, False], kind="stable", ignore_index=True)
+
+
+def conversions(kernels: pd.DataFrame) -> pd.DataFrame:
+    """Per conversion, longest first: duration_ns, instances, and share of all kernel time."""
+    table = kernels.dropna(subset=["conversion"]).groupby("conversion", as_index=False)
+    summed = table.agg(duration_ns=("duration_ns", "sum"), instances=("instances", "sum"))
+    summed["share"] = summed["duration_ns"] / kernels["duration_ns"].sum()
+    return summed.sort_values("duration_ns", ascending=False, kind="stable", ignore_index=True)
+
+
+def wanted(precision: str) -> str:
+    """The format that a case's matrix products are to run in. Raises UserError for a number format that has none."""
+    if precision not in ASKED:
+        raise UserError(f"what {precision} is to compute in is not known; known: {', '.join(sorted(ASKED))}")
+    return ASKED[precision]
+
+
+def share_as_asked(kernels: pd.DataFrame, precision: str) -> float | None:
+    """Share of the time in matrix products that ran in the format asked for; None where there is no such time."""
+    products = kernels[kernels["matrix"]]
+    total = products["duration_ns"].sum()
+    as_asked = products.loc[products["dtype"] == wanted(precision), "duration_ns"].sum()
+    return float(as_asked / total) if total else None
+
+
+def otherwise(kernels: pd.DataFrame, precision: str) -> pd.DataFrame:
+    """The matrix products that ran in another format, longest first: as `executed`, with `share` of their time."""
+    products = kernels[kernels["matrix"]]
+    share = products["duration_ns"] / products["duration_ns"].sum()
+    other = products.assign(share=share)[products["dtype"] != wanted(precision)]
+    return other.sort_values("duration_ns", ascending=False, kind="stable", ignore_index=True)
+
+
+def sentence(kernels: pd.DataFrame, precision: str) -> str:
+    """`asked for fp8: 41.0 % of the time in matrix products ran in fp8, 59.0 % in fp16`."""
+    products = by_dtype(kernels)
+    products = products[products["matrix"]]
+    if products.empty:
+        return f"asked for {precision}: no kernel is known to be a matrix product"
+    shares = dict(zip(products["dtype"], products["share"], strict=True))
+    asked = wanted(precision)
+    parts = [f"{100 * shares.pop(asked, 0.0):.1f} % of the time in matrix products ran in {asked}"]
+    parts += [f"{100 * share:.1f} % in {dtype}" for dtype, share in shares.items() if dtype != NOT_TOLD]
+    if NOT_TOLD in shares:
+        parts.append(f"of {100 * shares[NOT_TOLD]:.1f} % nothing tells the format")
+    return f"asked for {precision}: {', '.join(parts)}"
+
+
+def render(kernels: pd.DataFrame, precision: str) -> str:
+    """The sentence, the products that ran otherwise, and what conversions cost, a line each."""
+    lines = [f"{sentence(kernels, precision)}."]
+    for row in rows_of(otherwise(kernels, precision).head(SHOWN)):
+        where = row.get("layer")
+        owner = f" of {where}" if isinstance(where, str) else ""
+        lines.append(f"  {100 * row['share']:5.1f} %  {row['dtype']}: {row['kernel']}{owner}")
+    for row in rows_of(conversions(kernels)):
+        lines.append(
+            f"{row['conversion']}: {row['duration_ns']:.0f} ns, {100 * row['share']:.1f} % of all kernel time"
+        )
+    return "\n".join(lines)
+
+
+def sparsity(kernels: pd.DataFrame, layers: Sequence[Layer]) -> Sparsity:
+    """What ran on sparse weights: layers that say so, and kernels and tactics that are called sparse."""
+    names = {layer.name for layer in layers if layer.sparse or "sparse" in (layer.tactic or "")}
+    owner = kernels.get("layer", pd.Series(None, index=kernels.index, dtype="str"))
+    sparse = owner.isin(names) | kernels["kernel"].str.contains("sparse", regex=False)
+    duration, total = int(kernels.loc[sparse, "duration_ns"].sum()), int(kernels["duration_ns"].sum())
+    found = names | set(owner[sparse].dropna())
+    return Sparsity(tuple(sorted(found)), duration, duration / total if total else 0.0)

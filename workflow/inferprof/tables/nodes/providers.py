@@ -1,0 +1,164 @@
+"""Which operators ran, on which execution provider of ONNX Runtime, and for how much of the nodes' time.
+
+Rows of level op: `name` is the node's, `parent` its provider and type as a path (`CUDAExecutionProvider > MatMul`).
+Nodes without a name are one row per type. The time of a node is the host's: on a GPU it ends with the launch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Final
+
+import pandas as pd
+
+from inferprof.tables.nodes.ort_facts import SessionFacts
+from inferprof.tables.nodes.ort_json import TRT_ENGINE, OrtProfile
+from inferprof.tables.schema import conform
+from inferprof.tables.trace.aggregate import statistics
+from inferprof.tables.trace.timeline import PATH_SEPARATOR
+
+CPU: Final = "CPUExecutionProvider"
+RUN: Final = "model_run"
+"""The range of a run that may end before the GPU's work does."""
+CALL: Final = "call"
+"""The same where every node ran on the CPU: it ends with the work, as the boundary `call` does."""
+FIRST: Final = "first_run"
+"""Metric of the first run, in which nodes tune themselves and allocate."""
+COPY: Final = "Memcpy"
+"""How the types of nodes begin that copy between the memories of two providers."""
+SMALLEST: Final = "trt_min_subgraph_size"
+EXCLUDED: Final = "trt_op_types_to_exclude"
+"""Options of the TensorRT provider that leave nodes to others."""
+SPANNING: Final = ("If", "Loop", "Scan")
+"""Their time is that of the nodes in their bodies, which have rows of their own."""
+KNOWN: Final = ("position", "output_bytes", "input_types", "fallback_reason", "subgraph_nodes", "kernel_idle", FIRST)
+"""Metrics of a node beside its time."""
+_COLUMNS: Final = ("name", "provider", "op_type", "executions", "duration", "share")
+
+
+def tidy(profile: OrtProfile, tool: str) -> pd.DataFrame:
+    """The rows of a profile without its first run (OrtProfile.settled), and that of each node and of the whole."""
+    settled = profile.settled()
+    frames = [rows(settled), *([_first_run(profile)] if settled is not profile else [])]
+    return conform(pd.concat(frames, ignore_index=True), tool)
+
+
+def _first_run(profile: OrtProfile) -> pd.DataFrame:
+    """first_run, in ns, of each node and of the range of the run."""
+    nodes = profile.nodes[profile.nodes["run"] == 0]
+    nodes = nodes.assign(parent=nodes["provider"] + PATH_SEPARATOR + nodes["op_type"])
+    times = nodes.groupby(["name", "parent"], sort=False)["duration"].agg(instances="size", value="sum").reset_index()
+    whole = {"level": "range", "name": RUN, "instances": 1, "value": profile.runs.iloc[0]}
+    return pd.concat([times.assign(level="op"), pd.DataFrame([whole])], ignore_index=True).assign(metric=FIRST)
+
+
+def rows(profile: OrtProfile) -> pd.DataFrame:
+    """Level op: duration_* of each node in ns, and what is known of it. Level range: the runs, named CALL or RUN.
+
+    There is no range where no run came to its end.
+    """
+    nodes = profile.nodes.assign(parent=profile.nodes["provider"] + PATH_SEPARATOR + profile.nodes["op_type"])
+    runs = profile.runs.rename("duration").to_frame()
+    runs["name"] = CALL if nodes["provider"].eq(CPU).all() else RUN
+    frames = [statistics(nodes, ["name", "parent"]).assign(level="op"), _known(nodes, profile.facts)]
+    if len(runs):
+        frames.append(statistics(runs, ["name"]).assign(level="range"))
+    return pd.concat(frames, ignore_index=True)
+
+
+def _known(nodes: pd.DataFrame, facts: SessionFacts | None) -> pd.DataFrame:
+    """Level op: position, output_bytes, input_types, fallback_reason and subgraph_nodes, as far as each is told."""
+    ordered = nodes.sort_values(["run", "start"], kind="stable")
+    ordered = ordered.assign(position=ordered.groupby("run").cumcount())
+    known = ordered.groupby(["name", "parent"], sort=False).agg(
+        instances=("position", "size"),
+        position=("position", "min"),
+        output_bytes=("bytes", "mean"),
+        input_types=("types", "first"),
+        provider=("provider", "first"),
+    )
+    known = known.sort_values("position").reset_index()
+    told = facts or SessionFacts(0)
+    known["fallback_reason"] = known["name"].map({**_by_options(known, told), **told.reasons})
+    known["subgraph_nodes"] = _subgraph_sizes(known, told)
+    keys = ["name", "parent", "instances"]
+    numbers = known.melt(keys, ["position", "output_bytes", "subgraph_nodes"], "metric", "value")
+    words = known.melt(keys, ["input_types", "fallback_reason"], "metric", "text")
+    found = [numbers.dropna(subset=["value"]), words[words["text"].notna() & (words["text"] != "")]]
+    return pd.concat(found, ignore_index=True).assign(level="op")
+
+
+def _by_options(known: pd.DataFrame, facts: SessionFacts) -> dict[str, str]:
+    """Node → the option that kept a provider from it: by its type, or because too few of its kind follow each other.
+
+    The latter only of types that the provider does take elsewhere: it may know no other.
+    """
+    own = known[~known["parent"].str.contains(COPY, regex=False)]
+    types = own["parent"].str.split(PATH_SEPARATOR, regex=False).str[1]
+    found: dict[str, str] = {}
+    for provider, options in facts.options.items():
+        taken = {node.op_type for node in facts.assigned if node.provider == provider}
+        left = own["provider"] != provider
+        length = left.groupby((left != left.shift()).cumsum()).transform("size")
+        small = left & types.isin(taken) & (length < int(options.get(SMALLEST, 1)))
+        excluded = left & types.isin(options.get(EXCLUDED, "").split(","))
+        found |= dict.fromkeys(own.loc[small, "name"], SMALLEST) | dict.fromkeys(own.loc[excluded, "name"], EXCLUDED)
+    return found
+
+
+def _subgraph_sizes(known: pd.DataFrame, facts: SessionFacts) -> list[float]:
+    """Nodes of the graph that each node stands for: subgraphs of a provider run in the order of their numbers."""
+    sizes = dict.fromkeys(known.index, math.nan)
+    for provider, own in known.groupby("provider"):
+        groups = Counter(node.subgraph for node in facts.assigned if node.provider == provider)
+        fused = own.index[own["parent"].str.endswith(PATH_SEPARATOR + TRT_ENGINE)]
+        if len(fused) == len(groups):
+            sizes |= {row: float(groups[number]) for row, number in zip(fused, sorted(groups), strict=True)}
+    return list(sizes.values())
+
+
+def per_run(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row per node of one case, longest first: provider, op_type, executions and duration (ns) of a run, share.
+
+    frame: as `tidy` gives it. Nodes that span others are left out, so that the shares add up to 1. Behind these the
+    columns KNOWN, missing where the profile does not tell them.
+    """
+    totals = frame[frame["metric"] == "duration_total"]
+    runs = runs_of(frame)
+    nodes = totals[totals["level"] == "op"]
+    paths = nodes["parent"].str.split(PATH_SEPARATOR, regex=False)
+    table = nodes.assign(provider=paths.str[0], op_type=paths.str[1], executions=nodes["instances"] / runs)
+    table = table[~table["op_type"].isin(SPANNING)].merge(_told(frame), "left", ["name", "parent"])
+    table = table.assign(duration=table["value"] / runs, share=table["value"] / table["value"].sum())
+    return table[[*_COLUMNS, *KNOWN]].sort_values("duration", ascending=False, kind="stable", ignore_index=True)
+
+
+def runs_of(frame: pd.DataFrame) -> int:
+    """How many runs a table of one case is of; 1 where none came to its end."""
+    runs = (frame["level"] == "range") & frame["name"].isin((CALL, RUN)) & (frame["metric"] == "duration_total")
+    return int(frame.loc[runs, "instances"].sum()) or 1
+
+
+def _told(frame: pd.DataFrame) -> pd.DataFrame:
+    """KNOWN of each node, by name and parent."""
+    ops = frame[(frame["level"] == "op") & frame["metric"].isin(KNOWN)]
+    value = ops["value"].astype(object).where(ops["value"].notna(), ops["text"])
+    wide = ops.assign(told=value).pivot(index=["name", "parent"], columns="metric", values="told")
+    return wide.reindex(columns=KNOWN).reset_index()
+
+
+def by_provider(nodes: pd.DataFrame) -> pd.DataFrame:
+    """Of `per_run`, a row per provider, longest first: nodes, `copies` (Memcpy nodes), duration in ns, share."""
+    copies = nodes["executions"].where(nodes["op_type"].str.startswith(COPY), 0.0)
+    table = nodes.assign(copies=copies).groupby("provider", as_index=False)
+    summed = table.agg(
+        nodes=("executions", "sum"), copies=("copies", "sum"), duration=("duration", "sum"), share=("share", "sum")
+    )
+    return summed.sort_values("share", ascending=False, kind="stable", ignore_index=True)
+
+
+def on_cpu(nodes: pd.DataFrame) -> pd.DataFrame:
+    """Of `per_run`, the nodes on the CPU in a session that has another provider; none in a session of the CPU."""
+    cpu = nodes["provider"] == CPU
+    return nodes[cpu & (not cpu.all())]

@@ -1,0 +1,69 @@
+"""What a CUDA API call does to the host: waits for the GPU, copies, allocates. Data, not code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from inferprof.tables.trace.timeline import MEMCPY, Timeline
+
+PAGEABLE: Final = "pageable"
+"""In the name of a copy that touches host memory which is not page-locked."""
+
+EXPLICIT_SYNC: Final = re.compile(r"(?:cu(?:da)?|hip)(?:Stream|Device|Ctx|Event|Thread)Synchronize")
+IMPLICIT_SYNC: Final = re.compile(
+    r"(?:cu(?:da)?|hip)(?:"
+    r"Memcpy(?!.*Async)|"  # returns when the copy is done
+    r"Free(?!Async)|MemFree(?!Async)|FreeHost|MemFreeHost|"  # waits for all work that may use the memory
+    r"HostAlloc|MallocHost|MemHostAlloc|MemAllocHost|HostRegister|HostUnregister|MemHostRegister|MemHostUnregister|"
+    r"ModuleLoad|ModuleUnload|LibraryLoad|LibraryUnload"  # lazy loading synchronises the context
+    r")"
+)
+"""Calls that wait without saying so in their name. Source: CUDA C++ Programming Guide, `Implicit Synchronization` and
+`Lazy Loading`; CUDA Runtime API, `API synchronization behavior`. An Async copy from or to pageable memory is one
+too, which only its copy tells."""
+COPY: Final = re.compile(r"(?:cu(?:da)?|hip)Memcpy")
+ALLOCATION: Final = re.compile(
+    r"(?:cu(?:da)?|hip)(?:Malloc|MemAlloc|HostAlloc|MemHostAlloc|Free|MemFree|MemCreate|MemMap|MemUnmap|MemRelease|MemAddress)"
+)
+
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+@dataclass(frozen=True)
+class ApiKind:
+    """One flag per row of Timeline.calls."""
+
+    explicit_sync: Mask
+    implicit_sync: Mask
+    copy: Mask
+    allocation: Mask
+
+
+def api_kind(timeline: Timeline) -> ApiKind:
+    """What each call of the timeline does to the host."""
+    codes = timeline.calls["name"].to_numpy()
+    return ApiKind(
+        explicit_sync=_named(EXPLICIT_SYNC, timeline.names)[codes],
+        implicit_sync=_named(IMPLICIT_SYNC, timeline.names)[codes] | _launched_pageable_copy(timeline),
+        copy=_named(COPY, timeline.names)[codes],
+        allocation=_named(ALLOCATION, timeline.names)[codes],
+    )
+
+
+def _named(pattern: re.Pattern[str], names: Sequence[str]) -> Mask:
+    return np.array([pattern.match(name) is not None for name in names], bool)
+
+
+def _launched_pageable_copy(timeline: Timeline) -> Mask:
+    pageable = np.array([PAGEABLE in name for name in timeline.names], bool)
+    ops = timeline.ops
+    copies = (ops["kind"].to_numpy() == MEMCPY) & (ops["call"].to_numpy() >= 0)
+    copies[copies] &= pageable[ops["name"].to_numpy()[copies]]
+    launched = np.zeros(len(timeline.calls), bool)
+    launched[ops["call"].to_numpy()[copies]] = True
+    return launched

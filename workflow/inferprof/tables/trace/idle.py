@@ -1,0 +1,168 @@
+"""One GPU's idle time, split by what the GPU was waiting for. Times are ns on the capture's clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from inferprof.tables.trace.api_kind import ApiKind
+from inferprof.tables.trace.intervals import Intervals, Times, at_least_two
+from inferprof.tables.trace.timeline import GRAPH, KERNEL, MEMCPY, NO_CALL, Timeline
+
+IDLE_CAUSES: Final = ("launch", "sync", "copy", "queued", "end", "unknown")
+"""Why the GPU was idle, by code:
+
+launch   the host had not yet launched the next operation, or was launching it, and did nothing of the below;
+sync     the host was inside a synchronise call before it launched the next operation;
+copy     the host was inside a copy call, or launching the copy that comes next;
+queued   the next operation had been launched before the GPU went idle (latency between dependent kernels,
+         a wait for another stream's event);
+end      no further operation begins in the window;
+unknown  the capture does not tie the next operation to a launch.
+"""
+_CHUNK = 50_000
+"""Gaps that are looked at together: few enough for the processor's cache."""
+_LAUNCH, _SYNC, _COPY, _QUEUED, _END, _UNKNOWN = range(len(IDLE_CAUSES))
+
+
+@dataclass(frozen=True)
+class _Gaps:
+    """Idle stretches [start, end), each followed by an operation of `kind` launched by the call [called, returned).
+
+    `called` and `returned` mean nothing where `known` is False.
+    """
+
+    start: Times
+    end: Times
+    copy_next: np.ndarray[Any, np.dtype[np.bool_]]
+    known: np.ndarray[Any, np.dtype[np.bool_]]
+    called: Times
+    returned: Times
+    thread: Times
+
+    def causes(self, waiting: dict[int, tuple[Intervals, Intervals]]) -> Times:
+        """ns of each cause of IDLE_CAUSES, an array [gap, cause]; `waiting`: thread → its sync and its copy calls."""
+        split = np.zeros((self.start.size, len(IDLE_CAUSES)), np.int64)
+        called = np.where(self.known, np.clip(self.called, self.start, self.end), self.start)
+        for thread, (sync, copy) in waiting.items():
+            own = np.flatnonzero(self.known & (self.thread == thread))
+            split[own, _SYNC] = sync.within(self.start[own], called[own])
+            split[own, _COPY] = copy.within(self.start[own], called[own])
+        split[:, _LAUNCH] = called - self.start - split[:, _SYNC] - split[:, _COPY]
+        launching = np.select(
+            [~self.known, self.returned <= self.start, self.copy_next], [_UNKNOWN, _QUEUED, _COPY], _LAUNCH
+        )
+        split[np.arange(self.start.size), launching] += self.end - called
+        return split
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One device's operations, prepared so that any number of windows is cheap."""
+
+    busy: Intervals
+    kernels: Intervals
+    shared: Intervals
+    call: np.ndarray[Any, np.dtype[np.int64]]
+    """Per interval of `busy`: the row of `calls` that launched the operation which begins it, or NO_CALL."""
+    copy: np.ndarray[Any, np.dtype[np.bool_]]
+    """Per interval of `busy`: whether that operation is a copy."""
+    calls: pd.DataFrame
+    waiting: dict[int, tuple[Intervals, Intervals]]
+
+    @classmethod
+    def of(cls, timeline: Timeline, kind: ApiKind, ops: pd.DataFrame) -> Gpu:
+        """`ops`: the rows of timeline.ops of one device, at least one, none of length 0."""
+        start, end, code = (ops[column].to_numpy() for column in ("start", "end", "kind"))
+        busy = Intervals.union(start, end)
+        first = np.searchsorted(start, busy.start)
+        computing = np.isin(code, (KERNEL, GRAPH))
+        return cls(
+            busy=busy,
+            kernels=busy if computing.all() else Intervals.union(start[computing], end[computing]),
+            shared=_streams_overlap(ops),
+            call=ops["call"].to_numpy()[first],
+            copy=code[first] == MEMCPY,
+            calls=timeline.calls,
+            waiting=_waiting(timeline, kind),
+        )
+
+    def amounts(self, start: Times, end: Times) -> dict[str, Times]:
+        """What `derived.per_window` documents, for each window [start, end)."""
+        busy = self.busy.within(start, end)
+        idle = self._idle(start, end)
+        return {
+            "gpu_busy": busy,
+            "kernel_busy": self.kernels.within(start, end),
+            "gpu_idle": end - start - busy,
+            **{f"idle_{cause}": idle[:, code] for code, cause in enumerate(IDLE_CAUSES)},
+            "streams_overlap": self.shared.within(start, end),
+        }
+
+    def _idle(self, start: Times, end: Times) -> Times:
+        """ns idle by cause in each window [start, end): the gap at its start, the whole gaps, the tail at its end."""
+        opening, closing = self.busy.start, self.busy.end
+        first = np.searchsorted(opening, start, side="left")
+        last = np.searchsorted(opening, end, side="left")
+        idle = np.zeros((start.size, len(IDLE_CAUSES)), np.int64)
+        some = last > first
+        free_from = np.where(first > 0, np.maximum(start, closing[np.maximum(first - 1, 0)]), start)
+        from_second, to_last = np.split(self._summed_gaps(np.concatenate((first[some] + 1, last[some]))), 2)
+        idle[some] = to_last - from_second
+        idle[some] += self._gaps(first[some], np.minimum(free_from[some], opening[first[some]])).causes(self.waiting)
+        idle_from = np.where(some, np.maximum(closing[np.maximum(last - 1, 0)], start), free_from)
+        idle[:, _END] += np.maximum(end - idle_from, 0)
+        return idle
+
+    def _summed_gaps(self, until: Times) -> Times:
+        """For each i of `until`: ns by cause of the whole gaps in front of the intervals 1 … i - 1 of `busy`."""
+        summed = np.zeros((until.size, len(IDLE_CAUSES)), np.int64)
+        total = np.zeros(len(IDLE_CAUSES), np.int64)
+        for begin in range(1, self.busy.start.size, _CHUNK):
+            index = np.arange(begin, min(begin + _CHUNK, self.busy.start.size))
+            running = np.cumsum(self._gaps(index, self.busy.end[index - 1]).causes(self.waiting), axis=0)
+            here = (until > begin) & (until <= begin + index.size)
+            summed[here] = total + running[until[here] - begin - 1]
+            total += running[-1]
+        return summed
+
+    def _gaps(self, index: Times, start: Times) -> _Gaps:
+        """The gaps before the intervals `index` of `busy`, each from `start` on."""
+        call = self.call[index]
+        known = call != NO_CALL
+        launch = np.where(known, call, 0)
+
+        def of_call(column: str) -> Times:
+            return self.calls[column].to_numpy()[launch] if len(self.calls) else np.zeros_like(launch)
+
+        return _Gaps(
+            start=start,
+            end=self.busy.start[index],
+            copy_next=self.copy[index],
+            known=known,
+            called=of_call("start"),
+            returned=of_call("end"),
+            thread=of_call("thread"),
+        )
+
+
+def _streams_overlap(ops: pd.DataFrame) -> Intervals:
+    if ops["stream"].nunique() < 2:
+        return at_least_two([])
+    return at_least_two(
+        Intervals.union(own["start"].to_numpy(), own["end"].to_numpy()) for _, own in ops.groupby("stream")
+    )
+
+
+def _waiting(timeline: Timeline, kind: ApiKind) -> dict[int, tuple[Intervals, Intervals]]:
+    """Thread → its synchronise calls and its copy calls."""
+    calls = timeline.calls
+    thread, start, end = (calls[column].to_numpy() for column in ("thread", "start", "end"))
+    found = {}
+    for own in np.unique(thread[kind.explicit_sync | kind.copy]):
+        sync, copy = (mask & (thread == own) for mask in (kind.explicit_sync, kind.copy))
+        found[int(own)] = (Intervals.union(start[sync], end[sync]), Intervals.union(start[copy], end[copy]))
+    return found

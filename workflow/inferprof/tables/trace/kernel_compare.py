@@ -1,0 +1,101 @@
+"""The kernels of two cases side by side: FP16 against FP8, ONNX Runtime against TensorRT."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pandas as pd
+
+from inferprof.tables.schema import Level
+from inferprof.tables.trace.kernel_class import annotate
+from inferprof.tables.trace.timeline import PATH_SEPARATOR
+
+ITERATION: Final = "iteration"
+
+
+def as_iterations(frame: pd.DataFrame, name: str) -> pd.DataFrame:
+    """The same rows, with the ranges of a name as iterations: of a capture that was not made by `inferprof run`."""
+
+    def renamed(path: str) -> str:
+        return PATH_SEPARATOR.join(ITERATION if part == name else part for part in path.split(PATH_SEPARATOR))
+
+    ranges = frame["level"].eq("range") & frame["name"].eq(name)
+    return frame.assign(
+        name=frame["name"].mask(ranges, ITERATION), parent=frame["parent"].map(renamed, na_action="ignore")
+    )
+
+
+def of_iterations(frame: pd.DataFrame, level: Level = "kernel") -> pd.DataFrame:
+    """The rows of kernels (or copies) that were launched inside iterations; all of a profile without iterations."""
+    inside = _inside(frame)
+    wanted = frame["level"].eq(level)
+    return frame[wanted & inside] if inside.any() else frame[wanted]
+
+
+def per_iteration(frame: pd.DataFrame) -> pd.DataFrame:
+    """Per kernel name of one case: `kernel_class`, `dtype`, `launches` and `duration` (ns), each per iteration.
+
+    Counts what was launched inside iterations. A profile without any is one iteration as a whole.
+    """
+    kernels = annotate(of_iterations(frame[frame["metric"] == "duration_total"]))
+    table = kernels.groupby("name", as_index=False).agg(
+        kernel_class=("kernel_class", "first"),
+        dtype=("dtype", "first"),
+        launches=("instances", "sum"),
+        duration=("value", "sum"),
+    )
+    count = iterations(frame) if _inside(frame).any() else 1
+    return table.assign(launches=table["launches"] / count, duration=table["duration"] / count)
+
+
+def _inside(frame: pd.DataFrame) -> pd.Series[bool]:
+    """Which rows lie in a range called iteration, however deep."""
+    within = {path: ITERATION in path.split(PATH_SEPARATOR) for path in frame["parent"].dropna().unique()}
+    return frame["parent"].map(lambda path: within.get(path, False)).astype(bool)
+
+
+def iterations(frame: pd.DataFrame) -> int:
+    """How many iterations a profile holds."""
+    rows = frame[(frame["level"] == "range") & (frame["name"] == ITERATION) & (frame["metric"] == "duration_total")]
+    return int(rows["instances"].sum())
+
+
+def by_name(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
+    """One row per kernel of either case, largest change first.
+
+    Columns: name, kernel_class, `launches_a`, `launches_b`, `duration_a`, `duration_b` (ns per iteration, 0 where it
+    does not run), `change` = duration_b - duration_a, and `status`: both, gone (only in a) or new (only in b).
+    Raises ValueError for profiles of different tools, which spell the same kernel differently.
+    """
+    _require_one_tool(a, b)
+    return side_by_side(per_iteration(a), per_iteration(b))
+
+
+def side_by_side(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
+    """The table of by_name, of what per_iteration says of two profiles by the same tool."""
+    columns = ["name", "kernel_class", "launches", "duration"]
+    table = a[columns].merge(
+        b[columns], on=["name", "kernel_class"], how="outer", suffixes=("_a", "_b"), indicator="status"
+    )
+    table["status"] = table["status"].astype(str).map({"both": "both", "left_only": "gone", "right_only": "new"})
+    return _with_change(table)
+
+
+def by_class(names: pd.DataFrame) -> pd.DataFrame:
+    """The table of by_name summed by class, largest change first; columns as there, without name and status."""
+    amounts = ["launches_a", "launches_b", "duration_a", "duration_b"]
+    return _with_change(names.groupby("kernel_class", as_index=False)[amounts].sum())
+
+
+def _with_change(table: pd.DataFrame) -> pd.DataFrame:
+    counted = ["launches_a", "launches_b", "duration_a", "duration_b"]
+    table[counted] = table[counted].astype("Float64").fillna(0.0)
+    table["change"] = table["duration_b"] - table["duration_a"]
+    order = table["change"].abs().sort_values(ascending=False, kind="stable").index
+    return table.loc[order].reset_index(drop=True)
+
+
+def _require_one_tool(a: pd.DataFrame, b: pd.DataFrame) -> None:
+    tools = set(a["tool"]) | set(b["tool"])
+    if len(tools) > 1:
+        raise ValueError(f"kernels of {' and '.join(sorted(tools))} cannot be compared: they spell names differently")

@@ -1,0 +1,43 @@
+"""The launch configurations in an export of Nsight Systems, summed by SQLite: few, however many the launches."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+from inferprof.tables.trace.launch_configs import LaunchConfig
+
+TABLE: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
+SIZES: Final = tuple(f"{what}{axis}" for what in ("grid", "block") for axis in "XYZ")
+
+
+def read(path: Path) -> list[LaunchConfig]:
+    """The launch configurations of all kernels; none where the export has no kernels one by one."""
+    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as database:
+        known = {row[1] for row in database.execute(f"PRAGMA table_info({TABLE})")}
+        if not set(SIZES) <= known:
+            return []
+        name = "demangledName" if "demangledName" in known else "shortName"
+        symbol = "mangledName" if "mangledName" in known else "NULL"
+        sizes = ", ".join(SIZES)
+        found = database.execute(
+            f"""
+            SELECT names.value, symbols.value, deviceId, {sizes}, instances, total, least, most FROM (
+                SELECT {name} AS name, {symbol} AS symbol, deviceId, {sizes}, COUNT(*) AS instances,
+                    SUM(end - start) AS total, MIN(end - start) AS least, MAX(end - start) AS most
+                FROM {TABLE} GROUP BY 1, 2, deviceId, {sizes}
+            )
+            JOIN StringIds AS names ON names.id = name LEFT JOIN StringIds AS symbols ON symbols.id = symbol
+            """
+        ).fetchall()
+    return [
+        LaunchConfig(name, symbol, device, _size(sizes[:3]), _size(sizes[3:]), *times)
+        for name, symbol, device, *rest in found
+        for sizes, times in [(rest[:6], rest[6:])]
+    ]
+
+
+def _size(axes: list[int]) -> str:
+    return ",".join(map(str, axes))

@@ -1,0 +1,242 @@
+"""Reads a SQLite export of Nsight Systems into a Timeline.
+
+Checked against exports of nsys 2020 (no version table) and schemas 2.7.0, 2.9.1, 3.4.0, 3.16.1, 3.20.3, 3.24.14 and
+3.27.0. Only the columns that all of them have are relied on; tables exist only when there are data, or exist empty.
+Rows are read as columns of integers, and the text of a name once, however often it was launched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from inferprof.errors import UserError
+from inferprof.tables.trace.api_kind import PAGEABLE
+from inferprof.tables.trace.timeline import GRAPH, KERNEL, MEMCPY, MEMSET, Timeline, assemble
+
+READABLE_SCHEMAS: Final = (2, 3)
+"""Major schema versions that were checked; exports without a version table are older and have the same core."""
+
+_PREFIX: Final = "CUPTI_ACTIVITY_KIND_"
+_NODES: Final = "CUDA_GRAPH_NODE_EVENTS"
+"""When and by which thread each node of a CUDA graph was made, and of which other node it is a copy."""
+_COPY_KINDS: Final = {
+    1: "HtoD",
+    2: "DtoH",
+    3: "HtoA",
+    4: "AtoH",
+    5: "AtoA",
+    6: "AtoD",
+    7: "DtoA",
+    8: "DtoD",
+    9: "HtoH",
+    10: "PtoP",
+    11: "HtoD unified memory",
+    12: "DtoH unified memory",
+    13: "DtoD unified memory",
+}
+"""ENUM_CUDA_MEMCPY_OPER, whose first ten are CUpti_ActivityMemcpyKind."""
+_HOST_MEMORY: Final = {0: PAGEABLE, 1: "pinned", 4: "managed", 6: "managed"}
+"""ENUM_CUDA_MEM_KIND, where it is host memory or may be."""
+_TYPES: Final = {"device": np.int16, "stream": np.int32}
+_CHUNK: Final = 2_000
+"""Rows that are Python objects at a time: few enough for the processor's cache."""
+_MEMSET_NAME: Final = "memset"
+_PUSH_POP, _START_END = 59, 60
+_API_VERSION: Final = re.compile(r"_v\d{4,}$")
+"""The version of an entry point, which `nsys stats` leaves out too (where it has four digits)."""
+
+# A correlation is unique in its process: pid in the upper half. globalPid and globalTid hold the pid in bits 24-47.
+_CORRELATION: Final = "((COALESCE({owner}, 0) >> 24) & 0xFFFFFF) << 32 | COALESCE(correlationId, 0)"
+
+
+def read_timeline(path: Path) -> Timeline:
+    """The export's GPU operations, CUDA API calls and NVTX ranges. Raises UserError where it holds none of them."""
+    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as database:
+        export = _Export(path, database)
+        export.check()
+        names = _Names(database)
+        ops = pd.concat([export.kernels(names), export.copies(names), export.memsets(names), export.graphs(names)])
+        calls = export.calls(names)
+        if ops.empty and calls.empty:
+            raise UserError(
+                f"{path} holds no CUDA activity: the traced process did not use the GPU in the capture range, "
+                "or nsys did not trace it (children need --trace-fork-before-exec=true)"
+            )
+        return assemble(export.with_nodes(ops), calls, export.ranges(), names.texts)
+
+
+def without_version(name: str) -> str:
+    """`cudaLaunchKernel_v7000` → `cudaLaunchKernel`; other names as they are."""
+    return _API_VERSION.sub("", name)
+
+
+class _Names:
+    """Codes for texts: string ids of the export, and names that we give."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self.texts: list[str] = []
+        self._database = database
+        self._codes: dict[str, int] = {}
+
+    def code(self, text: str) -> int:
+        code = self._codes.setdefault(text, len(self.texts))
+        if code == len(self.texts):
+            self.texts.append(text)
+        return code
+
+    def of_strings(self, ids: np.ndarray, spelled: Callable[[str], str] = str) -> np.ndarray:
+        """String ids → codes of the `spelled` strings; an id without a string keeps its number as a name."""
+        inverse, distinct = pd.factorize(ids)
+        query = "SELECT value FROM StringIds WHERE id = ?"
+        codes = []
+        for string_id in distinct.tolist():
+            found = self._database.execute(query, (string_id,)).fetchone()
+            codes.append(self.code(spelled(found[0]) if found else f"[string {string_id}]"))
+        return np.array(codes, np.int32)[inverse]
+
+
+class _Export:
+    """The tables of one export."""
+
+    def __init__(self, path: Path, database: sqlite3.Connection) -> None:
+        self._path = path
+        self._database = database
+
+    def check(self) -> None:
+        """Refuse a schema that is newer or older than what was checked."""
+        for table in ("META_DATA_EXPORT", "EXPORT_META_DATA"):
+            if self._columns(table):
+                rows = dict(self._database.execute(f"SELECT name, value FROM {table}"))
+                version = rows.get("EXPORT_SCHEMA_VERSION", "")
+                major = version.partition(".")[0]
+                if major and int(major) not in READABLE_SCHEMAS:
+                    raise UserError(
+                        f"{self._path} has export schema {version}; 2.x and 3.x can be read: "
+                        "export the report again with an nsys from 2021.5 to 2026.3"
+                    )
+                return
+
+    def kernels(self, names: _Names) -> pd.DataFrame:
+        columns = self._columns(f"{_PREFIX}KERNEL")
+        name = "demangledName" if "demangledName" in columns else "shortName"
+        frame = self._ops("KERNEL", KERNEL, [name])
+        frame["name"] = names.of_strings(frame[name].to_numpy())
+        return frame.drop(columns=name).assign(bytes=0)
+
+    def copies(self, names: _Names) -> pd.DataFrame:
+        frame = self._ops("MEMCPY", MEMCPY, ["bytes", "copyKind", "srcKind", "dstKind"])
+        keys = ["copyKind", "srcKind", "dstKind"]
+        distinct, inverse = np.unique(frame[keys].to_numpy(), axis=0, return_inverse=True)
+        codes = np.array([names.code(_copy_name(*kinds)) for kinds in distinct.tolist()], np.int32)
+        return frame.drop(columns=keys).assign(name=codes[inverse])
+
+    def memsets(self, names: _Names) -> pd.DataFrame:
+        frame = self._ops("MEMSET", MEMSET, ["bytes"])
+        return frame.assign(name=np.int32(names.code(_MEMSET_NAME)))
+
+    def graphs(self, names: _Names) -> pd.DataFrame:
+        frame = self._ops("GRAPH_TRACE", GRAPH, ["graphId"])
+        graphs = frame.pop("graphId")
+        labels = {graph: names.code(f"CUDA graph {graph}") for graph in graphs.unique()}
+        return frame.assign(name=graphs.map(labels).astype(np.int32), bytes=0)
+
+    def with_nodes(self, ops: pd.DataFrame) -> pd.DataFrame:
+        """The operations with made_at and made_by of their nodes of CUDA graphs, in captures that trace these."""
+        if "node" not in ops:
+            return ops
+        told = self._database.execute(
+            f"SELECT (globalTid >> 24) & 0xFFFFFF, graphNodeId, originalGraphNodeId, start, globalTid FROM {_NODES}"
+        )
+        made = {(process, node): (original, start, thread) for process, node, original, start, thread in told}
+        # A row for operations without a node behind the others: as row -1 it is found by those that find none.
+        first = np.array([*(_first_made(made, *key) for key in made), (0, 0)], np.int64)
+        rows = pd.DataFrame(list(made), columns=["process", "node"]).assign(row=np.arange(len(made)))
+        keys = pd.DataFrame({"process": ops["correlation"].to_numpy() >> 32, "node": ops.pop("node").to_numpy()})
+        row = keys.merge(rows, on=["process", "node"], how="left")["row"].fillna(-1).to_numpy(np.int64)
+        return ops.assign(made_at=first[row, 0], made_by=first[row, 1])
+
+    def calls(self, names: _Names) -> pd.DataFrame:
+        frame = self._integers(
+            f"{_PREFIX}RUNTIME",
+            {
+                "start": "start",
+                "end": "end",
+                "thread": "globalTid",
+                "name": "nameId",
+                "correlation": _CORRELATION.format(owner="globalTid"),
+            },
+        )
+        return frame.assign(name=names.of_strings(frame["name"].to_numpy(), without_version))
+
+    def ranges(self) -> pd.DataFrame:
+        """Closed NVTX ranges of all domains; marks, categories and ranges still open at the end are no ranges."""
+        columns = ["start", "end", "thread", "label"]
+        if not self._columns("NVTX_EVENTS"):
+            return pd.DataFrame(columns=columns)
+        rows = self._database.execute(
+            "SELECT start, end, globalTid, COALESCE(text, value, '') "
+            "FROM NVTX_EVENTS LEFT JOIN StringIds ON StringIds.id = textId "
+            "WHERE eventType IN (?, ?) AND end IS NOT NULL AND globalTid IS NOT NULL",
+            (_PUSH_POP, _START_END),
+        )
+        return pd.DataFrame(rows, columns=columns)
+
+    def _ops(self, table: str, kind: int, extra: Sequence[str]) -> pd.DataFrame:
+        columns = {
+            "start": "start",
+            "end": "end",
+            "device": "deviceId",
+            "stream": "streamId",
+            "correlation": _CORRELATION.format(owner="globalPid"),
+        }
+        # -1, not 0: a kind of memory that is not told must not read as pageable.
+        known = self._columns(_PREFIX + table)
+        optional = {name: f"COALESCE({name}, -1)" if name in known else "-1" for name in extra}
+        if self._columns(_NODES):
+            optional["node"] = "COALESCE(graphNodeId, 0)" if "graphNodeId" in known else "0"
+        return self._integers(_PREFIX + table, columns | optional).assign(kind=np.int8(kind))
+
+    def _integers(self, table: str, columns: dict[str, str]) -> pd.DataFrame:
+        """Integer columns (name → SQL expression) of a table; no rows where the table does not exist."""
+        exists = bool(self._columns(table))
+        count = self._database.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0] if exists else 0
+        values = {name: np.empty(count, _TYPES.get(name, np.int64)) for name in columns}
+        if count:
+            selected = ", ".join(f"COALESCE({expression}, 0)" for expression in columns.values())
+            rows = self._database.execute(f"SELECT {selected} FROM {table}")
+            for begin in range(0, count, _CHUNK):
+                chunk = rows.fetchmany(_CHUNK)
+                flat = np.fromiter(itertools.chain.from_iterable(chunk), np.int64, len(chunk) * len(columns))
+                for column, part in zip(values.values(), flat.reshape(-1, len(columns)).T, strict=True):
+                    column[begin : begin + len(chunk)] = part
+        return pd.DataFrame(values, copy=False)
+
+    def _columns(self, table: str) -> set[str]:
+        return {row[1] for row in self._database.execute(f"PRAGMA table_info({table})")}
+
+
+def _first_made(
+    made: Mapping[tuple[int, int], tuple[int | None, int, int]], process: int, node: int
+) -> tuple[int, int]:
+    """Time and thread that made a node, of a copy those of the node that was first in the line of copies."""
+    original, start, thread = made[process, node]
+    while original is not None and (process, original) in made:
+        original, start, thread = made[process, original]
+    return start, thread
+
+
+def _copy_name(kind: int, source: int, target: int) -> str:
+    """`HtoD pageable`, `DtoH pinned`, `DtoD`: the direction, and what the host's memory is where there is any."""
+    direction = _COPY_KINDS.get(kind, f"copy kind {kind}")
+    host = {"HtoD": source, "HtoA": source, "DtoH": target, "AtoH": target}.get(direction)
+    memory = None if host is None else _HOST_MEMORY.get(host)
+    return f"{direction} {memory}" if memory else direction

@@ -1,0 +1,102 @@
+"""One iteration of a capture, event by event: what a picture of it needs, and nothing else of the table has."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from inferprof.tables.trace.derived import WORKLOAD_RANGES
+from inferprof.tables.trace.kernel_compare import ITERATION
+from inferprof.tables.trace.timeline import KINDS, NOT_TOLD, PATH_SEPARATOR, Timeline
+
+LEVEL: Final = "event"
+API: Final = "api"
+RANGE: Final = "range"
+MOST_EVENTS: Final = 20_000
+"""An iteration of more is not kept."""
+
+
+def rows(timeline: Timeline) -> pd.DataFrame:
+    """Level event: `start` since the iteration began and `duration_total`, both ns, of each event of the iteration of
+    median length; `parent` is its kind (one of KINDS, api, range) and `launch` its number, by start.
+
+    An operation belongs to the iteration in which it was launched; where that is not told, in which it starts.
+    Ranges are the workload's own. No rows where the capture has no iteration, or this one has too many events.
+    """
+    window = _median_iteration(timeline)
+    if window is None:
+        return pd.DataFrame()
+    events = pd.concat(_events(timeline, *window), ignore_index=True)
+    if not 0 < len(events) <= MOST_EVENTS:
+        return pd.DataFrame()
+    events = events.sort_values("start", kind="stable", ignore_index=True)
+    facts = events[["name", "parent", "device", "stream"]].assign(level=LEVEL, launch=events.index, instances=1)
+    start, length = events["start"] - window[0], events["end"] - events["start"]
+    return pd.concat(
+        [facts.assign(metric="start", value=start), facts.assign(metric="duration_total", value=length)],
+        ignore_index=True,
+    )
+
+
+def of_case(frame: pd.DataFrame) -> pd.DataFrame:
+    """The events of a case's tidy table, by start: name, kind, device, stream (missing on the host), start, end."""
+    rows = frame[frame["level"] == LEVEL].sort_values("launch", kind="stable")
+    start, length = (rows[rows["metric"] == metric] for metric in ("start", "duration_total"))
+    begin = start["value"].to_numpy(float)
+    return (
+        start[["name", "parent", "device", "stream"]]
+        .rename(columns={"parent": "kind"})
+        .assign(start=begin, end=begin + length["value"].to_numpy(float))
+        .reset_index(drop=True)
+    )
+
+
+def without(frame: pd.DataFrame) -> pd.DataFrame:
+    """A tidy table without its events."""
+    return frame[frame["level"] != LEVEL]
+
+
+def _own_names(timeline: Timeline) -> np.ndarray[Any, Any]:
+    """The last name of each path."""
+    return np.array([path.rpartition(PATH_SEPARATOR)[2] for path in timeline.paths], object)
+
+
+def _median_iteration(timeline: Timeline) -> tuple[int, int] | None:
+    """start and end of it; of an even number the shorter of the two in the middle."""
+    ranges = timeline.ranges
+    iterations = ranges[(_own_names(timeline) == ITERATION)[ranges["path"].to_numpy()]]
+    if iterations.empty:
+        return None
+    order = np.argsort((iterations["end"] - iterations["start"]).to_numpy(), kind="stable")
+    middle = iterations.iloc[order[(len(order) - 1) // 2]]
+    return int(middle["start"]), int(middle["end"])
+
+
+def _events(timeline: Timeline, begin: int, end: int) -> list[pd.DataFrame]:
+    """Operations, API calls and ranges of the window: name, parent, device, stream, start, end."""
+
+    def begun(frame: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        start = frame["start"].to_numpy()
+        return (start >= begin) & (start < end)
+
+    names = np.array(timeline.names, object)
+    call = timeline.ops["call"].to_numpy()
+    inside = begun(timeline.ops)
+    called = begun(timeline.calls)
+    inside[call >= 0] = called[call[call >= 0]]
+    ops, calls = timeline.ops[inside], timeline.calls[called]
+    own = _own_names(timeline)
+    workload = np.array([WORKLOAD_RANGES.fullmatch(name) is not None for name in own], bool) & (own != ITERATION)
+    ranges = timeline.ranges[begun(timeline.ranges) & workload[timeline.ranges["path"].to_numpy()]]
+    stream = ops["stream"].astype("Int64")
+    return [
+        ops[["start", "end", "device"]].assign(
+            name=names[ops["name"].to_numpy()],
+            parent=np.array(KINDS, object)[ops["kind"].to_numpy()],
+            stream=stream.where(stream != NOT_TOLD),
+        ),
+        calls[["start", "end"]].assign(name=names[calls["name"].to_numpy()], parent=API),
+        ranges[["start", "end"]].assign(name=own[ranges["path"].to_numpy()], parent=RANGE),
+    ]

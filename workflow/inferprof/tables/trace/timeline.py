@@ -1,0 +1,185 @@
+"""What happened when: GPU operations, the API calls that launched them, and the named ranges around those calls.
+
+Readers of Nsight Systems and Kineto fill the same Timeline; everything derived from one is in `trace.aggregate`
+(a row per kernel name, device, stream and range) and `tables.trace.derived` (busy, idle and its causes).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from inferprof.tables.trace.intervals import Times
+
+KINDS = ("kernel", "memcpy", "memset", "graph")
+"""Kinds of GPU operation, by code. A graph is one launch whose kernels were not traced one by one."""
+KERNEL, MEMCPY, MEMSET, GRAPH = range(len(KINDS))
+PATH_SEPARATOR = " > "
+"""Between the names of nested ranges: `iteration > ExecutionContext::enqueue > /p/Conv`."""
+NO_CALL = -1
+NOT_TOLD = -1
+"""A number of bytes, or a stream, that the tool leaves out."""
+OUTSIDE = 0
+"""Code of the empty path: outside of every range."""
+ID_BITS = 24
+"""Bits of the system's number of a thread, and above them of its process, in the threads of a Timeline."""
+_SERIAL_NUMBERS = re.compile(r", (?:op_id|seq|seq_id) = \d+|(?<=^ProfilerStep)#\d+")
+
+
+def thread_of(process: int, thread: int) -> int:
+    """The thread of a Timeline with these numbers of the system, as nsys counts them."""
+    mask = (1 << ID_BITS) - 1
+    return (process & mask) << ID_BITS | thread & mask
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """One capture. Times are nanoseconds on the tool's clock; frames are sorted by `start`.
+
+    ops: start, end, kind (code of KINDS), name (code), device, stream (or NOT_TOLD), bytes (of a memcpy or
+        memset, or NOT_TOLD; else 0), call (row of `calls` that launched it, or NO_CALL); in captures of CUDA graphs
+        node by node also made (code of the range in which its node of the graph was made, or OUTSIDE).
+    calls: start, end, thread (negative where the system's number of it is not known), name (code), path (code): CUDA
+        API calls on the host.
+    ranges: start, end, thread, path (code): closed NVTX ranges or profiler annotations.
+    names, paths: what the codes stand for; a path joins the nested names with PATH_SEPARATOR.
+    """
+
+    ops: pd.DataFrame
+    calls: pd.DataFrame
+    ranges: pd.DataFrame
+    names: Sequence[str]
+    paths: Sequence[str]
+
+    @property
+    def op_path(self) -> np.ndarray:
+        """Per operation the code of the range that its launch lay in; OUTSIDE where the launch is not known."""
+        call = self.ops["call"].to_numpy()
+        path = np.full(call.size, OUTSIDE, np.int32)
+        path[call >= 0] = self.calls["path"].to_numpy()[call[call >= 0]]
+        return path
+
+    @property
+    def wanted_path(self) -> np.ndarray:
+        """Per operation the code of the range that it was asked for in: where the node of its CUDA graph was made, if
+        that is known, and else where it was launched.
+        """
+        if "made" not in self.ops:
+            return self.op_path
+        made: np.ndarray = self.ops["made"].to_numpy()
+        return np.where(made != OUTSIDE, made, self.op_path)
+
+
+def owned(timeline: Timeline, owner: np.ndarray, names: Sequence[str]) -> Timeline:
+    """The timeline with the owners that a join found in place of ranges: `owner` is the index of each operation's in
+    `names`, -1 where it is nobody's. Of `calls` only the paths are left.
+    """
+    return replace(
+        timeline,
+        ops=timeline.ops.assign(call=np.arange(len(timeline.ops))),
+        calls=pd.DataFrame({"path": owner + 1}),
+        paths=["", *names],
+    )
+
+
+def assemble(ops: pd.DataFrame, calls: pd.DataFrame, ranges: pd.DataFrame, names: Sequence[str]) -> Timeline:
+    """Join raw events to a Timeline.
+
+    ops: start, end, kind, name, device, stream, bytes, correlation; calls: start, end, thread, name, correlation;
+    ranges: start, end, thread, label (text), all unsorted. `correlation` is unique per process and ties an
+    operation to its call; where a tool logs a call inside a call of the same correlation, the outer one counts.
+    Calls that follow each other may share one too (cuProfilerStop and nsys's own cuCtxSynchronize behind it).
+    ops may have made_at (time) and made_by (thread) of the nodes of a CUDA graph; both are 0 where there is none.
+    """
+    ops = _in_order(ops)
+    calls = _in_order(calls)
+    correlation = calls.pop("correlation").to_numpy()
+    order = np.argsort(correlation, kind="stable")
+    before, after = order[:-1], order[1:]
+    inside = calls["start"].to_numpy()[after] < calls["end"].to_numpy()[before]
+    again = after[(correlation[after] == correlation[before]) & inside]
+    if again.size:
+        first = np.setdiff1d(np.arange(correlation.size), again)
+        calls, correlation = calls.take(first).reset_index(drop=True), correlation[first]
+        order = np.argsort(correlation, kind="stable")
+    ops["call"] = _position(correlation, order, ops.pop("correlation").to_numpy())
+    nested = Nesting(ranges)
+    calls["path"] = nested.path_at(calls["thread"].to_numpy(), calls["start"].to_numpy())
+    if "made_at" in ops:
+        ops["made"] = nested.path_at(ops.pop("made_by").to_numpy(), ops.pop("made_at").to_numpy())
+    return Timeline(ops, calls, nested.ranges, names, nested.paths)
+
+
+def _in_order(events: pd.DataFrame) -> pd.DataFrame:
+    """By start; integers also where the frame is empty, and so has no types of its own."""
+    events = events.astype(np.int64) if events.empty else events.reset_index(drop=True)
+    if events["start"].is_monotonic_increasing:  # as exports mostly are: saves a copy of five million rows
+        return events
+    return events.sort_values("start", kind="stable", ignore_index=True)
+
+
+def _position(keys: Times, order: np.ndarray, wanted: Times) -> np.ndarray:
+    """Index of each of `wanted` in `keys`, which `order` sorts: of equal ones the first; or NO_CALL."""
+    if not keys.size:
+        return np.full(wanted.size, NO_CALL, np.int64)
+    place = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), keys.size - 1)]
+    return np.where(keys[place] == wanted, place, NO_CALL)
+
+
+class Nesting:
+    """Push-pop ranges of each thread, as paths; `path_at` finds the innermost one at a time."""
+
+    def __init__(self, ranges: pd.DataFrame) -> None:
+        self.paths: list[str] = [""]
+        self._codes: dict[tuple[int, str], int] = {}
+        self._changes: dict[int, tuple[Times, np.ndarray]] = {}
+        ranges = ranges.astype({"start": np.int64, "end": np.int64, "thread": np.int64})
+        ordered = ranges.sort_values(["start", "end"], ascending=[True, False], ignore_index=True)
+        codes = np.zeros(len(ordered), np.int32)
+        for thread, rows in ordered.groupby("thread"):
+            self._changes[int(str(thread))] = self._nest(rows, codes)
+        self.ranges = ordered.drop(columns="label").assign(path=codes)
+
+    def _nest(self, rows: pd.DataFrame, codes: np.ndarray) -> tuple[Times, np.ndarray]:
+        """Walk one thread's ranges in order; returns the times at which the innermost path changes, and to what."""
+        times: list[int] = []
+        inner: list[int] = []
+        stack: list[tuple[int, int]] = []
+
+        def close_until(time: float) -> None:
+            while stack and stack[-1][0] <= time:
+                end, _ = stack.pop()
+                times.append(end)
+                inner.append(stack[-1][1] if stack else OUTSIDE)
+
+        for row, start, end, label in zip(rows.index, rows["start"], rows["end"], rows["label"], strict=True):
+            close_until(start)
+            path = self._code(stack[-1][1] if stack else OUTSIDE, label)
+            codes[row] = path
+            times.append(start)
+            inner.append(path)
+            # A range that outlives the one around it (start-end ranges may) is closed with it.
+            stack.append((min(end, stack[-1][0]) if stack else end, path))
+        close_until(float("inf"))
+        return np.array(times, np.int64), np.array(inner, np.int32)
+
+    def _code(self, parent: int, label: str) -> int:
+        # Serial numbers in a label (torch's emit_nvtx) would make every call a range of its own.
+        label = _SERIAL_NUMBERS.sub("", label).strip()
+        code = self._codes.setdefault((parent, label), len(self.paths))
+        if code == len(self.paths):
+            self.paths.append(f"{self.paths[parent]}{PATH_SEPARATOR}{label}" if parent else label)
+        return code
+
+    def path_at(self, threads: Times, times: Times) -> np.ndarray:
+        """Code of the innermost range open on each thread at each time."""
+        path = np.full(times.size, OUTSIDE, np.int32)
+        for thread, (changes, inner) in self._changes.items():
+            own = np.flatnonzero(threads == thread)
+            last = np.searchsorted(changes, times[own], side="right") - 1
+            path[own] = np.where(last >= 0, inner[np.maximum(last, 0)], OUTSIDE)
+        return path
