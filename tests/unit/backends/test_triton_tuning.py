@@ -140,7 +140,7 @@ def test_a_choice_is_recorded_with_every_configuration_and_its_time(tuner: Calla
     assert found["seconds"] == sum(one["seconds"] for one in found["trials"]) > 0
 
 
-def test_a_trial_says_what_a_launch_takes_of_an_sm_and_nothing_where_there_was_none(
+def test_a_trial_says_what_a_launch_takes_of_an_sm_if_there_was_one(
     tuner: Callable[..., Any],
 ) -> None:
     with watched() as watch:
@@ -194,7 +194,7 @@ def test_another_key_takes_over_the_choice_at_the_nearest_one(tuner: Callable[..
 
 
 def test_a_configuration_that_was_not_offered_keeps_the_hook_of_those_that_were(triton: Any) -> None:
-    emptied = []
+    emptied: list[Any] = []
     offered = [triton.Config({"BLOCK": 16}), triton.Config({"BLOCK": 32}, pre_hook=emptied.append)]
     made = triton_tuning._configuration({"BLOCK": 128, "num_warps": 8, "num_stages": 5}, offered)
     assert made.all_kwargs() | {"BLOCK": 128, "num_warps": 8, "num_stages": 5} == made.all_kwargs()

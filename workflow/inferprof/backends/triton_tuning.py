@@ -1,8 +1,8 @@
 """What Triton's autotuners try in this process: every configuration with its time, and what a launch of it takes.
 
-Triton keeps the timings of an autotuner's last decision alone and tells nobody of them, so that the methods which only
-run when a choice has to be made are watched: `prune_configs`, `_bench` and `check_disk_cache` of
-triton.runtime.autotuner.Autotuner (3.2 to 3.6). A launch whose choice is made is not touched. torch.compile's
+Triton keeps the timings of an autotuner's last decision alone and tells nobody of them. So the methods that only run
+when a choice has to be made are watched: `prune_configs`, `_bench` and `check_disk_cache` of
+triton.runtime.autotuner.Autotuner, as they are in 3.6. A launch whose choice is made is not touched. torch.compile's
 templates are chosen by Inductor, whose autotuner is another one: nothing is recorded of them.
 """
 
@@ -30,9 +30,10 @@ MEDIAN: Final = 0
 
 @dataclass
 class Trial:
-    """One configuration: `median_ns` as Triton timed it, with the L2 cache flushed before each launch; None: it failed.
+    """One configuration, and `median_ns` as Triton timed it: with an empty L2 cache. None: it did not run.
 
-    programs: blocks of the launch. blocks_per_sm: how many of them an SM holds at once, by the driver; None: unknown.
+    seconds: compiling and timing together. programs: blocks of the launch. blocks_per_sm: how many of them an SM
+    holds at once, by the driver.
     """
 
     config: Mapping[str, Any]
@@ -134,7 +135,7 @@ def watched(remembered: Sequence[Mapping[str, Any]] = ()) -> Iterator[Watch]:
 
 
 def key_of(tuner: Any, keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """The key of a choice by name, as Autotuner.run makes it: the values of `keys`, then the dtypes of all tensors."""
+    """The key of a choice by name, as Autotuner.run makes it: values of arguments, then the dtypes of all tensors."""
     arguments = {**tuner.nargs, **keywords}
     known = {name: value for name, value in arguments.items() if name in tuner.arg_names}
     key = _plain({name: known[name] for name in tuner.keys if name in known})
@@ -246,6 +247,10 @@ def _blocks_per_sm(kernel: Any) -> int | None:
 
 
 # --- names -----------------------------------------------------------------------------------------------------
+
+
+def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> int:
+    return sum(other.get(name) != value for name, value in one.items())
 
 
 def _name(tuner: Any) -> str:
