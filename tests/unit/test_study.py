@@ -83,6 +83,24 @@ def test_an_exclusion_of_a_machine_alone_leaves_out_all_of_its_cases(
     assert plan(config, repository, GPU_BOX, exclude=exclude).cases() == plan(config, repository, GPU_BOX).cases()
 
 
+def test_a_profiler_can_be_kept_from_some_of_the_cases(config: dict[str, Any], repository: Path) -> None:
+    machine = Machine(gpu=H100, packages=PACKAGES, tools={"nsys": "nsys", "ncu": "ncu"})
+    exclude = [{"profiler": "ncu", "shape": "b8", "reason": "it takes long"}]
+    every = plan(config, repository, machine, profilers=["nsys", "ncu"])
+    study = plan(config, repository, machine, profilers=["nsys", "ncu"], exclude=exclude)
+    assert study.cases() == every.cases()
+    left_out = set(every.captures()) - set(study.captures())
+    assert {(profiler, case.shape) for profiler, case in left_out} == {("ncu", "b8"), ("ncu", "b8_s128")}
+    assert study.refused_profilers() == {}
+
+
+def test_a_profiler_that_is_excluded_everywhere_says_why(config: dict[str, Any], repository: Path) -> None:
+    exclude = [{"profiler": "nsys", "reason": "not today"}]
+    study = plan(config, repository, GPU_BOX, profilers=["nsys"], exclude=exclude)
+    assert study.captures() == []
+    assert study.refused_profilers() == {"nsys": "excluded by the config: not today"}
+
+
 def test_an_excluded_shape_is_written_as_under_shapes(config: dict[str, Any], repository: Path) -> None:
     study = plan(config, repository, LAPTOP, exclude=[{"shape": "b8", "reason": "too large"}])
     excluded = {p.case.shape for p in study.planned if p.reason == "excluded by the config: too large"}
@@ -95,6 +113,7 @@ def test_an_excluded_shape_is_written_as_under_shapes(config: dict[str, Any], re
     [
         ({"backend": "tensorRT"}, "unknown backends in exclude: tensorRT; known: ort_cpu, "),
         ({"model": "vit"}, "unknown models in exclude: vit; known: bert_base, "),
+        ({"profiler": "nys"}, "unknown profilers in exclude: nys; known: kineto, "),
         ({"variant": "grph"}, "unknown variants in exclude: grph; known: default, graph"),
         ({"shape": "8"}, "shape '8' is not a shape"),
     ],

@@ -143,7 +143,7 @@ class Study:
     def _refuses_profiler(self, name: str, case: Case) -> str | None:
         """Why a profiler does not watch a case: its own reason, or that nobody tells it where to look."""
         profiler = registry.profilers()[name]
-        if reason := profiler.refuses(case, self.machine):
+        if reason := self._excludes_profiler(name, case) or profiler.refuses(case, self.machine):
             return reason
         chosen = [before for before in profiler.after if before in self.config["profilers"]]
         reasons = [self._refuses_profiler(before, case) for before in chosen]
@@ -152,6 +152,11 @@ class Study:
         if not chosen:
             return f"{name}: {' or '.join(profiler.after)} tells it where to look; put one into `profilers` too"
         return f"{name}: runs after {' or '.join(chosen)}, refused: {'; '.join(filter(None, reasons))}"
+
+    def _excludes_profiler(self, name: str, case: Case) -> str | None:
+        """Why the config does not want a profiler to watch a case; of a model that it leaves out it says nothing."""
+        spec = self.models.get(case.model)
+        return _excluded(case, spec, self.machine.slug, self.config["exclude"], name) if spec else None
 
     def before(self, name: str, case: Case) -> str | None:
         """The profiler whose table tells another one where to look in a case; None for one that watches everything.
@@ -210,7 +215,7 @@ def plan(config: Mapping[str, Any], models_folder: Path, machine: Machine) -> St
     configs.check_names("profilers", config["profilers"], registry.profilers())
     configs.check_baseline(config["baseline"], variants)
     known: dict[str, Iterable[str]] = {"model": known_models, "variant": variants}
-    known |= {"precision": registry.precisions(), "backend": registry.backends()}
+    known |= {"precision": registry.precisions(), "backend": registry.backends(), "profiler": registry.profilers()}
     configs.check_exclude(config["exclude"], known)
     shapes = {name: configs.shapes(spec, config["shapes"]) for name, spec in models.items()}
     planned = [
@@ -285,12 +290,17 @@ def _planned(
     return Planned(case, "refused", reason) if reason else Planned(case, "run")
 
 
-def _excluded(case: Case, spec: ModelSpec, machine: str, exclude: Iterable[Mapping[str, str]]) -> str | None:
+def _excluded(
+    case: Case, spec: ModelSpec, machine: str, exclude: Iterable[Mapping[str, str]], profiler: str | None = None
+) -> str | None:
     """The reason of the first `exclude:` entry that matches: all its keys, `machine` as a pattern of the slug.
 
+    Entries with the key `profiler` are about that profiler watching the case, the others about the case itself.
     A shape is compared with all of the model's symbols: `b8` excludes b8_s128 where 128 is the model's own size.
     """
     for entry in exclude:
+        if entry.get("profiler") != profiler:
+            continue
         given = {**entry, "shape": spec.resolve(Shape.parse(entry["shape"]))} if "shape" in entry else entry
         same_case = all(getattr(case, key) == str(given[key]) for key in CASE_KEYS if key in given)
         if same_case and fnmatch.fnmatch(machine, entry.get("machine", "*")):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferprof import export, registry
-from inferprof.backends import refusals, torch_graphs
+from inferprof.backends import refusals, torch_graphs, torch_quantize
 from inferprof.case import Case, Shape, Variant
 from inferprof.errors import CaseFailed, UserError
 from inferprof.hardware import Machine
@@ -36,12 +36,21 @@ COMPILERS = ("c++", "g++", "clang++")
 class TorchSession:
     """Implements plugins.Session. Results are new tensors at each run, as torch makes them."""
 
-    def __init__(self, call: Callable[..., torch.Tensor], spec: ModelSpec, device: Device, *, graph: bool) -> None:
+    def __init__(
+        self,
+        call: Callable[..., torch.Tensor],
+        spec: ModelSpec,
+        device: Device,
+        *,
+        graph: bool,
+        weights: int,
+    ) -> None:
         self._call = call
         self._input_names = [item.name for item in spec.inputs]
         self._output_name = export.output_name(spec)
         self._device = device
         self._graph = graph
+        self._weights = weights
         self._inputs: tuple[torch.Tensor, ...] = ()
         self._result: torch.Tensor | None = None
         self._stream = _stream(device)
@@ -89,12 +98,13 @@ class TorchSession:
         return True
 
     def memory(self) -> dict[str, int]:
-        """What torch's caching allocator holds and has held at most, in bytes; nothing on the CPU."""
+        """What the weights take, and on the GPU what torch's caching allocator has held at most, in bytes."""
         import torch
 
         if self._device.where == "cpu":
-            return {}
+            return {"weights": self._weights}
         return {
+            "weights": self._weights,
             "allocated_peak": torch.cuda.max_memory_allocated(),
             "reserved_peak": torch.cuda.max_memory_reserved(),
         }
@@ -167,7 +177,7 @@ def _module(spec: ModelSpec, precision: str, where: Where, quantize: Quantizer |
     if (module := _modules.get(key)) is None:
         module = _cast(export.torch_module(spec, attention="sdpa"), precision).to(where)
         if quantize:
-            quantize.apply(module)
+            torch_quantize.quantize(module, quantize)
         _modules[key] = module
     return module
 
@@ -221,7 +231,7 @@ def _opened(
     with _reported(torch.OutOfMemoryError), torch.cuda.stream(_stream(device)):
         module = _module(request.spec, request.precision, device.where, _quantizer(request.variant))
         graph = device.where == "cuda" and request.variant.flag("cuda_graph")
-        session = TorchSession(wrap(module), request.spec, device, graph=graph)
+        session = TorchSession(wrap(module), request.spec, device, graph=graph, weights=torch_quantize.size(module))
         try:
             with torch.inference_mode():
                 yield session

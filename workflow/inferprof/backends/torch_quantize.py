@@ -1,6 +1,6 @@
-"""Quantization of torch models by torchao: the values of the torch backends' option `quantize`.
+"""Quantization of torch models, and torchao's ways to do it: values of the torch backends' option `quantize`.
 
-Each changes the weights of all linear layers in place. https://docs.pytorch.org/ao/stable/api_reference/api_ref_quantization.html
+https://docs.pytorch.org/ao/stable/api_reference/api_ref_quantization.html
 """
 
 from __future__ import annotations
@@ -22,6 +22,28 @@ HALF: Final = ("bf16", "fp16")
 """What torchao's kernels multiply with quantized weights."""
 FP8_FROM: Final = (8, 9)
 """Compute capability whose tensor cores have FP8 (torchao's Float8DynamicActivationFloat8WeightConfig)."""
+
+
+def quantize(module: torch.nn.Module, quantizer: Quantizer) -> None:
+    """Quantize in place, and forget on the GPU what only the wider weights needed."""
+    import torch
+
+    quantizer.apply(module)
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+
+def size(module: torch.nn.Module) -> int:
+    """The bytes of a module's parameters and buffers; of a quantized one's what it is made of: numbers and scales."""
+    return sum(map(_size, {*module.parameters(), *module.buffers()}))
+
+
+def _size(tensor: torch.Tensor) -> int:
+    """`__tensor_flatten__` names what a subclass is made of (torch.utils._python_dispatch.TensorWithFlatten)."""
+    if not hasattr(tensor, "__tensor_flatten__"):
+        return int(tensor.nbytes)
+    return sum(_size(getattr(tensor, name)) for name in tensor.__tensor_flatten__()[0])
 
 
 def _apply(config: str, module: torch.nn.Module) -> None:
