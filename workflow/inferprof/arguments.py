@@ -89,7 +89,7 @@ def run_request(args: argparse.Namespace) -> Any:
     """One case in one round, measured or for a profiler."""
     from inferprof import hardware, timing, workload
 
-    require_files(args.artifact, *filter(None, [args.reference]))
+    require_files(args.artifact, *filter(None, [args.reference, args.tuned]))
     if args.probed:
         hardware.check_probed(read_json(args.probed), hardware.detect())
     spec = spec_of(args)
@@ -103,6 +103,7 @@ def run_request(args: argparse.Namespace) -> Any:
         protocol=timing.Protocol(budget_s=args.budget, interval=args.interval),
         seed=args.seed,
         reference=args.reference,
+        tuned=args.tuned,
         profiling=profiling_of(args),
     )
 

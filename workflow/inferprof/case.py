@@ -87,6 +87,12 @@ class Variant:
         return str(self.options.get(option, default))
 
 
+TUNING = "tuning"
+TUNED_ANEW = "fresh"
+"""The option of a variant that says where the configurations of autotuned kernels come from, and its one value that
+is no name: all of them are tried. Otherwise VARIANT or VARIANT/SHAPE, whose record knows them."""
+
+
 @dataclass(frozen=True, order=True)
 class Case:
     """One combination of a study. All five are names; `shape` is a label of Shape."""

@@ -236,6 +236,9 @@ def run(sub: argparse.ArgumentParser) -> None:
         "--reference", type=Path, metavar="FILE", help="what the outputs must agree with: of `expect`, or a graph"
     )
     sub.add_argument(
+        "--tuned", type=Path, nargs="?", metavar="RECORD", help="take over what this record's autotuners chose"
+    )
+    sub.add_argument(
         "--profiled", type=_positive, metavar="N", help="no measurement: N iterations for a profiler to watch"
     )
     sub.add_argument("--kineto", type=Path, metavar="FILE", help="with --profiled: write a trace of torch.profiler")

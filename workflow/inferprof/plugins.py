@@ -136,6 +136,8 @@ class OpenRequest:
     """CPU threads that the runtime may use inside one operator."""
     native_profile: Path | None = None
     """Where the runtime writes its own profile; None switches it off. Never set for a benchmark."""
+    remembered: Sequence[Mapping[str, Any]] = ()
+    """The part `tuning` of another record: configurations of kernels that are taken over instead of tried."""
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,8 @@ class Backend:
     graph_memory: Callable[[Session, OpenRequest], dict[str, Any] | None] | None = None
     """On a session that has been measured: what CUDA graphs of several batch sizes hold; None: the variant asks for
     none. The session only has to be closed afterwards."""
+    tuning: Callable[[Session], list[dict[str, Any]]] = lambda session: []
+    """What the session's autotuners tried so far and chose: backends.triton_tuning.Decision.record of each choice."""
     refuses_variant: Callable[[Variant, Case, Machine], str | None] = lambda variant, case, machine: None
     """Why a machine cannot run a case with the options of a variant; None where there is no objection."""
 

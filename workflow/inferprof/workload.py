@@ -69,6 +69,8 @@ class RunRequest:
     streams: int = 2
     reference: Path | None = None
     """What the outputs must agree with: those of the case's own graph (`expected.write`), or the graph itself."""
+    tuned: Path | None = None
+    """The record whose tuned configurations are taken over."""
     profiling: Profiling | None = None
 
     @property
@@ -204,6 +206,7 @@ def _measured(
         memory = _memory(session, device, used_before)
         if gpu and request.streams > 1:
             measured = _pipelined(request, backend, (session, device), measured, feeds)
+        tuning = _tuning(backend, session)
         graphs = backend.graph_memory and backend.graph_memory(session, _open_request(request, device))
         if graphs:
             memory["graphs"] = graphs
@@ -214,6 +217,7 @@ def _measured(
         "memory": memory,
         "inputs": {name: {"shape": list(array.shape), "dtype": str(array.dtype)} for name, array in feeds.items()},
         "outputs": {name: digest(array) for name, array in measured.outputs.items()},
+        **tuning,
     }
 
 
@@ -247,7 +251,25 @@ def _open_request(request: RunRequest, device: Device) -> OpenRequest:
         device=device,
         threads=len(os.sched_getaffinity(0)),
         native_profile=request.profiling.native if request.profiling else None,
+        remembered=_remembered(request.tuned),
     )
+
+
+def _remembered(record: Path | None) -> list[dict[str, Any]]:
+    """What another case's autotuners chose. Raises CaseFailed where its record does not say."""
+    if record is None:
+        return []
+    content = read_json(record)
+    if not content.get("tuning"):
+        raise CaseFailed(f"{record} has no tuned configurations: {content.get('reason') or 'nothing was tuned'}")
+    found: list[dict[str, Any]] = content["tuning"]
+    return found
+
+
+def _tuning(backend: Backend, session: Session) -> dict[str, Any]:
+    """The part `tuning` of the record; nothing where no kernel was chosen by trying."""
+    found = backend.tuning(session)
+    return {"tuning": found} if found else {}
 
 
 def _feeds(request: RunRequest) -> Feeds:
@@ -313,6 +335,7 @@ def _profiled(request: RunRequest, profiling: Profiling, backend: Backend, gpu: 
             if profiling.native:
                 mark_clock(profiling.range)
         outputs = lane.finish()
+        tuning = _tuning(backend, session)
     nothing = {"not_measured": "the run was profiled"}
     return {
         "status": "ok",
@@ -320,6 +343,7 @@ def _profiled(request: RunRequest, profiling: Profiling, backend: Backend, gpu: 
         "boundaries": dict.fromkeys(("device", "call", "end_to_end"), nothing),
         "iterations": {"not_measured": NO_GRAPH} if without_graph else {"samples_ns": samples},
         "outputs": {name: digest(array) for name, array in outputs.items()},
+        **tuning,
     }
 
 

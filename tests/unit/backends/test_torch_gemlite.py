@@ -28,9 +28,9 @@ def test_any_weight_is_held_to_half_a_level() -> None:
     assert ((held - weight).abs() <= 0.501 * per_weight).all()
 
 
-def test_a_group_of_equal_weights_is_held(bits: int = 4) -> None:
+def test_a_group_of_equal_weights_is_held() -> None:
     torch = pytest.importorskip("torch")
-    quantized, scales, zeros = grouped(torch.zeros(1, GROUP), bits)
+    quantized, scales, zeros = grouped(torch.zeros(1, GROUP), 4)
     assert ((quantized - zeros) * scales == 0).all()
 
 
@@ -40,6 +40,7 @@ def test_layers_whose_inputs_make_no_whole_groups_stay(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(torch_gemlite, "_packed", lambda linear, bits: torch.nn.Identity())
     inner = torch.nn.Sequential(torch.nn.Linear(GROUP, 8), torch.nn.ReLU())
-    module = pack(torch.nn.Sequential(inner, torch.nn.Linear(GROUP + 1, 8)), 4)
+    module = torch.nn.Sequential(inner, torch.nn.Linear(GROUP + 1, 8))
+    pack(4, module)
     kinds = [type(one).__name__ for one in module.modules()]
     assert kinds == ["Sequential", "Sequential", "Identity", "ReLU", "Linear"]

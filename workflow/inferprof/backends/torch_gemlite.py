@@ -1,18 +1,28 @@
-"""GemLite's Triton kernels for weights of few bits in place of a torch model's linear layers."""
+"""GemLite's Triton kernels for weights of few bits in place of a torch model's linear layers: values of `quantize`.
+
+https://github.com/mobiusml/gemlite; its kernels are chosen by Triton's autotuner (backends.triton_tuning).
+"""
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Final
+
+from inferprof.backends import refusals, torch_quantize
+from inferprof.case import Case
+from inferprof.hardware import Machine
+from inferprof.plugins import Quantizer
 
 if TYPE_CHECKING:
     import torch
 
+PACKAGE: Final = "gemlite"
 GROUP: Final = 128
 """Weights along a row that share a scale and a zero point."""
 
 
-def pack(module: torch.nn.Module, bits: int) -> torch.nn.Module:
-    """The module, which computes in fp16 or bf16 on the GPU, with its linear layers packed to `bits` in place.
+def pack(bits: int, module: torch.nn.Module) -> None:
+    """Pack the linear layers of a module on the GPU, in fp16 or bf16, to so many bits, in place.
 
     A layer whose input is not a multiple of GROUP stays as it is.
     """
@@ -22,18 +32,7 @@ def pack(module: torch.nn.Module, bits: int) -> torch.nn.Module:
         if isinstance(child, torch.nn.Linear) and child.in_features % GROUP == 0:
             setattr(module, name, _packed(child, bits))
         else:
-            pack(child, bits)
-    return module
-
-
-def a16w4(module: torch.nn.Module) -> torch.nn.Module:
-    """4-bit weights in groups of 128, activations as they are."""
-    return pack(module, 4)
-
-
-def a16w8(module: torch.nn.Module) -> torch.nn.Module:
-    """8-bit weights in groups of 128, activations as they are."""
-    return pack(module, 8)
+            pack(bits, child)
 
 
 def forget_shipped() -> None:
@@ -71,3 +70,23 @@ def grouped(weight: torch.Tensor, bits: int) -> tuple[torch.Tensor, torch.Tensor
         scales.to(weight.dtype).reshape(shape),
         zeros.to(weight.dtype).reshape(shape),
     )
+
+
+def refuses(case: Case, machine: Machine) -> str | None:
+    """No GPU, no GemLite, or another precision than its kernels multiply in."""
+    no_gpu = "no GPU, which GemLite's kernels are for" if machine.gpu is None else None
+    return refusals.first(no_gpu, torch_quantize.refuses(case, machine, PACKAGE))
+
+
+GEMLITE_A16W4 = Quantizer(
+    name="gemlite_a16w4",
+    title="4-bit weights in groups of 128, multiplied in half precision by GemLite's Triton kernels",
+    apply=functools.partial(pack, 4),
+    refuses=refuses,
+)
+GEMLITE_A16W8 = Quantizer(
+    name="gemlite_a16w8",
+    title="8-bit weights in groups of 128, multiplied in half precision by GemLite's Triton kernels",
+    apply=functools.partial(pack, 8),
+    refuses=refuses,
+)

@@ -11,15 +11,21 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
+from inferprof.backends import torch_gemlite
+from inferprof.case import TUNED_ANEW, TUNING, Variant
+
 Source = Literal["tried", "one left", "remembered", "disk"]
 """Where a choice comes from: several configurations were timed; pruning left one (a library's own cache); the caller
 gave it; Triton's cache on disk (TRITON_CACHE_AUTOTUNING)."""
+CACHE: Final = "TRITON_CACHE_DIR"
 MODULE: Final = "triton.runtime.autotuner"
 NS_PER_MS, US_PER_S = 1e6, 1e6
 """Triton's benchmarks are in ms, the times of its compiler in µs."""
@@ -115,6 +121,32 @@ class Watch:
         decision.source = "disk"
         for config, timings in tuner.configs_timings.items():
             self.tried(Trial(_plain(config.all_kwargs())), timings)
+
+
+@contextlib.contextmanager
+def tuned(variant: Variant, remembered: Sequence[Mapping[str, Any]]) -> Iterator[Watch]:
+    """Watch the autotuners of a variant. `tuning: fresh`: nothing is known before, neither choices nor kernels."""
+    with contextlib.ExitStack() as stack:
+        if variant.options.get(TUNING) == TUNED_ANEW:
+            stack.enter_context(_empty_cache())
+            if torch_gemlite.PACKAGE in sys.modules:
+                torch_gemlite.forget_shipped()
+        yield stack.enter_context(watched(remembered))
+
+
+@contextlib.contextmanager
+def _empty_cache() -> Iterator[None]:
+    """Let Triton keep the kernels that it compiles in a folder of this run alone."""
+    before = os.environ.get(CACHE)
+    with tempfile.TemporaryDirectory(prefix="triton-") as folder:
+        os.environ[CACHE] = folder
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ[CACHE]
+            else:
+                os.environ[CACHE] = before
 
 
 @contextlib.contextmanager
