@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferprof import export, registry
-from inferprof.backends import refusals, torch_graphs, torch_quantize
-from inferprof.case import Case, Shape, Variant
+from inferprof.backends import refusals, torch_graphs, torch_quantize, triton_tuning
+from inferprof.case import TUNING, Case, Shape, Variant
 from inferprof.errors import CaseFailed, UserError
 from inferprof.hardware import Machine
 from inferprof.model_spec import ModelSpec
@@ -51,6 +51,7 @@ class TorchSession:
         self._device = device
         self._graph = graph
         self._weights = weights
+        self.tuning = triton_tuning.Watch()
         self._inputs: tuple[torch.Tensor, ...] = ()
         self._result: torch.Tensor | None = None
         self._stream = _stream(device)
@@ -233,7 +234,7 @@ def _opened(
         graph = device.where == "cuda" and request.variant.flag("cuda_graph")
         session = TorchSession(wrap(module), request.spec, device, graph=graph, weights=torch_quantize.size(module))
         try:
-            with torch.inference_mode():
+            with triton_tuning.tuned(request.variant, request.remembered) as session.tuning, torch.inference_mode():
                 yield session
         finally:
             session.close()
@@ -307,6 +308,12 @@ def graph_memory(session: Session, request: OpenRequest, *, trees: bool) -> dict
     return session.graphs(request, plan)
 
 
+def tuning_of(session: Session) -> list[dict[str, Any]]:
+    """The part `tuning` of the record."""
+    assert isinstance(session, TorchSession)
+    return session.tuning.record()
+
+
 def refuses_eager(case: Case, machine: Machine) -> str | None:
     """Only a missing torch is refused: precisions are a list of the backend."""
     return refusals.not_installed(machine, "torch")
@@ -329,10 +336,11 @@ TORCH_EAGER = Backend(
     artifact="torch",
     open=open_eager,
     refuses=refuses_eager,
-    options=frozenset({"cuda_graph", "tf32", "placement", "host_cast", QUANTIZE}) | torch_graphs.OPTIONS,
+    options=frozenset({"cuda_graph", "tf32", "placement", "host_cast", QUANTIZE, TUNING}) | torch_graphs.OPTIONS,
     precisions=frozenset(DTYPES),
     refuses_variant=refuses_options,
     graph_memory=functools.partial(graph_memory, trees=False),
+    tuning=tuning_of,
 )
 
 TORCH_COMPILE = Backend(
@@ -342,9 +350,10 @@ TORCH_COMPILE = Backend(
     artifact="torch",
     open=open_compile,
     refuses=refuses_compile,
-    options=frozenset({"compile_mode", "tf32", "placement", "host_cast", QUANTIZE, torch_graphs.COUNT}),
+    options=frozenset({"compile_mode", "tf32", "placement", "host_cast", QUANTIZE, TUNING, torch_graphs.COUNT}),
     precisions=frozenset(DTYPES),
     alone=graphs_share_memory,
     refuses_variant=refuses_options,
     graph_memory=functools.partial(graph_memory, trees=True),
+    tuning=tuning_of,
 )
