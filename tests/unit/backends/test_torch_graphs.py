@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -97,7 +98,7 @@ class Cuda:
         self.stream: int | None = 7
         self.where = "cuda"
         self.capturing: FakeGraph | None = None
-        self.log: list[str] = []
+        self.alive: weakref.WeakSet[FakeGraph] = weakref.WeakSet()
 
     def call(self, x: Any) -> Any:
         import torch
@@ -113,12 +114,18 @@ class Cuda:
 
     @contextlib.contextmanager
     def graph(self, graph: FakeGraph, pool: Any, stream: Any) -> Iterator[None]:
+        self.trim()
         graph.pool = pool or (len(self.pools) + 1, 0)
+        self.alive.add(graph)
         self.capturing = graph
         try:
             yield
         finally:
             self.capturing = None
+
+    def trim(self) -> None:
+        """Memory of a pool goes back with the last of its graphs."""
+        self.pools = {graph.pool: self.pools[graph.pool] for graph in self.alive if graph.pool in self.pools}
 
     def snapshot(self) -> list[dict[str, Any]]:
         return [segment((0, 0), 1000, 1000), *(segment(pool, size, 4) for pool, size in self.pools.items())]
@@ -155,7 +162,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
         "memory_reserved": lambda: 1000 + sum(fake.pools.values()),
         "current_stream": lambda: 7,
         "synchronize": lambda: None,
-        "empty_cache": lambda: None,
+        "empty_cache": fake.trim,
     }
     for name, stand_in in stand_ins.items():
         monkeypatch.setattr(torch.cuda, name, stand_in)
@@ -183,6 +190,7 @@ def test_private_pools_add_up_and_a_shared_one_holds_the_largest(cuda: Cuda) -> 
     assert column(private, "batch") == [None, 2, 4, 8]
     assert column(private, "graph_reserved") == [0, 200, 600, 1400]
     assert column(private, "pools") == [0, 1, 2, 3]
+    assert private["least"] == 800
     assert column(private, "device_used") == [5000, 5200, 5600, 6400]
     assert column(private, "static_inputs") == [0, 24, 72, 168]  # float32 of 3 for 2, 4 and 8
     assert column(private, "static_outputs") == [0, 8, 24, 56]
@@ -218,7 +226,7 @@ def test_an_output_in_memory_that_another_graph_writes_is_not_intact(
         return cuda.capturing.output
 
     monkeypatch.setattr(cuda, "call", call)
-    monkeypatch.setattr(torch_graphs, "_of_batch", lambda arrays, request, batch: [torch.full((batch, 3), batch)])
+    monkeypatch.setattr(torch_graphs, "_inputs", lambda request: lambda batch: (torch.full((batch, 3), batch),))
     found = measured(cuda, graphs=2, graph_pool="shared")
     assert column(found, "intact") == [None, False, False]
     assert column(found, "difference") == [None, 0.0, 0.0]
@@ -231,6 +239,7 @@ def test_the_graphs_that_still_fit_are_kept_with_the_reason_why_there_are_no_mor
     assert column(found, "batch") == [None, 2, 4]
     assert found["stopped"] == "CUDA out of memory. Tried to allocate"
     assert [row["pool"] for row in found["segments"]] == ["0.0", "1.0", "2.0"]
+    assert found["least"] is None, "the largest does not fit"
 
 
 @pytest.mark.slow
@@ -239,5 +248,6 @@ def test_the_graphs_of_torch_compile_begin_with_the_case_s_own_and_have_no_stati
     assert column(found, "graphs") == [1, 2, 3]
     assert column(found, "batch") == [8, 4, 2]
     assert column(found, "static_inputs") == [0, 0, 0]
+    assert found["least"] == 0
     assert column(found, "replay_ns") == [10.0, 10.0, 10.0]
     assert column(found, "eager_ns") == [None, None, None]

@@ -119,24 +119,31 @@ def measure(call: Call, request: OpenRequest, plan: Plan, clock: Clock = time.pe
     rows: one per number of captured graphs, bytes: `allocated` and `reserved` by torch's allocator; of these in the
     pools of graphs (`pools` of them) `graph_allocated` and `graph_reserved`; `device_used` by all processes;
     `static_inputs` and `static_outputs`. From the first graph on `batch`, `capture_ns`, and what `_times` says of the
-    graph of this batch. segments: `by_pool` at the end. `stopped`: why there are fewer than asked for.
+    graph of this batch. least: bytes of a pool with nothing but the largest graph. segments: `by_pool` at the end.
+    stopped: why there are fewer graphs than asked for.
     """
     import torch
 
-    device, stream = request.device, torch.cuda.current_stream()
-    trees = plan.pool == TREES
-    capture = _of_trees(call, request, clock) if trees else _own(call, request, plan, stream, clock)
+    device, trees = request.device, plan.pool == TREES
+    inputs = _inputs(request)
+    alone = _own(call, inputs, None, clock)
+    shared = torch.cuda.graph_pool_handle() if plan.pool == "shared" else None
+    capture = _of_trees(call, inputs, clock) if trees else _own(call, inputs, shared, clock)
     graphs: list[Graph] = []
-    rows = [] if trees else [{"graphs": 0, **_held(device, graphs)}]
+    rows: list[dict[str, Any]] = []
     times: list[dict[str, Any]] = []
     stopped = None
+    progress.step("CUDA graphs")
+    least = None if trees else _least(alone, max(plan.batches), device)
     try:
-        progress.step("CUDA graphs")
+        if not trees:  # whose pool holds the case's own graph already
+            rows.append({"graphs": 0, **_held(device, graphs)})
         for batch in progress.counted(plan.batches, "graph"):
             graph = capture(batch)
             graphs.append(graph)
             known = {"graphs": len(graphs), "batch": batch, "capture_ns": graph.capture_ns}
             rows.append({**known, **_held(device, graphs)})
+        least = rows[0]["graph_reserved"] if trees else least
         segments = by_pool(torch.cuda.memory_snapshot())
         times = list(_times(call, graphs, device, eager=not trees))
     except torch.OutOfMemoryError as error:
@@ -144,59 +151,70 @@ def measure(call: Call, request: OpenRequest, plan: Plan, clock: Clock = time.pe
     begun = len(rows) - len(graphs)
     for row, measured in zip(rows[begun:], times, strict=False):
         row.update(measured)
-    return {"pool": plan.pool, "order": plan.order, "rows": rows, "segments": segments, "stopped": stopped}
+    found = {"rows": rows, "least": least, "segments": segments, "stopped": stopped}
+    return {"pool": plan.pool, "order": plan.order, **found}
 
 
 # --- capturing -------------------------------------------------------------------------------------------------
 
 
-def _own(call: Call, request: OpenRequest, plan: Plan, stream: torch.cuda.Stream, clock: Clock) -> Capture:
-    """Graphs of torch.cuda.CUDAGraph, each with inputs of its own."""
+def _inputs(request: OpenRequest) -> Callable[[int], Tensors]:
+    """Batch size → the first so many of the case's inputs, in the order of the model's, on the same device memory.
+
+    They are no views: torch.compile compiles again for a part of a tensor than for a whole one.
+    """
     import torch
 
-    arrays = _arrays(request)
-    shared = torch.cuda.graph_pool_handle() if plan.pool == "shared" else None
+    feeds = data.feeds(request.spec, request.shape, 1, 0)[0]
+    arrays = {name: torch.from_numpy(array).cuda() for name, array in feeds.items()}
+
+    def of(batch: int) -> Tensors:
+        shape = Shape(tuple({**request.shape.as_dict(), BATCH: batch}.items()))
+        parts = [arrays[item.name][tuple(map(slice, item.shape(shape)))] for item in request.spec.inputs]
+        return tuple(part.new_empty(0).set_(part.untyped_storage(), 0, part.shape, part.stride()) for part in parts)
+
+    return of
+
+
+def _own(call: Call, inputs: Callable[[int], Tensors], pool: Any, clock: Clock) -> Capture:
+    """Graphs of torch.cuda.CUDAGraph, each with inputs of its own. pool: a handle; None makes one for each graph."""
+    import torch
 
     def capture(batch: int) -> Graph:
-        inputs = tuple(tensor.clone() for tensor in _of_batch(arrays, request, batch))
+        own = tuple(tensor.clone() for tensor in inputs(batch))
         for _ in range(WARM_UPS):
-            call(*inputs)
+            call(*own)
         graph = torch.cuda.CUDAGraph()
         start = clock()
-        with torch.cuda.graph(graph, pool=shared, stream=stream):
-            output = call(*inputs)
-        return Graph(batch, inputs, output, graph.replay, clock() - start)
+        with torch.cuda.graph(graph, pool=pool, stream=torch.cuda.current_stream()):
+            output = call(*own)
+        return Graph(batch, own, output, graph.replay, clock() - start)
 
     return capture
 
 
-def _of_trees(call: Call, request: OpenRequest, clock: Clock) -> Capture:
-    """Graphs that torch.compile records by itself, of inputs that it copies where it needs them."""
-    arrays = _arrays(request)
-
-    def capture(batch: int) -> Graph:
-        inputs = tuple(_of_batch(arrays, request, batch))
-        start = clock()
-        for _ in range(RECORDING_RUNS):
-            call(*inputs)
-        return Graph(batch, inputs, None, lambda: call(*inputs), clock() - start)
-
-    return capture
-
-
-def _arrays(request: OpenRequest) -> dict[str, torch.Tensor]:
-    """The inputs of the largest batch on the device."""
+def _least(alone: Capture, batch: int, device: Device) -> int | None:
+    """What a pool holds with this graph and no other, which goes with it; None where it does not fit."""
     import torch
 
-    return {name: torch.from_numpy(a).cuda() for name, a in data.feeds(request.spec, request.shape, 1, 0)[0].items()}
+    try:
+        held: int = _held(device, [alone(batch)])["graph_reserved"]
+    except torch.OutOfMemoryError:
+        return None
+    return held
 
 
-def _of_batch(arrays: Mapping[str, torch.Tensor], request: OpenRequest, batch: int) -> Iterator[torch.Tensor]:
-    """The first `batch` of each input, in the order of the model's: views of the largest batch."""
-    sizes = {**request.shape.as_dict(), BATCH: batch}
-    shape = Shape(tuple(sizes.items()))
-    for item in request.spec.inputs:
-        yield arrays[item.name][tuple(map(slice, item.shape(shape)))]
+def _of_trees(call: Call, inputs: Callable[[int], Tensors], clock: Clock) -> Capture:
+    """Graphs that torch.compile records by itself, of inputs that it copies where it needs them."""
+
+    def capture(batch: int) -> Graph:
+        views = inputs(batch)
+        start = clock()
+        for _ in range(RECORDING_RUNS):
+            call(*views)
+        return Graph(batch, views, None, lambda: call(*views), clock() - start)
+
+    return capture
 
 
 # --- memory ----------------------------------------------------------------------------------------------------
