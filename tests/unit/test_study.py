@@ -94,6 +94,20 @@ def test_a_profiler_can_be_kept_from_some_of_the_cases(config: dict[str, Any], r
     assert study.refused_profilers() == {}
 
 
+def test_an_exclusion_names_several(config: dict[str, Any], repository: Path) -> None:
+    one_by_one = [{"precision": name, "shape": "b8", "reason": "too slow"} for name in ("fp32", "int8")]
+    together = [{"precision": ["fp32", "int8"], "shape": ["b8"], "reason": "too slow"}]
+    planned = [plan(config, repository, LAPTOP, exclude=exclude).planned for exclude in (one_by_one, together)]
+    assert planned[0] == planned[1] != plan(config, repository, LAPTOP).planned
+
+
+def test_an_exclusion_names_several_profilers(config: dict[str, Any], repository: Path) -> None:
+    exclude = [{"profiler": ["nsys", "ncu"], "reason": "not today"}]
+    study = plan(config, repository, GPU_BOX, profilers=["nsys", "ncu"], exclude=exclude)
+    assert set(study.refused_profilers().values()) == {"excluded by the config: not today"}
+    assert set(study.refused_profilers()) == {"nsys", "ncu"}
+
+
 def test_a_profiler_that_is_excluded_everywhere_says_why(config: dict[str, Any], repository: Path) -> None:
     exclude = [{"profiler": "nsys", "reason": "not today"}]
     study = plan(config, repository, GPU_BOX, profilers=["nsys"], exclude=exclude)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from inferprof import registry
-from inferprof.case import OptionValue, Shape, Variant
+from inferprof.case import TUNED_ANEW, TUNING, OptionValue, Shape, Variant
 from inferprof.errors import UserError, unknown
 from inferprof.model_spec import ModelSpec, check_schema, load
 
+Exclusion: TypeAlias = Mapping[str, str | Sequence[str]]
+"""An entry of `exclude:`."""
 DEFAULTS: Mapping[str, Any] = {
     "machine": "auto",
     "variants": [{"name": "default"}],
@@ -77,6 +79,11 @@ def variants(entries: Sequence[Mapping[str, Any]]) -> dict[str, Variant]:
         if entry["name"] in chosen:
             raise UserError(f"config: variants: two are named {entry['name']}")
         chosen[entry["name"]] = Variant(entry["name"], options)
+    for variant in chosen.values():
+        named, _, shape = variant.text(TUNING, TUNED_ANEW).partition("/")
+        check_names(f"variants in {TUNING} of variant {variant.name}:", [named], {*chosen, TUNED_ANEW} - {variant.name})
+        if shape:
+            Shape.parse(shape)
     return chosen
 
 
@@ -99,13 +106,19 @@ def check_baseline(baseline: str, known_variants: Iterable[str]) -> None:
     check_names("variants in baseline:", [variant], known_variants)
 
 
-def check_exclude(entries: Iterable[Mapping[str, str]], known: Mapping[str, Iterable[str]]) -> None:
+def check_exclude(entries: Iterable[Exclusion], known: Mapping[str, Iterable[str]]) -> None:
     """Refuse an exclusion that names what does not exist: it would exclude nothing. `known`: kind → names."""
     for entry in entries:
         for key, names in known.items():
-            check_names(f"{key}s in exclude:", [entry[key]] if key in entry else [], names)
-        if "shape" in entry:
-            Shape.parse(entry["shape"])
+            check_names(f"{key}s in exclude:", alternatives(entry, key), names)
+        for shape in alternatives(entry, "shape"):
+            Shape.parse(shape)
+
+
+def alternatives(entry: Exclusion, key: str) -> tuple[str, ...]:
+    """The names that an exclusion gives for a key: one, several or none."""
+    given = entry.get(key, ())
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def check_names(kind: str, names: Iterable[str], known: Iterable[str]) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from inferprof import cluster, data, hardware, registry
 from inferprof import config as configs
 from inferprof.backends import refusals
-from inferprof.case import Case, OptionValue, Shape, Variant
+from inferprof.case import TUNED_ANEW, TUNING, Case, OptionValue, Shape, Variant
 from inferprof.errors import UserError
 from inferprof.files import read_json
 from inferprof.hardware import Machine
@@ -91,6 +91,14 @@ class Study:
     def precision_options(self, precision: str) -> Mapping[str, OptionValue]:
         """The options of a number format, also of one that the study leaves out."""
         return self.precisions.get(precision, registry.precisions()[precision].options)
+
+    def tuned_by(self, case: Case) -> Case | None:
+        """The case whose record says which configurations of kernels this one takes over; None: it has its own."""
+        given = self.variants[case.variant].text(TUNING, TUNED_ANEW)
+        if given == TUNED_ANEW:
+            return None
+        variant, _, shape = given.partition("/")
+        return replace(case, variant=variant, shape=shape or case.shape)
 
     def cases(self) -> list[Case]:
         """The cases that run."""
@@ -274,7 +282,7 @@ def model_files(path: Path) -> list[Path]:
 
 
 def _planned(
-    case: Case, spec: ModelSpec, variant: Variant, exclude: Iterable[Mapping[str, str]], machine: Machine
+    case: Case, spec: ModelSpec, variant: Variant, exclude: Iterable[configs.Exclusion], machine: Machine
 ) -> Planned:
     """The outcome of one case: the first reason against it refuses it."""
     backend: Backend = registry.backends()[case.backend]
@@ -291,19 +299,22 @@ def _planned(
 
 
 def _excluded(
-    case: Case, spec: ModelSpec, machine: str, exclude: Iterable[Mapping[str, str]], profiler: str | None = None
+    case: Case, spec: ModelSpec, machine: str, exclude: Iterable[configs.Exclusion], profiler: str | None = None
 ) -> str | None:
-    """The reason of the first `exclude:` entry that matches: all its keys, `machine` as a pattern of the slug.
+    """The reason of the first `exclude:` entry that matches: all its keys, each by one of the names given for it.
 
     Entries with the key `profiler` are about that profiler watching the case, the others about the case itself.
-    A shape is compared with all of the model's symbols: `b8` excludes b8_s128 where 128 is the model's own size.
+    `machine` is a pattern of the slug. A shape is compared with all of the model's symbols: `b8` excludes b8_s128
+    where 128 is the model's own size.
     """
     for entry in exclude:
-        if entry.get("profiler") != profiler:
+        if profiler not in (configs.alternatives(entry, "profiler") or (None,)):
             continue
-        given = {**entry, "shape": spec.resolve(Shape.parse(entry["shape"]))} if "shape" in entry else entry
-        same_case = all(getattr(case, key) == str(given[key]) for key in CASE_KEYS if key in given)
-        if same_case and fnmatch.fnmatch(machine, entry.get("machine", "*")):
+        given = {key: configs.alternatives(entry, key) for key in CASE_KEYS if key in entry}
+        if "shape" in given:
+            given["shape"] = tuple(str(spec.resolve(Shape.parse(shape))) for shape in given["shape"])
+        same_case = all(getattr(case, key) in names for key, names in given.items())
+        if same_case and any(fnmatch.fnmatch(machine, p) for p in configs.alternatives(entry, "machine") or "*"):
             return f"excluded by the config: {entry['reason']}"
     return None
 
