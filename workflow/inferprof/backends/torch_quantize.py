@@ -61,12 +61,13 @@ def refuses(case: Case, machine: Machine, package: str = PACKAGE) -> str | None:
 
 
 def _refuses_fp8_products(case: Case, machine: Machine) -> str | None:
-    """As `refuses`, and a GPU without FP8 tensor cores."""
-    capability = machine.gpu.compute_capability if machine.gpu else None
-    lacking = None
-    if capability and capability < FP8_FROM:
-        lacking = f"no FP8 tensor cores on compute capability {refusals.dotted(capability)}: needs 8.9"
-    return refusals.first(refuses(case, machine), lacking)
+    """As `refuses`, and a machine without FP8 tensor cores, which torchao asserts."""
+    first, needed = refuses(case, machine), refusals.dotted(FP8_FROM)
+    if machine.gpu is None:
+        return first or f"no GPU, whose FP8 tensor cores it needs (compute capability {needed})"
+    capability = machine.gpu.compute_capability
+    lacks = f"no FP8 tensor cores on compute capability {refusals.dotted(capability)}: needs {needed}"
+    return first or (lacks if capability < FP8_FROM else None)
 
 
 FLOAT8_WEIGHT_ONLY = Quantizer(
