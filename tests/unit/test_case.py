@@ -63,3 +63,17 @@ def test_a_variant_reads_its_options_with_defaults():
     assert variant.flag("cuda_graph") and not variant.flag("tf32")
     assert variant.text("placement", "pageable") == "pinned"
     assert Variant().text("placement", "pageable") == "pageable"
+
+
+@pytest.mark.parametrize(
+    ("tuning", "path"),
+    [
+        ({}, None),
+        ({"tuning": "fresh"}, None),
+        ({"tuning": "tuned"}, "stack/fp16/torch_eager/tuned/b512"),
+        ({"tuning": "tuned/b64"}, "stack/fp16/torch_eager/tuned/b64"),
+    ],
+)
+def test_a_variant_says_whose_tuned_configurations_a_case_takes_over(tuning, path):
+    other = Case("stack", "fp16", "torch_eager", "v", "b512").tuned_by(Variant("v", tuning))
+    assert (str(other) if other else None) == path

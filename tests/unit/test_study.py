@@ -262,3 +262,11 @@ def test_kineto_tells_where_to_look_where_there_is_no_nsys(config: dict[str, Any
     assert plan(config, repository, with_tools("nsys", "ncu"), profilers=names).before("ncu", case) == "nsys"
     assert study.before("kineto", case) is None
     assert plan(config, repository, LAPTOP).before("ncu", case) == "nsys"
+
+
+def test_configurations_are_tuned_by_another_variant_of_the_config(config: dict[str, Any], repository: Path) -> None:
+    tuned, reused = {"name": "tuned", "tuning": "fresh"}, {"name": "reused", "tuning": "tuned/b8"}
+    assert list(plan(config, repository, GPU_BOX, variants=[{"name": "default"}, tuned, reused]).variants)
+    for wrong in ("tunde", "reused"):
+        with pytest.raises(UserError, match=f"variants in tuning: of variant reused: {wrong}"):
+            plan(config, repository, GPU_BOX, variants=[{"name": "default"}, tuned, {**reused, "tuning": wrong}])

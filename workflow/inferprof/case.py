@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -107,6 +107,14 @@ class Case:
     def path(self) -> PurePosixPath:
         """The case as the middle of a path: model/precision/backend/variant/shape."""
         return PurePosixPath(self.model, self.precision, self.backend, self.variant, self.shape)
+
+    def tuned_by(self, variant: Variant) -> Case | None:
+        """The case whose record says which configurations of kernels this one takes over; None: it has its own."""
+        given = variant.text(TUNING, TUNED_ANEW)
+        if given == TUNED_ANEW:
+            return None
+        name, _, shape = given.partition("/")
+        return replace(self, variant=name, shape=shape or self.shape)
 
     @classmethod
     def from_path(cls, path: PurePosixPath | str) -> Case:

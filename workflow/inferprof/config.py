@@ -81,7 +81,8 @@ def variants(entries: Sequence[Mapping[str, Any]]) -> dict[str, Variant]:
         chosen[entry["name"]] = Variant(entry["name"], options)
     for variant in chosen.values():
         named, _, shape = variant.text(TUNING, TUNED_ANEW).partition("/")
-        check_names(f"variants in {TUNING} of variant {variant.name}:", [named], {*chosen, TUNED_ANEW} - {variant.name})
+        known = {*chosen, TUNED_ANEW} - {variant.name}
+        check_names(f"variants in {TUNING}: of variant {variant.name}:", [named], known)
         if shape:
             Shape.parse(shape)
     return chosen

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from inferprof import cluster, data, hardware, registry
 from inferprof import config as configs
 from inferprof.backends import refusals
-from inferprof.case import TUNED_ANEW, TUNING, Case, OptionValue, Shape, Variant
+from inferprof.case import Case, OptionValue, Shape, Variant
 from inferprof.errors import UserError
 from inferprof.files import read_json
 from inferprof.hardware import Machine
@@ -91,14 +91,6 @@ class Study:
     def precision_options(self, precision: str) -> Mapping[str, OptionValue]:
         """The options of a number format, also of one that the study leaves out."""
         return self.precisions.get(precision, registry.precisions()[precision].options)
-
-    def tuned_by(self, case: Case) -> Case | None:
-        """The case whose record says which configurations of kernels this one takes over; None: it has its own."""
-        given = self.variants[case.variant].text(TUNING, TUNED_ANEW)
-        if given == TUNED_ANEW:
-            return None
-        variant, _, shape = given.partition("/")
-        return replace(case, variant=variant, shape=shape or case.shape)
 
     def cases(self) -> list[Case]:
         """The cases that run."""

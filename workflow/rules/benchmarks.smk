@@ -7,6 +7,7 @@ rule benchmark:
         reference="results/onnx/{model}/{precision}.{shape}.expected.npz",
         spec=model_spec,
         files=model_files,
+        tuned=tuned,
     output:
         "results/{machine}/benchmark/{model}/{precision}/{backend}/{variant}/{shape}/r{round}.json",
     log:
@@ -24,7 +25,7 @@ rule benchmark:
     shell:
         "inferprof run {wildcards.backend} {input.artifact:q} --spec {input.spec:q} "
         "--precision {wildcards.precision} --shape {wildcards.shape} --variant {wildcards.variant} {params.options} "
-        "--reference {input.reference:q} --machine {wildcards.machine} --round {wildcards.round} {params.protocol} --out {output:q} 2> {log:q}"
+        "--reference {input.reference:q} --tuned {input.tuned:q} --machine {wildcards.machine} --round {wildcards.round} {params.protocol} --out {output:q} 2> {log:q}"
 
 
 rule benchmarks:

@@ -13,6 +13,7 @@ for profiler in registry.profilers().values():
             spec=model_spec,
             files=model_files,
             timeline=timeline(profiler),
+            tuned=tuned,
         output:
             capture=f"results/{{machine}}/capture/{profiler.name}/{{model}}/{{precision}}/{{backend}}/{{variant}}/{{shape}}{profiler.suffix}",
             record=f"results/{{machine}}/capture/{profiler.name}/{{model}}/{{precision}}/{{backend}}/{{variant}}/{{shape}}.record.json",
@@ -29,7 +30,7 @@ for profiler in registry.profilers().values():
             f"Capture {{wildcards.model}} {{wildcards.precision}} {{wildcards.backend}} with {profiler.name}"
         shell:
             "inferprof capture {params.profiler} --timeline {input.timeline:q} --out {output.capture:q} --record {output.record:q} "
-            "-- inferprof run {wildcards.backend} {input.artifact:q} --spec {input.spec:q} --precision {wildcards.precision} --shape {wildcards.shape} --variant {wildcards.variant} {params.options} --machine {wildcards.machine} --profiled {params.iterations} --out {output.record:q} 2> {log:q}"
+            "-- inferprof run {wildcards.backend} {input.artifact:q} --spec {input.spec:q} --precision {wildcards.precision} --shape {wildcards.shape} --variant {wildcards.variant} {params.options} --tuned {input.tuned:q} --machine {wildcards.machine} --profiled {params.iterations} --out {output.record:q} 2> {log:q}"
 
     rule:
         name:
