@@ -171,6 +171,13 @@ def profiled_flags(wildcards):
     return f"{run_flags(wildcards)} --seed {STUDY.protocol['seed']}"
 
 
+def tuned(wildcards):
+    """The record whose tuned configurations a case takes over; no file for one that has its own."""
+    variant = STUDY.variants[wildcards.variant]
+    other = Case.from_wildcards(wildcards).tuned_by(variant)
+    return f"results/{wildcards.machine}/benchmark/{other}/r0.json" if other else []
+
+
 def timeline(profiler):
     """The input function of the table that tells a profiler where to look; no file for one that watches everything."""
 
