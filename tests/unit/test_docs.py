@@ -42,6 +42,19 @@ def test_every_local_link_leads_somewhere(request: pytest.FixtureRequest, docume
     assert [link for link in links if not (folder / link).exists()] == []
 
 
+def test_every_link_to_a_heading_finds_it(request: pytest.FixtureRequest, document: str) -> None:
+    page = request.node.callspec.params["document"]
+    links = re.findall(r"(?:\]\(|\]: )([^)\s:#]*)#([^)\s]+)", document)
+    pages = {target: (page.parent / target if target else page).read_text(encoding="utf-8") for target, _ in links}
+    assert [(target, anchor) for target, anchor in links if anchor not in anchors(pages[target])] == []
+
+
+def anchors(text: str) -> set[str]:
+    """Of the headings of a page, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_nobody_is_told_to_run_a_container_with_all_privileges(document: str) -> None:
     assert "--privileged" not in document
 
