@@ -19,9 +19,11 @@ Level = Literal["host", "transfer", "device", "engine", "kernel", "environment"]
 Verdict = Literal["found", "clear", "not assessed"]
 Confidence = Literal["high", "medium", "low"]
 """high: measured on the bare run; medium: by a profile, whose own cost is in it; low: a rule of thumb is in it."""
-Bottleneck = Literal["launch", "idle", "copy", "memory", "compute", "latency", "tail", "kernels", "measurement"]
+Bottleneck = Literal[
+    "launch", "idle", "copy", "memory", "compute", "latency", "tail", "kernels", "measurement", "capacity"
+]
 """What a finding eats: the parts of limits.waterfall. Findings of one bottleneck overlap, and the five from `memory`
-to `kernels` all share the kernels' time. `measurement`: it costs trust in the numbers, and no time that is known."""
+to `kernels` all share the kernels' time. `measurement`: it costs trust in the numbers, and no time that is known; `capacity`: device memory, and no time."""
 Need = Literal["gpu", "record", "timeline", "counters", "environment", "bandwidth"]
 NEEDS: Final[Mapping[Need, str]] = {
     "gpu": "a case that runs on a GPU",

@@ -31,7 +31,7 @@ RESOURCES: Final[Mapping[Bottleneck, Resource]] = {
     "copy": "copy",
     **dict.fromkeys(("memory", "compute", "latency", "tail", "kernels"), "kernels"),
 }
-"""Bottleneck → whose time it is; `measurement` is nobody's."""
+"""Bottleneck → whose time it is; `measurement` and `capacity` are nobody's."""
 WORDS: Final[Mapping[Resource, str]] = {
     "launch": "waiting for the host's launches",
     "idle": "a GPU that waits for something else",
@@ -68,7 +68,8 @@ class Group:
 
 @dataclass(frozen=True)
 class Verdict:
-    """`sentence`: what bounds the case, its share, what to do, the gain. `cautions` cost trust in it, and no time."""
+    """`sentence`: what bounds the case, its share, what to do, the gain. `cautions` cost trust in it, or device
+    memory, and no time."""
 
     sentence: str
     groups: tuple[Group, ...]

@@ -68,17 +68,17 @@ def boundaries(records: pd.DataFrame) -> pd.DataFrame:
     A boundary that was not measured keeps its row, with the reason in `not_measured` and no samples.
     """
     columns = ["boundary", "samples", "stopped_by", "settled", "not_measured"]
-    return _explode(records, _boundary_rows, columns)
+    return explode(records, _boundary_rows, columns)
 
 
 def stages(records: pd.DataFrame) -> pd.DataFrame:
     """One row per round and stage of end_to_end: `samples` (ns), or `not_measured` with the reason."""
-    return _explode(records, _stage_rows, ["stage", "samples", "not_measured"])
+    return explode(records, _stage_rows, ["stage", "samples", "not_measured"])
 
 
 def checks(records: pd.DataFrame) -> pd.DataFrame:
     """One row per round and self-check: `check`, `passed`, `detail`; `passed` is None where it could not be made."""
-    return _explode(records, _check_rows, ["check", "passed", "detail"])
+    return explode(records, _check_rows, ["check", "passed", "detail"])
 
 
 def throughput(records: pd.DataFrame) -> pd.DataFrame:
@@ -86,18 +86,18 @@ def throughput(records: pd.DataFrame) -> pd.DataFrame:
 
     `inferences_per_s` = inferences / seconds; the batch is not multiplied in. `overlap`: see timing.add_pipelined.
     """
-    return _explode(records, _throughput_rows, ["mode", "inferences_per_s", "overlap", "not_measured"])
+    return explode(records, _throughput_rows, ["mode", "inferences_per_s", "overlap", "not_measured"])
 
 
 def resources(records: pd.DataFrame) -> pd.DataFrame:
     """One row per record: first use (ns) and memory (bytes); None is "not measured"."""
     columns = ["load_ns", "first_inference_ns", "host_rss_bytes", "device_bytes"]
-    return _explode(records, _resource_rows, columns)
+    return explode(records, _resource_rows, columns)
 
 
 def traffic(records: pd.DataFrame) -> pd.DataFrame:
     """One row per record: `h2d_bytes` of its inputs and `d2h_bytes` of its outputs; None where it lists none."""
-    return _explode(records, _traffic_rows, ["h2d_bytes", "d2h_bytes"])
+    return explode(records, _traffic_rows, ["h2d_bytes", "d2h_bytes"])
 
 
 def rows_of(frame: pd.DataFrame) -> list[Row]:
@@ -127,7 +127,7 @@ def _row(results: Path, path: Path, machine: str, case: Case) -> Row:
     }
 
 
-def _explode(
+def explode(
     records: pd.DataFrame, rows_in: Callable[[Mapping[str, Any]], Iterator[Row]], columns: list[str]
 ) -> pd.DataFrame:
     """The rows that each record gives, with the record's own columns."""
