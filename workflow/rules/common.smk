@@ -166,9 +166,11 @@ def run_flags(wildcards):
     return variant_flags(wildcards) + probed
 
 
-def profiled_flags(wildcards):
-    """The flags of a run, and the seed of the inputs."""
-    return f"{run_flags(wildcards)} --seed {STUDY.protocol['seed']}"
+def profiled_flags(profiler):
+    """The function of the flags of a run that a profiler watches: the variant's, the seed, and for how long."""
+    return (
+        lambda wildcards: f"{run_flags(wildcards)} --seed {STUDY.protocol['seed']} --profiled {profiler.iterations}"
+    )
 
 
 def tuned(wildcards):
