@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pandas as pd
+
+from inferprof.tables.records import CASE_KEY
+
 MIB = 1 << 20
 
 
@@ -42,3 +46,13 @@ def row(graphs: int, batch: int | None, pools: int, held_mib: int, done: list[in
     saved = {1: 3e6, 4: 1e6, 16: 0.0}[batch]
     times = {"capture_ns": 50_000_000, "eager_ns": 8e6, "replay_ns": 8e6 - saved, "difference": 0.0, "intact": True}
     return {"graphs": graphs, "batch": batch, "pools": pools, **sizes, **times}
+
+
+def records_of(*graphs: dict[str, Any] | None) -> pd.DataFrame:
+    """Records, as far as tables.graph_memory reads them."""
+    rows = [
+        {"machine": "h100", **dict.fromkeys(CASE_KEY, "x"), "round": 0, "file": f"{place}.json"}
+        | {"content": {"memory": {} if found is None else {"graphs": found}}}
+        for place, found in enumerate(graphs)
+    ]
+    return pd.DataFrame(rows)

@@ -8,12 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.axes import Axes
+from tests.unit.graph_records import graphs_of, records_of
 
 from inferprof import registry
 from inferprof.lane import STAGES
 from inferprof.plots import (
     batch,
     distribution,
+    graph_memory,
     iteration,
     latency,
     profile,
@@ -25,6 +27,7 @@ from inferprof.plots import (
     telemetry,
     waterfall,
 )
+from inferprof.tables import graph_memory as graph_memory_table
 from inferprof.tables.limits.waterfall import PARTS
 
 TELEMETRY = {
@@ -69,6 +72,7 @@ def measurements(batches: tuple[int, ...] = (1, 8), slowest: float = 2.0) -> pd.
                 row |= {"verdict": "faster", "speed_up_by": "device"}
             row |= {"sequence": 64 * size, "end_to_end_samples": ms * 1e6 * np.linspace(0.9, 1.1, 101)}
             row |= {"telemetry": TELEMETRY, "events": events(), "events_tool": "nsys"}
+            row |= {"graph_curve": graph_memory_table.curves(records_of(graphs_of()))}
             row |= {
                 "kernel_classes": {"gemm": 0.75, "softmax": 0.25},
                 "iteration": {"gpu_busy": 0.6, "idle_sync": 0.4},
@@ -150,6 +154,14 @@ def test_a_plot_is_the_same_bytes_twice_and_takes_the_colour_of_its_page(plot, t
     assert (tmp_path / "0.png").read_bytes() == (tmp_path / "1.png").read_bytes()
     assert "currentColor" in svgs[0] and style.INK not in svgs[0]
     ET.fromstring(svgs[0])
+
+
+def test_memory_of_cuda_graphs_is_a_line_per_case_and_time_is_saved_per_batch():
+    left, right = graph_memory.GRAPHS.draw(measurements(batches=(16,))).axes
+    assert [str(line.get_label()) for line in left.lines] == ["fp32 · ort_cuda · b16", "fp16 · ort_cuda · b16"]
+    assert np.asarray(left.lines[0].get_ydata()).tolist() == [0.0, 10.0, 50.0, 210.0]
+    assert np.asarray(right.lines[0].get_xdata()).tolist() == [1, 4, 16]
+    assert np.asarray(right.lines[0].get_ydata()).tolist() == [3.0, 1.0, 0.0]
 
 
 def test_a_plot_without_its_data_says_what_it_lacks():

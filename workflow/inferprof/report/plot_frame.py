@@ -10,7 +10,7 @@ from inferprof.report import fidelity
 from inferprof.report.evidence import Evidence
 from inferprof.report.sections.common import key_of, name_of, path_of
 from inferprof.report.sections.profiled import Profile, chosen, first_of
-from inferprof.tables import schema
+from inferprof.tables import graph_memory, schema
 from inferprof.tables.limits import roofline, waterfall
 from inferprof.tables.limits.waterfall import TRACERS
 from inferprof.tables.records import KEY, rows_of
@@ -38,6 +38,7 @@ def of(evidence: Evidence) -> pd.DataFrame:
     iteration                    gpu_busy and idle_* → share of an iteration
     events, events_tool          one iteration (one_iteration.of_case), of the smallest shape with one
     telemetry                    samples of the first round: a list for each field
+    graph_curve                  tables.graph_memory.curves of the first round
 
     What was not measured is missing.
     """
@@ -50,6 +51,7 @@ def of(evidence: Evidence) -> pd.DataFrame:
     by_key = {
         "end_to_end_samples": _samples(evidence),
         "telemetry": _telemetry(evidence),
+        "graph_curve": _graph_curves(evidence),
         "kernel_classes": {key_of(one.case): one.classes for one in chosen(evidence, "kernel")},
         "iteration": {key_of(one.case): _iteration(one) for one in first_of(evidence, TRACERS, _has_iteration)},
         **_events(evidence, frame),
@@ -94,6 +96,13 @@ def _telemetry(evidence: Evidence) -> dict[tuple[str, ...], Any]:
         if samples := row["content"].get("telemetry", {}).get("samples"):
             found.setdefault(key_of(row), samples)
     return found
+
+
+def _graph_curves(evidence: Evidence) -> dict[tuple[str, ...], Any]:
+    """KEY → the curve of its first round; nothing of a case without."""
+    first = evidence.records[evidence.records["status"] == "ok"].drop_duplicates(KEY)
+    groups = graph_memory.curves(first).groupby(KEY, sort=False)
+    return {tuple(map(str, key)): curve for key, curve in groups}
 
 
 def _iteration(profile: Profile) -> dict[str, float]:

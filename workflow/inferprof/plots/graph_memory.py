@@ -1,0 +1,57 @@
+"""Memory of CUDA graphs against their number, and the time that each saves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from inferprof.plots.style import LINE_STYLES, MARKERS, OKABE_ITO, case_names, new_figure, plain_log
+from inferprof.plugins import Plot
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+MIB: Final = 1 << 20
+LEGEND_LINES_IN: Final = 0.2
+CURVE: Final = "graph_curve"
+"""The column: tables.graph_memory.curves of the case."""
+
+
+def draw(frame: pd.DataFrame) -> Figure:
+    """Left, what the graphs' pools hold, and with their static inputs in grey; right, the time that a graph saves."""
+    known = frame[frame[CURVE].notna()]
+    names = [f"{name} · {shape}" for name, shape in zip(case_names(known), known["shape"], strict=True)]
+    figure = new_figure(3.1 + LEGEND_LINES_IN * np.ceil(len(names) / 2))
+    left, right = figure.subplots(1, 2)
+    for place, (name, curve) in enumerate(zip(names, known[CURVE], strict=True)):
+        style: dict[str, Any] = {
+            "color": OKABE_ITO[place % len(OKABE_ITO)],
+            "marker": MARKERS[place % len(MARKERS)],
+            "linestyle": LINE_STYLES[place % len(LINE_STYLES)],
+            "markersize": 4,
+            "linewidth": 1.4,
+        }
+        left.plot(curve["graphs"].astype(int), curve["graph_reserved"].astype(float) / MIB, label=name, **style)
+        saved = curve[curve["saved_ns"].notna()].sort_values("batch")
+        right.plot(saved["batch"].astype(int), saved["saved_ns"].astype(float) / 1e6, **style)
+    left.set(xlabel="graphs captured", ylabel="in the graphs' pools, MiB", ylim=(0, None))
+    right.set(xlabel="batch of the graph", ylabel="saved per inference, ms")
+    right.axhline(0, linewidth=0.8, color="0.5")
+    plain_log(right, "x")
+    for ax in (left, right):
+        ax.grid(which="major")
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    return figure
+
+
+GRAPHS = Plot(
+    name="graph_memory",
+    title="Memory of CUDA graphs against their number, and the time that each saves",
+    caption="Left: what the graphs' pools hold. Right: device median without the graph, less that with it.",
+    needs={CURVE: 1},
+    draw=draw,
+    place=45,
+    section="Memory of CUDA graphs",
+)
