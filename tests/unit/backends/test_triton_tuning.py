@@ -96,7 +96,7 @@ class Kernel:
 @pytest.fixture(params=["stand-in", "triton"])
 def triton(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The module of the autotuner."""
-    monkeypatch.setattr(triton_tuning, "_blocks_per_sm", lambda kernel: 12)
+    monkeypatch.setattr(triton_tuning, "_of_sms", lambda kernel, threads: (8, 2, 2048))
     if request.param == "triton":
         yield pytest.importorskip("triton.runtime.autotuner")
         return
@@ -146,9 +146,9 @@ def test_a_trial_says_what_a_launch_takes_of_an_sm_if_there_was_one(
     with watched() as watch:
         launch(tuner(), 64)
     first, _, failed, _ = watch.record()[0]["trials"]
-    facts = ("programs", "warps", "registers", "spills", "shared_bytes", "blocks_per_sm")
-    assert [first[name] for name in facts] == [8, 4, 40, 0, 1024, 12]
-    assert [failed[name] for name in facts] == [None] * 6
+    facts = ("programs", "warps", "registers", "spills", "shared_bytes", "blocks_per_sm", "occupancy", "waves")
+    assert [first[name] for name in facts] == [8, 4, 40, 0, 1024, 8, 0.5, 0.5]
+    assert [failed[name] for name in facts] == [None] * 8
 
 
 def test_a_choice_that_is_made_is_not_recorded_again(tuner: Callable[..., Any]) -> None:

@@ -39,7 +39,8 @@ class Trial:
     """One configuration, and `median_ns` as Triton timed it: with an empty L2 cache. None: it did not run.
 
     seconds: compiling and timing together. programs: blocks of the launch. blocks_per_sm: how many of them an SM
-    holds at once, by the driver.
+    holds at once, by the driver; occupancy: the share of its threads that they are; waves: programs / (SMs ·
+    blocks_per_sm).
     """
 
     config: Mapping[str, Any]
@@ -53,6 +54,8 @@ class Trial:
     spills: int | None = None
     shared_bytes: int | None = None
     blocks_per_sm: int | None = None
+    occupancy: float | None = None
+    waves: float | None = None
 
 
 @dataclass
@@ -264,18 +267,34 @@ def _describe(trial: Trial, kernel: Any, grid: Any, arguments: Mapping[str, Any]
     trial.warps = kernel.metadata.num_warps
     trial.registers, trial.spills = kernel.n_regs, kernel.n_spills
     trial.shared_bytes = kernel.metadata.shared
-    trial.blocks_per_sm = _blocks_per_sm(kernel)
+    threads = kernel.metadata.num_warps * kernel.metadata.warp_size
+    trial.blocks_per_sm, sms, most_threads = _of_sms(kernel, threads)
+    if trial.blocks_per_sm:
+        trial.occupancy = trial.blocks_per_sm * threads / most_threads
+        trial.waves = trial.programs / (sms * trial.blocks_per_sm)
 
 
-def _blocks_per_sm(kernel: Any) -> int | None:
-    """The driver's own count for the kernel's registers, shared memory and threads."""
+def _of_sms(kernel: Any, threads: int) -> tuple[int, int, int]:
+    """How many blocks of the kernel an SM holds, how many SMs there are, and how many threads one holds."""
     from cuda.bindings import driver
 
-    threads = kernel.metadata.num_warps * kernel.metadata.warp_size
-    status, blocks = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(
-        driver.CUfunction(kernel.function), threads, kernel.metadata.shared
+    def asked(call: Callable[..., Any], *arguments: Any) -> Any:
+        status, answer = call(*arguments)
+        if status != driver.CUresult.CUDA_SUCCESS:
+            raise RuntimeError(f"{call.__name__}: {status.name}")
+        return answer
+
+    blocks = asked(
+        driver.cuOccupancyMaxActiveBlocksPerMultiprocessor,
+        driver.CUfunction(kernel.function),
+        threads,
+        kernel.metadata.shared,
     )
-    return int(blocks) if status == driver.CUresult.CUDA_SUCCESS else None
+    kinds = driver.CUdevice_attribute
+    device = asked(driver.cuCtxGetDevice)
+    sms = asked(driver.cuDeviceGetAttribute, kinds.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device)
+    most = asked(driver.cuDeviceGetAttribute, kinds.CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, device)
+    return int(blocks), int(sms), int(most)
 
 
 # --- names -----------------------------------------------------------------------------------------------------
