@@ -20,10 +20,11 @@ Verdict = Literal["found", "clear", "not assessed"]
 Confidence = Literal["high", "medium", "low"]
 """high: measured on the bare run; medium: by a profile, whose own cost is in it; low: a rule of thumb is in it."""
 Bottleneck = Literal[
-    "launch", "idle", "copy", "memory", "compute", "latency", "tail", "kernels", "measurement", "capacity"
+    "launch", "idle", "copy", "memory", "compute", "latency", "tail", "kernels", "measurement", "capacity", "tuning"
 ]
 """What a finding eats: the parts of limits.waterfall. Findings of one bottleneck overlap, and the five from `memory`
-to `kernels` all share the kernels' time. `measurement`: it costs trust in the numbers, and no time that is known; `capacity`: device memory, and no time."""
+to `kernels` all share the kernels' time. The others cost no time of this case that is known: `measurement` trust in
+the numbers, `capacity` device memory, `tuning` time of the first inference or of other shapes."""
 Need = Literal["gpu", "record", "timeline", "counters", "environment", "bandwidth"]
 NEEDS: Final[Mapping[Need, str]] = {
     "gpu": "a case that runs on a GPU",
@@ -110,6 +111,17 @@ class Total:
 
 
 @dataclass(frozen=True)
+class Twin:
+    """The case that is the same but for one option: that of `quantize`, which it lacks."""
+
+    case: Case
+    record: Mapping[str, Any]
+    """Of its first round."""
+    profiles: pd.DataFrame
+    """The tidy tables of all tools."""
+
+
+@dataclass(frozen=True)
 class Frames:
     """All that is known of one case, as frames of tables/: each has rows of this case alone, apart from `peers`."""
 
@@ -136,8 +148,12 @@ class Frames:
     """The row of tables.limits.waterfall.of_cases; `total_ns` is None where there is no waterfall."""
     peers: pd.DataFrame
     """tables.join.measured of all measured cases of the model on the machine, this one among them."""
+    trials: pd.DataFrame
+    """tables.tuning.trials of the same cases as `peers`: what autotuners tried."""
     documents: Mapping[Document, Mapping[str, Any] | None]
     """The JSON files about the case's graph and its machine; None where one is missing."""
+    unquantized: Twin | None = None
+    """Of a case with the option `quantize`: the measured case without it."""
     thresholds: Mapping[str, float] = field(default_factory=dict)
     """By name: the config's, instead of those in the code."""
 

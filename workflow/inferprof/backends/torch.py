@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferprof import export, registry
+from inferprof import export
 from inferprof.backends import refusals, torch_graphs, torch_quantize, triton_tuning
+from inferprof.backends.torch_quantize import QUANTIZE
 from inferprof.case import TUNING, Case, Shape, Variant
 from inferprof.errors import CaseFailed, UserError
 from inferprof.hardware import Machine
@@ -28,7 +29,6 @@ DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 DEFAULT_MODE = "default"
 COMPILE_MODES = (DEFAULT_MODE, "reduce-overhead", "max-autotune")
-QUANTIZE = "quantize"
 COMPILERS = ("c++", "g++", "clang++")
 """torch.compile compiles C++ for the CPU, and launchers of its Triton kernels for the GPU."""
 
@@ -183,14 +183,6 @@ def _module(spec: ModelSpec, precision: str, where: Where, quantize: Quantizer |
     return module
 
 
-def _quantizer(variant: Variant) -> Quantizer | None:
-    """What the variant's option says. Raises UserError for a name that does not exist."""
-    if QUANTIZE not in variant.options:
-        return None
-    found: Quantizer = registry.look_up("quantizer", variant.text(QUANTIZE, ""), registry.quantizers())
-    return found
-
-
 def _stream(device: Device) -> torch.cuda.ExternalStream | None:
     """The device's stream as torch's; None on the CPU."""
     import torch
@@ -230,7 +222,7 @@ def _opened(
     if device.where == "cpu":
         torch.set_num_threads(request.threads)
     with _reported(torch.OutOfMemoryError), torch.cuda.stream(_stream(device)):
-        module = _module(request.spec, request.precision, device.where, _quantizer(request.variant))
+        module = _module(request.spec, request.precision, device.where, torch_quantize.asked(request.variant))
         graph = device.where == "cuda" and request.variant.flag("cuda_graph")
         session = TorchSession(wrap(module), request.spec, device, graph=graph, weights=torch_quantize.size(module))
         try:
@@ -284,16 +276,11 @@ def graphs_share_memory(variant: Variant) -> str | None:
     return None if mode == DEFAULT_MODE else f"the CUDA graphs of compile_mode {mode} share one pool of memory"
 
 
-def refuses_quantizer(variant: Variant, case: Case, machine: Machine) -> str | None:
-    """What speaks against the variant's quantizer on this machine. Raises UserError where there is no such one."""
-    quantizer = _quantizer(variant)
-    return quantizer.refuses(case, machine) if quantizer else None
-
-
 def refuses_options(variant: Variant, case: Case, machine: Machine) -> str | None:
     """What speaks against a variant's options on this machine."""
     return refusals.first(
-        refuses_quantizer(variant, case, machine), torch_graphs.refuses(variant, Shape.parse(case.shape), machine)
+        torch_quantize.refuses_variant(variant, case, machine),
+        torch_graphs.refuses(variant, Shape.parse(case.shape), machine),
     )
 
 

@@ -8,20 +8,36 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Final
 
+from inferprof import registry
 from inferprof.backends import refusals
-from inferprof.case import Case
+from inferprof.case import Case, Variant
 from inferprof.hardware import Machine
 from inferprof.plugins import Quantizer
 
 if TYPE_CHECKING:
     import torch
 
+QUANTIZE: Final = "quantize"
 PACKAGE: Final = "torchao"
 INSTALL: Final = "pip install --no-deps -r requirements/puzzles.txt"
 HALF: Final = ("bf16", "fp16")
 """What torchao's kernels multiply with quantized weights."""
 FP8_FROM: Final = (8, 9)
 """Compute capability whose tensor cores have FP8 (torchao's Float8DynamicActivationFloat8WeightConfig)."""
+
+
+def asked(variant: Variant) -> Quantizer | None:
+    """What the variant's option says. Raises UserError for a name that does not exist."""
+    if QUANTIZE not in variant.options:
+        return None
+    found: Quantizer = registry.look_up("quantizer", variant.text(QUANTIZE, ""), registry.quantizers())
+    return found
+
+
+def refuses_variant(variant: Variant, case: Case, machine: Machine) -> str | None:
+    """What speaks against the variant's quantizer on this machine. Raises UserError where there is no such one."""
+    quantizer = asked(variant)
+    return quantizer.refuses(case, machine) if quantizer else None
 
 
 def quantize(module: torch.nn.Module, quantizer: Quantizer) -> None:

@@ -9,12 +9,13 @@ from typing import Any, Final
 
 import pandas as pd
 
+from inferprof.backends.torch_quantize import QUANTIZE
 from inferprof.case import Case
-from inferprof.diagnosis.kernel_time import inference_ns
+from inferprof.diagnosis.kernel_time import inference_ns, options_of
 from inferprof.errors import UserError
 from inferprof.files import read_json
-from inferprof.findings import END_TO_END, Document, Frames, Total
-from inferprof.tables import join, overhead, records, schema, summary
+from inferprof.findings import END_TO_END, Document, Frames, Total, Twin
+from inferprof.tables import join, overhead, records, schema, summary, tuning
 from inferprof.tables.limits import copies, waterfall
 from inferprof.tables.nodes.providers import CALL, RUN
 from inferprof.tables.trace import one_iteration
@@ -51,13 +52,9 @@ def _of_case(
     results: Path, machine: str, case: Case, found: pd.DataFrame, thresholds: Mapping[str, float] | None
 ) -> Frames:
     """The frames of a case. found: records.read of all cases of its model."""
-    tables = [
-        one_iteration.without(schema.read_table(path))
-        for path in sorted((results / machine / "table").glob(f"*/{case.path}.parquet"))
-    ]
-    if not tables and not records.paths(results, machine, case):
+    if not _tables(results, machine, case) and not records.paths(results, machine, case):
         raise UserError(f"{results / machine} has neither a record nor a table of {case}: inferprof run, or table")
-    profiles = pd.concat(tables) if tables else pd.DataFrame(columns=list(schema.COLUMNS))
+    profiles = _profiles(results, machine, case)
     folder = results / machine / "capture"
     watched = [
         (machine, path.relative_to(folder).parts[0], read_json(path))
@@ -65,7 +62,32 @@ def _of_case(
     ]
     frames = of_tables(machine, case, found, profiles, documents(results, machine, case))
     ledger = overhead.ledger(frames.latency, profiles, overhead.profiled_runs(watched))
-    return dataclasses.replace(frames, overheads=ledger, thresholds=dict(thresholds or {}))
+    twin = _unquantized(results, frames, found)
+    return dataclasses.replace(frames, overheads=ledger, unquantized=twin, thresholds=dict(thresholds or {}))
+
+
+def _tables(results: Path, machine: str, case: Case) -> list[Path]:
+    """The files of a case's tidy tables, one per tool."""
+    return sorted((results / machine / "table").glob(f"*/{case.path}.parquet"))
+
+
+def _profiles(results: Path, machine: str, case: Case) -> pd.DataFrame:
+    """The tidy tables of a case, of all tools."""
+    tables = [one_iteration.without(schema.read_table(path)) for path in _tables(results, machine, case)]
+    return pd.concat(tables) if tables else pd.DataFrame(columns=list(schema.COLUMNS))
+
+
+def _unquantized(results: Path, frames: Frames, found: pd.DataFrame) -> Twin | None:
+    """The case with the same options but for `quantize`; None where there is none, or nothing is quantized."""
+    own, case = options_of(frames), frames.case
+    if own.pop(QUANTIZE, None) is None:
+        return None
+    for row in records.rows_of(found[found["status"] == "ok"]):
+        same = (row["precision"], row["backend"], row["shape"]) == (case.precision, case.backend, case.shape)
+        if same and dict(row["content"].get("options", {})) == own:
+            other = dataclasses.replace(case, variant=row["variant"])
+            return Twin(other, row["content"], _profiles(results, frames.machine, other))
+    return None
 
 
 def of_tables(
@@ -98,6 +120,7 @@ def of_tables(
         overheads=overhead.ledger(latency, profiles, overhead.profiled_runs(())),
         waterfall=rows[0] if rows else {"total_ns": None, "not_measured": "the case has no record"},
         peers=join.measured(outcomes, summary.latency(records.boundaries(ok)), records.throughput(ok)),
+        trials=tuning.trials(ok),
         documents=given,
     )
 

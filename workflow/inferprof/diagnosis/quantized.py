@@ -1,0 +1,174 @@
+"""Weights that torch quantized: what they gain or cost beside the same case without, and where that time goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from inferprof.backends.torch_quantize import QUANTIZE
+from inferprof.case import Case
+from inferprof.diagnosis.kernel_time import options_of, roofs_of
+from inferprof.diagnosis.times import NS_PER_MS, RECORDS, ms
+from inferprof.findings import Bottleneck, Clear, Finding, Frames, Gain, NotAssessed, Threshold, Twin
+from inferprof.plugins import Check
+from inferprof.tables.records import rows_of
+from inferprof.tables.trace.kernel_compare import by_name
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PRODUCT: Final = "gemm"
+MEGA: Final = 1e6
+CAUSE: Final = Threshold(
+    "quantized_cause", 0.1, "of what quantization costs", "ours: a smaller part is not why a case is slower"
+)
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """A case beside the one with plain weights: words for both, whether it is slower for sure, and by how many ns."""
+
+    words: str
+    evidence: dict[str, float]
+    slower: bool
+    lost_ns: float
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of what quantization costs: ns of an inference, and what they are in."""
+
+    subject: str
+    bottleneck: Bottleneck
+    ns: float
+    words: str
+    advice: str
+
+
+def _weights(frames: Frames) -> list[Finding] | Clear:
+    """Slower than the same case with plain weights, and the parts of that which are CAUSE of it or more: kernels
+    beside the products, the products, and what no kernel explains (the host). Gain: 0 to the part.
+
+    Products are what kernel_class calls gemm; one that Inductor wrote as a reduction is beside them.
+    """
+    if QUANTIZE not in options_of(frames):
+        return Clear("no weights are quantized in torch")
+    twin = frames.unquantized
+    if twin is None:
+        raise NotAssessed(f"a measurement of the same case without `{QUANTIZE}`")
+    compared = _compared(frames, twin)
+    kernels = _kernels(frames, twin)
+    if not compared.slower:
+        launched = "" if kernels is None else f"; {_launched(kernels)}"
+        return Clear(f"{compared.words}{launched}", compared.evidence)
+    if kernels is None:
+        parts = [_Part("quantized weights", "kernels", compared.lost_ns, "is where no trace of both tells", TRACE)]
+    else:
+        parts = _parts(compared.lost_ns, kernels)
+    least = frames.limit(CAUSE) * compared.lost_ns
+    return [_finding(frames, compared, part) for part in parts if part.ns >= least]
+
+
+TRACE: Final = "nsys or kineto under `profilers:`, of both cases"
+
+
+def _compared(frames: Frames, twin: Twin) -> _Compared:
+    """On the device where both were measured there, else end to end; with the bytes of the weights, and how long the
+    memory takes to read them once. Raises NotAssessed where one has no interval."""
+    own, plain = (_row(frames.peers, case) for case in (frames.case, twin.case))
+    boundary = (
+        "device"
+        if own["device_ms"] == own["device_ms"] and plain["device_ms"] == plain["device_ms"]
+        else "end_to_end"
+    )
+    mine, other = own[f"{boundary}_ms"] * NS_PER_MS, plain[f"{boundary}_ms"] * NS_PER_MS
+    low, high = own[f"{boundary}_low_ms"], plain[f"{boundary}_high_ms"]
+    if low != low or high != high:
+        raise NotAssessed("enough samples of both cases for an interval")
+    sizes = [content["memory"]["runtime"]["weights"] for content in (frames.records["content"].iloc[0], twin.record)]
+    evidence = {"quantized_ns": mine, "plain_ns": other, "quantized_bytes": sizes[0], "plain_bytes": sizes[1]}
+    words = f"{ms(mine)} instead of {ms(other)} ({boundary}), {mine / other:.3g} times, with weights of "
+    words += f"{sizes[0] / MEGA:,.0f} MB instead of {sizes[1] / MEGA:,.0f} MB"
+    if bandwidth := roofs_of(frames).bandwidth:
+        floors = [size / bandwidth.value * 1e9 for size in sizes]
+        evidence |= {"quantized_floor_ns": floors[0], "plain_floor_ns": floors[1]}
+        words += f", which take {ms(floors[0])} and {ms(floors[1])} to read once"
+    return _Compared(words, {name: float(value) for name, value in evidence.items()}, low > high, mine - other)
+
+
+def _row(peers: pd.DataFrame, case: Case) -> dict[str, float]:
+    """The measurements of a case of the model. Raises NotAssessed where it has none."""
+    for row in rows_of(peers):
+        if all(row[key] == getattr(case, key) for key in ("precision", "backend", "variant", "shape")):
+            return dict(row)
+    raise NotAssessed(f"a measurement of {case.path}")
+
+
+def _kernels(frames: Frames, twin: Twin) -> pd.DataFrame | None:
+    """kernel_compare.by_name of the case (a) and its twin (b), and `product`; None where no tool traced both."""
+    rows = twin.profiles[twin.profiles["tool"] == frames.tool]
+    if frames.tool is None or rows.empty:
+        return None
+    table = by_name(frames.timeline, rows)
+    return table.assign(product=table["kernel_class"].eq(PRODUCT))
+
+
+def _launched(kernels: pd.DataFrame) -> str:
+    """`28 kernels an inference instead of 22`."""
+    counts = [float(kernels[f"launches_{side}"].sum()) for side in "ab"]
+    return f"{counts[0]:.0f} kernels an inference instead of {counts[1]:.0f}"
+
+
+def _parts(lost_ns: float, kernels: pd.DataFrame) -> list[_Part]:
+    """Where the time goes, the longest first."""
+    products, others = kernels[kernels["product"]], kernels[~kernels["product"]]
+    more = float((others["launches_a"] - others["launches_b"]).sum())
+    launches, time = float(products["launches_a"].sum()), float(products["duration_a"].sum())
+    kept = float(products.loc[products["status"] == "both", "duration_a"].sum())
+    each = f" ({more / launches:.2g} per product)" if launches else ""
+    same = f"; {kept / time:.0%} of the products' time is in kernels that multiply plain weights too" if time else ""
+    changes = [float(part["change"].sum()) * -1 for part in (products, others)]
+    parts = [
+        _Part(
+            "converted weights",
+            "memory",
+            changes[1],
+            f"is in kernels beside the products, {more:.0f} more an inference{each}{same}",
+            "a runtime that multiplies quantized weights as they are, or converts them inside of the product "
+            "(torch.compile), where the weights are what the memory is busy with",
+        ),
+        _Part(
+            "other products",
+            "kernels",
+            changes[0],
+            f"is in the products themselves{same}",
+            "see which kernels took the place of the plain ones, and whether they use tensor cores",
+        ),
+        _Part(
+            "the host",
+            "launch",
+            lost_ns - sum(changes),
+            "is in no kernel: the GPU waits for the host, which has more to dispatch",
+            "a CUDA graph or torch.compile: the tensor subclass of quantized weights is dispatched in Python",
+        ),
+    ]
+    return sorted(parts, key=lambda part: -part.ns)
+
+
+def _finding(frames: Frames, compared: _Compared, part: _Part) -> Finding:
+    return Finding(
+        subject=part.subject,
+        bottleneck=part.bottleneck,
+        share=frames.share(part.ns),
+        reason=f"slower than with plain weights: {compared.words}; {ms(part.ns)} of the difference {part.words}",
+        evidence={**compared.evidence, "part_ns": part.ns},
+        source=f"{RECORDS}, {frames.tool or 'no timeline'}",
+        gain=Gain(0.0, part.ns),
+        advice=part.advice,
+        confidence="medium",
+    )
+
+
+QUANTIZED_WEIGHTS = Check(
+    "quantized_weights", "Quantized weights that cost time", "engine", "model", ("gpu", "record"), _weights
+)
