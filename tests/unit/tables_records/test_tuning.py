@@ -9,7 +9,6 @@ from tests.unit.tuning_records import records_of as of
 from inferprof.tables.records import rows_of
 from inferprof.tables.tuning import choices, config_name, elsewhere, trials
 
-
 B64 = ("tuned", "b64", [choice(64, {"small": 20.0, "wide": 30.0, "large": None})])
 B512 = ("tuned", "b512", [choice(512, {"small": 90.0, "wide": 50.0, "large": 60.0})])
 

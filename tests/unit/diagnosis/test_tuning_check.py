@@ -1,0 +1,93 @@
+"""The check of autotuned kernels, on made-up choices of one kernel at several shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+import pytest
+from tests.unit.diagnosis.asking import approx, ask
+from tests.unit.tuning_records import choice, records_of
+
+from inferprof.case import Case
+from inferprof.diagnosis import frames
+from inferprof.findings import Answer
+from inferprof.tables import schema
+
+Asked = Callable[..., Answer]
+MACHINE = "h100"
+B64 = ("tuned", "b64", [choice(64, {"small": 20.0, "wide": 30.0})])
+B512 = ("tuned", "b512", [choice(512, {"small": 90.0, "wide": 50.0, "large": 60.0})])
+REUSED = ("reused", "b512", [choice(512, {"wide": 50.0}, "remembered")])
+MISFIT = ("reused_b64", "b512", [choice(512, {"small": 90.0}, "remembered")])
+
+
+def asked(variant: str, shape: str, *records: Any, **more: Any) -> Answer:
+    """What the check says of a case among these records, whose device takes 1 ms."""
+    case = Case("stack", "fp16", "torch_eager", variant, shape)
+    profiles = pd.DataFrame(columns=list(schema.COLUMNS))
+    return ask("tuning", frames.of_tables(MACHINE, case, records_of(*records, **more), profiles))
+
+
+def test_a_case_without_autotuned_kernels_is_not_assessed() -> None:
+    found = asked("plain", "b512", ("plain", "b512", []), B512)
+    assert (found.verdict, found.reason) == (
+        "not assessed",
+        "needs kernels that were chosen by trying: Triton's autotuner",
+    )
+
+
+def test_a_choice_that_another_record_beats_is_found_with_what_it_costs() -> None:
+    (found,) = asked("reused_b64", "b512", MISFIT, B512, B64).findings
+    assert (found.subject, found.bottleneck, found.confidence) == ("gemm_kernel", "kernels", "high")
+    assert found.reason == (
+        "runs M64 N64 K64 w4 s3, taken over from another record, which takes 90 µs where M64 N256 K64 w8 s3 takes "
+        "50 µs (tuned at b512): 64 against 64 blocks, 0.25 against 0.25 waves, occupancy 12.5 % against 12.5 %"
+    )
+    assert found.evidence["lost_share"] == approx(4 / 9)
+    assert found.gain is not None
+    assert (found.gain.low_ns, found.gain.high_ns) == (0.0, approx(4 / 9 * 1e6))
+
+
+def test_a_choice_that_is_nearly_the_best_is_clear() -> None:
+    near = ("reused", "b512", [choice(512, {"large": 52.0}, "one left")])
+    found = asked("reused", "b512", near, B512)
+    assert found.verdict == "clear"
+    assert found.reason == (
+        "gemm_kernel runs M128 N128 K64 w4 s3, the only one that its library offers, 52 µs: none known is faster"
+    )
+
+
+def test_choosing_that_fills_the_first_inference_is_found_with_what_reuse_takes() -> None:
+    (found,) = asked("tuned", "b512", B512, REUSED).findings
+    assert (found.subject, found.bottleneck, found.gain) == ("the first inference", "tuning", None)
+    assert found.reason == (
+        "6 s of the first inference (75.0 %) go to 3 configurations of one kernel, 4.5 s of it to compiling them; "
+        "taken over, the choice takes 2 s"
+    )
+
+
+def test_choosing_beside_a_longer_first_inference_is_not_found() -> None:
+    assert asked("tuned", "b512", B512, first_s=13.0).verdict == "clear"
+
+
+def test_a_choice_that_moves_with_the_size_is_found_with_what_the_wrong_one_costs() -> None:
+    (found,) = asked("tuned", "b64", B64, B512, first_s=100.0).findings
+    assert (found.subject, found.bottleneck) == ("gemm_kernel", "tuning")
+    assert found.reason == (
+        "the choice moves with the size: M64 N64 K64 w4 s3, the best of 2 here, takes 1.8 times as long as the best "
+        "at b512; here the middle one takes 1.5 times, the slowest 1.5 times as long as the best"
+    )
+
+
+@pytest.mark.parametrize("b512", [{"small": 51.0, "wide": 50.0}, {"wide": 50.0}], ids=["costs nothing", "not tried"])
+def test_a_choice_that_costs_nothing_elsewhere_or_nobody_knows_what_is_clear(b512: dict[str, float]) -> None:
+    assert asked("tuned", "b64", B64, ("tuned", "b512", [choice(512, b512)]), first_s=100.0).verdict == "clear"
+
+
+def test_kernels_whose_occupancy_is_not_known_are_compared_by_their_times() -> None:
+    unknown = choice(512, {"small": 90.0}, "remembered")
+    unknown["trials"][0]["waves"] = None
+    (found,) = asked("reused_b64", "b512", ("reused_b64", "b512", [unknown]), B512).findings
+    assert found.reason.endswith("takes 50 µs (tuned at b512)")

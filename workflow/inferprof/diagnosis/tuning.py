@@ -1,0 +1,169 @@
+"""Choices of autotuned kernels: is another one faster, what did choosing take, and does the choice move with size?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from inferprof.diagnosis.times import RECORDS, percent
+from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
+from inferprof.plugins import Check
+from inferprof.tables import tuning
+from inferprof.tables.records import rows_of
+from inferprof.tables.trace.kernel_class import own_name
+from inferprof.tables.trace.kernel_compare import per_iteration
+
+CHOICE_COST = Threshold("choice_cost", 0.05, "over the best known choice", "ours: timings of one kernel vary by less")
+TUNING_SHARE = Threshold("tuning_share", 0.5, "share of the first inference", "ours: it is what to shorten first")
+TUNING_S = Threshold("tuning_s", 1.0, "s", "ours: a start takes longer than that anyway")
+ORIGIN: Final[Mapping[str, str]] = {
+    "tried": "tuned here",
+    "one left": "the only one that its library offers",
+    "remembered": "taken over from another record",
+    "disk": "from Triton's cache on disk",
+}
+US: Final = 1e3
+Row = Mapping[str, Any]
+
+
+def _tuning(frames: Frames) -> list[Finding] | Clear:
+    """Choices against the best that any record of the model knows for the same kernel and key, what choosing took of
+    the first inference, and what the winner costs at the model's other shapes.
+
+    Gain of a better choice: 0 to (1 - its time / the own one's) · the kernel's time, or the device's without a trace.
+    """
+    choices = rows_of(tuning.choices(frames.records))
+    if not choices:
+        raise NotAssessed("kernels that were chosen by trying: Triton's autotuner")
+    own = list({(row["kernel"], row["key"]): row for row in choices}.values())  # of the last round
+    findings = [*_better(frames, own), *_first(frames, choices), *_moves(frames, own)]
+    return findings or Clear(f"{'; '.join(map(_chosen, own))}: none known is faster")
+
+
+def _better(frames: Frames, own: Sequence[Row]) -> Iterator[Finding]:
+    """Choices that another record knows a faster configuration for."""
+    for choice in own:
+        best = _best(frames, choice)
+        if best is None or choice["median_ns"] is None:
+            continue
+        lost = 1 - best["median_ns"] / choice["median_ns"]
+        if choice["median_ns"] < (1 + frames.limit(CHOICE_COST)) * best["median_ns"]:
+            continue
+        time = _time_of(frames, choice["kernel"])
+        yield Finding(
+            subject=choice["kernel"],
+            bottleneck="kernels",
+            share=None if time is None else frames.share(time),
+            reason=f"runs {choice['config']}, {ORIGIN[choice['source']]}, which takes {_us(choice)} where "
+            f"{best['config']} takes {_us(best)} ({best['variant']} at {best['shape']}){_why(frames, choice, best)}",
+            evidence={"median_ns": choice["median_ns"], "best_ns": best["median_ns"], "lost_share": lost},
+            source=RECORDS,
+            gain=None if time is None else Gain(0.0, lost * time),
+            advice="tune this kernel anew at this size, with this GPU and these versions, and keep that choice",
+            confidence="high",
+        )
+
+
+def _best(frames: Frames, choice: Row) -> Row | None:
+    """The fastest trial of the same kernel and key in any record of the model on the machine."""
+    same = [
+        row
+        for row in rows_of(frames.trials)
+        if row["median_ns"] is not None and (row["kernel"], row["key"]) == (choice["kernel"], choice["key"])
+    ]
+    return min(same, key=lambda row: row["median_ns"], default=None)
+
+
+def _why(frames: Frames, choice: Row, best: Row) -> str:
+    """What a launch of the two differs in, where the records tell."""
+    trial = next(
+        row
+        for row in rows_of(tuning.trials(frames.records))
+        if (row["kernel"], row["key"]) == (choice["kernel"], choice["key"]) and row["won"]
+    )
+    if trial["waves"] is None or best["waves"] is None:
+        return ""
+    blocks, waves = (f"{trial[name]:.3g} against {best[name]:.3g}" for name in ("programs", "waves"))
+    occupancy = f"{percent(trial['occupancy'])} against {percent(best['occupancy'])}"
+    return f": {blocks} blocks, {waves} waves, occupancy {occupancy}"
+
+
+def _time_of(frames: Frames, kernel: str) -> float | None:
+    """The kernel's time in an inference; without a trace that of all that the device does."""
+    if frames.tool is not None:
+        table = per_iteration(frames.timeline)
+        return float(table.loc[table["name"].map(own_name) == kernel, "duration"].sum())
+    device = frames.latency[(frames.latency["boundary"] == "device") & frames.latency["not_measured"].isna()]
+    return float(device["median"].iloc[0]) if len(device) else None
+
+
+def _first(frames: Frames, choices: Sequence[Row]) -> Iterator[Finding]:
+    """Choosing that the first inference waits for."""
+    seconds, share = (sum(row[name] or 0.0 for row in choices) for name in ("seconds", "first_share"))
+    if seconds < frames.limit(TUNING_S) or share < frames.limit(TUNING_SHARE):
+        return
+    tried, compile_s = (sum(row[name] for row in choices) for name in ("tried", "compile_s"))
+    reused = [row for row in rows_of(frames.trials) if row["source"] != "tried" and _among(row, choices)]
+    again = f"; taken over, the choice takes {reused[0]['seconds']:.3g} s" if reused else ""
+    yield Finding(
+        subject="the first inference",
+        bottleneck="tuning",
+        share=None,
+        reason=f"{seconds:.3g} s of the first inference ({percent(share)}) go to {tried:.0f} configurations of "
+        f"{_kernels(len(choices))}, {compile_s:.3g} s of it to compiling them{again}",
+        evidence={"tuning_s": seconds, "compile_s": compile_s, "first_share": share, "tried": float(tried)},
+        source=RECORDS,
+        gain=None,
+        advice="keep the choices (the library's own cache, or Triton's: TRITON_CACHE_AUTOTUNING=1) and the compiled "
+        "kernels (TRITON_CACHE_DIR) from one start to the next",
+        confidence="high",
+    )
+
+
+def _kernels(count: int) -> str:
+    return "one kernel" if count == 1 else f"{count} kernels"
+
+
+def _among(row: Row, choices: Sequence[Row]) -> bool:
+    return any((row["kernel"], row["key"]) == (one["kernel"], one["key"]) for one in choices)
+
+
+def _moves(frames: Frames, own: Sequence[Row]) -> Iterator[Finding]:
+    """Winners of this case that cost time at another shape of the model."""
+    case = frames.case
+    pairs = [
+        row
+        for row in rows_of(tuning.elsewhere(frames.trials))
+        if (row["variant"], row["shape"]) == (case.variant, case.shape) and row["relative"] is not None
+    ]
+    for choice in own:
+        mine = [row for row in pairs if (row["kernel"], row["config"]) == (choice["kernel"], choice["config"])]
+        worst = max(mine, key=lambda row: row["relative"], default=None)
+        if worst is None or worst["relative"] < 1 + frames.limit(CHOICE_COST):
+            continue
+        yield Finding(
+            subject=choice["kernel"],
+            bottleneck="tuning",
+            share=None,
+            reason=f"the choice moves with the size: {choice['config']}, the best of {choice['tried']} here, takes "
+            f"{worst['relative']:.3g} times as long as the best at {worst['at_shape']}; here the middle one takes "
+            f"{choice['typical']:.3g} times, the slowest {choice['worst']:.3g} times as long as the best",
+            evidence={name: float(choice[name]) for name in ("second", "typical", "worst")}
+            | {"elsewhere": float(worst["relative"])},
+            source=RECORDS,
+            gain=None,
+            advice="tune at every size that is served, or at bounds between which the choice is the same",
+            confidence="high",
+        )
+
+
+def _chosen(choice: Row) -> str:
+    origin = ORIGIN[choice["source"]]
+    return f"{choice['kernel']} runs {choice['config']}, {origin}, {_us(choice)}"
+
+
+def _us(row: Row) -> str:
+    return "an unknown time" if row["median_ns"] is None else f"{row['median_ns'] / US:.3g} µs"
+
+
+TUNING = Check("tuning", "Choices of autotuned kernels", "engine", "model", ("gpu", "record"), _tuning)
