@@ -1,0 +1,137 @@
+"""Quantized torch models: which a machine refuses, what their weights take, and that sessions do not mix them up."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from inferprof import model_spec, registry
+from inferprof.backends import torch as backend
+from inferprof.backends import torch_quantize
+from inferprof.case import Case, Shape, Variant
+from inferprof.devices.cpu import CpuDevice
+from inferprof.errors import UserError
+from inferprof.hardware import Gpu, Machine
+from inferprof.plugins import Buffer, OpenRequest, Quantizer
+
+BF16 = Case("m", "bf16", "torch_eager", "q", "b1")
+FACTORY = "import torch\n\ndef make():\n    return torch.nn.Linear(64, 32, bias=False)\n"
+YAML = "source: python\npython: linear_model:make\ninputs: [{name: x, dtype: float32, dims: [b, 64]}]\n"
+
+
+def machine(capability: tuple[int, int] | None = (9, 0), **packages: str) -> Machine:
+    gpu = Gpu("a GPU", capability, None, "GPU-0", "580") if capability else None
+    return Machine(gpu, packages=packages)
+
+
+def refusal(name: str, machine: Machine, case: Case = BF16) -> str | None:
+    return torch_quantize.refuses_variant(Variant("q", {"quantize": name}), case, machine)
+
+
+@pytest.mark.parametrize("name", ["float8_weight_only", "float8_dynamic", "int8_weight_only"])
+def test_a_missing_torchao_is_refused_with_how_to_install_it(name: str) -> None:
+    assert refusal(name, machine(torch="2.11.0")) == (
+        "torchao is not installed: pip install --no-deps -r requirements/puzzles.txt"
+    )
+    assert refusal(name, machine(torchao="0.18.0")) is None
+
+
+def test_products_in_fp8_want_a_gpu_that_has_them() -> None:
+    assert refusal("float8_dynamic", machine((8, 0), torchao="0.18.0")) == (
+        "no FP8 tensor cores on compute capability 8.0: needs 8.9"
+    )
+    assert refusal("float8_dynamic", machine(None, torchao="0.18.0")) == (
+        "no GPU, whose FP8 tensor cores it needs (compute capability 8.9)"
+    )
+    assert refusal("float8_weight_only", machine((8, 0), torchao="0.18.0")) is None
+    assert refusal("float8_weight_only", machine(None, torchao="0.18.0")) is None
+
+
+def test_weights_are_quantized_from_half_precision() -> None:
+    fp32 = dataclasses.replace(BF16, precision="fp32")
+    assert refusal("int8_weight_only", machine(torchao="0.18.0"), fp32) == (
+        "weights are quantized from bf16 or fp16, not fp32"
+    )
+
+
+def test_an_unknown_quantizer_is_named_and_without_the_option_there_is_none() -> None:
+    with pytest.raises(UserError, match=r"unknown quantizers float9; known: .*float8_dynamic, float8_weight_only"):
+        torch_quantize.asked(Variant("q", {"quantize": "float9"}))
+    assert torch_quantize.asked(Variant("plain", {})) is None
+    assert torch_quantize.refuses_variant(Variant("plain", {}), BF16, machine()) is None
+
+
+class Tensor:
+    """As much of a tensor as its size takes: bytes, or the tensors that a subclass is made of."""
+
+    def __init__(self, nbytes: int, **parts: Tensor) -> None:
+        self.nbytes = nbytes
+        if parts:
+            self.__dict__ |= {**parts, "__tensor_flatten__": lambda: (list(parts), None)}
+
+
+def test_a_quantized_tensor_takes_what_it_is_made_of() -> None:
+    packed = Tensor(4096, numbers=Tensor(2048), scale=Tensor(128))
+    module: Any = SimpleNamespace(parameters=lambda: [Tensor(4096, inner=packed)], buffers=lambda: [Tensor(16)])
+    assert torch_quantize.size(module) == 2048 + 128 + 16
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Callable[..., OpenRequest]:
+    (tmp_path / "linear_model.py").write_text(FACTORY)
+    (tmp_path / "linear.yaml").write_text(YAML)
+    spec = model_spec.load(tmp_path / "linear.yaml")
+
+    def request(**options: Any) -> OpenRequest:
+        return OpenRequest(spec.path, spec, "bf16", Shape.parse("b2"), Variant("v", options), CpuDevice(), threads=1)
+
+    return request
+
+
+def result(session: backend.TorchSession, x: Buffer) -> np.ndarray[Any, Any]:
+    session.bind({"x": x})
+    session.enqueue()
+    (output,) = session.outputs().values()
+    assert output.array is not None
+    return output.array.copy()
+
+
+@pytest.mark.slow
+def test_open_sessions_share_a_module_only_where_it_is_quantized_alike(
+    opened: Callable[..., OpenRequest], host: Callable[..., Buffer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+
+    def zero(module: Any) -> None:
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter.zero_()
+
+    zeros = Quantizer("zeros", "Weights of no bits", zero, lambda case, machine: None)
+    monkeypatch.setattr(registry, "quantizers", lambda: {"zeros": zeros})
+    x = host(np.ones((2, 64), np.float32))
+    with backend.open_eager(opened()) as plain, backend.open_eager(opened(quantize="zeros")) as quantized:
+        assert not result(quantized, x).any()
+        assert result(plain, x).any()
+        assert plain.memory() == quantized.memory() == {"weights": 64 * 32 * 2}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # torchao's own
+@pytest.mark.parametrize(("name", "decibels"), [("float8_weight_only", 25), ("int8_weight_only", 35)])
+def test_torchao_halves_the_weights_and_keeps_the_result(
+    opened: Callable[..., OpenRequest], host: Callable[..., Buffer], name: str, decibels: float
+) -> None:
+    pytest.importorskip("torchao", reason="torchao is not installed: requirements/puzzles.txt")
+    x = host(np.random.default_rng(0).standard_normal((2, 64), np.float32))
+    with backend.open_eager(opened()) as plain, backend.open_eager(opened(quantize=name)) as quantized:
+        expected, got = result(plain, x), result(quantized, x)
+        assert 64 * 32 < quantized.memory()["weights"] < 1.1 * 64 * 32
+    noise = 10 * np.log10((expected**2).sum() / ((got - expected) ** 2).sum())
+    assert noise > decibels
