@@ -210,6 +210,17 @@ def exported(spec: ModelSpec, shapes: list[str], tmp_path: Path, tolerance: floa
 
 
 @pytest.mark.slow
+def test_the_outputs_of_a_model_without_an_onnx_file_are_those_of_torch_in_fp32(tmp_path: Path) -> None:
+    spec = python_spec(tmp_path)
+    feeds = data.feeds(spec, spec.at(Shape.parse("b2")), 1, 0)[0]
+    outputs, source = export.outputs(spec, feeds)
+    assert source == "torch in fp32 on the CPU"
+    linear = export.torch_module(spec).model[0]
+    weight, bias = (parameter.detach().numpy() for parameter in (linear.weight, linear.bias))
+    np.testing.assert_allclose(outputs["output"], np.maximum(feeds["x"] @ weight.T + bias, 0), rtol=1e-5)
+
+
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # torch and transformers warn of their own deprecations
 def edited_spec(folder: Path, **options: Any) -> ModelSpec:
     """A user's file of one Relu, and a function beside it that makes that a Neg."""

@@ -63,6 +63,15 @@ def test_every_model_of_the_repository_loads(name):
     assert spec.onnx_path is None or spec.onnx_path.is_file()
 
 
+def test_a_torch_model_may_do_without_an_onnx_file_and_an_onnx_file_may_not(tmp_path: Path) -> None:
+    torch = "source: timm\narchitecture: vit\nexport: false\ninputs: [{name: x, dtype: float32, dims: [b]}]\n"
+    assert not model_spec.load(yaml_file(tmp_path, torch)).exported
+    assert model_spec.load(yaml_file(tmp_path, torch.replace("export: false\n", ""))).exported
+    onnx_file(tmp_path, name="bert.onnx")
+    message = refusal(yaml_file(tmp_path, TOKENS + "export: false\n"))
+    assert "source onnx is an ONNX file already; export: false is for torch sources" in message
+
+
 def packaged(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The YAML of a model whose ONNX file lies in an installed package."""
     inside = folder / "site" / "carrier" / "models"

@@ -103,3 +103,21 @@ def test_the_cases_of_a_model_are_diagnosed_from_all_that_was_measured_of_it(rep
     assert {"results/box/environment.json", "results/box/bandwidth.json"} <= set(inputs)
     assert not any("minilm" in file for file in inputs)
     assert "results/box/diagnosis/vit_tiny" in targets.report_inputs(planned)
+
+
+def test_of_a_model_that_is_not_exported_no_graph_is_asked_for(repository: Path) -> None:
+    content = yaml.safe_load((repository / "config.yaml").read_text(encoding="utf-8"))
+    gpu = Gpu("NVIDIA H100", (9, 0), 80 << 30, "GPU-1", "580.159.04")
+    machine = Machine(gpu=gpu, packages={"torch": "2.11.0", "onnxruntime-gpu": "1.31.1"}, label="box")
+    keys = {
+        "models": ["llama_tiny"],
+        "precisions": ["bf16"],
+        "backends": ["ort_cuda", "torch_eager"],
+        "shapes": ["b1"],
+    }
+    planned = study.plan(content | keys, repository / "models", machine)
+    assert {case.backend for case in planned.cases()} == {"torch_eager"}
+    assert "ort_cuda runs ONNX graphs and llama_tiny is not exported" in {one.reason for one in planned.planned}
+    assert targets.onnx(planned) == targets.costs(planned) == []
+    assert not [file for file in targets.report_inputs(planned) if file.startswith("results/onnx/")]
+    assert len(targets.records(planned)) == 2 * 3
