@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.axes import Axes
+from tests.unit import tuning_records
 from tests.unit.graph_records import graphs_of, records_of
 
 from inferprof import registry
@@ -25,11 +26,14 @@ from inferprof.plots import (
     stages,
     style,
     telemetry,
+    tuning,
     waterfall,
 )
 from inferprof.tables import graph_memory as graph_memory_table
+from inferprof.tables import tuning as tuning_table
 from inferprof.tables.limits.waterfall import PARTS
 
+CHOICE = tuning_records.choice(64, {"small": 20.0, "wide": 30.0, "large": None})
 TELEMETRY = {
     "t_ns": [0, 50_000_000, 100_000_000],
     "sm_mhz": [345.0, 1980.0, None],
@@ -73,6 +77,7 @@ def measurements(batches: tuple[int, ...] = (1, 8), slowest: float = 2.0) -> pd.
             row |= {"sequence": 64 * size, "end_to_end_samples": ms * 1e6 * np.linspace(0.9, 1.1, 101)}
             row |= {"telemetry": TELEMETRY, "events": events(), "events_tool": "nsys"}
             row |= {"graph_curve": graph_memory_table.curves(records_of(graphs_of()))}
+            row |= {"trials": tuning_table.trials(tuning_records.records_of(("tuned", f"b{size}", [CHOICE])))}
             row |= {
                 "kernel_classes": {"gemm": 0.75, "softmax": 0.25},
                 "iteration": {"gpu_busy": 0.6, "idle_sync": 0.4},
@@ -162,6 +167,24 @@ def test_memory_of_cuda_graphs_is_a_line_per_case_and_time_is_saved_per_batch():
     assert np.asarray(left.lines[0].get_ydata()).tolist() == [0.0, 10.0, 50.0, 210.0]
     assert np.asarray(right.lines[0].get_xdata()).tolist() == [1, 4, 16]
     assert np.asarray(right.lines[0].get_ydata()).tolist() == [3.0, 1.0, 0.0]
+
+
+def test_configurations_are_rows_and_sizes_columns_each_against_the_winner_there():
+    frame = measurements(batches=(64, 512)).query("precision == 'fp16'")
+    moved = tuning_records.choice(512, {"small": 90.0, "wide": 50.0, "large": 60.0})
+    choices = (("b64", CHOICE), ("b512", moved))
+    tables = [tuning_table.trials(tuning_records.records_of(("tuned", shape, [one]))) for shape, one in choices]
+    frame["trials"] = pd.Series(tables, index=frame.index, dtype=object)
+    (ax,) = tuning.TUNING.draw(frame).axes
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["b64", "b512"]
+    assert [label.get_text() for label in ax.get_yticklabels()] == [
+        "M64 N256 w8",
+        "M64 N64 w4",
+        "M128 N128 w4",
+    ]
+    digits = [text.get_text() for text in ax.texts if text.get_text()]
+    assert digits == ["1.50", "1.00", "1.00", "1.80", "–", "1.20"]
+    assert ax.get_title(loc="right") == "gemm_kernel\nK64 s3"
 
 
 def test_a_plot_without_its_data_says_what_it_lacks():

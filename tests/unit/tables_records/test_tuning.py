@@ -76,7 +76,7 @@ def test_a_configuration_is_named_by_what_does_not_go_without_saying() -> None:
     config = {"BLOCK_SIZE_M": 16, "SPLIT_K": 4, "GROUP_SIZE_M": 8, "A_load_order": 2, "EVEN_N": True}
     assert (
         config_name({**config, "num_warps": 4, "num_stages": 5, "num_ctas": 1})
-        == "M16 split4 g8 A_load_order=2 w4 s5"
+        == "M16 split4 g8 a2 w4 s5"
     )
     assert config_name({"NUM_STAGES": 4, "num_stages": 2}) == "NUM_STAGES=4 s2"
     assert config_name({"BLOCK": 1024, "maxnreg": 64}) == "BLOCK=1024 maxnreg=64"

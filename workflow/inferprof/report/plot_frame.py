@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from inferprof.case import Shape
@@ -10,7 +10,7 @@ from inferprof.report import fidelity
 from inferprof.report.evidence import Evidence
 from inferprof.report.sections.common import key_of, name_of, path_of
 from inferprof.report.sections.profiled import Profile, chosen, first_of
-from inferprof.tables import graph_memory, schema
+from inferprof.tables import graph_memory, schema, tuning
 from inferprof.tables.limits import roofline, waterfall
 from inferprof.tables.limits.waterfall import TRACERS
 from inferprof.tables.records import KEY, rows_of
@@ -39,6 +39,7 @@ def of(evidence: Evidence) -> pd.DataFrame:
     events, events_tool          one iteration (one_iteration.of_case), of the smallest shape with one
     telemetry                    samples of the first round: a list for each field
     graph_curve                  tables.graph_memory.curves of the first round
+    trials                       tables.tuning.trials of the first round, of choices among several
 
     What was not measured is missing.
     """
@@ -51,7 +52,8 @@ def of(evidence: Evidence) -> pd.DataFrame:
     by_key = {
         "end_to_end_samples": _samples(evidence),
         "telemetry": _telemetry(evidence),
-        "graph_curve": _graph_curves(evidence),
+        "graph_curve": _of_first_rounds(evidence, graph_memory.curves),
+        "trials": _of_first_rounds(evidence, _tried),
         "kernel_classes": {key_of(one.case): one.classes for one in chosen(evidence, "kernel")},
         "iteration": {key_of(one.case): _iteration(one) for one in first_of(evidence, TRACERS, _has_iteration)},
         **_events(evidence, frame),
@@ -98,11 +100,18 @@ def _telemetry(evidence: Evidence) -> dict[tuple[str, ...], Any]:
     return found
 
 
-def _graph_curves(evidence: Evidence) -> dict[tuple[str, ...], Any]:
-    """KEY → the curve of its first round; nothing of a case without."""
+def _of_first_rounds(
+    evidence: Evidence, rows_in: Callable[[pd.DataFrame], pd.DataFrame]
+) -> dict[tuple[str, ...], Any]:
+    """KEY → the rows that its first round gives; nothing of a case without."""
     first = evidence.records[evidence.records["status"] == "ok"].drop_duplicates(KEY)
-    groups = graph_memory.curves(first).groupby(KEY, sort=False)
-    return {tuple(map(str, key)): curve for key, curve in groups}
+    groups = rows_in(first).groupby(KEY, sort=False)
+    return {tuple(map(str, key)): rows for key, rows in groups}
+
+
+def _tried(records: pd.DataFrame) -> pd.DataFrame:
+    trials = tuning.trials(records)
+    return trials[trials["source"] == "tried"]
 
 
 def _iteration(profile: Profile) -> dict[str, float]:

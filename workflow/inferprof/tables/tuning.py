@@ -29,7 +29,15 @@ ELSEWHERE: Final = ("kernel", "config", "at_variant", "at_shape", "relative")
 SHORT: Final[Mapping[str, str]] = {
     **{f"BLOCK_{size}": size for size in "MNK"},
     **{f"BLOCK_SIZE_{size}": size for size in "MNK"},
-    **{"SPLIT_K": "split", "GROUP_M": "g", "GROUP_SIZE_M": "g", "num_warps": "w", "num_stages": "s", "num_ctas": "c"},
+    **{
+        "SPLIT_K": "split",
+        "A_load_order": "a",
+        "GROUP_M": "g",
+        "GROUP_SIZE_M": "g",
+        "num_warps": "w",
+        "num_stages": "s",
+        "num_ctas": "c",
+    },
 }
 """What a setting is called in the name of a configuration; others are written out."""
 DEFAULTS: Final[Mapping[str, Any]] = {"num_ctas": 1, "A_load_order": 0, "dot_prod_mode": 0}
