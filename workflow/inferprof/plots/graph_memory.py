@@ -36,6 +36,7 @@ def draw(frame: pd.DataFrame) -> Figure:
         left.plot(curve["graphs"].astype(int), curve["graph_reserved"].astype(float) / MIB, label=name, **style)
         saved = curve[curve["saved_ns"].notna()].sort_values("batch")
         right.plot(saved["batch"].astype(int), saved["saved_ns"].astype(float) / 1e6, **style)
+    left.xaxis.get_major_locator().set_params(integer=True)
     left.set(xlabel="graphs captured", ylabel="in the graphs' pools, MiB", ylim=(0, None))
     right.set(xlabel="batch of the graph", ylabel="saved per inference, ms")
     right.axhline(0, linewidth=0.8, color="0.5")
