@@ -105,8 +105,9 @@ def asked_of_slurm(resource):
     return value
 
 
+# Without --mem, which 0 leaves out, a job that has its node for itself gets all memory of it, too.
 MEASURES = (
-    {name: asked_of_slurm(name) for name in cluster.RESOURCES}
+    {**{name: asked_of_slurm(name) for name in cluster.RESOURCES}, "mem_mb": 0}
     if REQUESTS
     else {"gpu": 1}
 )
