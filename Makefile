@@ -12,11 +12,14 @@ INSTALLED := $(VENV)/.installed
 LOCKS := requirements/study.txt requirements/dev.txt
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: report test test-gpu test-slurm check lock image verify reference puzzles offline
+.PHONY: install report test test-gpu test-slurm check lock image verify reference puzzles offline
 
 report: $(INSTALLED)
 	@inferprof unlock
 	snakemake --cores $(CORES) results/REPORT.txt
+
+# .venv alone, where something else runs the study.
+install: $(INSTALLED)
 
 test: check
 	pytest -q -n auto tests/unit
@@ -41,7 +44,7 @@ test-gpu: $(INSTALLED)
 # On a Debian host, as root: a study over a Slurm cluster of two nodes on this host. About 10 minutes.
 test-slurm: $(INSTALLED)
 	@[ "$$(id -u)" = 0 ] || { echo "make test-slurm installs Debian's slurm-wlm and munge and starts slurmd: run it as root" >&2; exit 2; }
-	command -v slurmctld slurmd munged >/dev/null || { apt-get update -q && \
+	{ command -v slurmctld && command -v slurmd && command -v munged; } >/dev/null || { apt-get update -q && \
 	  DEBIAN_FRONTEND=noninteractive apt-get install -q --yes --no-install-recommends slurm-wlm munge; }
 	$(VENV)/bin/pip install --quiet --no-deps -r requirements/slurm.txt
 	pytest -q tests/slurm
