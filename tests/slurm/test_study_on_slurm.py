@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from tests.slurm.cluster import Cluster, ClusterError, running
-from tests.workflow.conftest import Workspace, environment, toy_workspace
+from tests.workflow.conftest import Workspace, environment, refusal, shown_by, toy_workspace
 
 from inferprof.files import sha256
 
@@ -37,6 +37,7 @@ STUDY: Mapping[str, Any] = {
     "profilers": ["ort_profile"],
     "target": [],
 }
+ALL_OF_A_NODE = "cpu=2,mem=16000M,node=1,billing=2"
 GRES = {"left": None, "right": "gres:gpu:virtual:1"}
 MEASURING = ("rule_probe_", "rule_benchmark_", "rule_capture_")
 LOCAL = ("probes", "cases", "report_in_use", "total")
@@ -114,25 +115,23 @@ def local(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Path:
 def test_nothing_is_planned_before_the_machines_are_known(cluster: Cluster, tmp_path: Path, repository: Path) -> None:
     fresh = OnSlurm(toy_workspace(tmp_path / "workspace", repository), cluster)
     fresh.workspace.configure(**STUDY)
-    assert said(fresh.run("results/REPORT.txt")) == [
-        "inferprof: nothing is known of left, right, so that its cases can't be told: ask for the target probes first"
-    ]
+    assert refusal(fresh.run("results/REPORT.txt")) == (
+        "nothing is known of left, right, so that its cases can't be told: ask for the target probes first"
+    )
 
 
 def test_hosts_that_the_config_does_not_name_get_no_job(cluster: Cluster, tmp_path: Path, repository: Path) -> None:
     fresh = OnSlurm(toy_workspace(tmp_path / "workspace", repository), cluster)
-    assert said(fresh.run("results/REPORT.txt")) == [
-        "inferprof: jobs go to other hosts, and the config does not name them; give machines, as docs/slurm.md does"
-    ]
+    assert refusal(fresh.run("results/REPORT.txt")) == (
+        "jobs go to other hosts, and the config does not name them; give machines, as docs/slurm.md does"
+    )
 
 
 def test_a_gpu_that_no_node_has_is_one_line_and_no_job(studied: OnSlurm, tmp_path: Path, repository: Path) -> None:
     before = len(studied.cluster.jobs())
     fresh = OnSlurm(toy_workspace(tmp_path / "workspace", repository), studied.cluster)
     fresh.workspace.configure(machines=[{"label": "left"}, {"label": "b200", "gres": "gpu:b200:1"}])
-    assert said(fresh.run("probes")) == [
-        "inferprof: machine b200: no node has gres gpu:b200:1; there is: gpu:virtual:1"
-    ]
+    assert refusal(fresh.run("probes")) == "machine b200: no node has gres gpu:b200:1; there is: gpu:virtual:1"
     assert len(studied.cluster.jobs()) == before
 
 
@@ -148,11 +147,12 @@ def test_each_measurement_had_its_machine_for_itself(studied: OnSlurm) -> None:
     assert len(measured) == len(LABELS) * (1 + len(CASES) + PROFILED)
     for job in measured:
         label = next(label for label in LABELS if f"_wildcards_{label}" in job["Comment"])
-        asked = (job["NodeList"], job["NumCPUs"], job["OverSubscribe"], job.get("TresPerNode"))
-        assert asked == (LABELS[label], "2", "NO", GRES[label]), job["Comment"]
+        got = (job["NodeList"], job["TRES"], job["OverSubscribe"], job.get("TresPerNode"))
+        assert got == (LABELS[label], ALL_OF_A_NODE, "NO", GRES[label]), job["Comment"]
         assert [other["Comment"] for other in jobs if other is not job and beside(job, other)] == []
     others = [job for job in jobs if job not in measured]
-    assert others and all((job["OverSubscribe"], job.get("TresPerNode")) == ("OK", None) for job in others)
+    asked = {(job["TRES"], job["OverSubscribe"], job.get("TresPerNode")) for job in others}
+    assert asked == {("cpu=1,mem=8000M,node=1,billing=1", "OK", None)}
 
 
 def test_jobs_that_measure_nothing_went_to_any_node(studied: OnSlurm) -> None:
@@ -200,6 +200,17 @@ def test_the_report_has_the_machines_side_by_side(studied: OnSlurm) -> None:
     assert all(float(row["left_ms"]) > 0 and float(row["right_ms"]) > 0 for row in rows)
 
 
+def test_snakemakes_own_report_has_the_page_of_each_machine(studied: OnSlurm, tmp_path: Path) -> None:
+    done = studied.run("results/REPORT.txt", "--report", str(tmp_path / "report.html"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    shown = shown_by(tmp_path / "report.html")
+    pages = {path: one["labels"]["study"] for path, one in shown.items() if path.endswith("REPORT.html")}
+    assert pages == {f"results/reports/{name}/REPORT.html": name for name in ("toy", "toy/left", "toy/right")}
+    for label in LABELS:
+        assert f"results/reports/toy/{label}/plots/latency_end_to_end-toy.png" in shown
+    assert "results/reports/toy/csv/right_against_left.csv" in shown
+
+
 def test_a_second_run_has_nothing_to_do(studied: OnSlurm) -> None:
     done = studied.run("results/REPORT.txt")
     assert done.returncode == 0 and "Nothing to be done" in done.stdout + done.stderr
@@ -230,12 +241,6 @@ def test_a_job_whose_node_dies_runs_again_and_nothing_is_lost(studied: OnSlurm) 
 
 
 # --- what the tests share --------------------------------------------------------------------------------------
-
-
-def said(done: subprocess.CompletedProcess[str]) -> list[str]:
-    """Our lines of a run that ended with exit code 2 and no traceback."""
-    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stdout + done.stderr
-    return [line for line in done.stderr.splitlines() if line.startswith("inferprof: ")]
 
 
 def completed(on_slurm: OnSlurm) -> list[Mapping[str, str]]:

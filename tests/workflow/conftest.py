@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import subprocess
 import sys
@@ -55,9 +57,22 @@ class Workspace:
 
 def environment() -> dict[str, str]:
     """The environment of a run: the tools of this Python first on PATH, no GPU."""
-    import os
-
     return {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "CUDA_VISIBLE_DEVICES": ""}
+
+
+def refusal(done: subprocess.CompletedProcess[str]) -> str:
+    """The one line of a run that ended with what the user can mend: exit code 2 and no traceback."""
+    lines = re.findall("^inferprof: (.*)$", done.stderr, re.MULTILINE)
+    assert (done.returncode, len(lines)) == (2, 1) and "Traceback" not in done.stderr, done.stdout + done.stderr
+    return str(lines[0])
+
+
+def shown_by(page: Path) -> dict[str, dict[str, Any]]:
+    """Path → what a page of `snakemake --report` holds of it."""
+    found = re.search(r"^ *var results = ({.*);$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert found
+    results: dict[str, dict[str, Any]] = json.loads(found[1])
+    return results
 
 
 TOY: Mapping[str, Any] = {

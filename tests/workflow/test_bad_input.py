@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.workflow.conftest import TOY_YAML, Workspace
+from tests.workflow.conftest import TOY_YAML, Workspace, refusal
 
 BAD_CONFIGS: list[tuple[dict[str, Any], str]] = [
     ({"models": ["nope"]}, "unknown models nope; known: toy"),
@@ -29,28 +29,24 @@ BAD_CONFIGS: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("keys", "message"), BAD_CONFIGS, ids=[message[:40] for _, message in BAD_CONFIGS])
 def test_a_bad_config_is_one_line_and_exit_code_2(workspace: Workspace, keys: dict[str, Any], message: str) -> None:
     workspace.configure(**keys)
-    done = workspace.run()
-    lines = [line for line in done.stderr.splitlines() if line.startswith("inferprof: ")]
-    assert done.returncode == 2
-    assert len(lines) == 1 and message in lines[0]
-    assert "Traceback" not in done.stderr
+    assert message in refusal(workspace.run())
 
 
 def test_a_model_without_inputs_is_one_line_and_exit_code_2(workspace: Workspace) -> None:
     content = {key: value for key, value in TOY_YAML.items() if key != "inputs"}
     (workspace.folder / "models" / "toy.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
-    assert_refused(workspace, "'inputs' is a required property")
+    assert "'inputs' is a required property" in refusal(workspace.run())
 
 
 def test_a_truncated_onnx_is_one_line_and_exit_code_2(workspace: Workspace) -> None:
     (workspace.folder / "models" / "cut.onnx").write_bytes(b"\x08\x08\x12\xff")
     workspace.configure(models=["cut"])
-    assert_refused(workspace, "cut.onnx")
+    assert "cut.onnx" in refusal(workspace.run())
 
 
 def test_two_models_of_one_name_are_one_line_and_exit_code_2(workspace: Workspace) -> None:
     (workspace.folder / "models" / "toy.onnx").write_bytes(b"")
-    assert_refused(workspace, "toy")
+    assert "toy" in refusal(workspace.run())
 
 
 def test_a_symbol_without_a_size_is_one_line_and_exit_code_2(workspace: Workspace) -> None:
@@ -58,12 +54,12 @@ def test_a_symbol_without_a_size_is_one_line_and_exit_code_2(workspace: Workspac
     (workspace.folder / "models" / "toy.yaml").write_text(
         yaml.safe_dump({**TOY_YAML, "inputs": inputs}), encoding="utf-8"
     )
-    assert_refused(workspace, "gives no size to s")
+    assert "gives no size to s" in refusal(workspace.run())
 
 
 def test_results_that_are_no_folder_are_one_line_and_exit_code_2(workspace: Workspace) -> None:
     (workspace.folder / "results").write_text("", encoding="utf-8")
-    assert_refused(workspace, "is not a folder that can be written to")
+    assert "is not a folder that can be written to" in refusal(workspace.run())
 
 
 def test_a_report_of_yesterday_is_not_passed_off_as_new(workspace: Workspace) -> None:
@@ -83,11 +79,3 @@ def test_a_sequence_over_the_models_maximum_is_a_refused_case_and_the_rest_goes_
     cases = Path(workspace.folder, "results/reports/toy/cases.csv").read_text(encoding="utf-8")
     assert jobs["benchmark"] == 5  # ort_cpu in three formats and torch_eager in two, at b1 alone
     assert "b65 is over the model's maximum b64" in cases
-
-
-def assert_refused(workspace: Workspace, message: str) -> None:
-    done = workspace.run()
-    lines = [line for line in done.stderr.splitlines() if line.startswith("inferprof: ")]
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert len(lines) == 1 and message in lines[0]
-    assert "Traceback" not in done.stderr

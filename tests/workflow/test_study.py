@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import base64
-import json
 import os
-import re
 import signal
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.workflow.conftest import Workspace, environment
+from tests.workflow.conftest import Workspace, environment, shown_by
 
 pytestmark = pytest.mark.slow
 
@@ -98,15 +95,15 @@ def test_snakemakes_own_report_has_ours_with_captions_and_needs_no_network(
 ) -> None:
     for name in ("http_proxy", "https_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")  # where nobody answers
-    done = studied.run("--report", str(tmp_path / "report.html"), "--", "results/REPORT.txt")
+    done = studied.run("results/REPORT.txt", "--report", str(tmp_path / "report.html"))
     assert done.returncode == 0, done.stdout + done.stderr
-    shown = results_of(tmp_path / "report.html")
+    shown = shown_by(tmp_path / "report.html")
     folder = studied.folder / "results" / "reports" / "toy"
     expected = [
         folder / "REPORT.html",
         folder.parents[1] / "REPORT.txt",
-        *folder.glob("plots/*"),
-        *folder.glob("csv/*"),
+        *folder.glob("plots/*.png"),
+        *folder.glob("csv/*.csv"),
     ]
     assert set(shown) == {str(path.relative_to(studied.folder)) for path in expected}
     plot = shown["results/reports/toy/plots/latency_end_to_end-toy.png"]
@@ -145,14 +142,6 @@ def test_a_killed_run_is_carried_on_and_leaves_no_orphan(workspace: Workspace) -
     subprocess.run(["inferprof", "unlock"], cwd=workspace.folder, env=environment(), check=True)
     done = workspace.run("onnx")
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def results_of(page: Path) -> dict[str, dict[str, Any]]:
-    """Path → what a page of `snakemake --report` holds of it."""
-    found = re.search(r"^ *var results = ({.*);$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    assert found
-    results: dict[str, dict[str, Any]] = json.loads(found[1])
-    return results
 
 
 def running(folder: Path) -> list[str]:
