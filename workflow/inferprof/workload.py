@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from inferprof import data, hardware, host_cast, progress, provenance, registry, timing
+from inferprof import data, hardware, host_cast, iterations, progress, provenance, registry, timing
 from inferprof.case import Case, Shape, Variant
 from inferprof.devices.cpu import CpuDevice
 from inferprof.devices.cuda import CudaDevice
@@ -33,7 +33,6 @@ from inferprof.tables.records import SCHEMA
 from inferprof.telemetry import Telemetry
 
 PLACEMENTS: tuple[Placement, ...] = ("pageable", "pinned", "device")
-PROFILED_WARM_UPS = 10
 PROFILED_STEPS = ("load", "warm-up", "iterations")
 NO_GRAPH = "a native profile is taken without the CUDA graph that the variant has"
 KIB = 1024
@@ -326,12 +325,12 @@ def _profiled(request: RunRequest, profiling: Profiling, backend: Backend, gpu: 
             lane = Lane(session, device, feeds, request.placement)
         progress.step("warm-up")
         with profiling.range("warmup"):
-            _warm_up(lane, graph=request.variant.flag("cuda_graph"))
+            iterations.warm_up(lane, graph=request.variant.flag("cuda_graph"))
         progress.step("iterations")
         with profiling.recorder, collected(device):
             if profiling.native:  # whose times are the host's
                 mark_clock(profiling.range)
-            samples = [_iteration_ns(lane, profiling.range) for _ in range(profiling.iterations)]
+            samples = [iterations.once(lane, profiling.range) for _ in range(profiling.iterations)]
             if profiling.native:
                 mark_clock(profiling.range)
         outputs = lane.finish()
@@ -345,30 +344,3 @@ def _profiled(request: RunRequest, profiling: Profiling, backend: Backend, gpu: 
         "outputs": {name: digest(array) for name, array in outputs.items()},
         **tuning,
     }
-
-
-def _warm_up(lane: Lane, *, graph: bool) -> None:
-    for _ in range(PROFILED_WARM_UPS):
-        lane.begin()
-        lane.finish()
-    if graph:
-        if not lane.session.capture_graph():
-            raise CaseFailed("the runtime cannot capture this model as a CUDA graph")
-        lane.begin()
-        lane.finish()
-
-
-def _iteration_ns(lane: Lane, named: Callable[[str], AbstractContextManager[Any]]) -> int:
-    start = time.perf_counter_ns()
-    with named("iteration"):
-        _iterate(lane, named)
-    return time.perf_counter_ns() - start
-
-
-def _iterate(lane: Lane, named: Callable[[str], AbstractContextManager[Any]]) -> None:
-    """One pass from host arrays to host arrays, with a range per stage and one wait, as end_to_end has it."""
-    for stage, step in lane.steps.items():
-        if stage == "extract":
-            lane.device.synchronize()
-        with named(f"stage:{stage}"):
-            step()
