@@ -214,14 +214,26 @@ def test_pairs_differ_in_the_format_or_the_runtime_alone_and_start_from_the_refe
         case("fp16", "tensorrt"),
         case("fp16", "torch_eager"),
     ]
+    wanted.append(case("fp16", "torch_eager", "fp8"))
     unlike = [case("fp16", "ort_cuda", "graph"), case("fp16", "ort_cuda", shape="b8")]
     profiles = [*(one(name) for name in wanted + unlike), one(case("fp32", "tensorrt"), "kineto")]
-    found = [tuple("/".join(list(side.case.values())[2:4]) for side in pair) for pair in kernel_pairs.pairs(profiles)]
-    assert found == [
-        ("fp32/ort_cuda", "fp16/ort_cuda"),
-        ("fp16/ort_cuda", "fp16/tensorrt"),
-        ("fp16/ort_cuda", "fp16/torch_eager"),
+    pairs = kernel_pairs.pairs(profiles, {"fp8": "default"})
+    assert [tuple("/".join(list(side.case.values())[2:5]) for side in pair) for pair in pairs] == [
+        ("fp32/ort_cuda/default", "fp16/ort_cuda/default"),
+        ("fp16/ort_cuda/default", "fp16/tensorrt/default"),
+        ("fp16/ort_cuda/default", "fp16/torch_eager/default"),
+        ("fp16/torch_eager/default", "fp16/torch_eager/fp8"),
     ]
+
+
+def test_quantized_weights_are_held_against_plain_ones(results, eager):
+    for variant, options, times in (("default", {}, 1), ("fp8", {"quantize": "float8_weight_only"}, 3)):
+        results.ok(f"vit/fp16/torch_eager/{variant}/b1", 1.0, gpu=True, options=options)
+        profile(results, f"vit/fp16/torch_eager/{variant}/b1", eager.assign(value=eager["value"] * times))
+    results.plan()
+    ((*_, variant, before, after, times, _, _, _),) = table_of(kernel_pairs.section(load(results)), "kernel_pairs")
+    assert (variant, before, after) == ("default", "fp16/torch_eager/default", "fp16/torch_eager/fp8")
+    assert times == "3.00×"
 
 
 def test_only_the_pairs_that_changed_most_are_on_the_page(results, eager):

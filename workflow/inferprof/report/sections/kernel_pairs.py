@@ -1,11 +1,14 @@
-"""The kernels of two cases side by side: a number format against fp32, another runtime against ONNX Runtime."""
+"""The kernels of two cases side by side: a number format against fp32, another runtime against ONNX Runtime,
+quantized weights against plain ones."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from inferprof.backends.torch_quantize import QUANTIZE
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, number, words
 from inferprof.report.numbers import NS_PER_MS, count, ratio, significant
@@ -54,7 +57,7 @@ NAME_COLUMNS = (
 
 def section(evidence: Evidence) -> Section:
     """A row per pair, those that changed most first; by class and by name in the CSVs."""
-    found = pairs(chosen(evidence, "kernel"))
+    found = pairs(chosen(evidence, "kernel"), _plain(evidence))
     if not found:
         return Section("Kernels of two cases", ())
     compared = [
@@ -77,16 +80,28 @@ def section(evidence: Evidence) -> Section:
     return Section("Kernels of two cases", blocks)
 
 
-def pairs(profiles: list[Profile]) -> list[Pair]:
-    """(from, to) of the same model, shape and variant by the same tool that differ in precision or backend alone.
+def _plain(evidence: Evidence) -> dict[str, str]:
+    """Variant with quantized weights → the variant whose other options are the same."""
+    options = {row["variant"]: dict(row["content"].get("options", {})) for row in rows_of(evidence.records)}
+    return {
+        quantized: plain
+        for (plain, others), (quantized, own) in itertools.permutations(options.items(), 2)
+        if QUANTIZE in own and others == {name: value for name, value in own.items() if name != QUANTIZE}
+    }
 
-    From is fp32, or ONNX Runtime's CUDA provider: what the other one is held against.
+
+def pairs(profiles: list[Profile], plain: Mapping[str, str]) -> list[Pair]:
+    """(from, to) of the same model and shape by the same tool that differ in precision, backend or variant alone.
+
+    From is fp32, ONNX Runtime's CUDA provider, or the variant that `plain` has for the other one's: what that is held
+    against.
     """
     return [
         (a, b)
         for a, b in itertools.permutations(profiles, 2)
         if a.tool == b.tool
-        and _differ_in(a, b) in ({"precision"}, {"backend"})
+        and _differ_in(a, b) in ({"precision"}, {"backend"}, {"variant"})
+        and (a.case["variant"] in (b.case["variant"], plain.get(b.case["variant"])))
         and (a.case["precision"] == REFERENCE_PRECISION or a.case["precision"] == b.case["precision"])
         and (a.case["backend"] == REFERENCE_BACKEND or a.case["backend"] == b.case["backend"])
     ]
@@ -102,7 +117,8 @@ def _ratio(table: pd.DataFrame) -> float:
 
 def _pair_cells(pair: Pair) -> tuple[Cell, ...]:
     case = pair[0].case
-    sides = (words(f"{one.case['precision']}/{one.case['backend']}") for one in pair)
+    parts = ("precision", "backend", "variant")[: 3 if "variant" in _differ_in(*pair) else 2]
+    sides = (words("/".join(one.case[part] for part in parts)) for one in pair)
     return (*(words(case[key]) for key in ("model", "shape", "variant")), *sides)
 
 
