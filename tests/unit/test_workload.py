@@ -237,6 +237,30 @@ def test_a_run_says_its_parts_and_the_budget_that_is_left(
     ]
 
 
+def test_what_a_sessions_autotuners_chose_is_in_the_record_of_measured_and_profiled_runs(
+    runtime: Runtime, request_: RunRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "tuning" not in workload.run(request_)
+    backend = replace(registry.backends()["doubling"], tuning=lambda session: [{"kernel": "gemm"}])
+    monkeypatch.setattr(registry, "backends", lambda: {"doubling": backend})
+    for profiling in (None, Profiling(iterations=1, range=contextlib.nullcontext)):
+        assert workload.run(replace(request_, profiling=profiling))["tuning"] == [{"kernel": "gemm"}]
+
+
+def test_choices_of_another_record_reach_the_backend_or_the_reason_is_given(
+    runtime: Runtime, request_: RunRequest, tmp_path: Path
+) -> None:
+    tuned = tmp_path / "r0.json"
+    tuned.write_text('{"status": "ok", "tuning": [{"kernel": "gemm"}]}')
+    assert workload.run(replace(request_, tuned=tuned))["status"] == "ok"
+    assert runtime.opened[0].remembered == [{"kernel": "gemm"}]
+    tuned.write_text('{"status": "failed", "reason": "out of memory"}')
+    assert (
+        workload.run(replace(request_, tuned=tuned))["reason"]
+        == f"{tuned} has no tuned configurations: out of memory"
+    )
+
+
 def test_a_bug_is_no_record(runtime: Runtime, request_: RunRequest) -> None:
     runtime.fault = "bug"
     with pytest.raises(ZeroDivisionError):
