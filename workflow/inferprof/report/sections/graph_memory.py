@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TITLE: Final = "Memory of CUDA graphs"
+ROWS: Final = 33
+"""Graphs on the page: those of a few cases."""
+NO_EAGER: Final = "torch.compile's graphs are not timed against a run without them"
 SIZES: Final = {
     "graph_reserved": "pools MiB",
     "graph_allocated": "alive MiB",
@@ -88,7 +91,7 @@ def section(evidence: Evidence) -> Section:
     curves = _sorted(evidence, graph_memory.curves(records))
     if worth := tuple(_worth(row) for row in curves if row["batch"] is not None):
         title = "What each graph saves and adds, in the order of the captures"
-        blocks.append(Table("graph_worth", title, WORTH_COLUMNS, worth, WORTH_NOTE, groups=5))
+        blocks.append(Table("graph_worth", title, WORTH_COLUMNS, worth, WORTH_NOTE, groups=5, limit=ROWS))
     if curves:
         rows = tuple(_curve(row) for row in curves)
         blocks.append(Table("graph_curve", "Memory against the number of graphs", CURVE_COLUMNS, rows, csv_only=True))
@@ -160,9 +163,6 @@ def _segment(row: Mapping[str, Any]) -> tuple[Cell, ...]:
         number(row["segments"], str(row["segments"])),
         *(_mib(row[key], "") for key in sizes),
     )
-
-
-NO_EAGER: Final = "torch.compile's graphs are not timed against a run without them"
 
 
 def _mib(size: float | None, reason: str) -> Cell:
