@@ -1,4 +1,4 @@
-"""The studies of the repository: each can be planned to its last job on a machine that has nothing."""
+"""The studies of the repository, and its stages: each can be planned to its last job on a machine that has nothing."""
 
 from __future__ import annotations
 
@@ -22,3 +22,10 @@ def test_the_dry_run_of_a_study_is_clean(study: Path, tmp_path: Path) -> None:
     jobs = Workspace(tmp_path, REPOSITORY).jobs("--configfile", str(study), "--", "results/REPORT.txt")
     assert jobs["report_in_use"] == 1
     assert jobs["quantize"] > 0 and jobs["accuracy"] > 0  # what no GPU is needed for
+
+
+def test_every_stage_that_the_snakefile_names_can_be_asked_for(workspace: Workspace) -> None:
+    text = (REPOSITORY / "Snakefile").read_text(encoding="utf-8")
+    stages = text.partition("one stage: ")[2].partition("\n")[0].split()
+    assert len(stages) == 10
+    assert set(stages) <= set(workspace.jobs(*stages))
