@@ -12,7 +12,6 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -141,13 +140,12 @@ def _cost(args: argparse.Namespace) -> None:
 
 
 def _expect(args: argparse.Namespace) -> None:
-    """Compute on the CPU the outputs that each run of a graph, or of a model that is not exported, must agree with."""
-    from inferprof import data, expected, export
+    """Compute on the CPU the outputs that each run of a graph, or of a model without one, must agree with."""
+    from inferprof import data, export
 
     arguments.require_files(args.onnx)
     spec = arguments.spec_of(args)
-    compute = partial(expected.of_graph, args.onnx) if spec.exported else partial(export.outputs, spec)
-    expected.write(compute, data.feeds(spec, spec.at(Shape.parse(args.shape)), 1, args.seed)[0], args.out)
+    export.expect(args.onnx, spec, data.feeds(spec, spec.at(Shape.parse(args.shape)), 1, args.seed)[0], args.out)
 
 
 def _accuracy(args: argparse.Namespace) -> None:

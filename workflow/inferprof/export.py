@@ -9,10 +9,11 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from inferprof import files, onnx_file, onnx_graph, progress, torch_source
+from inferprof import expected, files, onnx_file, onnx_graph, progress, torch_source
 from inferprof.case import BATCH
 from inferprof.errors import UserError
 from inferprof.model_spec import ModelSpec
@@ -49,6 +50,11 @@ def outputs(spec: ModelSpec, feeds: Feeds) -> tuple[dict[str, np.ndarray[Any, An
     with torch.inference_mode():
         result = module(*(torch.from_numpy(feeds[item.name]) for item in spec.inputs))
     return {output_name(spec): result.numpy()}, "torch in fp32 on the CPU"
+
+
+def expect(graph: Path, spec: ModelSpec, feeds: Feeds, out: Path) -> None:
+    """expected.write of a graph; of the torch model where the model is not exported."""
+    expected.write(partial(expected.of_graph, graph) if spec.exported else partial(outputs, spec), feeds, out)
 
 
 def export(spec: ModelSpec, out: Path) -> dict[str, Any]:
