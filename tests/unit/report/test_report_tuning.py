@@ -40,9 +40,10 @@ def test_each_choice_has_what_it_took_and_what_the_others_cost(results: Any) -> 
     key = "M=64 N=4096 K=4096 dtypes=['torch.float16']"
     b64, b512, again = (row[5:] for row in rows(section, "tuning"))
     assert b64 == [
-        *("gemm_kernel", key, "tried", "M64 N64 K64 w4 s3", "20.0", "3", "5", "1"),
-        *("6.00", "4.50", "75 %", "1.50×", "1.50×", "1.50×"),
+        *("gemm_kernel", key, "tried", "M64 N64 K64 w4 s3", "20.0", "5", "1"),
+        *("3", "6.00", "4.50", "75 %", "1.50×", "1.50×", "1.50×"),
     ]
+    assert rows(section, "tuning_cost")[0][7:] == b64[-7:]
     assert b512[2:5] == ["tried", "M64 N256 K64 w8 s3", "50.0"]
     assert again[2] == "remembered" and again[-3:] == ["–", "–", "–"]
 

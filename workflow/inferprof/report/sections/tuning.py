@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from inferprof.report.evidence import Evidence
@@ -21,28 +22,36 @@ TITLE: Final = "Choices of autotuned kernels"
 US: Final = 1e3
 KIB: Final = MIB / 1024
 KERNEL: Final = (Column("kernel", "kernel"), Column("key", "key", hidden=True))
+COST: Final = (
+    Column("tried", "tried", "number"),
+    Column("seconds", "s", "number"),
+    Column("compile_s", "compiling s", "number"),
+    Column("first_percent", "% of first", "number"),
+    *(Column(name, name, "number") for name in ("second", "typical", "worst")),
+)
 CHOICE_COLUMNS: Final = (
     *CASE_COLUMNS,
     *KERNEL,
     Column("source", "choice"),
     Column("config", "configuration"),
     Column("us", "µs", "number"),
-    Column("tried", "tried", "number"),
     Column("offered", "of", "number", hidden=True),
     Column("failed", "failed", "number", hidden=True),
-    Column("seconds", "s", "number"),
-    Column("compile_s", "compiling s", "number"),
-    Column("first_percent", "% of first", "number"),
-    *(Column(name, name, "number") for name in ("second", "typical", "worst")),
+    *(dataclasses.replace(column, hidden=True) for column in COST),
 )
 CHOICE_NOTE: Final = (
-    "As the autotuner timed it, with an empty L2 cache. Choice: tried, the fastest of several; one left, the library "
-    "offers no other; remembered, from another case's record. s: compiling and timing, % of the first inference. "
-    "Second, typical (median), worst: times as long as the winner."
+    "µs as the autotuner timed it, with an empty L2 cache. Choice: tried, the fastest of several; one left, the "
+    "library offers no other; remembered, from another case's record; disk, from Triton's cache."
+)
+UNSEEN: Final = tuple(dataclasses.replace(column, hidden=True) for column in KERNEL)
+COST_COLUMNS: Final = (*CASE_COLUMNS, *UNSEEN, *COST)
+COST_NOTE: Final = (
+    "The rows as above. s: compiling and timing, % of the first inference. Second, typical (the middle one), worst: "
+    "times as long as the winner."
 )
 TRIAL_COLUMNS: Final = (
     *CASE_COLUMNS,
-    *KERNEL,
+    *UNSEEN,
     Column("config", "configuration"),
     Column("us", "µs", "number"),
     Column("relative", "× best", "number"),
@@ -81,27 +90,43 @@ def section(evidence: Evidence) -> Section:
     if not choices:
         return Section(TITLE, ())
     trials = tuning.trials(records)
-    blocks: list[Block] = [Table("tuning", "", CHOICE_COLUMNS, tuple(map(_choice, choices)), CHOICE_NOTE, groups=2)]
-    blocks += _trials(evidence, trials)
+    chosen = tuple(map(_choice, choices))
+    blocks: list[Block] = [
+        Table("tuning", "What was chosen", _narrow(CHOICE_COLUMNS, choices), chosen, CHOICE_NOTE, groups=2),
+        *_costs(choices),
+        *_trials(evidence, trials),
+    ]
     if found := _sorted(evidence, tuning.elsewhere(trials)):
+        rows, columns = tuple(map(_elsewhere, found)), _narrow(ELSEWHERE_COLUMNS, found)
         title = "What the best choice at one shape costs at another"
-        blocks.append(Table("tuning_elsewhere", title, ELSEWHERE_COLUMNS, tuple(map(_elsewhere, found)), groups=2))
+        blocks.append(Table("tuning_elsewhere", title, columns, rows, groups=2))
     return Section(TITLE, tuple(blocks))
+
+
+def _narrow(columns: tuple[Column, ...], rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
+    """Without the parts of the case that are the same in all rows: kernels and configurations have long names."""
+    same = {name for name in ("precision", "backend") if len({row[name] for row in rows}) == 1}
+    return tuple(dataclasses.replace(column, hidden=column.hidden or column.key in same) for column in columns)
+
+
+def _costs(choices: Sequence[Mapping[str, Any]]) -> list[Block]:
+    """What choosing took; of choices among several also what the others would cost."""
+    rows = tuple((*_named(row), *_cost(row)) for row in choices)
+    title = "What choosing took, and what other choices would cost"
+    return [Table("tuning_cost", title, _narrow(COST_COLUMNS, choices), rows, COST_NOTE, groups=2)]
 
 
 def _trials(evidence: Evidence, trials: pd.DataFrame) -> list[Block]:
     """Every configuration as a CSV; the fastest of each choice on the page."""
-    every = sorted(
-        rows_of(trials), key=lambda row: (evidence.order[row["model"], row["shape"]], *_choice_of(row), _time(row))
-    )
+    place = evidence.order
+    every = sorted(rows_of(trials), key=lambda row: (place[row["model"], row["shape"]], *_choice_of(row), _time(row)))
     ranks = [rank for _, choice in itertools.groupby(every, key=_choice_of) for rank, _ in enumerate(choice)]
     best = [row for row, rank in zip(every, ranks, strict=True) if row["source"] == "tried" and rank < FASTEST]
-    shown = tuple(map(_trial, best))
+    columns, shown = _narrow(TRIAL_COLUMNS, every), tuple(map(_trial, best))
     title = f"The {FASTEST} fastest configurations of each choice among several"
-    fastest = [Table("tuning_fastest", title, TRIAL_COLUMNS, shown, TRIAL_NOTE, groups=6)] if shown else []
     return [
-        *fastest,
-        Table("tuning_trials", "Every configuration", TRIAL_COLUMNS, tuple(map(_trial, every)), csv_only=True),
+        *([Table("tuning_fastest", title, columns, shown, TRIAL_NOTE, groups=7)] if shown else []),
+        Table("tuning_trials", "Every configuration", columns, tuple(map(_trial, every)), csv_only=True),
     ]
 
 
@@ -131,13 +156,20 @@ def _us(row: Mapping[str, Any]) -> Cell:
 
 
 def _choice(row: Mapping[str, Any]) -> tuple[Cell, ...]:
-    share = row["first_share"]
     return (
         *_named(row),
         words(row["source"]),
         words(row["config"]),
         _us(row),
-        *(number(row[name], str(row[name])) for name in ("tried", "offered", "failed")),
+        *(number(row[name], str(row[name])) for name in ("offered", "failed")),
+        *_cost(row),
+    )
+
+
+def _cost(row: Mapping[str, Any]) -> tuple[Cell, ...]:
+    share = row["first_share"]
+    return (
+        number(row["tried"], str(row["tried"])),
         *(number(row[name], significant(row[name], 3)) for name in ("seconds", "compile_s")),
         missing("the record has no first inference") if share is None else number(100 * share, percent(100 * share)),
         *(optional(row[name], ratio, ONE) for name in ("second", "typical", "worst")),
