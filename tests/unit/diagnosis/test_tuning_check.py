@@ -68,6 +68,10 @@ def test_choosing_that_fills_the_first_inference_is_found_with_what_reuse_takes(
     )
 
 
+def test_compiling_the_one_choice_that_was_taken_over_is_no_choosing() -> None:
+    assert asked("reused", "b512", REUSED, B512, first_s=2.5).verdict == "clear"
+
+
 def test_choosing_beside_a_longer_first_inference_is_not_found() -> None:
     assert asked("tuned", "b512", B512, first_s=13.0).verdict == "clear"
 

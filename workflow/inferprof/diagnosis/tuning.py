@@ -97,8 +97,9 @@ def _time_of(frames: Frames, kernel: str) -> float | None:
     return float(device["median"].iloc[0]) if len(device) else None
 
 
-def _first(frames: Frames, choices: Sequence[Row]) -> Iterator[Finding]:
-    """Choosing that the first inference waits for."""
+def _first(frames: Frames, every: Sequence[Row]) -> Iterator[Finding]:
+    """Choosing among several that the first inference waits for."""
+    choices = [row for row in every if row["source"] == "tried"]
     seconds, share = (sum(row[name] or 0.0 for row in choices) for name in ("seconds", "first_share"))
     if seconds < frames.limit(TUNING_S) or share < frames.limit(TUNING_SHARE):
         return
