@@ -114,6 +114,22 @@ def test_the_memory_comes_back_when_the_session_is_closed(measured: Any) -> None
     assert pools <= {(0, 0)}
 
 
+def test_where_memory_ends_the_graphs_that_fit_are_kept(measured: Any) -> None:
+    import torch
+
+    gc.collect()
+    torch.cuda.empty_cache()
+    # The weights, one graph of the largest batch and half of another: by then the smaller ones hold most of a whole.
+    room = 1.5 * measured()["least"] + torch.cuda.memory_reserved()
+    torch.cuda.set_per_process_memory_fraction(room / torch.cuda.get_device_properties(0).total_memory)
+    try:
+        found = measured(graph=False)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert found["stopped"].startswith("CUDA out of memory")
+    assert 1 <= len(found["rows"]) < 1 + len(BATCHES)
+
+
 def test_a_record_holds_the_graphs(spec: model_spec.ModelSpec) -> None:
     start = time.perf_counter()
     request = workload.RunRequest(

@@ -120,6 +120,10 @@ class Cuda:
         self.capturing = graph
         try:
             yield
+        except RuntimeError as error:
+            ended = RuntimeError("the capture failed due to a previous error")
+            ended.__context__ = error  # as torch does, which raises it in the graph's __exit__
+            raise ended from None
         finally:
             self.capturing = None
 
@@ -251,3 +255,14 @@ def test_the_graphs_of_torch_compile_begin_with_the_case_s_own_and_have_no_stati
     assert found["least"] == 0
     assert column(found, "replay_ns") == [10.0, 10.0, 10.0]
     assert column(found, "eager_ns") == [None, None, None]
+
+
+@pytest.mark.slow
+def test_any_other_error_is_no_end_of_memory(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "snapshot", lambda: [{}])
+    monkeypatch.setattr(cuda, "call", lambda x: x.no_such_operator())
+    with pytest.raises(AttributeError):
+        measured(cuda, graphs=1)
+    monkeypatch.setattr(cuda, "call", lambda x: x @ x)
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        measured(cuda, graphs=1)

@@ -146,8 +146,8 @@ def measure(call: Call, request: OpenRequest, plan: Plan, clock: Clock = time.pe
         least = rows[0]["graph_reserved"] if trees else least
         segments = by_pool(torch.cuda.memory_snapshot())
         times = list(_times(call, graphs, device, eager=not trees))
-    except torch.OutOfMemoryError as error:
-        stopped, segments = " ".join(str(error).split()), by_pool(torch.cuda.memory_snapshot())
+    except RuntimeError as error:
+        stopped, segments = _out_of_memory(error), by_pool(torch.cuda.memory_snapshot())
     begun = len(rows) - len(graphs)
     for row, measured in zip(rows[begun:], times, strict=False):
         row.update(measured)
@@ -195,13 +195,25 @@ def _own(call: Call, inputs: Callable[[int], Tensors], pool: Any, clock: Clock) 
 
 def _least(alone: Capture, batch: int, device: Device) -> int | None:
     """What a pool holds with this graph and no other, which goes with it; None where it does not fit."""
-    import torch
-
     try:
         held: int = _held(device, [alone(batch)])["graph_reserved"]
-    except torch.OutOfMemoryError:
+    except RuntimeError as error:
+        _out_of_memory(error)
         return None
     return held
+
+
+def _out_of_memory(error: RuntimeError) -> str:
+    """The words of an error for want of memory; any other is raised again.
+
+    The end of a capture that failed raises an error of its own over the one that made it fail.
+    """
+    import torch
+
+    for one in (error, error.__context__):
+        if isinstance(one, torch.OutOfMemoryError):
+            return " ".join(str(one).split())
+    raise error
 
 
 def _of_trees(call: Call, inputs: Callable[[int], Tensors], clock: Clock) -> Capture:
