@@ -117,10 +117,11 @@ def test_the_memory_comes_back_when_the_session_is_closed(measured: Any) -> None
 def test_where_memory_ends_the_graphs_that_fit_are_kept(measured: Any) -> None:
     import torch
 
+    least = measured()["least"]
     gc.collect()
     torch.cuda.empty_cache()
     # The weights, one graph of the largest batch and half of another: by then the smaller ones hold most of a whole.
-    room = 1.5 * measured()["least"] + torch.cuda.memory_reserved()
+    room = 1.5 * least + torch.cuda.memory_reserved()
     torch.cuda.set_per_process_memory_fraction(room / torch.cuda.get_device_properties(0).total_memory)
     try:
         found = measured(graph=False)
