@@ -106,7 +106,7 @@ def test_autocorrelated_noise_is_no_drift():
 
 
 def test_a_constant_series_has_no_drift_and_a_short_one_is_not_judged():
-    assert stats.drift([5.0] * 40) == stats.Drift(0.0, 1.0, False)
+    assert stats.drift([5.0] * 40) == stats.Drift(0.0, None, False)
     assert stats.drift([5.0] * 39) is None
 
 

@@ -13,7 +13,7 @@ from inferprof import registry
 from inferprof.diagnosis.times import Time, iteration, launch, ms, part, percent, replays_a_graph, require_undistorted
 from inferprof.findings import Bottleneck, Clear, Finding, Frames, Gain, Threshold
 from inferprof.plugins import Check
-from inferprof.tables.limits.waterfall import of_range
+from inferprof.tables.limits.waterfall import of_ranges
 from inferprof.tables.trace.api_kind import ALLOCATION, COPY
 from inferprof.tables.trace.kernel_compare import iterations, of_iterations
 
@@ -59,7 +59,7 @@ def _cuda_graph(frames: Frames) -> list[Finding] | Clear:
     if replays_a_graph(frames):
         return Clear("inference is one CUDA graph already")
     waiting, seen = launch(frames), iteration(frames)
-    nodes = of_range(frames.timeline, EXECUTE).get("launches", seen["launches"])
+    nodes = of_ranges(frames.timeline).get(EXECUTE, {}).get("launches", seen["launches"])
     least = max(0.0, waiting.ns - GRAPH_LAUNCH_NS - nodes * NODE_GAP_NS)
     most = waiting.ns + sum(beside.ns for beside in (part(frames, "idle"), part(frames, "unexplained")) if beside)
     share = frames.share(waiting.ns)

@@ -10,7 +10,7 @@ import pandas as pd
 from inferprof.devices.bandwidth import Direction
 from inferprof.findings import END_TO_END, Confidence, Frames, NotAssessed
 from inferprof.lane import Stage
-from inferprof.tables.limits.waterfall import Part, of_range, watched
+from inferprof.tables.limits.waterfall import Part, of_ranges, watched
 from inferprof.tables.trace.kernel_compare import ITERATION, iterations, of_iterations
 
 RECORDS: Final = "records"
@@ -44,7 +44,7 @@ def percent(share: float | None) -> str:
 
 def iteration(frames: Frames) -> dict[str, float]:
     """Metric → value of the timeline's iterations, means; of a case that has a timeline."""
-    return of_range(frames.timeline, ITERATION)
+    return of_ranges(frames.timeline).get(ITERATION, {})
 
 
 def part(frames: Frames, name: Part) -> Time | None:

@@ -252,7 +252,7 @@ def _profiles(results: Path, outcomes: pd.DataFrame) -> pd.DataFrame:
         for machine, case in _planned(outcomes)
         for path in sorted((results / machine / "table").glob(f"*/{case.path}.parquet"))
     ]
-    return pd.concat(tables) if tables else pd.DataFrame(columns=list(schema.COLUMNS))
+    return schema.shared(pd.concat(tables)) if tables else pd.DataFrame(columns=list(schema.COLUMNS))
 
 
 def _planned(outcomes: pd.DataFrame) -> list[tuple[str, Case]]:

@@ -49,14 +49,15 @@ def of(evidence: Evidence) -> pd.DataFrame:
     frame = frame.merge(roofs, on=KEY, how="left", validate="one_to_one")
     frame = frame.merge(_speed_ups(evidence), on=KEY, how="left", validate="one_to_one")
     frame.loc[frame.apply(lambda row: name_of(row) == evidence.baseline, axis=1), "verdict"] = "baseline"
+    traced = first_of(evidence, TRACERS, _has_iteration)
     by_key = {
         "end_to_end_samples": _samples(evidence),
         "telemetry": _telemetry(evidence),
         "graph_curve": _of_first_rounds(evidence, graph_memory.curves),
         "trials": _of_first_rounds(evidence, _tried),
         "kernel_classes": {key_of(one.case): one.classes for one in chosen(evidence, "kernel")},
-        "iteration": {key_of(one.case): _iteration(one) for one in first_of(evidence, TRACERS, _has_iteration)},
-        **_events(evidence, frame),
+        "iteration": {key_of(one.case): _iteration(one) for one in traced},
+        **_events(evidence, frame, traced),
     }
     keys = [key_of(row) for row in rows_of(frame)]
     found = [fidelity.of(evidence, model, precision) for _, model, precision, *_ in keys]
@@ -129,11 +130,11 @@ def _has_iteration(profile: Profile) -> bool:
     return bool(_iteration(profile))
 
 
-def _events(evidence: Evidence, frame: pd.DataFrame) -> dict[str, dict[tuple[str, ...], Any]]:
+def _events(evidence: Evidence, frame: pd.DataFrame, traced: list[Profile]) -> dict[str, dict[tuple[str, ...], Any]]:
     """The columns `events` and `events_tool`, of each model's smallest shape with traced cases: read here, because
     all events of a study would fill the memory."""
     batch = {key_of(row): row["batch"] for row in rows_of(frame)}
-    traced = [one for one in first_of(evidence, TRACERS, _has_iteration) if key_of(one.case) in batch]
+    traced = [one for one in traced if key_of(one.case) in batch]
     smallest: dict[str, int] = {}
     for one in traced:
         smallest[one.case["model"]] = min(batch[key_of(one.case)], smallest.get(one.case["model"], 1 << 62))

@@ -153,7 +153,8 @@ def _half_width(row: Mapping[str, Any]) -> float | None:
 
 
 def _rounds(group: pd.DataFrame) -> Rounds:
-    return {row["round"]: row["samples"] for row in rows_of(group) if row["not_measured"] is None}
+    rounds = zip(group["round"], group["samples"], group["not_measured"], strict=True)
+    return {round_: samples for round_, samples, not_measured in rounds if not_measured is None}
 
 
 def _speed_up(

@@ -71,14 +71,15 @@ def _row(profile: Profile, kernels: pd.DataFrame) -> tuple[Cell, ...]:
     costs = precision_truth.conversions(kernels)
     spent = dict(zip(costs["conversion"], costs["duration_ns"], strict=True))
     count = layer_times.inferences(profile.frame) or 1
+    shares = rows_of(precision_truth.by_dtype(kernels))
     return (
         *case_cells(profile.case),
         words(profile.tool),
         _as_asked(kernels, str(profile.case["precision"])),
-        words(_ran_in(kernels, matrix=True) or NO_PRODUCTS),
+        words(_ran_in(shares, matrix=True) or NO_PRODUCTS),
         *(_microseconds(spent.get(kind, 0) / count) for kind in CONVERSIONS),
         _percent(float(costs["share"].sum())),
-        words(_ran_in(kernels, matrix=False)),
+        words(_ran_in(shares, matrix=False)),
     )
 
 
@@ -89,11 +90,9 @@ def _as_asked(kernels: pd.DataFrame, precision: str) -> Cell:
     return missing(NO_PRODUCTS) if share is None else _percent(share, "warn" if share < FEW else None)
 
 
-def _ran_in(kernels: pd.DataFrame, *, matrix: bool) -> str:
-    """`fp8 41%, fp16 59%`."""
-    table = precision_truth.by_dtype(kernels)
-    rows = rows_of(table[table["matrix"] == matrix])
-    return ", ".join(f"{row['dtype']} {100 * row['share']:.0f}%" for row in rows)
+def _ran_in(shares: list[dict[str, Any]], *, matrix: bool) -> str:
+    """`fp8 41%, fp16 59%`: of the rows of precision_truth.by_dtype."""
+    return ", ".join(f"{row['dtype']} {100 * row['share']:.0f}%" for row in shares if row["matrix"] == matrix)
 
 
 def _wrong(profile: Profile, kernels: pd.DataFrame) -> list[tuple[Cell, ...]]:

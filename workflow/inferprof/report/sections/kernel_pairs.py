@@ -60,9 +60,7 @@ def section(evidence: Evidence) -> Section:
     found = pairs(chosen(evidence, "kernel"), _plain(evidence))
     if not found:
         return Section("Kernels of two cases", ())
-    compared = [
-        (pair, by_class(names), names) for pair in found for names in [side_by_side(*(one.kernels for one in pair))]
-    ]
+    compared = _compared(found)
     compared.sort(key=lambda one: -abs(math.log(_ratio(one[1]))))
     seen = list({id(profile): profile for pair in found for profile in pair}.values())
     note = (
@@ -88,6 +86,20 @@ def _plain(evidence: Evidence) -> dict[str, str]:
         for (plain, others), (quantized, own) in itertools.permutations(options.items(), 2)
         if QUANTIZE in own and others == {name: value for name, value in own.items() if name != QUANTIZE}
     }
+
+
+def _compared(pairs: list[Pair]) -> list[tuple[Pair, pd.DataFrame, pd.DataFrame]]:
+    """Each pair with its kernels side by side, by class and by name."""
+    import pandas as pd
+
+    before, after = (
+        pd.concat([profile.kernels.assign(pair=place) for place, profile in enumerate(side)])
+        for side in zip(*pairs, strict=True)
+    )
+    names = side_by_side(before, after, within=["pair"])
+    by_pair = dict(iter(names.groupby("pair")))
+    classes = dict(iter(by_class(names, within=["pair"]).groupby("pair")))
+    return [(pair, classes[place], by_pair[place]) for place, pair in enumerate(pairs)]
 
 
 def pairs(profiles: list[Profile], plain: Mapping[str, str]) -> list[Pair]:
@@ -137,12 +149,14 @@ def _summary(pair: Pair, classes: pd.DataFrame, names: pd.DataFrame) -> tuple[Ce
 
 
 def _class_rows(pair: Pair, table: pd.DataFrame) -> list[tuple[Cell, ...]]:
-    return [(*_pair_cells(pair), words(row["kernel_class"]), *_amounts(row)) for row in rows_of(table)]
+    cells = _pair_cells(pair)
+    return [(*cells, words(row["kernel_class"]), *_amounts(row)) for row in rows_of(table)]
 
 
 def _name_rows(pair: Pair, table: pd.DataFrame) -> list[tuple[Cell, ...]]:
+    cells = _pair_cells(pair)
     return [
-        (*_pair_cells(pair), *(words(row[key]) for key in ("name", "kernel_class", "status")), *_amounts(row))
+        (*cells, *(words(row[key]) for key in ("name", "kernel_class", "status")), *_amounts(row))
         for row in rows_of(table)
     ]
 

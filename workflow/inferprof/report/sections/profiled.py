@@ -35,7 +35,7 @@ class Profile:
         """kernel_compare.per_iteration of it."""
         return per_iteration(self.frame)
 
-    @property
+    @functools.cached_property
     def classes(self) -> dict[str, float]:
         """Kernel class → share of the kernel time of an iteration, longest first; `other` is what no rule knows."""
         total = self.kernels.groupby("kernel_class", sort=False)["duration"].sum()
@@ -57,6 +57,7 @@ def _all(evidence: Evidence) -> list[Profile]:
     return sorted(found, key=lambda one: order[one.case["model"], one.case["shape"]])
 
 
+@functools.lru_cache(maxsize=2)
 def chosen(evidence: Evidence, level: Level) -> list[Profile]:
     """One profile per case: of the first of TRACERS that saw operations of this level in iterations."""
     return _first(profiles(evidence), TRACERS, lambda one: len(of_iterations(one.frame, level)) > 0)
@@ -78,6 +79,7 @@ def _first(candidates: list[Profile], tools: Sequence[str], fits: Callable[[Prof
     return list(found.values())
 
 
+@functools.lru_cache(maxsize=1)
 def costs(evidence: Evidence) -> dict[tuple[Any, ...], dict[str, Any]]:
     """KEY and tool → the row of the ledger, with None where a value is missing."""
     ledger = evidence.overheads.astype(object)

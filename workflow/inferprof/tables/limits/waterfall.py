@@ -220,7 +220,7 @@ def traced(profile: pd.DataFrame | None) -> tuple[str | None, pd.DataFrame | Non
     if profile is not None:
         for tool in TRACERS:
             frame = profile[profile["tool"] == tool]
-            if "kernel_busy" in of_range(frame, ITERATION):
+            if "kernel_busy" in of_ranges(frame).get(ITERATION, {}):
                 return tool, _of_busiest_device(frame)
     return None, None
 
@@ -239,9 +239,10 @@ def watched(frame: pd.DataFrame) -> Watched:
     it; without that of the stages on the host and of the copies, which have bare times of their own, and without the
     end, when there is nothing left to launch. Only copies that were launched in none of the copy stages count.
     """
-    iteration = of_range(frame, ITERATION)
-    host = sum(of_range(frame, stage).get("gpu_idle", 0.0) for stage in _HOST_STAGES)
-    around = [of_range(frame, stage) for stage in _COPY_STAGES]
+    ranges = of_ranges(frame)
+    iteration = ranges[ITERATION]
+    host = sum(ranges.get(stage, {}).get("gpu_idle", 0.0) for stage in _HOST_STAGES)
+    around = [ranges.get(stage, {}) for stage in _COPY_STAGES]
     to_launch, to_copy = (sum(one.get(cause, 0.0) for one in around) for cause in ("idle_launch", "idle_copy"))
     return Watched(
         kernels=iteration["kernel_busy"],
@@ -252,18 +253,21 @@ def watched(frame: pd.DataFrame) -> Watched:
     )
 
 
-def of_range(frame: pd.DataFrame, name: str) -> dict[str, float]:
-    """Metric → value of the ranges of a name: means per instance."""
-    rows = frame[frame["level"].eq("range") & frame["name"].eq(name) & frame["value"].notna()]
-    return {str(metric): float(value) for metric, value in zip(rows["metric"], rows["value"], strict=True)}
+def of_ranges(frame: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """Name → metric → value of the ranges of that name: means per instance."""
+    rows = frame[frame["level"].eq("range") & frame["value"].notna()]
+    found: dict[str, dict[str, float]] = {}
+    for name, metric, value in zip(rows["name"], rows["metric"], rows["value"], strict=True):
+        found.setdefault(str(name), {})[str(metric)] = float(value)
+    return found
 
 
 def _between_kernels(frame: pd.DataFrame) -> float:
     """ns per iteration of copies and memsets that no copy stage launched."""
-    moves = pd.concat([of_iterations(frame, "memcpy"), of_iterations(frame, "memset")])
+    totals = frame[frame["metric"].eq("duration_total")]
+    moves = of_iterations(totals, "memcpy", "memset")
     outside = ~moves["parent"].fillna("").str.contains("|".join(_COPY_STAGES), regex=True)
-    total = float(moves.loc[outside & moves["metric"].eq("duration_total"), "value"].sum())
-    return total / iterations(frame)
+    return float(moves.loc[outside, "value"].sum()) / iterations(totals)
 
 
 def _counted(

@@ -40,6 +40,8 @@ def loops(frame: pd.DataFrame) -> pd.DataFrame:
         region=parent.map({path: layer_of_path(path, frozenset()) for path in parent.unique()}),
         block=every["name"].str.extract(BLOCK, expand=False),
     ).dropna(subset=["region", "block"])
+    if kernels.empty:
+        return pd.DataFrame(columns=list(_COLUMNS))
     ranges = (
         totals[totals["level"] == "range"]
         .groupby("name")[["instances", "value"]]

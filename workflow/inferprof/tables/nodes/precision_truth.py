@@ -44,8 +44,7 @@ def by_dtype(kernels: pd.DataFrame) -> pd.DataFrame:
 
 def conversions(kernels: pd.DataFrame) -> pd.DataFrame:
     """Per conversion, longest first: duration_ns, instances, and share of all kernel time."""
-    table = kernels.dropna(subset=["conversion"]).groupby("conversion", as_index=False)
-    summed = table.agg(duration_ns=("duration_ns", "sum"), instances=("instances", "sum"))
+    summed = kernels.groupby("conversion", as_index=False)[["duration_ns", "instances"]].sum()
     summed["share"] = summed["duration_ns"] / kernels["duration_ns"].sum()
     return summed.sort_values("duration_ns", ascending=False, kind="stable", ignore_index=True)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import pandas as pd
 
 from inferprof.tables.schema import Level
-from inferprof.tables.trace.kernel_class import annotate
+from inferprof.tables.trace.kernel_class import classify
 from inferprof.tables.trace.timeline import PATH_SEPARATOR
 
 ITERATION: Final = "iteration"
@@ -25,10 +26,10 @@ def as_iterations(frame: pd.DataFrame, name: str) -> pd.DataFrame:
     )
 
 
-def of_iterations(frame: pd.DataFrame, level: Level = "kernel") -> pd.DataFrame:
-    """The rows of kernels (or copies) that were launched inside iterations; all of a profile without iterations."""
+def of_iterations(frame: pd.DataFrame, *levels: Level) -> pd.DataFrame:
+    """The rows of kernels (or of `levels`) that were launched inside iterations; all of a profile without any."""
     inside = _inside(frame)
-    wanted = frame["level"].eq(level)
+    wanted = frame["level"].isin(levels or ("kernel",))
     return frame[wanted & inside] if inside.any() else frame[wanted]
 
 
@@ -37,15 +38,19 @@ def per_iteration(frame: pd.DataFrame) -> pd.DataFrame:
 
     Counts what was launched inside iterations. A profile without any is one iteration as a whole.
     """
-    kernels = annotate(of_iterations(frame[frame["metric"] == "duration_total"]))
-    table = kernels.groupby("name", as_index=False).agg(
-        kernel_class=("kernel_class", "first"),
-        dtype=("dtype", "first"),
-        launches=("instances", "sum"),
-        duration=("value", "sum"),
+    totals = frame[frame["metric"] == "duration_total"]
+    sums = of_iterations(totals).groupby("name", as_index=False)[["instances", "value"]].sum()
+    count = iterations(totals) if _inside(totals).any() else 1
+    kinds = [classify(str(name)) for name in sums["name"]]
+    return pd.DataFrame(
+        {
+            "name": sums["name"],
+            "kernel_class": [kind.kernel_class for kind in kinds],
+            "dtype": pd.array([kind.dtype for kind in kinds], dtype="str"),
+            "launches": sums["instances"] / count,
+            "duration": sums["value"] / count,
+        }
     )
-    count = iterations(frame) if _inside(frame).any() else 1
-    return table.assign(launches=table["launches"] / count, duration=table["duration"] / count)
 
 
 def _inside(frame: pd.DataFrame) -> pd.Series[bool]:
@@ -71,20 +76,22 @@ def by_name(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     return side_by_side(per_iteration(a), per_iteration(b))
 
 
-def side_by_side(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
-    """The table of by_name, of what per_iteration says of two profiles by the same tool."""
-    columns = ["name", "kernel_class", "launches", "duration"]
-    table = a[columns].merge(
-        b[columns], on=["name", "kernel_class"], how="outer", suffixes=("_a", "_b"), indicator="status"
-    )
+def side_by_side(a: pd.DataFrame, b: pd.DataFrame, within: Sequence[str] = ()) -> pd.DataFrame:
+    """The table of by_name, of what per_iteration says of two profiles by the same tool.
+
+    Of many pairs at once where `within` names the columns that tell them apart.
+    """
+    keys = [*within, "name", "kernel_class"]
+    columns = [*keys, "launches", "duration"]
+    table = a[columns].merge(b[columns], on=keys, how="outer", suffixes=("_a", "_b"), indicator="status")
     table["status"] = table["status"].astype(str).map({"both": "both", "left_only": "gone", "right_only": "new"})
     return _with_change(table)
 
 
-def by_class(names: pd.DataFrame) -> pd.DataFrame:
+def by_class(names: pd.DataFrame, within: Sequence[str] = ()) -> pd.DataFrame:
     """The table of by_name summed by class, largest change first; columns as there, without name and status."""
     amounts = ["launches_a", "launches_b", "duration_a", "duration_b"]
-    return _with_change(names.groupby("kernel_class", as_index=False)[amounts].sum())
+    return _with_change(names.groupby([*within, "kernel_class"], as_index=False)[amounts].sum())
 
 
 def _with_change(table: pd.DataFrame) -> pd.DataFrame:
