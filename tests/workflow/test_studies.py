@@ -1,4 +1,4 @@
-"""The studies of the repository, and its stages: each can be planned to its last job on a machine that has nothing."""
+"""The studies of the repository, and its stages: each can be planned on a machine that has nothing."""
 
 from __future__ import annotations
 
