@@ -151,6 +151,13 @@ def test_a_trial_says_what_a_launch_takes_of_an_sm_if_there_was_one(
     assert [failed[name] for name in facts] == [None] * 8
 
 
+def test_a_grid_that_asks_for_what_heuristics_know_has_no_number_of_blocks(tuner: Callable[..., Any]) -> None:
+    with watched() as watch:
+        tuner().run(SimpleNamespace(dtype="float16"), 64, 4096, grid=lambda meta: (meta["EVEN"],), warmup=False)
+    first = watch.record()[0]["trials"][0]
+    assert (first["programs"], first["waves"], first["occupancy"]) == (None, None, 0.5)
+
+
 def test_a_choice_that_is_made_is_not_recorded_again(tuner: Callable[..., Any]) -> None:
     one = tuner()
     with watched() as watch:

@@ -262,16 +262,23 @@ def _describe(trial: Trial, kernel: Any, grid: Any, arguments: Mapping[str, Any]
     """What a launch of the configuration takes of an SM. Nothing of a kernel that never ran."""
     if getattr(kernel, "function", None) is None:
         return
-    blocks = grid(dict(arguments)) if callable(grid) else grid
-    trial.programs = math.prod(blocks)
+    trial.programs = _blocks(grid, arguments)
     trial.warps = kernel.metadata.num_warps
     trial.registers, trial.spills = kernel.n_regs, kernel.n_spills
     trial.shared_bytes = kernel.metadata.shared
     threads = kernel.metadata.num_warps * kernel.metadata.warp_size
     trial.blocks_per_sm, sms, most_threads = _of_sms(kernel, threads)
-    if trial.blocks_per_sm:
-        trial.occupancy = trial.blocks_per_sm * threads / most_threads
+    trial.occupancy = trial.blocks_per_sm * threads / most_threads
+    if trial.programs is not None:
         trial.waves = trial.programs / (sms * trial.blocks_per_sm)
+
+
+def _blocks(grid: Any, arguments: Mapping[str, Any]) -> int | None:
+    """Blocks of a launch; None where the grid asks for what only Triton's heuristics know."""
+    try:
+        return math.prod(grid(dict(arguments)) if callable(grid) else grid)
+    except KeyError:
+        return None
 
 
 def _of_sms(kernel: Any, threads: int) -> tuple[int, int, int]:
