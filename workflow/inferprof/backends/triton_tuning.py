@@ -276,7 +276,7 @@ def _describe(trial: Trial, kernel: Any, grid: Any, arguments: Mapping[str, Any]
 def _blocks(grid: Any, arguments: Mapping[str, Any]) -> int | None:
     """Blocks of a launch; None where the grid asks for what only Triton's heuristics know."""
     try:
-        return math.prod(grid(dict(arguments)) if callable(grid) else grid)
+        return int(math.prod(grid(dict(arguments)) if callable(grid) else grid))
     except KeyError:
         return None
 
