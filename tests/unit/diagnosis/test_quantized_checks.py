@@ -65,7 +65,7 @@ def test_kernels_that_unpack_the_weights_are_named_as_the_cause(quantized: Frame
     assert finding.gain == Gain(0.0, approx(950_000.0))
     assert "2 ms instead of 1 ms (device), 2 times, with weights of 100 MB instead of 200 MB" in finding.reason
     assert "100 more an inference (2 per product)" in finding.reason
-    assert "100% of the products' time is in kernels that multiply plain weights too" in finding.reason
+    assert "100.0 % of the products' time is in kernels that multiply plain weights too" in finding.reason
 
 
 def test_what_no_kernel_explains_is_the_hosts(quantized: Frames) -> None:
@@ -82,7 +82,7 @@ def test_products_that_are_other_kernels_are_told_from_those_that_multiply_plain
     (finding,) = ask("quantized_weights", dataclasses.replace(frames, timeline=slower)).findings
     assert (finding.subject, finding.bottleneck) == ("other products", "kernels")
     own = 950_000.0 + float(kernels_of(frames, "nvjet"))
-    assert f"{1 - 950_000.0 / own:.0%} of the products' time" in finding.reason
+    assert f"{100 * (1 - 950_000.0 / own):.1f} % of the products' time" in finding.reason
 
 
 def kernels_of(frames: Frames, name: str) -> float:
@@ -122,6 +122,10 @@ def test_plain_weights_are_clear_and_a_lone_quantized_case_is_not_assessed(
     assert ask("quantized_weights", measured(PATH)).reason == "no weights are quantized in torch"
     alone = ask("quantized_weights", quantized)
     assert alone.reason == "needs a measurement of the same case without `quantize`"
+
+
+def test_it_is_not_the_precision_that_says_what_quantized_weights_are_multiplied_in(quantized: Frames) -> None:
+    assert ask("precision", quantized).reason == "needs what weights by float8_weight_only are to be multiplied in"
 
 
 def test_the_twin_is_the_case_with_the_same_other_options(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from inferprof.backends.torch_quantize import QUANTIZE
 from inferprof.case import Case
 from inferprof.diagnosis.kernel_time import clipped, kernels_ns, longest, options_of, roofs_of, short, trace_of
 from inferprof.diagnosis.times import NS_PER_MS, percent
@@ -145,6 +146,8 @@ def _precision(frames: Frames) -> list[Finding] | Clear:
     precision = frames.case.precision
     if precision not in precision_truth.ASKED:
         raise NotAssessed(f"what {precision} is to compute in")
+    if quantizer := options_of(frames).get(QUANTIZE):
+        raise NotAssessed(f"what weights by {quantizer} are to be multiplied in")
     tf32 = precision == "fp32" and bool(options_of(frames).get("tf32"))
     asked = "tf32" if tf32 else precision_truth.wanted(precision)
     tool, kernels = _executed(frames)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from inferprof.backends.torch_quantize import QUANTIZE
 from inferprof.case import Case
 from inferprof.diagnosis.kernel_time import options_of, roofs_of
-from inferprof.diagnosis.times import NS_PER_MS, RECORDS, ms
+from inferprof.diagnosis.times import NS_PER_MS, RECORDS, ms, percent
 from inferprof.findings import Bottleneck, Clear, Finding, Frames, Gain, NotAssessed, Threshold, Twin
 from inferprof.plugins import Check
 from inferprof.tables.records import rows_of
@@ -126,7 +126,7 @@ def _parts(lost_ns: float, kernels: pd.DataFrame) -> list[_Part]:
     launches, time = float(products["launches_a"].sum()), float(products["duration_a"].sum())
     kept = float(products.loc[products["status"] == "both", "duration_a"].sum())
     each = f" ({more / launches:.2g} per product)" if launches else ""
-    same = f"; {kept / time:.0%} of the products' time is in kernels that multiply plain weights too" if time else ""
+    same = f"; {percent(kept / time)} of the products' time is in kernels that multiply plain weights too" if time else ""
     changes = [float(part["change"].sum()) * -1 for part in (products, others)]
     parts = [
         _Part(
