@@ -7,6 +7,7 @@ import importlib
 import inspect
 import pkgutil
 import re
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from tests.gpu.faulty_kernels import KERNELS
 
 from inferprof import bundles, registry
 from inferprof.cli import _VERBS
-from inferprof.diagnosis import run
+from inferprof.diagnosis import frames, run
 from inferprof.files import read_json
 from inferprof.findings import Answer, Frames
 from inferprof.report import compose, evidence, sections
@@ -84,11 +85,24 @@ def known_of(index: int) -> Frames:
     return frames_of(LABELLED[index])
 
 
+@functools.cache
+def known_of_bundle(path: Path) -> list[Frames]:
+    """All cases of a bundle."""
+    with tempfile.TemporaryDirectory() as folder:
+        results = Path(folder, "results")
+        machine = bundles.unbundle(path, results)["machine"]
+        models = sorted(model.name for model in (results / machine / "benchmark").iterdir())
+        return [known for model in models for known in frames.of_model(results, machine, model)]
+
+
 def answers(entry: Entry) -> Iterator[Answer]:
-    """What its check says wherever the capture is labelled with it."""
+    """What its check says wherever the capture is labelled with it, and of all cases of a bundle."""
+    check = registry.checks()[entry.check]
+    if entry.path and entry.path.suffix == ".zip":
+        yield from (run.answer(check, known) for known in known_of_bundle(entry.path))
     for index, labelled in enumerate(LABELLED):
         if entry.check in labelled["found"] and holds(labelled, entry):
-            yield run.answer(registry.checks()[entry.check], known_of(index))
+            yield run.answer(check, known_of(index))
 
 
 def test_every_check_has_one_entry() -> None:
