@@ -65,7 +65,7 @@ def test_kernels_that_unpack_the_weights_are_named_as_the_cause(quantized: Frame
     assert finding.gain == Gain(0.0, approx(950_000.0))
     assert "2 ms instead of 1 ms (device), 2 times, with weights of 100 MB instead of 200 MB" in finding.reason
     assert "100 more an inference (2 per product)" in finding.reason
-    assert "100.0 % of the products' time is in kernels that multiply plain weights too" in finding.reason
+    assert "100.0 % of the products' time is in kernels of plain weights too" in finding.reason
 
 
 def test_what_no_kernel_explains_is_the_hosts(quantized: Frames) -> None:

@@ -126,7 +126,7 @@ def _parts(lost_ns: float, kernels: pd.DataFrame) -> list[_Part]:
     launches, time = float(products["launches_a"].sum()), float(products["duration_a"].sum())
     kept = float(products.loc[products["status"] == "both", "duration_a"].sum())
     each = f" ({more / launches:.2g} per product)" if launches else ""
-    same = f"; {percent(kept / time)} of the products' time is in kernels that multiply plain weights too" if time else ""
+    same = f"; {percent(kept / time)} of the products' time is in kernels of plain weights too" if time else ""
     changes = [float(part["change"].sum()) * -1 for part in (products, others)]
     parts = [
         _Part(
