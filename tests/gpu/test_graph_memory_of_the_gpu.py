@@ -88,9 +88,10 @@ def test_private_pools_add_up_and_each_output_survives(measured: Any) -> None:
 
 def test_one_pool_captured_largest_first_holds_what_the_largest_needs(measured: Any) -> None:
     private = measured()
-    found = measured(graph_pool="shared", graph_order="descending")
+    found = measured(graph_pool="shared", graph_order="descending", graph_inputs="slices")
     assert column(found, "batch") == [None, *BATCHES[::-1]]
     assert column(found, "pools") == [0, 1, 1, 1, 1]
+    assert column(found, "static_inputs")[1:] == [64 * 3 * 64 * 64 * 4] * 4
     assert column(found, "graph_reserved")[-1] < 0.8 * column(private, "graph_reserved")[-1]
     assert column(found, "graph_reserved")[-1] <= 1.25 * found["least"] + 8 * MIB
     assert max(column(found, "difference")[1:]) < 1e-3

@@ -26,7 +26,15 @@ def graphs_of(pool: str = "private", order: str = "ascending", **changes: Any) -
     last = rows[-1]["graph_reserved"]
     segments = [{"pool": "1.0", "of_graphs": True, "segments": 2, "largest_segment": last, "reserved": last}]
     segments[0] |= {"allocated": 0, "inactive": last}
-    found = {"pool": pool, "order": order, "least": 160 * MIB, "rows": rows, "segments": segments, "stopped": None}
+    found = {
+        "pool": pool,
+        "order": order,
+        "inputs": "own",
+        "least": 160 * MIB,
+        "rows": rows,
+        "segments": segments,
+        "stopped": None,
+    }
     return found | changes
 
 

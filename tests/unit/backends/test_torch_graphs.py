@@ -43,9 +43,10 @@ def test_buckets_are_halves_of_the_batch_then_the_middles_of_the_widest_gaps(
 
 def test_a_plan_is_made_of_the_options_of_the_variant() -> None:
     assert plan(cuda_graph=True) is None
-    assert plan(graphs=3) == Plan((2, 4, 8), "private", "ascending")
-    assert plan(graphs=3, graph_pool="shared", graph_order="descending") == Plan((8, 4, 2), "shared", "descending")
-    assert plan(graphs=2, trees=True) == Plan((8, 4), "cudagraph trees", "descending")
+    assert plan(graphs=3) == Plan((2, 4, 8), "private", "ascending", "own")
+    shared = plan(graphs=3, graph_pool="shared", graph_order="descending", graph_inputs="slices")
+    assert shared == Plan((8, 4, 2), "shared", "descending", "slices")
+    assert plan(graphs=2, trees=True) == Plan((8, 4), "cudagraph trees", "descending", "slices")
 
 
 @pytest.mark.parametrize(
@@ -200,10 +201,11 @@ def test_private_pools_add_up_and_a_shared_one_holds_the_largest(cuda: Cuda) -> 
     assert column(private, "static_outputs") == [0, 8, 24, 56]
     assert [row["inactive"] for row in private["segments"]] == [0, 196, 396, 796]
     cuda.pools.clear()
-    shared = measured(cuda, graphs=3, graph_pool="shared", graph_order="descending")
+    shared = measured(cuda, graphs=3, graph_pool="shared", graph_order="descending", graph_inputs="slices")
     assert column(shared, "batch") == [None, 8, 4, 2]
     assert column(shared, "graph_reserved") == [0, 800, 800, 800]
     assert column(shared, "pools") == [0, 1, 1, 1]
+    assert column(shared, "static_inputs") == [0, 96, 96, 96]
 
 
 @pytest.mark.slow
@@ -230,7 +232,7 @@ def test_an_output_in_memory_that_another_graph_writes_is_not_intact(
         return cuda.capturing.output
 
     monkeypatch.setattr(cuda, "call", call)
-    monkeypatch.setattr(torch_graphs, "_inputs", lambda request: lambda batch: (torch.full((batch, 3), batch),))
+    monkeypatch.setattr(torch_graphs, "_inputs", lambda request, own: lambda batch: (torch.full((batch, 3), batch),))
     found = measured(cuda, graphs=2, graph_pool="shared")
     assert column(found, "intact") == [None, False, False]
     assert column(found, "difference") == [None, 0.0, 0.0]

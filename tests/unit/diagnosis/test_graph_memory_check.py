@@ -34,8 +34,9 @@ def test_private_pools_are_found_with_what_one_pool_would_hold(measured: Measure
     assert rows[-1]["graph_reserved"] == 210 << 20
     assert (pools.subject, pools.bottleneck, pools.share, pools.gain) == ("pools", "capacity", None, None)
     assert pools.reason == (
-        "3 graphs hold 210 MiB in 3 pools, 100.0 % of it under no living tensor: each pool keeps the intermediates of "
-        "its own graph; one pool with the largest graph and all outputs needs 100 MiB"
+        "3 graphs hold 210 MiB in 3 pools, 100.0 % of it under no living tensor: "
+        "each pool keeps the intermediates of its own graph; "
+        "one pool with the largest graph and all outputs needs 100 MiB"
     )
     assert pools.evidence["excess_mib"] == approx(110, abs=0.1)
     assert pools.advice.startswith("capture all graphs into one pool")
@@ -63,6 +64,11 @@ def test_a_pool_that_holds_what_it_needs_is_clear(measured: Measured) -> None:
         "3 graphs hold 160 MiB in one pool, 99.9 % of it under no living tensor; one pool with the largest graph and "
         "all outputs needs 160 MiB"
     )
+
+
+def test_inputs_that_are_parts_of_one_buffer_are_nothing_to_find(measured: Measured) -> None:
+    found = graphs_of("shared", "descending", inputs="slices")
+    assert "static inputs" not in [one.subject for one in answer(measured, found).findings]
 
 
 def test_without_the_largest_graph_alone_pools_are_not_judged(measured: Measured) -> None:

@@ -30,9 +30,11 @@ if TYPE_CHECKING:
 COUNT: Final = "graphs"
 POOL: Final = "graph_pool"
 ORDER: Final = "graph_order"
+INPUTS: Final = "graph_inputs"
 POOLS: Final = ("private", "shared")
 ORDERS: Final = ("ascending", "descending")
-OPTIONS: Final = frozenset({COUNT, POOL, ORDER})
+WHOSE: Final = ("own", "slices")
+OPTIONS: Final = frozenset({COUNT, POOL, ORDER, INPUTS})
 TREES: Final = "cudagraph trees"
 """The pool of torch.compile's own graphs: one for all of them, torch._inductor.cudagraph_trees."""
 WARM_UPS: Final = 2
@@ -47,11 +49,12 @@ DEFAULT_POOL: Final = (0, 0)
 
 @dataclass(frozen=True)
 class Plan:
-    """The batch sizes of the graphs, in the order in which they are captured, and whose pool they go into."""
+    """The batch sizes of the graphs in the order of their captures, whose pool they go into, and what they read."""
 
     batches: tuple[int, ...]
     pool: str
     order: str
+    inputs: str
 
     @classmethod
     def of(cls, variant: Variant, shape: Shape, *, trees: bool) -> Plan | None:
@@ -68,8 +71,9 @@ class Plan:
                 f"{shape.batch}"
             )
         order = ORDERS[1] if trees else _one_of(variant, ORDER, ORDERS)
+        inputs = WHOSE[1] if trees else _one_of(variant, INPUTS, WHOSE)
         sizes = buckets(shape.batch, count)
-        return cls(sizes if order == ORDERS[0] else sizes[::-1], pool, order)
+        return cls(sizes if order == ORDERS[0] else sizes[::-1], pool, order, inputs)
 
 
 def refuses(variant: Variant, shape: Shape, machine: Machine) -> str | None:
@@ -125,7 +129,7 @@ def measure(call: Call, request: OpenRequest, plan: Plan, clock: Clock = time.pe
     import torch
 
     device, trees = request.device, plan.pool == TREES
-    inputs = _inputs(request)
+    inputs = _inputs(request, own=plan.inputs == "own")
     alone = _own(call, inputs, None, clock)
     shared = torch.cuda.graph_pool_handle() if plan.pool == "shared" else None
     capture = _of_trees(call, inputs, clock) if trees else _own(call, inputs, shared, clock)
@@ -152,14 +156,14 @@ def measure(call: Call, request: OpenRequest, plan: Plan, clock: Clock = time.pe
     for row, measured in zip(rows[begun:], times, strict=False):
         row.update(measured)
     found = {"rows": rows, "least": least, "segments": segments, "stopped": stopped}
-    return {"pool": plan.pool, "order": plan.order, **found}
+    return {"pool": plan.pool, "order": plan.order, "inputs": plan.inputs, **found}
 
 
 # --- capturing -------------------------------------------------------------------------------------------------
 
 
-def _inputs(request: OpenRequest) -> Callable[[int], Tensors]:
-    """Batch size → the first so many of the case's inputs, in the order of the model's, on the same device memory.
+def _inputs(request: OpenRequest, *, own: bool) -> Callable[[int], Tensors]:
+    """Batch size → the first so many of the case's inputs, in the model's order: copies, or on the same memory.
 
     They are no views: torch.compile compiles again for a part of a tensor than for a whole one.
     """
@@ -171,24 +175,26 @@ def _inputs(request: OpenRequest) -> Callable[[int], Tensors]:
     def of(batch: int) -> Tensors:
         shape = Shape(tuple({**request.shape.as_dict(), BATCH: batch}.items()))
         parts = [arrays[item.name][tuple(map(slice, item.shape(shape)))] for item in request.spec.inputs]
+        if own:
+            return tuple(part.clone() for part in parts)
         return tuple(part.new_empty(0).set_(part.untyped_storage(), 0, part.shape, part.stride()) for part in parts)
 
     return of
 
 
 def _own(call: Call, inputs: Callable[[int], Tensors], pool: Any, clock: Clock) -> Capture:
-    """Graphs of torch.cuda.CUDAGraph, each with inputs of its own. pool: a handle; None makes one for each graph."""
+    """Graphs of torch.cuda.CUDAGraph. pool: a handle; None makes one for each graph."""
     import torch
 
     def capture(batch: int) -> Graph:
-        own = tuple(tensor.clone() for tensor in inputs(batch))
+        static = inputs(batch)
         for _ in range(WARM_UPS):
-            call(*own)
+            call(*static)
         graph = torch.cuda.CUDAGraph()
         start = clock()
         with torch.cuda.graph(graph, pool=pool, stream=torch.cuda.current_stream()):
-            output = call(*own)
-        return Graph(batch, own, output, graph.replay, clock() - start)
+            output = call(*static)
+        return Graph(batch, static, output, graph.replay, clock() - start)
 
     return capture
 
@@ -239,7 +245,10 @@ def _held(device: Device, graphs: Sequence[Graph]) -> dict[str, Any]:
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     pools = [row for row in by_pool(torch.cuda.memory_snapshot()) if row["of_graphs"]]
-    outputs = [graph.output for graph in graphs if graph.output is not None]
+    static = [graph for graph in graphs if graph.output is not None]
+    inputs: dict[int, int] = {}  # of torch.compile they are the caller's, and its output's memory is used again
+    for tensor in (tensor for graph in static for tensor in graph.inputs):
+        inputs[tensor.data_ptr()] = max(tensor.nbytes, inputs.get(tensor.data_ptr(), 0))
     return {
         "allocated": torch.cuda.memory_allocated(),
         "reserved": torch.cuda.memory_reserved(),
@@ -247,11 +256,8 @@ def _held(device: Device, graphs: Sequence[Graph]) -> dict[str, Any]:
         "graph_allocated": sum(pool["allocated"] for pool in pools),
         "graph_reserved": sum(pool["reserved"] for pool in pools),
         "device_used": device.memory_used(),
-        # Of torch.compile they are views of the caller's, and its output lies in memory that is used again.
-        "static_inputs": sum(
-            tensor.nbytes for graph in graphs if graph.output is not None for tensor in graph.inputs
-        ),
-        "static_outputs": sum(output.nbytes for output in outputs),
+        "static_inputs": sum(inputs.values()),
+        "static_outputs": sum(_output(graph).nbytes for graph in static),
     }
 
 

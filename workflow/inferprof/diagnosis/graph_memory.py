@@ -65,12 +65,14 @@ def _pools(frames: Frames, whole: Row) -> Iterator[Finding]:
 def _inputs(frames: Frames, whole: Row) -> Iterator[Finding]:
     """Static inputs beside the largest, of which the others could be parts."""
     excess = whole["static_inputs"] - whole["one_input"]
-    if excess >= frames.limit(GRAPH_MIB) * MIB:
+    if whole["inputs"] == "own" and excess >= frames.limit(GRAPH_MIB) * MIB:
         reason = (
             f"the static inputs of {whole['graphs']} graphs hold {_mib(whole['static_inputs'])}, "
             f"those of the largest {_mib(whole['one_input'])}"
         )
-        advice = "one buffer of the largest batch for each input; smaller graphs read the first rows of it"
+        advice = (
+            "one buffer of the largest batch, of which smaller graphs read the first rows: `graph_inputs: slices`"
+        )
         evidence = {"static_inputs_mib": whole["static_inputs"] / MIB, "one_input_mib": whole["one_input"] / MIB}
         yield _finding("static inputs", reason, evidence, advice)
 

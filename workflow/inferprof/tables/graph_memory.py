@@ -21,7 +21,7 @@ HELD: Final = (
 OF_GRAPH: Final = ("capture_ns", "eager_ns", "replay_ns", "difference", "intact")
 CURVE: Final = ("graphs", "batch", *HELD, *OF_GRAPH, "added", "saved_ns")
 WHOLE: Final = (
-    *("pool", "order", "graphs", "stopped", *HELD, "added", "capture_ns", "least", "one_pool"),
+    *("pool", "order", "inputs", "graphs", "stopped", *HELD, "added", "capture_ns", "least", "one_pool"),
     *("one_input", "not_measured"),
 )
 SEGMENTS: Final = ("pool", "of_graphs", "segments", "largest_segment", "reserved", "allocated", "inactive")
@@ -73,7 +73,7 @@ def _whole(content: Mapping[str, Any]) -> Iterator[Row]:
     first, last = rows[0], rows[-1]
     begins_empty = first["graphs"] == 0
     yield {
-        **{name: graphs[name] for name in ("pool", "order", "stopped", "least")},
+        **{name: graphs[name] for name in ("pool", "order", "inputs", "stopped", "least")},
         **{name: last[name] for name in ("graphs", *HELD)},
         "added": _more(first["device_used"], last["device_used"]) if begins_empty else None,
         "capture_ns": sum(row.get("capture_ns", 0) for row in rows),
