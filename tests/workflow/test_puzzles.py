@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
 
@@ -37,7 +38,10 @@ def test_a_puzzle_has_a_question_with_hints_and_a_way_to_its_solution(folder: Pa
     question = (folder / "README.md").read_text(encoding="utf-8")
     assert question.count("<details>") == question.count("</details>") >= 3
     assert f"--configfile studies/puzzles/{folder.name}/study.yaml" in question
-    assert "(SOLUTION.md)" in question
+    links = set(re.findall(r"\]\(([^)\s]+)\)", question))
+    assert "SOLUTION.md" in links
+    local = {link for link in links if "://" not in link} - {"SOLUTION.md"}
+    assert sorted(link for link in local if not (folder / link).exists()) == []
     assert (folder / SCRIPT["TEMPLATE"]).exists()
 
 
