@@ -269,7 +269,7 @@ def _describe(trial: Trial, kernel: Any, grid: Any, arguments: Mapping[str, Any]
     threads = kernel.metadata.num_warps * kernel.metadata.warp_size
     trial.blocks_per_sm, sms, most_threads = _of_sms(kernel, threads)
     trial.occupancy = trial.blocks_per_sm * threads / most_threads
-    if trial.programs is not None:
+    if trial.programs is not None and trial.blocks_per_sm:
         trial.waves = trial.programs / (sms * trial.blocks_per_sm)
 
 
