@@ -8,9 +8,12 @@ A bundle is unpacked to build/puzzles/NAME and reported anew. The template may s
   records[CASE]   its records, a list of one per round
   value(tables.NAME, COLUMN, key=…)   the one value in the row of these keys; None where it was not measured
   row(tables.NAME, key=…)             that row as a mapping; {} where there is none
-  answer(CASE, CHECK)                 what a check says of a case: verdict, reason, findings
+  rows(tables.NAME, key=…)            all rows of these keys
+  answer(CASE, CHECK)                 what a check says of a case: verdict, reason, evidence, findings
+  said(CASE, CHECK)                   the same in words, an item of a list per finding
   why(CASE)                           why a case has no measurement, as cases.csv and its records say
   … | number, … | percent, … | times, … | milliseconds (of ns), … | mebibytes (of bytes): `–` where there is none
+  … | short                           a kernel's name, as far as a line has room for it
 
 What does not exist (a table, a variable, a case) is an error, never an empty place.
 """
@@ -28,6 +31,7 @@ import pandas as pd
 from inferprof.errors import UserError
 from inferprof.files import read_json
 from inferprof.report import bundled, evidence, numbers
+from inferprof.report.sections import kernels
 from inferprof.tables.records import CASE_KEY
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -46,6 +50,7 @@ def document(folder: Path, work: Path) -> str:
         "times": _dashed(numbers.ratio),
         "milliseconds": _dashed(numbers.milliseconds),
         "mebibytes": _dashed(numbers.mebibytes),
+        "short": kernels.short,
     }
     template = environment.from_string((folder / TEMPLATE).read_text(encoding="utf-8"))
     return template.render(manifest=manifest, **_measured(work, manifest)).rstrip() + "\n"
@@ -65,6 +70,14 @@ def _measured(results: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
         found: Mapping[str, Any] = next(one for one in diagnoses[case]["answers"] if one["check"] == check)
         return found
 
+    def said(case: str, check: str) -> str:
+        found = answer(case, check)
+        items = [
+            f"- `{check}`{', ' * bool(one['subject'])}{one['subject']}: {one['reason']}. Do: {one['advice']}."
+            for one in found["findings"]
+        ]
+        return "\n".join(items or [f"- `{check}` {found['verdict']}: {found['reason']}."])
+
     def why(case: str) -> str:
         failed = [str(record["reason"]) for record in records.get(case, ()) if record["status"] != "ok"]
         return next(iter(failed), str(outcomes[tuple(case.split("/"))]))
@@ -72,7 +85,7 @@ def _measured(results: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
     tables = {path.stem: pd.read_csv(path) for path in sorted((reports / "csv").glob("*.csv"))}
     return {
         **{"tables": tables, "diagnoses": diagnoses, "records": records},
-        **{"value": value, "row": row, "answer": answer, "why": why},
+        **{"value": value, "row": row, "rows": rows, "answer": answer, "said": said, "why": why},
     }
 
 
@@ -82,17 +95,23 @@ def _documents(folder: Path) -> Iterator[tuple[str, Any]]:
         yield path.relative_to(folder).with_suffix("").as_posix(), read_json(path)
 
 
-def row(table: pd.DataFrame, **keys: Any) -> Mapping[str, Any]:
-    """The one row whose columns have these values, with None for what is missing; {} where there is none.
+def rows(table: pd.DataFrame, **keys: Any) -> list[Mapping[str, Any]]:
+    """The rows whose columns have these values, with None for what is missing.
 
-    Raises UserError where several have them, and for a column that the table lacks.
+    Raises UserError for a column that the table lacks.
     """
     if lacking := sorted(set(keys) - set(table.columns)):
         raise UserError(f"the table has no column {', '.join(lacking)}; it has {', '.join(table.columns)}")
     found = table[(table[list(keys)] == pd.Series(keys)).all(axis=1)].to_dict("records")
+    return [{str(name): None if pd.isna(one) else one for name, one in record.items()} for record in found]
+
+
+def row(table: pd.DataFrame, **keys: Any) -> Mapping[str, Any]:
+    """The one of `rows`; {} where there is none. Raises UserError where there are several."""
+    found = rows(table, **keys)
     if len(found) > 1:
         raise UserError(f"{len(found)} rows have {keys}; give more keys")
-    return {str(name): None if pd.isna(one) else one for name, one in found[0].items()} if found else {}
+    return found[0] if found else {}
 
 
 def value(table: pd.DataFrame, column: str, **keys: Any) -> Any:
