@@ -12,8 +12,7 @@ A bundle is unpacked to build/puzzles/NAME and reported anew. The template may s
   answer(CASE, CHECK)                 what a check says of a case: verdict, reason, evidence, findings
   said(CASE, CHECK)                   the same in words, an item of a list per finding
   why(CASE)                           why a case has no measurement, as cases.csv and its records say
-  … | number, … | percent, … | times, … | milliseconds (of ns), … | mebibytes (of bytes): `–` where there is none
-  … | short                           a kernel's name, as far as a line has room for it
+  … | number, count, percent, times, milliseconds (of ns), mebibytes (of bytes): `–` where there is none
 
 What does not exist (a table, a variable, a case) is an error, never an empty place.
 """
@@ -31,7 +30,6 @@ import pandas as pd
 from inferprof.errors import UserError
 from inferprof.files import read_json
 from inferprof.report import bundled, evidence, numbers
-from inferprof.report.sections import kernels
 from inferprof.tables.records import CASE_KEY
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -50,7 +48,7 @@ def document(folder: Path, work: Path) -> str:
         "times": _dashed(numbers.ratio),
         "milliseconds": _dashed(numbers.milliseconds),
         "mebibytes": _dashed(numbers.mebibytes),
-        "short": kernels.short,
+        "count": _dashed(numbers.count),
     }
     template = environment.from_string((folder / TEMPLATE).read_text(encoding="utf-8"))
     return template.render(manifest=manifest, **_measured(work, manifest)).rstrip() + "\n"
