@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from tests.workflow.conftest import Workspace
 
 from inferprof.errors import UserError
 from inferprof.files import read_yaml
@@ -62,6 +63,26 @@ def test_a_puzzle_is_a_study_that_runs_on_an_h100(folder: Path) -> None:
     assert 0 < len(study.cases()) <= MAX_CASES
     assert {"nsys", "kineto"} <= {profiler for profiler, _ in study.captures()}
     assert study.refused_profilers() == {}
+
+
+@puzzles
+def test_a_puzzle_can_be_planned_on_a_machine_that_has_nothing(folder: Path, tmp_path: Path) -> None:
+    assert planned(tmp_path, "--configfile", str(folder / "study.yaml"))["report_in_use"] == 1
+
+
+def test_a_model_that_is_not_exported_is_measured_without_an_onnx_file(tmp_path: Path) -> None:
+    study = REPOSITORY / "studies/puzzles/weight-only-fp8/study.yaml"
+    jobs = planned(tmp_path, "--configfile", str(study), "--config", "models=[llama_tiny]", "exclude=[]")
+    assert not {"export", "quantize", "audit", "accuracy", "cost"} & set(jobs)
+    assert jobs["expect"] == 2
+    assert jobs["benchmark"] >= 2
+
+
+def planned(folder: Path, *arguments: str) -> dict[str, int]:
+    """Rule → jobs of a report, in a folder with the repository's models and config."""
+    (folder / "models").symlink_to(REPOSITORY / "models")
+    (folder / "config.yaml").symlink_to(REPOSITORY / "config.yaml")
+    return Workspace(folder, REPOSITORY).jobs(*arguments, "--", "results/REPORT.txt")
 
 
 TABLE = pd.DataFrame({"case": ["a", "b", "b"], "shape": ["b1", "b1", "b8"], "ms": [1.5, None, 2.0]})
