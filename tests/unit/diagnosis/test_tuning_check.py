@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -14,6 +16,7 @@ from inferprof.case import Case
 from inferprof.diagnosis import frames
 from inferprof.findings import Answer
 from inferprof.tables import schema
+from inferprof.tables.records import rows_of
 
 Asked = Callable[..., Answer]
 MACHINE = "h100"
@@ -95,3 +98,33 @@ def test_kernels_whose_occupancy_is_not_known_are_compared_by_their_times() -> N
     unknown["trials"][0]["waves"] = None
     (found,) = asked("reused_b64", "b512", ("reused_b64", "b512", [unknown]), B512).findings
     assert found.reason.endswith("takes 50 µs (tuned at b512)")
+
+
+def counted(shape: str, variant: str, **metrics: float) -> pd.DataFrame:
+    """What ncu says of a launch of the kernel."""
+    rows = [
+        {"tool": "ncu", "level": "kernel", "name": "gemm_kernel", "metric": metric, "value": value, "unit": "percent"}
+        for metric, value in metrics.items()
+    ]
+    case = Case("stack", "fp16", "torch_eager", variant, shape)
+    return schema.of_case(pd.DataFrame(rows).reindex(columns=list(schema.COLUMNS)), MACHINE, case)
+
+
+def test_counters_of_both_configurations_say_why_one_is_slower(tmp_path: Path) -> None:
+    for row in rows_of(records_of(MISFIT, B512, REUSED)):
+        path = tmp_path / MACHINE / "benchmark/stack/fp16/torch_eager" / row["file"]
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps({"schema": 1, "status": "ok", **row["content"]}))
+    tables = {
+        "reused_b64": {"pipe_tensor": 12.0, "l2_hit_rate": 50.4, "dram_throughput": 9.0},
+        "reused": {"pipe_tensor": 31.0, "l2_hit_rate": 80.0},
+    }
+    for variant, metrics in tables.items():
+        path = tmp_path / MACHINE / f"table/ncu/stack/fp16/torch_eager/{variant}/b512.parquet"
+        path.parent.mkdir(parents=True)
+        counted("b512", variant, **metrics).to_parquet(path)
+    case = Case("stack", "fp16", "torch_eager", "reused_b64", "b512")
+    (found,) = ask("tuning", frames.load(tmp_path, MACHINE, case)).findings
+    assert found.reason.endswith(
+        "occupancy 12.5 % against 12.5 %, tensor cores 12 % against 31 %, L2 hits 50 % against 80 %"
+    )

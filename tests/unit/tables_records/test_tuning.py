@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ from tests.unit.tuning_records import choice
 from tests.unit.tuning_records import records_of as of
 
 from inferprof.tables.records import rows_of
-from inferprof.tables.tuning import choices, config_name, elsewhere, trials
+from inferprof.tables.tuning import best_known, choices, config_name, elsewhere, running, trials
 
 B64 = ("tuned", "b64", [choice(64, {"small": 20.0, "wide": 30.0, "large": None})])
 B512 = ("tuned", "b512", [choice(512, {"small": 90.0, "wide": 50.0, "large": 60.0})])
@@ -59,6 +60,17 @@ def test_a_winner_that_was_not_tried_elsewhere_costs_nobody_knows_what() -> None
     assert costs == {"b64": None, "b512": None}
 
 
+def test_the_best_known_trial_may_be_anybodys_and_those_that_run_it_are_known() -> None:
+    reused = ("reused", "b512", [choice(512, {"wide": 49.0}, "remembered")])
+    found = trials(of(B64, B512, reused))
+    key = json.dumps(B512[2][0]["key"])
+    best = best_known(found, "gemm_kernel", key)
+    assert best is not None
+    assert (best["variant"], best["median_ns"]) == ("reused", 49_000.0)
+    assert [row["variant"] for row in running(found, best)] == ["tuned", "reused"]
+    assert best_known(found, "other_kernel", key) is None
+
+
 @pytest.mark.parametrize(
     "other",
     [
@@ -74,9 +86,6 @@ def test_only_choices_of_one_kernel_that_differ_in_the_size_are_compared(other: 
 
 def test_a_configuration_is_named_by_what_does_not_go_without_saying() -> None:
     config = {"BLOCK_SIZE_M": 16, "SPLIT_K": 4, "GROUP_SIZE_M": 8, "A_load_order": 2, "EVEN_N": True}
-    assert (
-        config_name({**config, "num_warps": 4, "num_stages": 5, "num_ctas": 1})
-        == "M16 split4 g8 a2 w4 s5"
-    )
+    assert config_name({**config, "num_warps": 4, "num_stages": 5, "num_ctas": 1}) == "M16 split4 g8 a2 w4 s5"
     assert config_name({"NUM_STAGES": 4, "num_stages": 2}) == "NUM_STAGES=4 s2"
     assert config_name({"BLOCK": 1024, "maxnreg": 64}) == "BLOCK=1024 maxnreg=64"

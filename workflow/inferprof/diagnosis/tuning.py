@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from inferprof.diagnosis.times import RECORDS, percent
 from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables import tuning
+from inferprof.tables.limits.waterfall import COUNTERS
 from inferprof.tables.records import rows_of
 from inferprof.tables.trace.kernel_class import own_name
 from inferprof.tables.trace.kernel_compare import per_iteration
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 CHOICE_COST = Threshold("choice_cost", 0.05, "over the best known choice", "ours: timings of one kernel vary by less")
 TUNING_SHARE = Threshold("tuning_share", 0.5, "share of the first inference", "ours: it is what to shorten first")
@@ -22,6 +26,14 @@ ORIGIN: Final[Mapping[str, str]] = {
     "remembered": "taken over from another record",
     "disk": "from Triton's cache on disk",
 }
+LAUNCH: Final = {"programs": "blocks", "waves": "waves"}
+COUNTED: Final = {
+    "pipe_tensor": "tensor cores",
+    "l2_hit_rate": "L2 hits",
+    "dram_throughput": "DRAM",
+    "occupancy_achieved": "warps active",
+}
+"""What of ncu's counters tells two configurations apart, all in percent."""
 US: Final = 1e3
 Row = Mapping[str, Any]
 
@@ -43,7 +55,7 @@ def _tuning(frames: Frames) -> list[Finding] | Clear:
 def _better(frames: Frames, own: Sequence[Row]) -> Iterator[Finding]:
     """Choices that another record knows a faster configuration for."""
     for choice in own:
-        best = _best(frames, choice)
+        best = tuning.best_known(frames.trials, choice["kernel"], choice["key"])
         if best is None or choice["median_ns"] is None:
             continue
         lost = 1 - best["median_ns"] / choice["median_ns"]
@@ -64,28 +76,29 @@ def _better(frames: Frames, own: Sequence[Row]) -> Iterator[Finding]:
         )
 
 
-def _best(frames: Frames, choice: Row) -> Row | None:
-    """The fastest trial of the same kernel and key in any record of the model on the machine."""
-    same = [
-        row
-        for row in rows_of(frames.trials)
-        if row["median_ns"] is not None and (row["kernel"], row["key"]) == (choice["kernel"], choice["key"])
-    ]
-    return min(same, key=lambda row: row["median_ns"], default=None)
-
-
 def _why(frames: Frames, choice: Row, best: Row) -> str:
-    """What a launch of the two differs in, where the records tell."""
+    """What a launch of the two differs in, by the records; and by counters, where ncu watched both."""
     trial = next(
         row
         for row in rows_of(tuning.trials(frames.records))
         if (row["kernel"], row["key"]) == (choice["kernel"], choice["key"]) and row["won"]
     )
-    if trial["waves"] is None or best["waves"] is None:
-        return ""
-    blocks, waves = (f"{trial[name]:.3g} against {best[name]:.3g}" for name in ("programs", "waves"))
-    occupancy = f"{percent(trial['occupancy'])} against {percent(best['occupancy'])}"
-    return f": {blocks} blocks, {waves} waves, occupancy {occupancy}"
+    said = []
+    if trial["waves"] is not None and best["waves"] is not None:
+        said += [f"{trial[name]:.3g} against {best[name]:.3g} {word}" for name, word in LAUNCH.items()]
+        said += [f"occupancy {percent(trial['occupancy'])} against {percent(best['occupancy'])}"]
+    own = _counters(frames.profiles, choice["kernel"])
+    other = _counters(frames.best_counters.get(choice["kernel"], frames.profiles.iloc[:0]), choice["kernel"])
+    both = [name for name in COUNTED if name in own and name in other]
+    said += [f"{COUNTED[name]} {own[name]:.0f} % against {other[name]:.0f} %" for name in both]
+    return f": {', '.join(said)}" if said else ""
+
+
+def _counters(profiles: pd.DataFrame, kernel: str) -> dict[str, float]:
+    """Metric → what ncu counted of the first launch of a kernel."""
+    rows = profiles[profiles["tool"].eq(COUNTERS) & profiles["level"].eq("kernel") & profiles["value"].notna()]
+    rows = rows[rows["name"].map(own_name).eq(kernel)].drop_duplicates("metric")
+    return dict(zip(rows["metric"], rows["value"].astype(float), strict=True))
 
 
 def _time_of(frames: Frames, kernel: str) -> float | None:

@@ -84,6 +84,20 @@ def elsewhere(trials: pd.DataFrame) -> pd.DataFrame:
     return frame_of(rows, [*KEY, *ELSEWHERE])
 
 
+def best_known(trials: pd.DataFrame, kernel: str, key: str) -> Row | None:
+    """The fastest trial of a kernel at a key, whoever made it."""
+    same = trials[trials["kernel"].eq(kernel) & trials["key"].eq(key) & trials["median_ns"].notna()]
+    return min(rows_of(same), key=lambda row: row["median_ns"], default=None)
+
+
+def running(trials: pd.DataFrame, choice: Row) -> list[Row]:
+    """The choices, one per case, that settled on the same configuration of the same kernel at the same key."""
+    same = trials["won"].eq(True)
+    for name in (*CHOICE, "config"):
+        same &= trials[name].eq(choice[name])
+    return rows_of(trials[same].drop_duplicates(KEY))
+
+
 def config_name(config: Mapping[str, Any]) -> str:
     """`M64 N128 K128 g8 w4 s5`: the settings of a configuration, without what follows from the others."""
     said = {
