@@ -152,6 +152,8 @@ class Frames:
     """tables.tuning.trials of the same cases as `peers`: what autotuners tried."""
     documents: Mapping[Document, Mapping[str, Any] | None]
     """The JSON files about the case's graph and its machine; None where one is missing."""
+    best_counters: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    """Autotuned kernel → ncu's rows of another case that runs its fastest known configuration."""
     unquantized: Twin | None = None
     """Of a case with the option `quantize`: the measured case without it."""
     thresholds: Mapping[str, float] = field(default_factory=dict)

@@ -17,6 +17,7 @@ from inferprof.files import read_json
 from inferprof.findings import END_TO_END, Document, Frames, Total, Twin
 from inferprof.tables import join, overhead, records, schema, summary, tuning
 from inferprof.tables.limits import copies, waterfall
+from inferprof.tables.limits.waterfall import COUNTERS
 from inferprof.tables.nodes.providers import CALL, RUN
 from inferprof.tables.trace import one_iteration
 from inferprof.tables.trace.kernel_compare import ITERATION
@@ -63,7 +64,13 @@ def _of_case(
     frames = of_tables(machine, case, found, profiles, documents(results, machine, case))
     ledger = overhead.ledger(frames.latency, profiles, overhead.profiled_runs(watched))
     twin = _unquantized(results, frames, found)
-    return dataclasses.replace(frames, overheads=ledger, unquantized=twin, thresholds=dict(thresholds or {}))
+    return dataclasses.replace(
+        frames,
+        overheads=ledger,
+        best_counters=dict(_best_counters(results, frames)),
+        unquantized=twin,
+        thresholds=dict(thresholds or {}),
+    )
 
 
 def _tables(results: Path, machine: str, case: Case) -> list[Path]:
@@ -88,6 +95,20 @@ def _unquantized(results: Path, frames: Frames, found: pd.DataFrame) -> Twin | N
             other = dataclasses.replace(case, variant=row["variant"])
             return Twin(other, row["content"], _profiles(results, frames.machine, other))
     return None
+
+
+def _best_counters(results: Path, frames: Frames) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Frames.best_counters: of kernels that run another configuration than the fastest known."""
+    for choice in records.rows_of(tuning.choices(frames.records)):
+        best = tuning.best_known(frames.trials, choice["kernel"], choice["key"])
+        if best is None or best["config"] == choice["config"]:
+            continue
+        for row in tuning.running(frames.trials, best):
+            other = Case(*(row[name] for name in records.CASE_KEY))
+            path = results / frames.machine / "table" / COUNTERS / f"{other.path}.parquet"
+            if path.exists():
+                yield choice["kernel"], schema.read_table(path)
+                break
 
 
 def of_tables(
