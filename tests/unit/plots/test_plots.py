@@ -2,6 +2,7 @@
 
 import re
 import xml.etree.ElementTree as ET
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -159,6 +160,19 @@ def test_a_plot_is_the_same_bytes_twice_and_takes_the_colour_of_its_page(plot, t
     assert (tmp_path / "0.png").read_bytes() == (tmp_path / "1.png").read_bytes()
     assert "currentColor" in svgs[0] and style.INK not in svgs[0]
     ET.fromstring(svgs[0])
+
+
+def test_plots_that_several_processes_draw_are_the_same_bytes_in_the_same_order(tmp_path):
+    def pngs(workers: int) -> list[Path]:
+        return [tmp_path / f"{name}-{workers}.png" for name in ("device", "end_to_end")]
+
+    draws = [latency.DEVICE.draw, latency.END_TO_END.draw]
+    found = [
+        render.every([(draw, measurements(), png) for draw, png in zip(draws, pngs(workers), strict=True)], workers)
+        for workers in (1, 2)
+    ]
+    assert found[0] == found[1] and found[0][0] != found[0][1]
+    assert [png.read_bytes() for png in pngs(1)] == [png.read_bytes() for png in pngs(2)]
 
 
 def test_memory_of_cuda_graphs_is_a_line_per_case_and_time_is_saved_per_batch():

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import collections
+import concurrent.futures
 import hashlib
 import io
+import multiprocessing
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferprof.plots.style import INK, STYLE, TIP
 from inferprof.plugins import Plot
+from inferprof.processes import die_with_parent
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+    Drawing = tuple[Callable[[pd.DataFrame], Figure], pd.DataFrame, Path]
 
 PNG_DPI = 150
 FALLBACK_FONTS = "'DejaVu Sans', Verdana, sans-serif"
@@ -64,6 +69,18 @@ def written(draw: Callable[[pd.DataFrame], Figure], frame: pd.DataFrame, png: Pa
         figure.set_dpi(PNG_DPI)
         FigureCanvasAgg(figure).print_png(png, metadata={"Software": None})
     return _inline(svg.getvalue())
+
+
+def every(drawings: Sequence[Drawing], workers: int) -> list[str]:
+    """`written` of each, in their order, by so many processes; by this one where that is 1."""
+    if workers == 1:
+        return [written(*drawing) for drawing in drawings]
+    # Spawned, not forked: threads of libraries that are loaded here would not be there in a copy.
+    pool = concurrent.futures.ProcessPoolExecutor(
+        workers, multiprocessing.get_context("spawn"), initializer=die_with_parent
+    )
+    with pool:
+        return list(pool.map(written, *zip(*drawings, strict=True)))
 
 
 def _inline(svg: str) -> str:

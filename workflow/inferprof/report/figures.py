@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from inferprof import registry
 from inferprof.plots import engine_graph, render
@@ -12,11 +14,34 @@ from inferprof.report.model import Figure, Section, Text
 from inferprof.report.sections import layers
 from inferprof.tables.nodes import layer_graph, layer_times
 
+if TYPE_CHECKING:
+    from inferprof.plots.render import Drawing
+
+    Wanted = tuple[Drawing, str, str, str]
+    """What to draw, and title, caption and section of the figure."""
+
+PLOTS_OF_A_PROCESS: Final = 16
+"""A further process is worth its start from so many plots on: it takes as long as four of them."""
+
 
 def draw(evidence: Evidence, folder: Path) -> Section:
     """Write {plot}-{model}.png into `folder`; what can't be drawn is named with its reason."""
+    plots, left_out = _plots(evidence, folder)
+    graphs, too_large = _engine_graphs(evidence, folder)
+    wanted = [*plots, *graphs]
+    workers = max(1, min(len(os.sched_getaffinity(0)), len(wanted) // PLOTS_OF_A_PROCESS))
+    svgs = render.every([drawing for drawing, *_ in wanted], workers)
+    drawn = [
+        Figure(title, caption, f"{folder.name}/{png.name}", svg, section)
+        for ((_, _, png), title, caption, section), svg in zip(wanted, svgs, strict=True)
+    ]
+    return Section("Plots", (*drawn, *left_out, *too_large))
+
+
+def _plots(evidence: Evidence, folder: Path) -> tuple[list[Wanted], list[Text]]:
+    """The plots of each model, and why others cannot be drawn."""
     frame = plot_frame.of(evidence)
-    blocks: list[Figure | Text] = []
+    wanted: list[Wanted] = []
     left_out = []
     for model in evidence.models:
         of_model = frame[frame["model"] == model]
@@ -24,20 +49,18 @@ def draw(evidence: Evidence, folder: Path) -> Section:
             if reason := render.lacks(plot, of_model):
                 left_out.append(Text(f"{plot.title}: {model}: not drawn: {reason}", "item"))
                 continue
-            path = folder / f"{plot.name}-{model}.png"
-            svg = render.render(plot, of_model, path)
-            title = f"{plot.title}: {model}"
-            blocks.append(Figure(title, plot.caption, f"{folder.name}/{path.name}", svg, plot.section))
-    drawn, too_large = _engine_graphs(evidence, folder)
-    return Section("Plots", (*blocks, *drawn, *left_out, *too_large))
+            drawing = plot.draw, of_model, folder / f"{plot.name}-{model}.png"
+            wanted.append((drawing, f"{plot.title}: {model}", plot.caption, plot.section))
+    return wanted, left_out
 
 
-def _engine_graphs(evidence: Evidence, folder: Path) -> tuple[list[Figure], list[Text]]:
+def _engine_graphs(evidence: Evidence, folder: Path) -> tuple[list[Wanted], list[Text]]:
     """The layers of an engine per model and format, that of the largest batch: its graph, or why it is not drawn."""
     chosen = {
         tuple(one.case[key] for key in ("model", "precision", "backend")): one for one in layers.cases(evidence)
     }
-    drawn, left_out = [], []
+    wanted: list[Wanted] = []
+    left_out = []
     for names, one in chosen.items():
         title = f"Engine: {'/'.join(names)} {one.case['shape']}"
         described = layer_times.described(one.frame)
@@ -47,7 +70,6 @@ def _engine_graphs(evidence: Evidence, folder: Path) -> tuple[list[Figure], list
             continue
         times = layer_times.of_case(one.frame)
         graph = layer_graph.of_layers(described, dict(zip(times["layer"], times["share"], strict=True)))
-        path = folder / f"engine-{'-'.join(names)}.png"
-        svg = render.written(engine_graph.draw, graph, path)
-        drawn.append(Figure(title, engine_graph.CAPTION, f"{folder.name}/{path.name}", svg, layers.TITLE))
-    return drawn, left_out
+        drawing = engine_graph.draw, graph, folder / f"engine-{'-'.join(names)}.png"
+        wanted.append((drawing, title, engine_graph.CAPTION, layers.TITLE))
+    return wanted, left_out
