@@ -14,12 +14,15 @@ A bundle is unpacked to build/puzzles/NAME and reported anew. The template may s
   why(CASE)                           why a case has no measurement, as cases.csv and its records say
   … | number, count, percent, times, milliseconds (of ns), mebibytes (of bytes): `–` where there is none
 
+A line `![caption](NAME.png)` shows the report's plots/NAME.png.
 What does not exist (a table, a variable, a case) is an error, never an empty place.
 """
 
 from __future__ import annotations
 
 import math
+import re
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -129,12 +132,21 @@ def _dashed(written: Callable[..., str]) -> Callable[..., str]:
     return filtered
 
 
+def pictures(text: str) -> list[str]:
+    """The files of plots that a page shows: `![caption](NAME.png)`."""
+    return re.findall(r"^!\[[^\]]*\]\(([\w-]+\.png)\)$", text, re.MULTILINE)
+
+
 def main() -> None:
-    """Write the solution of each puzzle that was measured."""
+    """Write the solution of each puzzle that was measured, and the report's plots that it shows beside it."""
     for folder in FOLDERS:
         if (folder / BUNDLE).exists():
-            text = document(folder, REPOSITORY / "build" / "puzzles" / folder.name)
+            work = REPOSITORY / "build" / "puzzles" / folder.name
+            text = document(folder, work)
             (folder / SOLUTION).write_text(text, encoding="utf-8")
+            for name in pictures(text):
+                (plot,) = work.glob(f"reports/*/plots/{name}")
+                shutil.copyfile(plot, folder / name)
 
 
 if __name__ == "__main__":

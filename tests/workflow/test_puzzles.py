@@ -54,6 +54,7 @@ def test_the_solution_of_a_puzzle_agrees_with_its_bundle(folder: Path, tmp_path:
     solution = (folder / SCRIPT["SOLUTION"]).read_text(encoding="utf-8")
     assert solution == SCRIPT["document"](folder, tmp_path / "results"), "run `make puzzles`"
     assert (folder / SCRIPT["BUNDLE"]).stat().st_size <= MAX_BYTES
+    assert [name for name in SCRIPT["pictures"](solution) if not (folder / name).exists()] == [], "run `make puzzles`"
 
 
 @puzzles
