@@ -34,6 +34,8 @@ OPERATORS: dict[str, dict[str, Any]] = {
     "Transpose": {"inputs": ["x"], "perm": [1, 0]},
 }
 """Operator → inputs and attributes of the node that has it; every one has its own kernel on the CUDA EP."""
+UNREDUCED = {"Transpose"}
+"""ONNX Runtime's optimizer drops a transpose in front of a reduction."""
 DATA: dict[str, tuple[int, ...]] = {"x": (ROWS, WIDTH), "image": (64, 32, 112, 112), "short": (4096, WIDTH)}
 
 
@@ -155,12 +157,13 @@ def operators(path: Path, chosen: list[str], *, reduced: bool) -> Path:
     for op_type in chosen:
         attributes = dict(OPERATORS[op_type])
         graph.node(op_type, attributes.pop("inputs"), op_type, **attributes)
-        if reduced:
+        if reduced and op_type not in UNREDUCED:
             graph.node("ReduceMax", [op_type], f"{op_type}_max", keepdims=0)
     used = {name for node in graph.nodes for name in node.input}
     graph.weights = {name: value for name, value in graph.weights.items() if name in used}
     inputs = {name: (np.float32, shape) for name, shape in DATA.items() if name in used}
-    return graph.save(path, inputs, [f"{name}_max" if reduced else name for name in chosen])
+    outputs = [f"{name}_max" if reduced and name not in UNREDUCED else name for name in chosen]
+    return graph.save(path, inputs, outputs)
 
 
 def fallback(path: Path) -> Path:

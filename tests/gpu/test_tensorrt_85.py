@@ -111,7 +111,8 @@ def test_the_native_profile_holds_layers_and_their_times(convolutions, engine, t
     # Ten warm-ups and five iterations, of which the first inference does not count.
     assert content[0] == {"count": workload.PROFILED_WARM_UPS + 5 - 1}
     assert {row["name"] for row in content[1:]} <= {layer["Name"] for layer in layers}
-    assert all(row["medianMs"] > 0 for row in content[1:])
+    times = [row["medianMs"] for row in content[1:]]
+    assert min(times) >= 0 and sum(times) > 0  # a layer that only renames a tensor takes no time
     # Of the shapes that ran: a dynamic engine tells no format by itself.
     formats = {tensor["Format/Datatype"] for layer in layers for tensor in layer["Inputs"]}
     assert not any("dynamic" in text for text in formats)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import sys
 from types import SimpleNamespace
@@ -103,6 +104,22 @@ def test_a_square_product_is_two_n_cubed_flops(measured):
         "8192": pytest.approx(2 * 8192**3 / 1e5),
     }
     assert measured["gemm"]["fp8"]["flops_per_s"] == pytest.approx(RATE)
+
+
+def test_the_fastest_sample_is_the_ceiling(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = Gpu()
+    torch = fake_torch((8, 9), gpu)
+    products = itertools.count()
+
+    def throttled(a: Array, _: Array) -> None:
+        """A fifth of the samples at the full clock."""
+        full = next(products) // ceilings.IN_A_ROW % 5 == 0
+        gpu.work(2 * a.shape[0] ** 3 / RATE * 1e9 * (1 if full else 1.3))
+
+    torch.matmul = throttled
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    found = ceilings.measure(gpu, clock=gpu)  # type: ignore[arg-type]
+    assert found["gemm"]["fp16"]["flops_per_s"] == pytest.approx(RATE)
 
 
 def test_fp32_is_measured_with_tf32_off_and_tf32_with_it_on(measured):

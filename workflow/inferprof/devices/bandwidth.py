@@ -75,13 +75,13 @@ def _link(device: Device, direction: str, size: int, pinned: bool, clock: Callab
     on_device = device.allocate((size,), np.dtype(np.uint8))
     target, source = (on_device, host) if direction == "h2d" else (host, on_device)
     copy = _by_events(device, target, source) if pinned else _by_host_clock(device, target, source, clock)
-    return median_ns(copy, clock)
+    return statistics.median(samples_ns(copy, clock))
 
 
 def _on_device(device: Device, size: int, clock: Callable[[], int]) -> float:
     """The median of copies from device memory to device memory."""
     source, target = (device.allocate((size,), np.dtype(np.uint8)) for _ in range(2))
-    return median_ns(_by_events(device, target, source), clock)
+    return statistics.median(samples_ns(_by_events(device, target, source), clock))
 
 
 def _by_events(device: Device, target: Buffer, source: Buffer) -> Copy:
@@ -98,12 +98,12 @@ def _by_host_clock(device: Device, target: Buffer, source: Buffer, clock: Callab
     return copy
 
 
-def median_ns(work: Copy, clock: Callable[[], int], seconds: float = SECONDS_PER_SIZE) -> float:
-    """The median of as many copies (or whatever else returns its nanoseconds) as the time for a size allows."""
+def samples_ns(work: Copy, clock: Callable[[], int], seconds: float = SECONDS_PER_SIZE) -> list[float]:
+    """As many copies (or whatever else returns its nanoseconds) as the time for a size allows, after three more."""
     for _ in range(3):
         work()
     samples: list[float] = []
     end = clock() + seconds * 1e9
     while len(samples) < MIN_COPIES or (len(samples) < MAX_COPIES and clock() < end):
         samples.append(work())
-    return statistics.median(samples)
+    return samples

@@ -1,28 +1,31 @@
 """How fast this GPU multiplies matrices of each type and reads its memory, measured: the roofs of a roofline.
 
-What a library's best kernel reaches, not what a datasheet promises at a clock that the power limit may not allow.
+What a library's best kernel reaches, not what a datasheet promises at a clock that the power limit may not allow. A roof
+is what nothing exceeds, so it is the fastest sample that counts: under a long load the power limit takes a tenth of it.
 Takes about 10 s. Uses torch, whose cuBLAS is what most frameworks multiply with.
 """
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from inferprof.devices.bandwidth import median_ns
+from inferprof.devices.bandwidth import samples_ns
 from inferprof.plugins import Device
 
 GEMM_SIZES = (4096, 8192)
 VECTOR_BYTES = 1 << 29
 """512 MiB, beyond the L2 cache of any GPU."""
-SECONDS = 0.3
-"""Per kind and size."""
+SECONDS = 0.2
+"""Per kind, size and layout."""
 IN_A_ROW = 4
 METHOD = (
-    "square matrix products of normal random values by torch, the second matrix transposed, the best size; four in a "
-    "row on one stream between events, 3 warm-ups, median. Read: a sum of one vector; triad: a = b + s * c of three"
+    "square matrix products of normal random values by torch, the second matrix transposed or, in the types of torch's "
+    "matmul, as it is; four in a row on one stream between events, 3 warm-ups; the fastest of all. Read: a sum of one "
+    "vector; triad: a = b + s * c of three; median"
 )
 
 Work = Callable[[], Any]
@@ -30,19 +33,19 @@ Work = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Gemm:
-    """A kind of matrix product. `prepare` takes torch and a size and returns what multiplies two such matrices."""
+    """A kind of matrix product. `prepare` takes torch and a size and returns what multiplies two such matrices, by layout."""
 
     name: str
     """As the columns of peaks.csv."""
     needs: tuple[int, int]
     """The first compute capability whose tensor cores, or CUDA cores, multiply in it."""
-    prepare: Callable[[Any, int], Work]
+    prepare: Callable[[Any, int], tuple[Work, ...]]
 
 
 def measure(device: Device, clock: Callable[[], int] = time.perf_counter_ns) -> dict[str, Any]:
     """The ceilings of a GPU, for results/{machine}/ceilings.json; without torch and CUDA, why there are none.
 
-    `gemm`: kind → `flops_per_s` and `by_size` (matrix size → median ns); `memory`: read | triad → `bytes_per_s`; in
+    `gemm`: kind → `flops_per_s` and `by_size` (matrix size → ns of the fastest); `memory`: read | triad → `bytes_per_s`; in
     place of either `not_measured` with the reason. `l2_bytes`: what the driver says of the L2 cache.
     """
     try:
@@ -78,8 +81,7 @@ def _gemm(
     by_size: dict[int, float] = {}
     for size in GEMM_SIZES:
         try:
-            multiply = kind.prepare(torch, size)
-            by_size[size] = _median(device, multiply, clock)
+            by_size[size] = min(min(_samples(device, work, clock)) for work in kind.prepare(torch, size))
         except (RuntimeError, ValueError) as error:  # torch's cuBLAS does not have it here, or too little memory
             if not by_size:
                 return {"not_measured": f"torch {torch.__version__}: {str(error).strip().splitlines()[0]}"}
@@ -97,66 +99,67 @@ def _memory(torch: Any, device: Device, clock: Callable[[], int]) -> dict[str, A
     except torch.OutOfMemoryError:
         full = {"not_measured": f"out of memory on the GPU ({3 * VECTOR_BYTES} bytes)"}
         return {"read": full, "triad": full}
-    read = _median(device, lambda: torch.sum(b), clock)
-    triad = _median(device, lambda: torch.add(b, c, alpha=2.0, out=a), clock)
+    read = statistics.median(_samples(device, lambda: torch.sum(b), clock))
+    triad = statistics.median(_samples(device, lambda: torch.add(b, c, alpha=2.0, out=a), clock))
     return {
         "read": {"bytes_per_s": VECTOR_BYTES / read * 1e9},
         "triad": {"bytes_per_s": 3 * VECTOR_BYTES / triad * 1e9},
     }
 
 
-def _median(device: Device, work: Work, clock: Callable[[], int]) -> float:
-    """The median ns of one of IN_A_ROW, behind the first of which the launches of the others hide."""
+def _samples(device: Device, work: Work, clock: Callable[[], int]) -> list[float]:
+    """The ns of one of IN_A_ROW, behind the first of which the launches of the others hide."""
 
     def several() -> None:
         for _ in range(IN_A_ROW):
             work()
 
-    return median_ns(lambda: device.timed(several)() / IN_A_ROW, clock, SECONDS)
+    return samples_ns(lambda: device.timed(several)() / IN_A_ROW, clock, SECONDS)
 
 
 # --- kinds of matrix products ----------------------------------------------------------------------------------
 
 
-def _plain(dtype: str, tf32: bool = False) -> Callable[[Any, int], Work]:
+def _plain(dtype: str, tf32: bool = False) -> Callable[[Any, int], tuple[Work, ...]]:
     """torch.matmul of a type, accumulated in fp32."""
 
-    def prepare(torch: Any, size: int) -> Work:
+    def prepare(torch: Any, size: int) -> tuple[Work, ...]:
         torch.set_float32_matmul_precision("high" if tf32 else "highest")
         a, b = (torch.randn(size, size, device="cuda", dtype=getattr(torch, dtype)) for _ in range(2))
-        return lambda: torch.matmul(a, b.t())
+        return lambda: torch.matmul(a, b.t()), lambda: torch.matmul(a, b)
 
     return prepare
 
 
-def _int8(torch: Any, size: int) -> Work:
+def _int8(torch: Any, size: int) -> tuple[Work, ...]:
     a, b = (torch.randint(-128, 128, (size, size), device="cuda", dtype=torch.int8) for _ in range(2))
-    return lambda: torch._int_mm(a, b.t())
+    return (lambda: torch._int_mm(a, b.t()),)
 
 
-def _fp8(torch: Any, size: int) -> Work:
+def _fp8(torch: Any, size: int) -> tuple[Work, ...]:
     """E4M3 with one scale per matrix, accumulated as fast as the tensor cores can."""
     a, b = (torch.randn(size, size, device="cuda").to(torch.float8_e4m3fn) for _ in range(2))
     one = torch.ones((), device="cuda")
-    return lambda: torch._scaled_mm(a, b.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True)
+    options = {"scale_a": one, "scale_b": one, "out_dtype": torch.bfloat16, "use_fast_accum": True}
+    return (lambda: torch._scaled_mm(a, b.t(), **options),)
 
 
-def _mxfp8(torch: Any, size: int) -> Work:
+def _mxfp8(torch: Any, size: int) -> tuple[Work, ...]:
     """E4M3 with a power of two for each 32 values. Unproven: no GPU of compute capability 10.0 was at hand."""
     a, b = (torch.randn(size, size, device="cuda").to(torch.float8_e4m3fn) for _ in range(2))
     return _block_scaled(torch, a, b, torch.ones(size * size // 32, device="cuda").to(torch.float8_e8m0fnu))
 
 
-def _nvfp4(torch: Any, size: int) -> Work:
+def _nvfp4(torch: Any, size: int) -> tuple[Work, ...]:
     """E2M1, two to a byte, with an E4M3 scale for each 16 values. Unproven likewise."""
     packed = (torch.randint(0, 256, (size, size // 2), device="cuda", dtype=torch.uint8) for _ in range(2))
     a, b = (values.view(torch.float4_e2m1fn_x2) for values in packed)
     return _block_scaled(torch, a, b, torch.ones(size * size // 16, device="cuda").to(torch.float8_e4m3fn))
 
 
-def _block_scaled(torch: Any, a: Any, b: Any, scales: Any) -> Work:
+def _block_scaled(torch: Any, a: Any, b: Any, scales: Any) -> tuple[Work, ...]:
     """The scales of all blocks are one, so that their swizzled order does not matter."""
-    return lambda: torch._scaled_mm(a, b.t(), scale_a=scales, scale_b=scales, out_dtype=torch.bfloat16)
+    return (lambda: torch._scaled_mm(a, b.t(), scale_a=scales, scale_b=scales, out_dtype=torch.bfloat16),)
 
 
 GEMMS = (
