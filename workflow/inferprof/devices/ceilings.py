@@ -1,7 +1,7 @@
 """How fast this GPU multiplies matrices of each type and reads its memory, measured: the roofs of a roofline.
 
-What a library's best kernel reaches, not what a datasheet promises at a clock that the power limit may not allow. A roof
-is what nothing exceeds, so it is the fastest sample that counts: under a long load the power limit takes a tenth of it.
+What a library's best kernel reaches, not what a datasheet promises at a clock that the power limit may not allow. A
+roof is what nothing exceeds, so the fastest sample counts: under a long load the power limit takes a tenth.
 Takes about 10 s. Uses torch, whose cuBLAS is what most frameworks multiply with.
 """
 
@@ -23,9 +23,9 @@ SECONDS = 0.2
 """Per kind, size and layout."""
 IN_A_ROW = 4
 METHOD = (
-    "square matrix products of normal random values by torch, the second matrix transposed or, in the types of torch's "
-    "matmul, as it is; four in a row on one stream between events, 3 warm-ups; the fastest of all. Read: a sum of one "
-    "vector; triad: a = b + s * c of three; median"
+    "square matrix products of normal random values by torch, the second matrix transposed or, in the types of its "
+    "matmul, as it is; four in a row on one stream between events, 3 warm-ups; the fastest of all. Read: a sum of "
+    "one vector; triad: a = b + s * c of three; median"
 )
 
 Work = Callable[[], Any]
@@ -33,7 +33,8 @@ Work = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Gemm:
-    """A kind of matrix product. `prepare` takes torch and a size and returns what multiplies two such matrices, by layout."""
+    """A kind of matrix product. `prepare` takes torch and a size and returns what multiplies two such matrices, for
+    each layout."""
 
     name: str
     """As the columns of peaks.csv."""
@@ -45,8 +46,8 @@ class Gemm:
 def measure(device: Device, clock: Callable[[], int] = time.perf_counter_ns) -> dict[str, Any]:
     """The ceilings of a GPU, for results/{machine}/ceilings.json; without torch and CUDA, why there are none.
 
-    `gemm`: kind → `flops_per_s` and `by_size` (matrix size → ns of the fastest); `memory`: read | triad → `bytes_per_s`; in
-    place of either `not_measured` with the reason. `l2_bytes`: what the driver says of the L2 cache.
+    `gemm`: kind → `flops_per_s` and `by_size` (matrix size → ns of the fastest); `memory`: read | triad →
+    `bytes_per_s`; in place of either `not_measured` with the reason. `l2_bytes`: the L2 cache, as the driver says.
     """
     try:
         import torch

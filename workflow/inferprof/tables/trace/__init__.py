@@ -1,0 +1,1 @@
+"""What a trace saw: readers of Nsight Systems and Kineto, the timeline they fill, what an iteration did."""
