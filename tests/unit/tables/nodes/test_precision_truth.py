@@ -195,6 +195,11 @@ def test_counters_find_the_kernel_of_a_trace_that_spells_its_parameters_otherwis
 # --- conversions and sparsity ----------------------------------------------------------------------------------
 
 
+COPY = "copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}"
+CASTS = "at::native::memory::LoadWithCast<1>, at::native::memory::StoreWithCast<1>"
+"""Names as a trace of torch 2.11 has them, shortened."""
+
+
 def move(kind: str, before: str | None, after: str | None) -> Layer:
     return Layer(
         "move",
@@ -216,6 +221,22 @@ def move(kind: str, before: str | None, after: str | None) -> Layer:
         ("__myl_TraRes_0x12", None, "reformat"),
         ("__myl_AddMul_0x12", None, None),
         (FP8, move("gemm", "fp8", "fp16"), None),
+        (
+            f"void at::native::vectorized_elementwise_kernel<4, bfloat16tofloat32_{COPY}>(int)",
+            None,
+            "cast",
+        ),
+        (f"void at::native::unrolled_elementwise_kernel<at::native::direct_{COPY}, {CASTS}>(int)", None, "cast"),
+        (
+            f"void at::native::elementwise_kernel<128, 4, gpu_kernel_impl<direct_{COPY}>>(int)",
+            None,
+            "cast",
+        ),
+        (
+            f"void elementwise_kernel<128, 4, gpu_kernel_impl_nocast<direct_{COPY}>>(int)",
+            None,
+            "reformat",
+        ),
     ],
 )
 def test_what_no_node_computes(kernel: str, layer: Layer | None, what: str | None) -> None:

@@ -42,6 +42,10 @@ _MATRIX_KINDS: Final[tuple[tuple[KernelClass, re.Pattern[str]], ...]] = (
     ("convolution", re.compile(r"conv", re.IGNORECASE)),
     ("gemm", re.compile(r"gemm|matmul|MatrixMultiply|FullyConnected", re.IGNORECASE)),
 )
+_TORCH_CAST: Final = re.compile(
+    r"copy_kernel_cuda.*LoadWithCast|float(?:8|16|32)\w*_copy_kernel_cuda|gpu_kernel_impl<.*copy_kernel"
+)
+"""PyTorch's copies whose two ends differ in type; those that only move numbers say `nocast` since torch 2.0."""
 _CONVERTING: Final = ("Reformat", "NoOp")
 """What TensorRT calls a layer that only moves or converts."""
 
@@ -124,7 +128,8 @@ def conversion(kernel: str, layer: Layer | None) -> Conversion | None:
     if kernel_class == "quantize":
         return "quantize"
     if kernel_class == "reformat":
-        return "cast" if "cas" in own_name(kernel).lower() or "convert" in kernel.lower() else "reformat"
+        casts = "cas" in own_name(kernel).lower() or "convert" in kernel.lower() or _TORCH_CAST.search(kernel)
+        return "cast" if casts else "reformat"
     return None
 
 
