@@ -12,6 +12,7 @@ from inferprof.diagnosis.times import NS_PER_MS, RECORDS, ms, percent
 from inferprof.findings import Bottleneck, Clear, Finding, Frames, Gain, NotAssessed, Threshold, Twin
 from inferprof.plugins import Check
 from inferprof.tables.records import rows_of
+from inferprof.tables.trace.kernel_class import classify
 from inferprof.tables.trace.kernel_compare import by_name
 
 if TYPE_CHECKING:
@@ -141,7 +142,8 @@ def _parts(lost_ns: float, kernels: pd.DataFrame) -> list[_Part]:
             "other products",
             "kernels",
             changes[0],
-            f"is in the products themselves{same}",
+            f"is in the products themselves{same}; on tensor cores, as far as their names tell, is "
+            f"{_on_tensor_cores(products, 'a')} of it instead of {_on_tensor_cores(products, 'b')}",
             "see which kernels took the place of the plain ones, and whether they use tensor cores",
         ),
         _Part(
@@ -153,6 +155,13 @@ def _parts(lost_ns: float, kernels: pd.DataFrame) -> list[_Part]:
         ),
     ]
     return sorted(parts, key=lambda part: -part.ns)
+
+
+def _on_tensor_cores(products: pd.DataFrame, side: str) -> str:
+    """Share of the products' time in kernels whose name says that they use tensor cores."""
+    time, names = products[f"duration_{side}"], products["name"]
+    used = names.map(lambda name: classify(str(name)).tensor_cores is True).astype(bool)
+    return percent(float(time[used].sum() / time.sum()) if time.sum() else None)
 
 
 def _finding(frames: Frames, compared: _Compared, part: _Part) -> Finding:
