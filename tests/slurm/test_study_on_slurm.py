@@ -216,7 +216,11 @@ def test_a_second_run_has_nothing_to_do(studied: OnSlurm) -> None:
     assert done.returncode == 0 and "Nothing to be done" in done.stdout + done.stderr
 
 
-def test_a_job_whose_node_dies_runs_again_and_nothing_is_lost(studied: OnSlurm) -> None:
+def test_a_job_whose_node_dies_runs_again_and_nothing_is_lost(
+    studied: OnSlurm, tmp_path: Path, repository: Path
+) -> None:
+    fresh = OnSlurm(toy_workspace(tmp_path / "workspace", repository), studied.cluster)
+    fresh.workspace.configure(**STUDY)
     cluster, results = studied.cluster, studied.results()
     old = {path: path.read_bytes() for path in results.glob("*/benchmark/**/r*.json")}
     studied.workspace.configure(
@@ -231,6 +235,10 @@ def test_a_job_whose_node_dies_runs_again_and_nothing_is_lost(studied: OnSlurm) 
         cluster.kill_node("n2")
         cluster.wait_for({"n2": "down"})
         assert not (results / path_of(killed["Comment"])).exists()
+        assert refusal(fresh.run("probes")) == (
+            "machine right: every node with gres gpu:virtual:1 and feature two is out of service (n2 is down*); "
+            "wait for one, or leave this machine out"
+        )
         cluster.start_node("n2")
         output, _ = snakemake.communicate(timeout=600)
     assert snakemake.returncode == 0, output
