@@ -106,7 +106,7 @@ def frames_of(labelled: Mapping[str, Any]) -> Frames:
         table = table[table["name"] == labelled["kernel"]]
     rows = schema.of_case(table, MACHINE, case)
     known = frames.documents(results, MACHINE, case) if "record" in labelled else None
-    return frames.of_tables(MACHINE, case, found, rows, known)
+    return frames.of_tables(MACHINE, case, frames.peers_of(found), rows, known)
 
 
 def scores(judged: list[Judged]) -> list[Score]:

@@ -49,7 +49,7 @@ def captured(table: Callable[[str], pd.DataFrame]) -> Captured:
 
     def of(name: str, iteration: str = "iteration") -> Frames:
         rows = schema.of_case(as_iterations(table(name), iteration), MACHINE, CASE)
-        return frames.of_tables(MACHINE, CASE, NO_RECORDS, rows)
+        return frames.of_tables(MACHINE, CASE, frames.peers_of(NO_RECORDS), rows)
 
     return of
 
@@ -72,7 +72,7 @@ def measured(table: Callable[[str], pd.DataFrame]) -> Measured:
         known: dict[Any, Any] = {**frames.documents(DATA / "records", MACHINE, case), **documents}
         rows = table(profile) if profile else pd.DataFrame(columns=list(schema.COLUMNS))
         profiles = schema.of_case(rows, MACHINE, case)
-        return frames.of_tables(MACHINE, case, found, profiles, known)
+        return frames.of_tables(MACHINE, case, frames.peers_of(found), profiles, known)
 
     return of
 

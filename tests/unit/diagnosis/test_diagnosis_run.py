@@ -20,7 +20,7 @@ CASE = Case("vit", "fp16", "ort_cuda", "default", "b8")
 NOTHING = frames.of_tables(
     "m",
     CASE,
-    records.frame_of([], [*records.RECORD_KEY, "status", "reason", "content"]),
+    frames.peers_of(records.frame_of([], [*records.RECORD_KEY, "status", "reason", "content"])),
     pd.DataFrame(columns=list(schema.COLUMNS)),
 )
 

@@ -28,7 +28,9 @@ def of_case(frames: Frames, case: str, *tables: pd.DataFrame, **documents: Any) 
     named = Case.from_path(case)
     profiles = [frames.profiles, *(schema.of_case(table, frames.machine, named) for table in tables)]
     found = records.frame_of([], [*records.RECORD_KEY, "status", "reason", "content"])
-    return reading.of_tables(frames.machine, named, found, pd.concat(profiles), cast(Documents, documents))
+    return reading.of_tables(
+        frames.machine, named, reading.peers_of(found), pd.concat(profiles), cast(Documents, documents)
+    )
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ def asked(variant: str, shape: str, *records: Any, **more: Any) -> Answer:
     """What the check says of a case among these records, whose device takes 1 ms."""
     case = Case("stack", "fp16", "torch_eager", variant, shape)
     profiles = pd.DataFrame(columns=list(schema.COLUMNS))
-    return ask("tuning", frames.of_tables(MACHINE, case, records_of(*records, **more), profiles))
+    return ask("tuning", frames.of_tables(MACHINE, case, frames.peers_of(records_of(*records, **more)), profiles))
 
 
 def test_a_case_without_autotuned_kernels_is_not_assessed() -> None:

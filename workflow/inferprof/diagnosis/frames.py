@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,18 @@ Documents = Mapping[Document, Mapping[str, Any] | None]
 _OF_MACHINE: Final[tuple[Document, ...]] = ("environment", "bandwidth", "ceilings")
 
 
+@dataclass(frozen=True, eq=False)
+class Peers:
+    """The cases of a model on a machine: all their `records`; and of those that are `ok` in every round, as in the
+    report, the records, summary.latency, join.measured and tuning.trials."""
+
+    records: pd.DataFrame
+    ok: pd.DataFrame
+    latency: pd.DataFrame
+    measured: pd.DataFrame
+    trials: pd.DataFrame
+
+
 def load(results: Path, machine: str, case: Case, thresholds: Mapping[str, float] | None = None) -> Frames:
     """All that is known of a case. Raises UserError for a file that can't be read, and where there is none.
 
@@ -34,7 +47,7 @@ def load(results: Path, machine: str, case: Case, thresholds: Mapping[str, float
     known = records.of_model(results, machine, case.model)
     own = pd.DataFrame([{"machine": machine, **dataclasses.asdict(case), "outcome": "run", "reason": ""}])
     cases = pd.concat([known, own]).drop_duplicates(records.KEY, ignore_index=True)
-    return _of_case(results, machine, case, records.read(results, cases), thresholds)
+    return _of_case(results, machine, case, peers_of(records.read(results, cases)), thresholds)
 
 
 def of_model(
@@ -44,15 +57,23 @@ def of_model(
     known = records.of_model(results, machine, model)
     if known.empty:
         raise UserError(f"{results / machine / 'benchmark'} has no record of {model}: inferprof run")
-    found = records.read(results, known)
+    peers = peers_of(records.read(results, known))
     for names in known[records.CASE_KEY].itertuples(index=False, name=None):
-        yield _of_case(results, machine, Case(*names), found, thresholds)
+        yield _of_case(results, machine, Case(*names), peers, thresholds)
 
 
-def _of_case(
-    results: Path, machine: str, case: Case, found: pd.DataFrame, thresholds: Mapping[str, float] | None
-) -> Frames:
-    """The frames of a case. found: records.read of all cases of its model."""
+def peers_of(found: pd.DataFrame) -> Peers:
+    """What the cases of a model have in common. found: records.read of all of them."""
+    planned = found[records.KEY].drop_duplicates().assign(outcome="run", reason="")
+    outcomes = join.outcomes(planned, found)
+    ok = found.merge(outcomes.loc[outcomes["outcome"] == "ok", records.KEY], on=records.KEY, validate="many_to_one")
+    latency = summary.latency(records.boundaries(ok))
+    measured = join.measured(outcomes, latency, records.throughput(ok))
+    return Peers(found, ok, latency, measured, tuning.trials(ok))
+
+
+def _of_case(results: Path, machine: str, case: Case, peers: Peers, thresholds: Mapping[str, float] | None) -> Frames:
+    """The frames of a case."""
     if not _tables(results, machine, case) and not records.paths(results, machine, case):
         raise UserError(f"{results / machine} has neither a record nor a table of {case}: inferprof run, or table")
     profiles = _profiles(results, machine, case)
@@ -61,9 +82,9 @@ def _of_case(
         (machine, path.relative_to(folder).parts[0], read_json(path))
         for path in sorted(folder.glob(f"*/{case.path}.record.json"))
     ]
-    frames = of_tables(machine, case, found, profiles, documents(results, machine, case))
+    frames = of_tables(machine, case, peers, profiles, documents(results, machine, case))
     ledger = overhead.ledger(frames.latency, profiles, overhead.profiled_runs(watched))
-    twin = _unquantized(results, frames, found)
+    twin = _unquantized(results, frames, peers.records)
     return dataclasses.replace(
         frames,
         overheads=ledger,
@@ -81,7 +102,7 @@ def _tables(results: Path, machine: str, case: Case) -> list[Path]:
 def _profiles(results: Path, machine: str, case: Case) -> pd.DataFrame:
     """The tidy tables of a case, of all tools."""
     tables = [one_iteration.without(schema.read_table(path)) for path in _tables(results, machine, case)]
-    return pd.concat(tables) if tables else pd.DataFrame(columns=list(schema.COLUMNS))
+    return schema.shared(pd.concat(tables)) if tables else pd.DataFrame(columns=list(schema.COLUMNS))
 
 
 def _unquantized(results: Path, frames: Frames, found: pd.DataFrame) -> Twin | None:
@@ -112,18 +133,12 @@ def _best_counters(results: Path, frames: Frames) -> Iterator[tuple[str, pd.Data
 
 
 def of_tables(
-    machine: str, case: Case, found: pd.DataFrame, profiles: pd.DataFrame, known: Documents | None = None
+    machine: str, case: Case, peers: Peers, profiles: pd.DataFrame, known: Documents | None = None
 ) -> Frames:
-    """Frames of a case. found: records.read of all cases of its model; profiles: the case's own tidy tables.
-
-    A case counts where it is ok in every round, as in the report.
-    """
+    """Frames of a case. profiles: its own tidy tables."""
     given = known or {}
-    planned = found[records.KEY].drop_duplicates().assign(outcome="run", reason="")
-    outcomes = join.outcomes(planned, found)
-    ok = found.merge(outcomes.loc[outcomes["outcome"] == "ok", records.KEY], on=records.KEY, validate="many_to_one")
-    own = ok[(ok[records.KEY] == [machine, *case.path.parts]).all(axis=1)]
-    latency = summary.latency(records.boundaries(own))
+    key = [machine, *case.path.parts]
+    own, latency = (frame[(frame[records.KEY] == key).all(axis=1)] for frame in (peers.ok, peers.latency))
     stages = join.stage_medians(records.stages(own))
     tool, timeline = waterfall.traced(profiles)
     rows = records.rows_of(waterfall.of_cases(latency, stages, profiles))
@@ -140,8 +155,8 @@ def of_tables(
         timeline=profiles.iloc[:0] if timeline is None else timeline,
         overheads=overhead.ledger(latency, profiles, overhead.profiled_runs(())),
         waterfall=rows[0] if rows else {"total_ns": None, "not_measured": "the case has no record"},
-        peers=join.measured(outcomes, summary.latency(records.boundaries(ok)), records.throughput(ok)),
-        trials=tuning.trials(ok),
+        peers=peers.measured,
+        trials=peers.trials,
         documents=given,
     )
 
