@@ -7,6 +7,7 @@ with the reason beside them. A counter that the capture lacks makes a fault `not
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -140,24 +141,15 @@ def _percent(part: float, whole: float) -> float:
     return 100 * part / whole if whole else 0.0
 
 
-def _bank_conflicts(counters: Counters) -> _Judged:
-    numbers = _numbers(counters, "shared_wavefronts", "shared_wavefronts_excess")
+def _excess(counters: Counters, of: str, threshold: float, unused: str, needless: str) -> _Judged:
+    """Shared memory in passes, global memory in sectors: how many of those that were made a better pattern saves."""
+    numbers = _numbers(counters, of, f"{of}_excess")
     total, excess = numbers.values()
     if not total:
-        return _Judged(False, "shared memory is not used", numbers)
+        return _Judged(False, unused, numbers)
     share = _percent(excess, total)
-    reason = f"{share:.1f} % of {total:,.0f} passes of shared memory are by bank conflicts"
-    return _Judged(share >= SHARED_EXCESS_PERCENT, reason, {**numbers, "excess_percent": share})
-
-
-def _uncoalesced(counters: Counters) -> _Judged:
-    numbers = _numbers(counters, "global_sectors", "global_sectors_excess")
-    total, excess = numbers.values()
-    if not total:
-        return _Judged(False, "no load or store of global memory", numbers)
-    share = _percent(excess, total)
-    reason = f"{share:.1f} % of {total:,.0f} sectors would not be needed by coalesced accesses"
-    return _Judged(share >= GLOBAL_EXCESS_PERCENT, reason, {**numbers, "excess_percent": share})
+    evidence = {**numbers, "excess_percent": share}
+    return _Judged(share >= threshold, f"{share:.1f} % of {total:,.0f} {needless}", evidence)
 
 
 def _spills(counters: Counters) -> _Judged:
@@ -272,8 +264,20 @@ def _tensor_use(counters: Counters, dtype: DType | None) -> tuple[bool, dict[str
 
 
 _CHECKS: Final[Mapping[FaultName, Callable[[Counters], _Judged]]] = {
-    "bank_conflicts": _bank_conflicts,
-    "uncoalesced": _uncoalesced,
+    "bank_conflicts": functools.partial(
+        _excess,
+        of="shared_wavefronts",
+        threshold=SHARED_EXCESS_PERCENT,
+        unused="shared memory is not used",
+        needless="passes of shared memory are by bank conflicts",
+    ),
+    "uncoalesced": functools.partial(
+        _excess,
+        of="global_sectors",
+        threshold=GLOBAL_EXCESS_PERCENT,
+        unused="no load or store of global memory",
+        needless="sectors would not be needed by coalesced accesses",
+    ),
     "spills": _spills,
     "divergence": _divergence,
     "atomics": _atomics,
