@@ -10,18 +10,15 @@ With --profile, the plan's cProfile goes to that file.
 from __future__ import annotations
 
 import argparse
-import os
 import re
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+from own_process import Took, run
 
 from inferprof.files import write_json
 
@@ -50,19 +47,6 @@ MODEL: dict[str, Any] = {
     "pretrained": False,
     "inputs": [{"name": "image", "dtype": "float32", "dims": ["b", 3, 32, 32]}],
 }
-
-
-@dataclass(frozen=True)
-class Took:
-    """What a command took: wall clock and CPU time in seconds, its peak memory in bytes, and what it printed."""
-
-    seconds: float
-    cpu: float
-    peak: int
-    output: str
-
-    def __str__(self) -> str:
-        return f"{self.seconds:.1f} s ({self.cpu:.1f} s of CPU time), {self.peak / 2**20:.0f} MiB"
 
 
 def main() -> int:
@@ -129,17 +113,7 @@ def snakemake(folder: Path, *arguments: str, profile: Path | None = None) -> Too
         *("--snakefile", str(REPOSITORY / "Snakefile"), "--directory", str(folder), "--cores", "1", *arguments),
         *("--workflow-profile", str(REPOSITORY / "profiles" / "default")),
     )
-    started = time.monotonic()
-    with tempfile.TemporaryFile("w+") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=folder)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        output.seek(0)
-        seconds, cpu = time.monotonic() - started, usage.ru_utime + usage.ru_stime
-        took = Took(seconds, cpu, usage.ru_maxrss * 1024, output.read())
-    if process.returncode:
-        raise SystemExit(f"{' '.join(command)} exited with {process.returncode}:\n{took.output[-3000:]}")
-    return took
+    return run(command, folder)
 
 
 if __name__ == "__main__":

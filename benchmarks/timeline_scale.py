@@ -3,21 +3,20 @@
     python benchmarks/timeline_scale.py [--kernels 5000000] [--folder /tmp]
 
 Exit code 1 where the larger one takes 60 s or 2 GiB or more, or more than eleven times the CPU time of the smaller.
-Each export is read in a process of its own, whose peak memory is taken. It has as many API calls as kernels, and per
-hundred of them an iteration with a copy, a synchronise and a stage.
+Each export is read by `inferprof table` in a process of its own. It has as many API calls as kernels, and per hundred
+of them an iteration with a copy, a synchronise and a stage.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import resource
 import sqlite3
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
+
+import pandas as pd
+from own_process import Took, run
 
 SECONDS = 60.0
 MEMORY_BYTES = 2 * 1024**3
@@ -93,39 +92,19 @@ def generate(path: Path, kernels: int) -> None:
     database.close()
 
 
-def read(path: Path) -> dict[str, float]:
-    """Read one export in this process; seconds, peak bytes, and two figures that show it was read."""
-    from inferprof.profilers import nsys
-
-    start, cpu_start = time.perf_counter(), time.process_time()
-    frame = nsys.read(path)
-    seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
-    kernels = frame[(frame["level"] == "kernel") & (frame["metric"] == "duration_total")]
-    iteration = frame[(frame["name"] == "iteration") & (frame["metric"] == "idle_launch")]
-    return {
-        "seconds": seconds,
-        "cpu_seconds": cpu_seconds,
-        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "kernels": int(kernels["instances"].sum()),
-        "idle_launch_ns": float(iteration["value"].iloc[0]),
-    }
-
-
-def measure(kernels: int, folder: Path) -> dict[str, float]:
-    """Generate an export and read it in a process of its own."""
-    path = folder / f"{kernels}.sqlite"
-    generate(path, kernels)
-    done = subprocess.run([sys.executable, __file__, "--read", str(path)], check=True, capture_output=True, text=True)
-    size = path.stat().st_size
-    path.unlink()
-    found: dict[str, float] = json.loads(done.stdout)
-    print(
-        f"{kernels:>9,} kernels, {size / 1e6:6.0f} MB: {found['seconds']:6.2f} s "
-        f"({found['cpu_seconds']:.2f} s of CPU), peak {found['peak_bytes'] / 1024**3:.2f} GiB, "
-        f"idle_launch {found['idle_launch_ns']:.0f} ns an iteration"
-    )
-    assert found["kernels"] == kernels
-    return found
+def measure(kernels: int, folder: Path) -> Took:
+    """Generate an export and make the tidy table of it."""
+    export, table = (folder / f"{kernels}.{suffix}" for suffix in ("sqlite", "parquet"))
+    generate(export, kernels)
+    took = run([sys.executable, "-m", "inferprof", "table", "nsys", str(export), "--out", str(table)], folder)
+    size = export.stat().st_size
+    export.unlink()
+    frame = pd.read_parquet(table)
+    rows = frame[(frame["level"] == "kernel") & (frame["metric"] == "duration_total")]
+    idle = frame.loc[(frame["name"] == "iteration") & (frame["metric"] == "idle_launch"), "value"].iloc[0]
+    print(f"{kernels:>9,} kernels, {size / 1e6:6.0f} MB: {took}, idle_launch {idle:.0f} ns an iteration", flush=True)
+    assert rows["instances"].sum() == kernels
+    return took
 
 
 def main() -> int:
@@ -133,18 +112,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--kernels", type=int, default=5_000_000)
     parser.add_argument("--folder", type=Path, help="where the exports are written (1 GB)")
-    parser.add_argument("--read", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.read:
-        print(json.dumps(read(arguments.read)))
-        return 0
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         small = measure(arguments.kernels // 10, Path(folder))
         large = measure(arguments.kernels, Path(folder))
     # CPU time, so that neighbours on the machine do not decide it.
-    growth = large["cpu_seconds"] / small["cpu_seconds"]
+    growth = large.cpu / small.cpu
     print(f"ten times the kernels took {growth:.1f} times the CPU time")
-    within = large["seconds"] < SECONDS and large["peak_bytes"] < MEMORY_BYTES and growth <= GROWTH
+    within = large.seconds < SECONDS and large.peak < MEMORY_BYTES and growth <= GROWTH
     print("within the limits" if within else f"over a limit: {SECONDS:.0f} s, {MEMORY_BYTES} bytes, {GROWTH} times")
     return 0 if within else 1
 
