@@ -176,9 +176,10 @@ def test_plots_that_several_processes_draw_are_the_same_bytes_in_the_same_order(
 
 
 def test_memory_of_cuda_graphs_is_a_line_per_case_and_time_is_saved_per_batch():
-    left, right = graph_memory.GRAPHS.draw(measurements(batches=(16,))).axes
+    left, middle, right = graph_memory.GRAPHS.draw(measurements(batches=(16,))).axes
     assert [str(line.get_label()) for line in left.lines] == ["fp32 · ort_cuda · b16", "fp16 · ort_cuda · b16"]
     assert np.asarray(left.lines[0].get_ydata()).tolist() == [0.0, 10.0, 50.0, 210.0]
+    assert np.asarray(middle.lines[0].get_ydata()).tolist() == [0.0, 30.0, 150.0, 630.0]
     assert np.asarray(right.lines[0].get_xdata()).tolist() == [1, 4, 16]
     assert np.asarray(right.lines[0].get_ydata()).tolist() == [3.0, 1.0, 0.0]
 
