@@ -79,6 +79,14 @@ def test_groups_stand_in_the_order_of_what_they_may_gain_or_take() -> None:
     assert found.gain == Gain(0.0, 250.0)
 
 
+def test_a_sure_gain_stands_before_a_larger_one_by_a_rule_of_thumb() -> None:
+    found = judge(
+        finding("", "kernels", 1.0, Gain(0.0, 950.0), confidence="low"),
+        finding("", "launch", 0.6, Gain(400.0, 600.0), confidence="high"),
+    )
+    assert [group.resource for group in found.groups] == ["launch", "kernels"]
+
+
 def test_what_costs_trust_is_a_caution_and_no_time() -> None:
     found = judge(finding("", "measurement", None, None), finding("k", "tail", 0.1, Gain(0.0, 10.0)))
     assert [one.finding.bottleneck for one in found.cautions] == ["measurement"]

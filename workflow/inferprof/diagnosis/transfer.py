@@ -17,8 +17,8 @@ FAR_OVER_FLOOR = Threshold(
     "far_over_floor", 1.5, "times the link's floor", "ours: half as much again is beyond a link's jitter"
 )
 MB: Final = 1e6
-HOST_COPY_GB_PER_S: Final = 8.0
-"""Ours: one core's memcpy on a server, at the lower end. A stage that takes much longer is no plain copy."""
+HOST_COPY_GB_PER_S: Final = 5.0
+"""Ours: one core's memcpy on a server, at the lower end, where bandwidth.json does not have this host's own (h2h)."""
 HANDLING_NS: Final = 20_000
 """Ours: what Python needs for an array whatever its size, at the upper end; no conversion is read from less."""
 OVER_MEMCPY = Threshold(
@@ -35,7 +35,7 @@ def _pageable(frames: Frames) -> list[Finding] | Clear:
     """Copies from and to memory that is not page-locked: the driver copies it piece by piece into its own first.
 
     Gain: at most the stages less what the link needs for so many bytes (limits.copies.floors), else the whole copies;
-    at least the same less a memcpy of those bytes into page-locked memory (HOST_COPY_GB_PER_S), or 0.
+    at least the same less a memcpy of those bytes into page-locked memory, or 0.
     """
     if not _is_pageable(frames):
         return Clear("inputs and outputs lie in page-locked memory or on the device")
@@ -48,10 +48,16 @@ def _pageable(frames: Frames) -> list[Finding] | Clear:
     evidence = {"copy_ns": time.ns, "bytes": moved, "beyond_floor_ns": most}
     if share is None or share < frames.limit(COPY_SHARE):
         return Clear(reason, evidence)
-    gain = Gain(max(0.0, most - moved / HOST_COPY_GB_PER_S) if moved else 0.0, most)
+    gain = Gain(max(0.0, most - _memcpy_ns(frames, moved)) if moved else 0.0, most)
     advice = "arrays in page-locked memory (variant with `placement: pinned`), at best filled there by the caller"
     subject = "copies from pageable memory"
     return [Finding(subject, "copy", share, reason, evidence, time.source, gain, advice, time.confidence)]
+
+
+def _memcpy_ns(frames: Frames, moved: float) -> float:
+    """What one thread of the host takes to copy so many bytes into page-locked memory."""
+    measured = (frames.documents.get("bandwidth") or {}).get("h2h", {})
+    return moved / float(measured.get("gb_per_s", HOST_COPY_GB_PER_S))
 
 
 def _is_pageable(frames: Frames) -> bool:
@@ -124,7 +130,7 @@ def _host_conversion(frames: Frames) -> list[Finding] | Clear:
         return Clear("inputs are not prepared on the host")
     content = frames.records["content"].iloc[0]
     told = content.get("options", {}).get("host_cast")
-    memcpy = moved / HOST_COPY_GB_PER_S
+    memcpy = _memcpy_ns(frames, moved)
     share = frames.share(took)
     reason = f"preparing inputs takes {ms(took)} ({percent(share)}), {took / memcpy:.3g} times a memcpy of them"
     evidence = {"stage_inputs_ns": took, "bytes": moved, "memcpy_ns": memcpy}

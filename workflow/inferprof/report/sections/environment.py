@@ -39,11 +39,11 @@ def _bandwidth(evidence: Evidence) -> list[Block]:
     if content is None:
         return []
     curves = {f"{way} {memory}": content[way][memory] for way in ("h2d", "d2h") for memory in ("pinned", "pageable")}
-    curves["d2d"] = content["d2d"]
+    curves |= {way: content[way] for way in ("d2d", "h2h") if way in content}  # h2h: since 2026-11-28
     sizes = tuple(sorted({size for curve in curves.values() for size in curve["by_size"]}, key=int))
     by_size = (Column(f"ns_of_{size}_bytes", size, "number", hidden=True) for size in sizes)
     rows = tuple(_curve(way, curve, sizes, evidence.bandwidth.file) for way, curve in curves.items())
-    title = "Bandwidth of the link (h2d, d2h) and of the device's memory (d2d)"
+    title = "Bandwidth of the link (h2d, d2h), of the device's memory (d2d) and of one thread of the host (h2h)"
     return [Table("bandwidth", title, (*BANDWIDTH_COLUMNS, *by_size), rows, f"Measured {content['method']}.")]
 
 
