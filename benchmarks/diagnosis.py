@@ -24,6 +24,7 @@ import yaml
 from inferprof import registry
 from inferprof.case import Case
 from inferprof.diagnosis import frames, run, verdict
+from inferprof.files import read_json
 from inferprof.findings import Frames, Verdict
 from inferprof.tables import records, schema
 from inferprof.tables.counters.kernel_faults import FaultName
@@ -105,7 +106,9 @@ def frames_of(labelled: Mapping[str, Any]) -> Frames:
     if "kernel" in labelled:
         table = table[table["name"] == labelled["kernel"]]
     rows = schema.of_case(table, MACHINE, case)
-    known = frames.documents(results, MACHINE, case) if "record" in labelled else None
+    known = dict(frames.documents(results, MACHINE, case)) if "record" in labelled else {}
+    if "cost" in labelled:
+        known["cost"] = read_json(DATA / labelled["cost"])
     return frames.of_tables(MACHINE, case, frames.peers_of(found), rows, known)
 
 
