@@ -6,6 +6,7 @@ of the code makes of the measured files.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -34,13 +35,17 @@ CELLS = (
     *("median_ms", "interval", "items_per_s", "h2d_ms", "h2d_times_floor"),
 )
 """The columns of the report's tables behind those of measured numbers."""
+FIXES = ("model", "shape", "case", "fix", "before ms", "after ms", "predicted ms", "achieved ms", "judged")
+VERIFY = "`make verify` on this machine (docs/new-gpu.md):\n"
 DASH = "–"
 
 
 def document(folder: Path, work: Path) -> str:
-    """The page of one GPU: a part for each bundle. Reports are left in `work`."""
+    """The page of one GPU: its notes.md, and a part for each bundle. Reports are left in `work`."""
+    notes = folder / "notes.md"
+    said = [notes.read_text("utf-8")] if notes.exists() else []
     parts = [_part(bundle, work / bundle.name.split(".")[0]) for bundle in sorted(folder.glob("*.zip"))]
-    return "\n".join([HEAD.format(gpu=folder.name.upper(), folder=folder.name), *parts])
+    return "\n".join([HEAD.format(gpu=folder.name.upper(), folder=folder.name), *said, *parts])
 
 
 def _part(bundle: Path, out: Path) -> str:
@@ -50,7 +55,10 @@ def _part(bundle: Path, out: Path) -> str:
     versions = ", ".join(f"{name} {facts['packages'][name]}" for name in ("onnxruntime-gpu", "torch"))
     measured = f"{facts['machine']}, {versions}, {facts['last_measured'][:10]}; {bundle.name}."
     heading = f"## {facts['study']}\n\n{measured}\n"
-    return "\n".join([heading, *_table(_rows(table)), NOTE, *_verdicts(table), ""])
+    verified = out / "verify.txt"
+    if verified.exists():
+        return "\n".join([heading, VERIFY, f"```\n{verified.read_text('utf-8').strip()}\n```", ""])
+    return "\n".join([heading, *_table(_rows(table)), NOTE, *_fixes(table), *_verdicts(table), ""])
 
 
 def _rows(table: Path) -> pd.DataFrame:
@@ -65,19 +73,43 @@ def _rows(table: Path) -> pd.DataFrame:
 
 def _table(rows: pd.DataFrame) -> list[str]:
     """The lines of the Markdown table."""
-    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
+    lines = [_line(COLUMNS), _line("---" for _ in COLUMNS)]
     for row in rows.to_dict("records"):
-        named = [row["model"], row["shape"], f"{row['precision']}/{row['backend']}/{row['variant']}"]
         measured = [DASH if pd.isna(row.get(column)) else _cell(row[column]) for column in CELLS]
-        lines.append("| " + " | ".join(named + measured) + " |")
+        lines.append(_line([row["model"], row["shape"], _case(row), *measured]))
     return lines
 
 
+def _fixes(table: Path) -> list[str]:
+    """What a variant that acts on a finding was predicted to gain, and what it gained; only where both are known."""
+    path = table / "fixes.csv"
+    rows = pd.read_csv(path).dropna(subset="judged").to_dict("records") if path.exists() else []
+    if not rows:
+        return []
+    lines = ["Acted on, predicted and achieved, by end_to_end:\n", _line(FIXES), _line("---" for _ in FIXES)]
+    for row in rows:
+        predicted = f"{_cell(row['predicted_low_ms'])} to {_cell(row['predicted_high_ms'])}"
+        measured = [_cell(row["before_ms"]), _cell(row["after_ms"]), predicted, _cell(row["achieved_ms"])]
+        lines.append(_line([row["model"], row["shape"], _case(row), f"`{row['fix']}`", *measured, row["judged"]]))
+    return [*lines, ""]
+
+
 def _verdicts(table: Path) -> list[str]:
-    """What holds each case back, a line each."""
-    rows = pd.read_csv(table / "verdicts.csv").to_dict("records")
-    names = [f"{row['model']} {row['shape']}, {row['precision']}/{row['backend']}/{row['variant']}" for row in rows]
-    return [f"- {name}: {row['sentence']}" for name, row in zip(names, rows, strict=True)]
+    """What holds the fastest case of each model and shape back, a line each."""
+    verdicts = pd.read_csv(table / "verdicts.csv")
+    verdicts["case"] = verdicts.apply(_case, axis=1)
+    key = ["model", "shape", "case"]
+    rows = pd.read_csv(table / "fastest.csv")[key].merge(verdicts, on=key).to_dict("records")
+    said = [f"- {row['model']} {row['shape']}, {_case(row)}: {row['sentence']}" for row in rows]
+    return ["What holds the fastest case at each shape back:\n", *said]
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _case(row: Mapping[str, str]) -> str:
+    return f"{row['precision']}/{row['backend']}/{row['variant']}"
 
 
 def _cell(value: float | str) -> str:
