@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from inferprof.diagnosis import frames, run
 from inferprof.errors import UserError
 from inferprof.findings import NEEDS, Clear, Finding, Frames, Gain, Need, NotAssessed
 from inferprof.plugins import Check
+from inferprof.profilers import ort_profile
 from inferprof.tables import records, schema
 
 CASE = Case("vit", "fp16", "ort_cuda", "default", "b8")
@@ -101,3 +103,35 @@ def test_a_case_that_failed_in_one_round_counts_as_not_measured(measured: Callab
     failed = measured(path, fail)
     assert (len(failed.records), failed.total) == (0, None)
     assert "b8" not in set(failed.peers.loc[failed.peers["backend"] == "ort_cuda", "shape"])
+
+
+def on_the_cpu(record: dict[str, Any]) -> None:
+    """The record of a GPU made into one of a CPU: 10 ms, of which 0.6 ms is staging, and no clock of a device."""
+    none = {"not_measured": "the CPU has no device clock"}
+    stages = {"stage_inputs": 0.5, "bind": 0.2, "execute": 9.2, "extract": 0.1}
+    record["boundaries"] = {"device": none, "call": none, "end_to_end": {"samples_ns": [10_000_000] * 9}}
+    record["stages"] = {"h2d": none, "d2h": none} | {
+        stage: {"samples_ns": [int(ms * 1e6)] * 9} for stage, ms in stages.items()
+    }
+
+
+def test_a_case_on_a_cpu_has_its_stages_in_its_verdict_and_needs_a_gpu_alone(measured: Callable[..., Frames]) -> None:
+    frames_ = measured("vit_base/fp16/ort_cuda/default/b8", on_the_cpu)
+    given = run.answers(frames_)
+    assert {one.reason for one in given if one.verdict == "not assessed"} == {f"needs {NEEDS['gpu']}"}
+    assert run.document(frames_, given)["verdict"]["sentence"] == (
+        "Of end_to_end (10 ms) 94.0 % is execution, 6.0 % is copies; "
+        f"no check says more: {sum(one.verdict == 'not assessed' for one in given)} of {len(given)} are about GPUs."
+    )
+
+
+def test_the_longest_operators_of_a_case_on_a_cpu_are_named(
+    measured: Callable[..., Frames], repository: Path
+) -> None:
+    bare = measured("vit_base/fp16/ort_cuda/default/b8", on_the_cpu)
+    rows = ort_profile.read(repository / "tests/data/ort_profile/h100_ort_cuda_vit.json.gz")
+    watched = dataclasses.replace(bare, profiles=schema.of_case(rows, bare.machine, bare.case))
+    assert (
+        "; Gemm 27.2 %, MatMul 17.5 %, Transpose 10.2 % of the operators' time by ort_profile; "
+        in run.document(watched, [])["verdict"]["sentence"]
+    )

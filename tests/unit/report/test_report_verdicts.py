@@ -109,7 +109,7 @@ def test_what_checks_needed_and_did_not_have_is_said_once(study: Any) -> None:
     assert lacking.startswith("Not assessed in 2 of 2 cases, atomics, bank_conflicts, ")
 
 
-def test_cases_of_which_nothing_was_found_are_one_line(results: Any) -> None:
+def test_cases_of_a_model_of_which_nothing_was_found_are_one_line(results: Any) -> None:
     for case in (BASELINE, TENSORRT):
         results.ok(case, 2.0, gpu=True)
     results.plan()
@@ -121,7 +121,7 @@ def test_cases_of_which_nothing_was_found_are_one_line(results: Any) -> None:
     section = verdicts.section(load(results))
     first = section.blocks[0]
     assert isinstance(first, Text)
-    assert first.text.startswith("No check found what holds 2 of 2 cases back, e.g. planted ")
+    assert first.text.startswith("No check found what holds 2 of 2 cases of planted back, e.g. fp32/ort_cuda/default b4: ")
     assert first.text.endswith(": 2 ms; little can be said.")
     assert table(load(results), "verdicts").csv_only
 

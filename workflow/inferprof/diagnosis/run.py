@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,13 +11,14 @@ from inferprof import registry
 from inferprof.case import Case
 from inferprof.diagnosis import verdict
 from inferprof.diagnosis.frames import load, of_model
+from inferprof.diagnosis.times import on_gpu
 from inferprof.files import write_json
 from inferprof.findings import NEEDS, Answer, Clear, Frames, Need, NotAssessed
 from inferprof.plugins import Check
 from inferprof.tables.limits.waterfall import COUNTERS
 
 _HAS: Final[Mapping[Need, Callable[[Frames], bool]]] = {
-    "gpu": lambda frames: bool(_device_times(frames) or frames.profiles["level"].eq("kernel").any()),
+    "gpu": on_gpu,
     "record": lambda frames: len(frames.records) > 0,
     "timeline": lambda frames: frames.tool is not None,
     "counters": lambda frames: bool(frames.profiles["tool"].eq(COUNTERS).any()),
@@ -51,9 +52,12 @@ def answers(frames: Frames) -> list[Answer]:
 
 
 def answer(check: Check, frames: Frames) -> Answer:
-    """One check's answer; what it needs and does not have is named, all of it."""
-    if missing := [NEEDS[need] for need in check.needs if not _HAS[need](frames)]:
-        return Answer(check.name, check.level, "not assessed", f"needs {'; '.join(missing)}")
+    """One check's answer; what it needs and does not have is named, all of it; on a CPU the GPU alone."""
+    missing: Sequence[Need] = [need for need in check.needs if not _HAS[need](frames)]
+    if missing:
+        on_cpu = "gpu" in missing and _HAS["record"](frames)
+        named: Sequence[Need] = ("gpu",) if on_cpu else missing
+        return Answer(check.name, check.level, "not assessed", f"needs {'; '.join(NEEDS[need] for need in named)}")
     try:
         judged = check.run(frames)
     except NotAssessed as lacking:
@@ -74,8 +78,3 @@ def document(frames: Frames, given: list[Answer]) -> dict[str, Any]:
         "verdict": dataclasses.asdict(verdict.of_case(frames, given)),
         "answers": [dataclasses.asdict(one) for one in given],
     }
-
-
-def _device_times(frames: Frames) -> bool:
-    rows = frames.latency[frames.latency["boundary"] == "device"]
-    return bool(rows["not_measured"].isna().any())

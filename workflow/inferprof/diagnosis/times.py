@@ -42,6 +42,12 @@ def percent(share: float | None) -> str:
     return "an unknown share" if share is None else f"{100 * share:.1f} %"
 
 
+def on_gpu(frames: Frames) -> bool:
+    """Whether the case ran on a GPU, by the clock of the bare run or by a profile."""
+    device = frames.latency[frames.latency["boundary"] == "device"]
+    return bool(device["not_measured"].isna().any() or frames.profiles["level"].eq("kernel").any())
+
+
 def iteration(frames: Frames) -> dict[str, float]:
     """Metric → value of the timeline's iterations, means; of a case that has a timeline."""
     return of_ranges(frames.timeline).get(ITERATION, {})

@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from inferprof.diagnosis.kernel_time import kernels_ns
-from inferprof.diagnosis.times import ms, percent
-from inferprof.findings import Answer, Bottleneck, Confidence, Finding, Frames, Gain, Level, Total
+from inferprof.diagnosis.times import ms, on_gpu, percent
+from inferprof.findings import NEEDS, Answer, Bottleneck, Confidence, Finding, Frames, Gain, Level, Total
+from inferprof.tables.nodes.providers import per_run
 
 Resource = Literal["launch", "idle", "copy", "kernels", "execution"]
 """execution: kernels and what the GPU waits between them, where no timeline tells the two apart."""
@@ -45,6 +46,9 @@ NOTICED: Final = 0.05
 """Ours: from this share on a resource is in the sentence."""
 CAUSE: Final = 0.5
 """Ours: a cause that explains half of a symptom is what to work on."""
+OPERATORS: Final = "ort_profile"
+LONGEST: Final = 3
+"""Types of operators of a case on a CPU that its sentence names."""
 TRUST: Final[Mapping[Confidence, float]] = {"high": 1.0, "medium": 1.0, "low": 0.25}
 """Ours: how much of a finding's time counts for its rank. What is low rests on a rule of thumb."""
 
@@ -81,11 +85,13 @@ class Verdict:
 
 def of_case(frames: Frames, answers: Sequence[Answer]) -> Verdict:
     """The verdict on a case from the answers of all checks about it."""
-    return judge(answers, frames.total, times_of(frames))
+    return judge(answers, frames.total, times_of(frames), "" if on_gpu(frames) else _operators(frames))
 
 
 def times_of(frames: Frames) -> dict[Resource, float]:
-    """How long each resource takes in the total, ns, as far as the waterfall or a profile tells."""
+    """How long each resource takes in the total, ns, as far as the waterfall, a profile or a CPU's stages tell."""
+    if not on_gpu(frames):
+        return _by_stages(frames)
     parts: dict[Resource, float | None] = {
         "launch": frames.waterfall.get("launch_ns"),
         "idle": frames.waterfall.get("idle_ns"),
@@ -96,8 +102,30 @@ def times_of(frames: Frames) -> dict[Resource, float]:
     return {resource: float(time) for resource, time in parts.items() if time is not None}
 
 
-def judge(answers: Sequence[Answer], total: Total | None, times: Mapping[Resource, float]) -> Verdict:
-    """The same from the answers, what shares are of, and the resources' times in ns where they are known."""
+def _by_stages(frames: Frames) -> dict[Resource, float]:
+    """Of a case on a CPU, which has no waterfall: its stages, as shares of their sum."""
+    if frames.total is None or frames.stages.empty:
+        return {}
+    known = frames.stages.filter(regex="_ms$").iloc[0].dropna()
+    execution = float(known[[f"{stage}_ms" for stage in ("bind", "execute")]].sum() / known.sum())
+    return {"execution": frames.total.ns * execution, "copy": frames.total.ns * (1 - execution)}
+
+
+def _operators(frames: Frames) -> str:
+    """`MatMul 61.2 %, Gemm 8.1 %`: the longest operators of a case on a CPU; empty without a profile of them."""
+    profile = frames.profiles[frames.profiles["tool"] == OPERATORS]
+    if profile.empty:
+        return ""
+    shares = per_run(profile).groupby("op_type")["share"].sum().sort_values(ascending=False, kind="stable")
+    longest = ", ".join(f"{name} {percent(share)}" for name, share in shares.head(LONGEST).items())
+    return f"{longest} of the operators' time by {OPERATORS}"
+
+
+def judge(
+    answers: Sequence[Answer], total: Total | None, times: Mapping[Resource, float], operators: str = ""
+) -> Verdict:
+    """The same from the answers, what shares are of, and, where they are known, the resources' times in ns and the
+    longest operators in words."""
     every = [Ranked(one.check, one.level, finding) for one in answers for finding in one.findings]
     cautions = tuple(one for one in every if one.finding.bottleneck not in RESOURCES)
     found: dict[Resource, list[Ranked]] = {}
@@ -106,7 +134,8 @@ def judge(answers: Sequence[Answer], total: Total | None, times: Mapping[Resourc
             found.setdefault(RESOURCES[one.finding.bottleneck], []).append(one)
     groups = [_group(resource, own, total, times.get(resource)) for resource, own in found.items()]
     groups.sort(key=lambda group: -_rank_of(group, total))
-    return Verdict(_sentence(groups, answers, total, times), tuple(groups), _sum(groups, total), cautions)
+    where = "; ".join(part for part in (_where(groups, total, times), operators) if part)
+    return Verdict(_sentence(groups, answers, total, where), tuple(groups), _sum(groups, total), cautions)
 
 
 # --- groups ----------------------------------------------------------------------------------------------------
@@ -170,11 +199,8 @@ def _rank_of(group: Group, total: Total | None) -> float:
 # --- the sentence ----------------------------------------------------------------------------------------------
 
 
-def _sentence(
-    groups: Sequence[Group], answers: Sequence[Answer], total: Total | None, times: Mapping[Resource, float]
-) -> str:
+def _sentence(groups: Sequence[Group], answers: Sequence[Answer], total: Total | None, where: str) -> str:
     """Where the time goes, what to work on first and how, and the gain; or how much was looked at in vain."""
-    where = _where(groups, total, times)
     if not groups:
         nothing = _nothing(answers)
         return f"{where}; {nothing}" if where else f"{nothing[0].upper()}{nothing[1:]}"
@@ -193,6 +219,8 @@ def _nothing(answers: Sequence[Answer]) -> str:
     if lacking.total() <= clear:
         return f"nothing is found to hold it back: {clear} checks are clear, {lacking.total()} not assessed."
     want = lacking.most_common(1)[0][0].removeprefix("needs ")
+    if want == NEEDS["gpu"]:
+        return f"no check says more: {lacking.total()} of {len(answers)} are about GPUs."
     return (
         f"little can be said: {lacking.total()} of {len(answers)} checks are not assessed, most for want of {want}."
     )

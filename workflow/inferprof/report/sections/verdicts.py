@@ -56,9 +56,10 @@ VERDICT_NOTE: Final = (
     "between what is sure and what is possible at most; the same time counts once, so that it is never more than all."
 )
 FINDING_NOTE: Final = (
-    "Ranked by what a finding may gain at most, or takes where no gain is known; a cause stands before the symptom "
-    "that it explains. Findings of one kernel, or of one kind of waiting, are about the same time: their gains do "
-    "not add up. Reason, advice and numbers: csv/findings.csv; what was clear or not assessed: csv/check_answers.csv."
+    "Ranked by what may be expected of a finding: the middle of its gain, or half of what it takes where no gain is "
+    "known, the less sure the less; a cause stands before the symptom that it explains. Findings of one kernel, or "
+    "of one kind of waiting, are about the same time: their gains do not add up. Reason, advice and numbers: "
+    "csv/findings.csv; what was clear or not assessed: csv/check_answers.csv."
 )
 
 
@@ -120,13 +121,18 @@ def _headlines(seen: list[Diagnosis]) -> list[Diagnosis]:
 
 
 def _untold(seen: list[Diagnosis]) -> list[Text]:
-    """The cases of which no check found anything, in one line with an example."""
-    cases = [pair for pair in seen if not pair[1].get("verdict")["groups"]]
-    if not cases:
-        return []
-    case, one = cases[0]
-    which = f"{len(cases)} of {len(seen)} cases"
-    return [Text(f"No check found what holds {which} back, e.g. {_title(case)}: {sentence_of(one)}", "item")]
+    """The cases of which no check found anything, in one line per model with an example."""
+    by_model: dict[str, list[Diagnosis]] = {}
+    for pair in seen:
+        by_model.setdefault(pair[0]["model"], []).append(pair)
+    lines = []
+    for model, every in by_model.items():
+        cases = [pair for pair in every if not pair[1].get("verdict")["groups"]]
+        for case, one in cases[:1]:
+            example = f"{name_of(case)} {case['shape']}: {sentence_of(one)}"
+            which = f"{len(cases)} of {len(every)} cases of {model}"
+            lines.append(Text(f"No check found what holds {which} back, e.g. {example}", "item"))
+    return lines
 
 
 def _title(case: Mapping[str, Any]) -> str:
@@ -194,15 +200,17 @@ def _answers(seen: list[Diagnosis]) -> Iterator[tuple[Cell, ...]]:
 
 
 def _cautions(seen: list[Diagnosis]) -> Iterator[Text]:
-    """What costs trust in the numbers, once per check and reason."""
-    found: dict[str, list[str]] = {}
+    """What costs trust in the numbers, or device memory: each check once, with its first case."""
+    found: dict[str, dict[str, Mapping[str, Any]]] = {}
     for case, document in seen:
         for one in document.get("verdict")["cautions"]:
-            finding = one["finding"]
-            subject = f"{finding['subject']}: " if finding["subject"] else ""
-            found.setdefault(f"{subject}{finding['reason']}; {finding['advice']}", []).append(_title(case))
-    for text, cases in found.items():
-        yield Text(f"{few(cases)}: {text}.", "item", "warn")
+            found.setdefault(one["check"], {}).setdefault(_title(case), one["finding"])
+    for check, cases in found.items():
+        first, finding = next(iter(cases.items()))
+        what = ": ".join(part for part in (first, finding["subject"], finding["reason"]) if part)
+        which = f"{len(cases)} of {len(seen)} cases, e.g. " if len(cases) > 1 else ""
+        rest = "; all in csv/check_answers.csv" if len(cases) > 1 else ""
+        yield Text(f"{check}: {which}{what}; what to do: {finding['advice']}{rest}.", "item", "warn")
 
 
 def _lacking(seen: list[Diagnosis]) -> Iterator[Text]:
