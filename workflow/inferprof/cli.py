@@ -7,7 +7,6 @@ failed, 2 the user can mend it.
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import shutil
 import sys
@@ -20,10 +19,6 @@ from inferprof import arguments, flags, processes, progress, registry
 from inferprof.case import Case, Shape
 from inferprof.errors import CaseFailed, ToolError, UserError
 from inferprof.files import beside, read_json, write_facts, write_json, write_text, written_whole
-
-REPORT_GC_THRESHOLD = 100_000
-"""New objects between two looks for garbage, 700 by default. Nearly all that a report makes stays until it is
-written, and looking in vain took a seventh of the time for 500 cases."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -260,7 +255,6 @@ def _report(args: argparse.Namespace) -> None:
     """Write REPORT.txt, REPORT.html, plots/ and csv/ of a study."""
     from inferprof import report
 
-    gc.set_threshold(REPORT_GC_THRESHOLD)
     if len(args.machine) > 1:
         report.write_machines(args.results, args.study, args.machine, args.baseline)
         return
