@@ -122,6 +122,10 @@ def test_names_with_markup_are_text_on_the_page(results):
     assert reason in text_of(results)
 
 
+def test_words_between_backticks_are_code_and_still_escaped():
+    assert html.prose("set `tf32: <b>` & go") == "set <code>tf32: &lt;b&gt;</code> &amp; go"
+
+
 def test_the_inline_plots_are_xml_and_their_ids_do_not_collide(written_cpu):
     plots = re.findall(r"<svg.*?</svg>", (written_cpu / "REPORT.html").read_text(), flags=re.S)
     assert len(plots) == 14

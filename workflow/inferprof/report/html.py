@@ -5,9 +5,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from typing import TYPE_CHECKING
 
 from inferprof.report.model import Block, Figure, Outline, Report, Table, Text
 
+if TYPE_CHECKING:
+    import markupsafe
+
+CODE = re.compile(r"`([^`]+)`")
 RESULTS = "../.."
 """From results/reports/{study}/REPORT.html to results/."""
 
@@ -32,6 +37,7 @@ def render(report: Report) -> str:
     environment.filters["anchor"] = anchor
     environment.filters["runs"] = runs
     environment.filters["link"] = link
+    environment.filters["prose"] = prose
     environment.filters["hashed"] = hashed
     script, _, _ = loader.get_source(environment, "tables.js")
     return environment.get_template("report.html.j2").render(report=report, script=script)
@@ -58,6 +64,13 @@ def runs(blocks: tuple[Block, ...]) -> list[list[Block]]:
         else:
             grouped.append([block])
     return grouped
+
+
+def prose(text: str) -> markupsafe.Markup:
+    """Text escaped, with what stands between backticks as code."""
+    import markupsafe
+
+    return markupsafe.Markup(CODE.sub(r"<code>\1</code>", str(markupsafe.escape(text))))
 
 
 def link(file: str) -> str:
