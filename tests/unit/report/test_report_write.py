@@ -14,7 +14,7 @@ from inferprof import report
 from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.report import compose, evidence, html, txt
-from inferprof.report.model import Cell, Column, Report, Section, Table, Text
+from inferprof.report.model import Cell, Column, Report, Section, Table, Text, words
 from inferprof.tables import schema
 
 BASELINE = "fp32/ort_cpu/default"
@@ -328,8 +328,18 @@ def test_profiled_runs_give_shares_and_no_latency(gpu_study):
 
 
 def test_in_a_table_that_is_too_wide_names_break_behind_underscores_and_hyphens():
-    lines = rendered("torch_compile", numbers=8)
-    assert [line.split()[0] for line in lines[-2:]] == ["torch_", "compile"]
+    lines = rendered("torch_compile-max", numbers=7)
+    assert [line.split()[0] for line in lines[-3:]] == ["torch_", "compile-", "max"]
+    assert max(map(len, lines)) <= 100
+
+
+def test_where_a_sentence_can_be_folded_no_name_is():
+    columns = (Column("name", "name"), Column("said", "said"), *(Column(f"n{i}", "n", "number") for i in range(6)))
+    cells = (words("copy_over_floor"), words("a few words that can be folded"))
+    numbers = tuple(Cell("1,234,567.8", 1234567.8) for _ in range(6))
+    table = Table("t", "", columns, ((*cells, *numbers),))
+    lines = txt.render(Report("t", "s", (Section("x", (table,)),))).splitlines()
+    assert any(line.startswith("copy_over_floor a few") for line in lines)
     assert max(map(len, lines)) <= 100
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 WIDTH = 100
 GAP, NARROW_GAP = 2, 1
-"""Between columns; the narrow one where it makes the difference between fitting the page and not."""
+"""Between columns; the narrow one where the table does not fit the page with the other."""
 NARROWEST = 3
 """Width that a column of text can be folded to."""
 BREAKABLE = range(9, 25)
@@ -88,7 +88,7 @@ def _grid(table: Table) -> rich.table.Table:
     shown = _breakable(table)
     padding = (0, _gap(table) - NARROW_GAP, 0, 0)  # the box is one of the blanks
     grid = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False, padding=padding, show_edge=False)
-    numbers_fit = _number_width(table) <= WIDTH
+    whole = _whole(table, shown)
     for index in table.shown:
         column = table.columns[index]
         is_number = column.kind == "number"
@@ -96,13 +96,29 @@ def _grid(table: Table) -> rich.table.Table:
             rich.text.Text(_stacked(table, index) if is_number else column.title),
             justify="right" if is_number else "left",
             overflow="fold",
-            no_wrap=is_number and numbers_fit,
+            no_wrap=index in whole,
         )
     for number in range(len(table.page)):
         if number and table.groups and not table.repeats(number, 0):
             grid.add_row()
         grid.add_row(*(rich.text.Text(shown(number, index)) for index in table.shown))
     return grid
+
+
+def _whole(table: Table, shown: Callable[[int, int], str]) -> set[int]:
+    """The columns that Rich must not narrow: of numbers and names, if these fit beside the longest words of the
+    others; else of numbers, which it would cut off, if at least these fit."""
+    cells = {index: [shown(number, index) for number in range(len(table.page))] for index in table.shown}
+    numbers = {index for index in table.shown if table.columns[index].kind == "number"}
+    names = numbers | {index for index, texts in cells.items() if not any(" " in text for text in texts)}
+
+    def least(index: int) -> int:
+        pieces = [piece for text in cells[index] for piece in text.split()]
+        return max(map(len, [*_stacked(table, index).split(), *pieces]), default=0)
+
+    if sum(map(least, table.shown)) + _gap(table) * (len(table.shown) - 1) <= WIDTH:
+        return names
+    return numbers if _number_width(table) <= WIDTH else set()
 
 
 def _breakable(table: Table) -> Callable[[int, int], str]:
@@ -161,7 +177,7 @@ def _gap(table: Table) -> int:
     widths = _widths(table)
     total = sum(widths) - _wrappable(table, max(widths, default=0))
     gaps = len(widths) - 1
-    return NARROW_GAP if total + GAP * gaps > WIDTH >= total + NARROW_GAP * gaps else GAP
+    return NARROW_GAP if total + GAP * gaps > WIDTH else GAP
 
 
 def _widths(table: Table) -> list[int]:

@@ -30,7 +30,7 @@ COLUMNS: Final = (
 ACHIEVED_COLUMNS: Final = (
     *CASE_COLUMNS,
     Column("change", "change"),
-    Column("other", "case after it"),
+    Column("other", "case after it", hidden=True),
     Column("predicted_ms", "predicted ms", "number"),
     Column("achieved_ms", "achieved ms", "number"),
     Column("low_ms", "low", "number", hidden=True),
