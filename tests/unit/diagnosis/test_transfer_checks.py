@@ -145,6 +145,21 @@ def test_a_record_without_stages_leaves_open_what_rests_on_them(measured: Measur
     assert {name: ask(name, frames).verdict for name in names} == dict.fromkeys(names, "not assessed")
 
 
+def test_inputs_that_the_host_copies_into_page_locked_memory_could_be_written_there(measured: Measured) -> None:
+    def pinned(ns: float) -> Callable[[dict[str, Any]], None]:
+        return lambda record: record.update(
+            placement="pinned", stages=record["stages"] | {"stage_inputs": samples(ns), "h2d": samples(1.3e6)}
+        )
+
+    (finding,) = ask("pageable_copies", measured(VIT, pinned(8e6))).findings
+    assert (finding.subject, finding.gain) == ("staging", Gain(0.0, 8e6))
+    assert finding.reason.startswith("the host copies inputs into page-locked memory for 8 ms (")
+    assert ask("pageable_copies", measured(VIT, pinned(0.1e6))).verdict == "clear"
+    converting = measured(VIT, pinned(60e6))
+    assert ask("host_conversion", converting).verdict == "found"
+    assert ask("pageable_copies", converting).verdict == "clear"
+
+
 def test_inputs_that_are_on_the_device_are_not_prepared_on_the_host(measured: Measured) -> None:
     def resident(record: dict[str, Any]) -> None:
         record["placement"] = "device"

@@ -121,7 +121,9 @@ def test_cases_of_a_model_of_which_nothing_was_found_are_one_line(results: Any) 
     section = verdicts.section(load(results))
     first = section.blocks[0]
     assert isinstance(first, Text)
-    assert first.text.startswith("No check found what holds 2 of 2 cases of planted back, e.g. fp32/ort_cuda/default b4: ")
+    assert first.text.startswith(
+        "No check found what holds 2 of 2 cases of planted back, e.g. fp32/ort_cuda/default b4: "
+    )
     assert first.text.endswith(": 2 ms; little can be said.")
     assert table(load(results), "verdicts").csv_only
 

@@ -35,10 +35,11 @@ def _pageable(frames: Frames) -> list[Finding] | Clear:
     """Copies from and to memory that is not page-locked: the driver copies it piece by piece into its own first.
 
     Gain: at most the stages less what the link needs for so many bytes (limits.copies.floors), else the whole copies;
-    at least the same less a memcpy of those bytes into page-locked memory, or 0.
+    at least the same less a memcpy of those bytes into page-locked memory, or 0. Where the host makes that memcpy
+    itself: at most stage_inputs, by a caller that writes its inputs there.
     """
     if not _is_pageable(frames):
-        return Clear("inputs and outputs lie in page-locked memory or on the device")
+        return _staged(frames)
     time = copying(frames)
     share = frames.share(time.ns)
     most, moved = _beyond_floor(frames, time)
@@ -50,8 +51,20 @@ def _pageable(frames: Frames) -> list[Finding] | Clear:
         return Clear(reason, evidence)
     gain = Gain(max(0.0, most - _memcpy_ns(frames, moved)) if moved else 0.0, most)
     advice = "arrays in page-locked memory (variant with `placement: pinned`), at best filled there by the caller"
-    subject = "copies from pageable memory"
+    subject = "pageable memory"
     return [Finding(subject, "copy", share, reason, evidence, time.source, gain, advice, time.confidence)]
+
+
+def _staged(frames: Frames) -> list[Finding] | Clear:
+    """What the host copies into page-locked memory before the link sees it, unless it is a conversion."""
+    took = stages(frames, "stage_inputs")
+    share = frames.share(took or 0.0) or 0.0
+    if took is None or share < frames.limit(COPY_SHARE) or isinstance(_host_conversion(frames), list):
+        return Clear("inputs and outputs lie in page-locked memory or on the device")
+    reason = f"the host copies inputs into page-locked memory for {ms(took)} ({percent(share)}) before each inference"
+    advice = "inputs written into page-locked memory where they are made"
+    evidence = {"stage_inputs_ns": took}
+    return [Finding("staging", "copy", share, reason, evidence, RECORDS, Gain(0.0, took), advice, "high")]
 
 
 def _memcpy_ns(frames: Frames, moved: float) -> float:

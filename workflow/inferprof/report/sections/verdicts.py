@@ -17,6 +17,8 @@ TOP: Final = 3
 """Findings of a case on the page; all of them are in the CSV."""
 NO_SHARE: Final = "the case has no total that this could be a share of"
 NO_GAIN: Final = "no bound of the gain is known"
+WHOLE: Final = "all of it"
+"""In place of a part of a case that a finding is about."""
 NO_FINDING: Final = "no check found anything"
 VERDICT_COLUMNS: Final = (
     *CASE_COLUMNS,
@@ -71,11 +73,9 @@ def section(evidence: Evidence) -> Section:
     verdicts = tuple(_verdict(case, one) for case, one in seen)
     every = [(case, _findings(case, one)) for case, one in seen]
     found = tuple(row for _, rows in every for row in rows)
-    told = [pair for pair in seen if pair[1].get("verdict")["groups"]]
-    blocks: list[Block] = [Text(f"{_title(case)}: {sentence_of(one)}", "item") for case, one in _headlines(told)]
-    blocks += _untold(seen)
+    blocks: list[Block] = list(_by_finding(seen))
     title = "The verdict on each case"
-    blocks.append(Table("verdicts", title, VERDICT_COLUMNS, verdicts, VERDICT_NOTE, groups=2, csv_only=not told))
+    blocks.append(Table("verdicts", title, VERDICT_COLUMNS, verdicts, VERDICT_NOTE, groups=2, csv_only=not found))
     if found:
         shown = tuple(row for _, rows in every for row in rows[:TOP])
         title = f"The {TOP} first findings of each case"
@@ -120,19 +120,20 @@ def _headlines(seen: list[Diagnosis]) -> list[Diagnosis]:
     return [pair for cases in first.values() for pair in cases]
 
 
-def _untold(seen: list[Diagnosis]) -> list[Text]:
-    """The cases of which no check found anything, in one line per model with an example."""
-    by_model: dict[str, list[Diagnosis]] = {}
-    for pair in seen:
-        by_model.setdefault(pair[0]["model"], []).append(pair)
-    lines = []
-    for model, every in by_model.items():
-        cases = [pair for pair in every if not pair[1].get("verdict")["groups"]]
-        for case, one in cases[:1]:
-            example = f"{name_of(case)} {case['shape']}: {sentence_of(one)}"
-            which = f"{len(cases)} of {len(every)} cases of {model}"
-            lines.append(Text(f"No check found what holds {which} back, e.g. {example}", "item"))
-    return lines
+def _by_finding(seen: list[Diagnosis]) -> Iterator[Text]:
+    """What to work on first, a line per model and check with one of its cases; last those without a finding."""
+    by_model: dict[str, dict[str, list[Diagnosis]]] = {}
+    for case, one in seen:
+        groups = one.get("verdict")["groups"]
+        first = groups[0]["findings"][0]["check"] if groups else ""
+        by_model.setdefault(case["model"], {}).setdefault(first, []).append((case, one))
+    for model, by_check in by_model.items():
+        total = sum(map(len, by_check.values()))
+        for check, cases in sorted(by_check.items(), key=lambda item: (not item[0], -len(item[1]))):
+            case, one = cases[0]
+            which = f"{len(cases)} of {total} cases of {model}"
+            what = f"{check} comes first in {which}" if check else f"No check found what holds {which} back"
+            yield Text(f"{what}, e.g. {name_of(case)} {case['shape']}: {sentence_of(one)}", "item")
 
 
 def _title(case: Mapping[str, Any]) -> str:
@@ -169,7 +170,7 @@ def _finding(case: Mapping[str, Any], rank: int, one: Mapping[str, Any], total: 
         *case_cells(case),
         number(rank, str(rank)),
         words(one["check"]),
-        both_ends(finding["subject"] or "the whole case"),
+        both_ends(finding["subject"] or WHOLE),
         _share(finding["share"], NO_SHARE),
         *_gain_percent(gain, total, NO_GAIN),
         words(finding["bottleneck"]),
