@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from inferprof.backends.torch_quantize import QUANTIZE
@@ -50,7 +50,7 @@ def _weights(frames: Frames) -> list[Finding] | Clear:
     """Slower than the same case with plain weights, and the parts of that which are CAUSE of it or more: kernels
     beside the products, the products, and what no kernel explains (the host). Gain: 0 to the part.
 
-    Products are what kernel_class calls gemm; one that Inductor wrote as a reduction is beside them.
+    Products are what kernel_class calls gemm.
     """
     if QUANTIZE not in options_of(frames):
         return Clear("no weights are quantized in torch")
@@ -59,9 +59,10 @@ def _weights(frames: Frames) -> list[Finding] | Clear:
         raise NotAssessed(f"a measurement of the same case without `{QUANTIZE}`")
     compared = _compared(frames, twin)
     kernels = _kernels(frames, twin)
+    if kernels is not None:
+        compared = replace(compared, words=f"{compared.words}; {_traced(kernels)}")
     if not compared.slower:
-        launched = "" if kernels is None else f"; {_launched(kernels)}"
-        return Clear(f"{compared.words}{launched}", compared.evidence)
+        return Clear(compared.words, compared.evidence)
     if kernels is None:
         parts = [_Part("quantized weights", "kernels", compared.lost_ns, "is where no trace of both tells", TRACE)]
     else:
@@ -114,19 +115,20 @@ def _kernels(frames: Frames, twin: Twin) -> pd.DataFrame | None:
     return table.assign(product=table["kernel_class"].eq(PRODUCT))
 
 
-def _launched(kernels: pd.DataFrame) -> str:
-    """`28 kernels an inference instead of 22`."""
-    counts = [float(kernels[f"launches_{side}"].sum()) for side in "ab"]
-    return f"{counts[0]:.0f} kernels an inference instead of {counts[1]:.0f}"
+def _traced(kernels: pd.DataFrame) -> str:
+    """`28 kernels of 1.8 ms an inference instead of 22 of 0.2 ms`."""
+    (count, own), (plain_count, plain) = (
+        (float(kernels[f"launches_{side}"].sum()), float(kernels[f"duration_{side}"].sum())) for side in "ab"
+    )
+    return f"{count:.0f} kernels of {ms(own)} an inference instead of {plain_count:.0f} of {ms(plain)}"
 
 
 def _parts(lost_ns: float, kernels: pd.DataFrame) -> list[_Part]:
     """Where the time goes, the longest first."""
     products, others = kernels[kernels["product"]], kernels[~kernels["product"]]
     more = float((others["launches_a"] - others["launches_b"]).sum())
-    launches, time = float(products["launches_a"].sum()), float(products["duration_a"].sum())
+    time = float(products["duration_a"].sum())
     kept = float(products.loc[products["status"] == "both", "duration_a"].sum())
-    each = f" ({more / launches:.2g} per product)" if launches else ""
     same = f"; {percent(kept / time)} of the products' time is in kernels of plain weights too" if time else ""
     changes = [float(part["change"].sum()) * -1 for part in (products, others)]
     parts = [
@@ -134,7 +136,7 @@ def _parts(lost_ns: float, kernels: pd.DataFrame) -> list[_Part]:
             "converted weights",
             "memory",
             changes[1],
-            f"is in kernels beside the products, {more:.0f} more an inference{each}{same}",
+            f"is in kernels beside the products, {more:.0f} more an inference{same}",
             "a runtime that multiplies quantized weights as they are, or converts them inside of the product "
             "(torch.compile), where the weights are what the memory is busy with",
         ),

@@ -119,6 +119,12 @@ CASES = [
     # TensorRT: the operands count, whatever is written
     ("sm89_xmma_gemm_f16e4m3_f16f32_f32_tn_n_tilesize128x128x64", "gemm", "fp16", None),
     ("sm90_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n_tilesize128x128x128_warpgroupsize1x1x1", "gemm", "fp8", True),
+    # Inductor: products with one row, and what is not one
+    ("triton_red_fused__fused_rms_norm__to_copy__unsafe_view_add_mm_mul_t_view_7", "gemm", None, None),
+    ("triton_red_fused__to_copy_mm_mul_t_transpose_view_5", "gemm", None, None),
+    ("triton_red_fused_addmm_3", "gemm", None, None),
+    ("triton_red_fused__fused_rms_norm__to_copy__unsafe_view_add_3", "normalisation", None, None),
+    ("triton_poi_fused__unsafe_view_mm_mul_silu_4", "elementwise", None, None),
     # embedding
     ("void onnxruntime::cuda::_GatherKernel<short>(long)", "embedding", None, None),
     ("void at::native::(anonymous namespace)::indexSelectLargeIndex<float>(T)", "embedding", "fp32", None),

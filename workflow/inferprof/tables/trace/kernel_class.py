@@ -57,6 +57,11 @@ RULES: Final = (
         r"reshape_and_cache|kv_?cache(?!.*attention)|kv_indices|page_indices",
     ),
     _rule(
+        "gemm",
+        "Inductor: a product with one row as a reduction; pointwise kernels have it among their origins",
+        r"triton_(?:red|per)\w*_(?:add|b)?mm(?:_|$)",
+    ),
+    _rule(
         "attention",
         "flash, fused and paged attention; cuDNN sdpa",
         r"fmha|flash_?(?:fwd|bwd|attn|attention|infer)|attention|attn_fwd|_attn_|sdpa|\bmha|"
