@@ -70,6 +70,7 @@ def test_a_variant_reads_its_options_with_defaults():
     [
         ({}, None),
         ({"tuning": "fresh"}, None),
+        ({"tuning": "library"}, None),
         ({"tuning": "tuned"}, "stack/fp16/torch_eager/tuned/b512"),
         ({"tuning": "tuned/b64"}, "stack/fp16/torch_eager/tuned/b64"),
     ],
@@ -77,3 +78,12 @@ def test_a_variant_reads_its_options_with_defaults():
 def test_a_variant_says_whose_tuned_configurations_a_case_takes_over(tuning, path):
     other = Case("stack", "fp16", "torch_eager", "v", "b512").tuned_by(Variant("v", tuning))
     assert (str(other) if other else None) == path
+
+
+@pytest.mark.parametrize(
+    ("tuning", "own"),
+    [({}, False), ({"tuning": "fresh"}, True), ({"tuning": "library"}, True), ({"tuning": "o"}, False)],
+)
+def test_a_profiled_run_takes_over_what_the_bare_one_chose(tuning, own):
+    case = Case("stack", "fp16", "torch_eager", "v", "b512")
+    assert (case.tuned_by(Variant("v", tuning), profiled=True) == case) is own

@@ -88,9 +88,9 @@ class Variant:
 
 
 TUNING = "tuning"
-TUNED_ANEW = "fresh"
-"""The option of a variant that says where the configurations of autotuned kernels come from, and its one value that
-is no name: all of them are tried. Otherwise VARIANT or VARIANT/SHAPE, whose record knows them."""
+TUNED_ANEW, TUNED_BY_LIBRARY = "fresh", "library"
+"""The option of a variant that says where the configurations of autotuned kernels come from, and its values that are
+no names: all are tried; or what the library carries, else tried. Otherwise VARIANT or VARIANT/SHAPE: of that record."""
 
 
 @dataclass(frozen=True, order=True)
@@ -108,11 +108,15 @@ class Case:
         """The case as the middle of a path: model/precision/backend/variant/shape."""
         return PurePosixPath(self.model, self.precision, self.backend, self.variant, self.shape)
 
-    def tuned_by(self, variant: Variant) -> Case | None:
-        """The case whose record says which configurations of kernels this one takes over; None: it has its own."""
-        given = variant.text(TUNING, TUNED_ANEW)
-        if given == TUNED_ANEW:
-            return None
+    def tuned_by(self, variant: Variant, *, profiled: bool = False) -> Case | None:
+        """The case whose record says which configurations of kernels this one takes over; None: it has its own.
+
+        A profiled run takes over those of the bare one: chosen under a profiler, which slows each launch down, they
+        may be others.
+        """
+        given = variant.text(TUNING, "")
+        if given in ("", TUNED_ANEW, TUNED_BY_LIBRARY):
+            return self if given and profiled else None
         name, _, shape = given.partition("/")
         return replace(self, variant=name, shape=shape or self.shape)
 

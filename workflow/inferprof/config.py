@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from inferprof import registry
-from inferprof.case import TUNED_ANEW, TUNING, OptionValue, Shape, Variant
+from inferprof.case import TUNED_ANEW, TUNED_BY_LIBRARY, TUNING, OptionValue, Shape, Variant
 from inferprof.errors import UserError, unknown
 from inferprof.model_spec import ModelSpec, check_schema, load
 
@@ -81,7 +81,7 @@ def variants(entries: Sequence[Mapping[str, Any]]) -> dict[str, Variant]:
         chosen[entry["name"]] = Variant(entry["name"], options)
     for variant in chosen.values():
         named, _, shape = variant.text(TUNING, TUNED_ANEW).partition("/")
-        known = {*chosen, TUNED_ANEW} - {variant.name}
+        known = {*chosen, TUNED_ANEW, TUNED_BY_LIBRARY} - {variant.name}
         check_names(f"variants in {TUNING}: of variant {variant.name}:", [named], known)
         if shape:
             Shape.parse(shape)

@@ -7,7 +7,7 @@ rule benchmark:
         reference="results/onnx/{model}/{precision}.{shape}.expected.npz",
         spec=model_spec,
         files=model_files,
-        tuned=tuned,
+        tuned=tuned(profiled=False),
     output:
         "results/{machine}/benchmark/{model}/{precision}/{backend}/{variant}/{shape}/r{round}.json",
     log:

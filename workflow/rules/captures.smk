@@ -13,7 +13,7 @@ for profiler in registry.profilers().values():
             spec=model_spec,
             files=model_files,
             timeline=timeline(profiler),
-            tuned=tuned,
+            tuned=tuned(profiled=True),
         output:
             capture=f"results/{{machine}}/capture/{profiler.name}/{{model}}/{{precision}}/{{backend}}/{{variant}}/{{shape}}{profiler.suffix}",
             record=f"results/{{machine}}/capture/{profiler.name}/{{model}}/{{precision}}/{{backend}}/{{variant}}/{{shape}}.record.json",

@@ -174,11 +174,15 @@ def profiled_flags(profiler):
     )
 
 
-def tuned(wildcards):
-    """The record whose tuned configurations a case takes over; no file for one that has its own."""
-    variant = STUDY.variants[wildcards.variant]
-    other = Case.from_wildcards(wildcards).tuned_by(variant)
-    return f"results/{wildcards.machine}/benchmark/{other}/r0.json" if other else []
+def tuned(profiled):
+    """The input function of the record whose tuned configurations a run takes over; no file for one that has its own."""
+
+    def record(wildcards):
+        variant = STUDY.variants[wildcards.variant]
+        case = Case.from_wildcards(wildcards).tuned_by(variant, profiled=profiled)
+        return f"results/{wildcards.machine}/benchmark/{case}/r0.json" if case else []
+
+    return record
 
 
 def timeline(profiler):

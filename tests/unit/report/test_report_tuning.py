@@ -66,3 +66,9 @@ def test_the_best_choice_at_one_shape_is_compared_with_the_best_at_another(resul
         ("b64", "M64 N64 K64 w4 s3", "b512", "1.80"),
         ("b512", "M64 N256 K64 w8 s3", "b64", "1.50"),
     ]
+
+
+def test_what_a_case_chose_is_shown_though_it_failed_afterwards(results: Any) -> None:
+    failed = {"status": "failed", "reason": "self-check", "first": {"first_inference_ns": 8_000_000_000}}
+    results.ok(CASE.format("tuned", "b64"), 10.0, gpu=True, tuning=B64, **failed)
+    assert rows(section_of(results), "tuning")[0][7:9] == ["tried", "M64 N64 K64 w4 s3"]

@@ -84,12 +84,11 @@ ONE: Final = "one configuration alone was timed"
 
 
 def section(evidence: Evidence) -> Section:
-    """Empty where no kernel was chosen by trying."""
-    records = evidence.records[evidence.records["status"] == "ok"]
-    choices = _sorted(evidence, tuning.choices(records))
+    """Empty where no kernel was chosen by trying. Of cases that failed too: what they chose they chose before."""
+    choices = _sorted(evidence, tuning.choices(evidence.records))
     if not choices:
         return Section(TITLE, ())
-    trials = tuning.trials(records)
+    trials = tuning.trials(evidence.records)
     chosen = tuple(map(_choice, choices))
     blocks: list[Block] = [
         Table("tuning", "What was chosen", _narrow(CHOICE_COLUMNS, choices), chosen, CHOICE_NOTE, groups=2),
