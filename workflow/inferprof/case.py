@@ -90,7 +90,8 @@ class Variant:
 TUNING = "tuning"
 TUNED_ANEW, TUNED_BY_LIBRARY = "fresh", "library"
 """The option of a variant that says where the configurations of autotuned kernels come from, and its values that are
-no names: all are tried; or what the library carries, else tried. Otherwise VARIANT or VARIANT/SHAPE: of that record."""
+no names: all are tried; or what the library carries, else tried. Otherwise VARIANT or VARIANT/SHAPE, whose record has
+them."""
 
 
 @dataclass(frozen=True, order=True)
