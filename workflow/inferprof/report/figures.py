@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +13,7 @@ from inferprof.report import plot_frame
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Figure, Section, Text
 from inferprof.report.sections import layers
+from inferprof.report.sections.common import few
 from inferprof.tables.nodes import layer_graph, layer_times
 
 if TYPE_CHECKING:
@@ -42,16 +44,27 @@ def _plots(evidence: Evidence, folder: Path) -> tuple[list[Wanted], list[Text]]:
     """The plots of each model, and why others cannot be drawn."""
     frame = plot_frame.of(evidence)
     wanted: list[Wanted] = []
-    left_out = []
+    lacking: dict[tuple[str, str], list[str]] = {}
     for model in evidence.models:
         of_model = frame[frame["model"] == model]
         for plot in sorted(registry.plots().values(), key=lambda plot: plot.place):
             if reason := render.lacks(plot, of_model):
-                left_out.append(Text(f"{plot.title}: {model}: not drawn: {reason}", "item"))
+                lacking.setdefault((plot.title, reason), []).append(model)
                 continue
             drawing = plot.draw, of_model, folder / f"{plot.name}-{model}.png"
             wanted.append((drawing, f"{plot.title}: {model}", plot.caption, plot.section))
-    return wanted, left_out
+    return wanted, _left_out(lacking)
+
+
+def _left_out(lacking: Mapping[tuple[str, str], list[str]]) -> list[Text]:
+    """A line per reason and the models that it holds for. lacking: title of a plot and the reason → models."""
+    titles: dict[tuple[str, str], list[str]] = {}
+    for (title, reason), models in lacking.items():
+        titles.setdefault((reason, few(models)), []).append(title)
+    return [
+        Text(f"Not drawn of {models}, since {reason}: {'; '.join(plots)}", "item")
+        for (reason, models), plots in titles.items()
+    ]
 
 
 def _engine_graphs(evidence: Evidence, folder: Path) -> tuple[list[Wanted], list[Text]]:

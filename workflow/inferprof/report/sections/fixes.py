@@ -21,7 +21,7 @@ FIXES: Final[Mapping[tuple[str, str | bool], str]] = {
 NS_PER_MS: Final = 1e6
 COLUMNS: Final = (
     *CASE_COLUMNS,
-    Column("fix", "fix"),
+    Column("fix", "fix", hidden=True),
     Column("before_ms", "before", "number"),
     Column("after_ms", "after", "number"),
     Column("predicted_low_ms", "predicted", "number"),
