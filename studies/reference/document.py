@@ -1,13 +1,14 @@
-"""docs/reference-{gpu}.md out of the bundles in studies/reference/{gpu}/: what `make reference` runs.
+"""What `make reference` runs: docs/reference-{gpu}.md, and README's table, out of the bundles in studies/reference/.
 
-Each bundle is unpacked to build/reference/{gpu}/{bundle} and reported anew, so that the page says what this version
-of the code makes of the measured files.
+Each bundle of studies/reference/{gpu}/ is unpacked to build/reference/{gpu}/{bundle} and reported anew, so that the
+pages say what this version of the code makes of the measured files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -35,7 +36,18 @@ CELLS = (
     *("median_ms", "interval", "items_per_s", "h2d_ms", "h2d_times_floor"),
 )
 """The columns of the report's tables behind those of measured numbers."""
+TRIALS = ("model", "shape", "case", "tried", "predicted %", "measured %", "interval", "verdict")
 FIXES = ("model", "shape", "case", "fix", "before ms", "after ms", "predicted ms", "achieved ms", "judged")
+README_GPU, README_BUNDLE = "h200", "baseline"
+README_MARKS = ("<!-- the table that `make reference` writes -->", "<!-- the end of that table -->")
+README_COLUMNS = {
+    "ort_cuda/default": "ORT CUDA",
+    "ort_cuda/graph": "ORT CUDA graph",
+    "torch_eager/default": "torch eager",
+    "torch_compile/default": "torch.compile",
+}
+README_WIDE = 10
+"""%: half widths from here on are in the table."""
 VERIFY = "`make verify` on this machine (docs/new-gpu.md):\n"
 DASH = "–"
 
@@ -58,7 +70,34 @@ def _part(bundle: Path, out: Path) -> str:
     verified = out / "verify.txt"
     if verified.exists():
         return "\n".join([heading, VERIFY, f"```\n{verified.read_text('utf-8').strip()}\n```", ""])
-    return "\n".join([heading, *_table(_rows(table)), NOTE, *_fixes(table), *_verdicts(table), ""])
+    return "\n".join([heading, *_table(_rows(table)), NOTE, *_fixes(table), *_trials(table), *_verdicts(table), ""])
+
+
+def readme(text: str, work: Path) -> str:
+    """README's text with its table made anew, from the report that `document` left of README_BUNDLE in `work`."""
+    rows = _rows(work / README_BUNDLE / "reports" / README_BUNDLE / "csv")
+    rows["column"] = rows["backend"] + "/" + rows["variant"]
+    lines = [_line(("model", "batch", "format", *README_COLUMNS.values())), _line("---" for _ in range(7))]
+    for (model, shape, precision), own in rows.groupby(["model", "shape", "precision"], sort=False):
+        by_column = {row["column"]: row for row in own.to_dict("records")}
+        cells = [_readme_cell(by_column.get(column)) for column in README_COLUMNS]
+        lines.append(_line((model, shape.split("_")[0].removeprefix("b"), precision, *cells)))
+    begin, end = README_MARKS
+    before, _, rest = text.partition(begin)
+    return f"{before}{begin}\n" + "\n".join(lines) + f"\n{end}{rest.partition(end)[2]}"
+
+
+def _readme_cell(row: Mapping[str, Any] | None) -> str:
+    """`device / end_to_end` in ms; with ± where its interval is wider than README_WIDE or not known."""
+    return DASH if row is None else " / ".join(_doubted(row, suffix) for suffix in ("_device", ""))
+
+
+def _doubted(row: Mapping[str, Any], suffix: str) -> str:
+    """A median with the half width of its interval where that is wide."""
+    median, interval = _cell(row[f"median_ms{suffix}"]), row[f"interval{suffix}"]
+    if pd.isna(interval):
+        return f"{median} ±?"
+    return f"{median} ±{interval}" if float(interval.removesuffix(" %")) > README_WIDE else median
 
 
 def _rows(table: Path) -> pd.DataFrame:
@@ -75,7 +114,7 @@ def _table(rows: pd.DataFrame) -> list[str]:
     """The lines of the Markdown table."""
     lines = [_line(COLUMNS), _line("---" for _ in COLUMNS)]
     for row in rows.to_dict("records"):
-        measured = [DASH if pd.isna(row.get(column)) else _cell(row[column]) for column in CELLS]
+        measured = [_cell(row.get(column)) for column in CELLS]
         lines.append(_line([row["model"], row["shape"], _case(row), *measured]))
     return lines
 
@@ -94,6 +133,21 @@ def _fixes(table: Path) -> list[str]:
     return [*lines, ""]
 
 
+def _trials(table: Path) -> list[str]:
+    """Batches that the advisor suggested and that were measured too: per item on the device."""
+    path = table / "tile_advice_tried.csv"
+    if not path.exists():
+        return []
+    lines = ["Suggested for its tiles, and tried:\n", _line(TRIALS), _line("---" for _ in TRIALS)]
+    for row in pd.read_csv(path).dropna(subset="verdict").to_dict("records"):
+        measured = [_cell(row["predicted_percent"]), _cell(row["measured_percent"])]
+        known = not pd.isna(row["low_percent"])
+        interval = f"{_cell(row['low_percent'])} to {_cell(row['high_percent'])}" if known else DASH
+        named = [row["model"], row["shape"], _case(row), row["suggested_shape"]]
+        lines.append(_line([*named, *measured, interval, row["verdict"]]))
+    return [*lines, ""]
+
+
 def _verdicts(table: Path) -> list[str]:
     """What holds the fastest case of each model and shape back, a line each."""
     verdicts = pd.read_csv(table / "verdicts.csv")
@@ -108,19 +162,24 @@ def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _case(row: Mapping[str, str]) -> str:
+def _case(row: Mapping[str, Any]) -> str:
     return f"{row['precision']}/{row['backend']}/{row['variant']}"
 
 
-def _cell(value: float | str) -> str:
+def _cell(value: float | str | None) -> str:
+    if value is None or pd.isna(value):
+        return DASH
     return value if isinstance(value, str) else significant(value, 3)
 
 
 def main() -> None:
-    """Write the page of each GPU."""
+    """Write the page of each GPU, and README's table."""
+    work = REPOSITORY / "build" / "reference"
     for folder in FOLDERS:
-        text = document(folder, REPOSITORY / "build" / "reference" / folder.name)
+        text = document(folder, work / folder.name)
         (REPOSITORY / "docs" / f"reference-{folder.name}.md").write_text(text, encoding="utf-8")
+    page = REPOSITORY / "README.md"
+    page.write_text(readme(page.read_text(encoding="utf-8"), work / README_GPU), encoding="utf-8")
 
 
 if __name__ == "__main__":
