@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from own_process import Took, run
+from own_process import Took, run_command
 
 from inferprof.files import write_json
 
@@ -113,7 +113,7 @@ def snakemake(folder: Path, *arguments: str, profile: Path | None = None) -> Too
         *("--snakefile", str(REPOSITORY / "Snakefile"), "--directory", str(folder), "--cores", "1", *arguments),
         *("--workflow-profile", str(REPOSITORY / "profiles" / "default")),
     )
-    return run(command, folder)
+    return run_command(command, folder)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ class Took:
         return f"{self.seconds:.1f} s ({self.cpu:.1f} s of CPU time), {self.peak / 2**20:.0f} MiB"
 
 
-def run(command: Sequence[str], folder: Path) -> Took:
+def run_command(command: Sequence[str], folder: Path) -> Took:
     """Run a command to its end in a folder. Exits with what it printed where it fails."""
     started = time.monotonic()
     with tempfile.TemporaryFile("w+") as output:

@@ -5,13 +5,15 @@
 Exit code 1 where the larger one takes 60 s of CPU or 2 GiB or more, or the page of 100 cases 3 MB or more. Of CPU, so
 that neighbours on the machine do not decide it; several processes draw the plots, so that it takes less on the clock.
 Each report is written by `inferprof report` in a process of its own. Every case has three rounds of 400 samples per
-boundary and telemetry, and each on a GPU a traced profile of 300 kernels and 10 iterations.
+boundary and telemetry, and each on a GPU a traced profile of 300 kernels and 10 iterations. The diagnosis is that of
+the runtime's first case.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import dataclasses
 import json
 import sys
 import tempfile
@@ -21,9 +23,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from own_process import Took, run
+from own_process import Took, run_command
 
 from inferprof.case import Case, Shape
+from inferprof.diagnosis import run
+from inferprof.files import write_json
 from inferprof.tables import schema
 from inferprof.tables.trace import events
 from inferprof.tables.trace.timeline import KERNEL, MEMCPY, assemble
@@ -134,6 +138,7 @@ def generate(results: Path, count: int) -> None:
             table = results / MACHINE / "table" / "nsys" / f"{case.path}.parquet"
             table.parent.mkdir(parents=True, exist_ok=True)
             schema.of_case(traced, MACHINE, case).to_parquet(table)
+    diagnose(results, count)
     study = results / "reports" / STUDY
     study.mkdir(parents=True)
     with (study / "cases.csv").open("w", newline="", encoding="utf-8") as file:
@@ -141,11 +146,22 @@ def generate(results: Path, count: int) -> None:
         csv.writer(file).writerows([columns, *rows])
 
 
+def diagnose(results: Path, count: int) -> None:
+    """The diagnoses of all cases: of a runtime's first case made, of the others copied."""
+    made: dict[str, dict[str, Any]] = {}
+    for case in cases(count):
+        if case.backend not in made:
+            made[case.backend] = run.diagnose(results, MACHINE, case, {})
+        path = results / MACHINE / "diagnosis" / f"{case.path}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, {**made[case.backend], "case": dataclasses.asdict(case)})
+
+
 def measure(count: int, results: Path) -> tuple[Took, int]:
     """Generate a study and write its report: what that took, and the bytes of the page."""
     generate(results, count)
     command = ("report", str(results), "--study", STUDY, "--machine", MACHINE, "--baseline", BASELINE)
-    took = run([sys.executable, "-m", "inferprof", *command], results)
+    took = run_command([sys.executable, "-m", "inferprof", *command], results)
     page = (results / "reports" / STUDY / "REPORT.html").stat().st_size
     print(f"{count:>5,} cases: {took}, page {page / 1e6:.2f} MB", flush=True)
     return took, page

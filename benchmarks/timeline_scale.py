@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 import pandas as pd
-from own_process import Took, run
+from own_process import Took, run_command
 
 SECONDS = 60.0
 MEMORY_BYTES = 2 * 1024**3
@@ -96,7 +96,7 @@ def measure(kernels: int, folder: Path) -> Took:
     """Generate an export and make the tidy table of it."""
     export, table = (folder / f"{kernels}.{suffix}" for suffix in ("sqlite", "parquet"))
     generate(export, kernels)
-    took = run([sys.executable, "-m", "inferprof", "table", "nsys", str(export), "--out", str(table)], folder)
+    took = run_command([sys.executable, "-m", "inferprof", "table", "nsys", str(export), "--out", str(table)], folder)
     size = export.stat().st_size
     export.unlink()
     frame = pd.read_parquet(table)
