@@ -68,7 +68,8 @@ def _weights(frames: Frames) -> list[Finding] | Clear:
     else:
         parts = _parts(compared.lost_ns, kernels)
     least = frames.limit(CAUSE) * compared.lost_ns
-    return [_finding(frames, compared, part) for part in parts if part.ns >= least]
+    large = [part for part in parts if part.ns >= least]
+    return [_finding(frames, compared, part, first=part is large[0]) for part in large]
 
 
 TRACE: Final = "nsys or kineto under `profilers:`, of both cases"
@@ -153,7 +154,8 @@ def _parts(lost_ns: float, kernels: pd.DataFrame) -> list[_Part]:
             "launch",
             lost_ns - sum(changes),
             "is in no kernel: the GPU waits for the host, which has more to dispatch",
-            "a CUDA graph or torch.compile: the tensor subclass of quantized weights is dispatched in Python",
+            "a CUDA graph, which compiled models have with `compile_mode: reduce-overhead`: quantized weights are a "
+            "tensor subclass, which is dispatched in Python",
         ),
     ]
     return sorted(parts, key=lambda part: -part.ns)
@@ -166,12 +168,14 @@ def _on_tensor_cores(products: pd.DataFrame, side: str) -> str:
     return percent(float(time[used].sum() / time.sum()) if time.sum() else None)
 
 
-def _finding(frames: Frames, compared: _Compared, part: _Part) -> Finding:
+def _finding(frames: Frames, compared: _Compared, part: _Part, first: bool) -> Finding:
+    """Of a part; what is said of the whole case stands in the first one alone."""
+    whole = f"slower than with plain weights: {compared.words}; " if first else "slower than with plain weights: "
     return Finding(
         subject=part.subject,
         bottleneck=part.bottleneck,
         share=frames.share(part.ns),
-        reason=f"slower than with plain weights: {compared.words}; {ms(part.ns)} of the difference {part.words}",
+        reason=f"{whole}{ms(part.ns)} more than with those {part.words}",
         evidence={**compared.evidence, "part_ns": part.ns},
         source=f"{RECORDS}, {frames.tool or 'no timeline'}",
         gain=Gain(0.0, part.ns),
