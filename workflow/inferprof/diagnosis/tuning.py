@@ -26,7 +26,6 @@ ORIGIN: Final[Mapping[str, str]] = {
     "remembered": "taken over from another record",
     "disk": "from Triton's cache on disk",
 }
-LAUNCH: Final = {"programs": "blocks", "waves": "waves"}
 COUNTED: Final = {
     "pipe_tensor": "tensor cores",
     "l2_hit_rate": "L2 hits",
@@ -85,7 +84,8 @@ def _why(frames: Frames, choice: Row, best: Row) -> str:
     )
     said = []
     if trial["waves"] is not None and best["waves"] is not None:
-        said += [f"{trial[name]:.3g} against {best[name]:.3g} {word}" for name, word in LAUNCH.items()]
+        said += [f"{trial['programs']:,} against {best['programs']:,} blocks"]
+        said += [f"{trial['waves']:.3g} against {best['waves']:.3g} waves"]
         said += [f"occupancy {percent(trial['occupancy'])} against {percent(best['occupancy'])}"]
     own = _counters(frames.profiles, choice["kernel"])
     other = _counters(frames.best_counters.get(choice["kernel"], frames.profiles.iloc[:0]), choice["kernel"])
