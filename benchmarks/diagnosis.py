@@ -21,7 +21,7 @@ from typing import Any, get_args
 import pandas as pd
 import yaml
 
-from inferprof import registry
+from inferprof import bundles, registry
 from inferprof.case import Case
 from inferprof.diagnosis import frames, run, verdict
 from inferprof.files import read_json
@@ -30,7 +30,8 @@ from inferprof.tables import records, schema
 from inferprof.tables.counters.kernel_faults import FaultName
 from inferprof.tables.trace.kernel_compare import ITERATION, as_iterations
 
-DATA = Path(__file__).resolve().parents[1] / "tests/data"
+REPOSITORY = Path(__file__).resolve().parents[1]
+DATA = REPOSITORY / "tests/data"
 LABELS = Path(__file__).with_suffix(".yaml")
 MACHINE = "h100-80gb-hbm3-sm90-93fb0a94"
 MADE_KERNELS = "ncu/faults.csv"
@@ -95,7 +96,11 @@ def judge(labelled: Mapping[str, Any]) -> Iterator[Judged]:
 
 
 def frames_of(labelled: Mapping[str, Any]) -> Frames:
-    """What is known of one labelled case: captures, a bare run's record, or both; or a made kernel."""
+    """What is known of one labelled case: captures, a bare run's record, or both; a made kernel; a bundle's case."""
+    if "bundle" in labelled:
+        with bundles.opened(REPOSITORY / labelled["bundle"]) as folder:
+            machine = bundles.read_manifest(REPOSITORY / labelled["bundle"])["machine"]
+            return frames.load(folder, machine, Case.from_path(labelled["case"]))
     case = Case.from_path(labelled.get("record") or labelled.get("case") or "made/fp32/cuda/default/b1")
     results, found = DATA / "records", NO_RECORDS
     if "record" in labelled:
