@@ -35,9 +35,7 @@ def format_not_in_hardware(case: Case, machine: Machine) -> str | None:
     needed = precision.needs_compute_capability if precision else None
     if machine.gpu is None or needed is None or machine.gpu.compute_capability >= needed:
         return None
-    return (
-        f"{case.precision} on compute capability {dotted(machine.gpu.compute_capability)}: needs {dotted(needed)}"
-    )
+    return f"{case.precision} on compute capability {dotted(machine.gpu.compute_capability)}: needs {dotted(needed)}"
 
 
 def no_kernels(case: Case) -> str | None:
