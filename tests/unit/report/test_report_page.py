@@ -267,6 +267,32 @@ def test_a_click_on_a_column_sorts_by_it_up_then_down_then_as_it_was(browser: Br
     assert seen == [("ascending", numbers), ("descending", numbers[::-1]), ("none", before)]
 
 
+def test_a_drag_over_a_plot_enlarges_that_part_and_a_button_shows_all_again(
+    browser: Browser, written_gpu: Path
+) -> None:
+    browser.open(written_gpu / "REPORT.html")
+    plot = 'document.querySelector(".plot svg")'
+    button = 'document.querySelector("figcaption button")'
+    whole = browser.run(f"{plot}.getAttribute('viewBox')")
+    browser.run(f"{plot}.scrollIntoView({{block: 'center'}})")
+    left, top, width, height = browser.run(
+        f"(({{left, top, width, height}}) => [left, top, width, height])({plot}.getBoundingClientRect())"
+    )
+    assert browser.run(f"{button}.hidden")
+    for kind, part in (("mousePressed", 0.25), ("mouseMoved", 0.5), ("mouseReleased", 0.75)):
+        x, y = left + part * width, top + part * height
+        browser.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=1, clickCount=1)
+    _, _, full_width, full_height = map(float, whole.split())
+    shown = [float(number) for number in browser.run(f"{plot}.getAttribute('viewBox')").split()]
+    assert shown == pytest.approx(
+        [full_width / 4, full_height / 4, full_width / 2, full_height / 2], abs=full_width / 100
+    )
+    assert browser.run(f"{plot}.clientHeight") == pytest.approx(height, abs=1)
+    assert browser.run("document.querySelector('.mark')") is None
+    browser.run(f"{button}.click()")
+    assert (browser.run(f"{plot}.getAttribute('viewBox')"), browser.run(f"{button}.hidden")) == (whole, True)
+
+
 def test_the_filter_leaves_the_rows_that_have_all_words(browser: Browser, written_gpu: Path) -> None:
     browser.open(written_gpu / "REPORT.html")
     script = """(typed) => { const input = document.querySelector('a[href="csv/end_to_end.csv"]').parentElement

@@ -12,6 +12,7 @@ from inferprof.report.model import Block, Figure, Outline, Report, Table, Text
 if TYPE_CHECKING:
     import markupsafe
 
+SCRIPTS = ("tables.js", "plots.js")
 CODE = re.compile(r"`([^`]+)`")
 RESULTS = "../.."
 """From results/reports/{study}/REPORT.html to results/."""
@@ -39,7 +40,7 @@ def render(report: Report) -> str:
     environment.filters["link"] = link
     environment.filters["prose"] = prose
     environment.filters["hashed"] = hashed
-    script, _, _ = loader.get_source(environment, "tables.js")
+    script = "".join(loader.get_source(environment, name)[0] for name in SCRIPTS)
     return environment.get_template("report.html.j2").render(report=report, script=script)
 
 
