@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -352,3 +353,18 @@ def test_the_recorder_watches_the_iterations_alone(runtime: Runtime, request_: R
     workload.run(replace(request_, profiling=profiling))
     assert events.index("-warmup") < events.index("+recorder") < events.index("+iteration")
     assert events[-1] == "-recorder"
+
+
+def test_memory_of_cuda_graphs_is_in_the_record_and_no_garbage_is_collected_while_it_is_measured(
+    runtime: Runtime, request_: RunRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enabled = []
+
+    def graph_memory(session: Any, request: OpenRequest) -> dict[str, Any]:
+        enabled.append(gc.isenabled())
+        return {"rows": []}
+
+    backend = replace(registry.backends()["doubling"], graph_memory=graph_memory)
+    monkeypatch.setattr(registry, "backends", lambda: {"doubling": backend})
+    assert workload.run(request_)["memory"]["graphs"] == {"rows": []}
+    assert enabled == [False]

@@ -40,6 +40,7 @@ __all__ = [
     "Timing",
     "add_pipelined",
     "measure",
+    "undisturbed",
 ]
 
 IN_TURNS = "boundaries and stages"
@@ -110,7 +111,7 @@ def measure(
     """
     lane = Lane(session, device, feeds, placement)
     call = _call(lane, clock)
-    with _undisturbed():
+    with undisturbed():
         first = int(call())
         if protocol.graph:
             _capture(session, call, protocol, clock)
@@ -166,7 +167,7 @@ def add_pipelined(
             loop.warm_up(_call(lane, clock), protocol, clock)
         return lane
 
-    with _undisturbed():
+    with undisturbed():
         ring = [ready(session, device) for session, device in lanes]
         run = throughput.pipeline(ring, end_to_end.median / len(ring), protocol, clock)
     hideable = end_to_end.median - timing.back_to_back.ns
@@ -256,8 +257,11 @@ def _capture(session: Session, call: Sample, protocol: Protocol, clock: Clock) -
 
 
 @contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """No garbage collection meanwhile, as in timeit: its pauses fall on samples at random."""
+def undisturbed() -> Iterator[None]:
+    """No garbage collection meanwhile, as in timeit: its pauses fall on samples at random.
+
+    Nor may it free device memory while a CUDA graph is captured, which would end the capture.
+    """
     was_enabled = gc.isenabled()
     gc.collect()
     gc.disable()

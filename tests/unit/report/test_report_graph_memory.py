@@ -7,6 +7,8 @@ from typing import Any
 from tests.unit.graph_records import graphs_of
 
 from inferprof import report
+from inferprof.case import Case
+from inferprof.diagnosis import run
 from inferprof.report import evidence
 from inferprof.report.model import Section, Table, Text
 from inferprof.report.sections import graph_memory
@@ -52,6 +54,16 @@ def test_all_graphs_and_each_of_them_have_their_memory_and_time(results: Any) ->
         ["3", "16", "3", "720"],
     ]
     assert rows(section, "graph_pools") == [["1.0", "yes", "2", "210", "210", "0", "210"]]
+
+
+def test_what_the_check_says_of_each_case_stands_first(results: Any) -> None:
+    results.ok(CASE, 8.0, gpu=True, **with_graphs(graphs_of(least=100 << 20)))
+    case = Case.from_path(CASE)
+    document = run.diagnose(results.root, results.machine, case, {})
+    results.write(f"{results.machine}/diagnosis/{CASE}.json", document)
+    first, *_ = section_of(results).blocks
+    assert isinstance(first, Text)
+    assert first.text.startswith("fp16/torch_eager/private b16, pools: 3 graphs hold 210 MiB in 3 pools")
 
 
 def test_what_was_not_measured_keeps_its_reason(results: Any) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, number, words
 from inferprof.report.numbers import MIB, NS_PER_MS, mebibytes, milliseconds, significant
-from inferprof.report.sections.common import CASE_COLUMNS, by_case, case_cells, optional, path_of, scaled
+from inferprof.report.sections.common import CASE_COLUMNS, by_case, case_cells, name_of, optional, path_of, scaled
+from inferprof.report.sections.verdicts import diagnosed
 from inferprof.tables import graph_memory
 from inferprof.tables.records import KEY, rows_of
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TITLE: Final = "Memory of CUDA graphs"
+CHECK: Final = "graph_memory"
 ROWS: Final = 33
 """Graphs on the page: those of a few cases."""
 NO_EAGER: Final = "torch.compile's graphs are not timed against a run without them"
@@ -97,11 +99,20 @@ def section(evidence: Evidence) -> Section:
         blocks.append(Table("graph_curve", "Memory against the number of graphs", CURVE_COLUMNS, rows, csv_only=True))
         rows = tuple(_segment(row) for row in _sorted(evidence, graph_memory.segments(records)))
         blocks.append(Table("graph_pools", "The allocator's pools", SEGMENT_COLUMNS, rows, csv_only=True))
-    return Section(TITLE, (*blocks, *_lacking(wholes)))
+    return Section(TITLE, (*_found(evidence), *blocks, *_lacking(wholes)))
 
 
 def _sorted(evidence: Evidence, frame: pd.DataFrame) -> list[dict[str, Any]]:
     return by_case(rows_of(frame), evidence.order, lambda row: 0)
+
+
+def _found(evidence: Evidence) -> Iterator[Text]:
+    """What the check of this memory says of each case."""
+    for case, document in diagnosed(evidence):
+        for answer in document.get("answers"):
+            for one in answer["findings"] if answer["check"] == CHECK else ():
+                text = f"{name_of(case)} {case['shape']}, {one['subject']}: {one['reason']}; {one['advice']}."
+                yield Text(text, "item")
 
 
 def _lacking(wholes: list[dict[str, Any]]) -> list[Text]:
