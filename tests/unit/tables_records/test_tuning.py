@@ -54,6 +54,16 @@ def test_a_winner_costs_more_at_another_shape_and_it_is_said_how_much() -> None:
     ]
 
 
+def test_of_several_choices_at_one_size_the_first_counts() -> None:
+    again = ("shipped", "b512", [choice(512, {"small": 80.0, "wide": 50.0})])
+    found = rows_of(elsewhere(trials(of(B64, B512, again))))
+    assert [(row["variant"], row["shape"], row["at_variant"], row["relative"]) for row in found] == [
+        ("tuned", "b64", "tuned", 1.8),
+        ("tuned", "b512", "tuned", 1.5),
+        ("shipped", "b512", "tuned", 1.5),
+    ]
+
+
 def test_a_winner_that_was_not_tried_elsewhere_costs_nobody_knows_what() -> None:
     b512 = ("tuned", "b512", [choice(512, {"wide": 50.0, "large": 40.0})])
     costs = {row["shape"]: row["relative"] for row in rows_of(elsewhere(trials(of(B64, b512))))}

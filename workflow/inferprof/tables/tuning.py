@@ -64,14 +64,15 @@ def choices(records: pd.DataFrame) -> pd.DataFrame:
 def elsewhere(trials: pd.DataFrame) -> pd.DataFrame:
     """What the winner at one shape costs at the others: one row per pair, with KEY, where it won, and ELSEWHERE.
 
-    The two choices are of one kernel, and their keys differ in one entry. relative: against the winner at `at_shape`;
-    None: it was not tried there.
+    The two choices are of one kernel, and their keys differ in one entry; of several at one key the first counts.
+    relative: against the winner at `at_shape`; None: it was not tried there.
     """
     found = rows_of(trials[trials["source"] == "tried"])
     winners = [row for row in found if row["won"]]
+    others = list({(row["machine"], row["kernel"], row["key"]): row for row in reversed(winners)}.values())[::-1]
     rows = []
     for here in winners:
-        for there in winners:
+        for there in others:
             if here["shape"] != there["shape"] and _one_apart(here, there):
                 same = [row for row in found if _choice(row) == _choice(there) and row["config"] == here["config"]]
                 rows.append(
