@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inferprof import model_spec, registry, timing, workload
+from inferprof import iterations, model_spec, registry, timing, workload
 from inferprof.backends import ort_tensorrt
 from inferprof.case import Case, Shape, Variant
 from inferprof.plugins import BuildRequest, OpenRequest
@@ -109,7 +109,7 @@ def test_the_native_profile_holds_layers_and_their_times(convolutions, engine, t
     content = json.loads(path.read_text())
     layers = json.loads((tmp_path / "b4.graph.json").read_text())["Layers"]
     # Ten warm-ups and five iterations, of which the first inference does not count.
-    assert content[0] == {"count": workload.PROFILED_WARM_UPS + 5 - 1}
+    assert content[0] == {"count": iterations.WARM_UPS + 5 - 1}
     assert {row["name"] for row in content[1:]} <= {layer["Name"] for layer in layers}
     times = [row["medianMs"] for row in content[1:]]
     assert min(times) >= 0 and sum(times) > 0  # a layer that only renames a tensor takes no time

@@ -231,9 +231,9 @@ def test_quantized_weights_are_held_against_plain_ones(results, eager):
         results.ok(f"vit/fp16/torch_eager/{variant}/b1", 1.0, gpu=True, options=options)
         profile(results, f"vit/fp16/torch_eager/{variant}/b1", eager.assign(value=eager["value"] * times))
     results.plan()
-    ((*_, variant, before, after, times, _, _, _),) = table_of(kernel_pairs.section(load(results)), "kernel_pairs")
+    ((*_, variant, before, after, ratio, _, _, _),) = table_of(kernel_pairs.section(load(results)), "kernel_pairs")
     assert (variant, before, after) == ("default", "fp16/torch_eager/default", "fp16/torch_eager/fp8")
-    assert times == "3.00×"
+    assert ratio == "3.00×"
 
 
 def test_only_the_pairs_that_changed_most_are_on_the_page(results, eager):
