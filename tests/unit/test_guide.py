@@ -7,7 +7,6 @@ import importlib
 import inspect
 import pkgutil
 import re
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from tests.gpu.faulty_kernels import KERNELS
 
 from inferprof import bundles, registry
 from inferprof.cli import _VERBS
-from inferprof.diagnosis import frames, run
+from inferprof.diagnosis import run
 from inferprof.files import read_json
 from inferprof.findings import Answer, Frames
 from inferprof.report import compose, evidence, sections
@@ -76,6 +75,8 @@ def holds(labelled: Mapping[str, Any], entry: Entry) -> bool:
     """Whether a label is of the capture that an entry names."""
     if entry.kernel:
         return bool(labelled.get("kernel") == entry.kernel)
+    if "bundle" in labelled:
+        return entry.path == REPOSITORY / str(labelled["bundle"])
     record = f"records/{MACHINE}/benchmark/{labelled.get('record')}/r0.json"
     return entry.path in [DATA / path for path in (record, *labelled.get("captures", {}).values())]
 
@@ -85,24 +86,11 @@ def known_of(index: int) -> Frames:
     return frames_of(LABELLED[index])
 
 
-@functools.cache
-def known_of_bundle(path: Path) -> list[Frames]:
-    """All cases of a bundle."""
-    with tempfile.TemporaryDirectory() as folder:
-        results = Path(folder, "results")
-        machine = bundles.unbundle(path, results)["machine"]
-        models = sorted(model.name for model in (results / machine / "benchmark").iterdir())
-        return [known for model in models for known in frames.of_model(results, machine, model)]
-
-
 def answers(entry: Entry) -> Iterator[Answer]:
-    """What its check says wherever the capture is labelled with it, and of all cases of a bundle."""
-    check = registry.checks()[entry.check]
-    if entry.path and entry.path.suffix == ".zip":
-        yield from (run.answer(check, known) for known in known_of_bundle(entry.path))
+    """What its check says wherever the capture is labelled with it."""
     for index, labelled in enumerate(LABELLED):
         if entry.check in labelled["found"] and holds(labelled, entry):
-            yield run.answer(check, known_of(index))
+            yield run.answer(registry.checks()[entry.check], known_of(index))
 
 
 def test_every_check_has_one_entry() -> None:
@@ -185,7 +173,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     manifest = bundles.unbundle(REPOSITORY / "studies/reference/h100/vit-base.zip", results)
     cases = evidence.read_cases(results / "reports" / manifest["study"] / "cases.csv")
     found = evidence.load(results, manifest["study"], manifest["machine"], cases, "fp16/ort_cuda/default")
-    report = compose.compose(found, Section("Plots", ()))
+    report = compose.compose(found)
     return columns() | {table.name: {column.key for column in table.columns} for table in report.tables}
 
 
