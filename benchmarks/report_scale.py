@@ -2,8 +2,8 @@
 
     python benchmarks/report_scale.py [--cases 500] [--folder /tmp]
 
-Exit code 1 where the larger one takes 60 s of CPU or 2 GiB or more, or the page of 100 cases 3 MB or more. Of CPU, so
-that neighbours on the machine do not decide it; several processes draw the plots, so that it takes less on the clock.
+Exit code 1 where the larger one takes 60 s or 2 GiB or more, or the page of 100 cases 3 MB or more. Seconds are those
+on the clock, or of CPU where these are fewer: neighbours lengthen the one, and several processes draw the plots.
 Each report is written by `inferprof report` in a process of its own. Every case has three rounds of 400 samples per
 boundary and telemetry, and each on a GPU a traced profile of 300 kernels and 10 iterations. The diagnosis is that of
 the runtime's first case.
@@ -176,7 +176,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         _, page = measure(PAGE_CASES, Path(folder) / "small")
         large, _ = measure(arguments.cases, Path(folder) / "large")
-    within = large.cpu < SECONDS and large.peak < MEMORY_BYTES and page < PAGE_BYTES
+    within = min(large.seconds, large.cpu) < SECONDS and large.peak < MEMORY_BYTES and page < PAGE_BYTES
     print(
         "within the limits" if within else f"over a limit: {SECONDS:.0f} s, {MEMORY_BYTES} bytes, {PAGE_BYTES} bytes"
     )

@@ -24,7 +24,7 @@ from inferprof.diagnosis import run
 from inferprof.files import read_json
 from inferprof.findings import Answer, Frames
 from inferprof.report import compose, evidence, sections
-from inferprof.report.model import Column, Section
+from inferprof.report.model import Column
 from inferprof.tables.metrics import METRICS
 
 REPOSITORY = Path(__file__).resolve().parents[2]

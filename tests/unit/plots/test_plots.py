@@ -168,7 +168,11 @@ def test_plots_that_several_processes_draw_are_the_same_bytes_in_the_same_order(
 
     draws = [latency.DEVICE.draw, latency.END_TO_END.draw]
     found = [
-        render.every([(draw, measurements(), png) for draw, png in zip(draws, pngs(workers), strict=True)], workers)
+        list(
+            render.every(
+                [(draw, measurements(), png) for draw, png in zip(draws, pngs(workers), strict=True)], workers
+            )
+        )
         for workers in (1, 2)
     ]
     assert found[0] == found[1] and found[0][0] != found[0][1]

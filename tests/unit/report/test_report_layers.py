@@ -164,7 +164,7 @@ def test_a_study_without_kernels_and_layers_has_no_such_section(results: Any) ->
 def test_the_largest_batch_of_each_engine_is_drawn(results: Any, shared: Path, tmp_path: Path) -> None:
     frame = trt_layers.read(shared / "real/trt_json/trt10_trtexec_alexnet_fp16.profile.json")
     study(results, {"trt_layers": frame}, "vit_tiny/fp16/tensorrt/default/b1")
-    section = figures.draw(study(results, {"trt_layers": frame}), tmp_path)
+    section = figures.draw(study(results, {"trt_layers": frame}), tmp_path)()
     (graph,) = [block for block in section.blocks if isinstance(block, Figure) and block.title.startswith("Engine")]
     assert graph.title == "Engine: vit_tiny/fp16/tensorrt b8"
     assert (tmp_path / "engine-vit_tiny-fp16-tensorrt.png").exists()
@@ -173,6 +173,6 @@ def test_the_largest_batch_of_each_engine_is_drawn(results: Any, shared: Path, t
 
 def test_an_engine_of_more_layers_than_can_be_read_says_so(results: Any, shared: Path, tmp_path: Path) -> None:
     frame = trt_layers.read(shared / "real/trt_json/trt_detr_layer_names_only_exportLayerInfo.json")
-    section = figures.draw(study(results, {"trt_layers": frame}), tmp_path)
+    section = figures.draw(study(results, {"trt_layers": frame}), tmp_path)()
     said = [block.text for block in section.blocks if isinstance(block, Text) and block.text.startswith("Engine")]
     assert said == ["Engine: vit_tiny/fp16/tensorrt b8: not drawn: 840 layers; from 2 to 240 can be drawn"]

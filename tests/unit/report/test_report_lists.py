@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from inferprof.report import compose, evidence, html, txt
-from inferprof.report.model import Report, Section, Text
+from inferprof.report.model import Report, Text
 from inferprof.report.sections.common import enumerated, few
 
 
 def composed(results: Any) -> Report:
     cases = evidence.read_cases(results.root / "reports" / results.study / "cases.csv")
     found = evidence.load(results.root, results.study, results.machine, cases, "fp32/ort_cpu/default")
-    return compose.compose(found, Section("Plots", ()))
+    return compose.compose(found)
 
 
 def texts_of(report: Report, title: str) -> list[str]:

@@ -51,7 +51,7 @@ class Page(HTMLParser):
 def compose_report(results, baseline: str = BASELINE) -> Report:
     cases = evidence.read_cases(results.root / "reports" / results.study / "cases.csv")
     found = evidence.load(results.root, results.study, results.machine, cases, baseline)
-    return compose.compose(found, Section("Plots", ()))
+    return compose.compose(found)
 
 
 def text_of(results: Any) -> str:

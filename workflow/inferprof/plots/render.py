@@ -6,10 +6,11 @@ import collections
 import concurrent.futures
 import hashlib
 import io
+import itertools
 import multiprocessing
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,16 +72,17 @@ def written(draw: Callable[[pd.DataFrame], Figure], frame: pd.DataFrame, png: Pa
     return _inline(svg.getvalue())
 
 
-def every(drawings: Sequence[Drawing], workers: int) -> list[str]:
-    """`written` of each, in their order, by so many processes; by this one where that is 1."""
+def every(drawings: Sequence[Drawing], workers: int) -> Iterator[str]:
+    """`written` of each, in their order: begun at once by so many processes, or by this one when it is asked for."""
     if workers == 1:
-        return [written(*drawing) for drawing in drawings]
+        return itertools.starmap(written, drawings)
     # Spawned, not forked: threads of libraries that are loaded here would not be there in a copy.
     pool = concurrent.futures.ProcessPoolExecutor(
         workers, multiprocessing.get_context("spawn"), initializer=die_with_parent
     )
-    with pool:
-        return list(pool.map(written, *zip(*drawings, strict=True)))
+    svgs = pool.map(written, *zip(*drawings, strict=True))
+    pool.shutdown(wait=False)  # takes no more, and draws what it has
+    return svgs
 
 
 def _inline(svg: str) -> str:

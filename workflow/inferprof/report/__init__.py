@@ -41,7 +41,9 @@ def write(results: Path, study: str, machine: str, baseline: str | None = None) 
     folder = results / "reports" / study
     found = evidence.load(results, study, machine, evidence.read_cases(folder / "cases.csv"), baseline)
     _empty(folder / "plots")
-    _write(compose.compose(found, figures.draw(found, folder / "plots")), folder)
+    plots = figures.draw(found, folder / "plots")
+    report = compose.compose(found)  # while other processes draw
+    _write(compose.with_plots(report, plots()), folder)
     (folder / PARTIAL).unlink(missing_ok=True)
 
 

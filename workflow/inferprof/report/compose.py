@@ -47,10 +47,9 @@ from inferprof.report.sections import (
 )
 
 
-def compose(evidence: Evidence, plots: Section) -> Report:
-    """The whole report: the answer first, the evidence behind it after, each plot in its section."""
-    report = _report(evidence, f"inferprof: study {evidence.study}", [answer.section(evidence)])
-    return dataclasses.replace(report, sections=_with_plots(report.sections, plots))
+def compose(evidence: Evidence) -> Report:
+    """The whole report but for its plots: the answer first, the evidence behind it after."""
+    return _report(evidence, f"inferprof: study {evidence.study}", [answer.section(evidence)])
 
 
 def compose_partial(evidence: Evidence, planned: bool) -> Report:
@@ -116,12 +115,13 @@ def _report(evidence: Evidence, title: str, first: list[Section]) -> Report:
     return sources.linked(report, evidence)
 
 
-def _with_plots(sections: tuple[Section, ...], plots: Section) -> tuple[Section, ...]:
+def with_plots(report: Report, plots: Section) -> Report:
     """Each plot at the head of its section; those that have none, and what was not drawn, before Method."""
-    wanted: dict[str, list[Block]] = {section.title: [] for section in sections}
+    wanted: dict[str, list[Block]] = {section.title: [] for section in report.sections}
     rest: list[Block] = []
     for block in plots.blocks:
         (wanted.get(block.section, rest) if isinstance(block, Figure) else rest).append(block)
-    placed = [dataclasses.replace(one, blocks=(*wanted[one.title], *one.blocks)) for one in sections]
+    placed = [dataclasses.replace(one, blocks=(*wanted[one.title], *one.blocks)) for one in report.sections]
     at = [one.title for one in placed].index(method.TITLE)
-    return (*placed[:at], *([dataclasses.replace(plots, blocks=tuple(rest))] if rest else []), *placed[at:])
+    others = [dataclasses.replace(plots, blocks=tuple(rest))] if rest else []
+    return dataclasses.replace(report, sections=(*placed[:at], *others, *placed[at:]))

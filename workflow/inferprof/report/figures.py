@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -26,18 +26,23 @@ PLOTS_OF_A_PROCESS: Final = 16
 """A further process is worth its start from so many plots on: it takes as long as four of them."""
 
 
-def draw(evidence: Evidence, folder: Path) -> Section:
-    """Write {plot}-{model}.png into `folder`; what can't be drawn is named with its reason."""
+def draw(evidence: Evidence, folder: Path) -> Callable[[], Section]:
+    """Begin to write {plot}-{model}.png into `folder`. The answer waits for them; what can't be drawn is named in it
+    with its reason."""
     plots, left_out = _plots(evidence, folder)
     graphs, too_large = _engine_graphs(evidence, folder)
     wanted = [*plots, *graphs]
     workers = max(1, min(len(os.sched_getaffinity(0)), len(wanted) // PLOTS_OF_A_PROCESS))
     svgs = render.every([drawing for drawing, *_ in wanted], workers)
-    drawn = [
-        Figure(title, caption, f"{folder.name}/{png.name}", svg, section)
-        for ((_, _, png), title, caption, section), svg in zip(wanted, svgs, strict=True)
-    ]
-    return Section("Plots", (*drawn, *left_out, *too_large))
+
+    def section() -> Section:
+        drawn = [
+            Figure(title, caption, f"{folder.name}/{png.name}", svg, place)
+            for ((_, _, png), title, caption, place), svg in zip(wanted, svgs, strict=True)
+        ]
+        return Section("Plots", (*drawn, *left_out, *too_large))
+
+    return section
 
 
 def _plots(evidence: Evidence, folder: Path) -> tuple[list[Wanted], list[Text]]:
