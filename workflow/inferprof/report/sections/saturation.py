@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Cell, Column, Mark, Section, Table, number, words
+from inferprof.report.model import Cell, Column, Mark, Section, Table, missing, number, words
 from inferprof.report.numbers import significant
 from inferprof.report.sections.common import sources_of
 from inferprof.tables.limits import saturation
 from inferprof.tables.records import KEY, rows_of
 
 TITLE: Final = "Saturation over the batch"
+NO_REGIME: Final = "needs a timeline of the case, with counters of its kernels or the graph's cost"
 FLAT, STILL_GROWS = "flat", "still grows"
 COLUMNS: Final = (
     Column("model", "model"),
@@ -51,6 +52,11 @@ def section(evidence: Evidence) -> Section:
     return Section(TITLE, (Table("saturation", "", COLUMNS, rows, NOTE, groups=2),))
 
 
+def _untold(regimes: str) -> bool:
+    """Whether nothing tells of any batch what bounds it: `not told b1 to b64`."""
+    return regimes.startswith("not told") and "," not in regimes
+
+
 def _row(row: Mapping[str, Any], files: Mapping[tuple[str, ...], str]) -> tuple[Cell, ...]:
     mark: Mark | None = None if row["saturated"] else "warn"
     shape = f"b{row['batch']}_{row['rest']}" if row["rest"] else f"b{row['batch']}"
@@ -63,5 +69,5 @@ def _row(row: Mapping[str, Any], files: Mapping[tuple[str, ...], str]) -> tuple[
         words(FLAT if row["saturated"] else STILL_GROWS, mark),
         number(row["peak_items_per_s"], significant(row["peak_items_per_s"], 3)),
         number(row["peak_batch"], str(row["peak_batch"])),
-        words(row["regimes"]),
+        missing(NO_REGIME) if _untold(row["regimes"]) else words(row["regimes"]),
     )
