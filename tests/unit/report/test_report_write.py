@@ -349,6 +349,14 @@ def test_columns_move_together_before_a_name_breaks():
     assert max(map(len, rendered("torch_compile", numbers=6))) == 13 + 6 * (2 + 11)
 
 
+def test_a_heading_that_is_wider_than_its_numbers_cannot_be_folded():
+    titles = [*["unexplained"] * 6, "unexplained_rest"]
+    columns = (Column("name", "name"), *(Column(f"n{i}", title, "number") for i, title in enumerate(titles)))
+    table = Table("t", "", columns, ((words("vit_base"), *(Cell("0.4", 0.4) for _ in titles)),))
+    lines = txt.render(Report("t", "s", (Section("x", (table,)),))).splitlines()
+    assert lines[-1].split() == ["vit_base", *["0.4"] * 7]
+
+
 def test_sentences_are_wrapped_before_a_name_breaks():
     columns = (Column("fact", "fact"), Column("value", "value"))
     names = ("gpus.0.memory_mib", "packages.of-a-name-that-is-forty-one-long")

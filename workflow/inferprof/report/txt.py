@@ -156,8 +156,10 @@ def _narrower(table: Table) -> set[int]:
 def _wrappable(table: Table, widest: int) -> int:
     """By how much the widest column becomes narrower when its sentences are wrapped, as Rich does first."""
     columns = [column for column, width in zip(table.shown, _widths(table), strict=True) if width == widest]
-    words = [table.label(row[columns[0]]).split(" ") for row in table.page]
-    return widest - max((len(word) for cell in words for word in cell), default=0) if len(columns) == 1 else 0
+    if len(columns) > 1:
+        return 0
+    texts = [table.columns[columns[0]].title, *(table.label(row[columns[0]]) for row in table.page)]
+    return widest - max(len(word) for text in texts for word in text.split(" "))
 
 
 def _broken(text: str) -> str:

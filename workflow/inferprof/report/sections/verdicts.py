@@ -17,7 +17,7 @@ TOP: Final = 3
 """Findings of a case on the page; all of them are in the CSV."""
 NO_SHARE: Final = "the case has no total that this could be a share of"
 NO_GAIN: Final = "no bound of the gain is known"
-WHOLE: Final = "all of it"
+WHOLE: Final = "all"
 """In place of a part of a case that a finding is about."""
 NO_FINDING: Final = "no check found anything"
 VERDICT_COLUMNS: Final = (
