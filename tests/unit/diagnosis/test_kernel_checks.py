@@ -16,6 +16,7 @@ from inferprof.diagnosis.kernel_time import kernels_ns
 from inferprof.findings import Frames
 from inferprof.profilers import ncu
 from inferprof.tables import schema
+from inferprof.tables.trace.timeline import PATH_SEPARATOR
 
 Captured = Callable[..., Frames]
 Measured = Callable[..., Frames]
@@ -70,6 +71,28 @@ def test_launches_of_one_kernel_are_one_finding_with_the_time_of_both(vit: Frame
     assert finding.reason == (
         "37.5 % of 605,184 sectors would not be needed by coalesced accesses (10.9 % of the kernels' time)"
     )
+
+
+def test_data_that_are_read_again_are_told_by_what_the_nodes_of_a_kernel_read(vit: Frames) -> None:
+    kernel = "cuApplyLayerNorm"
+    counters = vit.profiles[vit.profiles["tool"].eq("ncu") & vit.profiles["name"].str.contains(kernel)]
+    changed = {"l2_hit_rate": 10.0, "dram_throughput": 90.0, "dram_bytes_read": 30e6}
+    profiles = vit.profiles.assign(
+        value=vit.profiles["value"].where(
+            ~vit.profiles.index.isin(counters.index), vit.profiles["metric"].map(changed)
+        )
+    )
+    path = PATH_SEPARATOR.join(("CUDAExecutionProvider", "LayerNormalization", "norm"))
+    tie = {"level": "kernel", "metric": "duration_total", "name": counters["name"].iloc[0], "parent": path}
+    ties = schema.of_case(
+        schema.conform(pd.DataFrame([{**tie, "value": 1e5, "instances": 25}]), "ort_nodes"), vit.machine, vit.case
+    )
+    frames = dataclasses.replace(vit, profiles=pd.concat([profiles, ties]))
+    costs = {"nodes": [{"name": "norm", "op": "LayerNormalization", "read": 10_000_000, "weights": 0}]}
+    assert ask("l2_misses", frames).verdict != "found"
+    (finding,) = ask("l2_misses", with_documents(frames, cost=costs)).findings
+    assert finding.evidence["times_read"] == pytest.approx(3)
+    assert "read 3.0 times over" in finding.reason
 
 
 def test_what_a_fault_may_cost_is_never_more_than_its_kernel(vit: Frames) -> None:

@@ -18,8 +18,11 @@ from inferprof.findings import Bottleneck, Clear, Finding, Frames, Gain, NotAsse
 from inferprof.plugins import Check
 from inferprof.tables.counters import kernel_faults, ncu_timeline
 from inferprof.tables.counters.kernel_faults import BUSY_PERCENT, FaultName
+from inferprof.tables.counters.ncu_choice import function_name
 from inferprof.tables.counters.ncu_launches import by_launch
+from inferprof.tables.limits.tile_advice import TIES
 from inferprof.tables.limits.waterfall import COUNTERS
+from inferprof.tables.nodes import kernel_reads
 from inferprof.tables.records import rows_of
 
 WARP: Final = 32
@@ -110,8 +113,19 @@ def judged(frames: Frames) -> pd.DataFrame:
     """kernel_faults.of_launches of the case's counters, with `time_share` of each launch in the timeline or None."""
     counters = counters_of(frames)
     shares = time_shares(frames, counters)
-    table = kernel_faults.of_launches(counters)
+    table = kernel_faults.of_launches(counters, _must_read(frames, counters))
     return table.assign(time_share=pd.Series([shares.get(launch) for launch in table["launch"]], dtype=object))
+
+
+def _must_read(frames: Frames, counters: pd.DataFrame) -> dict[str, float]:
+    """Kernel → the bytes that it must read, where the nodes that it computes are known, and what they cost."""
+    ties = frames.profiles[frames.profiles["tool"] == TIES]
+    nodes = (frames.documents.get("cost") or {}).get("nodes")
+    if nodes is None or ties.empty:
+        return {}
+    reads = kernel_reads.of_functions(ties, nodes)
+    names = counters.loc[counters["level"] == "kernel", "name"].astype(str).unique()
+    return {name: reads[function_name(name)] for name in names if function_name(name) in reads}
 
 
 def counters_of(frames: Frames) -> pd.DataFrame:

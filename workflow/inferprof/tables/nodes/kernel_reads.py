@@ -1,0 +1,34 @@
+"""What a kernel must read, by the nodes that a trace ties it to: with it, data that are read again can be told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from inferprof.tables.counters.ncu_choice import function_name
+from inferprof.tables.nodes import ort_kernels
+from inferprof.tables.nodes.node_roofline import FUSED
+from inferprof.tables.records import rows_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def of_functions(ties: pd.DataFrame, nodes: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Kernel function → the bytes that a launch of it reads at least, each once; those of which all is known.
+
+    ties: one case's table by ort_nodes; nodes: of the graph's cost. A function that serves several nodes is given
+    what the largest of them reads, and each kernel of a node that has several all that the node reads: more than it
+    must, so that what is said to be read again is.
+    """
+    costs = {node["name"]: node for node in nodes}
+    reads: dict[str, list[float | None]] = {}
+    for row in rows_of(ort_kernels.attributed(ties)):
+        owner = row["owner"]
+        node = (costs.get(owner) or costs.get(FUSED.sub("", owner))) if isinstance(owner, str) else None
+        known = node is not None and node["read"] is not None
+        bytes_read = float(node["read"] + node["weights"]) if node is not None and known else None
+        reads.setdefault(function_name(str(row["kernel"])), []).append(bytes_read)
+    return {
+        function: max(one for one in own if one is not None) for function, own in reads.items() if None not in own
+    }
