@@ -333,6 +333,11 @@ def test_in_a_table_that_is_too_wide_names_break_behind_underscores_and_hyphens(
     assert max(map(len, lines)) <= 100
 
 
+def test_a_name_of_several_parts_breaks_between_them_however_long_it_is():
+    lines = rendered("fp16/torch_eager/shared_largest_first", numbers=6)
+    assert [line.split()[0] for line in lines[-3:]] == ["fp16/", "torch_eager/", "shared_largest_first"]
+
+
 def test_where_a_sentence_can_be_folded_no_name_is():
     columns = (Column("name", "name"), Column("said", "said"), *(Column(f"n{i}", "n", "number") for i in range(6)))
     cells = (words("copy_over_floor"), words("a few words that can be folded"))

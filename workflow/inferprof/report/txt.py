@@ -21,7 +21,8 @@ NARROWEST = 3
 BREAKABLE = range(9, 25)
 """Lengths of names that may be broken: longer ones are kernels, which are folded anywhere."""
 BREAK = re.compile(r"(?<=[_-])(?=[^\W_])")
-"""Where a long name may be broken."""
+BREAK_PATH = re.compile(r"(?<=/)(?=.)")
+"""Where a long name may be broken, and one of several parts."""
 
 
 def render(report: Report) -> str:
@@ -164,7 +165,11 @@ def _wrappable(table: Table, widest: int) -> int:
 
 def _broken(text: str) -> str:
     """A name in pieces; sentences and texts that are short or long anyway stay as they are."""
-    return BREAK.sub("\n", text) if " " not in text and len(text) in BREAKABLE else text
+    if " " in text or len(text) < BREAKABLE.start:
+        return text
+    if "/" in text:
+        return BREAK_PATH.sub("\n", text)
+    return BREAK.sub("\n", text) if len(text) in BREAKABLE else text
 
 
 def _number_width(table: Table) -> int:
