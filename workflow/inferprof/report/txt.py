@@ -141,7 +141,7 @@ def _narrower(table: Table) -> set[int]:
     widths = dict(zip(table.shown, _widths(table), strict=True))
     chosen: set[int] = set()
     gaps = _gap(table) * (len(widths) - 1)
-    if sum(widths.values()) + gaps - _wrappable(table, max(widths.values(), default=0)) <= WIDTH:
+    if sum(widths.values()) + gaps - _wrappable(table) <= WIDTH:
         return chosen
     for index in sorted(widths, key=lambda index: -widths[index]):
         if sum(widths.values()) + gaps <= WIDTH:
@@ -154,13 +154,14 @@ def _narrower(table: Table) -> set[int]:
     return chosen
 
 
-def _wrappable(table: Table, widest: int) -> int:
-    """By how much the widest column becomes narrower when its sentences are wrapped, as Rich does first."""
-    columns = [column for column, width in zip(table.shown, _widths(table), strict=True) if width == widest]
-    if len(columns) > 1:
-        return 0
-    texts = [table.columns[columns[0]].title, *(table.label(row[columns[0]]) for row in table.page)]
-    return widest - max(len(word) for text in texts for word in text.split(" "))
+def _wrappable(table: Table) -> int:
+    """By how much the columns become narrower when all their sentences are wrapped, as Rich does first."""
+    narrower = 0
+    for index, width in zip(table.shown, _widths(table), strict=True):
+        if table.columns[index].kind != "number":
+            texts = [table.columns[index].title, *(table.label(row[index]) for row in table.page)]
+            narrower += width - max(len(word) for text in texts for word in text.split(" "))
+    return narrower
 
 
 def _broken(text: str) -> str:
@@ -182,7 +183,7 @@ def _number_width(table: Table) -> int:
 def _gap(table: Table) -> int:
     """The blanks between two columns."""
     widths = _widths(table)
-    total = sum(widths) - _wrappable(table, max(widths, default=0))
+    total = sum(widths) - _wrappable(table)
     gaps = len(widths) - 1
     return NARROW_GAP if total + GAP * gaps > WIDTH else GAP
 
