@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inferprof import data, model_spec
 from inferprof.backends import ort
 from inferprof.case import Shape, Variant
 from inferprof.devices.cpu import CpuDevice
 from inferprof.devices.cuda import CudaDevice
 from inferprof.errors import UserError
-from inferprof.lane import Lane
-from inferprof.model_spec import ModelSpec
+from inferprof.measure.lane import Lane
+from inferprof.model import data, model_spec
+from inferprof.model.model_spec import ModelSpec
 from inferprof.plugins import Device, OpenRequest
 
 Arrays = dict[str, np.ndarray[Any, Any]]

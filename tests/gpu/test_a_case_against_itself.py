@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from inferprof import loop, stats
+from inferprof import stats
 from inferprof.devices.cuda import CudaDevice
+from inferprof.measure import loop
 
 pytestmark = pytest.mark.gpu
 REPEATS = 20

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inferprof import model_spec, registry, timing, workload
+from inferprof import registry, workload
 from inferprof.case import Case, Variant
-from inferprof.lane import Lane
-from inferprof.model_spec import ModelSpec
+from inferprof.measure import timing
+from inferprof.measure.lane import Lane
+from inferprof.model import model_spec
+from inferprof.model.model_spec import ModelSpec
 from inferprof.plugins import OpenRequest
 
 # Warnings stay warnings: torch tells at each start which features of the GPU are off.
@@ -118,7 +120,7 @@ def test_an_ort_graph_is_captured_anew_for_other_addresses(convolutions, bare, o
 def test_torch_agrees_with_fp32_on_the_cpu(backend, options, precision, torch_spec, opening, feeds_of, infer):
     import torch
 
-    from inferprof import export
+    from inferprof.model import export
 
     spec = torch_spec("head")
     request: OpenRequest = opening(spec, "b4", spec.path, precision, **options)

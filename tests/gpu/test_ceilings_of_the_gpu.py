@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from inferprof import hardware, peaks
 from inferprof.devices import bandwidth, ceilings
 from inferprof.devices.cuda import CudaDevice
+from inferprof.machine import hardware, peaks
 
 pytestmark = pytest.mark.gpu
 

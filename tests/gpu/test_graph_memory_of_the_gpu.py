@@ -13,11 +13,12 @@ import pytest
 
 pytest.importorskip("torch")
 
-from inferprof import model_spec, workload
+from inferprof import workload
 from inferprof.backends import torch as backend
 from inferprof.case import Case, Variant
+from inferprof.measure.timing import Protocol
+from inferprof.model import model_spec
 from inferprof.plugins import OpenRequest
-from inferprof.timing import Protocol
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from inferprof import environment, hardware
+from inferprof.machine import environment, hardware
 
 pytestmark = pytest.mark.gpu
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inferprof import model_spec
 from inferprof.backends import torch as backend
+from inferprof.model import model_spec
 from inferprof.plugins import OpenRequest
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]

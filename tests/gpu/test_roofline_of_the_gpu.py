@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inferprof import cost, hardware, loop, model_spec, peaks, registry, timing
+from inferprof import registry
 from inferprof.case import Shape, Variant
 from inferprof.devices import bandwidth, ceilings
 from inferprof.devices.cuda import CudaDevice
-from inferprof.lane import Lane
+from inferprof.machine import hardware, peaks
+from inferprof.measure import loop, timing
+from inferprof.measure.lane import Lane
+from inferprof.model import cost, model_spec
 from inferprof.plugins import OpenRequest
 from inferprof.tables import roofs
 from inferprof.tables.limits import roofline

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from inferprof.devices.cuda import CudaDevice
-from inferprof.telemetry import Telemetry
+from inferprof.measure.telemetry import Telemetry
 
 pytestmark = pytest.mark.gpu
 

@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inferprof import iterations, model_spec, registry, timing, workload
+from inferprof import registry, workload
 from inferprof.backends import ort_tensorrt
 from inferprof.case import Case, Shape, Variant
+from inferprof.measure import iterations, timing
+from inferprof.model import model_spec
 from inferprof.plugins import BuildRequest, OpenRequest
 
 # Warnings stay warnings: these are old versions of libraries.

@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from inferprof import loop, model_spec, registry, timing
+from inferprof import registry
 from inferprof.case import Shape, Variant
 from inferprof.devices.cuda import CudaDevice
+from inferprof.measure import loop, timing
+from inferprof.model import model_spec
 from inferprof.plugins import OpenRequest
 
 pytestmark = pytest.mark.gpu

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from inferprof import data, expected, export, model_spec, workload
+from inferprof import workload
 from inferprof.backends.triton_tuning import tuned, watched
 from inferprof.case import Case, Shape, Variant
-from inferprof.timing import Protocol
+from inferprof.measure.timing import Protocol
+from inferprof.model import data, expected, export, model_spec
 
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")

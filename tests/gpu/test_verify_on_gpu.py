@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from inferprof import bundles, hardware
+from inferprof import bundles
+from inferprof.machine import hardware
 from inferprof.verify.rows import ROWS
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]

@@ -63,8 +63,12 @@ def test_the_architecture_names_every_module_and_no_other() -> None:
     text = (REPOSITORY / "docs/architecture.md").read_text(encoding="utf-8")
     parts = {path.name if path.suffix else f"{path.name}/" for path in PACKAGE.iterdir()}
     parts -= {"__init__.py", "__pycache__/", "py.typed"}
-    named = set(re.findall(r"^\| `([a-z_]+(?:\.py|\.csv|/))` \|", text, re.MULTILINE))
-    assert named == parts
+    named = set(re.findall(r"^\| `([a-z_/]+(?:\.py|\.csv|/))` \|", text, re.MULTILINE))
+    inside = {name for name in named if "/" in name.rstrip("/")}
+    assert named - inside == parts
+    packages = ("model", "measure", "machine")
+    files = {f"{package}/{path.name}" for package in packages for path in (PACKAGE / package).glob("[a-z]*.*")}
+    assert {name for name in inside if not name.startswith("tables/")} == files
 
 
 def test_the_architecture_names_every_option_of_a_variant() -> None:

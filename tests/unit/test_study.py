@@ -12,8 +12,8 @@ import yaml
 from inferprof import study as studies
 from inferprof.case import Case
 from inferprof.errors import UserError
-from inferprof.hardware import Gpu, Machine
-from inferprof.model_spec import package_roots
+from inferprof.machine.hardware import Gpu, Machine
+from inferprof.model.model_spec import package_roots
 
 H100 = Gpu("NVIDIA H100 80GB HBM3", (9, 0), 80 << 30, "GPU-1", "580.159.04")
 PACKAGES = {"onnxruntime-gpu": "1.31.1", "torch": "2.13.0", "tensorrt-rtx": "1.7.1.116"}

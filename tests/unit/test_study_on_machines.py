@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from inferprof import hardware, targets
 from inferprof import study as studies
+from inferprof import targets
 from inferprof.errors import UserError
-from inferprof.hardware import Gpu, Machine
+from inferprof.machine import hardware
+from inferprof.machine.hardware import Gpu, Machine
 
 H100: dict[str, Any] = {
     "gpus": [{"name": "NVIDIA H100 80GB HBM3", "compute_capability": "9.0", "memory_mib": 81559, "used": True}],

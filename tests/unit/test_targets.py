@@ -10,7 +10,7 @@ import yaml
 
 from inferprof import cli, study, targets
 from inferprof.case import OptionValue
-from inferprof.hardware import Gpu, Machine
+from inferprof.machine.hardware import Gpu, Machine
 
 
 @pytest.mark.parametrize(

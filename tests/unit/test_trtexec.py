@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from inferprof import cli, hardware, trtexec
+from inferprof import cli, trtexec
 from inferprof.errors import ToolError, UserError
-from inferprof.model_spec import InputSpec, ModelSpec
+from inferprof.machine import hardware
+from inferprof.model.model_spec import InputSpec, ModelSpec
 from inferprof.trtexec import Log, Tool
 
 BANNER = "&&&& RUNNING TensorRT.trtexec [TensorRT v{}] [b11] # trtexec\n"

@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inferprof import hardware, progress, registry, timing, workload
+from inferprof import progress, registry, workload
 from inferprof.case import Case, Variant
 from inferprof.devices.cpu import CpuDevice
 from inferprof.devices.ranges import LOOKS
 from inferprof.errors import CaseFailed, UserError
-from inferprof.model_spec import InputSpec, ModelSpec
+from inferprof.machine import hardware
+from inferprof.measure import timing
+from inferprof.model.model_spec import InputSpec, ModelSpec
 from inferprof.plugins import Backend, Buffer, OpenRequest
 from inferprof.workload import Profiling, RunRequest
 

@@ -12,7 +12,7 @@ from tests.workflow.conftest import Workspace
 
 from inferprof.errors import UserError
 from inferprof.files import read_yaml
-from inferprof.hardware import Gpu, Machine
+from inferprof.machine.hardware import Gpu, Machine
 from inferprof.study import plan
 
 REPOSITORY = Path(__file__).parents[2]

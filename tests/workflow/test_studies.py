@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.workflow.conftest import Workspace
 
-from inferprof.model_spec import package_roots
+from inferprof.model.model_spec import package_roots
 
 REPOSITORY = Path(__file__).parents[2]
 STUDIES = sorted((REPOSITORY / "studies").glob("*.yaml"))

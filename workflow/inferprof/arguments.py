@@ -55,7 +55,7 @@ def require_files(*paths: Path) -> None:
 
 def spec_of(args: argparse.Namespace) -> Any:
     """The description of the model."""
-    from inferprof import model_spec
+    from inferprof.model import model_spec
 
     return model_spec.load(args.spec)
 
@@ -87,7 +87,9 @@ def convert_request(args: argparse.Namespace, onnx: Path, out: Path) -> Any:
 
 def run_request(args: argparse.Namespace) -> Any:
     """One case in one round, measured or for a profiler."""
-    from inferprof import hardware, timing, workload
+    from inferprof import workload
+    from inferprof.machine import hardware
+    from inferprof.measure import timing
 
     require_files(args.artifact, *filter(None, [args.reference, args.tuned]))
     if args.probed:

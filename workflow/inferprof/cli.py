@@ -51,7 +51,7 @@ def _run_verb(args: argparse.Namespace) -> int:
 
 def _probe(args: argparse.Namespace) -> None:
     """Write what this machine is and what is installed on it."""
-    from inferprof import environment, hardware
+    from inferprof.machine import environment, hardware
 
     write_json(args.out, environment.probe(hardware.detect(args.label)))
 
@@ -84,7 +84,7 @@ def _cases(args: argparse.Namespace) -> None:
 
 def _export(args: argparse.Namespace) -> None:
     """Write a model as fp32 ONNX, and facts about the export beside it."""
-    from inferprof import export
+    from inferprof.model import export
 
     started = time.monotonic()
     facts = export.export(arguments.spec_of(args), args.out)
@@ -104,7 +104,7 @@ def _quantize(args: argparse.Namespace) -> None:
 
 def _audit(args: argparse.Namespace) -> None:
     """Say what an ONNX graph really computes in."""
-    from inferprof import audit
+    from inferprof.model import audit
 
     arguments.require_files(args.onnx)
     if args.precision:
@@ -133,7 +133,7 @@ def _partition(args: argparse.Namespace) -> None:
 
 def _cost(args: argparse.Namespace) -> None:
     """Count the FLOPs and bytes of each node of an ONNX graph at a shape."""
-    from inferprof import cost
+    from inferprof.model import cost
 
     arguments.require_files(args.onnx)
     write_json(args.out, cost.cost(args.onnx, arguments.spec_of(args).at(Shape.parse(args.shape))))
@@ -141,7 +141,7 @@ def _cost(args: argparse.Namespace) -> None:
 
 def _expect(args: argparse.Namespace) -> None:
     """Compute on the CPU the outputs that each run of a graph, or of a model without one, must agree with."""
-    from inferprof import data, export
+    from inferprof.model import data, export
 
     arguments.require_files(args.onnx)
     spec = arguments.spec_of(args)
@@ -150,7 +150,7 @@ def _expect(args: argparse.Namespace) -> None:
 
 def _accuracy(args: argparse.Namespace) -> None:
     """Compare a converted graph with the fp32 graph on real inputs."""
-    from inferprof import accuracy, samples
+    from inferprof.model import accuracy, samples
 
     precision = registry.look_up("precision", args.precision, registry.precisions())
     arguments.require_files(args.onnx, args.reference)

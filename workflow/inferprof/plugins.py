@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from inferprof.case import Case, OptionValue, Shape, Variant
 from inferprof.findings import Clear, Finding, Frames, Level, Need
-from inferprof.model_spec import ModelSpec
+from inferprof.model.model_spec import ModelSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
     from matplotlib.figure import Figure
 
-    from inferprof.hardware import Machine
+    from inferprof.machine.hardware import Machine
 
 Feeds = Mapping[str, "np.ndarray[Any, Any]"]
 """Name of an input or output → host array."""

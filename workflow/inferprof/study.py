@@ -15,14 +15,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from inferprof import cluster, data, hardware, registry
+from inferprof import cluster, registry
 from inferprof import config as configs
 from inferprof.backends import refusals
 from inferprof.case import Case, OptionValue, Shape, Variant
 from inferprof.errors import UserError
 from inferprof.files import read_json
-from inferprof.hardware import Machine
-from inferprof.model_spec import ModelSpec, discover, load
+from inferprof.machine import hardware
+from inferprof.machine.hardware import Machine
+from inferprof.model import data
+from inferprof.model.model_spec import ModelSpec, discover, load
 from inferprof.plugins import Backend
 from inferprof.precisions import unconvertible
 

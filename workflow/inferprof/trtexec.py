@@ -26,12 +26,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inferprof import hardware, processes, progress, stats
+from inferprof import processes, progress, stats
 from inferprof.case import Case, Shape
 from inferprof.errors import ToolError, UserError
 from inferprof.files import read_json
-from inferprof.gpu_lock import gpu_lock
-from inferprof.model_spec import ModelSpec
+from inferprof.machine import hardware
+from inferprof.measure.gpu_lock import gpu_lock
+from inferprof.model.model_spec import ModelSpec
 
 NAME = "trtexec"
 BACKEND = "tensorrt"

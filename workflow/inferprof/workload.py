@@ -16,21 +16,24 @@ from typing import Any
 
 import numpy as np
 
-from inferprof import data, hardware, host_cast, iterations, progress, provenance, registry, timing
+from inferprof import progress, registry
 from inferprof.case import Case, Shape, Variant
 from inferprof.devices.cpu import CpuDevice
 from inferprof.devices.cuda import CudaDevice
 from inferprof.devices.ranges import collected, mark_clock, nvtx_range
 from inferprof.errors import CaseFailed, UserError
 from inferprof.files import read_json
-from inferprof.gpu_lock import gpu_lock
-from inferprof.hardware import Gpu
-from inferprof.lane import Lane
-from inferprof.model_spec import ModelSpec
+from inferprof.machine import hardware, provenance
+from inferprof.machine.hardware import Gpu
+from inferprof.measure import host_cast, iterations, timing
+from inferprof.measure.gpu_lock import gpu_lock
+from inferprof.measure.lane import Lane
+from inferprof.measure.selfcheck import Check
+from inferprof.measure.telemetry import Telemetry
+from inferprof.model import data
+from inferprof.model.model_spec import ModelSpec
 from inferprof.plugins import Backend, Device, Feeds, OpenRequest, Placement, Precision, Session
-from inferprof.selfcheck import Check
 from inferprof.tables.records import SCHEMA
-from inferprof.telemetry import Telemetry
 
 PLACEMENTS: tuple[Placement, ...] = ("pageable", "pinned", "device")
 PROFILED_STEPS = ("load", "warm-up", "iterations")
@@ -157,7 +160,7 @@ def _compared(
     """Whether the outputs are those of the graph on the CPU. Nothing where no reference is given."""
     if request.reference is None:
         return {}
-    from inferprof import accuracy, expected
+    from inferprof.model import accuracy, expected
 
     progress.step("compare outputs")
     try:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inferprof import model_spec
 from inferprof.case import Shape, Variant
 from inferprof.devices.cpu import CpuDevice
+from inferprof.model import model_spec
 from inferprof.plugins import Buffer, OpenRequest
 
 

@@ -7,7 +7,7 @@ import pytest
 from inferprof.backends.profile import profile_of
 from inferprof.case import Shape, Variant
 from inferprof.errors import UserError
-from inferprof.model_spec import InputSpec, ModelSpec
+from inferprof.model.model_spec import InputSpec, ModelSpec
 
 SPEC = ModelSpec(
     name="bert",

@@ -7,7 +7,7 @@ import pytest
 from inferprof import registry
 from inferprof.backends import refusals, torch
 from inferprof.case import Case
-from inferprof.hardware import Gpu, Machine
+from inferprof.machine.hardware import Gpu, Machine
 
 PACKAGES = {"onnxruntime-gpu": "1.31.1", "torch": "2.11.0", "tensorrt": "10.13.3.9", "tensorrt-rtx": "1.7.1.116"}
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from inferprof import model_spec
 from inferprof.backends import tensorrt_build
 from inferprof.case import Shape, Variant
 from inferprof.errors import CaseFailed, UserError
+from inferprof.model import model_spec
 from inferprof.plugins import BuildRequest
 
 if importlib.util.find_spec("tensorrt_rtx") is None:

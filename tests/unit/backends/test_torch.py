@@ -9,11 +9,11 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from inferprof import export, model_spec
 from inferprof.backends import torch as backend
 from inferprof.case import Shape, Variant
 from inferprof.devices.cpu import CpuDevice
 from inferprof.errors import UserError
+from inferprof.model import export, model_spec
 from inferprof.plugins import Buffer, OpenRequest
 
 pytestmark = pytest.mark.slow

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from inferprof import hardware
 from inferprof.backends import torch_graphs
 from inferprof.backends.torch_graphs import Plan, buckets, by_pool
 from inferprof.case import Shape, Variant
 from inferprof.errors import UserError
-from inferprof.model_spec import InputSpec, ModelSpec
+from inferprof.machine import hardware
+from inferprof.model.model_spec import InputSpec, ModelSpec
 from inferprof.plugins import OpenRequest
 
 PIXELS = ModelSpec("m", Path("m.yaml"), "python", (InputSpec("x", "float32", ("b", 3)),))

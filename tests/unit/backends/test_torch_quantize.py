@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inferprof import model_spec, registry
+from inferprof import registry
 from inferprof.backends import torch as backend
 from inferprof.backends import torch_quantize
 from inferprof.case import Case, Shape, Variant
 from inferprof.devices.cpu import CpuDevice
 from inferprof.errors import UserError
-from inferprof.hardware import Gpu, Machine
+from inferprof.machine.hardware import Gpu, Machine
+from inferprof.model import model_spec
 from inferprof.plugins import Buffer, OpenRequest, Quantizer
 
 BF16 = Case("m", "bf16", "torch_eager", "q", "b1")

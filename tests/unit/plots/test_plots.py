@@ -13,7 +13,7 @@ from tests.unit import tuning_records
 from tests.unit.graph_records import graphs_of, records_of
 
 from inferprof import registry
-from inferprof.lane import STAGES
+from inferprof.measure.lane import STAGES
 from inferprof.plots import (
     batch,
     distribution,

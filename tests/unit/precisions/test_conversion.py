@@ -10,9 +10,10 @@ import pytest
 
 onnx = pytest.importorskip("onnx")
 
-from inferprof import precisions, registry, samples  # noqa: E402
+from inferprof import precisions, registry  # noqa: E402
 from inferprof.errors import UserError  # noqa: E402
-from inferprof.model_spec import InputSpec, ModelSpec  # noqa: E402
+from inferprof.model import samples  # noqa: E402
+from inferprof.model.model_spec import InputSpec, ModelSpec  # noqa: E402
 from inferprof.plugins import ConvertRequest  # noqa: E402
 from inferprof.precisions import conversion, fp16_sparse, ptq  # noqa: E402
 

@@ -14,15 +14,17 @@ import pytest
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # the warnings are ModelOpt's and torch's
 pytest.importorskip("modelopt")
 
-from inferprof import accuracy, audit, model_spec, precisions, registry, samples  # noqa: E402
+from inferprof import precisions, registry  # noqa: E402
 from inferprof.case import Shape, Variant  # noqa: E402
+from inferprof.model import accuracy, audit, model_spec, samples  # noqa: E402
 from inferprof.plugins import BuildRequest, ConvertRequest  # noqa: E402
 
 FORMATS = ["fp32", "fp16", "bf16", "int8", "fp8", "fp16_sparse", "mxfp8", "nvfp4"]
 B8 = Shape.parse("b8")
 CONVERT_ALL = """
 import json, pathlib, sys
-from inferprof import export, model_spec, precisions, registry
+from inferprof import precisions, registry
+from inferprof.model import export, model_spec
 from inferprof.plugins import ConvertRequest
 spec, out = model_spec.load(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2])
 export.export(spec, out / "exported.onnx")

@@ -13,7 +13,7 @@ import pytest
 
 from inferprof.case import Case
 from inferprof.errors import ToolError, UserError
-from inferprof.hardware import Gpu, Machine
+from inferprof.machine.hardware import Gpu, Machine
 from inferprof.profilers import capture, kineto
 
 

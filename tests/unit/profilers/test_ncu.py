@@ -12,10 +12,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from inferprof import cli, hardware, profilers, registry
+from inferprof import cli, profilers, registry
 from inferprof.case import Case
 from inferprof.errors import ToolError, UserError
-from inferprof.hardware import Gpu, Machine
+from inferprof.machine import hardware
+from inferprof.machine.hardware import Gpu, Machine
 from inferprof.profilers import capturing, ncu, nsys
 from inferprof.profilers.ncu import Focus, Options
 from inferprof.profilers.ncu_refusals import refusal

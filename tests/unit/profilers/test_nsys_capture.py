@@ -15,7 +15,7 @@ from tests.unit.conftest import Export
 from inferprof import profilers, registry
 from inferprof.case import Case
 from inferprof.errors import ToolError, UserError
-from inferprof.hardware import Gpu, Machine
+from inferprof.machine.hardware import Gpu, Machine
 from inferprof.profilers import capturing, nsys, nsys_scrub
 
 TOKEN = "ghp_PLANTEDplantedPLANTED0123456789"

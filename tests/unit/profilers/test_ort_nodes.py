@@ -14,7 +14,7 @@ from tests.unit.conftest import PID, Export
 from inferprof.case import Case
 from inferprof.devices.ranges import LOOKS
 from inferprof.errors import UserError
-from inferprof.hardware import Gpu, Machine
+from inferprof.machine.hardware import Gpu, Machine
 from inferprof.profilers import nsys, ort_nodes
 from inferprof.tables.nodes import ort_facts, ort_kernels
 

@@ -11,13 +11,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from inferprof import data, model_spec
 from inferprof.backends import ort
 from inferprof.case import Case, Shape, Variant
 from inferprof.devices.cpu import CpuDevice
 from inferprof.errors import UserError
-from inferprof.hardware import Machine
-from inferprof.lane import host_buffer
+from inferprof.machine.hardware import Machine
+from inferprof.measure.lane import host_buffer
+from inferprof.model import data, model_spec
 from inferprof.plugins import OpenRequest
 from inferprof.profilers import kineto, ort_profile
 from inferprof.tables.nodes import providers

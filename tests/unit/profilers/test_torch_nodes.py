@@ -11,7 +11,7 @@ import pytest
 
 from inferprof.case import Case
 from inferprof.errors import UserError
-from inferprof.hardware import Gpu, Machine
+from inferprof.machine.hardware import Gpu, Machine
 from inferprof.profilers import torch_nodes
 from inferprof.tables.nodes import attribution
 from inferprof.tables.nodes.torch_kernels import attributed

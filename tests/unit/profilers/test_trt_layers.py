@@ -12,7 +12,7 @@ import pytest
 
 from inferprof.case import Case
 from inferprof.errors import UserError
-from inferprof.hardware import Machine
+from inferprof.machine.hardware import Machine
 from inferprof.profilers import kineto, trt_layers
 from inferprof.tables.nodes import trt_json
 from inferprof.tables.nodes.trt_layers import layers_of, tidy

@@ -12,7 +12,7 @@ import pytest
 
 from inferprof.case import Case
 from inferprof.errors import UserError
-from inferprof.hardware import Machine
+from inferprof.machine.hardware import Machine
 from inferprof.profilers import nsys, trt_nodes
 from inferprof.tables.nodes import attribution, trt_kernels
 from inferprof.tables.nodes.trt_layers import layers_of

@@ -13,9 +13,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from inferprof import hardware, registry
+from inferprof import registry
 from inferprof.case import Case
-from inferprof.hardware import Gpu, Machine
+from inferprof.machine import hardware
+from inferprof.machine.hardware import Gpu, Machine
 from inferprof.tables import schema
 from inferprof.verify import Asked, verify
 

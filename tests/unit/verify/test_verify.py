@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 from tests.unit.verify.conftest import Tools, option, write
 
-from inferprof import bundles, cli, hardware, verify
+from inferprof import bundles, cli, verify
 from inferprof.errors import UserError
-from inferprof.hardware import Gpu, Machine
+from inferprof.machine import hardware
+from inferprof.machine.hardware import Gpu, Machine
 from inferprof.verify.next_steps import next_step
 from inferprof.verify.rows import FORMATS, ROWS, Row
 

@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-from inferprof import model_spec
 from inferprof.case import Shape
+from inferprof.model import model_spec
 from inferprof.verify import model
 from inferprof.verify.site import MODEL, SHAPE
 

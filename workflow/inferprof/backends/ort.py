@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from inferprof.backends import refusals
 from inferprof.backends.ort_session import OrtSession, Provider, create, opened, preload_cuda, session_options
 from inferprof.case import Case
-from inferprof.hardware import Machine
+from inferprof.machine.hardware import Machine
 from inferprof.plugins import Backend, Device, OpenRequest
 
 PACKAGE = "onnxruntime-gpu"

@@ -12,7 +12,7 @@ import numpy as np
 
 from inferprof.backends import ort_told
 from inferprof.errors import CaseFailed
-from inferprof.hardware import parse_version
+from inferprof.machine.hardware import parse_version
 from inferprof.plugins import Buffer, Device, OpenRequest
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ from inferprof.backends.profile import Profile, profile_of
 from inferprof.case import Case, Variant
 from inferprof.errors import CaseFailed
 from inferprof.files import written_whole
-from inferprof.hardware import Machine
+from inferprof.machine.hardware import Machine
 from inferprof.plugins import Backend, BuildRequest, Device, OpenRequest
 
 NAME = "TensorrtExecutionProvider"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inferprof.case import Shape, Variant
 from inferprof.errors import UserError
-from inferprof.model_spec import ModelSpec
+from inferprof.model.model_spec import ModelSpec
 
 Profile = dict[str, dict[str, tuple[int, ...]]]
 """Input → min, opt and max shape."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inferprof import registry
 from inferprof.case import Case
-from inferprof.hardware import Machine, parse_version
+from inferprof.machine.hardware import Machine, parse_version
 
 
 def first(*reasons: str | None) -> str | None:

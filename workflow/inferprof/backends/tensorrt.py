@@ -20,7 +20,7 @@ from inferprof.backends.tensorrt_runtime import (
 )
 from inferprof.case import Case
 from inferprof.errors import CaseFailed
-from inferprof.hardware import Machine
+from inferprof.machine.hardware import Machine
 from inferprof.plugins import Backend, OpenRequest
 
 FLOOR = "10.8"

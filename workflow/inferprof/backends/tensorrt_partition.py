@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from inferprof import onnx_graph
 from inferprof.backends.tensorrt_parser import DEPTH, Answer, Why, ask, read
 from inferprof.backends.tensorrt_runtime import load
+from inferprof.model import onnx_graph
 
 if TYPE_CHECKING:
     import onnx

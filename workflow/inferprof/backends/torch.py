@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferprof import export
 from inferprof.backends import refusals, torch_graphs, torch_quantize, triton_tuning
 from inferprof.backends.torch_quantize import QUANTIZE
 from inferprof.case import TUNING, Case, Shape, Variant
 from inferprof.errors import CaseFailed, UserError
-from inferprof.hardware import Machine
-from inferprof.model_spec import ModelSpec
+from inferprof.machine.hardware import Machine
+from inferprof.model import export
+from inferprof.model.model_spec import ModelSpec
 from inferprof.plugins import Backend, Buffer, Device, OpenRequest, Quantizer, Session, Where
 
 if TYPE_CHECKING:

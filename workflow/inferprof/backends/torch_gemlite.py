@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from inferprof.backends import refusals, torch_quantize
 from inferprof.case import Case
-from inferprof.hardware import Machine
+from inferprof.machine.hardware import Machine
 from inferprof.plugins import Quantizer
 
 if TYPE_CHECKING:

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from inferprof import data, progress
+from inferprof import progress
 from inferprof.case import BATCH, Shape, Variant
 from inferprof.errors import UserError
-from inferprof.hardware import Machine
-from inferprof.loop import Clock
+from inferprof.machine.hardware import Machine
+from inferprof.measure.loop import Clock
+from inferprof.model import data
 from inferprof.plugins import Device, OpenRequest
 
 if TYPE_CHECKING:

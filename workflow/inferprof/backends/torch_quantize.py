@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from inferprof import registry
 from inferprof.backends import refusals
 from inferprof.case import Case, Variant
-from inferprof.hardware import Machine
+from inferprof.machine.hardware import Machine
 from inferprof.plugins import Quantizer
 
 if TYPE_CHECKING:

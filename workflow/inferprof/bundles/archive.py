@@ -18,7 +18,7 @@ from typing import IO, Any, Final
 
 from inferprof.errors import UserError
 from inferprof.files import write_json
-from inferprof.model_spec import check_schema
+from inferprof.model.model_spec import check_schema
 
 MANIFEST: Final = "bundle.json"
 SCHEMA: Final = 1

@@ -9,7 +9,7 @@ import pandas as pd
 
 from inferprof.devices.bandwidth import Direction
 from inferprof.findings import END_TO_END, Confidence, Frames, NotAssessed
-from inferprof.lane import Stage
+from inferprof.measure.lane import Stage
 from inferprof.tables.limits.waterfall import Part, of_ranges, watched
 from inferprof.tables.trace.kernel_compare import ITERATION, iterations, of_iterations
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from inferprof.measure.telemetry import SLOWER
 from inferprof.plots.style import INK, LINE_STYLES, case_names, colours, end_shapes, new_figure
 from inferprof.plugins import Plot
-from inferprof.telemetry import SLOWER
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,7 +7,7 @@ from typing import Any
 
 from inferprof import progress
 from inferprof.errors import UserError, unknown
-from inferprof.model_spec import ModelSpec
+from inferprof.model.model_spec import ModelSpec
 from inferprof.plugins import ConvertRequest, Precision
 
 STEPS = ("read samples", "convert", "write the file")
@@ -45,7 +45,8 @@ def convert(precision: Precision, request: ConvertRequest) -> dict[str, Any]:
 
 def _take_ready_made(path: Any, request: ConvertRequest) -> dict[str, Any]:
     """Copy the user's own quantized file, with its weights inside. Raises UserError where it isn't a valid graph."""
-    from inferprof import files, onnx_file
+    from inferprof import files
+    from inferprof.model import onnx_file
 
     onnx_file.save(onnx_file.checked(path, request.spec), request.out)
     return {"method": f"ready-made file {path.name}, untouched", "sha256": files.sha256(path), "not_reproducible": []}

@@ -10,7 +10,8 @@ import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from inferprof import export, progress, samples
+from inferprof import progress
+from inferprof.model import export, samples
 from inferprof.plugins import ConvertRequest, Feeds
 from inferprof.precisions import block_kernels, conversion, torch_graph
 

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from inferprof import onnx_file, progress, samples
+from inferprof import progress
 from inferprof.errors import UserError
+from inferprof.model import onnx_file, samples
 from inferprof.plugins import ConvertRequest, Feeds
 
 

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from inferprof import onnx_file
+from inferprof.model import onnx_file
 from inferprof.plugins import ConvertRequest, Precision, Tolerance
 from inferprof.precisions import autocast, conversion
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from inferprof import onnx_file
 from inferprof.errors import UserError
+from inferprof.model import onnx_file
 from inferprof.plugins import ConvertRequest, Precision, Tolerance
 
 

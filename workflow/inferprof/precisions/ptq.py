@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from inferprof import onnx_file, progress
+from inferprof import progress
 from inferprof.errors import UserError
+from inferprof.model import onnx_file
 from inferprof.plugins import ConvertRequest, Feeds
 from inferprof.precisions import conversion
 

@@ -14,7 +14,7 @@ from inferprof import processes, progress, registry
 from inferprof.case import Case
 from inferprof.errors import CaseFailed, ToolError, UserError
 from inferprof.files import write_json
-from inferprof.hardware import Machine
+from inferprof.machine.hardware import Machine
 from inferprof.plugins import Profiler
 
 ALLOWED: Final = re.compile(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from inferprof.case import Case
 from inferprof.errors import CaseFailed, UserError
 from inferprof.files import read_json, write_json
-from inferprof.hardware import Machine
+from inferprof.machine.hardware import Machine
 from inferprof.plugins import Profiler, Run
 from inferprof.profilers import capturing, kineto, nsys
 from inferprof.profilers.capture_file import identify, other_reader

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from inferprof import hardware
+from inferprof.machine import hardware
 
 
 @dataclass(frozen=True)

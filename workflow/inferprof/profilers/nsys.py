@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from inferprof import processes
 from inferprof.case import Case
 from inferprof.errors import ToolError, UserError
-from inferprof.hardware import Machine
+from inferprof.machine.hardware import Machine
 from inferprof.plugins import Profiler, Run
 from inferprof.profilers import capturing, nsys_scrub
 from inferprof.profilers.capture_file import identify, other_reader

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from inferprof.case import Case
 from inferprof.errors import UserError
-from inferprof.hardware import Machine
+from inferprof.machine.hardware import Machine
 from inferprof.plugins import Profiler, Run
 from inferprof.profilers import kineto, nsys, ort_profile
 from inferprof.profilers.capture_file import identify, other_reader

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from inferprof.case import Case
-from inferprof.hardware import Machine
+from inferprof.machine.hardware import Machine
 from inferprof.plugins import Profiler, Run
 from inferprof.profilers.capture_file import identify, other_reader
 from inferprof.tables.nodes.ort_facts import SessionFacts

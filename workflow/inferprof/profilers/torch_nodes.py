@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from inferprof.case import Case
-from inferprof.hardware import Machine
+from inferprof.machine.hardware import Machine
 from inferprof.plugins import Profiler
 from inferprof.profilers import kineto
 from inferprof.profilers.capture_file import identify, other_reader

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from inferprof.case import Case
 from inferprof.errors import UserError
-from inferprof.hardware import Machine
+from inferprof.machine.hardware import Machine
 from inferprof.plugins import Profiler
 from inferprof.profilers.capture_file import identify, other_reader
 from inferprof.tables.nodes.trt_json import PROFILE

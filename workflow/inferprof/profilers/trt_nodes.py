@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from inferprof.case import Case
-from inferprof.hardware import Machine
+from inferprof.machine.hardware import Machine
 from inferprof.plugins import Profiler
 from inferprof.profilers import nsys, trt_layers
 from inferprof.profilers.capture_file import identify, other_reader

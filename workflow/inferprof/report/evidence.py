@@ -77,7 +77,7 @@ class Evidence:
     partitions: Mapping[tuple[str, str], Document]
     """(model, precision) → what TensorRT's parser takes of the graph: backends.tensorrt_partition."""
     costs: Mapping[tuple[str, str, str], Document]
-    """(model, precision, shape) → what a graph computes and moves: inferprof.cost."""
+    """(model, precision, shape) → what a graph computes and moves: inferprof.model.cost."""
     engines: tuple[Engine, ...]
     second_clocks: tuple[Document, ...]
     """What trtexec says of TensorRT's engines: trtexec.measure."""

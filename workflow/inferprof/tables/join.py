@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from inferprof.case import Shape
-from inferprof.lane import STAGES
+from inferprof.measure.lane import STAGES
 from inferprof.tables.records import BOUNDARIES, KEY, frame_of, rows_of
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.files import read_json
-from inferprof.lane import STAGES
+from inferprof.measure.lane import STAGES
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from inferprof import peaks
-from inferprof.peaks import GIGA, Peaks
+from inferprof.machine import peaks
+from inferprof.machine.peaks import GIGA, Peaks
 
 Source = Literal["measured", "datasheet"]
 KINDS: Final[Mapping[str, str]] = {

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from inferprof import bundles, hardware, processes, progress
+from inferprof import bundles, processes, progress
 from inferprof.case import Case
 from inferprof.errors import CaseFailed, UserError, unknown
 from inferprof.files import read_json, write_json, write_text
-from inferprof.hardware import Machine
+from inferprof.machine import hardware
+from inferprof.machine.hardware import Machine
 from inferprof.verify import table
 from inferprof.verify.next_steps import next_step
 from inferprof.verify.rows import ROWS, Row

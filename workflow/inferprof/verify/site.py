@@ -20,7 +20,7 @@ from inferprof.backends import refusals
 from inferprof.case import Case, OptionValue
 from inferprof.errors import CaseFailed
 from inferprof.files import read_json
-from inferprof.hardware import Machine
+from inferprof.machine.hardware import Machine
 
 MODEL = "two_layers"
 SHAPE = "b4"

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from inferprof import peaks
+from inferprof.machine import peaks
 from inferprof.tables import roofs, schema
 from inferprof.tables.counters import kernel_roofline, ncu_csv, ncu_launches
 from inferprof.tables.limits import roofline

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from inferprof.case import Case, Shape
-from inferprof.products import Gemm
+from inferprof.model.products import Gemm
 from inferprof.profilers import nsys
 from inferprof.tables import schema
 from inferprof.tables.limits import tile_advice

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from inferprof.products import Gemm
+from inferprof.model.products import Gemm
 from inferprof.profilers import nsys
 from inferprof.tables import schema
 from inferprof.tables.limits import tile_placing

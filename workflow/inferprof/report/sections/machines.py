@@ -9,7 +9,7 @@ from typing import Any
 from inferprof import compare
 from inferprof.compare import CaseComparison, Comparison
 from inferprof.errors import UserError
-from inferprof.hardware import SLUG_PACKAGES
+from inferprof.machine.hardware import SLUG_PACKAGES
 from inferprof.report import winner
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, words

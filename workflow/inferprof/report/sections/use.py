@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from inferprof.lane import STAGES
+from inferprof.measure.lane import STAGES
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number
 from inferprof.report.numbers import MIB, NS_PER_MS, mebibytes, milliseconds, significant

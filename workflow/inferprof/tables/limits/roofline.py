@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Limit = Literal["compute", "memory"]
 Cost = Mapping[str, Any]
-"""The content of a .cost.json: inferprof.cost."""
+"""The content of a .cost.json: inferprof.model.cost."""
 COLUMNS: Final = (
     *KEY,
     "device_ms",

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from inferprof.products import Gemm
+from inferprof.model.products import Gemm
 from inferprof.tables.trace.tile_names import Tile
 
 

@@ -1,0 +1,112 @@
+"""The peaks on file: every row has its source, and its numbers agree with each other."""
+
+from __future__ import annotations
+
+import csv
+
+import pytest
+
+from inferprof.machine import peaks
+
+GIB = 1 << 30
+ALL = pytest.mark.parametrize("row", peaks.every(), ids=lambda row: row.gpu)
+PER_SM = {
+    "Turing": {"fp32": 128, "fp16": 1024, "fp16_accumulate_fp16": 1024, "int8": 2048, "int4": 4096},
+    "GA100": {"fp64": 64, "fp64_tensor": 128, "fp32": 128, "tf32": 1024, "fp16": 2048, "int8": 4096, "int4": 8192},
+    "GA10x": {"fp32": 256, "tf32": 512, "fp16": 1024, "fp16_accumulate_fp16": 1024, "int8": 2048, "int4": 4096},
+    "Ada": {"fp32": 256, "tf32": 512, "fp16": 1024, "fp8": 2048, "fp16_accumulate_fp16": 1024, "int8": 2048},
+    "Hopper": {"fp64": 128, "fp64_tensor": 256, "fp32": 256, "tf32": 2048, "fp16": 4096, "fp8": 8192, "int8": 8192},
+    "Blackwell": {"fp32": 256, "tf32": 512, "fp16": 1024, "fp16_accumulate_fp16": 1024, "fp8": 2048, "fp4": 4096},
+}
+"""Operations per clock and SM, by NVIDIA's architecture documents; GeForce's tensor cores do half of them in FP32."""
+FAMILIES = {"T4": "Turing", "20": "Turing", "30": "GA10x", "40": "Ada", "50": "Blackwell", "A100": "GA100"}
+FAMILIES |= {"A30": "GA100", "A10": "GA10x", "A40": "GA10x", "A2": "GA10x", "A6000": "GA10x"}
+FAMILIES |= {"H100": "Hopper", "H200": "Hopper", "GH200": "Hopper"}
+FAMILIES |= {"L4": "Ada", "L40": "Ada", "L40S": "Ada", "Ada": "Ada", "6000": "Turing", "PRO": "Blackwell"}
+HALVED = {"tf32", "fp16", "bf16", "fp8"}
+
+
+def family(gpu: str) -> str | None:
+    """The architecture by the GPU's name."""
+    words = gpu.split()
+    if words[:2] == ["GeForce", "RTX"]:
+        return FAMILIES[words[2][:2]]
+    return next((FAMILIES[word] for word in ("PRO", "Ada") if word in words), None) or next(
+        (FAMILIES[word] for word in words if word in FAMILIES), None
+    )
+
+
+@ALL
+def test_every_row_has_its_document_and_a_bandwidth(row):
+    assert row.title.startswith("NVIDIA ") and row.url.startswith("https://")
+    assert ".nvidia.com/" in row.url
+    assert row.bandwidth and row.bandwidth > 1e11
+    assert row.flops.get("fp32")
+
+
+@pytest.mark.parametrize("row", [row for row in peaks.every() if row.sms], ids=lambda row: row.gpu)
+def test_a_rate_is_sms_times_clock_times_what_an_sm_does(row):
+    """The tensor cores of Hopper and of some datasheets run at another clock: there one clock fits all of them."""
+    architecture = family(row.gpu)
+    assert architecture is not None
+    rates = PER_SM[architecture] | {"bf16": PER_SM[architecture]["fp16"]}
+    halved = HALVED if row.gpu.startswith("GeForce") else set()
+    clocks = {
+        kind: flops / row.sms / (rates[kind] / (2 if kind in halved else 1))
+        for kind, flops in row.flops.items()
+        if kind in rates
+    }
+    cores = [clock for kind, clock in clocks.items() if kind in ("fp32", "fp64", "fp64_tensor")]
+    tensors = [clock for kind, clock in clocks.items() if kind not in ("fp32", "fp64", "fp64_tensor")]
+    precision = 0.05 if "one digit" in row.note else 0.022
+    if row.boost_hz:
+        assert cores[0] == pytest.approx(row.boost_hz, rel=precision)
+    for group in (cores, tensors):
+        assert group == [pytest.approx(group[0], rel=precision) for _ in group]
+
+
+@ALL
+def test_tensor_cores_before_ampere_know_no_sparsity(row):
+    assert row.sparsity == (1 if family(row.gpu) == "Turing" else 2)
+
+
+def test_names_are_unique_but_for_memory():
+    with peaks.FILE.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    keys = [(name, row["memory_gib"]) for row in rows for name in row["names"].split("|")]
+    assert len(keys) == len(set(keys))
+    assert not any(name.startswith("NVIDIA ") for name, _ in keys)
+
+
+def test_a_gpu_is_found_by_the_name_that_nvml_gives():
+    found = peaks.of("NVIDIA H100 80GB HBM3", 85_520_809_984, 132)
+    assert found is not None
+    assert (found.gpu, found.flops["fp16"], found.flops["fp8"]) == ("H100 SXM5", 989.4e12, 1978.9e12)
+    assert (found.bandwidth, found.l2_bytes, found.sparsity) == (3352e9, 50 << 20, 2)
+
+
+def test_the_memory_tells_two_variants_of_one_name_apart():
+    small, large = (peaks.of("NVIDIA GH200 480GB", 96 * GIB), peaks.of("NVIDIA GH200 144G HBM3e", 143 * GIB))
+    assert (small and small.bandwidth, large and large.bandwidth) == (4000e9, 4900e9)
+
+
+@pytest.mark.parametrize(
+    ("name", "memory", "sms", "mig"),
+    [
+        ("NVIDIA H100 80GB HBM3 SXM9", 80 * GIB, 132, False),
+        ("NVIDIA H100", 80 * GIB, None, False),
+        ("NVIDIA GeForce RTX 3080", 12 * GIB, 70, False),
+        ("NVIDIA GeForce RTX 3080", 10 * GIB, 70, False),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", 16 * GIB, 76, False),
+        ("NVIDIA H100 80GB HBM3", 80 * GIB, 132, True),
+        ("AMD Instinct MI300X", 192 * GIB, None, False),
+    ],
+)
+def test_another_gpu_is_unknown_not_its_neighbour(name, memory, sms, mig):
+    assert peaks.of(name, memory, sms, mig) is None
+
+
+def test_what_a_document_does_not_state_is_not_there():
+    found = peaks.of("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 96 * GIB)
+    assert found is not None
+    assert set(found.flops) == {"fp32", "fp4"}

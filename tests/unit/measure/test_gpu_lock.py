@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from multiprocessing.synchronize import Event
+from pathlib import Path
+
+import pytest
+
+from inferprof.measure.gpu_lock import gpu_lock
+
+
+def hold(folder: Path, taken: Event, release: Event) -> None:
+    with gpu_lock("GPU-1", "vit/fp16", folder):
+        taken.set()
+        release.wait(60)
+
+
+def holder(folder: Path) -> tuple[multiprocessing.context.SpawnProcess, Event]:
+    context = multiprocessing.get_context("spawn")
+    taken, release = context.Event(), context.Event()
+    process = context.Process(target=hold, args=(folder, taken, release))
+    process.start()
+    assert taken.wait(60)
+    return process, release
+
+
+def test_the_second_waits_and_says_for_whom(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    process, release = holder(tmp_path)
+    with caplog.at_level(logging.WARNING):
+        threading.Timer(0.3, release.set).start()
+        started = time.monotonic()
+        with gpu_lock("GPU-1", "vit/fp32", tmp_path):
+            assert time.monotonic() - started >= 0.25
+    process.join(60)
+    assert caplog.messages == [f"waiting for GPU GPU-1, held by process {process.pid} (vit/fp16)"]
+
+
+def test_another_gpu_is_free(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    process, release = holder(tmp_path)
+    with gpu_lock("GPU-2", "vit/fp32", tmp_path):
+        assert caplog.messages == []
+    release.set()
+    process.join(60)
+
+
+def test_a_killed_holder_leaves_the_gpu_free(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    process, _ = holder(tmp_path)
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGKILL)
+    process.join(60)
+    with gpu_lock("GPU-1", "vit/fp32", tmp_path):
+        assert caplog.messages == []

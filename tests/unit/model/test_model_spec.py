@@ -1,0 +1,280 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from onnx import TensorProto, helper
+
+from inferprof.case import Shape
+from inferprof.errors import UserError
+from inferprof.model import model_spec
+from inferprof.model.model_spec import InputSpec, ModelSpec
+
+TOKENS = "source: onnx\nonnx: bert.onnx\ninputs: [{name: ids, dtype: int64, dims: [b, s], data: 'integers:9'}]\n"
+
+
+def yaml_file(folder: Path, text: str, name: str = "m.yaml") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def onnx_file(folder: Path, *inputs: tuple[str, int, tuple[int | str | None, ...]], name: str = "m.onnx") -> Path:
+    """Write a model with these inputs, each behind an Identity."""
+    given = inputs or (("x", TensorProto.FLOAT, ("batch", 4)),)
+    values = [helper.make_tensor_value_info(*item) for item in given]
+    outputs = [helper.make_tensor_value_info(f"{item[0]}_out", item[1], item[2]) for item in given]
+    nodes = [helper.make_node("Identity", [item[0]], [f"{item[0]}_out"]) for item in given]
+    model = helper.make_model(helper.make_graph(nodes, "g", values, outputs))
+    path = folder / name
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(UserError) as caught:
+        model_spec.load(path)
+    message = str(caught.value)
+    assert "\n" not in message and str(path) in message
+    return message
+
+
+def spec(**changes: object) -> ModelSpec:
+    values: dict[str, object] = {
+        "inputs": (InputSpec("ids", "int64", ("b", "s")), InputSpec("mask", "int64", ("b", "s"))),
+        "sizes": {"s": 128},
+        "max_sizes": {"s": 512},
+    }
+    return ModelSpec("bert", Path("models/bert.yaml"), "onnx", **(values | changes))  # type: ignore[arg-type]
+
+
+# --- YAML ---
+
+
+MODELS = model_spec.discover(Path(__file__).parents[3] / "models")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_of_the_repository_loads(name):
+    if name.startswith("detector") and not model_spec.package_roots("rapidocr"):
+        pytest.skip("rapidocr, which carries the detector's file, is not installed")
+    spec = model_spec.load(MODELS[name])
+    assert spec.name == name
+    assert spec.onnx_path is None or spec.onnx_path.is_file()
+
+
+def test_a_torch_model_may_do_without_an_onnx_file_and_an_onnx_file_may_not(tmp_path: Path) -> None:
+    torch = "source: timm\narchitecture: vit\nexport: false\ninputs: [{name: x, dtype: float32, dims: [b]}]\n"
+    assert not model_spec.load(yaml_file(tmp_path, torch)).exported
+    assert model_spec.load(yaml_file(tmp_path, torch.replace("export: false\n", ""))).exported
+    onnx_file(tmp_path, name="bert.onnx")
+    message = refusal(yaml_file(tmp_path, TOKENS + "export: false\n"))
+    assert "source onnx is an ONNX file already; export: false is for torch sources" in message
+
+
+def packaged(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The YAML of a model whose ONNX file lies in an installed package."""
+    inside = folder / "site" / "carrier" / "models"
+    inside.mkdir(parents=True)
+    (inside.parent / "__init__.py").write_text("raise AssertionError('imported')")
+    onnx_file(inside, name="x.onnx")
+    monkeypatch.syspath_prepend(folder / "site")
+    text = "source: onnx\npackage: carrier\nonnx: models/x.onnx\n"
+    return yaml_file(folder, f"{text}inputs: [{{name: x, dtype: float32, dims: [b, 4]}}]\n")
+
+
+def test_an_onnx_file_can_lie_in_a_package_which_is_not_imported(tmp_path, monkeypatch):
+    found = model_spec.load(packaged(tmp_path, monkeypatch)).onnx_path
+    assert found == tmp_path / "site" / "carrier" / "models" / "x.onnx"
+
+
+def test_a_package_that_is_missing_or_lacks_the_file_is_refused(tmp_path, monkeypatch):
+    path = packaged(tmp_path, monkeypatch)
+    text = path.read_text()
+    path.write_text(text.replace("x.onnx", "y.onnx"))
+    assert "carrier/models/y.onnx does not exist" in refusal(path)
+    path.write_text(text.replace("carrier", "no_such_package"))
+    assert "package no_such_package, which carries the ONNX file, is not installed" in refusal(path)
+
+
+def test_yaml_says_what_the_source_reads_and_what_is_common(repository):
+    minilm = model_spec.load(repository / "models" / "minilm.yaml")
+    assert minilm.from_torch and minilm.pretrained and minilm.task == "embedding"
+    assert minilm.options["pooling"] == "mean" and "inputs" not in minilm.options
+    assert minilm.symbols == ("b", "s")
+    assert minilm.inputs[1] == InputSpec("attention_mask", "int64", ("b", "s"), "token_mask")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "top level: None is not of type 'object'"),
+        ("source: onnx\nonnx: m.onnx\n", "top level: 'inputs' is a required property"),
+        (TOKENS.replace("[{", "[] # ["), "inputs: [] should be non-empty"),
+        (TOKENS + "batch: 8\n", "'batch' was unexpected); allowed: architecture, config,"),
+        (TOKENS.replace("int64", "bfloat16"), "inputs.0.dtype: 'bfloat16' is not one of"),
+        (TOKENS.replace("[b, s]", "[b, 0]"), "inputs.0.dims.1: 0"),
+        (TOKENS.replace("integers:9", "integer:9"), "inputs.0.data: 'integer:9' does not match"),
+        (TOKENS.replace("integers:9", "constant:1.2.3"), "inputs.0.data: 'constant:1.2.3' does not match"),
+        (TOKENS + "opset: eleven\n", "opset: 'eleven' is not of type 'integer'"),
+        (TOKENS + "revision: main\n", "revision: 'main' does not match"),
+        (TOKENS + "sizes: {t: 8}\n", "no input has the symbol t; they have b, s"),
+        (TOKENS + "sizes: {s: 8}\nmax_sizes: {s: 4}\n", "size s: 8 is over its maximum 4"),
+        (TOKENS + "variants: {nvfp4: four.onnx}\n", "four.onnx does not exist; paths count from the folder"),
+        (TOKENS.replace("bert.onnx", "gone.onnx"), "gone.onnx does not exist"),
+        (TOKENS.replace("onnx: bert.onnx\n", ""), "source onnx needs the key onnx:"),
+        (TOKENS.replace("source: onnx", "source: python"), "source python needs the key python:"),
+        (TOKENS.replace("source: onnx", "source: timm"), "source timm needs the key architecture:"),
+        (TOKENS.replace("}]", "}, {name: ids, dtype: int64, dims: [b]}]"), "two inputs are named ids"),
+        (TOKENS + "repository: a/b\n", "repository: needs revision:"),
+        ("source: transformers\narchitecture: BertModel\n" + TOKENS.split("\n")[2], "write pretrained: false"),
+        ("source: [onnx", "expected ',' or ']'"),
+    ],
+)
+def test_what_is_wrong_with_a_yaml_file_is_said_in_one_line(tmp_path, text, words):
+    onnx_file(tmp_path, name="bert.onnx")
+    assert words in refusal(yaml_file(tmp_path, text))
+
+
+def test_a_file_that_is_not_there_or_not_text_is_named(tmp_path):
+    assert refusal(tmp_path / "nope.yaml").endswith("nope.yaml: No such file or directory")
+    (tmp_path / "latin.yaml").write_bytes(b"\xe9")
+    assert "can't decode byte" in refusal(tmp_path / "latin.yaml")
+
+
+# --- bare ONNX files ---
+
+
+def test_a_bare_onnx_file_is_a_model(tmp_path):
+    loaded = model_spec.load(onnx_file(tmp_path))
+    assert loaded.name == "m" and loaded.source == "onnx" and not loaded.from_torch
+    assert loaded.onnx_path == tmp_path / "m.onnx"
+    assert loaded.inputs == (InputSpec("x", "float32", ("b", 4), "normal"),)
+
+
+@pytest.mark.parametrize(
+    ("dims", "expected"),
+    [
+        ([("N", 3, "H", "W")], [("b", 3, "h", "w")]),
+        ([("batch_size", "seq_len"), ("batch_size", "past_len")], [("b", "seqlen"), ("b", "pastlen")]),
+        ([(2, "batch", 4)], [(2, "b", 4)]),
+        ([("s0", "s1"), ("s0", "s17")], [("b", "sb"), ("b", "sbh")]),
+        ([(None, 4)], [("b", 4)]),
+        ([("unk__214", 2048)], [("b", 2048)]),
+        ([("M", "K"), ("K", "N")], [("b", "k"), ("k", "n")]),
+        ([()], [()]),
+    ],
+)
+def test_dimensions_become_symbols_of_letters(tmp_path, dims, expected):
+    path = onnx_file(tmp_path, *((f"x{i}", TensorProto.FLOAT, given) for i, given in enumerate(dims)))
+    assert [item.dims for item in model_spec.load(path).inputs] == expected
+
+
+def test_each_type_is_fed_with_what_fits_it(tmp_path):
+    types = {"f": TensorProto.FLOAT16, "i": TensorProto.INT64, "q": TensorProto.BOOL}
+    path = onnx_file(tmp_path, *((name, number, ("b",)) for name, number in types.items()))
+    assert [(item.dtype, item.data) for item in model_spec.load(path).inputs] == [
+        ("float16", "normal"),
+        ("int64", "integers:2"),
+        ("bool", "zeros"),
+    ]
+
+
+def test_a_bare_file_that_cannot_be_used_is_refused_in_one_line(tmp_path):
+    whole = onnx_file(tmp_path)
+    truncated = tmp_path / "truncated.onnx"
+    truncated.write_bytes(whole.read_bytes()[:-9])
+    assert "not a readable ONNX file" in refusal(truncated)
+    assert "axis 1, has neither a size nor a name; describe the inputs in" in refusal(
+        onnx_file(tmp_path, ("x", TensorProto.FLOAT, ("b", None)))
+    )
+    assert "is bfloat16, which cannot be fed" in refusal(onnx_file(tmp_path, ("x", TensorProto.BFLOAT16, ("b",))))
+    assert "is object, which cannot be fed" in refusal(onnx_file(tmp_path, ("x", TensorProto.STRING, ("b",))))
+
+
+def test_weights_listed_among_the_inputs_are_not_fed(tmp_path):
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 1])
+    w = helper.make_tensor_value_info("w", TensorProto.FLOAT, [1])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 1])
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [1], [2.0])
+    graph = helper.make_graph([helper.make_node("Mul", ["x", "w"], ["y"])], "g", [x, w], [y], [weight])
+    path = tmp_path / "old.onnx"
+    path.write_bytes(helper.make_model(graph).SerializeToString())
+    assert [item.name for item in model_spec.load(path).inputs] == ["x"]
+
+
+def test_real_files_are_described_or_refused_in_one_line(shared):
+    described = {}
+    for path in sorted((shared / "real" / "onnx").glob("*.onnx")):
+        try:
+            described[path.stem] = model_spec.load(path).inputs
+        except UserError as error:
+            assert "\n" not in str(error)
+    assert described["magika_standard_v3_3"] == (InputSpec("bytes", "int32", ("b", 2048), "integers:2"),)
+    assert "silero_vad" not in described  # its dimensions have neither sizes nor names
+
+
+# --- the models of a folder ---
+
+
+def test_a_yaml_file_beside_the_onnx_file_that_it_names_is_one_model(tmp_path):
+    onnx_file(tmp_path, name="bert.onnx")
+    onnx_file(tmp_path, name="bert_nvfp4.onnx")
+    onnx_file(tmp_path, name="other.onnx")
+    yaml_file(tmp_path, TOKENS + "variants: {nvfp4: bert_nvfp4.onnx}\n", "bert.yaml")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "notes.txt").write_text("no model")
+    assert model_spec.discover(tmp_path) == {"bert": tmp_path / "bert.yaml", "other": tmp_path / "other.onnx"}
+
+
+def test_two_models_of_one_name_are_refused(tmp_path):
+    onnx_file(tmp_path, name="vit.onnx")
+    yaml_file(tmp_path, TOKENS, "vit.yaml")
+    with pytest.raises(UserError, match=r"two models are named vit: .*vit\.yaml and .*vit\.onnx; rename one"):
+        model_spec.discover(tmp_path)
+
+
+def test_a_broken_yaml_file_does_not_hide_the_others(tmp_path):
+    yaml_file(tmp_path, "source: [", "broken.yaml")
+    yaml_file(tmp_path, TOKENS, "bert.yaml")
+    assert list(model_spec.discover(tmp_path)) == ["bert", "broken"]
+
+
+def test_a_name_that_cannot_stand_in_a_path_is_refused(tmp_path):
+    yaml_file(tmp_path, TOKENS, "my model.yaml")
+    with pytest.raises(UserError, match="a model's name has letters, digits"):
+        model_spec.discover(tmp_path)
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path):
+    with pytest.raises(UserError, match="nowhere: no such folder"):
+        model_spec.discover(tmp_path / "nowhere")
+
+
+# --- shapes ---
+
+
+def test_a_shape_gets_the_default_sizes_and_the_models_order():
+    assert spec().resolve(Shape.parse("b8")) == Shape((("b", 8), ("s", 128)))
+    assert spec().resolve(Shape.parse("b8_s64")) == Shape((("b", 8), ("s", 64)))
+    assert spec().inputs[0].shape(Shape.parse("b8_s64")) == (8, 64)
+
+
+def test_a_shape_of_another_model_does_not_apply():
+    assert spec().resolve(Shape.parse("b8_h224")) is None
+
+
+def test_an_unbound_symbol_is_refused_with_both_ways_out():
+    with pytest.raises(UserError, match=r"gives no size to s; write it behind the batch \(b8_s128\) or under sizes:"):
+        spec(sizes={}).resolve(Shape.parse("b8"))
+
+
+def test_a_sequence_over_the_maximum_is_a_reason():
+    assert spec().exceeds(Shape.parse("b8_s1024")) == "s1024 is over the model's maximum s512"
+    assert spec().exceeds(Shape.parse("b8_s512")) is None
+
+
+def test_a_fixed_batch_is_a_reason():
+    fixed = spec(inputs=(InputSpec("x", "float32", (1, 3)),), sizes={}, max_sizes={})
+    assert fixed.exceeds(Shape.parse("b8")) == "the model has a fixed batch, so b8 cannot be run; allowed: b1"
+    assert fixed.exceeds(Shape.parse("b1")) is None

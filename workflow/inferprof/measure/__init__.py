@@ -1,0 +1,1 @@
+"""One clock for every runtime: loops, boundaries, stages, telemetry, and what a run checks of itself."""

@@ -1,0 +1,257 @@
+"""How far a number format's outputs are from fp32, on real inputs, and whether that is within its tolerance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from inferprof import progress
+from inferprof.model import emulation
+from inferprof.model.model_spec import ModelSpec
+from inferprof.plugins import ConvertRequest, Feeds, Precision, Tolerance
+
+Array = np.ndarray[Any, Any]
+Draw = Callable[[ModelSpec, int, int], list[Feeds]]
+"""(model, number of samples, seed) → batches of real inputs: samples.feeds."""
+STEPS = ("read samples", "run fp32", "run the format")
+NEIGHBOURS = 10
+"""How many nearest neighbours of each sentence are compared."""
+IN_ORT = "onnxruntime cpu"
+IN_ORT_ROUNDED = "onnxruntime cpu, half-precision results rounded node by node"
+IN_TORCH = "fake-quantized torch model"
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Outputs over all samples, by name (samples first), and what computed them."""
+
+    arrays: Mapping[str, Array]
+    source: str
+
+
+class NotMeasured(Exception):
+    """No runtime here could compute the outputs; the message says why."""
+
+
+def measure(request: ConvertRequest, precision: Precision, draw: Draw, count: int, seed: int) -> dict[str, Any]:
+    """Compare `request.out` with the fp32 graph on `count` samples that `draw` gives; the content of .accuracy.json.
+
+    `outcome` is pass, warn, fail or not measured, and `reason` says what decided it. The worst output decides.
+    Raises UserError where the input data are unusable.
+    """
+    spec = request.spec
+    record = {"precision": precision.name, "seed": seed, "pretrained": spec.pretrained}
+    with progress.task(f"Accuracy of {spec.name} in {precision.name}", STEPS):
+        progress.step("read samples")
+        batches = draw(spec, count, seed)
+        try:
+            progress.step("run fp32")
+            expected = Outputs(joined(run_graph(request.onnx, batches)[0]), IN_ORT)
+            progress.step("run the format")
+            actual = candidate_outputs(request, precision, batches)
+        except NotMeasured as error:
+            return {**record, "outcome": "not measured", "reason": str(error)}
+        return {**record, **compare(expected, actual, batches, spec, precision.tolerance)}
+
+
+# --- running ---------------------------------------------------------------------------------------------------
+
+
+def candidate_outputs(request: ConvertRequest, precision: Precision, batches: Sequence[Feeds]) -> Outputs:
+    """Outputs of the graph by ONNX Runtime; where it cannot run it, of the fake-quantized torch model.
+
+    Nothing stands in for a file of the user's: how that was quantized is not known here.
+    """
+    try:
+        outputs, source = run_graph(request.out, batches)
+    except NotMeasured as error:
+        users_own = precision.name in request.spec.ready_made or not request.spec.from_torch
+        if precision.simulate is None or users_own:
+            raise
+        return Outputs(joined(precision.simulate(request, batches)), f"{IN_TORCH} ({error})")
+    return Outputs(joined(outputs), source)
+
+
+def run_graph(path: Path, batches: Sequence[Feeds]) -> tuple[list[dict[str, Array]], str]:
+    """Outputs of an ONNX file for each batch, computed as the graph is written, and how they were computed.
+
+    Graph optimisations are off: they would merge Q/DQ pairs into integer kernels that saturate on CPUs without VNNI,
+    and ONNX Runtime has no kernels for some of the FP8 nodes that they make. Raises NotMeasured.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 3
+    try:
+        content, source = _runnable(path)
+        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        return [_run(session, batch) for batch in progress.counted(batches, "batch")], source
+    except Exception as error:  # onnxruntime's exceptions share no base class
+        raise NotMeasured(f"{path.name}: {' '.join(str(error).split())}") from error
+
+
+def _runnable(path: Path) -> tuple[str | bytes, str]:
+    """What to give to ONNX Runtime, and how that computes: the file itself, or its float32 emulation."""
+    import onnx
+
+    model = onnx.load(path)
+    if not emulation.uses_half(model):
+        return str(path), IN_ORT
+    return emulation.rounded_in_float32(model).SerializeToString(), IN_ORT_ROUNDED
+
+
+def _run(session: Any, batch: Feeds) -> dict[str, Array]:
+    """One batch; a half-precision input of a user's graph is float32 in its emulation."""
+    float32 = {item.name for item in session.get_inputs() if item.type == "tensor(float)"}
+    feeds = {name: array.astype(np.float32) if name in float32 else array for name, array in batch.items()}
+    names = [item.name for item in session.get_outputs()]
+    return dict(zip(names, session.run(names, feeds), strict=True))
+
+
+def joined(batches: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+    """The batches of each output, one behind the other."""
+    return {name: np.concatenate([np.atleast_1d(batch[name]) for batch in batches]) for name in batches[0]}
+
+
+# --- comparing -------------------------------------------------------------------------------------------------
+
+
+def compare(
+    expected: Outputs, actual: Outputs, batches: Sequence[Feeds], spec: ModelSpec, tolerance: Tolerance
+) -> dict[str, Any]:
+    """Distances of every output, agreement of decisions, collapse, and the outcome."""
+    outputs = {name: distance(array, actual.arrays[name]) for name, array in expected.arrays.items()}
+    collapsed = [
+        f"output {name}: {why}"
+        for name, array in expected.arrays.items()
+        if (why := collapse(array, actual.arrays[name]))
+    ]
+    outcome, reason = judge({name: value["sqnr_db"] for name, value in outputs.items()}, collapsed, tolerance)
+    return {
+        "outcome": outcome,
+        "reason": reason,
+        "from": actual.source,
+        "samples": len(next(iter(expected.arrays.values()))),
+        "tolerance": {"passes_db": tolerance.passes, "warns_db": tolerance.warns, "reason": tolerance.reason},
+        "collapse": collapsed,
+        "outputs": outputs,
+        "agreement": None if collapsed else agreement(expected, actual, batches, spec),
+    }
+
+
+def distance(expected: Array, actual: Array) -> dict[str, Any]:
+    """Cosine (mean and worst over samples), SQNR in dB over all values, largest absolute error.
+
+    SQNR = 10 log10(Σ expected² / Σ (expected − actual)²). None stands for "not finite": an SQNR of None with a
+    `max_abs_error` of 0 is an identical output.
+    """
+    a, b = (np.atleast_1d(array).astype(np.float64) for array in (expected, actual))
+    rows_a, rows_b = a.reshape(len(a), -1), b.reshape(len(b), -1)
+    with np.errstate(all="ignore"):
+        norms = np.linalg.norm(rows_a, axis=1) * np.linalg.norm(rows_b, axis=1)
+        cosines = np.where(norms > 0, (rows_a * rows_b).sum(axis=1) / norms, np.nan)
+        sqnr = 10 * np.log10((a**2).sum() / ((a - b) ** 2).sum())
+        worst = np.abs(a - b).max()
+    return {
+        "cosine_mean": finite(cosines.mean()),
+        "cosine_min": finite(cosines.min()),
+        "sqnr_db": finite(sqnr),
+        "max_abs_error": finite(worst),
+        "max_abs_expected": finite(np.abs(a).max()),
+    }
+
+
+def finite(value: float) -> float | None:
+    """The number, or None for what JSON cannot hold."""
+    return float(value) if math.isfinite(value) else None
+
+
+def collapse(expected: Array, actual: Array) -> str | None:
+    """Why an output is no result at all (NaN, overflow, constant), or None."""
+    if np.isnan(actual).all():
+        return "all NaN"
+    if (nans := int(np.isnan(actual).sum() - np.isnan(expected).sum())) > 0:
+        return f"NaN in {nans} of {actual.size} values"
+    if (overflows := int(np.isinf(actual).sum() - np.isinf(expected).sum())) > 0:
+        return f"overflow: infinite in {overflows} of {actual.size} values"
+    if np.ptp(actual.astype(np.float64)) == 0 and np.ptp(expected.astype(np.float64)) > 0:
+        return f"constant: every value is {actual.flat[0]:g}"
+    if len(actual) > 1 and (actual == actual[0]).all() and not (expected == expected[0]).all():
+        return "constant: the same for every sample"
+    return None
+
+
+def judge(sqnr_db: Mapping[str, float | None], collapsed: Sequence[str], tolerance: Tolerance) -> tuple[str, str]:
+    """Outcome and reason. An SQNR of None without a collapse means an output identical to the expected one."""
+    if collapsed:
+        return "fail", "; ".join(collapsed)
+    known = {name: value for name, value in sqnr_db.items() if value is not None}
+    if not known:
+        return "pass", "identical"
+    name = min(known, key=lambda key: known[key])
+    worst = known[name]
+    found = f"output {name}: SQNR {worst:.1f} dB"
+    if worst >= tolerance.passes:
+        return "pass", f"{found}, at least {tolerance.passes:g} dB"
+    if worst >= tolerance.warns:
+        return "warn", f"{found}, under {tolerance.passes:g} dB ({tolerance.reason})"
+    return "fail", f"{found}, under {tolerance.warns:g} dB ({tolerance.reason})"
+
+
+def agreement(expected: Outputs, actual: Outputs, batches: Sequence[Feeds], spec: ModelSpec) -> dict[str, Any] | None:
+    """Whether the decisions drawn from the first output are the same; None for a task without any.
+
+    Similarities need two samples or more.
+    """
+    name = next(iter(expected.arrays))
+    a, b = expected.arrays[name], actual.arrays[name]
+    if spec.task == "classification":
+        same = a.reshape(-1, a.shape[-1]).argmax(axis=1) == b.reshape(-1, b.shape[-1]).argmax(axis=1)
+        return {"kind": "top-1", "share": float(same.mean()), "of": len(same)}
+    if spec.task == "embedding" and len(a) > 1:
+        return ranking(*(embeddings(array, batches, spec) for array in (a, b)))
+    return None
+
+
+def embeddings(array: Array, batches: Sequence[Feeds], spec: ModelSpec) -> Array:
+    """One unit vector a sample: token states (sample, token, channel) are pooled as the model's `pooling` says."""
+    if array.ndim == 3 and spec.options.get("pooling") == "cls":
+        array = array[:, 0]
+    elif array.ndim == 3:
+        masks = [item.name for item in spec.inputs if item.data == "token_mask"]
+        weights = joined(batches)[masks[0]][..., None] if masks else np.ones((*array.shape[:2], 1))
+        array = (array * weights).sum(axis=1) / weights.sum(axis=1)
+    unit: Array = array / np.linalg.norm(array, axis=1, keepdims=True)
+    return unit
+
+
+def ranking(expected: Array, actual: Array) -> dict[str, Any]:
+    """Spearman's rho over the similarities of all pairs of unit vectors, and the nearest neighbours in common."""
+    from scipy.stats import spearmanr
+
+    similar_a, similar_b = expected @ expected.T, actual @ actual.T
+    pairs = np.triu_indices(len(expected), k=1)
+    nearest = min(NEIGHBOURS, len(expected) - 1)
+    shared = [
+        len(set(_nearest(row_a, index, nearest)) & set(_nearest(row_b, index, nearest))) / nearest
+        for index, (row_a, row_b) in enumerate(zip(similar_a, similar_b, strict=True))
+    ]
+    return {
+        "kind": "similarity ranking",
+        "spearman": finite(spearmanr(similar_a[pairs], similar_b[pairs]).statistic),
+        "shared_neighbours": float(np.mean(shared)),
+        "neighbours": nearest,
+        "of": len(expected),
+    }
+
+
+def _nearest(row: Array, own: int, count: int) -> list[int]:
+    """The `count` most similar others, most similar first; ties by index."""
+    order = np.argsort(-row, kind="stable")
+    return [int(index) for index in order if index != own][:count]

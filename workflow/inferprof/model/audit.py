@@ -1,0 +1,225 @@
+"""What an ONNX graph really computes in: products and weights by type, Casts, odd sizes, and advice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from inferprof.case import Shape
+from inferprof.model import typed_graph
+from inferprof.model.products import Product, bits, nbytes, products_of
+from inferprof.model.typed_graph import DEQUANTIZERS, QUANTIZERS, TypedGraph
+
+DECLARED = {
+    "fp32": "float32",
+    "fp16": "float16",
+    "fp16_sparse": "float16",
+    "bf16": "bfloat16",
+    "int8": "int8",
+    "fp8": "float8e4m3fn",
+    "mxfp8": "float8e4m3fn",
+    "nvfp4": "float4e2m1",
+}
+"""The type that a number format's products are in."""
+NORMALIZATIONS = ("LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization", "GroupNormalization")
+STANDARD_DOMAINS = ("", "ai.onnx")
+WHO_KNOWS = {"trt": "runs in TensorRT only", "com.microsoft": "runs in ONNX Runtime only"}
+"""The runtimes that know the operators of a domain outside the standard."""
+SHOWN = 5
+"""How many names an advice gives before it counts the rest."""
+WORTH_SAYING = 0.001
+"""Share of the weights' bytes from which on those in a wider type are spoken of."""
+
+
+def audit(onnx: Path, precision: str | None, shape: Shape | None) -> dict[str, Any]:
+    """The content of .audit.json. `precision` is what the graph claims to be in; a claim that is not true is flagged.
+
+    Multiply-accumulates are counted at `shape`; without one every symbolic dimension counts as 1.
+    """
+    import onnx as onnx_library
+
+    model = onnx_library.load(onnx)
+    graph = typed_graph.analyse(model, shape.as_dict() if shape else {})
+    products = products_of(graph)
+    counts = Counter(node.op_type for node in graph.nodes)
+    result = {
+        "precision": precision,
+        "shape": shape.label if shape else None,
+        "macs": sum(product.macs for product in products),
+        "macs_share": _shares(products),
+        "products_of_unknown_size": [product.name for product in products if not product.macs],
+        "weight_bytes": _weight_bytes(graph),
+        "casts": counts["Cast"],
+        "quantizers": sum(counts[name] for name in QUANTIZERS),
+        "dequantizers": sum(counts[name] for name in DEQUANTIZERS),
+        "softmax": _types_of(("Softmax",), graph),
+        "normalization": _types_of(NORMALIZATIONS, graph),
+        "foreign_domains": _domains(graph.nodes),
+        "high_precision": _left_behind(products, precision),
+        "unaligned": unaligned(products),
+    }
+    return {**result, "advice": advice(result, products)}
+
+
+def _domains(nodes: Iterable[Any]) -> dict[str, list[str]]:
+    """Domains of operators outside the ONNX standard → their operators."""
+    found: dict[str, set[str]] = {}
+    for node in nodes:
+        if node.domain not in STANDARD_DOMAINS:
+            found.setdefault(node.domain, set()).add(node.op_type)
+    return {domain: sorted(operators) for domain, operators in sorted(found.items())}
+
+
+# --- products --------------------------------------------------------------------------------------------------
+
+
+def _shares(products: Sequence[Product]) -> dict[str, float]:
+    """Type → share of the multiply-accumulates that are known, largest first; empty where none is."""
+    total = sum(product.macs for product in products)
+    if not total:
+        return {}
+    macs: Counter[str] = Counter()
+    for product in products:
+        macs[product.dtype] += product.macs
+    return {dtype: count / total for dtype, count in macs.most_common()}
+
+
+def _left_behind(products: Sequence[Product], precision: str | None) -> list[dict[str, Any]]:
+    """The products that compute in more bits than the declared format, the largest first."""
+    if precision not in DECLARED:
+        return []
+    total = sum(product.macs for product in products) or 1
+    wide = [product for product in products if bits(product.dtype) > bits(DECLARED[precision])]
+    return [
+        {"name": p.name, "dtype": p.dtype, "macs_share": p.macs / total, "with_weight": p.with_weight}
+        for p in sorted(wide, key=lambda p: -p.macs)
+    ]
+
+
+def unaligned(products: Sequence[Product]) -> list[dict[str, Any]]:
+    """The sizes of products that are no multiple of 16 (of 32 for 8-bit and 4-bit types), with the padded size.
+
+    Tensor cores work on tiles of 32 bytes or more. The m of a product with a weight is left out: there the batch
+    and the sequence are one dimension. So is a size of 1.
+    """
+    found: dict[tuple[int, int], list[tuple[str, str]]] = {}
+    for product in products:
+        multiple = 32 if bits(product.dtype) <= 8 else 16
+        for role, size in product.sizes.items():
+            if size > 1 and size % multiple and not (role == "m" and product.with_weight):
+                found.setdefault((size, multiple), []).append((role, product.name))
+    return [
+        {
+            "size": size,
+            "multiple": multiple,
+            "padded": -(-size // multiple) * multiple,
+            "roles": sorted({role for role, _ in uses}),
+            "products": len({name for _, name in uses}),
+            "example": uses[0][1],
+        }
+        for (size, multiple), uses in sorted(found.items())
+    ]
+
+
+# --- the rest of the graph -------------------------------------------------------------------------------------
+
+
+def _weight_bytes(graph: TypedGraph) -> dict[str, int]:
+    """Type → bytes of the weights; two 4-bit values share a byte."""
+    sizes: Counter[str] = Counter()
+    for weight in graph.weights.values():
+        dtype = typed_graph.dtype_name(weight.data_type)
+        sizes[dtype] += nbytes(dtype, weight.dims)
+    return dict(sizes.most_common())
+
+
+def _types_of(operators: Sequence[str], graph: TypedGraph) -> dict[str, int]:
+    """Type of the first input → how many nodes of these operators take it."""
+    return dict(
+        Counter(graph.types.get(node.input[0], "unknown") for node in graph.nodes if node.op_type in operators)
+    )
+
+
+# --- advice ----------------------------------------------------------------------------------------------------
+
+
+def advice(result: Mapping[str, Any], products: Sequence[Product]) -> list[str]:
+    """What to do about it, one line each, the costliest first."""
+    lines = []
+    if unsized := result["products_of_unknown_size"]:
+        lines.append(
+            f"{len(unsized)} of {len(products)} products have sizes that only a run tells, and count in no share: "
+            f"{_some(unsized)}"
+        )
+    for weighted, what in ((True, "products with weights"), (False, "products of two activations")):
+        left = [entry for entry in result["high_precision"] if entry["with_weight"] is weighted]
+        if left:
+            share = sum(entry["macs_share"] for entry in left)
+            total = sum(product.with_weight is weighted for product in products)
+            names = _some([f"{entry['name']} ({entry['dtype']})" for entry in left])
+            lines.append(
+                f"{len(left)} of {total} {what} ({share:.1%} of the MACs) are not in {result['precision']}: {names}"
+            )
+    lines += _wide_weights(result)
+    lines += _padded(result["unaligned"])
+    if result["precision"] in DECLARED and result["precision"] != "fp32":
+        lines += [
+            f"{count} {kind} in float32: Casts around them move data twice as wide"
+            for kind in ("softmax", "normalization")
+            if (count := result[kind].get("float32"))
+        ]
+    return lines + [
+        f"{WHO_KNOWS.get(domain, 'runs only where its operators are known')}: {domain} ({', '.join(operators)})"
+        for domain, operators in result["foreign_domains"].items()
+    ]
+
+
+def _padded(unaligned: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each size; one for all where they are many, as in a convolutional network."""
+    if len(unaligned) > SHOWN:
+        common = sorted(unaligned, key=lambda entry: -entry["products"])
+        sizes = [f"{entry['size']} to {entry['padded']} in {entry['products']}" for entry in common]
+        return [f"{len(unaligned)} sizes are no multiple of 16 (of 32 in 8 bits) and padded: {_some(sizes)} products"]
+    return [
+        f"size {entry['size']} ({', '.join(entry['roles'])} of {entry['products']} products, e.g. "
+        f"{entry['example']}) is no multiple of {entry['multiple']}: padded to {entry['padded']}, "
+        f"{1 - entry['size'] / entry['padded']:.1%} of the tile is wasted"
+        for entry in unaligned
+    ]
+
+
+def _wide_weights(result: Mapping[str, Any]) -> list[str]:
+    """Weights of more bits than a half-precision graph declares. Quantizers may take float weights, so not theirs."""
+    declared = DECLARED.get(result["precision"], "")
+    floats = {name: size for name, size in result["weight_bytes"].items() if name.startswith(("float", "bfloat"))}
+    wide = {name: size for name, size in floats.items() if bits(name) > bits(declared)}
+    if bits(declared) != 16 or not wide:
+        return []
+    share = sum(wide.values()) / sum(floats.values())
+    if share < WORTH_SAYING:
+        return []
+    return [f"{share:.1%} of the weights' bytes are in {', '.join(wide)} in this {result['precision']} graph"]
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+def render(result: Mapping[str, Any]) -> str:
+    """The audit as text for the screen."""
+    mebibyte = 2**20
+    rows = [
+        ("declared", result["precision"] or "nothing"),
+        ("shape", result["shape"] or "every symbol 1"),
+        ("MACs", f"{result['macs']:,}"),
+        ("MACs by type", ", ".join(f"{n} {share:.1%}" for n, share in result["macs_share"].items()) or "not known"),
+        ("weights", ", ".join(f"{name} {size / mebibyte:.2f} MiB" for name, size in result["weight_bytes"].items())),
+        ("nodes", f"{result['casts']} Cast, {result['quantizers']} quantize, {result['dequantizers']} dequantize"),
+        ("softmax", ", ".join(f"{count} {name}" for name, count in result["softmax"].items()) or "none"),
+        ("normalization", ", ".join(f"{count} {name}" for name, count in result["normalization"].items()) or "none"),
+    ]
+    return "\n".join([*(f"{label:14} {text}" for label, text in rows), *(f"* {line}" for line in result["advice"])])

@@ -1,0 +1,254 @@
+"""What each node of a graph computes and moves at one shape: FLOPs and bytes, from which a roofline follows.
+
+No library serves: onnx-tool 1.0.1 fails on graphs of torch's exporter (shapes computed of symbolic sizes) and on
+bfloat16, FP8 and FP4 weights, and knows no `trt` domain; fvcore counts torch modules, not what a graph became.
+
+FLOPs, with a multiply and an add as two:
+- a product is 2·m·n·k (NVIDIA, "Matrix Multiplication Background User's Guide"), a convolution that of its implicit
+  GEMM ("Convolutional Layers User's Guide"), plus 1 per output for a bias. Attention is its two products QK^T and AV
+  with the Softmax between them, whether a graph has them as one node or as three;
+- an operator that the standard defines by others counts as these (https://onnx.ai/onnx/operators/): COMPOSITE;
+- any other arithmetic is 1 per output element, a reduction 1 per input element, a pooling 1 per element of a window;
+- what only moves data is 0.
+
+Bytes are those of an unfused run: each node reads its inputs and writes its output once, in the types that they
+are held in. A dequantizer is part of whoever reads it, so that a quantized operand counts in its own bits, with its
+scales. What only renames data (Reshape) is free, and so is what depends on constants alone: runtimes fold that.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from inferprof.case import Shape
+from inferprof.model import typed_graph
+from inferprof.model.products import PRODUCTS, Gemm, attention_scores, gemm_of, nbytes, product_of
+from inferprof.model.typed_graph import DEQUANTIZERS, MOVES, QUANTIZERS, TypedGraph
+
+VIEWS = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout", "Shape", "Size"))
+"""Operators that move nothing: they rename data, or tell its shape."""
+PICKS = frozenset(("Gather", "GatherElements", "GatherND", "Slice"))
+"""Operators that read no more of their first input than they write."""
+COMPOSITE = {
+    "Softmax": 5,  # max, subtract, exp, sum, divide
+    "LogSoftmax": 5,
+    "LayerNormalization": 7,  # mean, subtract, square, mean, divide, scale, shift
+    "GroupNormalization": 7,
+    "InstanceNormalization": 7,
+    "SkipLayerNormalization": 8,
+    "RMSNormalization": 4,  # square, mean, divide, scale
+    "SimplifiedLayerNormalization": 4,
+    "BatchNormalization": 4,  # subtract, divide, scale, shift
+    "Gelu": 5,  # divide, erf, add, two multiplies
+    **dict.fromkeys(QUANTIZERS, 2),  # divide, round
+}
+"""FLOPs per output element of operators that others define."""
+_ELEMENTWISE = (
+    "Abs Add And BiasGelu Ceil Clip Cos Div Elu Equal Erf Exp FastGelu Floor Greater GreaterOrEqual HardSigmoid "
+    "HardSwish IsInf IsNaN LeakyRelu Less LessOrEqual Log Max Mean Min Mish Mod Mul Neg Not Or PRelu Pow QuickGelu "
+    "Reciprocal Relu Round Selu Sigmoid Sign Sin Softplus Softsign Sqrt Sub Sum Tan Tanh Where Xor"
+)
+ELEMENTWISE = frozenset(_ELEMENTWISE.split())
+REDUCTIONS = frozenset(("ArgMax", "ArgMin", "CumSum", "GlobalAveragePool", "GlobalMaxPool"))
+"""With all Reduce…: 1 FLOP per input element."""
+POOLINGS = frozenset(("MaxPool", "AveragePool"))
+NO_FLOPS = (
+    VIEWS | PICKS | MOVES | frozenset(("Concat", "Split", "Pad", "Tile", "DepthToSpace", "SpaceToDepth", "ScatterND"))
+)
+
+
+@dataclass(frozen=True)
+class NodeCost:
+    """A node that a runtime executes. `flops` is None where the operator or a size is not known; bytes likewise."""
+
+    name: str
+    op: str
+    dtype: str
+    """What a product computes in; of others the type of the first input."""
+    product: bool
+    sparse: bool
+    """Whether half of its weights or more are zeros, as 2:4 sparse kernels need them."""
+    gemm: Gemm | None
+    """The matrix products that a product is computed by."""
+    flops: int | None
+    read: int | None
+    """Bytes of activations."""
+    written: int | None
+    weights: int | None
+    """Bytes of constants, of the rows alone where it picks some."""
+
+
+def cost(onnx: Path, shape: Shape) -> dict[str, Any]:
+    """The content of .cost.json: the nodes, and the bytes that even one fused kernel would move.
+
+    `inputs`, `outputs` and `weights` are bytes; a weight counts once, however many nodes read it.
+    """
+    import onnx as onnx_library
+
+    model = onnx_library.load(onnx)
+    return {"shape": shape.label, **cost_of(model, typed_graph.analyse(model, shape.as_dict()))}
+
+
+def cost_of(model: Any, graph: TypedGraph) -> dict[str, Any]:
+    """The same of a loaded onnx.ModelProto."""
+    constants = _constants(graph)
+    executed = [node for node in graph.nodes if _is_executed(node, graph, constants)]
+    inputs = [value.name for value in model.graph.input if value.name not in graph.weights]
+    outputs = [value.name for value in model.graph.output]
+    return {
+        "inputs": _total(_held(graph, name) for name in inputs),
+        "outputs": _total(_held(graph, name) for name in outputs),
+        "weights": _total(_weights(executed, graph, constants).values()),
+        "nodes": [dataclasses.asdict(_node(node, graph, constants)) for node in executed],
+    }
+
+
+def _constants(graph: TypedGraph) -> frozenset[str]:
+    """The tensors that depend on weights and, at one shape, on shapes alone."""
+    found = set(graph.weights)
+    for node in graph.nodes:
+        if node.op_type in ("Shape", "Size") or all(name in found for name in node.input if name):
+            found.update(node.output)
+    return frozenset(found)
+
+
+def _is_executed(node: Any, graph: TypedGraph, constants: frozenset[str]) -> bool:
+    """Whether a runtime has to do something for a node: a Cast of what was just dequantized is part of that."""
+    if node.op_type in VIEWS | DEQUANTIZERS or constants.issuperset(node.output):
+        return False
+    return node.op_type != "Cast" or graph.quantized_type(node.output[0]) is None
+
+
+def _node(node: Any, graph: TypedGraph, constants: frozenset[str]) -> NodeCost:
+    product = product_of(node, graph)
+    activations = [name for name in dict.fromkeys(node.input) if name and name not in constants]
+    made = node.output[:1] if node.op_type in QUANTIZERS else node.output  # the scales count with what they scale
+    written = _total(_held(graph, name) for name in made if name)
+    if node.op_type in PICKS and activations[:1] == [node.input[0]]:
+        read = _sum(written, _total(_held(graph, name) for name in activations[1:]))
+    else:
+        read = _total(_held(graph, name) for name in activations)
+    return NodeCost(
+        name=node.name or node.output[0],
+        op=node.op_type,
+        dtype=product.dtype if product else graph.types.get(next(filter(None, node.input), ""), "unknown"),
+        product=product is not None,
+        sparse=product is not None and _is_sparse(node, graph),
+        gemm=gemm_of(node, graph),
+        flops=_flops(node, graph),
+        read=read,
+        written=written,
+        weights=_total(_weights([node], graph, constants).values()),
+    )
+
+
+def _is_sparse(product: Any, graph: TypedGraph) -> bool:
+    """Whether at least half of a product's weights are zeros."""
+    import numpy as np
+    import onnx
+
+    operands = (graph.origin(product.input[place]) for place in PRODUCTS[product.op_type])
+    arrays = [onnx.numpy_helper.to_array(graph.weights[name]) for name in operands if name in graph.weights]
+    return any(2 * np.count_nonzero(array) <= array.size for array in arrays)
+
+
+# --- FLOPs -----------------------------------------------------------------------------------------------------
+
+
+def _flops(node: Any, graph: TypedGraph) -> int | None:
+    if node.op_type in PRODUCTS:
+        return _product_flops(node, graph)
+    if node.op_type in NO_FLOPS:
+        return 0
+    if node.op_type in REDUCTIONS or node.op_type.startswith("Reduce"):
+        return _elements(graph, node.input[0])
+    if node.op_type in POOLINGS:
+        window = next((math.prod(a.ints) for a in node.attribute if a.name == "kernel_shape"), 1)
+        return _times(_elements(graph, node.output[0]), window)
+    if node.op_type in COMPOSITE or node.op_type in ELEMENTWISE:
+        return _times(_elements(graph, node.output[0]), COMPOSITE.get(node.op_type, 1))
+    return None
+
+
+def _product_flops(node: Any, graph: TypedGraph) -> int | None:
+    """Two per multiply-accumulate, the bias of a Gemm or convolution, and the Softmax of an Attention."""
+    product = product_of(node, graph)
+    if product is None or not product.macs:
+        return None
+    if node.op_type == "Attention":
+        return 2 * product.macs + COMPOSITE["Softmax"] * attention_scores(node, graph)
+    has_bias = node.op_type in ("Gemm", "Conv", "ConvTranspose") and len(node.input) > 2 and node.input[2]
+    bias = _elements(graph, node.output[0]) if has_bias else 0
+    return _sum(2 * product.macs, bias)
+
+
+def _elements(graph: TypedGraph, tensor: str) -> int | None:
+    shape = graph.shapes.get(tensor)
+    return None if shape is None else math.prod(shape)
+
+
+# --- bytes -----------------------------------------------------------------------------------------------------
+
+
+def _weights(nodes: Iterable[Any], graph: TypedGraph, constants: frozenset[str]) -> dict[str, int | None]:
+    """The constants that nodes read, by name → bytes. Of a table that rows are picked from these rows count."""
+    found: dict[str, int | None] = {}
+    for node in nodes:
+        for name in filter(constants.__contains__, filter(None, node.input)):
+            picked = node.op_type in PICKS and name == node.input[0]
+            size = _held(graph, node.output[0]) if picked else _held(graph, name)
+            found[f"{name} of {node.output[0]}" if picked else name] = size
+    return found
+
+
+def _held(graph: TypedGraph, tensor: str) -> int | None:
+    """Bytes of a tensor in the type that it is held in, with the scales of its blocks."""
+    shape = graph.shapes.get(tensor)
+    if shape is None:
+        return None
+    producer = graph.producers.get(tensor)
+    if producer is not None and producer.op_type in QUANTIZERS:
+        return nbytes(graph.stored_type(tensor), shape) + _scales_of_blocks(producer, shape)
+    while producer is not None and producer.op_type in MOVES:
+        producer = graph.producers.get(producer.input[0])
+    scales = 0
+    if producer is not None and producer.op_type in DEQUANTIZERS:
+        scales = _scales(producer, graph)
+    return nbytes(graph.operand_type(tensor), shape) + scales
+
+
+def _scales(dequantizer: Any, graph: TypedGraph) -> int:
+    """Bytes of a dequantizer's scales: constants, or what a dynamic quantizer made of an activation."""
+    scale = dequantizer.input[1]
+    while (producer := graph.producers.get(scale)) is not None and producer.op_type in DEQUANTIZERS:
+        scale = producer.input[0]
+    if producer is not None and producer.op_type in QUANTIZERS:
+        return _scales_of_blocks(producer, graph.shapes.get(dequantizer.output[0], ()))
+    return nbytes(graph.types.get(scale, "unknown"), graph.shapes.get(scale, ()))
+
+
+def _scales_of_blocks(quantizer: Any, shape: tuple[int, ...]) -> int:
+    """A byte for each block of a quantizer that scales blocks by what it finds in them."""
+    block = next((a.i for a in quantizer.attribute if a.name == "block_size"), 0)
+    return math.prod(shape) // block if block else 0
+
+
+# --- sums of which a part may not be known ------------------------------------------------------------------------
+
+
+def _total(parts: Iterable[int | None]) -> int | None:
+    return _sum(*parts)
+
+
+def _sum(*parts: int | None) -> int | None:
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None
+
+
+def _times(number: int | None, factor: int) -> int | None:
+    return None if number is None else number * factor

@@ -1,0 +1,264 @@
+"""The description of a model: models/NAME.yaml, or what a bare models/NAME.onnx says of itself."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from inferprof.case import BATCH, Shape
+from inferprof.errors import UserError
+from inferprof.files import read_yaml
+from inferprof.model import onnx_graph
+
+DEFAULT_OPSET = 20
+Task = Literal["classification", "embedding", "other"]
+DTYPES = ("float32", "float16", "float64", "int8", "uint8", "int32", "int64", "bool")
+"""What an input may be: the types that NumPy has and every runtime here can be fed with."""
+
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
+_COMMON = {"source", "inputs", "pretrained", "seed", "opset", "export", "task", "sizes", "max_sizes", "variants"}
+_NEEDS = {
+    "transformers": "architecture",
+    "timm": "architecture",
+    "torchvision": "architecture",
+    "python": "python",
+    "onnx": "onnx",
+}
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """One input. A dimension is a size or a symbol; `data` says what it is fed with (see data.py)."""
+
+    name: str
+    dtype: str
+    dims: tuple[int | str, ...]
+    data: str = "normal"
+
+    def shape(self, shape: Shape) -> tuple[int, ...]:
+        """The sizes of the dimensions at a shape."""
+        sizes = shape.as_dict()
+        return tuple(sizes[dim] if isinstance(dim, str) else dim for dim in self.dims)
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A model of the study. `options` holds the keys that only its source reads (architecture, revision, …)."""
+
+    name: str
+    path: Path
+    source: Literal["transformers", "timm", "torchvision", "python", "onnx"]
+    inputs: tuple[InputSpec, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    pretrained: bool = True
+    seed: int = 0
+    opset: int = DEFAULT_OPSET
+    exported: bool = True
+    """Whether it becomes an ONNX file; without one it runs in torch alone."""
+    task: Task = "other"
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    max_sizes: Mapping[str, int] = field(default_factory=dict)
+    ready_made: Mapping[str, Path] = field(default_factory=dict)
+    """Quantized ONNX files of the user's, by precision."""
+
+    @property
+    def from_torch(self) -> bool:
+        """Whether there is a torch model, or only an ONNX file."""
+        return self.source != "onnx"
+
+    @property
+    def onnx_path(self) -> Path | None:
+        """The ONNX file of the source `onnx`: beside the YAML file, or inside of `package`."""
+        if self.source != "onnx":
+            return None
+        roots = package_roots(self.options["package"]) if "package" in self.options else [self.path.parent]
+        files = [root / self.options["onnx"] for root in roots]
+        return next((file for file in files if file.is_file()), files[0] if files else None)
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The symbolic dimensions in order of appearance, the batch first."""
+        seen = dict.fromkeys(d for spec in self.inputs for d in spec.dims if isinstance(d, str))
+        return tuple(sorted(seen, key=lambda symbol: symbol != BATCH))
+
+    def resolve(self, shape: Shape) -> Shape | None:
+        """The shape with this model's symbols and default sizes; None where it names a symbol that the model lacks.
+
+        Raises UserError where a symbol has no size at all.
+        """
+        given = shape.as_dict()
+        if any(symbol not in self.symbols for symbol in given if symbol != BATCH):
+            return None
+        missing = [symbol for symbol in self.symbols if symbol not in given and symbol not in self.sizes]
+        if missing:
+            raise UserError(
+                f"model {self.name}: shape {shape} gives no size to {', '.join(missing)}; "
+                f"write it behind the batch (b8_{missing[0]}128) or under sizes: in {self.path}"
+            )
+        rest = [(s, given.get(s, self.sizes.get(s, 0))) for s in self.symbols if s != BATCH]
+        return Shape(((BATCH, shape.batch), *rest))
+
+    def at(self, shape: Shape) -> Shape:
+        """As `resolve`, but raises UserError also for a symbol that the model lacks."""
+        resolved = self.resolve(shape)
+        if resolved is None:
+            raise UserError(f"model {self.name} has no such shape as {shape}; its symbols: {', '.join(self.symbols)}")
+        return resolved
+
+    def exceeds(self, shape: Shape) -> str | None:
+        """Why a resolved shape is too large for the model, or None."""
+        for symbol, size in shape.sizes:
+            if size > self.max_sizes.get(symbol, size):
+                return f"{symbol}{size} is over the model's maximum {symbol}{self.max_sizes[symbol]}"
+        if BATCH not in self.symbols and shape.batch != 1:
+            return f"the model has a fixed batch, so b{shape.batch} cannot be run; allowed: b1"
+        return None
+
+
+def package_roots(package: str) -> list[Path]:
+    """The folders of an importable package, found without importing it; none where it is not installed."""
+    found = importlib.util.find_spec(package)
+    return [Path(root) for root in (found.submodule_search_locations or [])] if found else []
+
+
+def discover(folder: Path) -> dict[str, Path]:
+    """The models of a folder, sorted: name → its YAML file, or the ONNX file where no YAML file speaks of that.
+
+    Raises UserError where two models have one name, or a name can't stand in a path.
+    """
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder; it holds one YAML or ONNX file per model")
+    described = sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml"))
+    spoken_of = {folder / file for path in described for file in _files_of(path)}
+    bare = sorted(path for path in folder.glob("*.onnx") if path not in spoken_of)
+    found: dict[str, Path] = {}
+    for path in [*described, *bare]:
+        if not _NAME.fullmatch(path.stem):
+            raise UserError(f"{path}: a model's name has letters, digits and ._- only; rename the file")
+        if path.stem in found:
+            raise UserError(f"two models are named {path.stem}: {found[path.stem]} and {path}; rename one of them")
+        found[path.stem] = path
+    return dict(sorted(found.items()))
+
+
+def _files_of(path: Path) -> Iterator[str]:
+    """The ONNX files that a YAML file speaks of; none where it can't be read, which `load` will say."""
+    try:
+        content = read_yaml(path)
+    except UserError:
+        return
+    if isinstance(content, dict):
+        variants = content.get("variants")
+        files = [content.get("onnx"), *(variants.values() if isinstance(variants, dict) else [])]
+        yield from (file for file in files if isinstance(file, str))
+
+
+def load(path: Path) -> ModelSpec:
+    """Read models/NAME.yaml or a bare models/NAME.onnx. Raises UserError in one line for whatever is wrong in it."""
+    if path.suffix == ".onnx":
+        return _from_onnx(path)
+    content = read_yaml(path)
+    check_schema(content, "model", str(path))
+    spec = _from_yaml(path, content)
+    _check(spec)
+    return spec
+
+
+def check_schema(content: Any, schema: str, where: str) -> None:
+    """Validate against schemas/{schema}.schema.json; raises UserError with the first violation in one line."""
+    import jsonschema
+
+    text = resources.files("inferprof").joinpath("schemas", f"{schema}.schema.json").read_text(encoding="utf-8")
+    validator = jsonschema.Draft202012Validator(json.loads(text))
+    error = jsonschema.exceptions.best_match(validator.iter_errors(content))
+    if error is None:
+        return
+    place = ".".join(str(part) for part in error.absolute_path) or "top level"
+    allowed = ""
+    if error.validator == "additionalProperties" and isinstance(error.schema, dict):
+        allowed = f"; allowed: {', '.join(sorted(error.schema.get('properties', {})))}"
+    raise UserError(f"{where}: {place}: {error.message}{allowed}")
+
+
+def _from_yaml(path: Path, content: Mapping[str, Any]) -> ModelSpec:
+    """A ModelSpec of validated YAML."""
+    inputs = tuple(
+        InputSpec(item["name"], item["dtype"], tuple(item["dims"]), item.get("data", "normal"))
+        for item in content["inputs"]
+    )
+    return ModelSpec(
+        name=path.stem,
+        path=path,
+        source=content["source"],
+        inputs=inputs,
+        options={key: value for key, value in content.items() if key not in _COMMON},
+        pretrained=content.get("pretrained", True),
+        seed=content.get("seed", 0),
+        opset=content.get("opset", DEFAULT_OPSET),
+        exported=content.get("export", True),
+        task=content.get("task", "other"),
+        sizes=content.get("sizes", {}),
+        max_sizes=content.get("max_sizes", {}),
+        ready_made={name: path.parent / file for name, file in content.get("variants", {}).items()},
+    )
+
+
+def _check(spec: ModelSpec) -> None:
+    """What a schema can't say. Raises UserError."""
+    key = _NEEDS[spec.source]
+    if key not in spec.options:
+        raise UserError(f"{spec.path}: source {spec.source} needs the key {key}:")
+    if spec.source == "transformers" and spec.pretrained and not {"repository", "package"} & spec.options.keys():
+        raise UserError(
+            f"{spec.path}: pretrained weights of {spec.options[key]} need repository: and revision:, or package:; "
+            "write pretrained: false for random ones"
+        )
+    if "repository" in spec.options and "revision" not in spec.options:
+        raise UserError(f"{spec.path}: repository: needs revision:, the 40 digits of the commit that is meant")
+    if not (spec.exported or spec.from_torch):
+        raise UserError(f"{spec.path}: source onnx is an ONNX file already; export: false is for torch sources")
+    twice = [name for name, count in Counter(item.name for item in spec.inputs).items() if count > 1]
+    if twice:
+        raise UserError(f"{spec.path}: two inputs are named {twice[0]}")
+    for symbol, size in [*spec.sizes.items(), *spec.max_sizes.items()]:
+        if symbol not in spec.symbols:
+            raise UserError(f"{spec.path}: no input has the symbol {symbol}; they have {', '.join(spec.symbols)}")
+        if size > spec.max_sizes.get(symbol, size):
+            raise UserError(f"{spec.path}: size {symbol}: {size} is over its maximum {spec.max_sizes[symbol]}")
+    if not spec.from_torch and spec.onnx_path is None:
+        package = spec.options["package"]
+        raise UserError(f"{spec.path}: package {package}, which carries the ONNX file, is not installed; install it")
+    for file in [*([spec.onnx_path] if spec.onnx_path else []), *spec.ready_made.values()]:
+        if not file.is_file():
+            raise UserError(f"{spec.path}: {file} does not exist; paths count from the folder of the YAML file")
+
+
+def _from_onnx(path: Path) -> ModelSpec:
+    """A ModelSpec of a bare ONNX file. Raises UserError where the file does not say what to feed."""
+    inputs, opset = onnx_graph.describe(path)
+    spec = ModelSpec(
+        name=path.stem,
+        path=path,
+        source="onnx",
+        inputs=tuple(InputSpec(name, dtype, dims, _data_for(path, name, dtype)) for name, dtype, dims in inputs),
+        options={"onnx": path.name},
+        opset=opset,
+    )
+    _check(spec)
+    return spec
+
+
+def _data_for(path: Path, name: str, dtype: str) -> str:
+    """What fits a type without knowing the model: indices are kept below 2, which any table has."""
+    if dtype not in DTYPES:
+        raise UserError(f"{path}: input {name} is {dtype}, which cannot be fed; allowed: {', '.join(DTYPES)}")
+    if dtype.startswith("float"):
+        return "normal"
+    return "zeros" if dtype == "bool" else "integers:2"

@@ -1,0 +1,166 @@
+"""The user's ONNX files: read, checked against the model's description, and written in one piece."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from inferprof.errors import UserError
+from inferprof.files import written_whole
+from inferprof.model import onnx_graph
+from inferprof.model.model_spec import InputSpec, ModelSpec
+
+if TYPE_CHECKING:
+    import onnx
+
+MAX_BYTES = 2**31 - 1
+"""What one protobuf message may hold."""
+
+
+def checked(
+    path: Path, spec: ModelSpec, edit: Callable[[onnx.ModelProto], onnx.ModelProto] | None = None
+) -> onnx.ModelProto:
+    """Read and validate the user's file, weights inlined, input dimensions named as in the model's description.
+
+    `edit` changes the graph before it is validated.
+
+    Raises UserError in one line: no such file, truncated, external data missing, no opset, rejected by onnx.checker,
+    inputs other than the YAML's.
+    """
+    import onnx
+
+    model = onnx_graph.read(path)
+    opset, known = onnx_graph.opset(model), onnx.defs.onnx_opset_version()
+    if opset > known:
+        raise UserError(f"{path} uses opset {opset}; onnx {onnx.__version__} knows opsets up to {known}")
+    if not model.opset_import:
+        raise UserError(
+            f"{path} names no opset (opset_import is empty), so its operators mean nothing; export it again"
+        )
+    _inline(model, path)
+    model = edit(model) if edit else model
+    if any(not value.type.tensor_type.HasField("shape") for value in model.graph.output):
+        model = onnx.shape_inference.infer_shapes(model)  # runtimes don't mind, but the checker does
+    try:
+        onnx.checker.check_model(model)
+    except (onnx.checker.ValidationError, ValueError) as error:
+        raise UserError(f"{path} is not a valid ONNX model: {' '.join(str(error).split())}") from None
+    _match_inputs(model, spec, path)
+    strip(model)
+    return model
+
+
+def strip(message: Any) -> None:
+    """Remove all doc strings and metadata, however deep: they hold stack traces with the paths of this machine."""
+    for name in ("doc_string", "metadata_props"):
+        if name in message.DESCRIPTOR.fields_by_name:
+            message.ClearField(name)
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for inner in value if hasattr(value, "__len__") else [value]:
+                strip(inner)
+
+
+def save(model: onnx.ModelProto, out: Path) -> None:
+    """Write one file, the same bytes for the same model."""
+    size = model.ByteSize()
+    if size > MAX_BYTES:
+        raise UserError(
+            f"{out.name} would have {size} bytes; an ONNX file with its weights inside ends at {MAX_BYTES}"
+        )
+    with written_whole(out) as partial:
+        partial.write_bytes(model.SerializeToString(deterministic=True))
+
+
+def describe(model: onnx.ModelProto) -> dict[str, Any]:
+    """Opsets, producer, inputs and outputs of a graph, for the report."""
+    return {
+        "opset": {item.domain or "ai.onnx": item.version for item in model.opset_import},
+        "producer": f"{model.producer_name} {model.producer_version}".strip(),
+        "nodes": len(model.graph.node),
+        "inputs": {item.name: _dims(item) for item in onnx_graph.inputs(model)},
+        "outputs": {item.name: _dims(item) for item in model.graph.output},
+    }
+
+
+def _inline(model: onnx.ModelProto, path: Path) -> None:
+    """Load the weights that lie in other files."""
+    import onnx
+
+    external = [item for item in _tensors(model.graph) if onnx.external_data_helper.uses_external_data(item)]
+    total = 0
+    for tensor in external:
+        info = onnx.external_data_helper.ExternalDataInfo(tensor)
+        file = path.parent / info.location
+        end = (info.offset or 0) + (info.length or 0)
+        if not file.is_file() or file.stat().st_size < end:
+            state = "is missing" if not file.is_file() else f"has {file.stat().st_size} bytes, not the {end} expected"
+            raise UserError(
+                f"{path}: external data {info.location} (weights of {tensor.name}) {state}; copy it beside the .onnx"
+            )
+        total += info.length or 0
+    if total > MAX_BYTES:
+        raise UserError(f"{path}: {total} bytes of external data; at most {MAX_BYTES} can be inlined")
+    try:
+        onnx.external_data_helper.load_external_data_for_model(model, str(path.parent))
+    except (OSError, ValueError, onnx.checker.ValidationError) as error:
+        raise UserError(f"{path}: external data: {' '.join(str(error).split())}") from None
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """Every tensor of a graph: initializers, constants, and those of its subgraphs."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+            for subgraph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+                yield from _tensors(subgraph)
+
+
+def _match_inputs(model: onnx.ModelProto, spec: ModelSpec, path: Path) -> None:
+    """Check names, types and dimensions against the YAML and give the graph's dimensions the YAML's symbols."""
+    actual = {item.name: item for item in onnx_graph.inputs(model)}
+    if set(actual) != {item.name for item in spec.inputs}:
+        raise UserError(
+            f"{spec.path}: inputs {', '.join(item.name for item in spec.inputs)} are not those of {path.name}: "
+            f"{', '.join(actual) or 'none'}"
+        )
+    renamed: dict[str, str] = {}
+    for item in spec.inputs:
+        renamed |= _match_input(actual[item.name], item, spec, path)
+    for value in [*model.graph.input, *model.graph.output, *model.graph.value_info]:
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param in renamed:  # assigning anything to a dimension with a size would erase the size
+                dim.dim_param = renamed[dim.dim_param]
+
+
+def _match_input(value: onnx.ValueInfoProto, item: InputSpec, spec: ModelSpec, path: Path) -> dict[str, str]:
+    """Check one input; sets its dimensions and returns the graph's names of them → the YAML's."""
+    actual = onnx_graph.dtype(value)
+    if actual != item.dtype:
+        raise UserError(f"{spec.path}: input {item.name} is {item.dtype}, but {actual} in {path.name}")
+    dims = onnx_graph.dimensions(value)
+    fits = len(dims) == len(item.dims) and all(
+        dim.dim_value <= 0 or dim.dim_value == given for dim, given in zip(dims, item.dims, strict=True)
+    )
+    if not fits:
+        raise UserError(
+            f"{spec.path}: input {item.name} has dims {list(item.dims)}, but {_dims(value)} in {path.name}"
+        )
+    renamed = {}
+    for dim, given in zip(dims, item.dims, strict=True):
+        if isinstance(given, int):
+            dim.dim_value = given
+        elif dim.dim_param:
+            renamed[dim.dim_param] = given
+        else:
+            dim.dim_param = given
+    return renamed
+
+
+def _dims(value: onnx.ValueInfoProto) -> list[int | str]:
+    """The dimensions of an input or output: a size, a name, or ? where the graph gives neither."""
+    return [dim.dim_value if dim.dim_value > 0 else dim.dim_param or "?" for dim in value.type.tensor_type.shape.dim]

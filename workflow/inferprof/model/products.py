@@ -1,0 +1,168 @@
+"""The matrix products and convolutions of a graph: their sizes, multiply-accumulates and types."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from inferprof.model.typed_graph import TypedGraph
+
+PRODUCTS = {
+    "MatMul": (0, 1),
+    "Gemm": (0, 1),
+    "Conv": (0, 1),
+    "ConvTranspose": (0, 1),
+    "MatMulInteger": (0, 1),
+    "ConvInteger": (0, 1),
+    "QLinearMatMul": (0, 3),
+    "QLinearConv": (0, 3),
+    "Einsum": (0, 1),
+    "Attention": (0, 1),
+}
+"""Operators that multiply and add, and where their two operands stand among the inputs."""
+BITS = {
+    **dict.fromkeys(("float4e2m1", "int4", "uint4"), 4),
+    **dict.fromkeys(("int8", "uint8", "bool", "float8e4m3fn", "float8e5m2", "float8e8m0"), 8),
+    **dict.fromkeys(("float16", "bfloat16", "int16", "uint16"), 16),
+    **dict.fromkeys(("float64", "int64", "uint64"), 64),
+}
+"""What a value of a type takes, where that is not 32 bits."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """A matrix product or convolution: sizes m × k times k × n, multiply-accumulates, and the type it computes in."""
+
+    name: str
+    dtype: str
+    macs: int
+    """0 where a shape could not be inferred."""
+    sizes: Mapping[str, int]
+    """Empty where a shape could not be inferred, and of Einsum and Attention, which are no single product."""
+    with_weight: bool
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """What a product is to a kernel: `count` times m × k by k × n."""
+
+    m: int
+    n: int
+    k: int
+    count: int
+    batch_in: Literal["m", "count"]
+    """Which of the two grows with the batch."""
+
+
+def products_of(graph: TypedGraph) -> list[Product]:
+    """The products of a graph, in its order."""
+    return [product for node in graph.nodes if (product := product_of(node, graph))]
+
+
+def product_of(node: Any, graph: TypedGraph) -> Product | None:
+    """The product that a node computes, or None."""
+    if not _is_product(node):
+        return None
+    left, right = (node.input[index] for index in PRODUCTS[node.op_type])
+    sizes = _sizes(node, left, right, graph)
+    return Product(
+        name=node.name or node.output[0],
+        dtype=max((graph.operand_type(tensor) for tensor in (left, right)), key=bits),
+        macs=_macs(node, graph, sizes),
+        sizes=sizes,
+        with_weight=graph.is_weight(right) or graph.is_weight(left),
+    )
+
+
+def _is_product(node: Any) -> bool:
+    if node.op_type == "Attention":  # com.microsoft has another one
+        return node.domain in ("", "ai.onnx")
+    return node.op_type in PRODUCTS and len(node.input) > max(PRODUCTS[node.op_type])
+
+
+def _sizes(node: Any, left: str, right: str, graph: TypedGraph) -> dict[str, int]:
+    """m, k and n of a product; of a convolution k (channels times window, per group) and n (output channels)."""
+    a, b = graph.shapes.get(left, ()), graph.shapes.get(right, ())
+    if "Conv" in node.op_type:
+        return {"k": math.prod(b[1:]), "n": b[0]} if b else {}
+    if len(a) < 2 or len(b) < 2 or node.op_type in ("Einsum", "Attention"):
+        return {}
+    flags = {attribute.name: attribute.i for attribute in node.attribute}
+    m, k = a[-2:][::-1] if flags.get("transA") else a[-2:]
+    return {"m": m, "k": k, "n": b[-2] if flags.get("transB") else b[-1]}
+
+
+def gemm_of(node: Any, graph: TypedGraph) -> Gemm | None:
+    """The matrix products that a node is computed by; None where it is no product or a shape is not known.
+
+    With a right operand of two dimensions all rows of the left one are one matrix. A convolution is its implicit GEMM
+    (NVIDIA, "Convolutional Layers User's Guide"): a row per output pixel of all images, a column per output channel;
+    one such product per group.
+    """
+    product = product_of(node, graph)
+    if product is None or not product.macs or not product.sizes:
+        return None
+    n, k = product.sizes["n"], product.sizes["k"]
+    if "Conv" in node.op_type:
+        groups = next((attribute.i for attribute in node.attribute if attribute.name == "group"), 1)
+        return Gemm(product.macs // (n * k), n // groups, k, groups, "m")
+    if len(graph.shapes[node.input[PRODUCTS[node.op_type][1]]]) == 2:
+        return Gemm(product.macs // (n * k), n, k, 1, "m")
+    m = product.sizes["m"]
+    return Gemm(m, n, k, product.macs // (m * n * k), "count")
+
+
+def _macs(node: Any, graph: TypedGraph, sizes: Mapping[str, int]) -> int:
+    """Multiply-accumulates: the size of the output times k (of a transposed convolution: of the input)."""
+    if node.op_type == "Einsum":
+        return _einsum_macs(node, graph)
+    if node.op_type == "Attention":
+        return _attention_macs(node, graph)
+    if not sizes:
+        return 0
+    tensor = node.input[0] if node.op_type == "ConvTranspose" else node.output[0]
+    return math.prod(graph.shapes.get(tensor, (0,))) * sizes["k"]
+
+
+def _einsum_macs(node: Any, graph: TypedGraph) -> int:
+    """The product of the sizes of all subscripts, of an equation of two operands; 0 with an ellipsis."""
+    equation = next(a.s.decode() for a in node.attribute if a.name == "equation").replace(" ", "")
+    terms = equation.partition("->")[0].split(",")
+    shapes = [graph.shapes.get(tensor) for tensor in node.input]
+    if len(terms) != 2 or "." in equation or None in shapes:
+        return 0
+    sizes = dict(zip("".join(terms), itertools.chain.from_iterable(shape or () for shape in shapes), strict=True))
+    return math.prod(sizes.values())
+
+
+def attention_scores(node: Any, graph: TypedGraph) -> int:
+    """How many scores an Attention has: batch · heads · queries · keys; 0 where a shape is not known."""
+    q, k = (graph.shapes.get(tensor, ()) for tensor in node.input[:2])
+    past = graph.shapes.get(node.input[4], ()) if len(node.input) > 4 and node.input[4] else (0, 0)
+    if len(q) not in (3, 4) or len(k) != len(q) or not past:
+        return 0
+    heads = q[1] if len(q) == 4 else next((a.i for a in node.attribute if a.name == "q_num_heads"), 0)
+    return q[0] * heads * q[-2] * (k[-2] + past[-2])
+
+
+def _attention_macs(node: Any, graph: TypedGraph) -> int:
+    """QK^T and AV: each score takes a head's width of Q, and gives one of V."""
+    attributes = {attribute.name: attribute.i for attribute in node.attribute}
+    q, v = (graph.shapes.get(node.input[index], ()) for index in (0, 2))
+    if not attention_scores(node, graph) or not v:
+        return 0
+    heads = (1, 1) if len(q) == 4 else (attributes["q_num_heads"], attributes["kv_num_heads"])
+    return attention_scores(node, graph) * (q[-1] // heads[0] + v[-1] // heads[1])
+
+
+def bits(dtype: str) -> int:
+    """How many bits a value of a type takes."""
+    return BITS.get(dtype, 32)
+
+
+def nbytes(dtype: str, dims: Sequence[int]) -> int:
+    """Bytes of a tensor; two 4-bit values share one."""
+    return -(-bits(dtype) * math.prod(dims) // 8)
