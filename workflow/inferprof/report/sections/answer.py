@@ -22,10 +22,14 @@ COLUMNS = (
     Column("median_ms", "median ms", "number"),
     Column("speed_up", "speed-up", "number"),
     Column("interval", "±", "number"),
-    Column("compared_by", "compared by"),
+    Column("compared_by", "compared by", hidden=True),
+    Column("times_roof", "× roof", "number"),
     Column("accuracy", "accuracy"),
     Column("ties", "not told apart from", hidden=True),
 )
+
+
+NO_ROOF = "the case has no device time, or its graph or this GPU no known roof"
 
 
 def section(evidence: Evidence) -> Section:
@@ -35,7 +39,7 @@ def section(evidence: Evidence) -> Section:
     for model in evidence.models:
         winners = find(evidence, model)
         blocks += _sentences(evidence, model, winners)
-        rows += [_row(one, evidence.baseline) for one in winners]
+        rows += [_row(evidence, one) for one in winners]
     if evidence.rounds == 1:
         blocks.append(Text(ONE_ROUND, mark="warn"))
     blocks.append(Text(_counts(evidence)))
@@ -59,9 +63,6 @@ def _sentences(evidence: Evidence, model: str, winners: list[Winner]) -> list[Bl
     if best.shape != first.shape:
         most = f"Most items per second: {significant(best.items_per_s, 3)}/s, at {_sentence(best, evidence.baseline)}"
         blocks.append(Text(most))
-    blocks += [
-        Text(line) for one in dict.fromkeys((first.shape, best.shape)) for line in _roof(evidence, winners, one)
-    ]
     blocks += [Text(line) for line in _verdicts(evidence, (first, best))]
     blocks += [Text(f"{first.shape}: {lucky}", mark="warn") for lucky in _lottery(evidence, first)]
     precisions = dict.fromkeys(w.row["precision"] for w in (first, other, best) if w)
@@ -89,17 +90,6 @@ def _lottery(evidence: Evidence, one: Winner) -> list[str]:
         f"{percent(100 * row['spread'])}: see Engines."
         for row in rows_of(evidence.rebuilds)
         if key == tuple(row[part] for part in ("model", "shape", "precision", "backend", "fastest"))
-    ]
-
-
-def _roof(evidence: Evidence, winners: list[Winner], shape: str) -> list[str]:
-    """How far the fastest case on the GPU is from its roof, where that is known."""
-    fastest = {key_of(one.row): one for one in winners if one.shape == shape and one.boundary == "device"}
-    return [
-        f"{shape}: {fastest[key_of(row)].name} takes {ratio(row['device_ms'] / row['fused_ms'])} the least time that "
-        f"its graph needs on this GPU ({significant(row['fused_ms'], 3)} ms by {row['limit']}; {row['source']})."
-        for row in rows_of(evidence.roofline)
-        if key_of(row) in fastest and row["fused_ms"] is not None
     ]
 
 
@@ -151,17 +141,28 @@ def _passed_over(evidence: Evidence, model: str, winners: list[Winner]) -> list[
     ]
 
 
-def _row(one: Winner, baseline: str | None) -> tuple[Cell, ...]:
+def _row(evidence: Evidence, one: Winner) -> tuple[Cell, ...]:
     return (
         words(one.row["model"]),
         words(one.shape),
         words(one.boundary),
         words(one.name),
         number(one.median_ms, significant(one.median_ms)),
-        *_speed_up_cells(one, baseline),
+        *_speed_up_cells(one, evidence.baseline),
+        _roof(evidence, one),
         words(one.fidelity.outcome, one.fidelity.mark),
         words(", ".join(one.ties)),
     )
+
+
+def _roof(evidence: Evidence, one: Winner) -> Cell:
+    """How many times the least time of its graph a case takes on the device."""
+    known = {key_of(row): row for row in rows_of(evidence.roofline) if row["fused_ms"] is not None}
+    row = known.get(key_of(one.row))
+    if row is None:
+        return missing(NO_ROOF)
+    times = row["device_ms"] / row["fused_ms"]
+    return number(times, ratio(times))
 
 
 def _speed_up_cells(one: Winner, baseline: str | None) -> tuple[Cell, Cell, Cell]:

@@ -58,9 +58,9 @@ VERDICT_NOTE: Final = (
     "between what is sure and what is possible at most; the same time counts once, so that it is never more than all."
 )
 FINDING_NOTE: Final = (
-    "Ranked by what may be expected of a finding: the middle of its gain, or half of what it takes where no gain is "
-    "known, the less sure the less; a cause stands before the symptom that it explains. Findings of one kernel, or "
-    "of one kind of waiting, are about the same time: their gains do not add up. Reason, advice and numbers: "
+    "Ranked by what a finding may gain at most, or takes where no gain is known; a rule of thumb (sure: low) counts "
+    "a quarter. A cause stands before the symptom that it explains. Findings of one kernel, or of one "
+    "kind of waiting, are about the same time: their gains do not add up. Reason, advice and numbers: "
     "csv/findings.csv; what was clear or not assessed: csv/check_answers.csv."
 )
 
