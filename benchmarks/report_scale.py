@@ -173,6 +173,8 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=500)
     parser.add_argument("--folder", type=Path, help="where the results are written (100 MB)")
     arguments = parser.parse_args()
+    if arguments.folder:
+        arguments.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         _, page = measure(PAGE_CASES, Path(folder) / "small")
         large, _ = measure(arguments.cases, Path(folder) / "large")
