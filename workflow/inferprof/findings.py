@@ -121,9 +121,12 @@ class Twin:
     """The tidy tables of all tools."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Frames:
-    """All that is known of one case, as frames of tables/: each has rows of this case alone, apart from `peers`."""
+    """All that is known of one case, as frames of tables/: each has rows of this case alone, apart from `peers`.
+
+    Each is equal to itself alone, so that what several checks ask of one can be kept.
+    """
 
     machine: str
     case: Case

@@ -109,6 +109,7 @@ FAULTS: Final[Mapping[FaultName, Fault]] = {
 }
 
 
+@functools.lru_cache(maxsize=1)  # asked for by the check of each fault
 def judged(frames: Frames) -> pd.DataFrame:
     """kernel_faults.of_launches of the case's counters, with `time_share` of each launch in the timeline or None."""
     counters = counters_of(frames)
