@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferprof.tables.counters.ncu_choice import function_name
 from inferprof.tables.nodes import ort_kernels
-from inferprof.tables.nodes.node_roofline import FUSED
+from inferprof.tables.nodes.node_roofline import node_of
 from inferprof.tables.records import rows_of
 
 if TYPE_CHECKING:
@@ -24,10 +24,9 @@ def of_functions(ties: pd.DataFrame, nodes: Iterable[Mapping[str, Any]]) -> dict
     costs = {node["name"]: node for node in nodes}
     reads: dict[str, list[float | None]] = {}
     for row in rows_of(ort_kernels.attributed(ties)):
-        owner = row["owner"]
-        node = (costs.get(owner) or costs.get(FUSED.sub("", owner))) if isinstance(owner, str) else None
-        known = node is not None and node["read"] is not None
-        bytes_read = float(node["read"] + node["weights"]) if node is not None and known else None
+        node = node_of(costs, row["owner"]) if isinstance(row["owner"], str) else None
+        known = node if node and node["read"] is not None else None
+        bytes_read = float(known["read"] + known["weights"]) if known else None
         reads.setdefault(function_name(str(row["kernel"])), []).append(bytes_read)
     return {
         function: max(one for one in own if one is not None) for function, own in reads.items() if None not in own

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from inferprof.tables.records import frame_of, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
+T = TypeVar("T")
 COLUMNS: Final = ("owner", "op", "kind", "limit", "flops", "bytes", "roof_ns", "duration_ns", "distance", "lost_ns")
 FUSED: Final = re.compile(r"/\w*Fusion\w*/?$")
 """What ONNX Runtime adds to the name of the node that it fuses others into: node_MatMul_61/MatMulScaleFusion/."""
@@ -25,7 +27,7 @@ def of_owners(owners: pd.DataFrame, nodes: pd.DataFrame, runs: int) -> pd.DataFr
     known = {row["name"]: row for row in rows_of(nodes[nodes["roof_ns"].notna()])}
     rows = []
     for owner in rows_of(owners[owners["owner"].notna()]):
-        node = known.get(owner["owner"]) or known.get(FUSED.sub("", owner["owner"]))
+        node = node_of(known, owner["owner"])
         if node is None or not node["roof_ns"]:
             continue
         duration = owner["duration_ns"] / runs
@@ -34,3 +36,8 @@ def of_owners(owners: pd.DataFrame, nodes: pd.DataFrame, runs: int) -> pd.DataFr
         rows.append({"owner": owner["owner"], **facts, **measured, "lost_ns": duration - node["roof_ns"]})
     rows.sort(key=lambda row: -row["lost_ns"])
     return frame_of(rows, list(COLUMNS))
+
+
+def node_of(nodes: Mapping[str, T], owner: str) -> T | None:
+    """The node that an owner of kernels is, or that it is fused into, out of nodes by name."""
+    return nodes.get(owner) or nodes.get(FUSED.sub("", owner))
