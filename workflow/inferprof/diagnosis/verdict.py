@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from inferprof.diagnosis.kernel_time import kernels_ns
 from inferprof.diagnosis.times import ms, on_gpu, percent
@@ -174,7 +174,11 @@ def _sum(groups: Sequence[Group], total: Total | None) -> Gain | None:
 
 def _ordered(own: Sequence[Ranked], total: Total | None) -> tuple[Ranked, ...]:
     """By what each may gain, the surer first where that is equal; causes before the symptom that they explain."""
-    ranked = sorted(own, key=lambda one: (-_weight(one.finding, total), -_low(one.finding)))
+    sure = get_args(Confidence)
+    ranked = sorted(
+        own,
+        key=lambda one: (-_weight(one.finding, total), -_low(one.finding), sure.index(one.finding.confidence)),
+    )
     symptom = max((_weight(one.finding, total) for one in own if not one.finding.subject), default=0.0)
     causes = [one for one in ranked if one.finding.subject and _weight(one.finding, total) >= CAUSE * symptom]
     return (*causes, *(one for one in ranked if one not in causes))
