@@ -33,12 +33,12 @@ import pandas as pd
 from inferprof.errors import UserError
 from inferprof.files import read_json
 from inferprof.report import bundled, evidence, numbers
+from inferprof.report.model import NOT_MEASURED
 from inferprof.tables.records import CASE_KEY
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FOLDERS = [path.parent for path in sorted(Path(__file__).parent.glob("*/study.yaml"))]
 BUNDLE, TEMPLATE, SOLUTION = "bundle.zip", "solution.md.j2", "SOLUTION.md"
-DASH = "–"
 
 
 def document(folder: Path, work: Path) -> str:
@@ -127,7 +127,7 @@ def _dashed(written: Callable[..., str]) -> Callable[..., str]:
 
     def filtered(number: Any, *arguments: Any) -> str:
         missing = number is None or (isinstance(number, float) and math.isnan(number))
-        return DASH if missing else written(number, *arguments)
+        return NOT_MEASURED if missing else written(number, *arguments)
 
     return filtered
 

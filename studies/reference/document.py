@@ -6,14 +6,16 @@ pages say what this version of the code makes of the measured files.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from inferprof.report import bundled
+from inferprof.report.model import NOT_MEASURED
 from inferprof.report.numbers import significant
+from inferprof.report.sections.common import name_of
 from inferprof.tables.records import CASE_KEY
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -49,7 +51,6 @@ README_COLUMNS = {
 README_WIDE = 10
 """%: half widths from here on are in the table."""
 VERIFY = "`make verify` on this machine (docs/new-gpu.md):\n"
-DASH = "–"
 
 
 def document(folder: Path, work: Path) -> str:
@@ -77,7 +78,7 @@ def readme(text: str, work: Path) -> str:
     """README's text with its table made anew, from the report that `document` left of README_BUNDLE in `work`."""
     rows = _rows(work / README_BUNDLE / "reports" / README_BUNDLE / "csv")
     rows["column"] = rows["backend"] + "/" + rows["variant"]
-    lines = [_line(("model", "batch", "format", *README_COLUMNS.values())), _line("---" for _ in range(7))]
+    lines = _head(("model", "batch", "format", *README_COLUMNS.values()))
     for (model, shape, precision), own in rows.groupby(["model", "shape", "precision"], sort=False):
         by_column = {row["column"]: row for row in own.to_dict("records")}
         cells = [_readme_cell(by_column.get(column)) for column in README_COLUMNS]
@@ -89,7 +90,7 @@ def readme(text: str, work: Path) -> str:
 
 def _readme_cell(row: Mapping[str, Any] | None) -> str:
     """`device / end_to_end` in ms; with ± where its interval is wider than README_WIDE or not known."""
-    return DASH if row is None else " / ".join(_doubted(row, suffix) for suffix in ("_device", ""))
+    return NOT_MEASURED if row is None else " / ".join(_doubted(row, suffix) for suffix in ("_device", ""))
 
 
 def _doubted(row: Mapping[str, Any], suffix: str) -> str:
@@ -112,10 +113,10 @@ def _rows(table: Path) -> pd.DataFrame:
 
 def _table(rows: pd.DataFrame) -> list[str]:
     """The lines of the Markdown table."""
-    lines = [_line(COLUMNS), _line("---" for _ in COLUMNS)]
+    lines = _head(COLUMNS)
     for row in rows.to_dict("records"):
         measured = [_cell(row.get(column)) for column in CELLS]
-        lines.append(_line([row["model"], row["shape"], _case(row), *measured]))
+        lines.append(_line([row["model"], row["shape"], name_of(row), *measured]))
     return lines
 
 
@@ -125,11 +126,11 @@ def _fixes(table: Path) -> list[str]:
     rows = pd.read_csv(path).dropna(subset="judged").to_dict("records") if path.exists() else []
     if not rows:
         return []
-    lines = ["Acted on, predicted and achieved, by end_to_end:\n", _line(FIXES), _line("---" for _ in FIXES)]
+    lines = ["Acted on, predicted and achieved, by end_to_end:\n", *_head(FIXES)]
     for row in rows:
         predicted = f"{_cell(row['predicted_low_ms'])} to {_cell(row['predicted_high_ms'])}"
         measured = [_cell(row["before_ms"]), _cell(row["after_ms"]), predicted, _cell(row["achieved_ms"])]
-        lines.append(_line([row["model"], row["shape"], _case(row), f"`{row['fix']}`", *measured, row["judged"]]))
+        lines.append(_line([row["model"], row["shape"], name_of(row), f"`{row['fix']}`", *measured, row["judged"]]))
     return [*lines, ""]
 
 
@@ -138,12 +139,12 @@ def _trials(table: Path) -> list[str]:
     path = table / "tile_advice_tried.csv"
     if not path.exists():
         return []
-    lines = ["Suggested for its tiles, and tried:\n", _line(TRIALS), _line("---" for _ in TRIALS)]
+    lines = ["Suggested for its tiles, and tried:\n", *_head(TRIALS)]
     for row in pd.read_csv(path).dropna(subset="verdict").to_dict("records"):
         measured = [_cell(row["predicted_percent"]), _cell(row["measured_percent"])]
         known = not pd.isna(row["low_percent"])
-        interval = f"{_cell(row['low_percent'])} to {_cell(row['high_percent'])}" if known else DASH
-        named = [row["model"], row["shape"], _case(row), row["suggested_shape"]]
+        interval = f"{_cell(row['low_percent'])} to {_cell(row['high_percent'])}" if known else NOT_MEASURED
+        named = [row["model"], row["shape"], name_of(row), row["suggested_shape"]]
         lines.append(_line([*named, *measured, interval, row["verdict"]]))
     return [*lines, ""]
 
@@ -151,24 +152,25 @@ def _trials(table: Path) -> list[str]:
 def _verdicts(table: Path) -> list[str]:
     """What holds the fastest case of each model and shape back, a line each."""
     verdicts = pd.read_csv(table / "verdicts.csv")
-    verdicts["case"] = verdicts.apply(_case, axis=1)
+    verdicts["case"] = verdicts.apply(name_of, axis=1)
     key = ["model", "shape", "case"]
     rows = pd.read_csv(table / "fastest.csv")[key].merge(verdicts, on=key).to_dict("records")
-    said = [f"- {row['model']} {row['shape']}, {_case(row)}: {row['sentence']}" for row in rows]
+    said = [f"- {row['model']} {row['shape']}, {name_of(row)}: {row['sentence']}" for row in rows]
     return ["What holds the fastest case at each shape back:\n", *said]
+
+
+def _head(columns: Sequence[str]) -> list[str]:
+    """The first lines of a Markdown table."""
+    return [_line(columns), _line("---" for _ in columns)]
 
 
 def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _case(row: Mapping[str, Any]) -> str:
-    return f"{row['precision']}/{row['backend']}/{row['variant']}"
-
-
 def _cell(value: float | str | None) -> str:
     if value is None or pd.isna(value):
-        return DASH
+        return NOT_MEASURED
     return value if isinstance(value, str) else significant(value, 3)
 
 
