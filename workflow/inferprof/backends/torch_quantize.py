@@ -71,9 +71,9 @@ def _apply(config: str, module: torch.nn.Module) -> None:
 
 def refuses(case: Case, machine: Machine, package: str = PACKAGE) -> str | None:
     """What speaks against quantizing at all: the package is missing, or the case is not in half precision."""
-    installed = f"{package} is not installed: {INSTALL}" if package not in machine.packages else None
+    missing = refusals.not_installed(machine, package)
     half = None if case.precision in HALF else f"weights are quantized from {' or '.join(HALF)}, not {case.precision}"
-    return refusals.first(installed, half)
+    return refusals.first(missing and f"{missing}: {INSTALL}", half)
 
 
 def _refuses_fp8_products(case: Case, machine: Machine) -> str | None:

@@ -91,9 +91,11 @@ def scaled(value: Any, unit: float, write: Callable[[float], str], reason: str =
 
 
 def by_case(
-    rows: list[dict[str, Any]], order: Mapping[tuple[str, str], int], rank: Callable[[dict[str, Any]], float]
+    rows: list[dict[str, Any]],
+    order: Mapping[tuple[str, str], int],
+    rank: Callable[[dict[str, Any]], float] = lambda row: 0,
 ) -> list[dict[str, Any]]:
-    """Rows in the order of model and shape, within them by `rank`."""
+    """Rows in the order of model and shape, within them by `rank`, else as they come."""
     return sorted(rows, key=lambda row: (order[row["model"], row["shape"]], rank(row)))
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from inferprof.findings import END_TO_END
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Cell, Column, Section, Table, missing, number, words
-from inferprof.report.numbers import milliseconds
+from inferprof.report.numbers import NS_PER_MS, milliseconds
 from inferprof.report.sections.common import CASE_COLUMNS, FEW, by_case, case_cells, key_of, scaled
 from inferprof.tables.records import KEY, rows_of
 
@@ -18,7 +18,6 @@ FIXES: Final[Mapping[tuple[str, str | bool], str]] = {
     ("placement", "pinned"): "pageable_copies",
 }
 """Option of a variant and its value → the check whose finding advises it."""
-NS_PER_MS: Final = 1e6
 COLUMNS: Final = (
     *CASE_COLUMNS,
     Column("fix", "fix", hidden=True),
@@ -50,7 +49,7 @@ Case = dict[str, Any]
 
 def _pairs(evidence: Evidence) -> Iterator[tuple[Case, Case, tuple[str, str | bool]]]:
     """The case without a fix, the case with it, and the fix."""
-    cases = by_case(_cases(evidence), evidence.order, lambda case: 0)
+    cases = by_case(_cases(evidence), evidence.order)
     for after in cases:
         for option, value in FIXES:
             if after["options"].get(option) != value:

@@ -14,7 +14,7 @@ from inferprof.tables import graph_memory
 from inferprof.tables.records import KEY, rows_of
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 TITLE: Final = "Memory of CUDA graphs"
 CHECK: Final = "graph_memory"
@@ -83,27 +83,23 @@ SEGMENT_COLUMNS: Final = (
 def section(evidence: Evidence) -> Section:
     """Empty where no variant has `graphs`."""
     records = evidence.records[evidence.records["status"] == "ok"].drop_duplicates(KEY)
-    wholes = _sorted(evidence, graph_memory.wholes(records))
+    wholes = by_case(rows_of(graph_memory.wholes(records)), evidence.order)
     measured = [row for row in wholes if not row["not_measured"]]
     blocks: list[Block] = []
     if measured:
         title = "All graphs of a case together"
         rows = tuple(_whole(row) for row in measured)
         blocks.append(Table("graph_memory", title, WHOLE_COLUMNS, rows, WHOLE_NOTE, groups=2))
-    curves = _sorted(evidence, graph_memory.curves(records))
+    curves = by_case(rows_of(graph_memory.curves(records)), evidence.order)
     if worth := tuple(_worth(row) for row in curves if row["batch"] is not None):
         title = "What each graph saves and adds, in the order of the captures"
         blocks.append(Table("graph_worth", title, WORTH_COLUMNS, worth, WORTH_NOTE, groups=5, limit=ROWS))
     if curves:
         rows = tuple(_curve(row) for row in curves)
         blocks.append(Table("graph_curve", "Memory against the number of graphs", CURVE_COLUMNS, rows, csv_only=True))
-        rows = tuple(_segment(row) for row in _sorted(evidence, graph_memory.segments(records)))
+        rows = tuple(_segment(row) for row in by_case(rows_of(graph_memory.segments(records)), evidence.order))
         blocks.append(Table("graph_pools", "The allocator's pools", SEGMENT_COLUMNS, rows, csv_only=True))
     return Section(TITLE, (*_found(evidence), *blocks, *_lacking(wholes)))
-
-
-def _sorted(evidence: Evidence, frame: pd.DataFrame) -> list[dict[str, Any]]:
-    return by_case(rows_of(frame), evidence.order, lambda row: 0)
 
 
 def _found(evidence: Evidence) -> Iterator[Text]:

@@ -42,7 +42,7 @@ COLUMNS = [
 
 def blocks(evidence: Evidence) -> list[Block]:
     """The table, and the copies that take much longer than they need; nothing where nothing crosses a link."""
-    rows = by_case(rows_of(evidence.floors), evidence.order, lambda row: 0)
+    rows = by_case(rows_of(evidence.floors), evidence.order)
     if not rows:
         return []
     note = (

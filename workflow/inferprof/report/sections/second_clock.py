@@ -33,7 +33,7 @@ NOTE = (
 def section(evidence: Evidence) -> Section:
     """A row per engine that trtexec was asked to run; where it is not compared, why."""
     whole = {key_of(row): row["end_to_end_ms"] for row in rows_of(evidence.measured)}
-    rows = by_case([_row(evidence, one) for one in evidence.second_clocks], evidence.order, lambda row: 0)
+    rows = by_case([_row(evidence, one) for one in evidence.second_clocks], evidence.order)
     body = [[*case_cells(row), *_cells(row, whole.get(key_of(row)))] for row in rows]
     return Section(TITLE, (table("trtexec", "", COLUMNS, body, NOTE),) if body else ())
 

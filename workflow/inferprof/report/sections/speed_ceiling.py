@@ -7,13 +7,12 @@ from typing import Any, Final
 
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, missing, number, words
-from inferprof.report.numbers import milliseconds, percent, ratio
+from inferprof.report.numbers import NS_PER_MS, milliseconds, percent, ratio
 from inferprof.report.sections.common import CASE_COLUMNS, FEW, by_case, case_cells, key_of, scaled
 from inferprof.tables.limits import roofline, speed_ceiling
 from inferprof.tables.records import rows_of
 
 TITLE: Final = "Speed-up ceiling"
-NS_PER_MS: Final = 1e6
 STEP_TITLES: Final[Mapping[str, str]] = {
     "launches": "free launches",
     "copies": "free copies",
@@ -56,14 +55,14 @@ def section(evidence: Evidence) -> Section:
     found = speed_ceiling.of_cases(evidence.waterfall, evidence.profiles, costs, evidence.roofs, options)
     pairs = speed_ceiling.achieved(evidence.boundaries, found, evidence.stages, evidence.floors, options)
     cases: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for row in by_case(rows_of(found), evidence.order, lambda row: 0):
+    for row in by_case(rows_of(found), evidence.order):
         cases.setdefault(key_of(row), []).append(row)
     blocks: list[Block] = []
     if cases:
         rows = tuple(_case(steps) for steps in cases.values())
         blocks.append(Table("speed_ceiling", "", COLUMNS, rows, NOTE, groups=2))
     if len(pairs):
-        ordered = by_case(rows_of(pairs), evidence.order, lambda row: 0)
+        ordered = by_case(rows_of(pairs), evidence.order)
         title = "Predicted and achieved"
         blocks.append(Table("achieved", title, ACHIEVED_COLUMNS, tuple(map(_pair, ordered)), ACHIEVED_NOTE, groups=2))
     return Section(TITLE, tuple(blocks))

@@ -75,7 +75,7 @@ PRODUCT_COLUMNS = (
 
 def section(evidence: Evidence) -> Section:
     """Waste by case, suggestions and what came of them; empty where no graph was counted for a case on a GPU."""
-    products = by_case(rows_of(evidence.tiles), evidence.order, lambda row: 0)
+    products = by_case(rows_of(evidence.tiles), evidence.order)
     if not products:
         return Section("Tiles and waves", ())
     return Section("Tiles and waves", (*_cases(products), *_advice(evidence), *_tried(evidence), _products(products)))

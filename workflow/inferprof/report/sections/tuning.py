@@ -85,7 +85,7 @@ ONE: Final = "one configuration alone was timed"
 
 def section(evidence: Evidence) -> Section:
     """Empty where no kernel was chosen by trying. Of cases that failed too: what they chose they chose before."""
-    choices = _sorted(evidence, tuning.choices(evidence.records))
+    choices = by_case(rows_of(tuning.choices(evidence.records)), evidence.order)
     if not choices:
         return Section(TITLE, ())
     trials = tuning.trials(evidence.records)
@@ -95,7 +95,7 @@ def section(evidence: Evidence) -> Section:
         *_costs(choices),
         *_trials(evidence, trials),
     ]
-    if found := _sorted(evidence, tuning.elsewhere(trials)):
+    if found := by_case(rows_of(tuning.elsewhere(trials)), evidence.order):
         rows, columns = tuple(map(_elsewhere, found)), _narrow(ELSEWHERE_COLUMNS, found)
         title = "What the best choice at one shape costs at another"
         blocks.append(Table("tuning_elsewhere", title, columns, rows, groups=2))
@@ -135,10 +135,6 @@ def _choice_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _time(row: Mapping[str, Any]) -> float:
     return float("inf") if row["median_ns"] is None else float(row["median_ns"])
-
-
-def _sorted(evidence: Evidence, frame: pd.DataFrame) -> list[dict[str, Any]]:
-    return by_case(rows_of(frame), evidence.order, lambda row: 0)
 
 
 def _named(row: Mapping[str, Any]) -> tuple[Cell, ...]:

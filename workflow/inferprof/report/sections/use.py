@@ -10,7 +10,16 @@ from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number
 from inferprof.report.numbers import MIB, NS_PER_MS, mebibytes, milliseconds, significant
 from inferprof.report.sections import link
-from inferprof.report.sections.common import CASE_COLUMNS, NOT_RECORDED, case_cells, key_of, optional, scaled, table
+from inferprof.report.sections.common import (
+    CASE_COLUMNS,
+    NOT_RECORDED,
+    by_case,
+    case_cells,
+    key_of,
+    optional,
+    scaled,
+    table,
+)
 from inferprof.tables.join import MODES
 from inferprof.tables.records import KEY, rows_of
 
@@ -33,7 +42,7 @@ def section(evidence: Evidence) -> Section:
 
 def _throughput(evidence: Evidence) -> Table | Text:
     """Items per second of the loops that were timed as a whole."""
-    rows = _sorted(evidence, evidence.measured)
+    rows = by_case(rows_of(evidence.measured), evidence.order)
     if not rows or evidence.throughput.empty:
         return Text("Throughput was not measured.")
     why = _reasons(evidence.throughput, "mode")
@@ -66,7 +75,7 @@ def _overlap(share: float | None, no_pipeline: str | None) -> Cell:
 
 def _stages(evidence: Evidence) -> Table | Text:
     """The stages of end_to_end, in ms."""
-    rows = _sorted(evidence, evidence.stages)
+    rows = by_case(rows_of(evidence.stages), evidence.order)
     if not rows:
         return Text("The stages of end_to_end were not measured.")
     columns = [*CASE_COLUMNS, *(Column(f"{stage}_ms", stage.replace("_", " "), "number") for stage in STAGES)]
@@ -79,7 +88,7 @@ def _stages(evidence: Evidence) -> Table | Text:
 def _resources(evidence: Evidence) -> Table | Text:
     """Time to the first answer and memory: of the first round, which is the first to load the files."""
     first = evidence.resources.sort_values("round", kind="stable").drop_duplicates(KEY)
-    rows = _sorted(evidence, first)
+    rows = by_case(rows_of(first), evidence.order)
     if not rows:
         return Text("First use and memory were not measured.")
     columns = [*CASE_COLUMNS, *(Column(key, title, "number") for key, title in RESOURCES.values())]
@@ -101,9 +110,3 @@ def _resource(row: dict[str, Any], name: str) -> Cell:
     if name.endswith("_ns"):
         return scaled(row[name], NS_PER_MS, milliseconds)
     return scaled(row[name], MIB, mebibytes, "the process uses no device memory, or it could not be read")
-
-
-def _sorted(evidence: Evidence, frame: Any) -> list[dict[str, Any]]:
-    """Rows by model and shape, within them in the order of the study."""
-    order = evidence.order
-    return sorted(rows_of(frame), key=lambda row: order[row["model"], row["shape"]])

@@ -7,12 +7,11 @@ from typing import Any, Final
 
 from inferprof.report.evidence import Document, Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, words
-from inferprof.report.numbers import significant
+from inferprof.report.numbers import NS_PER_MS, significant
 from inferprof.report.sections.common import CASE_COLUMNS, EXAMPLES, both_ends, by_case, case_cells, few, name_of
 from inferprof.tables.records import KEY
 
 TITLE: Final = "What holds each case back"
-NS_PER_MS: Final = 1e6
 TOP: Final = 3
 """Findings of a case on the page; all of them are in the CSV."""
 NO_SHARE: Final = "the case has no total that this could be a share of"
@@ -95,7 +94,7 @@ def diagnosed(evidence: Evidence) -> list[Diagnosis]:
     """The cases that were diagnosed, by model and shape."""
     found = {key: one for key, one in evidence.diagnoses.items() if one.content is not None}
     rows = [dict(zip(KEY, key, strict=True)) for key in found]
-    ordered = by_case(rows, evidence.order, lambda row: 0)
+    ordered = by_case(rows, evidence.order)
     return [(row, found[tuple(row[key] for key in KEY)]) for row in ordered]
 
 
