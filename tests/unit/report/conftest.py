@@ -151,18 +151,24 @@ class Results:
 
 
 def telemetry() -> dict[str, Any]:
-    """A GPU that was throttled for a while and had it for itself."""
+    """A GPU that idled while the case was loaded, was then throttled for a while, and had it for itself."""
+    loading = {"sm_mhz": 345.0, "memory_mhz": 2619.0, "power_w": 78.0, "temperature_c": 38.0}
     gauges = {"sm_mhz": 1755.0, "memory_mhz": 2619.0, "power_w": 412.5, "temperature_c": 58.0}
-    summary = {
+    whole = _gpu_summary(loading, 0.01)
+    energy = {"not_measured": "the samples of the loop span 0.40 s; needs 1 s"}
+    boundaries = {"end_to_end": _gpu_summary(gauges, 0.05)}
+    return {"interval_s": 0.05, "summary": whole, "boundaries": boundaries, "energy": energy, "samples": {}}
+
+
+def _gpu_summary(gauges: dict[str, float], throttled: float) -> dict[str, Any]:
+    return {
         "samples": 120,
         **{name: {"median": value, "min": value, "max": value} for name, value in gauges.items()},
         "throttled": True,
-        "throttled_share": 0.05,
+        "throttled_share": throttled,
         "throttle_reasons": ["power cap"],
         "other_processes": 0,
     }
-    energy = {"not_measured": "the samples of the loop span 0.40 s; needs 1 s"}
-    return {"interval_s": 0.05, "summary": summary, "boundaries": {}, "energy": energy, "samples": {}}
 
 
 def series(ms: float, seed: int, n: int = 400) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The files of a report, and what stands in all of them."""
 
 import csv
+import json
 import re
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
@@ -290,6 +291,15 @@ def test_a_throttled_gpu_is_said_to_have_been_throttled_and_energy_keeps_its_rea
     text = text_of(gpu_study)
     assert "Throttled by power cap: all 12." in text
     assert "not measured: the samples of the loop span 0.40 s; needs 1 s" in text
+
+
+def test_clocks_and_throttling_are_those_of_the_measured_loop_and_watts_those_of_its_energy(gpu_study):
+    path = next(gpu_study.root.rglob("fp16/ort_cuda/default/b1/r0.json"))
+    record = json.loads(path.read_text(encoding="utf-8"))
+    record["telemetry"]["energy"] = {"mean_w": 405.0, "j_per_inference": 0.16, "window_s": 1.2}
+    path.write_text(json.dumps(record), encoding="utf-8")
+    telemetry = [row[5:] for row in table_of(gpu_study, "telemetry") if row[1:4] == ["b1", "fp16", "ort_cuda"]]
+    assert telemetry[0] == ["1,755", "58.0", "2,619", "5", "405.0", "160.0", "0", "power cap"]
 
 
 def test_profiled_runs_give_shares_and_no_latency(gpu_study):

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from inferprof.findings import END_TO_END
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Text, words
 from inferprof.report.numbers import significant
@@ -13,20 +14,30 @@ from inferprof.report.sections.common import CASE_COLUMNS, case_cells, enumerate
 from inferprof.tables.records import KEY, rows_of
 
 UNTOLD = "NVML does not tell it"
-GAUGES = {"sm_mhz": "SM MHz", "power_w": "W", "temperature_c": "°C", "memory_mhz": "memory MHz"}
+GAUGES = {"sm_mhz": "SM MHz", "temperature_c": "°C", "memory_mhz": "memory MHz"}
+ENERGY = {"power_w": ("mean_w", 1.0), "mj_per_inference": ("j_per_inference", 1e3)}
+"""Column → the key of a record's energy, and how many of the column's unit one of the record's is."""
 COLUMNS = [
     *CASE_COLUMNS,
     *(Column(gauge, title, "number", hidden=gauge == "memory_mhz") for gauge, title in GAUGES.items()),
     Column("throttled_percent", "throttled %", "number"),
+    Column("power_w", "W", "number"),
     Column("mj_per_inference", "mJ / inference", "number"),
     Column("other_processes", "others", "number"),
     Column("throttled_by", "throttled by", hidden=True),
 ]
+NOTE = (
+    "Medians over the rounds, sampled by a process of its own while the boundaries were measured, not while the case "
+    "was loaded; the worst round's throttled share of samples and number of other processes on the GPU. W and energy "
+    "are the board's, over the back to back loop."
+)
+Round = Mapping[str, Any]
+"""A row of Evidence.records."""
 
 
 def section(evidence: Evidence) -> Section:
     """A row per case whose records have samples, then what was not as it should be."""
-    cases: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    cases: dict[tuple[str, ...], list[Round]] = {}
     for row in rows_of(evidence.records):
         if "summary" in row["content"].get("telemetry", {}):
             cases.setdefault(tuple(row[key] for key in KEY), []).append(row)
@@ -34,11 +45,7 @@ def section(evidence: Evidence) -> Section:
         return Section("GPU telemetry", (Text(f"Not measured: {_why(evidence)}."),))
     order = evidence.order
     rounds = sorted(cases.values(), key=lambda rows: order[rows[0]["model"], rows[0]["shape"]])
-    note = (
-        "Medians over the rounds, sampled by a process of its own; the worst round's throttled share of samples and "
-        "number of other processes on the GPU. Energy is the board's, over the back to back loop."
-    )
-    body = table("telemetry", "", COLUMNS, [_row(rows) for rows in rounds], note)
+    body = table("telemetry", "", COLUMNS, [_row(rows) for rows in rounds], NOTE)
     return Section("GPU telemetry", (body, *_doubts(rounds)))
 
 
@@ -49,43 +56,58 @@ def _why(evidence: Evidence) -> str:
     return "; ".join(reasons) or "no record has telemetry"
 
 
-def _row(rounds: list[dict[str, Any]]) -> list[Cell]:
+def _loop(row: Round) -> Mapping[str, Any]:
+    """What was sampled while end_to_end was measured; the boundaries take turns, so the others say the same."""
+    loop = row["content"]["telemetry"].get("boundaries", {}).get(END_TO_END, {})
+    return loop if "samples" in loop else {}
+
+
+def _row(rounds: list[Round]) -> list[Cell]:
     """One case."""
-    telemetry = [row["content"]["telemetry"] for row in rounds]
-    summaries = [entry["summary"] for entry in telemetry]
-    energies = [entry["energy"] for entry in telemetry]
-    joules = _median(energy.get("j_per_inference") for energy in energies)
-    no_energy = "; ".join(dict.fromkeys(energy["not_measured"] for energy in energies if "not_measured" in energy))
-    throttled = [summary["throttled_share"] for summary in summaries if summary["throttled_share"] is not None]
-    others = [summary["other_processes"] for summary in summaries if summary["other_processes"] is not None]
+    loops = [loop for row in rounds if (loop := _loop(row))]
+    throttled = [loop["throttled_share"] for loop in loops if loop["throttled_share"] is not None]
+    others = [loop["other_processes"] for loop in loops if loop["other_processes"] is not None]
     return [
         *case_cells(rounds[0]),
-        *(_gauge(summaries, gauge) for gauge in GAUGES),
-        optional(100 * max(throttled) if throttled else None, lambda value: f"{value:.0f}", UNTOLD),
-        optional(None if joules is None else 1e3 * joules, significant, no_energy),
-        optional(max(others, default=None), str, "NVML shows no processes here"),
-        words(", ".join(sorted({reason for summary in summaries for reason in summary["throttle_reasons"]}))),
+        *(_gauge(loops, gauge) for gauge in GAUGES),
+        optional(100 * max(throttled) if throttled else None, lambda value: f"{value:.0f}", _untold(loops)),
+        *_energy([row["content"]["telemetry"]["energy"] for row in rounds]),
+        optional(max(others, default=None), str, "NVML shows no processes here" if loops else _untold(loops)),
+        words(", ".join(sorted({reason for loop in loops for reason in loop["throttle_reasons"]}))),
     ]
 
 
-def _gauge(summaries: Iterable[Mapping[str, Any]], gauge: str) -> Cell:
-    middle = _median(summary[gauge]["median"] for summary in summaries if summary[gauge])
-    return optional(middle, lambda value: significant(value, 3), UNTOLD)
+def _untold(loops: list[Mapping[str, Any]]) -> str:
+    return UNTOLD if loops else "no sample in the loop of end_to_end"
 
 
-def _median(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
+def _gauge(loops: list[Mapping[str, Any]], gauge: str) -> Cell:
+    middle = _median(loop[gauge]["median"] for loop in loops if loop[gauge])
+    return optional(middle, lambda value: significant(value, 3), _untold(loops))
+
+
+def _energy(energies: list[Mapping[str, Any]]) -> list[Cell]:
+    """The cells of ENERGY."""
+    reason = "; ".join(dict.fromkeys(one["not_measured"] for one in energies if "not_measured" in one))
+    return [
+        optional(_median(unit * one[key] for one in energies if key in one), significant, reason)
+        for key, unit in ENERGY.values()
+    ]
+
+
+def _median(values: Iterable[float]) -> float | None:
+    known = list(values)
     return statistics.median(known) if known else None
 
 
-def _doubts(cases: list[list[dict[str, Any]]]) -> list[Block]:
-    """Throttled windows and foreign processes: marked, never dropped."""
+def _doubts(cases: list[list[Round]]) -> list[Block]:
+    """Throttled loops and foreign processes: marked, never dropped."""
     found: dict[str, list[str]] = {}
     for row in (row for rounds in cases for row in rounds):
-        summary = row["content"]["telemetry"]["summary"]
-        if summary["throttled"]:
-            found.setdefault(f"Throttled by {', '.join(summary['throttle_reasons'])}", []).append(path_of(row))
-        if summary["other_processes"]:
+        loop = _loop(row)
+        if loop.get("throttled"):
+            found.setdefault(f"Throttled by {', '.join(loop['throttle_reasons'])}", []).append(path_of(row))
+        if loop.get("other_processes"):
             found.setdefault("Other processes computed on the GPU", []).append(path_of(row))
     return [
         Text(f"{doubt}: {enumerated(names, len(cases), 'csv/telemetry.csv')}.", "item", "warn")
