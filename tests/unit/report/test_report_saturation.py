@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from inferprof.report import evidence
-from inferprof.report.model import Section, Table
-from inferprof.report.sections import saturation, speed_ceiling
+from inferprof.report.model import Section, Table, Text
+from inferprof.report.sections import answer, saturation, speed_ceiling
 from inferprof.tables.limits.waterfall import NEEDS_TIMELINE
 
 
@@ -26,8 +26,8 @@ def column(section: Section, name: str, key: str) -> list[str]:
 def test_cases_that_gain_by_every_batch_still_grow(gpu_study: Any) -> None:
     section = saturation.section(load(gpu_study))
     assert column(section, "saturation", "backend") == ["ort_cpu", *["ort_cuda"] * 3, "torch_compile"]
-    assert column(section, "saturation", "saturated") == ["flat", *["still grows"] * 4]
-    assert column(section, "saturation", "batch") == ["≤ 1", "64", "64", "64", "64"]
+    assert column(section, "saturation", "saturated") == ["flat", *["no larger batch"] * 4]
+    assert column(section, "saturation", "batch") == ["≤ 1", "> 8", "> 8", "> 8", "> 8"]
     assert column(section, "saturation", "regimes")[1] == "–"  # nothing tells of any batch
 
 
@@ -59,3 +59,16 @@ def test_steps_without_their_source_are_missing_with_the_reason(with_graph: Any)
     assert [row[5 + 1].text for row in table.rows] == ["–", "–"]
     assert f"not measured: {NEEDS_TIMELINE}" in table.footnotes
     assert column(section, "speed_ceiling", "copies_times")[0] == "1.43×"
+
+
+def test_the_answer_says_at_which_batch_each_backend_saturates(results: Any) -> None:
+    for batch, ms in ((1, 1.0), (8, 1.6), (64, 12.8)):
+        results.ok(f"vit/fp16/ort_cuda/default/b{batch}", ms, gpu=True)
+        results.ok(f"vit/fp16/ort_cuda/graph/b{batch}", 2 * ms, gpu=True)
+    results.ok("vit/fp16/torch_eager/default/b1", 1.0, gpu=True)
+    results.ok("vit/fp16/torch_eager/default/b8", 4.0, gpu=True)
+    results.plan()
+    (sentence,) = saturation.sentences(load(results), "vit")
+    assert sentence.startswith("Saturation over the batch (95 % of the most items/s) at b8: fp16/ort_cuda/default (")
+    assert "; above b1, with none over b8 measured: fp16/torch_eager/default (" in sentence
+    assert sentence in [block.text for block in answer.section(load(results)).blocks if isinstance(block, Text)]

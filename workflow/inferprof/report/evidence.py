@@ -13,7 +13,7 @@ from inferprof.errors import UserError
 from inferprof.files import read_json
 from inferprof.report import broken
 from inferprof.tables import join, overhead, records, roofs, schema, summary
-from inferprof.tables.limits import copies, roofline, speed_up_flags, tile_advice, waterfall
+from inferprof.tables.limits import copies, roofline, saturation, speed_up_flags, tile_advice, waterfall
 from inferprof.tables.roofs import Roofs
 from inferprof.tables.trace import one_iteration
 
@@ -91,6 +91,8 @@ class Evidence:
     roofs: Roofs
     roofline: pd.DataFrame
     """The cases on a GPU against its roofs: tables.limits.roofline.by_case."""
+    saturation: pd.DataFrame
+    """Where each series of batches saturates: tables.limits.saturation.of_cases."""
     tiles: pd.DataFrame
     """The products of the cases and the tiles that compute them: tables.limits.tile_advice.of_cases."""
     tile_advice: pd.DataFrame
@@ -148,6 +150,7 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
     costs = _costs(results, outcomes)
     at_roof = roofline.by_case(measured, ok, {graph: cost.content for graph, cost in costs.items()}, limits)
     nodes = {graph: cost.get("nodes", ()) for graph, cost in costs.items()}
+    parts = waterfall.of_cases(latency, stages, profiles)
     tiles, advice = tile_advice.of_cases(latency, profiles, nodes, _sms(environment))
     return Evidence(
         results=results,
@@ -168,13 +171,14 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
         resources=records.resources(ok),
         profiles=profiles,
         overheads=overhead.ledger(latency, profiles, overhead.profiled_runs(_profiled_runs(results, outcomes))),
-        waterfall=waterfall.of_cases(latency, stages, profiles),
+        waterfall=parts,
         documents=_documents(results, outcomes),
         partitions=_partitions(results, outcomes),
         costs=costs,
         ceilings=ceilings,
         roofs=limits,
         roofline=at_roof,
+        saturation=saturation.of_cases(boundaries, parts, at_roof),
         tiles=tiles,
         tile_advice=advice,
         engines=engines,

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Cell, Column, Mark, Section, Table, missing, number, words
-from inferprof.report.numbers import significant
-from inferprof.report.sections.common import sources_of
+from inferprof.report.numbers import percent, significant
+from inferprof.report.sections.common import name_of, sources_of
 from inferprof.tables.limits import saturation
 from inferprof.tables.records import KEY, rows_of
 
 TITLE: Final = "Saturation over the batch"
 NO_REGIME: Final = "needs a timeline of the case, with counters of its kernels or the graph's cost"
-FLAT, STILL_GROWS = "flat", "still grows"
+SHARE: Final = percent(100 * saturation.SHARE)
+FLAT, LARGEST = "flat", "no larger batch"
 COLUMNS: Final = (
     Column("model", "model"),
     Column("rest", "at"),
@@ -27,22 +28,23 @@ COLUMNS: Final = (
     Column("low", "from", "number"),
     Column("high", "to", "number"),
     Column("saturated", "then"),
+    Column("below", "above", "number", hidden=True),
     Column("peak_items_per_s", "most items/s", "number"),
     Column("peak_batch", "at batch", "number", hidden=True),
     Column("regimes", "bound by"),
 )
 NOTE: Final = (
-    f"Saturates at: the smallest measured batch with {saturation.SHARE:.0%} of the highest throughput, which is "
-    "batch / median (≤: no smaller one was measured); from, to: 95 % of bootstraps over rounds and blocks of "
-    f"samples. Where it is the largest batch, throughput {STILL_GROWS}, and saturation is not reached. "
-    "Bound by launches: the GPU waits for them longer than it computes; else by what bounds most kernel time: "
-    "counters, or the graph's roof."
+    f"Saturates at: the smallest measured batch with {SHARE} of the highest throughput, which is batch / median (≤: "
+    "no smaller one was measured); from, to: 95 % of bootstraps over rounds and blocks of samples. Where that is the "
+    f"largest batch, {LARGEST} tells whether throughput grows on: only that it saturates above (>) the batch before "
+    "is known. Bound by launches: the GPU waits for them longer than it computes; else by what bounds most kernel "
+    "time: counters, or the graph's roof."
 )
 
 
 def section(evidence: Evidence) -> Section:
     """One table; empty where no case was measured at two batches."""
-    found = rows_of(saturation.of_cases(evidence.boundaries, evidence.waterfall, evidence.roofline))
+    found = rows_of(evidence.saturation)
     if not found:
         return Section(TITLE, ())
     places = evidence.models
@@ -50,6 +52,36 @@ def section(evidence: Evidence) -> Section:
     files = sources_of(evidence)
     rows = tuple(_row(row, files) for row in found)
     return Section(TITLE, (Table("saturation", "", COLUMNS, rows, NOTE, groups=2),))
+
+
+def sentences(evidence: Evidence, model: str) -> Iterator[str]:
+    """Where each backend saturates, by its series with the most items/s; a sentence for each rest of the shape."""
+    own = evidence.saturation[evidence.saturation["model"] == model]
+    for rest, found in own.sort_values("peak_items_per_s", ascending=False, kind="stable").groupby(
+        "rest", sort=False
+    ):
+        reached: dict[str, list[str]] = {}
+        for row in rows_of(found.drop_duplicates("backend")):
+            reached.setdefault(_reached(row), []).append(f"{name_of(row)} ({_rate(row)}/s)")
+        told = "; ".join(f"{where}: {', '.join(names)}" for where, names in reached.items())
+        yield f"Saturation over the batch{f' at {rest}' if rest else ''} ({SHARE} of the most items/s) {told}."
+
+
+def _reached(row: Mapping[str, Any]) -> str:
+    if not row["saturated"]:
+        return f"above b{row['below']}, with none over b{row['batch']} measured"
+    return f"at b{row['batch']}{' or less' if row['batch'] == row['smallest'] else ''}"
+
+
+def _rate(row: Mapping[str, Any]) -> str:
+    return significant(row["peak_items_per_s"], 3)
+
+
+def _batch(row: Mapping[str, Any]) -> str:
+    """`32`, `≤ 1` of the smallest measured batch, `> 8` where the batch behind 8 is the largest one."""
+    if not row["saturated"]:
+        return f"> {row['below']}"
+    return f"{'≤ ' if row['batch'] == row['smallest'] else ''}{row['batch']}"
 
 
 def _untold(regimes: str) -> bool:
@@ -64,10 +96,11 @@ def _row(row: Mapping[str, Any], files: Mapping[tuple[str, ...], str]) -> tuple[
     return (
         *(words(row[key]) for key in ("model", "rest", "precision", "backend", "variant", "boundary")),
         number(row["batches"], str(row["batches"])),
-        Cell(f"{'≤ ' if row['batch'] == row['smallest'] else ''}{row['batch']}", row["batch"], mark, file=file),
+        Cell(_batch(row), row["batch"], mark, file=file),
         *(number(row[key], str(row[key])) for key in ("low", "high")),
-        words(FLAT if row["saturated"] else STILL_GROWS, mark),
-        number(row["peak_items_per_s"], significant(row["peak_items_per_s"], 3)),
+        words(FLAT if row["saturated"] else LARGEST, mark),
+        number(row["below"], str(row["below"])),
+        number(row["peak_items_per_s"], _rate(row)),
         number(row["peak_batch"], str(row["peak_batch"])),
         missing(NO_REGIME) if _untold(row["regimes"]) else words(row["regimes"]),
     )

@@ -3,8 +3,8 @@
 Throughput is batch / median latency. A case saturates at the smallest batch whose throughput is SHARE of the highest
 of all measured batches. Its interval comes from RESAMPLES bootstraps: rounds are drawn with replacement, then blocks
 of consecutive samples within each (neighbouring samples are correlated), and the answer is looked up anew. Where the
-answer is the largest batch, throughput may grow further: that is "at least", not saturation. Where it is the
-smallest one, a smaller batch may do as well: "at most".
+answer is the largest batch, throughput may grow further, and only that it saturates above the batch before is known.
+Where it is the smallest one, a smaller batch may do as well: "at most".
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ COLUMNS: Final = (
         "boundary",
         "batches",
         "smallest",
+        "below",
         "batch",
         "low",
         "high",
@@ -54,7 +55,7 @@ def of_cases(
 
     boundaries: records.boundaries; waterfall: waterfall.of_cases; roofline: roofline.by_case. `boundary` is device
     where every batch has it, else end_to_end. `low` and `high`: the batches that 95 % of the bootstraps lie between.
-    `regimes`: what `turns` gives, as text.
+    `below`: the largest measured batch below `batch`, 0 for none. `regimes`: what `turns` gives, as text.
     """
     measured = boundaries[boundaries["not_measured"].isna()]
     bound = _regimes(waterfall, roofline)
@@ -84,6 +85,7 @@ def saturation(rounds: Mapping[int, Rounds], seed: int = 0) -> dict[str, Any]:
     return {
         "batches": len(batches),
         "smallest": int(batches[0]),
+        "below": int(max(batches[batches < batch], default=0)),
         "batch": batch,
         "low": min(int(low), batch),
         "high": max(int(high), batch),
