@@ -108,6 +108,26 @@ def test_a_value_that_a_flag_cannot_have_is_refused(
     assert message in capsys.readouterr().err
 
 
+def test_what_is_no_onnx_file_is_said_to_be_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "notes.md"
+    path.write_text("# Notes", encoding="utf-8")
+    assert cli.main(["audit", str(path)]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"inferprof: {path} is not a readable ONNX file (") and err.count("\n") == 1
+
+
+def test_a_result_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert cli.main(["probe", "--out", str(tmp_path / "file" / "sub" / "x.json")]) == 2
+    assert capsys.readouterr().err == f"inferprof: {tmp_path}/file/sub: Not a directory\n"
+
+
+def test_a_baseline_of_two_parts_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["report", "results", "--study", "s", "--machine", "m", "--baseline", "fp32/ort_cpu"])
+    assert "'fp32/ort_cpu' is not PRECISION/BACKEND/VARIANT" in capsys.readouterr().err
+
+
 def test_a_capture_from_elsewhere_has_no_case(tmp_path: Path) -> None:
     import pandas as pd
 

@@ -7,6 +7,7 @@ failed, 2 the user can mend it.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import shutil
 import sys
@@ -19,6 +20,9 @@ from inferprof import arguments, flags, processes, progress, registry
 from inferprof.case import Case, Shape
 from inferprof.errors import CaseFailed, ToolError, UserError
 from inferprof.files import beside, read_json, write_facts, write_json, write_text, written_whole
+
+MENDABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EISDIR)
+"""Errors of the system about a folder or disk of the user's."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,6 +44,11 @@ def _run_verb(args: argparse.Namespace) -> int:
             return int(args.verb(args) or 0)
     except UserError as error:
         print(f"inferprof: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        if error.errno not in MENDABLE:
+            raise
+        print(f"inferprof: {error.filename}: {error.strerror}", file=sys.stderr)
         return 2
     except (ToolError, CaseFailed) as error:
         print(f"inferprof: {error}", file=sys.stderr)

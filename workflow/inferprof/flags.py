@@ -250,7 +250,9 @@ def run(sub: argparse.ArgumentParser) -> None:
 def _study(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("results", type=Path, metavar="RESULTS", help="the results folder")
     sub.add_argument("--study", required=True, help="name of the study: RESULTS/reports/STUDY")
-    sub.add_argument("--baseline", metavar="PRECISION/BACKEND/VARIANT", help="what speed-ups are against")
+    sub.add_argument(
+        "--baseline", type=_baseline, metavar="PRECISION/BACKEND/VARIANT", help="what speed-ups are against"
+    )
 
 
 def _model(sub: argparse.ArgumentParser) -> None:
@@ -282,6 +284,12 @@ def _option(text: str) -> tuple[str, OptionValue]:
         return name, yaml.safe_load(value)
     except yaml.YAMLError:
         raise argparse.ArgumentTypeError(f"{value!r} is no YAML value; quote it, or close its brackets") from None
+
+
+def _baseline(text: str) -> str:
+    if text.count("/") != 2:
+        raise argparse.ArgumentTypeError(f"{text!r} is not PRECISION/BACKEND/VARIANT")
+    return text
 
 
 def _case(text: str) -> Case:

@@ -80,8 +80,9 @@ def test_throughput_is_inferences_per_second(results):
     ]
 
 
-def test_a_file_that_is_not_a_record_is_refused(results):
-    (results / "box/benchmark/vit/fp32/ort_cpu/default/b2/r0.json").write_text("[]")
+@pytest.mark.parametrize("content", ["[]", '{"schema": 1}'])
+def test_a_file_that_is_not_a_record_is_refused(results, content):
+    (results / "box/benchmark/vit/fp32/ort_cpu/default/b2/r0.json").write_text(content)
     with pytest.raises(UserError, match=r"r0\.json is not a benchmark record of schema 1"):
         records.read(results, CASES)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from inferprof.case import Shape
-from inferprof.model import typed_graph
+from inferprof.model import onnx_graph, typed_graph
 from inferprof.model.products import Product, bits, nbytes, products_of
 from inferprof.model.typed_graph import DEQUANTIZERS, QUANTIZERS, TypedGraph
 
@@ -38,9 +38,7 @@ def audit(onnx: Path, precision: str | None, shape: Shape | None) -> dict[str, A
 
     Multiply-accumulates are counted at `shape`; without one every symbolic dimension counts as 1.
     """
-    import onnx as onnx_library
-
-    model = onnx_library.load(onnx)
+    model = onnx_graph.read(onnx, external=True)
     graph = typed_graph.analyse(model, shape.as_dict() if shape else {})
     products = products_of(graph)
     counts = Counter(node.op_type for node in graph.nodes)

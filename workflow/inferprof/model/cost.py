@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from inferprof.case import Shape
-from inferprof.model import typed_graph
+from inferprof.model import onnx_graph, typed_graph
 from inferprof.model.products import PRODUCTS, Gemm, attention_scores, gemm_of, nbytes, product_of
 from inferprof.model.typed_graph import DEQUANTIZERS, MOVES, QUANTIZERS, TypedGraph
 
@@ -88,9 +88,7 @@ def cost(onnx: Path, shape: Shape) -> dict[str, Any]:
 
     `inputs`, `outputs` and `weights` are bytes; a weight counts once, however many nodes read it.
     """
-    import onnx as onnx_library
-
-    model = onnx_library.load(onnx)
+    model = onnx_graph.read(onnx, external=True)
     return {"shape": shape.label, **cost_of(model, typed_graph.analyse(model, shape.as_dict()))}
 
 

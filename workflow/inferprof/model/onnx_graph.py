@@ -17,14 +17,17 @@ if TYPE_CHECKING:
 Dims = tuple[int | str, ...]
 
 
-def read(path: Path) -> onnx.ModelProto:
-    """Parse an ONNX file without its external data. Raises UserError where it is missing, truncated or another's."""
+def read(path: Path, *, external: bool = False) -> onnx.ModelProto:
+    """Parse an ONNX file, its external data only where asked for.
+
+    Raises UserError where it is missing, truncated or another's.
+    """
     import onnx
 
     if not path.is_file():
         raise UserError(f"{path}: no such file")
     try:
-        model = onnx.load(path, load_external_data=False)
+        model = onnx.load(path, load_external_data=external)
     except Exception as error:  # protobuf's DecodeError, whose module differs between its versions
         reason = " ".join(str(error).split())
         raise UserError(f"{path} is not a readable ONNX file ({reason}); copy it again") from None

@@ -36,7 +36,7 @@ def _rarely_collected() -> Iterator[None]:
 def write(results: Path, study: str, machine: str, baseline: str | None = None) -> None:
     """Write the report of `results/reports/{study}/cases.csv` beside it.
 
-    `baseline` is `precision/backend/variant`. Raises UserError where cases.csv or a record can't be read.
+    `baseline` is `precision/backend/variant`. Raises UserError where cases.csv, a record or a table can't be read.
     """
     folder = results / "reports" / study
     found = evidence.load(results, study, machine, evidence.read_cases(folder / "cases.csv"), baseline)

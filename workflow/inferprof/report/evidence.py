@@ -131,7 +131,12 @@ class Evidence:
 
 
 def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline: str | None) -> Evidence:
-    """Read all that the results folder holds on these cases. Raises UserError for a file that can't be read."""
+    """Read all that the results folder holds on these cases.
+
+    Raises UserError for a file that can't be read, and where the cases are another machine's.
+    """
+    if len(cases) and machine not in (known := list(dict.fromkeys(cases["machine"]))):
+        raise UserError(f"the study {study} has no case of the machine {machine}; known: {', '.join(known)}")
     found = records.read(results, cases)
     outcomes = _explained(results, join.outcomes(cases, found))
     ok = _of_ok_cases(found, outcomes)
@@ -252,7 +257,7 @@ def _profiles(results: Path, outcomes: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     tables = [
-        one_iteration.without(pd.read_parquet(path)).reindex(columns=list(schema.COLUMNS))  # earlier ones had fewer
+        one_iteration.without(schema.read_earlier(path))
         for machine, case in _planned(outcomes)
         for path in sorted((results / machine / "table").glob(f"*/{case.path}.parquet"))
     ]

@@ -115,7 +115,7 @@ def frame_of(rows: list[Row], columns: list[str]) -> pd.DataFrame:
 
 def _row(results: Path, path: Path, machine: str, case: Case) -> Row:
     content = read_json(path)
-    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA or "status" not in content:
         raise UserError(f"{path} is not a benchmark record of schema {SCHEMA}; delete it and run the study again")
     return {
         **dict(zip(KEY, [machine, *case.path.parts], strict=True)),

@@ -87,14 +87,26 @@ def of_case(frame: pd.DataFrame, machine: str, case: Case | None, round_: int | 
     return frame.assign(machine=machine, **names, round=round_).astype(COLUMNS)
 
 
+def read_earlier(path: Path) -> pd.DataFrame:
+    """A table that any version of `inferprof table` wrote; earlier ones had fewer columns, which are empty then.
+
+    Raises UserError where the file is missing or no Parquet.
+    """
+    return _read(path).reindex(columns=list(COLUMNS))
+
+
 def read_table(path: Path) -> pd.DataFrame:
     """A table that `inferprof table` wrote. Raises UserError where the file is missing or no such table."""
+    frame = _read(path)
+    if lacking := set(COLUMNS) - set(frame):
+        raise UserError(f"{path} is not a table that `inferprof table` wrote: it lacks {', '.join(sorted(lacking))}")
+    return frame
+
+
+def _read(path: Path) -> pd.DataFrame:
     try:
-        frame = pd.read_parquet(path)
+        return pd.read_parquet(path)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except (ValueError, OSError) as error:
         raise UserError(f"{path} is not a table that `inferprof table` wrote: {error}") from None
-    if lacking := set(COLUMNS) - set(frame):
-        raise UserError(f"{path} is not a table that `inferprof table` wrote: it lacks {', '.join(sorted(lacking))}")
-    return frame

@@ -57,11 +57,11 @@ def section(evidence: Evidence) -> Section:
 def sentences(evidence: Evidence, model: str) -> Iterator[str]:
     """Where each backend saturates, by its series with the most items/s; a sentence for each rest of the shape."""
     own = evidence.saturation[evidence.saturation["model"] == model]
-    for rest, found in own.sort_values("peak_items_per_s", ascending=False, kind="stable").groupby(
-        "rest", sort=False
-    ):
+    ranked = own.sort_values("peak_items_per_s", ascending=False, kind="stable")
+    best = rows_of(ranked.drop_duplicates(["backend", "rest"]))
+    for rest in dict.fromkeys(row["rest"] for row in best):
         reached: dict[str, list[str]] = {}
-        for row in rows_of(found.drop_duplicates("backend")):
+        for row in (one for one in best if one["rest"] == rest):
             reached.setdefault(_reached(row), []).append(f"{name_of(row)} ({_rate(row)}/s)")
         told = "; ".join(f"{where}: {', '.join(names)}" for where, names in reached.items())
         yield f"Saturation over the batch{f' at {rest}' if rest else ''} ({SHARE} of the most items/s) {told}."
