@@ -24,6 +24,7 @@ from inferprof import bundles, cli, compare
 from inferprof.bundles import archive
 from inferprof.case import Case
 from inferprof.errors import UserError
+from inferprof.report import bundled
 
 MACHINE = "gpu-9000-sm90-abc"
 CASE = Case("vit", "fp16", "ort_cuda", "default", "b8")
@@ -166,6 +167,17 @@ def test_the_manifest_says_what_it_is_of(bundle: Path) -> None:
         "last_measured": "2026-01-02T00:00:00+00:00",
         "left_out": [],
     }
+
+
+def test_an_unpacked_bundle_is_diagnosed_and_reported_where_asked(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, reported = tmp_path / "out", []
+    monkeypatch.setattr(bundled, "of_unpacked", lambda manifest, folder: reported.append((manifest["study"], folder)))
+    assert cli.main(["unbundle", str(bundle), "--out", str(out), "--report"]) == 0
+    assert reported == [("study", out)]
+    expected = f"its report, of its cases diagnosed anew:\n{out}/reports/study/REPORT.txt\n"
+    assert capsys.readouterr().out.endswith(expected)
 
 
 def test_no_byte_of_an_unpacked_bundle_tells_a_variable_a_host_or_a_path(bundle: Path, tmp_path: Path) -> None:

@@ -291,7 +291,12 @@ def _unbundle(args: argparse.Namespace) -> None:
     """Unpack a bundle as a new results folder; one that is damaged or hostile is refused."""
     from inferprof import bundles
 
-    _say(bundles.render(bundles.unbundle(args.bundle, args.out), args.out))
+    manifest = bundles.unbundle(args.bundle, args.out)
+    if args.report:
+        from inferprof.report import bundled
+
+        bundled.of_unpacked(manifest, args.out)
+    _say(bundles.render(manifest, args.out, reported=args.report))
 
 
 def _verify(args: argparse.Namespace) -> int:

@@ -186,6 +186,9 @@ def unbundle(sub: argparse.ArgumentParser) -> None:
     """A bundle, and the folder that it becomes."""
     sub.add_argument("bundle", type=Path, metavar="BUNDLE", help="what `inferprof bundle` wrote")
     sub.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="a new results folder")
+    sub.add_argument(
+        "--report", action="store_true", help="diagnose its cases by this version's checks and write its report, too"
+    )
 
 
 def compare(sub: argparse.ArgumentParser) -> None:

@@ -230,6 +230,21 @@ def test_without_counters_the_whole_graph_is_held_against_its_nodes_at_their_roo
     assert finding.gain.high_ns == pytest.approx(finding.evidence["device_ns"] - finding.evidence["fused_ns"])
 
 
+def test_where_nodes_are_near_their_roofs_and_the_graph_is_not_fusing_them_is_advised(measured: Measured) -> None:
+    cost = graph(8 * 197)
+    gelu = {"op": "Gelu", "dtype": "float16", "product": False, "sparse": False, "flops": 10**6}
+    cost["nodes"].append({"name": "gelu", **gelu, "read": 10**9, "weights": 0, "written": 10**9})
+    frames = measured("vit_base/fp16/ort_cuda/default/b8", cost=cost, ceilings=CEILINGS)
+    whole = ask("roof", dataclasses.replace(frames, thresholds={"roof_distance": 1.0}))
+    device, fused, unfused = (whole.findings[0].evidence[f"{name}_ns"] for name in ("device", "fused", "unfused"))
+    between = {"roof_distance": device / (fused * unfused) ** 0.5}
+    (finding,) = ask("roof", dataclasses.replace(frames, thresholds=between)).findings
+    assert finding.bottleneck == "memory"
+    assert finding.advice.startswith("a runtime that fuses more")
+    assert finding.gain is not None
+    assert finding.gain.high_ns == pytest.approx(min(device, unfused) - fused)
+
+
 def test_without_roofs_nothing_is_far_from_them(vit: Frames) -> None:
     assert ask("roof", vit).reason.startswith("needs the GPU's roofs")
 

@@ -27,7 +27,7 @@ def test_cases_that_gain_by_every_batch_still_grow(gpu_study: Any) -> None:
     section = saturation.section(load(gpu_study))
     assert column(section, "saturation", "backend") == ["ort_cpu", *["ort_cuda"] * 3, "torch_compile"]
     assert column(section, "saturation", "saturated") == ["flat", *["no larger batch"] * 4]
-    assert column(section, "saturation", "batch") == ["≤ 1", "> 8", "> 8", "> 8", "> 8"]
+    assert column(section, "saturation", "batch") == ["≤ 1", "over 8", "over 8", "over 8", "over 8"]
     assert column(section, "saturation", "regimes")[1] == "–"  # nothing tells of any batch
 
 

@@ -38,14 +38,14 @@ def unbundle(path: Path, out: Path) -> dict[str, Any]:
     return manifest
 
 
-def render(manifest: Mapping[str, Any], out: Path) -> str:
-    """What was unpacked to `out`, and the command that writes its report."""
+def render(manifest: Mapping[str, Any], out: Path, *, reported: bool = False) -> str:
+    """What was unpacked to `out`, and its report, or the command that writes it."""
     study, machine, baseline = (manifest[name] for name in ("study", "machine", "baseline"))
+    what = f"{out}: {len(manifest['files'])} files of {study} on {machine}; its report"
+    if reported:
+        return f"{what}, of its cases diagnosed anew:\n{out / 'reports' / study / 'REPORT.txt'}"
     flags = f"--study {study} --machine {machine}" + (f" --baseline {baseline}" if baseline else "")
-    return (
-        f"{out}: {len(manifest['files'])} files of {study} on {machine}; its report:\n"
-        f"inferprof report {shlex.quote(str(out))} {flags}"
-    )
+    return f"{what}:\ninferprof report {shlex.quote(str(out))} {flags}"
 
 
 @contextlib.contextmanager

@@ -47,6 +47,10 @@ CLASS_ADVICE: Final[Mapping[KernelClass, str]] = {
     "gemm": "compare it with its roof and its tiles; a narrower format or a better batch is what moves it",
     "attention": "compare it with its roof; a newer fused kernel, or fewer tokens",
 }
+UNMERGED: Final = ", so what is left lies between the nodes: each writes its result to memory for the next"
+FUSE: Final = (
+    "a runtime that fuses more (torch.compile, an engine, ONNX Runtime's transformer optimizer), or a narrower format"
+)
 OTHER_ADVICE: Final = "compare it with its roof; fuse it into the product before or behind it"
 
 
@@ -163,7 +167,8 @@ def _tile(frames: Frames, one: Any, waste: float, advice: str) -> Finding:
 def _roof(frames: Frames) -> list[Finding] | Clear:
     """ROOF_DISTANCE from the roof: launches where there are counters, else the graph and its nodes one by one.
 
-    Gain: 0 to (1 - 1 / distance) · time of the launches; of a graph 0 to device - its roof as one kernel.
+    Gain: 0 to (1 - 1 / distance) · time of the launches; of a graph 0 to device - its roof as one kernel. Nodes that
+    are near their roofs leave the memory traffic between them: 0 to the nodes' roofs - the graph's.
     """
     limits = roofs_of(frames)
     if limits.bandwidth is None:
@@ -220,17 +225,19 @@ def _graph_and_roof(frames: Frames, limits: roofs.Roofs) -> list[Finding] | Clea
         f"{device / unfused:.3g} times that of its nodes one by one"
     )
     evidence = {"device_ns": device, "fused_ns": fused, "unfused_ns": unfused}
-    if device < frames.limit(ROOF_DISTANCE) * unfused:
+    limit = frames.limit(ROOF_DISTANCE)
+    if device < limit * fused:
         return Clear(words, evidence)
+    unmerged = device < limit * unfused
     finding = Finding(
         subject="",
-        bottleneck="kernels",
+        bottleneck="memory" if unmerged else "kernels",
         share=frames.share(device),
-        reason=words,
+        reason=f"{words}{UNMERGED if unmerged else ''}",
         evidence=evidence,
         source=f"records, {at_roof['source']}",
-        gain=Gain(0.0, device - fused),
-        advice="look into the longest kernels with counters: nsys and ncu under `profilers:`",
+        gain=Gain(0.0, (min(device, unfused) if unmerged else device) - fused),
+        advice=FUSE if unmerged else "look into the longest kernels with counters: nsys and ncu under `profilers:`",
         confidence="low",
     )
     return [finding]

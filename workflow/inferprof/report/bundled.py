@@ -20,10 +20,15 @@ def write(bundle: Path, out: Path) -> Mapping[str, Any]:
     """
     shutil.rmtree(out, ignore_errors=True)
     manifest = bundles.unbundle(bundle, out)
+    of_unpacked(manifest, out)
+    return manifest
+
+
+def of_unpacked(manifest: Mapping[str, Any], out: Path) -> None:
+    """The same of what was unpacked to `out`."""
     study, machine = manifest["study"], manifest["machine"]
     folder = out / "reports" / study
     config = read_json(folder / "config.json") if (folder / "config.json").exists() else {}
     for model in evidence.read_cases(folder / "cases.csv").query("outcome == 'run'")["model"].unique():
         run.diagnose_model(out, machine, model, config.get("thresholds", {}), out / machine / "diagnosis" / model)
     report.write(out, study, machine, manifest["baseline"])
-    return manifest

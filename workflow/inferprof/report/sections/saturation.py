@@ -36,7 +36,7 @@ COLUMNS: Final = (
 NOTE: Final = (
     f"Saturates at: the smallest measured batch with {SHARE} of the highest throughput, which is batch / median (≤: "
     "no smaller one was measured); from, to: 95 % of bootstraps over rounds and blocks of samples. Where that is the "
-    f"largest batch, {LARGEST} tells whether throughput grows on: only that it saturates above (>) the batch before "
+    f"largest batch, {LARGEST} tells whether throughput grows on: only that it saturates over the batch before "
     "is known. Bound by launches: the GPU waits for them longer than it computes; else by what bounds most kernel "
     "time: counters, or the graph's roof."
 )
@@ -78,9 +78,9 @@ def _rate(row: Mapping[str, Any]) -> str:
 
 
 def _batch(row: Mapping[str, Any]) -> str:
-    """`32`, `≤ 1` of the smallest measured batch, `> 8` where the batch behind 8 is the largest one."""
+    """`32`, `≤ 1` of the smallest measured batch, `over 8` where the batch behind 8 is the largest one."""
     if not row["saturated"]:
-        return f"> {row['below']}"
+        return f"over {row['below']}"
     return f"{'≤ ' if row['batch'] == row['smallest'] else ''}{row['batch']}"
 
 
