@@ -138,6 +138,19 @@ def test_without_findings_the_sentence_says_how_much_was_looked_at() -> None:
     )
 
 
+def test_a_gain_by_a_rule_of_thumb_is_said_to_be_one() -> None:
+    low = finding("", "kernels", 0.6, Gain(0.0, 100.0), confidence="low")
+    assert judge(low).sentence.endswith("gain: up to 0.0001 ms (10.0 %), a rule of thumb.")
+    assert judge(finding("", "kernels", 0.6, Gain(0.0, 100.0))).sentence.endswith("gain: up to 0.0001 ms (10.0 %).")
+
+
+def test_a_case_near_its_roof_is_said_to_be_there_however_little_else_is_known() -> None:
+    lacking = [Answer(name, "host", "not assessed", "needs a GPU") for name in ("a", "b")]
+    answers = [*lacking, Answer("roof", "kernel", "clear", "1.66 times the roof")]
+    expected = "Near its roof: 1.66 times the roof; what to do: less work, or a narrower format."
+    assert verdict.judge(answers, None, {}).sentence == expected
+
+
 def test_where_most_could_not_be_assessed_nothing_found_says_little() -> None:
     lacking = [Answer(name, "host", "not assessed", "needs a GPU") for name in ("a", "b")]
     answers = [*lacking, Answer("c", "host", "not assessed", "needs x"), Answer("d", "host", "clear", "fine")]

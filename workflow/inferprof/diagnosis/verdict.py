@@ -211,13 +211,19 @@ def _sentence(groups: Sequence[Group], answers: Sequence[Answer], total: Total |
     finding = groups[0].findings[0].finding
     first = ": ".join(part for part in (finding.subject, finding.reason) if part)
     share = "" if finding.share is None or not where else f", {percent(finding.share)} of it"
-    gain = gain_in_words(finding.gain, total)
+    gain = gain_in_words(finding.gain, total) + (
+        ", a rule of thumb" if finding.gain and finding.confidence == "low" else ""
+    )
     said = f"first to work on{share}: {first}; what to do: {finding.advice}; gain: {gain}."
     return f"{where}; {said}" if where else f"{said[0].upper()}{said[1:]}"
 
 
 def _nothing(answers: Sequence[Answer]) -> str:
-    """That nothing was found; where most checks could not be assessed, that this says little, and what lacks most."""
+    """That nothing was found: near the roof little can be; else, where most checks could not be assessed, that this
+    says little, and what lacks most."""
+    near = next((one.reason for one in answers if one.check == "roof" and one.verdict == "clear"), "")
+    if near:
+        return f"near its roof: {near}; what to do: less work, or a narrower format."
     clear = sum(one.verdict == "clear" for one in answers)
     lacking = Counter(one.reason for one in answers if one.verdict == "not assessed")
     if lacking.total() <= clear:
