@@ -159,15 +159,32 @@ def test_noisy_rounds_are_undecided():
     assert result.reason == "the interval contains 1; smallest detectable difference 46.3%"
 
 
-def test_one_round_is_judged_by_blocks_and_says_so():
+def test_one_round_is_judged_by_the_samples_within_and_says_so():
     rng = np.random.default_rng(7)
     a, b = np.exp(ar1(rng, 400)), 1.2 * np.exp(ar1(rng, 400))
     result = stats.ratio([a], [b])
     assert (result.verdict, result.rounds) == ("slower", 1)
     assert result.reason == (
-        "the interval lies above 1; one round, so the interval is from blocks of samples within one process each"
+        "the interval lies above 1; one round, so the interval is of the samples within one process each"
     )
     assert result.low < 1.2 < result.high
+
+
+def test_one_round_of_correlated_samples_against_itself_has_an_interval_that_contains_1():
+    rng = np.random.default_rng(9)
+    ratios = [stats.ratio([np.exp(ar1(rng, 500, 0.98))], [np.exp(ar1(rng, 500, 0.98))]) for _ in range(100)]
+    assert sum(r.low <= 1 <= r.high for r in ratios) >= 88
+    assert sum(r.verdict in ("faster", "slower") for r in ratios) <= 5
+
+
+def test_a_ratio_of_one_round_is_no_surer_than_its_medians():
+    rng = np.random.default_rng(10)
+    a, b = np.exp(ar1(rng, 300, 0.9)), 2 * np.exp(ar1(rng, 300, 0.9))
+    result = stats.ratio([a], [b])
+    low, high = stats.median_interval(b)
+    assert result.low < low / np.median(a) < high / np.median(a) < result.high
+    low, high = stats.median_interval(a)
+    assert result.low < np.median(b) / high < np.median(b) / low < result.high
 
 
 def test_one_round_gives_no_verdict_on_a_small_difference_and_never_the_verdict_same():
