@@ -11,6 +11,8 @@ from typing import Any
 from inferprof.errors import UserError
 
 BATCH = "b"
+EXCLUDED = "excluded by the config"
+"""How the reason of a case begins that no machine refuses, but an entry of `exclude:`."""
 OptionValue = str | int | float | bool | list[str]
 """What an option of a variant or a precision may be in the config."""
 

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from inferprof import cluster, registry
 from inferprof import config as configs
 from inferprof.backends import refusals
-from inferprof.case import Case, OptionValue, Shape, Variant
+from inferprof.case import EXCLUDED, Case, OptionValue, Shape, Variant
 from inferprof.errors import UserError
 from inferprof.files import read_json
 from inferprof.machine import hardware
@@ -309,7 +309,7 @@ def _excluded(
             given["shape"] = tuple(str(spec.resolve(Shape.parse(shape))) for shape in given["shape"])
         same_case = all(getattr(case, key) in names for key, names in given.items())
         if same_case and any(fnmatch.fnmatch(machine, p) for p in configs.alternatives(entry, "machine") or "*"):
-            return f"excluded by the config: {entry['reason']}"
+            return f"{EXCLUDED}: {entry['reason']}"
     return None
 
 

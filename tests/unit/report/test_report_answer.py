@@ -1,5 +1,6 @@
 """The answer: who is the fastest, by what, and at which cost."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -157,3 +158,25 @@ def test_a_factor_over_a_baseline_that_falls_back_is_flagged_and_no_speed_up(res
     assert "as fast as the baseline" not in text
     (row,) = (folder / "csv/speed_up.csv").read_text().splitlines()[1:]
     assert ",flagged,the baseline falls back: " in row
+
+
+def test_what_the_config_leaves_out_is_not_counted_as_refused(results: Any) -> None:
+    results.ok("vit/fp16/ort_cuda/default/b1", 1.0, gpu=True)
+    results.refused("vit/fp16/tensorrt/default/b1", "TensorRT is not installed")
+    for variant in ("graph", "pinned"):
+        results.refused(f"vit/fp16/ort_cuda/{variant}/b1", "excluded by the config: not of interest")
+    results.plan()
+    assert "4 cases: 1 measured, 2 excluded by the config, 1 refused." in text_of(answer.section(load(results)))
+
+
+def test_medians_that_are_hardly_known_are_counted_in_the_answer(results: Any) -> None:
+    results.ok("vit/fp16/ort_cuda/default/b1", 1.0, gpu=True)
+    results.ok("vit/fp32/ort_cuda/default/b1", 2.0, gpu=True)
+    results.plan()
+    assert "is known to no better than" not in text_of(answer.section(load(results)))
+    path = results.root / results.record_path("vit/fp32/ort_cuda/default/b1", 0)
+    record = json.loads(path.read_text(encoding="utf-8"))
+    record["boundaries"]["device"]["samples_ns"] = [1e6, 2e6, 3e6]
+    path.write_text(json.dumps(record), encoding="utf-8")
+    told = text_of(answer.section(load(results)))
+    assert "Of 1 of 2 cases a median is known to no better than ±10 %, or has no interval (± under Latency)" in told

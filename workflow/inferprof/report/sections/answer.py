@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
+from inferprof.case import EXCLUDED
 from inferprof.report import fidelity
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, without_number, words
@@ -30,6 +32,8 @@ COLUMNS = (
 )
 
 
+VAGUE: Final = 0.1
+"""Ours: a median whose interval is so much of it, to either side, is too vague to compare by."""
 NO_ROOF = "the case has no device time, or its graph or this GPU no known roof"
 
 
@@ -43,6 +47,7 @@ def section(evidence: Evidence) -> Section:
         rows += [_row(evidence, one) for one in winners]
     if evidence.rounds == 1:
         blocks.append(Text(ONE_ROUND, mark="warn"))
+    blocks += [Text(told, mark="warn") for told in _vague(evidence)]
     blocks.append(Text(_counts(evidence)))
     if rows:
         title = "The fastest case at each shape whose accuracy does not fail, and its speed-up over the baseline"
@@ -119,11 +124,11 @@ def _gain(one: Winner, baseline: str | None) -> str:
     low, high = one.speed_up["low"], one.speed_up["high"]
     spread = f" ({interval(low, high)})" if low is not None else " (no interval: too few samples)"
     verdict = f", verdict: {one.speed_up['verdict']}" if one.speed_up["verdict"] in ("same", "undecided") else ""
-    by = "" if one.speed_up["boundary"] == one.boundary else f" by {one.speed_up['boundary']}"
+    by = f" by {one.speed_up['boundary']}"
     if one.speed_up["flag"]:
         factor = f"{ratio(one.speed_up['speed_up'])}{by}"
         return f"; its factor of {factor} is not to be taken for a speed-up: {one.speed_up['flag']}"
-    return f", {ratio(one.speed_up['speed_up'])}{spread} as fast as the baseline {baseline}{by}{verdict}"
+    return f", {ratio(one.speed_up['speed_up'])}{spread} as fast{by} as the baseline {baseline}{verdict}"
 
 
 def _passed_over(evidence: Evidence, model: str, winners: list[Winner]) -> list[Block]:
@@ -179,9 +184,30 @@ def _speed_up_cells(one: Winner, baseline: str | None) -> tuple[Cell, Cell, Cell
     return number(value, ratio(value)), spread, words(one.speed_up["boundary"])
 
 
+def _vague(evidence: Evidence) -> Iterator[str]:
+    """How many cases have medians that are not known well enough to be compared."""
+    vague = {key_of(row) for row in rows_of(evidence.latency) if _is_vague(row)}
+    if vague:
+        yield (
+            f"Of {len(vague)} of {plural(len(evidence.measured), 'case')} a median is known to no better than "
+            f"±{percent(100 * VAGUE)}, or has no interval (± under Latency); what to do: a longer `budget_s:` or "
+            "more `rounds:` under `protocol:`, on a machine that nobody else uses."
+        )
+
+
+def _is_vague(row: Mapping[str, Any]) -> bool:
+    if row["boundary"] == "call" or row["median"] is None:
+        return False
+    if row["low"] is None:
+        return True
+    return bool(max(row["high"] - row["median"], row["median"] - row["low"]) >= VAGUE * row["median"])
+
+
 def _counts(evidence: Evidence) -> str:
-    """`24 cases: 8 measured, 15 refused, 1 failed.`"""
-    counts = evidence.outcomes["outcome"].value_counts()
-    names = {"ok": "measured", "refused": "refused", "failed": "failed", "broken": "without a record"}
+    """`24 cases: 8 measured, 5 excluded by the config, 10 refused, 1 failed.`"""
+    excluded = evidence.outcomes["reason"].astype(str).str.startswith(EXCLUDED)
+    counts = evidence.outcomes["outcome"].mask(excluded, EXCLUDED).value_counts()
+    names = {"ok": "measured", EXCLUDED: EXCLUDED, "refused": "refused", "failed": "failed"}
+    names["broken"] = "without a record"
     parts = [f"{counts[key]} {name}" for key, name in names.items() if key in counts]
     return f"{plural(len(evidence.outcomes), 'case')}: {', '.join(parts) or 'none'}."

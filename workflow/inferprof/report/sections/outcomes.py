@@ -10,6 +10,7 @@ from inferprof.report.numbers import plural
 from inferprof.report.sections.common import CASE_COLUMNS, EXAMPLES, case_cells
 from inferprof.tables.records import rows_of
 
+MEANINGS = {"failed": "failed while measured", "broken": "without a record: their job broke, or has not run"}
 LIMIT = 20
 """Rows of failures on the page; the CSV has all."""
 REFUSED_COLUMNS = (
@@ -42,7 +43,7 @@ def refused(evidence: Evidence) -> Section:
 def failed(evidence: Evidence) -> Section:
     """Cases that failed while they were measured, and cases whose job broke."""
     blocks: list[Block] = []
-    for outcome, meaning in (("failed", "failed while measured"), ("broken", "without a record: their job broke")):
+    for outcome, meaning in MEANINGS.items():
         frame = evidence.of(outcome)
         if not frame.empty:
             title = f"{plural(len(frame), 'case')} {meaning}"
