@@ -140,6 +140,22 @@ def test_an_exclusion_that_would_exclude_nothing_is_refused(
     assert message in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"shapes": ["b1", "b8_q64"]}, "config: shapes: b8_q64 fits no model of the study, whose symbols are "),
+        ({"target": ["12"]}, '(a compute capability as text: "12.0")'),
+        ({"study": "a/b"}, "(name of the study: its folder under results/reports/)"),
+    ],
+)
+def test_a_value_that_is_none_is_refused_with_what_it_should_be(
+    config: dict[str, Any], repository: Path, change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError) as refused:
+        plan(config, repository, LAPTOP, **change)
+    assert message in str(refused.value)
+
+
 def test_a_config_that_holds_nothing_is_refused(repository: Path) -> None:
     with pytest.raises(UserError, match="None is no mapping of keys to values"):
         studies.plan(None, repository / "models", LAPTOP)  # type: ignore[arg-type]

@@ -99,6 +99,14 @@ def shapes(spec: ModelSpec, labels: Sequence[str]) -> list[Shape]:
     return list(dict.fromkeys(resolved))
 
 
+def check_shapes(specs: Mapping[str, ModelSpec], labels: Sequence[str]) -> None:
+    """Refuse a shape that fits no model of the study: it would be left out, and nobody told."""
+    for label in labels:
+        if not any(spec.has(Shape.parse(label)) for spec in specs.values()):
+            symbols = "; ".join(f"{name}: {', '.join(spec.symbols) or 'none'}" for name, spec in specs.items())
+            raise UserError(f"config: shapes: {label} fits no model of the study, whose symbols are {symbols}")
+
+
 def check_baseline(baseline: str, known_variants: Iterable[str]) -> None:
     """Refuse a baseline whose parts do not exist."""
     precision, backend, variant = baseline.split("/")

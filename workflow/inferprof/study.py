@@ -219,6 +219,7 @@ def plan(config: Mapping[str, Any], models_folder: Path, machine: Machine) -> St
     known: dict[str, Iterable[str]] = {"model": known_models, "variant": variants}
     known |= {"precision": registry.precisions(), "backend": registry.backends(), "profiler": registry.profilers()}
     configs.check_exclude(config["exclude"], known)
+    configs.check_shapes(models, config["shapes"])
     shapes = {name: configs.shapes(spec, config["shapes"]) for name, spec in models.items()}
     planned = [
         _planned(case, models[case.model], variants[case.variant], config["exclude"], machine)

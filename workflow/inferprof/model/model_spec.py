@@ -88,14 +88,18 @@ class ModelSpec:
         seen = dict.fromkeys(d for spec in self.inputs for d in spec.dims if isinstance(d, str))
         return tuple(sorted(seen, key=lambda symbol: symbol != BATCH))
 
+    def has(self, shape: Shape) -> bool:
+        """Whether the model has every symbol that the shape names; the batch may always be given."""
+        return all(symbol in self.symbols for symbol in shape.as_dict() if symbol != BATCH)
+
     def resolve(self, shape: Shape) -> Shape | None:
         """The shape with this model's symbols and default sizes; None where it names a symbol that the model lacks.
 
         Raises UserError where a symbol has no size at all.
         """
-        given = shape.as_dict()
-        if any(symbol not in self.symbols for symbol in given if symbol != BATCH):
+        if not self.has(shape):
             return None
+        given = shape.as_dict()
         missing = [symbol for symbol in self.symbols if symbol not in given and symbol not in self.sizes]
         if missing:
             raise UserError(
@@ -184,6 +188,8 @@ def check_schema(content: Any, schema: str, where: str) -> None:
     allowed = ""
     if error.validator == "additionalProperties" and isinstance(error.schema, dict):
         allowed = f"; allowed: {', '.join(sorted(error.schema.get('properties', {})))}"
+    elif isinstance(error.schema, dict) and "description" in error.schema:
+        allowed = f" ({error.schema['description']})"
     raise UserError(f"{where}: {place}: {error.message}{allowed}")
 
 
