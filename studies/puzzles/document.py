@@ -43,6 +43,7 @@ BUNDLE, TEMPLATE, SOLUTION = "bundle.zip", "solution.md.j2", "SOLUTION.md"
 
 def document(folder: Path, work: Path) -> str:
     """The solution of one puzzle; its report is left in `work`. Raises UserError for a bundle that is not whole."""
+    shutil.rmtree(work, ignore_errors=True)
     manifest = bundled.write(folder / BUNDLE, work)
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {

@@ -6,6 +6,7 @@ pages say what this version of the code makes of the measured files.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,7 @@ def document(folder: Path, work: Path) -> str:
 
 def _part(bundle: Path, out: Path) -> str:
     """A heading, what was measured with what, and the table of one bundle."""
+    shutil.rmtree(out, ignore_errors=True)
     facts = bundled.write(bundle, out)
     table = out / "reports" / facts["study"] / "csv"
     versions = ", ".join(f"{name} {facts['packages'][name]}" for name in ("onnxruntime-gpu", "torch"))

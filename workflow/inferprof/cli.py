@@ -7,7 +7,6 @@ failed, 2 the user can mend it.
 from __future__ import annotations
 
 import argparse
-import errno
 import os
 import shutil
 import sys
@@ -18,11 +17,8 @@ from typing import Any
 
 from inferprof import arguments, flags, processes, progress, registry
 from inferprof.case import Case, Shape
-from inferprof.errors import CaseFailed, ToolError, UserError
+from inferprof.errors import CaseFailed, ToolError, UserError, mendable
 from inferprof.files import beside, read_json, write_facts, write_json, write_text, written_whole
-
-MENDABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EISDIR)
-"""Errors of the system about a folder or disk of the user's."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,19 +36,11 @@ def _run_verb(args: argparse.Namespace) -> int:
     # CUDA counts the fastest GPU first unless told otherwise; NVML, which says which GPU this is, counts by PCI bus.
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     try:
-        with progress.displayed():
+        with progress.displayed(), mendable():
             return int(args.verb(args) or 0)
-    except UserError as error:
+    except (UserError, ToolError, CaseFailed) as error:
         print(f"inferprof: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        if error.errno not in MENDABLE:
-            raise
-        print(f"inferprof: {error.filename}: {error.strerror}", file=sys.stderr)
-        return 2
-    except (ToolError, CaseFailed) as error:
-        print(f"inferprof: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, UserError) else 1
 
 
 # --- verbs -----------------------------------------------------------------------------------------------------
@@ -290,12 +278,9 @@ def _bundle(args: argparse.Namespace) -> None:
 def _unbundle(args: argparse.Namespace) -> None:
     """Unpack a bundle as a new results folder; one that is damaged or hostile is refused."""
     from inferprof import bundles
+    from inferprof.report import bundled
 
-    manifest = bundles.unbundle(args.bundle, args.out)
-    if args.report:
-        from inferprof.report import bundled
-
-        bundled.of_unpacked(manifest, args.out)
+    manifest = (bundled.write if args.report else bundles.unbundle)(args.bundle, args.out)
     _say(bundles.render(manifest, args.out, reported=args.report))
 
 

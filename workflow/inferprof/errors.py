@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import errno
+from collections.abc import Iterable, Iterator
+
+MENDABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EISDIR)
+"""Errors of the system that are about the user's folder or disk."""
 
 
 class UserError(Exception):
@@ -25,6 +30,17 @@ class ToolError(Exception):
     def __init__(self, command: Iterable[str], returncode: int, log: str, lines: int = 15) -> None:
         tail = "\n".join(log.rstrip().splitlines()[-lines:])
         super().__init__(f"`{' '.join(command)}` exited with {returncode}; the end of its log:\n{tail}")
+
+
+@contextlib.contextmanager
+def mendable() -> Iterator[None]:
+    """Errors of the system that are MENDABLE become a UserError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in MENDABLE:
+            raise
+        raise UserError(f"{error.filename}: {error.strerror}") from error
 
 
 def unknown(kind: str, names: Iterable[str], known: Iterable[str]) -> UserError:

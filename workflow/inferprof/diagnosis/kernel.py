@@ -232,7 +232,7 @@ def _graph_and_roof(frames: Frames, limits: roofs.Roofs) -> list[Finding] | Clea
     finding = Finding(
         subject="",
         bottleneck="memory" if unmerged else "kernels",
-        share=frames.share(device),
+        share=frames.share(min(device, kernels_ns(frames) or device)),
         reason=f"{words}{UNMERGED if unmerged else ''}",
         evidence=evidence,
         source=f"records, {at_roof['source']}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,21 +13,15 @@ from inferprof.report import evidence
 
 
 def write(bundle: Path, out: Path) -> Mapping[str, Any]:
-    """Unpack to `out`, in place of what is there, diagnose its cases and write its report; the bundle's manifest.
+    """Unpack to `out`, a new folder, diagnose its cases and write its report; the bundle's manifest.
 
-    Raises UserError for anything but a whole bundle.
+    Raises UserError for anything but a whole bundle, and where `out` is there already.
     """
-    shutil.rmtree(out, ignore_errors=True)
     manifest = bundles.unbundle(bundle, out)
-    of_unpacked(manifest, out)
-    return manifest
-
-
-def of_unpacked(manifest: Mapping[str, Any], out: Path) -> None:
-    """The same of what was unpacked to `out`."""
     study, machine = manifest["study"], manifest["machine"]
     folder = out / "reports" / study
     config = read_json(folder / "config.json") if (folder / "config.json").exists() else {}
     for model in evidence.read_cases(folder / "cases.csv").query("outcome == 'run'")["model"].unique():
         run.diagnose_model(out, machine, model, config.get("thresholds", {}), out / machine / "diagnosis" / model)
     report.write(out, study, machine, manifest["baseline"])
+    return manifest

@@ -131,13 +131,8 @@ class Evidence:
 
 
 def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline: str | None) -> Evidence:
-    """Read all that the results folder holds on these cases.
-
-    Raises UserError for a file that can't be read, and where the cases are another machine's.
-    """
-    if len(cases) and machine not in (known := list(dict.fromkeys(cases["machine"]))):
-        raise UserError(f"the study {study} has no case of the machine {machine}; known: {', '.join(known)}")
-    found = records.read(results, cases)
+    """Read all that the results folder holds on these cases. UserError: a broken file, or another machine's cases."""
+    found = records.read(results, _of_machine(cases, study, machine))
     outcomes = _explained(results, join.outcomes(cases, found))
     ok = _of_ok_cases(found, outcomes)
     boundaries = records.boundaries(ok)
@@ -155,7 +150,6 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
     costs = _costs(results, outcomes)
     at_roof = roofline.by_case(measured, ok, {graph: cost.content for graph, cost in costs.items()}, limits)
     nodes = {graph: cost.get("nodes", ()) for graph, cost in costs.items()}
-    parts = waterfall.of_cases(latency, stages, profiles)
     tiles, advice = tile_advice.of_cases(latency, profiles, nodes, _sms(environment))
     return Evidence(
         results=results,
@@ -176,7 +170,7 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
         resources=records.resources(ok),
         profiles=profiles,
         overheads=overhead.ledger(latency, profiles, overhead.profiled_runs(_profiled_runs(results, outcomes))),
-        waterfall=parts,
+        waterfall=(parts := waterfall.of_cases(latency, stages, profiles)),
         documents=_documents(results, outcomes),
         partitions=_partitions(results, outcomes),
         costs=costs,
@@ -194,6 +188,12 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
         refused_profilers=_document(results, results / "reports" / study / "profilers.json"),
         diagnoses=dict(_diagnoses(results, outcomes)),
     )
+
+
+def _of_machine(cases: pd.DataFrame, study: str, machine: str) -> pd.DataFrame:
+    if len(cases) and machine not in (known := list(dict.fromkeys(cases["machine"]))):
+        raise UserError(f"the study {study} has no case of the machine {machine}; known: {', '.join(known)}")
+    return cases
 
 
 def read_cases(path: Path) -> pd.DataFrame:
