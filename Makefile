@@ -12,19 +12,27 @@ INSTALLED := $(VENV)/.installed
 LOCKS := requirements/study.txt requirements/dev.txt
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: install report test test-gpu test-slurm check lock image verify reference puzzles offline
+.PHONY: help install report test test-gpu test-slurm check lock image verify reference puzzles offline
 
+# The study of config.yaml: results/REPORT.txt.
 report: $(INSTALLED)
 	@inferprof unlock
 	snakemake --cores $(CORES) results/REPORT.txt
 
+# These targets. CORES=4, PYTHON=python3.12, TORCH="…" and NGC_TAG=… are variables of them.
+help:
+	@awk '!said && /^#/ {said = substr($$0, 3)} /^$$/ {said = ""} said && /^[a-z-]+:/ {sub(/:.*/, ""); printf "%-10s  %s\n", $$0, said}' \
+	  $(firstword $(MAKEFILE_LIST))
+
 # .venv alone, where something else runs the study.
 install: $(INSTALLED)
 
+# Every check of the code.
 test: check
 	pytest -q -n auto tests/unit
 	pytest -q tests/workflow
 
+# The checks that run nothing: format, lint, types, imports.
 check: $(INSTALLED)
 	ruff format --check .
 	ruff check .
@@ -82,5 +90,6 @@ offline:
 	@python3 offline/pack.py $(LOCKS) --python $(if $(filter 3.%,$(PYTHON)),$(PYTHON),3.12) --part $(PART) --glibc $(GLIBC) \
 	  --torch '$(if $(filter file,$(origin TORCH)),there,$(TORCH))'
 
+# The container image (docs/container.md).
 image:
 	docker build --build-arg NGC_TAG=$(NGC_TAG) -t inferprof:latest .

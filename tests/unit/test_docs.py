@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,11 @@ def targets() -> set[str]:
 def test_every_make_target_that_is_named_exists(document: str) -> None:
     named = set(re.findall(r"(?:^|`)make ([a-z][a-z-]*)", document, re.MULTILINE))
     assert named <= targets()
+
+
+def test_make_help_says_what_every_target_does() -> None:
+    shown = subprocess.run(["make", "help"], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    assert {line.split()[0] for line in shown.splitlines() if len(line.split()) > 1} == targets()
 
 
 def test_every_path_that_is_named_exists(document: str) -> None:
