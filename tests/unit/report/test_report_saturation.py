@@ -45,6 +45,11 @@ def with_graph(results: Any) -> Any:
     return results
 
 
+def test_changes_that_stand_among_the_fixes_are_in_the_csv_alone(with_graph: Any) -> None:
+    tables = [one for one in speed_ceiling.section(load(with_graph)).blocks if isinstance(one, Table)]
+    assert [(one.name, one.csv_only) for one in tables] == [("speed_ceiling", False), ("achieved", True)]
+
+
 def test_a_graph_stands_beside_what_was_predicted_of_it(with_graph: Any) -> None:
     section = speed_ceiling.section(load(with_graph))
     assert column(section, "achieved", "change") == ["graph"]

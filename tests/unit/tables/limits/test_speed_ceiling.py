@@ -78,7 +78,10 @@ def test_each_step_takes_its_part_of_the_waterfall_away() -> None:
     assert steps(found) == {"launches": 300.0, "copies": 200.0, "gaps": 100.0, "fp8": 0.75 * 400 / 2, "fp4": None}
     assert found["left_ns"].to_list() == [700.0, 500.0, 400.0, 250.0, 250.0]
     assert found["speed_up"].to_list() == [1000 / 700, 2.0, 2.5, 4.0, 4.0]
-    assert found["not_known"].iloc[-1] == "the GPU's peak in fp4, or its bandwidth, is neither measured nor on file"
+    assert found["not_known"].iloc[-1] == (
+        "no peak of this GPU in fp4, or no bandwidth, is measured or on file "
+        "(tensor cores have it from compute capability 10.0 on)"
+    )
 
 
 def test_without_a_timeline_only_the_copies_are_known() -> None:

@@ -37,6 +37,8 @@ ACHIEVED_COLUMNS: Final = (
     Column("of_predicted", "of predicted"),
     Column("verdict", "verdict"),
 )
+IN_FIXES: Final = ("graph", "pinned")
+"""Changes that stand in the section of fixes, against the findings that advised them."""
 NOTE: Final = (
     "Each column: how many times as fast as measured the case would be with that step and all before it, which take "
     "away parts of its waterfall; products in a narrower format take as much less time as their roofs differ. "
@@ -61,10 +63,13 @@ def section(evidence: Evidence) -> Section:
     if cases:
         rows = tuple(_case(steps) for steps in cases.values())
         blocks.append(Table("speed_ceiling", "", COLUMNS, rows, NOTE, groups=2))
-    if len(pairs):
-        ordered = by_case(rows_of(pairs), evidence.order)
-        title = "Predicted and achieved"
-        blocks.append(Table("achieved", title, ACHIEVED_COLUMNS, tuple(map(_pair, ordered)), ACHIEVED_NOTE, groups=2))
+    ordered = by_case(rows_of(pairs), evidence.order)
+    if shown := tuple(_pair(row) for row in ordered if row["change"] not in IN_FIXES):
+        title = "Predicted and achieved, of number formats and inputs on the device"
+        blocks.append(Table("achieved_formats", title, ACHIEVED_COLUMNS, shown, ACHIEVED_NOTE, groups=2))
+    if ordered:
+        title = "Predicted by these steps and achieved, of every change"
+        blocks.append(Table("achieved", title, ACHIEVED_COLUMNS, tuple(map(_pair, ordered)), csv_only=True))
     return Section(TITLE, tuple(blocks))
 
 

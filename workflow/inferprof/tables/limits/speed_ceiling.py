@@ -45,6 +45,10 @@ ACHIEVED: Final = (
 )
 _PARTS: Final[Mapping[Step, str]] = {"launches": "launch_ns", "copies": "copy_ns", "gaps": "idle_ns"}
 _BITS: Final[Mapping[Step, int]] = {"fp8": 8, "fp4": 4}
+_SINCE: Final[Mapping[Step, str]] = {
+    "fp8": "tensor cores have it from compute capability 8.9 on",
+    "fp4": "tensor cores have it from compute capability 10.0 on",
+}
 NO_COST: Final = "there is no .cost.json of the graph"
 _PLAIN: Final = ("fp16", "bf16")
 _NARROW: Final[Mapping[str, Change]] = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
@@ -123,7 +127,7 @@ def product_share(timeline: pd.DataFrame) -> float:
 def narrowed(cost: roofline.Cost, roofs: Roofs, step: Step) -> Known:
     """The time at the roof of a graph's products in a narrower format over that in theirs; or why it is not known."""
     if step not in roofs.flops or roofs.bandwidth is None:
-        return None, f"the GPU's peak in {step}, or its bandwidth, is neither measured nor on file"
+        return None, f"no peak of this GPU in {step}, or no bandwidth, is measured or on file ({_SINCE[step]})"
     now = then = 0.0
     for node in cost["nodes"]:
         parts = [node[part] for part in ("read", "weights", "written")]
