@@ -262,6 +262,14 @@ def test_the_matrix_says_speed_up_and_interval_and_tells_slower_and_undecided_ap
     assert texts == {0: "2×  (1.98 to 2.02)", 1: "≈ 1.01×", 2: "baseline", 3: "0.5×  (1.98 to 2.02)"}
     hatches = {round(extents(patch)[1] + 0.46): patch.get_hatch() for patch in ax.patches}
     assert hatches == {0: "", 1: "", 2: "", 3: "///"}
+    assert all(patch.get_facecolor()[3] == 1.0 for patch in ax.patches)  # or the hatch is lost in SVG
+
+
+def test_a_tail_is_drawn_of_as_many_samples_as_the_table_asks_for():
+    few = measurements(batches=(1,))
+    many = few.assign(end_to_end_samples=[np.tile(samples, 3) for samples in few["end_to_end_samples"]])
+    drawn = [distribution.BOXES.draw(frame).axes[0] for frame in (few, many)]
+    assert [sum(line.get_marker() == "|" for line in ax.lines) for ax in drawn] == [0, 2]
 
 
 def test_a_box_spans_the_middle_half_of_the_samples_around_the_median():

@@ -17,6 +17,7 @@ from inferprof.plots.style import (
     tip,
 )
 from inferprof.plugins import Plot
+from inferprof.stats import samples_needed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,14 +52,15 @@ def _boxes(ax: Axes, frame: pd.DataFrame) -> None:
         ms = samples / NS_PER_MS
         middle = float(np.median(ms))
         percent = 100 * (ms / middle - 1)
-        low, begin, end, high, tail = np.percentile(percent, (WHISKERS[0], *BOX, WHISKERS[1], TAIL))
+        low, begin, end, high = np.percentile(percent, (WHISKERS[0], *BOX, WHISKERS[1]))
         ax.hlines(place, low, high, color=INK, linewidth=0.9)
         (box,) = ax.barh(
             place, end - begin, left=begin, height=BOX_HEIGHT, color=palette[precision], edgecolor=INK, linewidth=0.6
         )
         box.set_gid(tip(f"median {middle:.4g} ms", f"slowest {ms.max():.4g} ms", f"{ms.size:,} samples"))
         ax.vlines(0, place - BOX_HEIGHT / 2, place + BOX_HEIGHT / 2, color=INK, linewidth=1.6)
-        ax.plot([tail], [place], "|", color=INK, markersize=9)
+        if ms.size >= samples_needed(TAIL / 100):
+            ax.plot([np.percentile(percent, TAIL)], [place], "|", color=INK, markersize=9)
         name = f"{middle:.4g} ms"
         ax.annotate(name, (1, place), (4, 0), ("axes fraction", "data"), "offset points", va="center", fontsize=8)
     ax.set_yticks(np.arange(len(frame)), case_names(frame))
@@ -98,8 +100,8 @@ BOXES = Plot(
     name="distribution",
     title="Distribution of the latency",
     caption=(
-        "Box: the middle half of the samples of all rounds; line: p5 to p95; the bar to its right: p99. Smallest and "
-        "largest shape."
+        "Box: the middle half of the samples of all rounds; line: p5 to p95; the bar to its right: p99, where there "
+        "are samples enough for it. Smallest and largest shape."
     ),
     needs={"end_to_end_samples": 1},
     draw=draw_boxes,

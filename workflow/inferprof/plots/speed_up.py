@@ -54,9 +54,9 @@ def _cell(ax: Axes, row: dict[str, object], column: int, place: int) -> None:
     ratio = 1.0 if verdict == "baseline" else float(str(speed_up))
     strength = min(abs(np.log(ratio)) / np.log(FULL), 1.0)
     alpha = PALEST + (FULLEST - PALEST) * strength if verdict in ("faster", "slower") else 0.0
-    cell = Rectangle(
-        (column - 0.48, place - 0.46), 0.96, 0.92, facecolor=(colour, alpha), edgecolor=(colour, 0.5), hatch=hatch
-    )
+    face, edge = _on_white(colour, alpha), _on_white(colour, 0.5)
+    cell = Rectangle((column - 0.48, place - 0.46), 0.96, 0.92, facecolor=face, edgecolor=edge)
+    cell.set_hatch(hatch)
     cell.set_gid(tip(f"{row['case']} {row['shape']}", f"{verdict}, by {row['speed_up_by']}"))
     ax.add_patch(cell)
     if verdict == "baseline":
@@ -66,6 +66,14 @@ def _cell(ax: Axes, row: dict[str, object], column: int, place: int) -> None:
         span = f"  ({row['speed_up_low']:.3g} to {row['speed_up_high']:.3g})" if bounded else ""
         text = f"{'≈ ' if verdict == 'undecided' else ''}{ratio:.3g}×{span}"
     ax.text(column, place, text, ha="center", va="center", fontsize=8)
+
+
+def _on_white(colour: str, alpha: float) -> tuple[float, float, float]:
+    """What a translucent colour looks like on white; behind a hatch SVG fills with the colour alone."""
+    from matplotlib.colors import to_rgb
+
+    red, green, blue = (1 - alpha * (1 - part) for part in to_rgb(colour))
+    return red, green, blue
 
 
 MATRIX = Plot(
