@@ -253,10 +253,11 @@ def _report(args: argparse.Namespace) -> None:
     from inferprof import report
 
     if len(args.machine) > 1:
-        report.write_machines(args.results, args.study, args.machine, args.baseline)
-        return
-    write = report.write_partial if args.partial else report.write
-    write(args.results, args.study, args.machine[0], args.baseline)
+        written = report.write_machines(args.results, args.study, args.machine, args.baseline)
+    else:
+        write = report.write_partial if args.partial else report.write
+        written = write(args.results, args.study, args.machine[0], args.baseline)
+    _say(f"inferprof: wrote {written}")
 
 
 def _compare(args: argparse.Namespace) -> int:

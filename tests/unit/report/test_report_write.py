@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from inferprof import report
+from inferprof import cli, report
 from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.report import compose, evidence, html, txt
@@ -300,6 +300,14 @@ def test_clocks_and_throttling_are_those_of_the_measured_loop_and_watts_those_of
     path.write_text(json.dumps(record), encoding="utf-8")
     telemetry = [row[5:] for row in table_of(gpu_study, "telemetry") if row[1:4] == ["b1", "fp16", "ort_cuda"]]
     assert telemetry[0] == ["1,755", "58.0", "2,619", "5", "405.0", "160.0", "0", "power cap"]
+
+
+def test_the_verb_says_where_the_report_is(results, capsys):
+    results.ok("vit/fp32/ort_cpu/default/b1", 1.0)
+    results.plan()
+    root = str(results.root)
+    assert cli.main(["report", root, "--study", results.study, "--machine", results.machine, "--partial"]) == 0
+    assert capsys.readouterr().out == f"inferprof: wrote {root}/reports/{results.study}/REPORT.partial.txt\n"
 
 
 def test_a_machine_without_cases_has_no_report(gpu_study):

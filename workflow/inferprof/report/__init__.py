@@ -33,8 +33,8 @@ def _rarely_collected() -> Iterator[None]:
 
 
 @_rarely_collected()
-def write(results: Path, study: str, machine: str, baseline: str | None = None) -> None:
-    """Write the report of `results/reports/{study}/cases.csv` beside it.
+def write(results: Path, study: str, machine: str, baseline: str | None = None) -> Path:
+    """Write the report of `results/reports/{study}/cases.csv` beside it; returns its REPORT.txt.
 
     `baseline` is `precision/backend/variant`. Raises UserError where cases.csv, a record or a table can't be read.
     """
@@ -43,12 +43,13 @@ def write(results: Path, study: str, machine: str, baseline: str | None = None) 
     _empty(folder / "plots")
     plots = figures.draw(found, folder / "plots")
     report = compose.compose(found)  # while other processes draw
-    _write(compose.with_plots(report, plots()), folder)
+    written = _write(compose.with_plots(report, plots()), folder)
     (folder / PARTIAL).unlink(missing_ok=True)
+    return written
 
 
 @_rarely_collected()
-def write_machines(results: Path, study: str, machines: Sequence[str], baseline: str | None = None) -> None:
+def write_machines(results: Path, study: str, machines: Sequence[str], baseline: str | None = None) -> Path:
     """Write the report of a study on several machines, out of what is in the folder of each, into the one above."""
     folder = results / "reports" / study
     found = [
@@ -57,25 +58,27 @@ def write_machines(results: Path, study: str, machines: Sequence[str], baseline:
         )
         for machine in machines
     ]
-    _write(compose.compose_machines(study, found), folder)
+    return _write(compose.compose_machines(study, found), folder)
 
 
-def _write(report: Report, folder: Path) -> None:
-    """REPORT.txt, REPORT.html and csv/ of a report."""
+def _write(report: Report, folder: Path) -> Path:
+    """REPORT.txt, REPORT.html and csv/ of a report; returns the first."""
     _empty(folder / "csv")
     for table in report.tables:
         write_csv(table, folder / "csv" / f"{table.name}.csv")
     write_text(folder / "REPORT.html", html.render(report))
     write_text(folder / "REPORT.txt", txt.render(report))
+    return folder / "REPORT.txt"
 
 
-def write_partial(results: Path, study: str, machine: str, baseline: str | None = None) -> None:
+def write_partial(results: Path, study: str, machine: str, baseline: str | None = None) -> Path:
     """Write REPORT.partial.txt of what exists after jobs broke: never a REPORT.txt, which would look complete."""
     folder = results / "reports" / study
     planned = folder / "cases.csv"
     cases = evidence.read_cases(planned) if planned.exists() else records.of_model(results, machine, "*")
     found = evidence.load(results, study, machine, cases, baseline)
     write_text(folder / PARTIAL, txt.render(compose.compose_partial(found, planned.exists())))
+    return folder / PARTIAL
 
 
 def _empty(folder: Path) -> None:

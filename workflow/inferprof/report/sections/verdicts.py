@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from inferprof.report.evidence import Document, Evidence
-from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, words
+from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, without_number, words
 from inferprof.report.numbers import NS_PER_MS, significant
 from inferprof.report.sections.common import CASE_COLUMNS, EXAMPLES, both_ends, by_case, case_cells, few, name_of
 from inferprof.tables.records import KEY
@@ -18,7 +18,7 @@ NO_SHARE: Final = "the case has no total that this could be a share of"
 NO_GAIN: Final = "no bound of the gain is known"
 WHOLE: Final = "all"
 """In place of a part of a case that a finding is about."""
-NO_FINDING: Final = "no check found anything"
+NO_FINDING: Final = "nothing found"
 VERDICT_COLUMNS: Final = (
     *CASE_COLUMNS,
     Column("resource", "held back by"),
@@ -145,11 +145,13 @@ def _title(case: Mapping[str, Any]) -> str:
 def _verdict(case: Mapping[str, Any], document: Document) -> tuple[Cell, ...]:
     verdict, total = document.get("verdict"), document.get("total")
     first = verdict["groups"][0] if verdict["groups"] else None
+    share_and_gain = [without_number("")] * 3
+    if first:
+        share_and_gain = [_share(first["share"], NO_SHARE), *_gain_percent(verdict["gain"], total, NO_GAIN)]
     return (
         *case_cells(case),
-        words(first["resource"]) if first else missing(NO_FINDING),
-        _share(first["share"] if first else None, NO_SHARE if first else NO_FINDING),
-        *_gain_percent(verdict["gain"], total, NO_GAIN if first else NO_FINDING),
+        words(first["resource"] if first else NO_FINDING),
+        *share_and_gain,
         words(verdict["sentence"]),
         words(total["of"] if total else "nothing that is known"),
     )
