@@ -24,8 +24,8 @@ FOLDERS = [path for path in sorted(Path(__file__).parent.iterdir()) if path.is_d
 HEAD = """# Reference: {gpu}
 
 Made by `make reference` out of the bundles in [studies/reference/{folder}](../studies/reference/{folder}), which
-hold every sample that was taken. Change the bundles, not this page. `inferprof unbundle` unpacks one and says how to
-write its whole report.
+hold every sample that was taken. Change the bundles, not this page. `inferprof unbundle BUNDLE --out FOLDER
+--report` unpacks one and writes its whole report.
 """
 NOTE = """
 ± is the half width of the 95 % interval of the median; with two rounds it is wide, with one it lacks the spread
