@@ -180,3 +180,15 @@ def test_medians_that_are_hardly_known_are_counted_in_the_answer(results: Any) -
     path.write_text(json.dumps(record), encoding="utf-8")
     told = text_of(answer.section(load(results)))
     assert "Of 1 of 2 cases a median is known to no better than ±10 %, or has no interval (± under Latency)" in told
+
+
+def test_a_case_far_slower_by_its_median_is_a_tie_where_noise_leaves_it_undecided(results: Any) -> None:
+    results.ok("vit/fp32/ort_cpu/default/b1", 10.0)
+    results.ok("vit/fp16/ort_cpu/default/b1", 15.0)
+    results.plan()
+    assert winner.find(load(results), "vit")[0].ties == ()
+    path = results.root / results.record_path("vit/fp16/ort_cpu/default/b1", 0)
+    record = json.loads(path.read_text(encoding="utf-8"))
+    record["boundaries"]["end_to_end"]["samples_ns"] = [9e6, 15e6, 40e6] * 3
+    path.write_text(json.dumps(record), encoding="utf-8")
+    assert winner.find(load(results), "vit")[0].ties == ("fp16/ort_cpu/default",)

@@ -18,8 +18,6 @@ from inferprof.tables.records import KEY, rows_of
 if TYPE_CHECKING:
     import pandas as pd
 
-TIE_RANGE = 1.1
-"""Cases up to this many times slower than the fastest are tested for being no slower at all."""
 NO_SPEED_UP: Mapping[str, Any] = {"speed_up": None, "not_measured": "there is no baseline"}
 
 
@@ -91,7 +89,7 @@ def _winner(evidence: Evidence, cases: pd.DataFrame, boundary: Boundary) -> Winn
     if not accepted:
         return None
     row, one = accepted[0]
-    close = [name_of(other) for other, _ in accepted[1:] if other[column] <= TIE_RANGE * row[column]]
+    others = [name_of(other) for other, _ in accepted[1:]]
     return Winner(
         row=row,
         boundary=boundary,
@@ -99,7 +97,7 @@ def _winner(evidence: Evidence, cases: pd.DataFrame, boundary: Boundary) -> Winn
         speed_up=_speed_up(evidence, row),
         is_baseline=name_of(row) == evidence.baseline,
         rejected=ranked[0] if ranked[0] is not row else None,
-        ties=_ties(evidence, row, boundary, close) if close else (),
+        ties=_ties(evidence, row, boundary, others) if others else (),
     )
 
 
@@ -111,12 +109,12 @@ def _speed_up(evidence: Evidence, row: Mapping[str, Any]) -> Mapping[str, Any]:
     return NO_SPEED_UP if frame.empty else rows_of(frame)[0]
 
 
-def _ties(evidence: Evidence, row: Mapping[str, Any], boundary: Boundary, close: list[str]) -> tuple[str, ...]:
-    """Which of the close cases are not slower than `row` by a verdict."""
+def _ties(evidence: Evidence, row: Mapping[str, Any], boundary: Boundary, others: list[str]) -> tuple[str, ...]:
+    """Which of the other cases are not slower than `row` by a verdict."""
     frame = evidence.boundaries
     for key in ("machine", "model", "shape"):
         frame = frame[frame[key] == row[key]]
     names = frame["precision"] + "/" + frame["backend"] + "/" + frame["variant"]
-    frame = frame[(frame["boundary"] == boundary) & names.isin([name_of(row), *close])]
+    frame = frame[(frame["boundary"] == boundary) & names.isin([name_of(row), *others])]
     verdicts = rows_of(summary.speed_ups(frame, name_of(row)))
     return tuple(name_of(other) for other in verdicts if other["verdict"] in ("same", "undecided"))
