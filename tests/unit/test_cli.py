@@ -128,6 +128,21 @@ def test_a_baseline_of_two_parts_is_refused(capsys: pytest.CaptureFixture[str]) 
     assert "'fp32/ort_cpu' is not PRECISION/BACKEND/VARIANT" in capsys.readouterr().err
 
 
+def test_nothing_is_measured_into_the_folder_of_another_machine(
+    repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = "h100-80gb-hbm3-sm90-93fb0a94"
+    probed = repository / "tests/data/records" / machine / "environment.json"
+    (tmp_path / machine).mkdir()
+    (tmp_path / machine / "environment.json").write_bytes(probed.read_bytes())
+    (tmp_path / "x.onnx").touch()
+    out = tmp_path / machine / "benchmark/vit_tiny/fp32/ort_cpu/default/b1/r0.json"
+    argv = ["run", "ort_cpu", str(tmp_path / "x.onnx"), "--spec", str(repository / "models/vit_tiny.yaml")]
+    assert cli.main([*argv, "--shape", "b1", "--machine", machine, "--out", str(out)]) == 2
+    assert f"and {machine} was " in capsys.readouterr().err
+    assert not out.exists()
+
+
 def test_a_capture_from_elsewhere_has_no_case(tmp_path: Path) -> None:
     import pandas as pd
 

@@ -92,8 +92,8 @@ def run_request(args: argparse.Namespace) -> Any:
     from inferprof.measure import timing
 
     require_files(args.artifact, *filter(None, [args.reference, args.tuned]))
-    if args.probed:
-        hardware.check_probed(read_json(args.probed), hardware.detect())
+    if probed := args.probed or _environment_of(args.machine, args.out):
+        hardware.check_probed(read_json(probed), hardware.detect())
     spec = spec_of(args)
     return workload.RunRequest(
         case=Case(spec.name, args.precision, args.backend, args.variant, args.shape),
@@ -108,6 +108,12 @@ def run_request(args: argparse.Namespace) -> Any:
         tuned=args.tuned,
         profiling=profiling_of(args),
     )
+
+
+def _environment_of(machine: str | None, out: Path) -> Path | None:
+    """What was probed of the machine in whose folder `out` lies, if anything: no other one may measure into it."""
+    places = (folder / "environment.json" for folder in out.absolute().parents if folder.name == machine)
+    return next((path for path in places if path.exists()), None)
 
 
 def profiling_of(args: argparse.Namespace) -> Any:
