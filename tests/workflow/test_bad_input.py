@@ -19,7 +19,7 @@ BAD_CONFIGS: list[tuple[dict[str, Any], str]] = [
     ({"machine": "onnx"}, "config: machine: 'onnx' does not match"),
     ({"models": []}, "config: models: [] should be non-empty"),
     ({"shapes": ["b0"]}, "shape 'b0' is not a shape"),
-    ({"shapes": ["b1_s128"]}, "none of b1_s128 fits model toy"),
+    ({"shapes": ["b1_s128"]}, "b1_s128 fits no model of the study"),
     ({"baseline": "fp32/ort_cpu/nope"}, "unknown variants in baseline: nope; known: default"),
     ({"precisions": [{"name": "int8", "calibratoin": "max"}]}, "unknown options of precision int8: calibratoin"),
     ({"variants": [{"name": "fast", "go_faster": True}]}, "unknown options of variant fast: go_faster"),
