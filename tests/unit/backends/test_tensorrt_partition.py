@@ -61,7 +61,9 @@ def test_a_node_that_falls_back_for_open_sizes_is_taken_at_fixed_ones(written: W
     assert left(found["dynamic"]) == [("EyeLike 0", "dynamic shape")]
     assert found["dynamic"]["edge_bytes"] is None
     assert (found["static"]["taken"], found["static"]["subgraphs"], found["static"]["left"]) == (2, [2], [])
-    assert partition(path, None)["static"] == {"not_measured": "no shape was given"}
+    assert partition(path, None)["static"] == {
+        "not_measured": "no sizes were given; --spec has them, --shape the batch"
+    }
 
 
 def test_an_input_that_must_be_constant_is_no_missing_operator(written: Written) -> None:

@@ -252,3 +252,19 @@ def test_the_screen_shows_the_same_facts(tmp_path: Path) -> None:
     text = audit.render(audit.audit(two_layers(tmp_path / "m.onnx", "float32"), "fp16", B8))
     assert "MACs by type   float16 80.0%, float32 20.0%" in text.splitlines()
     assert text.splitlines()[-2].startswith("* 1 of 2 products with weights")
+
+
+def test_types_of_next_to_no_weights_are_left_out_on_the_screen() -> None:
+    counts = {"macs": 0, "macs_share": {}, "casts": 0, "quantizers": 0, "dequantizers": 0}
+    shown = audit.render(
+        {
+            **counts,
+            "precision": None,
+            "shape": None,
+            "weight_bytes": {"float32": 16 << 20, "int64": 64},
+            "softmax": {},
+            "normalization": {},
+            "advice": [],
+        }
+    )
+    assert "weights        float32 16.00 MiB\n" in shown

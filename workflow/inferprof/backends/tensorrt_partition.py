@@ -26,6 +26,7 @@ CONTEXT: Final = "EPContext"
 """A node of a compiled graph, which holds an engine in place of the nodes that a provider took."""
 LOOPED: Final = frozenset({"CumSum", "GRU", "LSTM", "Loop", "RNN", "Scan"})
 """Operators that TensorRT turns into a loop, which runs its body's kernels once per step."""
+NO_SIZES: Final = "no sizes were given; --spec has them, --shape the batch"
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def partition(path: Path, shapes: Shapes | None) -> dict[str, Any]:
     dynamic: dict[str, Any] = {"not_measured": "all sizes of the graph are fixed"}
     if is_open:
         dynamic = _asked(trt, path, model)
-        static = _asked(trt, path, _fixed(model, shapes)) if shapes else {"not_measured": "no shape was given"}
+        static = _asked(trt, path, _fixed(model, shapes)) if shapes else {"not_measured": NO_SIZES}
     else:
         static = _asked(trt, path, model)
     return {"by": f"TensorRT-RTX {trt.__version__}", "dynamic": dynamic, "static": static, "looped": looped}

@@ -210,12 +210,14 @@ def _some(names: Sequence[str]) -> str:
 def render(result: Mapping[str, Any]) -> str:
     """The audit as text for the screen."""
     mebibyte = 2**20
+    weights = result["weight_bytes"]
+    noticed = {name: size for name, size in weights.items() if size >= WORTH_SAYING * sum(weights.values())}
     rows = [
         ("declared", result["precision"] or "nothing"),
         ("shape", result["shape"] or "every symbol 1"),
         ("MACs", f"{result['macs']:,}"),
         ("MACs by type", ", ".join(f"{n} {share:.1%}" for n, share in result["macs_share"].items()) or "not known"),
-        ("weights", ", ".join(f"{name} {size / mebibyte:.2f} MiB" for name, size in result["weight_bytes"].items())),
+        ("weights", ", ".join(f"{name} {size / mebibyte:.2f} MiB" for name, size in noticed.items())),
         ("nodes", f"{result['casts']} Cast, {result['quantizers']} quantize, {result['dequantizers']} dequantize"),
         ("softmax", ", ".join(f"{count} {name}" for name, count in result["softmax"].items()) or "none"),
         ("normalization", ", ".join(f"{count} {name}" for name, count in result["normalization"].items()) or "none"),

@@ -26,7 +26,7 @@ FLAGGED = "flagged"
 """In place of a verdict: the factor says more about the baseline, or the measurement, than about the case."""
 ONE_ROUND = (
     "One round only (R = 1): each case ran in a single process, so the spread between processes is unknown and only "
-    "differences of 5 % or more are called."
+    "differences of 5 % or more are called. More are `rounds:` under `protocol:`, on a CPU `cpu_rounds:`."
 )
 
 COLUMNS = [
