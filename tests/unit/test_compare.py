@@ -194,6 +194,15 @@ def test_no_line_is_wider_than_100_columns():
     assert "a reason" in text
 
 
+def test_a_long_name_of_a_case_breaks_between_its_parts():
+    case = Case("bert_base", "fp16", "torch_compile", "default", "b64_s128")
+    lines = [
+        line.strip() for line in compare.render(compare.compare_records(rounds(case), rounds(case))).splitlines()
+    ]
+    place = next(number for number, line in enumerate(lines) if line.startswith("bert_base/fp16/torch_compile/ "))
+    assert lines[place + 1] == "default/b64_s128"
+
+
 def write(folder: Path, records: list[dict[str, Any]]) -> Path:
     for entry in records:
         path = folder / entry["machine"] / "benchmark" / Case(**entry["case"]).path / f"r{entry['round']}.json"

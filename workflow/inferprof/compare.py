@@ -20,6 +20,8 @@ from inferprof.plugins import Boundary
 from inferprof.tables.records import SCHEMA
 
 WIDTH = 100
+CASE_WIDTH = 32
+"""Columns that the names of cases have beside the numbers."""
 NS_PER_MS = 1e6
 
 Record = Mapping[str, Any]
@@ -293,13 +295,21 @@ def _reasons(compared: CaseComparison) -> list[str]:
     return [reason for reason in (compared.ratio.reason if compared.ratio else "", compared.note) if reason]
 
 
+def _stacked(case: Case) -> str:
+    """The name of a case; one that is too long for its column in two lines, rather than folded in mid-word."""
+    name = str(case)
+    parts = case.path.parts
+    return name if len(name) <= CASE_WIDTH else f"{'/'.join(parts[:3])}/\n  {'/'.join(parts[3:])}"
+
+
 def _cells(compared: CaseComparison) -> list[str]:
     """The columns from the case to the verdict."""
     ratio = compared.ratio
+    name = _stacked(compared.case)
     if ratio is None or compared.a_median is None or compared.b_median is None:
-        return [str(compared.case), "", "", "", "", "", compared.verdict]
+        return [name, "", "", "", "", "", compared.verdict]
     return [
-        str(compared.case),
+        name,
         str(compared.boundary),
         _milliseconds(compared.a_median),
         _milliseconds(compared.b_median),

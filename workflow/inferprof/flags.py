@@ -196,7 +196,10 @@ def compare(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("a", type=Path, metavar="A", help="a results folder, results/MACHINE, or a bundle or tar of one")
     sub.add_argument("b", type=Path, metavar="B", help="the same; the verdicts are about this one")
     sub.add_argument(
-        "--threshold", type=_fraction, default=THRESHOLD, help=f"difference that matters (default {THRESHOLD})"
+        "--threshold",
+        type=_fraction,
+        default=THRESHOLD,
+        help=f"relative difference that matters (default {THRESHOLD})",
     )
     sub.add_argument(
         "--allow-missing", action="store_true", help="pass although B lacks cases that A measured (a smaller study)"
