@@ -145,3 +145,12 @@ def test_boundaries_that_did_not_settle_or_drifted_are_named(measured: Measured)
     assert finding.reason == (
         "device, end_to_end had not settled when the warm-up's budget ended; device drifted by -18.4 %"
     )
+
+
+def test_an_end_to_end_that_is_shorter_than_its_own_part_is_no_steady_state(measured: Measured) -> None:
+    def shorter(record: dict[str, Any]) -> None:
+        device = record["boundaries"]["device"]["samples_ns"]
+        record["boundaries"]["end_to_end"]["samples_ns"] = [ns / 2 for ns in device]
+
+    (finding,) = ask("unsettled", measured(VIT, shorter)).findings
+    assert "is shorter than device (" in finding.reason

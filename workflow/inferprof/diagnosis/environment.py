@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from inferprof.diagnosis.times import NS_PER_MS, RECORDS, copying, percent
+from inferprof.diagnosis.times import NS_PER_MS, RECORDS, copying, ms, percent
 from inferprof.findings import END_TO_END, Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables.records import rows_of
@@ -185,11 +185,15 @@ def _overhead(frames: Frames) -> list[Finding] | Clear:
 
 
 def _unsettled(frames: Frames) -> list[Finding] | Clear:
-    """The warm-up's budget ended before latency and clock settled, or the loop's samples drift (stats.drift)."""
+    """The warm-up's budget ended before latency and clock settled, the loop's samples drift (stats.drift), or the
+    boundaries contradict each other: `end_to_end` contains what `device` measures."""
     rows = rows_of(frames.latency[frames.latency["not_measured"].isna()])
     told = [f"{row['boundary']} drifted by {100 * row['drift']:+.1f} %" for row in rows if row["drift"] is not None]
     if restless := [row["boundary"] for row in rows if not row["settled"]]:
         told.insert(0, f"{', '.join(restless)} had not settled when the warm-up's budget ended")
+    medians = {row["boundary"]: row["median"] for row in rows}
+    if (whole := medians.get(END_TO_END, 0.0)) < (part := medians.get("device", 0.0)) and whole:
+        told.append(f"end_to_end ({ms(whole)}) is shorter than device ({ms(part)}), which is a part of it")
     if not told:
         return Clear("every boundary settled before it was measured, and none drifted")
     advice = "a longer `budget_s:` under `protocol:`, on a machine that nobody else uses"
