@@ -267,7 +267,7 @@ def test_the_matrix_says_speed_up_and_interval_and_tells_slower_and_undecided_ap
 
 def test_a_tail_is_drawn_of_as_many_samples_as_the_table_asks_for():
     few = measurements(batches=(1,))
-    many = few.assign(end_to_end_samples=[np.tile(samples, 3) for samples in few["end_to_end_samples"]])
+    many = few.assign(end_to_end_samples=few["end_to_end_samples"].map(lambda samples: np.tile(samples, 3)))
     drawn = [distribution.BOXES.draw(frame).axes[0] for frame in (few, many)]
     assert [sum(line.get_marker() == "|" for line in ax.lines) for ax in drawn] == [0, 2]
 
