@@ -15,6 +15,7 @@ TITLE: Final = "What holds each case back"
 TOP: Final = 3
 """Findings of a case on the page; all of them are in the CSV."""
 NO_SHARE: Final = "the case has no total that this could be a share of"
+NO_OWN_TIME: Final = "it costs throughput, and no time of one inference; or how much time is not known"
 NO_GAIN: Final = "no bound of the gain is known"
 WHOLE: Final = "all"
 """In place of a part of a case that a finding is about."""
@@ -172,7 +173,7 @@ def _finding(case: Mapping[str, Any], rank: int, one: Mapping[str, Any], total: 
         number(rank, str(rank)),
         words(one["check"]),
         both_ends(finding["subject"] or WHOLE),
-        _share(finding["share"], NO_SHARE),
+        _share(finding["share"], NO_OWN_TIME if total else NO_SHARE),
         *_gain_percent(gain, total, NO_GAIN),
         words(finding["bottleneck"]),
         *(missing(NO_GAIN) if value is None else number(value, significant(value, 3)) for value in in_ms),
