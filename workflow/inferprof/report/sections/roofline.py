@@ -155,9 +155,9 @@ def _roofs(evidence: Evidence) -> list[Block]:
     unmeasured = f"there is no {evidence.ceilings.file}"
     if evidence.ceilings.content is not None:
         unmeasured = evidence.ceilings.get("not_measured", f"not in {evidence.ceilings.file}")
-    note = "Datasheet: none is on file for this GPU."
-    if promised:
-        note = f"Datasheet: {promised.title}, {promised.url}{f' ({promised.note})' if promised.note else ''}."
+    note = f"Datasheet: {promised.title}, {promised.url}" if promised else "Datasheet: none is on file for this GPU."
+    if promised and promised.note:
+        note += f" ({promised.note})"
     rows = tuple(
         (
             words(name),
