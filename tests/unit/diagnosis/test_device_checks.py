@@ -100,7 +100,7 @@ def test_a_batch_within_five_percent_of_the_peak_is_clear(measured: Measured) ->
 
 def test_where_the_largest_batch_is_the_fastest_it_may_still_rise(measured: Measured) -> None:
     (finding,) = ask("small_batch", measured("bert_base/fp32/ort_cuda/default/b1_s128")).findings
-    assert finding.advice == "batches of 64 or more: it still rises there (throughput only)"
+    assert finding.advice == "batches of 64 or more: none larger was measured (throughput only)"
 
 
 def test_one_batch_alone_tells_nothing(measured: Measured) -> None:

@@ -111,7 +111,9 @@ def _small_batch(frames: Frames) -> list[Finding] | Clear:
     evidence = {"items_per_s": rate, "peak_items_per_s": peak, "saturated_batch": float(enough)}
     if own >= enough or 1 - rate / peak < frames.limit(BELOW_PEAK):
         return Clear(reason, evidence)
-    advice = f"batches of {enough}" if enough < max(series) else f"batches of {enough} or more: it still rises there"
+    advice = (
+        f"batches of {enough}" if enough < max(series) else f"batches of {enough} or more: none larger was measured"
+    )
     return [Finding("", "latency", None, reason, evidence, RECORDS, None, f"{advice} (throughput only)", "high")]
 
 
