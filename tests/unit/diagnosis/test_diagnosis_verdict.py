@@ -138,6 +138,15 @@ def test_without_findings_the_sentence_says_how_much_was_looked_at() -> None:
     )
 
 
+def test_where_no_timeline_tells_kernels_from_waits_a_finding_is_about_both() -> None:
+    roof = finding("", "kernels", 0.95, Gain(0.0, 900.0))
+    found = judge(roof, times={"execution": 940.0, "copy": 60.0})
+    assert [group.resource for group in found.groups] == ["execution"]
+    assert found.sentence.startswith(
+        "Of end_to_end (0.001 ms) 94.0 % is execution, 6.0 % is copies; first to work on"
+    )
+
+
 def test_a_gain_by_a_rule_of_thumb_is_said_to_be_one() -> None:
     low = finding("", "kernels", 0.6, Gain(0.0, 100.0), confidence="low")
     assert judge(low).sentence.endswith("gain: up to 0.0001 ms (10.0 %), a rule of thumb.")

@@ -226,6 +226,7 @@ def test_without_counters_the_whole_graph_is_held_against_its_nodes_at_their_roo
     patient = dataclasses.replace(frames, thresholds={"roof_distance": 1000.0})
     assert ask("roof", patient).verdict == "clear"
     (finding,) = ask("roof", dataclasses.replace(frames, thresholds={"roof_distance": 1.0})).findings
+    assert finding.advice.startswith("a timeline, which tells launches from kernels")
     assert finding.gain is not None
     assert finding.gain.high_ns == pytest.approx(finding.evidence["device_ns"] - finding.evidence["fused_ns"])
 

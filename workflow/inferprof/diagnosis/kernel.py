@@ -7,7 +7,16 @@ from typing import Any, Final
 
 from inferprof.case import Shape
 from inferprof.diagnosis.kernel_faults import counters_of, merged, of_kernels, of_time, time_shares
-from inferprof.diagnosis.kernel_time import KERNEL_SHARE, clipped, kernels_ns, longest, owner_of, roofs_of, short
+from inferprof.diagnosis.kernel_time import (
+    KERNEL_SHARE,
+    clipped,
+    kernels_ns,
+    longest,
+    options_of,
+    owner_of,
+    roofs_of,
+    short,
+)
 from inferprof.diagnosis.times import NS_PER_MS, ms, percent
 from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
@@ -237,10 +246,17 @@ def _graph_and_roof(frames: Frames, limits: roofs.Roofs) -> list[Finding] | Clea
         evidence=evidence,
         source=f"records, {at_roof['source']}",
         gain=Gain(0.0, (min(device, unfused) if unmerged else device) - fused),
-        advice=FUSE if unmerged else "look into the longest kernels with counters: nsys and ncu under `profilers:`",
+        advice=FUSE if unmerged else _look(frames),
         confidence="low",
     )
     return [finding]
+
+
+def _look(frames: Frames) -> str:
+    """What would tell more. Without a timeline the device's time may be waits for the host, but of a CUDA graph."""
+    if frames.tool is None and not options_of(frames).get("cuda_graph"):
+        return "a timeline, which tells launches from kernels: nsys under `profilers:`; or a CUDA graph beside it"
+    return "look into the longest kernels with counters: nsys and ncu under `profilers:`"
 
 
 def _device_ns(frames: Frames) -> float | None:

@@ -131,11 +131,17 @@ def judge(
     found: dict[Resource, list[Ranked]] = {}
     for one in every:
         if one not in cautions:
-            found.setdefault(RESOURCES[one.finding.bottleneck], []).append(one)
+            found.setdefault(_resource(one.finding.bottleneck, times), []).append(one)
     groups = [_group(resource, own, total, times.get(resource)) for resource, own in found.items()]
     groups.sort(key=lambda group: -_rank_of(group, total))
     where = "; ".join(part for part in (_where(groups, total, times), operators) if part)
     return Verdict(_sentence(groups, answers, total, where), tuple(groups), _sum(groups, total), cautions)
+
+
+def _resource(bottleneck: Bottleneck, times: Mapping[Resource, float]) -> Resource:
+    """Whose time it is; where nothing tells kernels from waits between them, that of both."""
+    resource = RESOURCES[bottleneck]
+    return "execution" if resource == "kernels" and times.get("execution") else resource
 
 
 # --- groups ----------------------------------------------------------------------------------------------------
@@ -241,8 +247,9 @@ def _where(groups: Sequence[Group], total: Total | None, times: Mapping[Resource
     if total is None:
         return ""
     shares = {resource: time / total.ns for resource, time in times.items()}
-    shares |= {group.resource: group.share for group in groups if group.share is not None}
-    if times.get("execution"):  # the rest of what the copies leave, with all of these in it
+    if not times.get("execution"):
+        shares |= {group.resource: group.share for group in groups if group.share is not None}
+    else:  # the rest of what the copies leave, with all of these in it
         shares = {name: share for name, share in shares.items() if name in ("execution", "copy")}
     noticed = sorted(((share, name) for name, share in shares.items() if share >= NOTICED), reverse=True)
     words = ", ".join(f"{percent(share)} is {WORDS[name]}" for share, name in noticed if share < 1)

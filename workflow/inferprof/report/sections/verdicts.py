@@ -148,7 +148,8 @@ def _verdict(case: Mapping[str, Any], document: Document) -> tuple[Cell, ...]:
     first = verdict["groups"][0] if verdict["groups"] else None
     share_and_gain = [without_number("")] * 3
     if first:
-        share_and_gain = [_share(first["share"], NO_SHARE), *_gain_percent(verdict["gain"], total, NO_GAIN)]
+        share = _share(first["share"], NO_OWN_TIME if total else NO_SHARE)
+        share_and_gain = [share, *_gain_percent(verdict["gain"], total, NO_GAIN)]
     return (
         *case_cells(case),
         words(first["resource"] if first else NO_FINDING),
