@@ -143,7 +143,8 @@ def test_a_share_that_is_not_known_is_missing_with_its_reason(study: Any) -> Non
         found.diagnoses[key], content={**content, "verdict": {**content["verdict"], "groups": groups}}
     )
     again = dataclasses.replace(found, diagnoses={key: changed})
-    (row,) = table(again, "verdicts").rows
-    assert row[[one.key for one in verdicts.VERDICT_COLUMNS].index("share_percent")].missing == (
-        f"not measured: {verdicts.NO_SHARE}"
-    )
+    without_total = dataclasses.replace(changed, content={**(changed.content or {}), "total": None})
+    nowhere = dataclasses.replace(found, diagnoses={key: without_total})
+    place = [one.key for one in verdicts.VERDICT_COLUMNS].index("share_percent")
+    reasons = [table(one, "verdicts").rows[0][place].missing for one in (again, nowhere)]
+    assert reasons == [f"not measured: {verdicts.NO_OWN_TIME}", f"not measured: {verdicts.NO_SHARE}"]
