@@ -18,6 +18,7 @@ from inferprof.tables.nodes import fallback, kernel_formats, precision_truth
 from inferprof.tables.nodes.kernel_loops import loops
 from inferprof.tables.nodes.providers import per_run
 from inferprof.tables.records import rows_of
+from inferprof.tables.trace.kernel_class import EITHER_FP8, FP8S
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -153,7 +154,7 @@ def _precision(frames: Frames) -> list[Finding] | Clear:
     tool, kernels = _executed(frames)
     products = precision_truth.by_dtype(kernels[kernels["matrix"]])
     shares = {str(row["dtype"]): float(row["share"]) for row in rows_of(products)}
-    unknown = shares.pop(kernel_formats.NOT_TOLD, 0.0)
+    unknown = shares.pop(kernel_formats.NOT_TOLD, 0.0) + (shares.pop(EITHER_FP8, 0.0) if asked in FP8S else 0.0)
     if not shares or unknown > MOSTLY:
         raise NotAssessed(f"the formats of the matrix products: of {unknown:.0%} of their time nothing tells")
     ran = {dtype: share / (1 - unknown) for dtype, share in shares.items()}
