@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from inferprof.report.evidence import Document, Evidence
+from inferprof.report.evidence import TORCH_ALONE, Document, Evidence
 from inferprof.report.model import Mark
 from inferprof.report.numbers import significant
 
 RANDOM_WEIGHTS = "numerical fidelity only (random weights)"
+NO_REFERENCE = "{} and there is no reference"
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,24 @@ def of(evidence: Evidence, model: str, precision: str) -> Fidelity:
     return read(evidence.documents[model, precision, "accuracy"], precision)
 
 
+def of_case(evidence: Evidence, row: Mapping[str, Any]) -> Fidelity:
+    """The accuracy of the graph of a case of Evidence.measured; of weights that torch quantizes there is none."""
+    if row["variant"] in evidence.quantized:
+        return Fidelity("not measured", quantized(row["variant"]))
+    return of(evidence, row["model"], row["precision"])
+
+
+def quantized(variants: str) -> str:
+    """Why the accuracy of variants whose weights torch quantizes is not measured."""
+    return NO_REFERENCE.format(TORCH_ALONE.format(f"{variants}, whose weights it quantizes"))
+
+
 def read(document: Document, precision: str) -> Fidelity:
     """The content of .accuracy.json; fp32 needs none, since it is the reference."""
     if document.content is None:
-        return Fidelity("not measured", "fp32 is the reference" if precision == "fp32" else f"no {document.file}")
+        if document.why:
+            return Fidelity("not measured", NO_REFERENCE.format(document.why))
+        return Fidelity("not measured", "fp32 is the reference" if precision == "fp32" else document.lacking)
     outputs = document.get("outputs", {}).values()
     errors = [output["max_abs_error"] for output in outputs]
     return Fidelity(

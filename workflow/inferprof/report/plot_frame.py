@@ -60,7 +60,7 @@ def of(evidence: Evidence) -> pd.DataFrame:
         **_events(evidence, frame, traced),
     }
     keys = [key_of(row) for row in rows_of(frame)]
-    found = [fidelity.of(evidence, model, precision) for _, model, precision, *_ in keys]
+    found = [fidelity.of_case(evidence, row) for row in rows_of(frame)]
     return frame.assign(
         sequence=_objects(Shape.parse(label).as_dict().get(SEQUENCE) for label in frame["shape"]),
         sqnr_db=_objects(one.sqnr_db for one in found),

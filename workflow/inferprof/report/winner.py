@@ -86,7 +86,7 @@ def _winner(evidence: Evidence, cases: pd.DataFrame, boundary: Boundary) -> Winn
     """The fastest acceptable case; None where none was measured."""
     column = f"{boundary}_ms"
     ranked = rows_of(cases[cases[column].notna()].sort_values(column, kind="stable"))
-    judged = [(row, fidelity.of(evidence, row["model"], row["precision"])) for row in ranked]
+    judged = [(row, fidelity.of_case(evidence, row)) for row in ranked]
     accepted = [(row, one) for row, one in judged if one.outcome != "fail"]
     if not accepted:
         return None

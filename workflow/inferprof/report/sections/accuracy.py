@@ -54,6 +54,8 @@ def section(evidence: Evidence) -> Section:
                 "and says nothing about accuracy on a task."
             )
         )
+    if evidence.quantized:
+        blocks.append(Text(f"Not measured: {fidelity.quantized(few(sorted(evidence.quantized)))}."))
     blocks += _sources(evidence)
     return Section("Accuracy", tuple(blocks))
 

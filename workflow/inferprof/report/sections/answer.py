@@ -65,11 +65,11 @@ def _sentences(evidence: Evidence, model: str, winners: list[Winner]) -> list[Bl
         blocks.append(Text(most))
     blocks += [Text(line) for line in _verdicts(evidence, (first, best))]
     blocks += [Text(f"{first.shape}: {lucky}", mark="warn") for lucky in _lottery(evidence, first)]
-    precisions = dict.fromkeys(w.row["precision"] for w in (first, other, best) if w)
+    judged = dict.fromkeys((w.row["precision"], w.fidelity) for w in (first, other, best) if w)
     blocks += [
-        Text(f"Accuracy of {one} against fp32: {fidelity.of(evidence, model, one).sentence}.")
-        for one in precisions
-        if one != "fp32"
+        Text(f"Accuracy of {precision} against fp32: {one.sentence}.")
+        for precision, one in judged
+        if precision != "fp32"
     ]
     return blocks + _passed_over(evidence, model, winners)
 
