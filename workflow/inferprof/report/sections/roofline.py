@@ -158,6 +158,8 @@ def _roofs(evidence: Evidence) -> list[Block]:
     note = f"Datasheet: {promised.title}, {promised.url}" if promised else "Datasheet: none is on file for this GPU."
     if promised and promised.note:
         note += f" ({promised.note})"
+    if promised and not promised.checked:
+        note += "; not all of its numbers could be compared with a second source"
     rows = tuple(
         (
             words(name),
