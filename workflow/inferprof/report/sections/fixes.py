@@ -33,7 +33,7 @@ COLUMNS: Final = (
 NOTE: Final = (
     "Each case with a fix beside the one that lacks nothing but it; end_to_end medians, ms. Predicted: the bounds of "
     "the finding about the case without it. Achieved: the difference of the medians, judged by the ends of their "
-    "intervals."
+    "intervals; undecided where there is none, or it reaches beyond the prediction on both sides."
 )
 
 
@@ -76,7 +76,7 @@ def _row(evidence: Evidence, before: Case, after: Case, fix: tuple[str, str | bo
     predicted = _predicted(evidence, before, FIXES[fix])
     achieved = before["median"] - after["median"]
     known = before["low"] is not None and after["low"] is not None
-    bounds = (before["low"] - after["high"], before["high"] - after["low"]) if known else (achieved, achieved)
+    bounds = (before["low"] - after["high"], before["high"] - after["low"]) if known else None
     option, value = fix
     return [
         *case_cells(after),
@@ -84,7 +84,7 @@ def _row(evidence: Evidence, before: Case, after: Case, fix: tuple[str, str | bo
         *(number(one["median"] / NS_PER_MS, milliseconds(one["median"])) for one in (before, after)),
         *([missing(predicted)] * 2 if isinstance(predicted, str) else [_ms(bound) for bound in predicted]),
         _ms(achieved),
-        *(scaled(bound if known else None, NS_PER_MS, milliseconds, FEW) for bound in bounds),
+        *(scaled(bound, NS_PER_MS, milliseconds, FEW) for bound in bounds or (None, None)),
         missing(predicted) if isinstance(predicted, str) else words(_judged(predicted, bounds)),
     ]
 
@@ -107,8 +107,10 @@ def _predicted(evidence: Evidence, case: Case, check: str) -> tuple[float, float
     return sum(gain["low_ns"] for gain in gains), sum(gain["high_ns"] for gain in gains)
 
 
-def _judged(predicted: tuple[float, float], achieved: tuple[float, float]) -> str:
-    """Where the interval of what was achieved lies."""
+def _judged(predicted: tuple[float, float], achieved: tuple[float, float] | None) -> str:
+    """Where the interval of what was achieved lies; None is one that could not be told."""
+    if achieved is None or (achieved[0] < predicted[0] and achieved[1] > predicted[1]):
+        return "undecided"
     if achieved[1] < predicted[0]:
         return "less"
     return "more" if achieved[0] > predicted[1] else "as predicted"
