@@ -43,6 +43,30 @@ def with_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
     return config
 
 
+def as_in_a_file(config: Mapping[str, Any], given: Iterable[str]) -> dict[str, Any]:
+    """The config with the keys that `--config` set as a file would have them.
+
+    Snakemake leaves numbers and booleans inside of their lists and mappings as text.
+    """
+    return {**config, **{name: _typed(config[name]) for name in given}}
+
+
+def _typed(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _typed(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_typed(one) for one in value]
+    if not isinstance(value, str):
+        return value
+    import yaml
+
+    try:
+        read = yaml.safe_load(value)
+    except yaml.YAMLError:
+        return value
+    return read if isinstance(read, int | float) else value
+
+
 def models(names: Sequence[str], known: Mapping[str, Path]) -> dict[str, ModelSpec]:
     """The descriptions of the chosen models; ready-made files must be of number formats that exist."""
     check_names("models", names, known)

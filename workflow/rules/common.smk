@@ -5,7 +5,7 @@ import re
 import sys
 from pathlib import Path
 
-from inferprof import cluster, registry, study as studies, targets
+from inferprof import cluster, config as configs, registry, study as studies, targets
 from inferprof.case import Case
 from inferprof.errors import UserError
 
@@ -25,6 +25,7 @@ SUBMITS = (
 
 try:
     # One per machine: what does not depend on the machine is asked of the first.
+    config = configs.as_in_a_file(config, workflow.config_settings.config)
     STUDIES = studies.from_config(config, Path("models"), Path("results"))
     BY_MACHINE = {study.machine.slug: study for study in STUDIES}
     REQUESTS = cluster.requests(
