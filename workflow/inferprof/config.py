@@ -22,6 +22,8 @@ DEFAULTS: Mapping[str, Any] = {
     "exclude": [],
     "thresholds": {},
 }
+TEXTS = frozenset({"models", "backends", "shapes", "profilers", "target"})
+"""Lists of text, also where that reads like a number: "12.0" under `target:`."""
 PROTOCOL: Mapping[str, Any] = {
     "rounds": 3,
     "cpu_rounds": 1,
@@ -48,7 +50,7 @@ def as_in_a_file(config: Mapping[str, Any], given: Iterable[str]) -> dict[str, A
 
     Snakemake leaves numbers and booleans inside of their lists and mappings as text.
     """
-    return {**config, **{name: _typed(config[name]) for name in given}}
+    return {**config, **{name: _typed(config[name]) for name in given if name not in TEXTS}}
 
 
 def _typed(value: Any) -> Any:
