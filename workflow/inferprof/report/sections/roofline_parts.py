@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, missing, number, words
 from inferprof.report.numbers import ratio, significant
-from inferprof.report.sections.common import CASE_COLUMNS, case_cells, key_of, optional, scaled
+from inferprof.report.sections.common import CASE_COLUMNS, case_cells, optional, scaled
 from inferprof.report.sections.kernels import short
 from inferprof.report.sections.profiled import Profile, caution, first_of
 from inferprof.tables.counters import kernel_roofline
@@ -18,7 +18,7 @@ from inferprof.tables.limits import roofline
 from inferprof.tables.nodes import attribution, node_roofline, ort_kernels, trt_kernels
 from inferprof.tables.nodes.layer_times import inferences
 from inferprof.tables.nodes.providers import runs_of
-from inferprof.tables.records import KEY, frame_of, rows_of
+from inferprof.tables.records import KEY, frame_of, key_of, options_of, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -125,7 +125,7 @@ def _lost(evidence: Evidence, one: Profile) -> pd.DataFrame:
     cost = evidence.costs[one.case["model"], one.case["precision"], one.case["shape"]].content
     if not cost or not (runs := count(one.frame)):
         return frame_of([], list(node_roofline.COLUMNS))
-    options = roofline.options_of(evidence.records).get(key_of(one.case), {})
+    options = options_of(evidence.records).get(key_of(one.case), {})
     nodes = roofline.nodes(cost, evidence.roofs.of_variant(options))
     return node_roofline.of_owners(attribution.by_owner(join(one.frame), "op", SURE), nodes, runs)
 
