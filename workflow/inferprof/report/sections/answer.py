@@ -8,11 +8,11 @@ from inferprof.report import fidelity
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, without_number, words
 from inferprof.report.numbers import half_width, interval, percent, plural, ratio, significant
-from inferprof.report.sections.common import FEW, few, key_of, name_of
+from inferprof.report.sections.common import FEW, few, name_of
 from inferprof.report.sections.speed_up import ONE_ROUND
 from inferprof.report.sections.verdicts import sentence_of, sentences
 from inferprof.report.winner import Winner, find
-from inferprof.tables.records import rows_of
+from inferprof.tables.records import key_of, rows_of
 
 COLUMNS = (
     Column("model", "model"),

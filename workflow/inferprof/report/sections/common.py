@@ -8,7 +8,7 @@ from typing import Any
 
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Cell, Column, Table, missing, number, words
-from inferprof.tables.records import CASE_KEY, KEY, rows_of
+from inferprof.tables.records import CASE_KEY, key_of, rows_of
 
 CASE_COLUMNS = (
     Column("model", "model"),
@@ -33,11 +33,6 @@ def case_cells(row: Mapping[str, Any]) -> list[Cell]:
 def name_of(row: Mapping[str, Any]) -> str:
     """`fp16/ort_cuda/graph`, as `baseline:` of the config writes it."""
     return "/".join(str(row[key]) for key in ("precision", "backend", "variant"))
-
-
-def key_of(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """The machine and the case."""
-    return tuple(row[key] for key in KEY)
 
 
 def sources_of(evidence: Evidence) -> dict[tuple[str, ...], str]:

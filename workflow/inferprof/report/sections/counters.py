@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, words
 from inferprof.report.numbers import ratio, significant
-from inferprof.report.sections.common import CASE_COLUMNS, case_cells, few, key_of, optional, path_of
+from inferprof.report.sections.common import CASE_COLUMNS, case_cells, few, optional, path_of
 from inferprof.report.sections.kernels import short
 from inferprof.report.sections.profiled import Profile, profiles
 from inferprof.tables.counters.ncu_timeline import against_timeline
 from inferprof.tables.limits.waterfall import TRACERS
-from inferprof.tables.records import rows_of
+from inferprof.tables.records import key_of, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd

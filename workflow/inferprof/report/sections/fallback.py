@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from inferprof.report.evidence import Document, Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, words
 from inferprof.report.numbers import count, significant
-from inferprof.report.sections.common import CASE_COLUMNS, case_cells, few, key_of, name_of
+from inferprof.report.sections.common import CASE_COLUMNS, case_cells, few, name_of
 from inferprof.report.sections.profiled import Profile, caution, first_of
 from inferprof.tables.limits.speed_up_flags import SESSIONS
 from inferprof.tables.nodes.fallback import ON_PURPOSE, WHYS, explained, ledger
 from inferprof.tables.nodes.kernel_loops import loops
 from inferprof.tables.nodes.providers import per_run
-from inferprof.tables.records import rows_of
+from inferprof.tables.records import key_of, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd

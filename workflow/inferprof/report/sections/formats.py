@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Cell, Column, Mark, Section, Table, missing, number, words
 from inferprof.report.numbers import significant
-from inferprof.report.sections.common import CASE_COLUMNS, case_cells, key_of
+from inferprof.report.sections.common import CASE_COLUMNS, case_cells
 from inferprof.report.sections.profiled import Profile, caution, first_of
 from inferprof.tables.nodes import kernel_formats, layer_times, precision_truth
-from inferprof.tables.records import rows_of
+from inferprof.tables.records import key_of, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd

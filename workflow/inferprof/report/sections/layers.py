@@ -18,10 +18,10 @@ from inferprof.report.model import (
     words,
 )
 from inferprof.report.numbers import count, plural, significant
-from inferprof.report.sections.common import CASE_COLUMNS, case_cells, few, key_of, path_of
+from inferprof.report.sections.common import CASE_COLUMNS, case_cells, few, path_of
 from inferprof.report.sections.profiled import Profile, profiles
 from inferprof.tables.nodes import attribution, layer_times, trt_kernels
-from inferprof.tables.records import rows_of
+from inferprof.tables.records import key_of, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd

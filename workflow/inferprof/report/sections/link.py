@@ -7,17 +7,8 @@ from typing import Any
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Text, missing, number
 from inferprof.report.numbers import ratio, significant
-from inferprof.report.sections.common import (
-    CASE_COLUMNS,
-    EXAMPLES,
-    by_case,
-    case_cells,
-    key_of,
-    optional,
-    path_of,
-    table,
-)
-from inferprof.tables.records import rows_of
+from inferprof.report.sections.common import CASE_COLUMNS, EXAMPLES, by_case, case_cells, optional, path_of, table
+from inferprof.tables.records import key_of, rows_of
 
 MB = 1e6
 SHARE_OF_END_TO_END = 0.1

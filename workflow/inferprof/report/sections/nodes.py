@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Entry, Outline, Section, Table, missing, number, words
 from inferprof.report.numbers import NS_PER_MS, count, milliseconds, plural, significant
-from inferprof.report.sections.common import CASE_COLUMNS, case_cells, key_of, optional, path_of
+from inferprof.report.sections.common import CASE_COLUMNS, case_cells, optional, path_of
 from inferprof.report.sections.kernels import short
 from inferprof.report.sections.operators import NAME_LENGTH
 from inferprof.report.sections.profiled import SLOW_DOWN_COLUMN, Profile, caution, profiles, slow_down
 from inferprof.tables.counters.kernel_counters import COUNTERS, of_kernels
 from inferprof.tables.nodes import attribution, ort_kernels, torch_kernels
 from inferprof.tables.overhead import ITERATION
-from inferprof.tables.records import rows_of
+from inferprof.tables.records import key_of, rows_of
 from inferprof.tables.trace.timeline import PATH_SEPARATOR
 
 if TYPE_CHECKING:

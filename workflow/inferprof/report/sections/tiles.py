@@ -13,14 +13,13 @@ from inferprof.report.sections.common import (
     by_case,
     case_cells,
     enumerated,
-    key_of,
     path_of,
     scaled,
     table,
 )
 from inferprof.report.sections.kernels import short
 from inferprof.tables.limits import tile_advice, tile_trials
-from inferprof.tables.records import rows_of
+from inferprof.tables.records import key_of, rows_of
 
 NO_KERNEL = "no kernel of the timeline was found for it"
 NO_NAME = "the names of the kernels do not tell their tiles"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, words
 from inferprof.report.numbers import count, significant
-from inferprof.report.sections.common import CASE_COLUMNS, case_cells, key_of, optional
+from inferprof.report.sections.common import CASE_COLUMNS, case_cells, optional
 from inferprof.report.sections.profiled import (
     SLOW_DOWN_COLUMN,
     Profile,
@@ -21,7 +21,7 @@ from inferprof.report.sections.profiled import (
 )
 from inferprof.tables.limits.copies import against_link
 from inferprof.tables.overhead import ITERATION, NO_ITERATION
-from inferprof.tables.records import rows_of
+from inferprof.tables.records import key_of, rows_of
 from inferprof.tables.trace.kernel_compare import of_iterations
 
 if TYPE_CHECKING:

@@ -10,18 +10,9 @@ from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number
 from inferprof.report.numbers import MIB, NS_PER_MS, mebibytes, milliseconds, significant
 from inferprof.report.sections import link
-from inferprof.report.sections.common import (
-    CASE_COLUMNS,
-    NOT_RECORDED,
-    by_case,
-    case_cells,
-    key_of,
-    optional,
-    scaled,
-    table,
-)
+from inferprof.report.sections.common import CASE_COLUMNS, NOT_RECORDED, by_case, case_cells, optional, scaled, table
 from inferprof.tables.join import MODES
-from inferprof.tables.records import KEY, rows_of
+from inferprof.tables.records import KEY, key_of, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd

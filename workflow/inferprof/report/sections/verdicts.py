@@ -9,7 +9,7 @@ from inferprof.report.evidence import Document, Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, words
 from inferprof.report.numbers import NS_PER_MS, significant
 from inferprof.report.sections.common import CASE_COLUMNS, EXAMPLES, both_ends, by_case, case_cells, few, name_of
-from inferprof.tables.records import KEY
+from inferprof.tables.records import KEY, key_of
 
 TITLE: Final = "What holds each case back"
 TOP: Final = 3
@@ -95,7 +95,7 @@ def diagnosed(evidence: Evidence) -> list[Diagnosis]:
     found = {key: one for key, one in evidence.diagnoses.items() if one.content is not None}
     rows = [dict(zip(KEY, key, strict=True)) for key in found]
     ordered = by_case(rows, evidence.order)
-    return [(row, found[tuple(row[key] for key in KEY)]) for row in ordered]
+    return [(row, found[key_of(row)]) for row in ordered]
 
 
 def sentences(evidence: Evidence, model: str) -> list[str]:
