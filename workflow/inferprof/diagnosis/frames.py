@@ -13,6 +13,7 @@ import pandas as pd
 from inferprof.backends.torch_quantize import QUANTIZE
 from inferprof.case import Case
 from inferprof.diagnosis.kernel_time import inference_ns
+from inferprof.diagnosis.times import bare_ns
 from inferprof.errors import UserError
 from inferprof.files import read_json
 from inferprof.findings import END_TO_END, Document, Frames, Total, Twin
@@ -177,9 +178,9 @@ def documents(results: Path, machine: str, case: Case) -> dict[Document, Mapping
 
 def _total(latency: pd.DataFrame, profiles: pd.DataFrame, tool: str | None) -> Total | None:
     """What shares are of: where nothing was measured bare, what the profile that knows most saw of an inference."""
-    bare = latency[(latency["boundary"] == END_TO_END) & latency["not_measured"].isna()]
-    if len(bare):
-        return Total(float(bare["median"].iloc[0]), END_TO_END)
+    bare = bare_ns(latency, END_TO_END)
+    if bare is not None:
+        return Total(bare, END_TO_END)
     medians = profiles[profiles["level"].eq("range") & profiles["metric"].eq("duration_median")]
     iterations = medians[medians["name"].eq(ITERATION) & medians["tool"].eq(tool or "")]
     if len(iterations):

@@ -27,8 +27,6 @@ TRACES = ("nsys",)
 TOP = 3
 NS_PER_US = 1e3
 KIB = 1024
-TENSORRT = "ort_tensorrt"
-"""How the names of the backends begin whose partition the parser knows."""
 STAY_COLUMNS = (
     *CASE_COLUMNS,
     Column("why", "why"),
@@ -116,7 +114,7 @@ def _findings(evidence: Evidence, stays: Tables, looping: Tables) -> list[Text]:
 def _explained(evidence: Evidence, one: Profile, table: pd.DataFrame) -> pd.DataFrame:
     """The ledger with the reasons of the parser that the case's provider has."""
     document = evidence.partitions.get((one.case["model"], one.case["precision"]))
-    return explained(table, document.content if document and one.case["backend"].startswith(TENSORRT) else None)
+    return explained(table, one.case["backend"], document.content if document else None)
 
 
 def _title(one: Profile) -> str:

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TITLE = "Number formats that ran"
-TOOLS = ("trt_nodes", "ort_nodes", "torch_nodes", "nsys", "kineto", "trt_layers")
-"""The first of them that watched a case counts: those that know what a kernel belongs to come first, and last the one
-that saw layers and no kernels."""
 COUNTERS = "ncu"
 FEW = 0.5
 """Less of the matrix products than this in the format asked for is marked."""
@@ -53,7 +50,7 @@ NOTE = (
 
 def section(evidence: Evidence) -> Section:
     """A row per case whose kernels or layers were timed; what ran otherwise than asked is in a CSV."""
-    seen = first_of(evidence, TOOLS, lambda one: kernel_formats.tells(one.frame))
+    seen = first_of(evidence, kernel_formats.TOOLS, lambda one: kernel_formats.tells(one.frame))
     if not seen:
         return Section(TITLE, ())
     counters = {key_of(one.case): one.frame for one in first_of(evidence, (COUNTERS,))}
