@@ -8,7 +8,7 @@ from typing import Any
 
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Text, words
-from inferprof.report.numbers import significant
+from inferprof.report.numbers import significant, three_digits
 from inferprof.report.sections.common import CASE_COLUMNS, case_cells, enumerated, optional, path_of, table
 from inferprof.tables.records import key_of, rows_of
 
@@ -70,7 +70,7 @@ def _row(rounds: list[dict[str, Any]]) -> list[Cell]:
 
 def _gauge(summaries: Iterable[Mapping[str, Any]], gauge: str) -> Cell:
     middle = _median(summary[gauge]["median"] for summary in summaries if summary[gauge])
-    return optional(middle, lambda value: significant(value, 3), UNTOLD)
+    return optional(middle, three_digits, UNTOLD)
 
 
 def _median(values: Iterable[float | None]) -> float | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from inferprof.report.evidence import Engine, Evidence
 from inferprof.report.model import Cell, Column, Section, Table, missing, number, words
 from inferprof.report.numbers import half_width, ratio
-from inferprof.report.sections.common import CASE_COLUMNS, FEW, case_cells, name_of, optional
+from inferprof.report.sections.common import CASE_COLUMNS, FEW, case_cells, in_percent, name_of, optional
 from inferprof.report.sections.profiled import profiles
 from inferprof.tables import summary
 from inferprof.tables.nodes import kernel_formats, layer_times, precision_truth
@@ -63,7 +63,7 @@ def _share_of_time(evidence: Evidence, sparse: Key) -> Cell:
     if frame is None:
         return missing(NOT_TRACED)
     found = precision_truth.sparsity(kernel_formats.of_case(frame), layer_times.described(frame))
-    return number(100 * found.share, f"{100 * found.share:.1f}")
+    return in_percent(found.share)
 
 
 def _gain(evidence: Evidence, sparse: Key, dense: Sequence[Key]) -> tuple[Cell, ...]:
