@@ -96,6 +96,11 @@ def all_cores(wildcards):
     return (request.cpus if request else workflow.resource_settings.cores) or 1
 
 
+def cores_of_report(wildcards):
+    """Its share of all cores, since the reports on several machines are written beside each other."""
+    return max(1, (workflow.resource_settings.cores or 1) // len(STUDIES))
+
+
 def asked_of_slurm(resource):
     """The function of a resource of a job that measures: none where the machine is not one of the config's."""
 

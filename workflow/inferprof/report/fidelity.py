@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from inferprof.report.evidence import TORCH_ALONE, Document, Evidence
 from inferprof.report.model import Mark
-from inferprof.report.numbers import significant
+from inferprof.report.numbers import three_digits
 
 RANDOM_WEIGHTS = "numerical fidelity only (random weights)"
 NO_REFERENCE = "{} and there is no reference"
@@ -51,7 +51,7 @@ class Fidelity:
         """`SQNR 62.1 dB`, `identical to fp32`, or nothing where there is no number."""
         if self.identical:
             return "identical to fp32"
-        return "" if self.sqnr_db is None else f"SQNR {significant(self.sqnr_db, 3)} dB"
+        return "" if self.sqnr_db is None else f"SQNR {three_digits(self.sqnr_db)} dB"
 
 
 def of(evidence: Evidence, model: str, precision: str) -> Fidelity:
