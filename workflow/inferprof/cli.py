@@ -152,8 +152,7 @@ def _accuracy(args: argparse.Namespace) -> None:
     precision = registry.look_up("precision", args.precision, registry.precisions())
     arguments.require_files(args.onnx, args.reference)
     request = arguments.convert_request(args, args.reference, args.onnx)
-    result = accuracy.measure(request, precision, samples.feeds, args.samples, args.seed)
-    write_json(args.out, result)
+    write_json(args.out, accuracy.measure(request, precision, samples.feeds, args.samples, args.seed))
 
 
 def _build(args: argparse.Namespace) -> None:
@@ -254,9 +253,10 @@ def _report(args: argparse.Namespace) -> None:
 
     if len(args.machine) > 1:
         written = report.write_machines(args.results, args.study, args.machine, args.baseline)
+    elif args.partial:
+        written = report.write_partial(args.results, args.study, args.machine[0], args.baseline)
     else:
-        write = report.write_partial if args.partial else report.write
-        written = write(args.results, args.study, args.machine[0], args.baseline)
+        written = report.write(args.results, args.study, args.machine[0], args.baseline, args.processes)
     _say(f"inferprof: wrote {written}")
 
 

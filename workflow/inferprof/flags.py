@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
+import os
 import re
 from pathlib import Path
 
@@ -168,6 +169,13 @@ def report(sub: argparse.ArgumentParser) -> None:
         help="the machine's folder in RESULTS; several are compared, each with its own RESULTS/reports/STUDY/MACHINE",
     )
     sub.add_argument("--partial", action="store_true", help="only what exists, into REPORT.partial.txt")
+    sub.add_argument(
+        "--processes",
+        type=_positive,
+        default=len(os.sched_getaffinity(0)),
+        metavar="N",
+        help="at most so many, this one among them, draw the plots (default: one per core that it may use)",
+    )
 
 
 def bundle(sub: argparse.ArgumentParser) -> None:
@@ -186,9 +194,7 @@ def unbundle(sub: argparse.ArgumentParser) -> None:
     """A bundle, and the folder that it becomes."""
     sub.add_argument("bundle", type=Path, metavar="BUNDLE", help="what `inferprof bundle` wrote")
     sub.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="a new results folder")
-    sub.add_argument(
-        "--report", action="store_true", help="diagnose its cases by this version's checks and write its report, too"
-    )
+    sub.add_argument("--report", action="store_true", help="diagnose its cases anew and write its report, too")
 
 
 def compare(sub: argparse.ArgumentParser) -> None:
@@ -256,9 +262,7 @@ def run(sub: argparse.ArgumentParser) -> None:
 def _study(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("results", type=Path, metavar="RESULTS", help="the results folder")
     sub.add_argument("--study", required=True, help="name of the study: RESULTS/reports/STUDY")
-    sub.add_argument(
-        "--baseline", type=_baseline, metavar="PRECISION/BACKEND/VARIANT", help="what speed-ups are against"
-    )
+    sub.add_argument("--baseline", type=_baseline, metavar="PRECISION/BACKEND/VARIANT", help="what speed-ups go by")
 
 
 def _model(sub: argparse.ArgumentParser) -> None:

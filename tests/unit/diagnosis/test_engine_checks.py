@@ -18,6 +18,8 @@ from inferprof.diagnosis.frames import Documents
 from inferprof.findings import Document, Frames, Gain
 from inferprof.profilers import ort_profile, trt_layers
 from inferprof.tables import records, schema
+from inferprof.tables.nodes.kernel_formats import MATRIX
+from inferprof.tables.trace.kernel_class import classify
 
 Captured = Callable[..., Frames]
 Measured = Callable[..., Frames]
@@ -142,6 +144,24 @@ def test_where_the_peaks_are_not_known_the_gain_is_not_bounded(vit: Frames) -> N
     asked = dataclasses.replace(vit, case=dataclasses.replace(vit.case, precision="fp8"))
     (finding,) = ask("precision", asked).findings
     assert finding.gain is None
+
+
+def as_fp8_of(vit: Frames, name: str) -> Frames:
+    """The case as if FP8 had been asked for, and each of its matrix products had a kernel of that name, on a B200."""
+    kernel = vit.profiles["level"] == "kernel"
+    product = kernel & vit.profiles["name"].map(lambda one: classify(str(one)).kernel_class in MATRIX).astype(bool)
+    profiles = vit.profiles.assign(name=vit.profiles["name"].mask(product, name), machine="b200-sm100-0123abcd")
+    return dataclasses.replace(vit, case=dataclasses.replace(vit.case, precision="fp8"), profiles=profiles)
+
+
+def test_mxfp8_in_place_of_fp8_is_a_finding(vit: Frames) -> None:
+    (finding,) = ask("precision", as_fp8_of(vit, "nvjet_sm100_qqtst_128x256_Avec32UE8M0_Bvec32UE8M0_TNT")).findings
+    assert finding.reason == "asked for fp8, and the matrix products ran 100.0 % in mxfp8"
+
+
+def test_a_name_that_does_not_tell_the_scales_of_fp8_accuses_nobody(vit: Frames) -> None:
+    answer = ask("precision", as_fp8_of(vit, "my_fp8_gemm_kernel"))
+    assert (answer.verdict, answer.findings) == ("not assessed", ())
 
 
 def test_the_layers_of_an_engine_tell_formats_without_a_trace(repository: Path, captured: Captured) -> None:

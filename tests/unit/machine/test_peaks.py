@@ -109,4 +109,45 @@ def test_another_gpu_is_unknown_not_its_neighbour(name, memory, sms, mig):
 def test_what_a_document_does_not_state_is_not_there():
     found = peaks.of("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 96 * GIB)
     assert found is not None
-    assert set(found.flops) == {"fp32", "fp4"}
+    assert set(found.flops) == {"fp32", "fp16", "fp16_accumulate_fp16", "bf16", "fp4"}
+
+
+def rates_of(gpu: str) -> dict[str, float]:
+    """The rates of a row in TFLOP/s, and its bandwidth in GB/s."""
+    (row,) = (row for row in peaks.every() if row.gpu == gpu)
+    assert row.bandwidth is not None
+    return {kind: flops / 1e12 for kind, flops in row.flops.items()} | {"bandwidth": row.bandwidth / 1e9}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "printed"),
+    [
+        ("GeForce RTX 2080 Ti", {"fp32": 13.4, "fp16": 53.8, "fp16_accumulate_fp16": 107.6, "int4": 430.3}),
+        ("A100 PCIe 80 GB", {"fp64_tensor": 19.5, "tf32": 156, "bf16": 312, "int8": 624, "bandwidth": 1935}),
+        ("A10", {"fp32": 31.2, "tf32": 62.5, "fp16": 125, "int8": 250, "int4": 500, "bandwidth": 600}),
+        ("GeForce RTX 4090", {"fp16": 165.2, "fp8": 330.3, "fp8_accumulate_fp16": 660.6, "bandwidth": 1008}),
+        ("L40S", {"tf32": 183, "bf16": 733 / 2, "fp8": 733, "int8": 733, "bandwidth": 864}),
+        ("H100 SXM5", {"fp64": 33.5, "tf32": 494.7, "bf16": 989.4, "fp8": 1978.9, "bandwidth": 3352}),
+        ("H100 NVL", {"fp64": 30, "tf32": 835 / 2, "bf16": 1671 / 2, "fp8": 3341 / 2, "bandwidth": 3938}),
+        ("H200 SXM", {"fp64_tensor": 67, "tf32": 989 / 2, "fp8": 3958 / 2, "bandwidth": 4800}),
+        ("GH200 144 GB HBM3e", {"fp64": 34, "tf32": 494, "bf16": 990, "int8": 1979, "bandwidth": 4900}),
+        ("B200", {"fp64_tensor": 37, "fp32": 75, "tf32": 1100, "fp8": 4500, "fp4": 9000, "bandwidth": 7700}),
+        ("GB200", {"fp64_tensor": 40, "fp32": 80, "tf32": 1250, "fp8": 5000, "fp4": 10000, "bandwidth": 8000}),
+        ("GeForce RTX 5090", {"fp16": 209.5, "fp8": 419, "fp8_accumulate_fp16": 838, "fp4": 1676}),
+        (
+            "RTX PRO 6000 Blackwell Workstation Edition",
+            {"fp32": 125, "bf16": 503.8, "fp4": 2000},
+        ),
+        ("RTX PRO 6000 Blackwell Server Edition", {"fp32": 120, "bf16": 500, "fp8": 1000, "bandwidth": 1597}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_rates_are_those_that_nvidia_prints_and_dense(gpu: str, printed: dict[str, float]) -> None:
+    """A half is of a rate that is printed with 2:4 sparse weights alone."""
+    found = rates_of(gpu)
+    assert {kind: found[kind] for kind in printed} == pytest.approx(printed, rel=1e-3)
+
+
+def test_most_rows_were_checked_and_the_rest_are_named():
+    unchecked = [row.gpu.removeprefix("GeForce RTX ") for row in peaks.every() if not row.checked]
+    assert unchecked == ["2080", "2070", "3090", "A2", "4080", "4070 Ti", "5080", "5070 Ti", "5070"]

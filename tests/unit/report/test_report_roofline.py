@@ -133,6 +133,19 @@ def test_an_unknown_gpu_has_no_roof_but_a_reason(gpu):
     assert texts == ["Datasheet: none is on file for this GPU."]
 
 
+@pytest.mark.parametrize(
+    ("name", "memory_mib", "said"),
+    [("NVIDIA GeForce RTX 3090", 24_576, True), ("NVIDIA GeForce RTX 5090", 32_607, False)],
+)
+def test_a_datasheet_that_was_not_checked_twice_is_said_to_be_so(gpu, name: str, memory_mib: int, said: bool):
+    environment = {"gpus": [{"name": name, "memory_mib": memory_mib, "used": True}]}
+    gpu.write(f"{gpu.machine}/environment.json", environment)
+    gpu.write("onnx/vit/fp16.b8.cost.json", cost())
+    (note,) = (table.note for key, table in tables(roofline.section(load(gpu))).items() if key == "roofs")
+    assert note.startswith("Datasheet: NVIDIA ")
+    assert note.endswith("; not all of its numbers could be compared with a second source") == said
+
+
 def test_a_graph_that_was_not_counted_names_the_file(gpu):
     table = tables(roofline.section(load(gpu)))["roofline"]
     assert table.footnotes == ("not measured: there is no onnx/vit/fp16.b8.cost.json",)

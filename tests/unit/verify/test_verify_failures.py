@@ -159,7 +159,7 @@ PLANTED: dict[str, tuple[Plant, str]] = {
             failing(tabled("trt_nodes", precision), table(lambda frame: product("sgemm_128x128_nn"))),
             f"asked for {precision}: 0.0 % of the time in matrix products ran in {dtype}, 100.0 % in fp32",
         )
-        for precision, dtype in {"fp16": "fp16", "fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}.items()
+        for precision, dtype in {"fp16": "fp16", "fp8": "fp8", "mxfp8": "mxfp8", "nvfp4": "fp4"}.items()
     },
     "self_checks": (
         failing(of("run", "ort_cpu"), checked),

@@ -3,6 +3,10 @@
 Rates are dense, in TFLOP/s (TOP/s of integers), and accumulate in FP32 (INT32): GeForce tensor cores are up to twice
 as fast where they accumulate in FP16. With 2:4 sparse weights they are `sparsity` times the dense ones. What a
 document does not state is empty, and a GPU without a row is unknown: no neighbour's number stands in.
+
+`checked` says what rates and bandwidth were compared with a second time, in November 2026: `document`, copies of
+NVIDIA's own documents or their words as others quote them; `others`, those as far as they went and else what others
+publish of the GPU; empty, nothing that had all of them.
 """
 
 from __future__ import annotations
@@ -12,7 +16,10 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, Literal, get_args
 
+Checked = Literal["document", "others", ""]
+CHECKED: Final[Mapping[str, Checked]] = {value: value for value in get_args(Checked)}
 FILE = Path(__file__).with_suffix(".csv")
 KINDS = (
     *("fp64", "fp64_tensor", "fp32", "tf32", "fp16", "fp16_accumulate_fp16", "bf16"),
@@ -42,6 +49,7 @@ class Peaks:
     boost_hz: float | None
     title: str
     url: str
+    checked: Checked
     note: str
 
 
@@ -97,6 +105,7 @@ def _row(row: Mapping[str, str]) -> _Row:
         boost_hz=scaled("boost_mhz", 1e6),
         title=row["title"],
         url=row["url"],
+        checked=CHECKED[row["checked"]],
         note=row["note"],
     )
     return _Row(tuple(row["names"].split("|")), int(row["memory_gib"]) * GIB, peaks)

@@ -33,15 +33,15 @@ def _rarely_collected() -> Iterator[None]:
 
 
 @_rarely_collected()
-def write(results: Path, study: str, machine: str, baseline: str | None = None) -> Path:
-    """Write the report of `results/reports/{study}/cases.csv` beside it; returns its REPORT.txt.
+def write(results: Path, study: str, machine: str, baseline: str | None = None, processes: int = 1) -> Path:
+    """Write the report of `results/reports/{study}/cases.csv` beside it, in at most so many processes: REPORT.txt.
 
     `baseline` is `precision/backend/variant`. Raises UserError where cases.csv, a record or a table can't be read.
     """
     folder = results / "reports" / study
     found = evidence.load(results, study, machine, evidence.read_cases(folder / "cases.csv"), baseline)
     _empty(folder / "plots")
-    plots = figures.draw(found, folder / "plots")
+    plots = figures.draw(found, folder / "plots", processes)
     report = compose.compose(found)  # while other processes draw
     written = _write(compose.with_plots(report, plots()), folder)
     (folder / PARTIAL).unlink(missing_ok=True)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from inferprof import registry
+from inferprof.backends.torch_quantize import QUANTIZE
 from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.files import read_json
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CASES_COLUMNS = [*records.KEY, "outcome", "reason"]
+TORCH_ALONE = "torch alone runs {}, so that no ONNX graph is made"
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,13 @@ class Document:
 
     file: str
     content: Mapping[str, Any] | None
+    why: str | None = None
+    """Why nobody writes it; None where the study asks for it."""
+
+    @property
+    def lacking(self) -> str:
+        """Why there is no content."""
+        return self.why or f"no {self.file}"
 
     def get(self, key: str, default: Any = None) -> Any:
         """A top-level value."""
@@ -42,6 +53,11 @@ class Engine:
     machine: str
     case: Case
     build: Document
+
+    @property
+    def key(self) -> records.Key:
+        """Its machine and case."""
+        return (self.machine, *self.case.path.parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +135,12 @@ class Evidence:
         models = self.models
         pairs.sort(key=lambda pair: (models.index(pair["model"]), pair["batch"], len(pair["shape"]), pair["shape"]))
         return {(pair["model"], pair["shape"]): place for place, pair in enumerate(pairs)}
+
+    @functools.cached_property
+    def quantized(self) -> frozenset[str]:
+        """The variants whose weights torch quantizes, of those that were measured."""
+        options = zip(self.records["variant"], self.records["content"], strict=True)
+        return frozenset(variant for variant, content in options if QUANTIZE in content.get("options", {}))
 
     @property
     def rounds(self) -> int:
@@ -223,17 +245,27 @@ def _of_ok_cases(found: pd.DataFrame, outcomes: pd.DataFrame) -> pd.DataFrame:
     return found.merge(ok, on=records.KEY, validate="many_to_one")
 
 
-def _document(results: Path, path: Path) -> Document:
-    return Document(path.relative_to(results).as_posix(), read_json(path) if path.exists() else None)
+def _document(results: Path, path: Path, why: str | None = None) -> Document:
+    return Document(path.relative_to(results).as_posix(), read_json(path) if path.exists() else None, why)
 
 
 def _documents(results: Path, outcomes: pd.DataFrame) -> dict[tuple[str, str, str], Document]:
-    pairs = dict.fromkeys(zip(outcomes["model"], outcomes["precision"], strict=True))
+    graphs = dict.fromkeys(zip(outcomes["model"], outcomes["precision"], strict=True))
+    why = {model: _no_graph(results, outcomes[outcomes["model"] == model]) for model, _ in graphs}
     return {
-        (model, precision, kind): _document(results, results / "onnx" / model / f"{precision}.{kind}.json")
-        for model, precision in pairs
+        (*graph, kind): _document(results, results / "onnx" / graph[0] / f"{graph[1]}.{kind}.json", why[graph[0]])
+        for graph in graphs
         for kind in ("convert", "audit", "accuracy")
     }
+
+
+def _no_graph(results: Path, cases: pd.DataFrame) -> str | None:
+    """Why there is no graph of the cases' model, where none was made and no runtime was to run one."""
+    runs = set(cases.loc[cases["outcome"] != "refused", "backend"])
+    torch = {backend.name for backend in registry.backends().values() if backend.artifact == "torch"}
+    made = any((results / "onnx" / cases["model"].iloc[0]).glob("*.convert.json"))
+    alone = runs and runs <= torch and not made
+    return TORCH_ALONE.format("this model") if alone else None
 
 
 def _partitions(results: Path, outcomes: pd.DataFrame) -> dict[tuple[str, str], Document]:

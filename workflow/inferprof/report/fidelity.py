@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from inferprof.report.evidence import Document, Evidence
+from inferprof.report.evidence import TORCH_ALONE, Document, Evidence
 from inferprof.report.model import Mark
-from inferprof.report.numbers import significant
+from inferprof.report.numbers import three_digits
 
 RANDOM_WEIGHTS = "numerical fidelity only (random weights)"
+NO_REFERENCE = "{} and there is no reference"
 
 
 @dataclass(frozen=True)
 class Fidelity:
     """The worst output's distance from fp32. An SQNR of None beside an outcome means: identical, or no number."""
 
-    outcome: Literal["pass", "warn", "fail", "not measured"]
+    outcome: Literal["pass", "warn", "fail", "reference", "not measured"]
     reason: str
     sqnr_db: float | None = None
     cosine: float | None = None
@@ -27,8 +28,8 @@ class Fidelity:
 
     @property
     def mark(self) -> Mark | None:
-        """The outcome as a mark; None where nothing was measured."""
-        return None if self.outcome == "not measured" else self.outcome
+        """The outcome as a mark; None where nothing was to be judged."""
+        return self.outcome if self.outcome in ("pass", "warn", "fail") else None
 
     @property
     def identical(self) -> bool:
@@ -38,8 +39,8 @@ class Fidelity:
     @property
     def sentence(self) -> str:
         """`SQNR 62.1 dB, cosine 0.999999, pass; numerical fidelity only (random weights)`."""
-        if self.outcome == "not measured":
-            return f"not measured: {self.reason}"
+        if self.outcome in ("reference", "not measured"):
+            return f"{self.outcome}: {self.reason}"
         numbers = [self.sqnr, f"cosine {cosine_text(self.cosine)}" if self.cosine is not None else ""]
         text = ", ".join([*(part for part in numbers if part), self.outcome])
         text = f"{text} ({self.reason})" if self.outcome == "fail" else text
@@ -50,7 +51,7 @@ class Fidelity:
         """`SQNR 62.1 dB`, `identical to fp32`, or nothing where there is no number."""
         if self.identical:
             return "identical to fp32"
-        return "" if self.sqnr_db is None else f"SQNR {significant(self.sqnr_db, 3)} dB"
+        return "" if self.sqnr_db is None else f"SQNR {three_digits(self.sqnr_db)} dB"
 
 
 def of(evidence: Evidence, model: str, precision: str) -> Fidelity:
@@ -58,10 +59,26 @@ def of(evidence: Evidence, model: str, precision: str) -> Fidelity:
     return read(evidence.documents[model, precision, "accuracy"], precision)
 
 
+def of_case(evidence: Evidence, row: Mapping[str, Any]) -> Fidelity:
+    """The accuracy of the graph of a case of Evidence.measured; of weights that torch quantizes there is none."""
+    if row["variant"] in evidence.quantized:
+        return Fidelity("not measured", quantized(row["variant"]))
+    return of(evidence, row["model"], row["precision"])
+
+
+def quantized(variants: str) -> str:
+    """Why the accuracy of variants whose weights torch quantizes is not measured."""
+    return NO_REFERENCE.format(TORCH_ALONE.format(f"{variants}, whose weights it quantizes"))
+
+
 def read(document: Document, precision: str) -> Fidelity:
     """The content of .accuracy.json; fp32 needs none, since it is the reference."""
     if document.content is None:
-        return Fidelity("not measured", "fp32 is the reference" if precision == "fp32" else f"no {document.file}")
+        if document.why:
+            return Fidelity("not measured", NO_REFERENCE.format(document.why))
+        if precision == "fp32":
+            return Fidelity("reference", "what the others are compared with")
+        return Fidelity("not measured", document.lacking)
     outputs = document.get("outputs", {}).values()
     errors = [output["max_abs_error"] for output in outputs]
     return Fidelity(

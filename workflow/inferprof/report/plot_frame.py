@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from inferprof.case import Shape
 from inferprof.report import fidelity
 from inferprof.report.evidence import Evidence
-from inferprof.report.sections.common import key_of, name_of, path_of
+from inferprof.report.sections.common import name_of, path_of
 from inferprof.report.sections.profiled import Profile, chosen, first_of
 from inferprof.tables import graph_memory, schema, tuning
 from inferprof.tables.limits import roofline, waterfall
 from inferprof.tables.limits.waterfall import TRACERS
-from inferprof.tables.records import KEY, rows_of
+from inferprof.tables.records import KEY, key_of, rows_of
 from inferprof.tables.trace import one_iteration
 from inferprof.tables.trace.idle import IDLE_CAUSES
 from inferprof.tables.trace.kernel_compare import ITERATION
@@ -60,7 +60,7 @@ def of(evidence: Evidence) -> pd.DataFrame:
         **_events(evidence, frame, traced),
     }
     keys = [key_of(row) for row in rows_of(frame)]
-    found = [fidelity.of(evidence, model, precision) for _, model, precision, *_ in keys]
+    found = [fidelity.of_case(evidence, row) for row in rows_of(frame)]
     return frame.assign(
         sequence=_objects(Shape.parse(label).as_dict().get(SEQUENCE) for label in frame["shape"]),
         sqnr_db=_objects(one.sqnr_db for one in found),

@@ -10,7 +10,7 @@ from inferprof.plugins import Boundary
 from inferprof.report import fidelity
 from inferprof.report.evidence import Evidence
 from inferprof.report.fidelity import Fidelity
-from inferprof.report.numbers import significant
+from inferprof.report.numbers import three_digits
 from inferprof.report.sections.common import name_of
 from inferprof.tables import summary
 from inferprof.tables.records import KEY, rows_of
@@ -57,7 +57,7 @@ class Winner:
         """`0.609 ms (end_to_end), 0.381 ms (device)`, the ranking boundary first."""
         names = [self.boundary, *(b for b in ("end_to_end", "device") if b != self.boundary)]
         times = [(name, self.row[f"{name}_ms"]) for name in names]
-        return ", ".join(f"{significant(ms, 3)} ms ({name})" for name, ms in times if ms == ms)
+        return ", ".join(f"{three_digits(ms)} ms ({name})" for name, ms in times if ms == ms)
 
     @property
     def items_per_s(self) -> float:
@@ -84,7 +84,7 @@ def _winner(evidence: Evidence, cases: pd.DataFrame, boundary: Boundary) -> Winn
     """The fastest acceptable case; None where none was measured."""
     column = f"{boundary}_ms"
     ranked = rows_of(cases[cases[column].notna()].sort_values(column, kind="stable"))
-    judged = [(row, fidelity.of(evidence, row["model"], row["precision"])) for row in ranked]
+    judged = [(row, fidelity.of_case(evidence, row)) for row in ranked]
     accepted = [(row, one) for row, one in judged if one.outcome != "fail"]
     if not accepted:
         return None

@@ -14,6 +14,7 @@ from inferprof.tables.nodes import precision_truth
 from inferprof.tables.nodes.kernel_formats import NOT_TOLD, by_counters, conversion, executed, of_case
 from inferprof.tables.nodes.trt_json import Layer, Tensor, load, read_layers
 from inferprof.tables.schema import conform
+from inferprof.tables.trace.kernel_class import EITHER_FP8
 
 FP8 = (
     "sm90_xmma_gemm_e4m3f16_e4m3f32_f32_tn_n_tilesize128x128x128_warpgroupsize1x1x1_execute_segment_k_off_kernel_trt"
@@ -118,7 +119,7 @@ def test_counters_tell_before_the_name() -> None:
 def test_a_name_that_tells_nothing_leaves_it_to_the_layers_operands(tmp_path: Path) -> None:
     layers = written(tmp_path, gemm("a", "FP8", "x"), gemm("b", "BFloat16", "x"))
     found = executed(table(("cutlass_gemm", 1, "a"), ("cutlass_gemm", 1, "b"), ("cutlass_gemm", 1, None)), layers)
-    assert found["dtype"].to_list() == ["fp8", "bf16", NOT_TOLD]
+    assert found["dtype"].to_list() == [EITHER_FP8, "bf16", NOT_TOLD]
     assert found["source"].to_list()[:2] == ["layer", "layer"]
 
 
@@ -144,8 +145,8 @@ def test_of_the_rest_the_output_is_told(tmp_path: Path) -> None:
 
 def test_time_of_which_nothing_tells_the_format_is_said() -> None:
     found = executed(table((FP8, 60, None), ("cutlass_gemm", 40, None), ("__myl_Add_0x1", 900, None)))
-    assert precision_truth.sentence(found, "mxfp8") == (
-        "asked for mxfp8: 60.0 % of the time in matrix products ran in fp8, of 40.0 % nothing tells the format"
+    assert precision_truth.sentence(found, "fp8") == (
+        "asked for fp8: 60.0 % of the time in matrix products ran in fp8, of 40.0 % nothing tells the format"
     )
     shares = precision_truth.by_dtype(found)
     assert shares[["matrix", "dtype", "duration_ns"]].to_numpy().tolist() == [
@@ -171,7 +172,7 @@ def test_counters_of_ncu_are_summed_by_kernel() -> None:
     rows = [("a", "tensor_ops_fp16", 5.0), ("a", "tensor_ops_fp8", 3.0), ("a", "tensor_ops_fp8", 4.0)]
     rows += [("b", "tensor_ops_fp8", 0.0), ("c", "duration_total", 9.0), ("d", "tensor_ops_int8", 1.0)]
     frame = pd.DataFrame(rows, columns=["name", "metric", "value"])
-    assert by_counters(frame) == {"a": "fp8", "d": "int8"}
+    assert by_counters(frame) == {"a": EITHER_FP8, "d": "int8"}
 
 
 def test_counters_find_the_kernel_of_a_trace_that_spells_its_parameters_otherwise() -> None:
@@ -187,9 +188,70 @@ def test_counters_find_the_kernel_of_a_trace_that_spells_its_parameters_otherwis
     spelled = ["void one::first<float, 4>(float *)", "void two::second<__half>(__half *)"]
     counts = [{"level": "kernel", "name": name, "metric": "tensor_ops_fp8", "value": 1.0} for name in spelled]
     found = of_case(trace, conform(pd.DataFrame(counts), "ncu")).set_index("kernel")
-    assert found["dtype"].to_list() == ["fp8", "fp16", "fp32"]
+    assert found["dtype"].to_list() == [EITHER_FP8, "fp16", "fp32"]
     # Two instances of one function: whose counters these are is not known.
     assert found["source"].to_list() == ["counters", "name", "name"]
+
+
+# --- FP8 by tensors and by blocks ------------------------------------------------------------------------------
+
+
+MXFP8 = "cutlass3x_sm120_bstensorop_s16832gemm_block_scaled_ue8m0xe4m3_ue8m0xe4m3_f32_bf16_bf16_128x128x128_0_tnn"
+SILENT = "my_fp8_gemm_kernel"
+"""A name that tells FP8, and nothing of its scales."""
+
+
+@pytest.mark.parametrize(
+    ("asked", "ran", "sentence"),
+    [
+        ("mxfp8", FP8, "asked for mxfp8: 0.0 % of the time in matrix products ran in mxfp8, 100.0 % in fp8"),
+        ("fp8", MXFP8, "asked for fp8: 0.0 % of the time in matrix products ran in fp8, 100.0 % in mxfp8"),
+        ("mxfp8", MXFP8, "asked for mxfp8: 100.0 % of the time in matrix products ran in mxfp8"),
+        (
+            "mxfp8",
+            SILENT,
+            "asked for mxfp8: 0.0 % of the time in matrix products ran in mxfp8, "
+            "100.0 % in fp8 or mxfp8 (nothing tells which)",
+        ),
+    ],
+)
+def test_one_fp8_in_place_of_the_other_is_seen(asked: str, ran: str, sentence: str) -> None:
+    found = executed(table((ran, 10, None)))
+    assert precision_truth.sentence(found, asked) == sentence
+
+
+def test_counters_do_not_tell_how_fp8_is_scaled_and_the_name_does() -> None:
+    names = (FP8, MXFP8, SILENT)
+    found = executed(table(*((name, 1, None) for name in names)), counted=dict.fromkeys(names, EITHER_FP8))
+    assert found[["dtype", "source"]].to_numpy().tolist() == [
+        ["fp8", "name"],
+        ["mxfp8", "name"],
+        [EITHER_FP8, "counters"],
+    ]
+
+
+def test_scales_of_blocks_among_the_inputs_of_a_layer_tell_mxfp8(tmp_path: Path) -> None:
+    layer = gemm("a", "FP8", "x")
+    scales = [tensor(f"{side}_scales", "E8M0", (8, 24)) for side in "ab"]
+    a, b, *rest = layer["Inputs"]  # type: ignore[misc]
+    layers = written(tmp_path, {**layer, "Inputs": [a, scales[0], b, scales[1], *rest]})
+    found = executed(table(("__myl_MatMul_0x1", 1, "a"), (SILENT, 1, "a")), layers)
+    assert found[["dtype", "source"]].to_numpy().tolist() == [["mxfp8", "layer"]] * 2
+
+
+@pytest.mark.parametrize(
+    ("machine", "dtype"),
+    [
+        ("h100-80gb-hbm3-sm90-0123abcd", "fp8"),
+        ("rtx-4090-mig-sm89-0123abcd", "fp8"),
+        ("b200-sm100-0123abcd", EITHER_FP8),
+        ("my-box", EITHER_FP8),
+    ],
+)
+def test_a_gpu_without_block_scales_leaves_no_doubt(machine: str, dtype: str) -> None:
+    row = {"level": "kernel", "name": SILENT, "metric": "duration_total", "value": 1.0, "instances": 1}
+    trace = conform(pd.DataFrame([row]), "nsys").assign(machine=machine)
+    assert of_case(trace)["dtype"].to_list() == [dtype]
 
 
 # --- conversions and sparsity ----------------------------------------------------------------------------------

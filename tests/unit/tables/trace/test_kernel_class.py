@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from inferprof.tables.trace.kernel_class import by_class, classify, own_name
+from inferprof.tables.trace.kernel_class import EITHER_FP8, by_class, classify, own_name
 
 CASES = [
     # gemm
@@ -92,8 +92,38 @@ CASES = [
     ("sm50_xmma_pooling_fw_4d_FP32FP32NCHW_Average_FastDiv_execute_kernel_trt", "reduction", "fp32", None),
     ("__myl_bb0_4_AddSumMulSubMulSum", "reduction", None, None),
     # quantize
-    ("void vllm::scaled_fp8_quant_kernel_strided<c10::BFloat16, c10::Float8_e4m3fn>(T2*)", "quantize", "fp8", None),
-    ("void fbgemm_gpu::(anonymous namespace)::_compute_FP8_quantize_cuda_kernel<float>(T)", "quantize", "fp8", None),
+    (
+        "void vllm::scaled_fp8_quant_kernel_strided<c10::BFloat16, c10::Float8_e4m3fn>(T2*)",
+        "quantize",
+        EITHER_FP8,
+        None,
+    ),
+    (
+        "void fbgemm_gpu::(anonymous namespace)::_compute_FP8_quantize_cuda_kernel<float>(T)",
+        "quantize",
+        EITHER_FP8,
+        None,
+    ),
+    # block scales: their formats are not those of the numbers
+    ("nvjet_sm100_qqtst_128x256_128x6_2x1_2cta_v_bz_bias_TNT", "gemm", "fp8", True),
+    ("nvjet_qqtst_128x256_128x6_2x2_2cta_h_bz_Avec32UE8M0_Bvec32UE8M0_TNT", "gemm", "mxfp8", True),
+    ("nvjet_sm100_ootst_128x128_256x7_4x1_2cta_v_bx_Avec16UE4M3_Bvec16UE4M3_TNT", "gemm", "fp4", True),
+    (
+        "cutlass3x_sm120_bstensorop_s16832gemm_block_scaled_ue8m0xe4m3_ue8m0xe4m3_f32_bf16_bf16_128x128x128_1x1x1_0_tnn",
+        "gemm",
+        "mxfp8",
+        True,
+    ),
+    ("cutlass3x_sm120_bstensorop_s16864gemm_block_scaled_ue4m3xe2m1_ue4m3xe2m1_f32_f16", "gemm", "fp4", True),
+    ("cutlass3x_sm100_bstensorop_gemm_ue4m3xf4_ue4m3xf4_f32_f16_f16_256x192x256_0_tnn", "gemm", "fp4", True),
+    (
+        "kernel_cutlass__scaled_gemm_mxfp8_kernel_tensorptrf8E4M3FNgmemalign16_tensorptrf8E8M0FNUgmemalign4",
+        "gemm",
+        "mxfp8",
+        None,
+    ),
+    ("bmm_MxE4m3_MxE4m3MxE4m3_Fp32_t128x16x256u2_s3_et128x16", "gemm", "mxfp8", None),
+    ("bmm_E4m3_E4m3E4m3_Fp32_t128x16x256u2_s3_et128x16", "gemm", "fp8", None),
     # reformat
     (
         "void genericReformat::copyVectorizedKernel<double, __half, float, true>(unsigned int)",

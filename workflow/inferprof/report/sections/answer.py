@@ -9,13 +9,13 @@ from inferprof.case import EXCLUDED
 from inferprof.report import fidelity
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, without_number, words
-from inferprof.report.numbers import half_width, interval, percent, plural, ratio, significant
+from inferprof.report.numbers import half_width, interval, percent, plural, ratio, significant, three_digits
 from inferprof.report.sections import saturation
-from inferprof.report.sections.common import FEW, few, key_of, name_of
+from inferprof.report.sections.common import FEW, few, name_of
 from inferprof.report.sections.speed_up import ONE_ROUND
 from inferprof.report.sections.verdicts import sentence_of, sentences
 from inferprof.report.winner import Winner, find
-from inferprof.tables.records import rows_of
+from inferprof.tables.records import key_of, rows_of
 
 COLUMNS = (
     Column("model", "model"),
@@ -67,15 +67,15 @@ def _sentences(evidence: Evidence, model: str, winners: list[Winner]) -> list[Bl
         blocks.append(Text(f"Among the GPU cases at {_sentence(other, evidence.baseline)}"))
     best = max((w for w in winners if w.boundary == first.boundary), key=lambda one: one.items_per_s)
     if best.shape != first.shape:
-        most = f"Most items per second: {significant(best.items_per_s, 3)}/s, at {_sentence(best, evidence.baseline)}"
+        most = f"Most items per second: {three_digits(best.items_per_s)}/s, at {_sentence(best, evidence.baseline)}"
         blocks.append(Text(most))
     blocks += [Text(line) for line in (*saturation.sentences(evidence, model), *_verdicts(evidence, (first, best)))]
     blocks += [Text(f"{first.shape}: {lucky}", mark="warn") for lucky in _lottery(evidence, first)]
-    precisions = dict.fromkeys(w.row["precision"] for w in (first, other, best) if w)
+    judged = dict.fromkeys((w.row["precision"], w.fidelity) for w in (first, other, best) if w)
     blocks += [
-        Text(f"Accuracy of {one} against fp32: {fidelity.of(evidence, model, one).sentence}.")
-        for one in precisions
-        if one != "fp32"
+        Text(f"Accuracy of {precision} against fp32: {one.sentence}.")
+        for precision, one in judged
+        if precision != "fp32"
     ]
     return blocks + _passed_over(evidence, model, winners)
 

@@ -9,9 +9,9 @@ from typing import Any
 from inferprof.findings import END_TO_END
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Text, words
-from inferprof.report.numbers import significant
+from inferprof.report.numbers import significant, three_digits
 from inferprof.report.sections.common import CASE_COLUMNS, case_cells, enumerated, optional, path_of, table
-from inferprof.tables.records import KEY, rows_of
+from inferprof.tables.records import key_of, rows_of
 
 UNTOLD = "NVML does not tell it"
 GAUGES = {"sm_mhz": "SM MHz", "temperature_c": "°C", "memory_mhz": "memory MHz"}
@@ -40,7 +40,7 @@ def section(evidence: Evidence) -> Section:
     cases: dict[tuple[str, ...], list[Round]] = {}
     for row in rows_of(evidence.records):
         if "summary" in row["content"].get("telemetry", {}):
-            cases.setdefault(tuple(row[key] for key in KEY), []).append(row)
+            cases.setdefault(key_of(row), []).append(row)
     if not cases:
         return Section("GPU telemetry", (Text(f"Not measured: {_why(evidence)}."),))
     order = evidence.order
@@ -83,7 +83,7 @@ def _untold(loops: list[Mapping[str, Any]]) -> str:
 
 def _gauge(loops: list[Mapping[str, Any]], gauge: str) -> Cell:
     middle = _median(loop[gauge]["median"] for loop in loops if loop[gauge])
-    return optional(middle, lambda value: significant(value, 3), _untold(loops))
+    return optional(middle, three_digits, _untold(loops))
 
 
 def _energy(energies: list[Mapping[str, Any]]) -> list[Cell]:

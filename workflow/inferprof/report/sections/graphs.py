@@ -52,7 +52,7 @@ def section(evidence: Evidence) -> Section:
 def _row(model: str, precision: str, document: Document) -> list[Cell]:
     content = document.content
     if content is None:
-        lacking = missing(f"no {document.file}")
+        lacking = missing(document.lacking)
         return [words(model), words(precision), *[lacking] * (len(COLUMNS) - 3), words(document.file)]
     left = content["high_precision"]
     lie = any(product["with_weight"] for product in left)

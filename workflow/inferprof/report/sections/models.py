@@ -35,7 +35,7 @@ def section(evidence: Evidence) -> Section:
 
 def _row(evidence: Evidence, model: str, precision: str, document: Document) -> list[Cell]:
     if document.content is None:
-        lacking = missing(f"no {document.file}")
+        lacking = missing(document.lacking)
         return [words(model), words(precision), *[lacking] * (len(COLUMNS) - 3), words(document.file)]
     onnx = evidence.results / document.file.replace(".convert.json", ".onnx")
     size = onnx.stat().st_size if onnx.exists() else document.get("bytes")

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Cell, Column, Mark, Section, Table, missing, number, words
-from inferprof.report.numbers import percent, significant
+from inferprof.report.numbers import percent, three_digits
 from inferprof.report.sections.common import name_of, sources_of
 from inferprof.tables.limits import saturation
 from inferprof.tables.records import KEY, rows_of
@@ -74,7 +74,7 @@ def _reached(row: Mapping[str, Any]) -> str:
 
 
 def _rate(row: Mapping[str, Any]) -> str:
-    return significant(row["peak_items_per_s"], 3)
+    return three_digits(row["peak_items_per_s"])
 
 
 def _batch(row: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ import pandas as pd
 
 from inferprof.tables.counters.ncu_launches import by_launch
 from inferprof.tables.counters.ncu_metrics import SECTOR_BYTES
-from inferprof.tables.trace.kernel_class import DType, KernelClass, classify
+from inferprof.tables.trace.kernel_class import EITHER_FP8, DType, KernelClass, classify
 
 FaultName = Literal[
     "bank_conflicts",
@@ -60,7 +60,7 @@ TENSOR_PERCENT: Final = 10.0
 HFMA2.MMA; 3.9 % in a GELU of an H100 capture)."""
 
 _TENSOR_CLASSES: Final[tuple[KernelClass, ...]] = ("gemm", "attention", "convolution")
-_TENSOR_DTYPES: Final[tuple[DType, ...]] = ("tf32", "fp16", "bf16", "fp8", "fp4", "int8", "int4")
+_TENSOR_DTYPES: Final[tuple[DType, ...]] = ("tf32", "fp16", "bf16", "fp8", "mxfp8", EITHER_FP8, "fp4", "int8", "int4")
 _DESCRIBED: Final = ("launch", "name", "duration_total")
 _TENSOR_OPS: Final = "tensor_ops_"
 _MUST_READ: Final = "bytes that the kernel must read"

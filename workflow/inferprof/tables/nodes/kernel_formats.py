@@ -2,8 +2,10 @@
 
 A kernel's format is that of the tensor-core operations that ncu counted; else the one in its name; else that of its
 layer's operands, of which the wider decides: a product of FP8 with FP16 is computed in FP16. Where nothing tells, it
-is NOT_TOLD. Matrix products (products, convolutions, attention) are told apart from the rest, since a number format
-is asked for on their account.
+is NOT_TOLD. Of 8-bit floats ncu counts all alike: whether they are scaled by blocks (MXFP8) is in the name, or E8M0
+scales are among the layer's inputs; where neither tells, both are said, unless the GPU has no block scales. Matrix
+products (products, convolutions, attention) are told apart from the rest, since a number format is asked for on their
+account.
 """
 
 from __future__ import annotations
@@ -20,11 +22,14 @@ from inferprof.tables.counters.kernel_roofline import TENSOR_OPS
 from inferprof.tables.counters.ncu_choice import function_name
 from inferprof.tables.nodes import trt_kernels, trt_layers
 from inferprof.tables.nodes.trt_json import Layer, Tensor
-from inferprof.tables.trace.kernel_class import KernelClass, classify, own_name
+from inferprof.tables.trace.kernel_class import EITHER_FP8, FP8S, KernelClass, classify, own_name
 from inferprof.tables.trace.kernel_compare import of_iterations
 
 MATRIX: Final[tuple[KernelClass, ...]] = ("gemm", "convolution", "attention")
 NOT_TOLD: Final = "not told"
+TOOLS: Final = ("trt_nodes", "ort_nodes", "torch_nodes", "nsys", "kineto", "trt_layers")
+"""The first of them that watched a case counts: those that know what a kernel belongs to come first, and last the one
+that saw layers and no kernels."""
 Conversion = Literal["quantize", "cast", "reformat"]
 """quantize: to and from integers or narrow floats with a scale; reformat: another layout of the same numbers."""
 
@@ -46,6 +51,10 @@ _TORCH_CAST: Final = re.compile(
     r"copy_kernel_cuda.*LoadWithCast|float(?:8|16|32)\w*_copy_kernel_cuda|gpu_kernel_impl<.*copy_kernel"
 )
 """PyTorch's copies whose two ends differ in type; those that only move numbers say `nocast` since torch 2.0."""
+_NO_BLOCK_SCALES: Final = re.compile(r"-sm(?:[78]\d|90)-")
+"""In the slug of a machine: tensor cores before compute capability 10.0. A machine with a label does not tell."""
+_SCALES: Final = "e8m0"
+"""A type of scales alone, of which MXFP8 has one per block of 32 numbers."""
 _CONVERTING: Final = ("Reformat", "NoOp")
 """What TensorRT calls a layer that only moves or converts."""
 
@@ -78,8 +87,11 @@ def _told(
         "name": classify(kernel).dtype,
         "layer": _of_layer(layer, matrix=work in MATRIX) if layer else None,
     }
-    source = next((name for name, dtype in sources.items() if dtype), None)
-    dtype = sources[source] if source else None
+    told = {name: dtype for name, dtype in sources.items() if dtype}
+    source = next(iter(told), None)
+    if source and told[source] == EITHER_FP8:
+        source = next((name for name, dtype in told.items() if dtype in FP8S), source)
+    dtype = told[source] if source else None
     return work, work in MATRIX, dtype or NOT_TOLD, source, conversion(kernel, layer)
 
 
@@ -101,9 +113,12 @@ def _of_layer(layer: Layer, *, matrix: bool) -> str | None:
     """
     if not matrix:
         return layer.outputs[0].dtype if layer.outputs else None
-    inputs = [tensor.dtype for tensor in layer.inputs if not _is_scalar(tensor)]
+    inputs = [tensor.dtype for tensor in layer.inputs if tensor.dtype != _SCALES and not _is_scalar(tensor)]
     operands = (*inputs[:1], layer.weights) if layer.weights else inputs[:2]
-    return max((dtype for dtype in operands if dtype in _BITS), key=_BITS.__getitem__, default=None)
+    widest = max((dtype for dtype in operands if dtype in _BITS), key=_BITS.__getitem__, default=None)
+    if widest != "fp8":
+        return widest
+    return "mxfp8" if any(tensor.dtype == _SCALES for tensor in layer.inputs) else EITHER_FP8
 
 
 def _is_scalar(tensor: Tensor) -> bool:
@@ -156,7 +171,10 @@ def of_case(frame: pd.DataFrame, counters: pd.DataFrame | None = None) -> pd.Dat
     if kernels.empty:
         raise UserError("the table holds no kernel: give that of nsys, kineto, ort_nodes, trt_nodes or trt_layers")
     counted = {} if counters is None else _as_traced(kernels["kernel"].unique(), by_counters(counters))
-    return executed(kernels.reset_index(drop=True), layers, counted)
+    found = executed(kernels.reset_index(drop=True), layers, counted)
+    if _NO_BLOCK_SCALES.search(next(iter(frame["machine"].dropna()), "")):
+        found["dtype"] = found["dtype"].replace(EITHER_FP8, "fp8")
+    return found
 
 
 def tells(frame: pd.DataFrame) -> bool:
@@ -174,11 +192,15 @@ def _as_kernels(frame: pd.DataFrame, layers: Sequence[Layer]) -> pd.DataFrame:
 
 
 def by_counters(frame: pd.DataFrame) -> dict[str, str]:
-    """Kernel → the format of most of its tensor-core operations: frame as ncu's tidy table of one case."""
+    """Kernel → the format of most of its tensor-core operations: frame as ncu's tidy table of one case.
+
+    Not told is how 8-bit floats are scaled.
+    """
     rows = frame[frame["metric"].str.startswith(TENSOR_OPS) & (frame["value"] > 0)]
     summed = rows.groupby(["name", "metric"])["value"].sum().reset_index()
     most = summed.sort_values("value").drop_duplicates("name", keep="last")
-    return dict(zip(most["name"], most["metric"].str.removeprefix(TENSOR_OPS), strict=True))
+    formats = most["metric"].str.removeprefix(TENSOR_OPS).replace("fp8", EITHER_FP8)
+    return dict(zip(most["name"], formats, strict=True))
 
 
 def _as_traced(traced: Iterable[str], counted: Mapping[str, str]) -> dict[str, str]:

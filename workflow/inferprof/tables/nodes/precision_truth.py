@@ -15,11 +15,11 @@ from inferprof.errors import UserError
 from inferprof.tables.nodes.kernel_formats import NOT_TOLD
 from inferprof.tables.nodes.trt_json import Layer
 from inferprof.tables.records import rows_of
+from inferprof.tables.trace.kernel_class import EITHER_FP8
 
 ASKED: Final = {
     **dict.fromkeys(("fp16", "fp16_sparse"), "fp16"),
-    **dict.fromkeys(("fp8", "mxfp8"), "fp8"),
-    **{"fp32": "fp32", "bf16": "bf16", "int8": "int8", "nvfp4": "fp4"},
+    **{"fp32": "fp32", "bf16": "bf16", "int8": "int8", "fp8": "fp8", "mxfp8": "mxfp8", "nvfp4": "fp4"},
 }
 """Number format of a case → the format that its matrix products are to run in."""
 SHOWN: Final = 10
@@ -81,10 +81,14 @@ def sentence(kernels: pd.DataFrame, precision: str) -> str:
     shares = dict(zip(products["dtype"], products["share"], strict=True))
     asked = wanted(precision)
     parts = [f"{100 * shares.pop(asked, 0.0):.1f} % of the time in matrix products ran in {asked}"]
-    parts += [f"{100 * share:.1f} % in {dtype}" for dtype, share in shares.items() if dtype != NOT_TOLD]
+    parts += [f"{100 * share:.1f} % in {_worded(dtype)}" for dtype, share in shares.items() if dtype != NOT_TOLD]
     if NOT_TOLD in shares:
         parts.append(f"of {100 * shares[NOT_TOLD]:.1f} % nothing tells the format")
     return f"asked for {precision}: {', '.join(parts)}"
+
+
+def _worded(dtype: str) -> str:
+    return f"{dtype} (nothing tells which)" if dtype == EITHER_FP8 else dtype
 
 
 def render(kernels: pd.DataFrame, precision: str) -> str:

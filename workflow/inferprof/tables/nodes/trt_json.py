@@ -36,6 +36,7 @@ _DTYPES: Final[tuple[tuple[str, re.Pattern[str]], ...]] = tuple(
     for dtype, pattern in (
         ("bf16", r"bf16|bfloat16"),
         ("fp16", r"fp16|\bhalf\b"),
+        ("e8m0", r"e8m0"),
         ("fp8", r"fp8|e4m3|e5m2|float8"),
         ("fp4", r"fp4|e2m1|float4"),
         ("int8", r"(?<!u)int8"),

@@ -30,7 +30,11 @@ KernelClass = Literal[
     "other",
 ]
 """quantize covers dequantize; reformat covers cast and transpose; embedding covers gather and scatter."""
-DType = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8", "int4"]
+DType = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "fp8 or mxfp8", "fp4", "int8", "int4"]
+"""fp8 has one scale per tensor, row or large block; mxfp8 one power of two per 32 numbers (OCP Microscaling)."""
+FP8S: Final[tuple[DType, ...]] = ("fp8", "mxfp8")
+EITHER_FP8: Final[DType] = "fp8 or mxfp8"
+"""8-bit floats, and nothing tells how they are scaled."""
 
 
 class Rule(NamedTuple):
@@ -156,8 +160,15 @@ _WHOLE_NAME_FIRST: Final = (
 """Rules for which the template arguments say more than the kernel's own name."""
 
 _DTYPES: Final[tuple[tuple[DType, re.Pattern[str]], ...]] = (
-    ("fp4", re.compile(r"e2m1|nvfp4|mxfp4|fp4", re.IGNORECASE)),
-    ("fp8", re.compile(r"e4m3|e5m2|fp8|float8|nvjet_(?:sm\d+_)?qq", re.IGNORECASE)),
+    ("fp4", re.compile(r"e2m1|fp4|(?:nv|mx)_?f(?:loat)?4|ue[48]m[03]xf4|nvjet_(?:sm\d+_)?oo", re.IGNORECASE)),
+    (
+        "mxfp8",
+        re.compile(
+            r"mx_?(?:f(?:p|loat)?8|e4m3|e5m2)|[ab]vec32ue8m0|(?:e4m3|e5m2).*e8m0|e8m0.*(?:e4m3|e5m2)",
+            re.IGNORECASE | re.DOTALL,
+        ),
+    ),
+    ("fp8", re.compile(r"(?<!u)e4m3|e5m2|fp8|float8|nvjet_(?:sm\d+_)?qq", re.IGNORECASE)),
     ("int4", re.compile(r"int4(?!_t)|[su]4[su]4|awq|gptq", re.IGNORECASE)),
     ("int8", re.compile(r"int8(?!_t)|[iu]8[iu]8|imma|i16832gemm|s8_s8", re.IGNORECASE)),
     (
@@ -179,7 +190,15 @@ _DTYPES: Final[tuple[tuple[DType, re.Pattern[str]], ...]] = (
     ("fp64", re.compile(r"\bdouble\b|dgemm|f64f64", re.IGNORECASE)),
     ("fp32", re.compile(r"\bfloat\b|sgemm|f32f32|fp32|scudnn|^Cijk_\w*?_SB_", re.IGNORECASE)),
 )
-"""The narrowest format in the name, since wide ones name accumulators and scales."""
+"""The narrowest format in the name, since wide ones name accumulators. Formats of scales are none of numbers: UE4M3
+goes with FP4 (`cutlass3x_sm120_bstensorop_s16864gemm_block_scaled_ue4m3xe2m1`, `nvjet_sm100_ootst_…_Avec16UE4M3`),
+UE8M0 with MXFP8 (`cutlass3x_sm120_bstensorop_s16832gemm_block_scaled_ue8m0xe4m3`, `nvjet_qqtst_…_Avec32UE8M0`, CuTe's
+`…f8E4M3FN…f8E8M0FNU`, trtllm-gen's `bmm_MxE4m3`). So they are called in published traces of TensorRT 10.11, cuBLAS,
+CUTLASS and SGLang; none was at hand here."""
+_SPELLS_SCALES: Final = re.compile(
+    r"nvjet|_xmma_|^(?:void )?cutlass|^kernel_cutlass|^bmm_|fmhaSm\d|sm_?(?:8\d|90)(?!\d)", re.IGNORECASE
+)
+"""Names of generators that spell block scales where there are any, and of kernels for GPUs before them (10.0)."""
 _XMMA_TYPES: Final[dict[str, DType]] = {
     **dict.fromkeys(("e4m3", "e5m2"), "fp8"),
     **{"e2m1": "fp4", "bf16": "bf16", "tf32": "tf32", "f16": "fp16", "f32": "fp32", "f64": "fp64"},
@@ -224,7 +243,8 @@ def _class_of(name: str) -> KernelClass:
 def _dtype_of(name: str) -> DType | None:
     if types := _XMMA.search(name):
         return _XMMA_TYPES[types.group(1)]
-    return next((dtype for dtype, pattern in _DTYPES if pattern.search(name)), None)
+    dtype = next((dtype for dtype, pattern in _DTYPES if pattern.search(name)), None)
+    return EITHER_FP8 if dtype == "fp8" and not _SPELLS_SCALES.search(name) else dtype
 
 
 def _tensor_cores_of(name: str) -> bool | None:

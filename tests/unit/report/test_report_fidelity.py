@@ -1,0 +1,73 @@
+"""Why an accuracy is not measured: the reference is missing for a reason of its own, and that is said."""
+
+from __future__ import annotations
+
+import pytest
+
+from inferprof.report import evidence, fidelity, winner
+from inferprof.report.evidence import Evidence
+from inferprof.report.model import Section, Table, Text
+from inferprof.report.sections import accuracy, answer, graphs, models
+
+TORCH_ALONE = "torch alone runs this model, so that no ONNX graph is made"
+BASELINE = "fp16/torch_eager/plain"
+
+
+def load(results) -> Evidence:
+    results.plan()
+    cases = evidence.read_cases(results.root / "reports" / results.study / "cases.csv")
+    return evidence.load(results.root, results.study, results.machine, cases, BASELINE)
+
+
+def texts(section: Section) -> list[str]:
+    return [block.text for block in section.blocks if isinstance(block, Text)]
+
+
+def reasons(section: Section) -> set[str | None]:
+    """Why cells of the section's first table are empty."""
+    table = next(block for block in section.blocks if isinstance(block, Table))
+    return {cell.missing for row in table.rows for cell in row if cell.missing}
+
+
+def test_of_a_model_that_torch_alone_runs_there_is_no_reference(results) -> None:
+    results.ok("block/fp16/torch_eager/plain/b1", 1.0, gpu=True)
+    results.refused("block/fp16/ort_cuda/plain/b1", "ort_cuda runs ONNX graphs and block is not exported")
+    found = load(results)
+    sentence = f"not measured: {TORCH_ALONE} and there is no reference"
+    assert fidelity.of(found, "block", "fp16").sentence == sentence
+    assert f"Accuracy of fp16 against fp32: {sentence}." in texts(answer.section(found))
+
+
+def test_its_graph_is_missed_for_that_reason_too_and_not_as_a_file(results) -> None:
+    results.ok("block/fp32/torch_eager/plain/b1", 1.0, gpu=True)
+    found = load(results)
+    assert reasons(accuracy.section(found)) == {f"not measured: {TORCH_ALONE} and there is no reference"}
+    assert reasons(models.section(found)) == reasons(graphs.section(found)) == {f"not measured: {TORCH_ALONE}"}
+
+
+@pytest.mark.parametrize(
+    ("backend", "made"),
+    [("ort_cuda", False), ("torch_eager", True)],
+    ids=["another runtime was to run it", "its graph was made"],
+)
+def test_where_a_graph_is_asked_for_its_file_is_what_is_missing(results, backend: str, made: bool) -> None:
+    results.ok("block/fp16/torch_eager/plain/b1", 1.0, gpu=True)
+    results.ok(f"block/fp16/{backend}/other/b1", 1.0, gpu=True)
+    if made:
+        results.write("onnx/block/fp32.convert.json", {})
+    assert fidelity.of(load(results), "block", "fp16").sentence == "not measured: no onnx/block/fp16.accuracy.json"
+
+
+def test_the_graph_says_nothing_of_weights_that_torch_quantizes(results) -> None:
+    results.ok("block/fp16/ort_cuda/plain/b1", 3.0, gpu=True)
+    results.ok("block/fp16/torch_eager/plain/b1", 2.0, gpu=True)
+    results.ok("block/fp16/torch_eager/narrow/b1", 1.0, gpu=True, options={"quantize": "int8_weight_only"})
+    results.accuracy("block", "fp16", 62.0, "fail")
+    found = load(results)
+    (first,) = winner.find(found, "block")
+    why = (
+        "torch alone runs narrow, whose weights it quantizes, so that no ONNX graph is made and there is no reference"
+    )
+    assert (first.name, first.fidelity.sentence) == ("fp16/torch_eager/narrow", f"not measured: {why}")
+    assert fidelity.of(found, "block", "fp16").outcome == "fail"
+    assert f"Not measured: {why}." in texts(accuracy.section(found))
