@@ -1,0 +1,67 @@
+"""Environment: did the host change its own speed while the case was measured, and do its numbers show it?"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from inferprof.diagnosis.host import LAUNCH_BOUND, graph_advice
+from inferprof.diagnosis.times import RECORDS, on_gpu, part, percent, replays_a_graph
+from inferprof.findings import Clear, Finding, Frames, NotAssessed, Threshold
+from inferprof.plugins import Check
+from inferprof.tables import summary
+from inferprof.tables.records import hosts, rows_of
+
+HOST_SPREAD = Threshold(
+    "host_spread", 1.1, "times, 90th / 10th percentile", "ours: ten times the interval that a median is measured to"
+)
+WIDE_INTERVAL = Threshold("wide_interval", 0.02, "of the median", "ours: twice the interval that it is measured to")
+_NUMBERS: Final = ("spread", "yardstick_ns", "readings", "steal_percent", "half_width", "launch_share")
+
+
+def _unsteady(frames: Frames) -> list[Finding] | Clear:
+    """The host's speed varied, and the case shows it: a boundary's median is not known well, or the GPU waits for
+    launches. Its speed is that of the yardstick (measure.yardstick), its variation stats.spread over all rounds.
+    It costs trust; what a steady host would gain is not known."""
+    (host,) = rows_of(summary.hosts(hosts(frames.records)))
+    if host["spread"] is None:
+        raise NotAssessed(f"a bare run beside the host's yardstick ({host['not_measured']})")
+    boundary, width = _least_known(frames)
+    waits = part(frames, "launch")
+    share = None if waits is None else frames.share(waits.ns)
+    numbers = {**host, "half_width": width, "launch_share": share}
+    evidence = {name: float(numbers[name]) for name in _NUMBERS if numbers[name] is not None}
+    steal = host["steal_percent"]
+    stolen = "" if steal is None else f", while the hypervisor took {steal:.1f} % of its CPU time"
+    spread = f"varied by a factor of {host['spread']:.2f} (90th / 10th percentile of {host['readings']} readings)"
+    known = f"{boundary} has no interval" if width is None else f"{boundary} is known to ±{percent(width)}"
+    said = f"the host's own speed {spread}{stolen}; {known}"
+    wide = width is None or width >= frames.limit(WIDE_INTERVAL)
+    waiting = share is not None and share >= frames.limit(LAUNCH_BOUND)
+    if host["spread"] < frames.limit(HOST_SPREAD) or not (wide or waiting):
+        return Clear(said, evidence)
+    if width is not None and width > host["spread"] - 1:
+        said += ", which is more than the host alone explains"
+    if waiting:
+        said += f"; the GPU waits {percent(share)} of the time for its launches"
+    return [Finding("", "measurement", None, said, evidence, RECORDS, None, _steadier(frames), "high")]
+
+
+def _least_known(frames: Frames) -> tuple[str, float | None]:
+    """The boundary whose median has no interval, or else the widest, and its relative half width."""
+    rows = rows_of(frames.latency[frames.latency["not_measured"].isna()])
+    widths = {str(row["boundary"]): summary.half_width(row) for row in rows}
+    return max(widths.items(), key=lambda known: float("inf") if known[1] is None else known[1])
+
+
+def _steadier(frames: Frames) -> str:
+    """What makes the host steadier, or the numbers less dependent on it."""
+    advice = (
+        "cores of its own (bare metal, or whole cores of a rented machine), the performance governor, the process "
+        "pinned (taskset); more `rounds:`"
+    )
+    if not on_gpu(frames) or replays_a_graph(frames):
+        return advice
+    return f"{advice}; or {graph_advice(frames)}, whose launch the host's speed hardly changes"
+
+
+HOST = Check("unsteady_host", "The host's own speed varied", "environment", "case", ("record",), _unsteady)
