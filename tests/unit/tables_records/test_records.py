@@ -80,6 +80,15 @@ def test_throughput_is_inferences_per_second(results):
     ]
 
 
+def test_the_hosts_speed_is_told_by_records_that_have_it(results):
+    path = results / "box/benchmark/vit/fp32/ort_cpu/default/b2/r1.json"
+    path.write_text(json.dumps(content(1, host={"yardstick_ns": [7, 8], "steal": {"percent": 0.5}})))
+    old, new = records.rows_of(records.hosts(records.read(results, CASES).query("round < 2 and status == 'ok'")))
+    assert (new["yardstick"], new["not_measured"], new["steal_percent"], new["no_steal"]) == ([7, 8], None, 0.5, None)
+    assert (old["yardstick"], old["steal_percent"]) == (None, None)
+    assert old["not_measured"] == old["no_steal"] == records.NO_YARDSTICK
+
+
 def test_a_file_that_is_not_a_record_is_refused(results):
     (results / "box/benchmark/vit/fp32/ort_cpu/default/b2/r0.json").write_text("[]")
     with pytest.raises(UserError, match=r"r0\.json is not a benchmark record of schema 1"):

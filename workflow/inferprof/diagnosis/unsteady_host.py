@@ -61,7 +61,7 @@ def _steadier(frames: Frames) -> str:
     )
     if not on_gpu(frames) or replays_a_graph(frames):
         return advice
-    return f"{advice}; or {graph_advice(frames)}, whose launch the host's speed hardly changes"
+    return f"{advice}; or, for one launch whose time hardly depends on the host, {graph_advice(frames)}"
 
 
 HOST = Check("unsteady_host", "The host's own speed varied", "environment", "case", ("record",), _unsteady)

@@ -15,7 +15,7 @@ from typing import Any
 
 from inferprof.measure.loop import Clock
 
-ITERATIONS = 15_000
+ITERATIONS = 12_000
 """About 1 ms of CPython, so that the 32 readings of a case on a GPU cost it some 40 ms."""
 STAT = Path("/proc/stat")
 BUSY, STOLEN = (0, 1, 2, 5, 6), 7
