@@ -175,7 +175,8 @@ def test_cautions_name_throttling_neighbours_unsettled_runs_and_changed_outputs(
 
 def on_host(yardstick_ns: int, python: str = "3.12.3", **changes: Any) -> list[dict[str, Any]]:
     environment = record()["environment"] | {"python": python}
-    host = {"yardstick_ns": [yardstick_ns] * 8, "steal": {"percent": 0.0}}
+    readings = [yardstick_ns] * 8
+    host = {"yardstick_ns": readings, "yardstick_cpu_ns": readings, "steal": {"percent": 0.0}}
     return rounds(environment=environment, host=host, **changes)
 
 

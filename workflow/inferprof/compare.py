@@ -232,8 +232,8 @@ def _slower_host(a: Sequence[Record], b: Sequence[Record]) -> str:
 
 
 def _yardstick(records: Sequence[Record]) -> float:
-    """The median of all readings, ns; NaN where there is none."""
-    readings = [ns for record in records for ns in record.get("host", {}).get("yardstick_ns", [])]
+    """The median of all readings by their time on a core, ns; NaN where there is none."""
+    readings = [ns for record in records for ns in record.get("host", {}).get("yardstick_cpu_ns", [])]
     return stats.summarize(readings).median if readings else math.nan
 
 

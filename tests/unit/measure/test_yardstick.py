@@ -19,10 +19,10 @@ AFTER = "cpu  1060 2 510 9900 90 1 22 65 900 0\ncpu0 1060 2 510 9900 90 1 22 65 
 
 
 class Host:
-    """A simulated clock of a host that takes `pace(s)` times as long for everything."""
+    """A simulated clock of a host that takes `pace(s)` times as long for everything, and what it spent on a core."""
 
     def __init__(self, pace: Callable[[float], float]) -> None:
-        self.ns = 0
+        self.ns = self.on_cpu = 0
         self.pace = pace
 
     def __call__(self) -> int:
@@ -32,7 +32,12 @@ class Host:
         """The time that this much work took."""
         took = round(ns * self.pace(self.ns / 1e9))
         self.ns += took
+        self.on_cpu += took
         return took
+
+    def wait(self, ns: int) -> None:
+        """Somebody else has the core."""
+        self.ns += ns
 
 
 def beside(pace: Callable[[float], float]) -> HostSpeed:
@@ -43,21 +48,34 @@ def beside(pace: Callable[[float], float]) -> HostSpeed:
         "steady": lambda: float(host.spend(5 * MS)),
         "restless": lambda: float(host.spend(next(durations))),
     }
-    watched = Yardstick(host, work=lambda: host.spend(MS), stat=lambda: "")
+    watched = Yardstick(host, lambda: host.on_cpu, work=lambda: host.spend(MS), stat=lambda: "")
     loop.in_turns(samplers, Protocol(interval=1e-9, budget_s=1.0), host, watched.read)
     return watched.speed()
 
 
 def test_a_host_that_slows_down_for_part_of_the_run_is_found():
     speed = beside(lambda s: 1.5 if 1.0 <= s % 2.5 < 2.0 else 1.0)
-    assert set(speed.yardstick_ns) == {MS, 1_500_000}
-    assert stats.spread(speed.yardstick_ns) == 1.5
+    assert set(speed.yardstick_cpu_ns) == {MS, 1_500_000}
+    assert speed.yardstick_ns == speed.yardstick_cpu_ns
+    assert stats.spread(speed.yardstick_cpu_ns) == 1.5
 
 
 def test_a_steady_host_has_no_spread_and_one_reading_per_turn():
     speed = beside(lambda s: 1.0)
     assert speed.yardstick_ns == (MS,) * 2 * Protocol().turns
-    assert stats.spread(speed.yardstick_ns) == 1.0
+    assert stats.spread(speed.yardstick_cpu_ns) == 1.0
+
+
+def test_a_core_that_others_have_meanwhile_is_not_a_slow_one():
+    host = Host(lambda s: 1.0)
+
+    def work() -> None:
+        host.spend(MS)
+        host.wait(9 * MS)
+
+    watched = Yardstick(host, lambda: host.on_cpu, work=work, stat=lambda: "")
+    watched.read()
+    assert (watched.speed().yardstick_ns, watched.speed().yardstick_cpu_ns) == ((10 * MS,), (MS,))
 
 
 def test_a_boundary_that_has_ended_is_not_read_for():
@@ -95,6 +113,7 @@ def test_what_is_not_told_of_it_has_a_reason(begin, end, reason):
     stat = iter((begin, end))
     assert Yardstick(Host(lambda s: 1.0), stat=lambda: next(stat)).speed().record() == {
         "yardstick_ns": [],
+        "yardstick_cpu_ns": [],
         "steal": {"not_measured": reason},
     }
 
@@ -109,4 +128,4 @@ def test_the_work_is_always_the_same_and_takes_about_a_millisecond():
     watched = Yardstick(time.perf_counter_ns)
     for _ in range(20):
         watched.read()
-    assert 0.1 * MS < min(watched.speed().yardstick_ns) < 10 * MS
+    assert 0.1 * MS < min(watched.speed().yardstick_cpu_ns) < 10 * MS

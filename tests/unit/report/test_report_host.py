@@ -12,9 +12,9 @@ from inferprof.report.model import Table, Text
 STEADY, SLOWED = [1_000_000] * 24, [1_000_000] * 14 + [1_500_000] * 10
 
 
-def host(yardstick: list[int], steal: float | None = 0.0) -> dict[str, Any]:
+def host(on_cpu: list[int], steal: float | None = 0.0, waited: int = 0) -> dict[str, Any]:
     told = {"not_measured": "no /proc/stat"} if steal is None else {"percent": steal}
-    return {"yardstick_ns": yardstick, "steal": told}
+    return {"yardstick_ns": [ns + waited for ns in on_cpu], "yardstick_cpu_ns": on_cpu, "steal": told}
 
 
 def case(batch: int) -> str:
@@ -49,14 +49,26 @@ def test_cases_during_which_the_host_varied_are_counted_and_named(results, laten
     results.ok(case(4), 40.0, host=host(STEADY))
     blocks, text = latency()
     assert warnings_of(blocks) == [
-        f"The host's own speed varied by a factor of up to 1.50 during 1 of 3 ({case(1)}) of the cases: "
-        "those that wait for its launches vary as much."
+        "The host's own speed varied by a factor of up to 1.50 during a case, and what waits for launches with it: "
+        f"1 of 3 ({case(1)})."
     ]
     table = table_of(blocks)
     cells = {column.key: cell.text for column, cell in zip(table.columns, table.rows[0], strict=True)}
     assert (cells["spread"], cells["yardstick_ms"], cells["steal_percent"]) == ("1.50", "1.000", "2.5")
     assert cells["readings"] == "24"
     assert "host ×" in text
+
+
+def test_a_thread_that_waited_for_its_core_is_told_apart(results, latency):
+    results.ok(case(1), 10.0, host=host(STEADY, waited=1_000_000))
+    results.ok(case(2), 20.0, host=host(STEADY))
+    blocks, _ = latency()
+    assert warnings_of(blocks) == [
+        "The thread that measures waited for a core for up to 50 % of its time, which other work had: "
+        f"1 of 2 ({case(1)})."
+    ]
+    cells = {column.key: row for column, row in zip(table_of(blocks).columns, table_of(blocks).rows[0], strict=True)}
+    assert (cells["spread"].text, cells["waited_percent"].value) == ("1.00", 50.0)
 
 
 def test_of_a_steady_host_the_table_is_in_the_csv_alone(results, latency):
@@ -80,7 +92,7 @@ def test_a_host_that_was_slower_for_whole_cases_is_told_between_them(results, la
 def test_few_readings_and_no_steal_are_missing_with_their_reasons(results, latency):
     results.ok(case(1), 10.0, host=host(STEADY[:3], steal=None))
     (row,) = table_of(latency()[0]).rows
-    by_key = dict(zip(("spread", "yardstick_ms", "steal_percent"), row[5:8], strict=True))
+    by_key = dict(zip(("spread", "yardstick_ms", "waited_percent", "steal_percent"), row[5:9], strict=True))
     assert by_key["spread"].missing == "not measured: 3 readings of the yardstick, of which a spread needs 10"
     assert by_key["yardstick_ms"].value == 1.0
     assert by_key["steal_percent"].missing == "not measured: no /proc/stat"

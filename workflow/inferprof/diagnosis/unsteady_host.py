@@ -14,14 +14,17 @@ from inferprof.tables.records import hosts, rows_of
 HOST_SPREAD = Threshold(
     "host_spread", 1.1, "times, 90th / 10th percentile", "ours: ten times the interval that a median is measured to"
 )
+HOST_WAITED = Threshold(
+    "host_waited", 0.05, "of the yardstick's time", "ours: five times the interval that a median is measured to"
+)
 WIDE_INTERVAL = Threshold("wide_interval", 0.02, "of the median", "ours: twice the interval that it is measured to")
-_NUMBERS: Final = ("spread", "yardstick_ns", "readings", "steal_percent", "half_width", "launch_share")
+_NUMBERS: Final = ("spread", "waited", "yardstick_ns", "readings", "steal_percent", "half_width", "launch_share")
 
 
 def _unsteady(frames: Frames) -> list[Finding] | Clear:
-    """The host's speed varied, and the case shows it: a boundary's median is not known well, or the GPU waits for
-    launches. Its speed is that of the yardstick (measure.yardstick), its variation stats.spread over all rounds.
-    It costs trust; what a steady host would gain is not known."""
+    """The host's speed varied or others had its cores, and the case shows it: a boundary's median is not known well,
+    or the GPU waits for launches. Both by the yardstick (measure.yardstick, summary.hosts). It costs trust; what a
+    steady host would gain is not known."""
     (host,) = rows_of(summary.hosts(hosts(frames.records)))
     if host["spread"] is None:
         raise NotAssessed(f"a bare run beside the host's yardstick ({host['not_measured']})")
@@ -31,15 +34,17 @@ def _unsteady(frames: Frames) -> list[Finding] | Clear:
     numbers = {**host, "half_width": width, "launch_share": share}
     evidence = {name: float(numbers[name]) for name in _NUMBERS if numbers[name] is not None}
     steal = host["steal_percent"]
-    stolen = "" if steal is None else f", while the hypervisor took {steal:.1f} % of its CPU time"
+    stolen = "" if steal is None else f", and the hypervisor took {steal:.1f} % of the CPU time"
     spread = f"varied by a factor of {host['spread']:.2f} (90th / 10th percentile of {host['readings']} readings)"
+    waited = f"its thread waited for a core for {percent(host['waited'])} of its time"
     known = f"{boundary} has no interval" if width is None else f"{boundary} is known to ±{percent(width)}"
-    said = f"the host's own speed {spread}{stolen}; {known}"
+    said = f"the host's own speed {spread}, {waited}{stolen}; {known}"
     wide = width is None or width >= frames.limit(WIDE_INTERVAL)
     waiting = share is not None and share >= frames.limit(LAUNCH_BOUND)
-    if host["spread"] < frames.limit(HOST_SPREAD) or not (wide or waiting):
+    unsteady = host["spread"] >= frames.limit(HOST_SPREAD) or host["waited"] >= frames.limit(HOST_WAITED)
+    if not unsteady or not (wide or waiting):
         return Clear(said, evidence)
-    if width is not None and width > host["spread"] - 1:
+    if width is not None and width > host["spread"] / (1 - host["waited"]) - 1:
         said += ", which is more than the host alone explains"
     if waiting:
         said += f"; the GPU waits {percent(share)} of the time for its launches"
@@ -56,8 +61,8 @@ def _least_known(frames: Frames) -> tuple[str, float | None]:
 def _steadier(frames: Frames) -> str:
     """What makes the host steadier, or the numbers less dependent on it."""
     advice = (
-        "cores of its own (bare metal, or whole cores of a rented machine), the performance governor, the process "
-        "pinned (taskset); more `rounds:`"
+        "cores of its own (nothing else on the machine; bare metal, or whole cores of a rented one), the performance "
+        "governor, the process pinned (taskset); more `rounds:`"
     )
     if not on_gpu(frames) or replays_a_graph(frames):
         return advice

@@ -1,13 +1,14 @@
 """How fast the host itself is while a case is measured: a fixed piece of work, timed again and again beside it.
 
 On a rented machine a core loses a third of its speed whenever its other hyper-thread, perhaps somebody else's, is
-busy; nothing in the guest counts that. The yardstick shows it, whatever the reason (a neighbour, a clock that falls,
-a hypervisor). It is read before each turn of the loops, when all that was queued on the GPU is done: never inside of
-a sample, and never beside one.
+busy; nothing in the guest counts that. The yardstick shows it by the time that its thread was on a core; by the rest
+of its time, that other processes had the core. It is read before each turn of the loops, when all that was queued on
+the GPU is done: never inside of a sample, and never beside one.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,34 +41,48 @@ class HostSpeed:
     """What was seen of the host beside the loops of a case."""
 
     yardstick_ns: tuple[int, ...]
-    """One before each turn, in order."""
+    """What the work took, once before each turn, in order."""
+    yardstick_cpu_ns: tuple[int, ...]
+    """Of that, what the thread was on a core."""
     steal: Mapping[str, Any]
     """`percent` = 100 × steal / (busy + steal) of all CPUs: what the hypervisor took of the time in which they had
     work; or `not_measured`, why that is not known."""
 
     def record(self) -> dict[str, Any]:
         """The entry of the record. A yardstick can be compared with those of the same Python alone."""
-        return {"yardstick_ns": list(self.yardstick_ns), "steal": dict(self.steal)}
+        return {
+            "yardstick_ns": list(self.yardstick_ns),
+            "yardstick_cpu_ns": list(self.yardstick_cpu_ns),
+            "steal": dict(self.steal),
+        }
 
 
 class Yardstick:
     """Collects readings until `speed`. The work was done once before, so that the interpreter has specialised it."""
 
-    def __init__(self, clock: Clock, work: Callable[[], object] = work, stat: Callable[[], str] = read_stat) -> None:
-        self._clock, self._work, self._stat = clock, work, stat
-        self._readings: list[int] = []
+    def __init__(
+        self,
+        clock: Clock,
+        cpu_clock: Clock = time.thread_time_ns,
+        work: Callable[[], object] = work,
+        stat: Callable[[], str] = read_stat,
+    ) -> None:
+        self._clock, self._cpu_clock, self._work, self._stat = clock, cpu_clock, work, stat
+        self._took: list[int] = []
+        self._on_cpu: list[int] = []
         work()
         self._begin = stat()
 
     def read(self) -> None:
         """Time the work once."""
-        start = self._clock()
+        start, cpu_start = self._clock(), self._cpu_clock()
         self._work()
-        self._readings.append(self._clock() - start)
+        self._on_cpu.append(self._cpu_clock() - cpu_start)
+        self._took.append(self._clock() - start)
 
     def speed(self) -> HostSpeed:
         """All readings, and what was stolen meanwhile."""
-        return HostSpeed(tuple(self._readings), _stolen(self._begin, self._stat()))
+        return HostSpeed(tuple(self._took), tuple(self._on_cpu), _stolen(self._begin, self._stat()))
 
 
 def _stolen(begin: str, end: str) -> dict[str, Any]:

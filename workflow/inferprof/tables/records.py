@@ -97,8 +97,9 @@ def resources(records: pd.DataFrame) -> pd.DataFrame:
 
 
 def hosts(records: pd.DataFrame) -> pd.DataFrame:
-    """One row per record: `yardstick` (ns) and `steal_percent`, or None, and why: `not_measured`, `no_steal`."""
-    return explode(records, _host_rows, ["yardstick", "not_measured", "steal_percent", "no_steal"])
+    """One row per record: the yardstick's readings, `took` and of that `on_cpu` (ns), or why there are none in
+    `not_measured`; `steal_percent`, or why it is not known in `no_steal`."""
+    return explode(records, _host_rows, ["took", "on_cpu", "not_measured", "steal_percent", "no_steal"])
 
 
 def traffic(records: pd.DataFrame) -> pd.DataFrame:
@@ -198,7 +199,7 @@ def _host_rows(content: Mapping[str, Any]) -> Iterator[Row]:
         return
     steal = host["steal"]
     stolen = {"steal_percent": steal.get("percent"), "no_steal": steal.get("not_measured")}
-    yield {"yardstick": host["yardstick_ns"], **stolen}
+    yield {"took": host["yardstick_ns"], "on_cpu": host["yardstick_cpu_ns"], **stolen}
 
 
 def _traffic_rows(content: Mapping[str, Any]) -> Iterator[Row]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 import statistics
@@ -54,7 +55,7 @@ REBUILD_COLUMNS = [
     "spread",
     "noise",
 ]
-HOST_COLUMNS = ["readings", "yardstick_ns", "spread", "steal_percent", "not_measured", "no_steal"]
+HOST_COLUMNS = ["readings", "yardstick_ns", "spread", "waited", "steal_percent", "not_measured", "no_steal"]
 Rounds = Mapping[int, "np.ndarray[Any, Any]"]
 """Round → samples in ns."""
 
@@ -110,8 +111,9 @@ def rebuilds(latency: pd.DataFrame, builds: pd.DataFrame) -> pd.DataFrame:
 def hosts(hosts: pd.DataFrame) -> pd.DataFrame:
     """One row per case: how fast the host was itself, by records.hosts.
 
-    `readings` of the yardstick in all rounds, their median `yardstick_ns` and `spread` (stats.spread); of the
-    round in which most was stolen, `steal_percent`. What is None has its reason in `not_measured` or `no_steal`.
+    `readings` of the yardstick in all rounds: the median `yardstick_ns` and the `spread` (stats.spread) of the time
+    on a core, and `waited` = 1 - sum of the time on a core / sum of the time taken. `steal_percent`: of the round
+    in which most was stolen. What is None has its reason in `not_measured` or `no_steal`.
     """
     rows = [{**dict(zip(KEY, key, strict=True)), **_host(group)} for key, group in hosts.groupby(KEY, sort=False)]
     return frame_of(rows, [*KEY, *HOST_COLUMNS])
@@ -149,16 +151,17 @@ def _latency(rounds: pd.DataFrame) -> dict[str, Any]:
 
 def _host(rounds: pd.DataFrame) -> dict[str, Any]:
     """The row of a case."""
-    readings = [ns for yardstick in rounds["yardstick"] if yardstick is not None for ns in yardstick]
+    took, on_cpu = (list(itertools.chain(*rounds[column].dropna())) for column in ("took", "on_cpu"))
     stolen = [percent for percent in rounds["steal_percent"] if percent is not None]
-    spread = stats.spread(readings)
-    few = f"{len(readings)} readings of the yardstick, of which a spread needs {stats.SPREAD_SAMPLES}"
+    spread = stats.spread(on_cpu)
+    few = f"{len(took)} readings of the yardstick, of which a spread needs {stats.SPREAD_SAMPLES}"
     return {
-        "readings": len(readings),
-        "yardstick_ns": statistics.median(readings) if readings else None,
+        "readings": len(took),
+        "yardstick_ns": statistics.median(on_cpu) if took else None,
         "spread": spread,
+        "waited": max(0.0, 1 - sum(on_cpu) / sum(took)) if took else None,
         "steal_percent": max(stolen, default=None),
-        "not_measured": (few if readings else rounds["not_measured"].iloc[0]) if spread is None else None,
+        "not_measured": (few if took else rounds["not_measured"].iloc[0]) if spread is None else None,
         "no_steal": None if stolen else rounds["no_steal"].iloc[0],
     }
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
-from inferprof.diagnosis.unsteady_host import HOST_SPREAD
+from inferprof.diagnosis.unsteady_host import HOST_SPREAD, HOST_WAITED
+from inferprof.findings import Threshold
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Text
-from inferprof.report.numbers import NS_PER_MS, milliseconds, significant
+from inferprof.report.numbers import NS_PER_MS, milliseconds, percent, significant
 from inferprof.report.sections.common import (
     CASE_COLUMNS,
     by_case,
@@ -26,14 +28,35 @@ COLUMNS = [
     *CASE_COLUMNS,
     Column("spread", "host ×", "number"),
     Column("yardstick_ms", "yardstick ms", "number"),
+    Column("waited_percent", "waited %", "number"),
     Column("steal_percent", "stolen %", "number"),
     Column("readings", "readings", "number", hidden=True),
 ]
 TITLE = "The host itself: how much its own speed varied, by the time of a fixed piece of work"
 NOTE = (
-    "host ×: 90th over 10th percentile of the yardstick, about 1 ms of Python that is timed between the loops; its "
-    "median. Stolen: of the time that CPUs had work, what the hypervisor took, in the worst round."
+    "host ×: 90th over 10th percentile of the yardstick, about 1 ms of Python on a core, timed between loops; its "
+    "median. Waited: of its time, what other work had the core. Stolen: of the time that CPUs had work, what the "
+    "hypervisor took, in the worst round."
 )
+DOUBTS: tuple[tuple[str, Threshold, Callable[[float], str]], ...] = (
+    (
+        "spread",
+        HOST_SPREAD,
+        lambda factor: (
+            f"The host's own speed varied by a factor of up to {factor:.2f} during a case, and what waits for "
+            "launches with it"
+        ),
+    ),
+    (
+        "waited",
+        HOST_WAITED,
+        lambda share: (
+            f"The thread that measures waited for a core for up to {percent(100 * share)} of its time, which "
+            "other work had"
+        ),
+    ),
+)
+"""Column of summary.hosts, from when on it is a doubt, and the worst value in words."""
 
 
 def blocks(evidence: Evidence) -> list[Block]:
@@ -54,20 +77,21 @@ def _row(row: dict[str, Any]) -> list[Cell]:
         *case_cells(row),
         optional(row["spread"], lambda value: f"{value:.2f}", row["not_measured"]),
         scaled(row["yardstick_ns"], NS_PER_MS, milliseconds, row["not_measured"]),
+        scaled(row["waited"], 0.01, lambda share: significant(100 * share, 2), row["not_measured"]),
         optional(row["steal_percent"], lambda value: significant(value, 2), row["no_steal"]),
         optional(row["readings"], str),
     ]
 
 
 def _within(evidence: Evidence, rows: list[dict[str, Any]]) -> list[Text]:
-    """The cases during which it varied, most first."""
-    known = sorted((row for row in rows if row["spread"] is not None), key=lambda row: -row["spread"])
-    unsteady = [path_of(row) for row in known if row["spread"] >= _limit(evidence)]
-    if not unsteady:
-        return []
-    cases = enumerated(unsteady, len(rows), "csv/host.csv")
-    said = f"The host's own speed varied by a factor of up to {known[0]['spread']:.2f} during {cases} of the cases"
-    return [Text(f"{said}: those that wait for its launches vary as much.", "item", "warn")]
+    """The cases during which it varied, and those during which others had its cores, most first."""
+    found = []
+    for key, threshold, doubt in DOUBTS:
+        known = sorted((row for row in rows if row["spread"] is not None), key=lambda row: -row[key])
+        if cases := [path_of(row) for row in known if row[key] >= _limit(evidence, threshold)]:
+            said = f"{doubt(known[0][key])}: {enumerated(cases, len(rows), 'csv/host.csv')}."
+            found.append(Text(said, "item", "warn"))
+    return found
 
 
 def _between(evidence: Evidence, rows: list[dict[str, Any]]) -> list[Text]:
@@ -75,7 +99,7 @@ def _between(evidence: Evidence, rows: list[dict[str, Any]]) -> list[Text]:
     known = sorted((row for row in rows if row["readings"]), key=lambda row: row["yardstick_ns"])
     fastest, slowest = known[0], known[-1]
     factor = slowest["yardstick_ns"] / fastest["yardstick_ns"]
-    if factor < _limit(evidence):
+    if factor < _limit(evidence, HOST_SPREAD):
         return []
     ends = ", ".join(f"{path_of(row)} {milliseconds(row['yardstick_ns'])} ms" for row in (fastest, slowest))
     said = f"From case to case the host's speed differed by a factor of up to {factor:.2f} ({ends})"
@@ -83,7 +107,7 @@ def _between(evidence: Evidence, rows: list[dict[str, Any]]) -> list[Text]:
     return [Text(f"{said}: {worth}.", "item", "warn")]
 
 
-def _limit(evidence: Evidence) -> float:
-    """The threshold of the check: the config's where it has one."""
-    moved = [one.get("thresholds", {}).get(HOST_SPREAD.name) for one in evidence.diagnoses.values()]
-    return next((limit for limit in moved if limit is not None), HOST_SPREAD.value)
+def _limit(evidence: Evidence, threshold: Threshold) -> float:
+    """What counts for the check: the config's value where it has one."""
+    moved = [one.get("thresholds", {}).get(threshold.name) for one in evidence.diagnoses.values()]
+    return next((limit for limit in moved if limit is not None), threshold.value)
