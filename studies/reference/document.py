@@ -135,18 +135,19 @@ def _fixes(table: Path) -> list[str]:
 
 
 def _trials(table: Path) -> list[str]:
-    """Batches that the advisor suggested and that were measured too: per item on the device."""
+    """Batches whose gain the advisor predicted and that were measured too: per item on the device."""
     path = table / "tile_advice_tried.csv"
     if not path.exists():
         return []
-    lines = ["Suggested for its tiles, and tried:\n", *_head(TRIALS)]
-    for row in pd.read_csv(path).dropna(subset="verdict").to_dict("records"):
+    rows = pd.read_csv(path).dropna(subset=["predicted_percent", "verdict"])
+    lines = ["Suggested for its tiles, and tried:\n", *_head(TRIALS)] if len(rows) else []
+    for row in rows.to_dict("records"):
         measured = [_cell(row["predicted_percent"]), _cell(row["measured_percent"])]
         known = not pd.isna(row["low_percent"])
         interval = f"{_cell(row['low_percent'])} to {_cell(row['high_percent'])}" if known else NOT_MEASURED
         named = [row["model"], row["shape"], name_of(row), row["suggested_shape"]]
         lines.append(_line([*named, *measured, interval, row["verdict"]]))
-    return [*lines, ""]
+    return [*lines, ""] if lines else []
 
 
 def _verdicts(table: Path) -> list[str]:

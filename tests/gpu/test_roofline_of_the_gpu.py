@@ -74,8 +74,9 @@ def test_large_products_come_within_a_third_of_their_roof_and_not_beyond_it(tmp_
     assert 0.9 < device_ms(path, shape, dtype) / found["fused_ms"] < 1.5
 
 
-def test_a_node_that_moves_data_comes_within_a_third_of_the_memory_roof(tmp_path, limits):
+def test_a_node_that_moves_data_comes_within_half_of_the_memory_roof_and_not_beyond_it(tmp_path, limits):
+    """ONNX Runtime's own kernel moves 2.3 TB/s, on an H200 whose memory moves 4.2."""
     path, shape = model(tmp_path, "float32", [("Neg", ["x"], ["y"])], {}), Shape.parse("b16384")
     found = roofline.of_graph(cost.cost(path, shape), limits)
     assert (found["bytes"], found["limit"]) == (2 * 16384 * SIZE * 4, "memory")
-    assert 0.9 < device_ms(path, shape, "float32") / found["fused_ms"] < 1.5
+    assert 0.9 < device_ms(path, shape, "float32") / found["fused_ms"] < 2

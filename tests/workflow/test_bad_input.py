@@ -32,6 +32,11 @@ def test_a_bad_config_is_one_line_and_exit_code_2(workspace: Workspace, keys: di
     assert message in refusal(workspace.run())
 
 
+def test_what_the_command_line_gives_is_read_as_a_file_is(workspace: Workspace) -> None:
+    once = workspace.jobs("--config", "protocol={cpu_rounds: 1}")["benchmark"]
+    assert workspace.jobs("--config", "protocol={cpu_rounds: 2}")["benchmark"] == 2 * once
+
+
 def test_a_model_without_inputs_is_one_line_and_exit_code_2(workspace: Workspace) -> None:
     content = {key: value for key, value in TOY_YAML.items() if key != "inputs"}
     (workspace.folder / "models" / "toy.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")

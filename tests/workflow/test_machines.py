@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -42,3 +43,11 @@ def test_every_machine_is_measured_and_graphs_are_made_once(two: Workspace) -> N
     assert (jobs["export"], jobs["quantize"]) == (1, 2)
     assert (jobs["ceilings"], jobs["cases"], jobs["write_report"], jobs["compare_machines"]) == (2, 2, 2, 1)
     assert "probe" not in jobs
+
+
+def test_the_reports_of_the_machines_share_the_cores_and_draw_in_no_more_processes(two: Workspace) -> None:
+    probed(two, **LABELS)
+    for cores, share in (("1", "1"), ("7", "3")):
+        done = two.run("--dry-run", "--printshellcmds", "--cores", cores, "results/REPORT.txt")
+        commands = re.findall(r"inferprof report .* --processes (\d+) ", done.stdout + done.stderr)
+        assert commands == [share, share], done.stderr

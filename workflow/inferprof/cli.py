@@ -155,8 +155,7 @@ def _accuracy(args: argparse.Namespace) -> None:
     precision = registry.look_up("precision", args.precision, registry.precisions())
     arguments.require_files(args.onnx, args.reference)
     request = arguments.convert_request(args, args.reference, args.onnx)
-    result = accuracy.measure(request, precision, samples.feeds, args.samples, args.seed)
-    write_json(args.out, result)
+    write_json(args.out, accuracy.measure(request, precision, samples.feeds, args.samples, args.seed))
 
 
 def _build(args: argparse.Namespace) -> None:
@@ -257,9 +256,10 @@ def _report(args: argparse.Namespace) -> None:
 
     if len(args.machine) > 1:
         report.write_machines(args.results, args.study, args.machine, args.baseline)
-        return
-    write = report.write_partial if args.partial else report.write
-    write(args.results, args.study, args.machine[0], args.baseline)
+    elif args.partial:
+        report.write_partial(args.results, args.study, args.machine[0], args.baseline)
+    else:
+        report.write(args.results, args.study, args.machine[0], args.baseline, args.processes)
 
 
 def _compare(args: argparse.Namespace) -> int:

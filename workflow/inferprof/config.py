@@ -22,6 +22,8 @@ DEFAULTS: Mapping[str, Any] = {
     "exclude": [],
     "thresholds": {},
 }
+TEXTS = frozenset({"models", "backends", "shapes", "profilers", "target"})
+"""Lists of text, also where that reads like a number: "12.0" under `target:`."""
 PROTOCOL: Mapping[str, Any] = {
     "rounds": 3,
     "cpu_rounds": 1,
@@ -41,6 +43,30 @@ def with_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
     if config["thresholds"]:
         check_names("thresholds", config["thresholds"], registry.thresholds())
     return config
+
+
+def as_in_a_file(config: Mapping[str, Any], given: Iterable[str]) -> dict[str, Any]:
+    """The config with the keys that `--config` set as a file would have them.
+
+    Snakemake leaves numbers and booleans inside of their lists and mappings as text.
+    """
+    return {**config, **{name: _typed(config[name]) for name in given if name not in TEXTS}}
+
+
+def _typed(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _typed(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_typed(one) for one in value]
+    if not isinstance(value, str):
+        return value
+    import yaml
+
+    try:
+        read = yaml.safe_load(value)
+    except yaml.YAMLError:
+        return value
+    return read if isinstance(read, int | float) else value
 
 
 def models(names: Sequence[str], known: Mapping[str, Path]) -> dict[str, ModelSpec]:

@@ -166,6 +166,10 @@ class Frames:
         """A threshold's value: the config's where it has one."""
         return self.thresholds.get(threshold.name, threshold.value)
 
-    def share(self, ns: float) -> float | None:
-        """So much time as a share of the total, at most 1; None where no total is known."""
-        return None if self.total is None else min(1.0, ns / self.total.ns)
+    def share(self, ns: float | None) -> float | None:
+        """So much time as a share of the total, at most 1; None where one of the two is not known."""
+        return None if ns is None or self.total is None else min(1.0, ns / self.total.ns)
+
+    def of_tool(self, tool: str) -> pd.DataFrame:
+        """The rows of `profiles` that a tool made."""
+        return self.profiles[self.profiles["tool"] == tool]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
+import os
 import re
 from pathlib import Path
 
@@ -168,6 +169,13 @@ def report(sub: argparse.ArgumentParser) -> None:
         help="the machine's folder in RESULTS; several are compared, each with its own RESULTS/reports/STUDY/MACHINE",
     )
     sub.add_argument("--partial", action="store_true", help="only what exists, into REPORT.partial.txt")
+    sub.add_argument(
+        "--processes",
+        type=_positive,
+        default=len(os.sched_getaffinity(0)),
+        metavar="N",
+        help="at most so many, this one among them, draw the plots (default: one per core that it may use)",
+    )
 
 
 def bundle(sub: argparse.ArgumentParser) -> None:

@@ -5,7 +5,7 @@ import re
 import sys
 from pathlib import Path
 
-from inferprof import cluster, registry, study as studies, targets
+from inferprof import cluster, config as configs, registry, study as studies, targets
 from inferprof.case import Case
 from inferprof.errors import UserError
 
@@ -25,6 +25,7 @@ SUBMITS = (
 
 try:
     # One per machine: what does not depend on the machine is asked of the first.
+    config = configs.as_in_a_file(config, workflow.config_settings.config)
     STUDIES = studies.from_config(config, Path("models"), Path("results"))
     BY_MACHINE = {study.machine.slug: study for study in STUDIES}
     REQUESTS = cluster.requests(
@@ -93,6 +94,11 @@ def all_cores(wildcards):
     """All cores of the machine: a job beside it would be measured too."""
     request = REQUESTS.get(wildcards.machine)
     return (request.cpus if request else workflow.resource_settings.cores) or 1
+
+
+def cores_of_report(wildcards):
+    """Its share of all cores, since the reports on several machines are written beside each other."""
+    return max(1, (workflow.resource_settings.cores or 1) // len(STUDIES))
 
 
 def asked_of_slurm(resource):

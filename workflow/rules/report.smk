@@ -34,6 +34,7 @@ rule write_report:
         tables=shown_files("results/reports/{folder}/csv", "{folder}", "{table}.csv"),
     log:
         "results/log/reports/{folder}/report.log",
+    threads: cores_of_report
     params:
         study="{folder}",
         machine=slug,
@@ -41,7 +42,8 @@ rule write_report:
     message:
         "Write the report"
     shell:
-        "inferprof report results --study {params.study} --machine {params.machine} --baseline {params.baseline} 2> {log:q}"
+        "inferprof report results --study {params.study} --machine {params.machine} --baseline {params.baseline} "
+        "--processes {threads} 2> {log:q}"
 
 
 if len(STUDIES) > 1:

@@ -163,19 +163,17 @@ def test_a_plot_is_the_same_bytes_twice_and_takes_the_colour_of_its_page(plot, t
 
 
 def test_plots_that_several_processes_draw_are_the_same_bytes_in_the_same_order(tmp_path):
-    def pngs(workers: int) -> list[Path]:
-        return [tmp_path / f"{name}-{workers}.png" for name in ("device", "end_to_end")]
+    draws = [latency.DEVICE.draw, latency.END_TO_END.draw] * 3  # more than wait for another process: both draw
 
-    draws = [latency.DEVICE.draw, latency.END_TO_END.draw]
-    found = [
-        list(
-            render.every(
-                [(draw, measurements(), png) for draw, png in zip(draws, pngs(workers), strict=True)], workers
-            )
-        )
-        for workers in (1, 2)
-    ]
-    assert found[0] == found[1] and found[0][0] != found[0][1]
+    def pngs(processes: int) -> list[Path]:
+        return [tmp_path / f"{processes}-{place}.png" for place in range(len(draws))]
+
+    def drawn(processes: int) -> list[str]:
+        drawings = [(draw, measurements(), png) for draw, png in zip(draws, pngs(processes), strict=True)]
+        return render.every(drawings, processes)()
+
+    alone, shared = drawn(1), drawn(2)
+    assert alone == shared and alone[0] != alone[1]
     assert [png.read_bytes() for png in pngs(1)] == [png.read_bytes() for png in pngs(2)]
 
 

@@ -63,6 +63,13 @@ def test_what_was_achieved_is_judged_by_the_bounds_of_the_finding(
     assert row["judged"].text == judged
 
 
+def test_an_interval_beyond_the_prediction_on_both_sides_decides_nothing(study: Any) -> None:
+    pinned = next(row for row in rows(study) if row["variant"].text == "pinned")
+    within = (pinned["achieved_low_ms"].value + pinned["achieved_high_ms"].value) / 2
+    diagnose(study, BEFORE, "pageable_copies", "found", (within, within))
+    assert [row["judged"].text for row in rows(study) if row["variant"].text == "pinned"] == ["undecided"]
+
+
 def test_where_nothing_was_predicted_the_reason_stands(study: Any) -> None:
     diagnose(study, BEFORE, "pageable_copies", "clear")
     by_variant = {row["variant"].text: row["judged"].missing for row in rows(study)}

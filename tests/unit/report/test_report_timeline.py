@@ -217,7 +217,8 @@ def test_pairs_differ_in_the_format_or_the_runtime_alone_and_start_from_the_refe
     wanted.append(case("fp16", "torch_eager", "fp8"))
     unlike = [case("fp16", "ort_cuda", "graph"), case("fp16", "ort_cuda", shape="b8")]
     profiles = [*(one(name) for name in wanted + unlike), one(case("fp32", "tensorrt"), "kineto")]
-    pairs = kernel_pairs.pairs(profiles, {"fp8": "default"})
+    eager, quantized = (("box", *case("fp16", "torch_eager", variant).split("/")) for variant in ("default", "fp8"))
+    pairs = kernel_pairs.pairs(profiles, {quantized: [eager]})
     assert [tuple("/".join(list(side.case.values())[2:5]) for side in pair) for pair in pairs] == [
         ("fp32/ort_cuda/default", "fp16/ort_cuda/default"),
         ("fp16/ort_cuda/default", "fp16/tensorrt/default"),

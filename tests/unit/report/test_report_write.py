@@ -10,10 +10,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from inferprof import report
+from inferprof import cli, report
 from inferprof.case import Case
 from inferprof.errors import UserError
-from inferprof.report import compose, evidence, html, txt
+from inferprof.plots import render
+from inferprof.report import compose, evidence, figures, html, txt
 from inferprof.report.model import Cell, Column, Report, Section, Table, Text, words
 from inferprof.tables import schema
 
@@ -252,6 +253,36 @@ def test_a_partial_report_needs_no_cases_csv_and_a_whole_one_removes_it(results)
     results.plan()
     report.write(results.root, results.study, results.machine, BASELINE)
     assert not partial.exists()
+
+
+@pytest.fixture
+def drawn_by(results, monkeypatch):
+    """Writes a report with so many `--processes`, but draws nothing; says how many would have drawn."""
+    used: list[int] = []
+
+    def every(drawings, processes):
+        used.append(processes)
+        return lambda: ["<svg></svg>"] * len(drawings)
+
+    def write(processes: int) -> int:
+        where = [str(results.root), "--study", results.study, "--machine", results.machine]
+        assert cli.main(["report", *where, "--processes", str(processes)]) == 0
+        return used.pop()
+
+    monkeypatch.setattr(render, "every", every)
+    results.ok("vit/fp32/ort_cpu/default/b1", 10.0)
+    results.ok("vit/fp16/ort_cpu/default/b1", 5.0)
+    results.plan()
+    return write
+
+
+def test_no_more_processes_draw_than_are_allowed(drawn_by, monkeypatch):
+    monkeypatch.setattr(figures, "PLOTS_OF_A_PROCESS", 1)
+    assert [drawn_by(processes) for processes in (1, 2, 3)] == [1, 2, 3]
+
+
+def test_few_plots_are_worth_no_second_process(drawn_by):
+    assert drawn_by(64) == 1
 
 
 def test_environment_facts_are_flat_and_null_is_not_known(results):

@@ -128,3 +128,56 @@ def test_no_records_give_empty_frames_with_their_columns(tmp_path):
         *records.RECORD_KEY, "boundary", "samples", "stopped_by", "settled", "not_measured"
     ]  # fmt: skip
     assert join.stage_medians(records.stages(found)).empty
+
+
+def key(variant: str, **others: str) -> records.Key:
+    names = {"machine": "box", "model": "vit", "precision": "fp16", "backend": "torch_eager", "shape": "b8"} | others
+    return records.key_of(names | {"variant": variant})
+
+
+def test_a_twin_is_the_same_case_without_one_option() -> None:
+    options: dict[records.Key, dict[str, Any]] = {
+        key("graph_pinned"): {"placement": "pinned", "cuda_graph": True},
+        key("pinned"): {"placement": "pinned"},
+        key("default"): {},
+        key("graph"): {"cuda_graph": True},
+        key("plain"): {},
+    }
+    assert records.twins_without("cuda_graph", options) == {
+        key("graph_pinned"): [key("pinned")],
+        key("graph"): [key("default"), key("plain")],
+    }
+    assert records.twins_without("placement", options) == {
+        key("graph_pinned"): [key("graph")],
+        key("pinned"): [key("default"), key("plain")],
+    }
+
+
+@pytest.mark.parametrize("other", ["machine", "model", "precision", "backend", "shape"])
+def test_cases_that_differ_beside_their_variant_are_no_twins(other: str) -> None:
+    assert (
+        records.twins_without("tf32", {key("tf32"): {"tf32": True}, key("default", **{other: "another"}): {}}) == {}
+    )
+
+
+def test_the_other_options_are_the_same_in_any_order_and_in_no_other_value() -> None:
+    graph = {"cuda_graph": True, "workspace": 64, "profile": ["b1", "b8"]}
+    twin = {"profile": ["b1", "b8"], "workspace": 64}
+    options = {key("graph"): graph, key("twin"): twin, key("more"): twin | {"workspace": 65}}
+    assert records.twins_without("cuda_graph", options) == {key("graph"): [key("twin")]}
+
+
+def test_an_option_at_its_default_is_given_all_the_same() -> None:
+    options: dict[records.Key, dict[str, Any]] = {key("off"): {"cuda_graph": False}, key("default"): {}}
+    assert records.twins_without("cuda_graph", options) == {key("off"): [key("default")]}
+    assert records.twins_without("cuda_graph", {**options, key("default"): {"cuda_graph": True}}) == {}
+
+
+def test_options_are_those_of_the_records_and_none_where_a_record_has_no_word_of_them(results):
+    path = results / "box/benchmark/vit/fp32/ort_cpu/default/b2/r0.json"
+    path.write_text(json.dumps(content(0, options={"tf32": True})))
+    rows = records.read(results, CASES).query("round == 0")
+    assert records.options_of(rows) == {
+        ("box", "vit", "fp32", "ort_cpu", "default", "b2"): {"tf32": True},
+        ("box", "vit", "fp16", "ort_cpu", "default", "b2"): {},
+    }

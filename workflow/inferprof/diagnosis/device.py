@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from inferprof.case import Shape
-from inferprof.diagnosis.times import RECORDS, copying, iteration, ms, part, percent, require_undistorted
+from inferprof.diagnosis.times import RECORDS, bare_ns, copying, iteration, ms, part, percent, require_undistorted
 from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables.limits.saturation import rest_of, smallest
@@ -81,8 +81,8 @@ def _no_overlap(frames: Frames) -> list[Finding] | Clear:
         reasons = rows.loc[rows["mode"] == "pipelined", "not_measured"].dropna()
         raise NotAssessed(f"a pipelined throughput with copies to hide ({next(iter(reasons), 'none was measured')})")
     overlap, rate = (float(pipelined[one].astype(float).median()) for one in ("overlap", "inferences_per_s"))
-    time, device = copying(frames), frames.latency.loc[frames.latency["boundary"] == "device", "median"].dropna()
-    share, best = frames.share(time.ns), NS_PER_S / max(time.ns, *device)
+    time = copying(frames)
+    share, best = frames.share(time.ns), NS_PER_S / max(time.ns, bare_ns(frames.latency, "device") or 0.0)
     reason = (
         f"a pipeline hides {percent(overlap)} of staging and copies, which take {time.ms} ({percent(share)}): "
         f"{rate:.4g} inferences/s, at best {best:.4g}"

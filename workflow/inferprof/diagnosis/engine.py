@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from inferprof.backends.torch_quantize import QUANTIZE
-from inferprof.case import Case
-from inferprof.diagnosis.kernel_time import clipped, kernels_ns, longest, options_of, roofs_of, short, trace_of
+from inferprof.diagnosis.kernel_time import clipped, longest, of_kernels, options_of, roofs_of, short, trace_of
+from inferprof.diagnosis.peers import compared_by, peer_of
 from inferprof.diagnosis.times import NS_PER_MS, percent
 from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
@@ -23,8 +24,6 @@ from inferprof.tables.trace.kernel_class import EITHER_FP8, FP8S
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMATS: Final = ("trt_nodes", "ort_nodes", "torch_nodes", "nsys", "kineto", "trt_layers")
-"""Tools by how much they tell of a kernel's format: of several the first counts."""
 QUANTIZED: Final = ("int8", "fp8", "mxfp8", "nvfp4")
 PLAIN: Final = ("fp16", "bf16")
 """What a quantized case is compared with: the first of them that was measured."""
@@ -37,8 +36,6 @@ CONVERTING: Final = {
     "reformat": "inputs in the layout that the kernels take, and channels that they need not pad",
     "quantize": "place Q/DQ where it fuses into a product: around inputs and weights, not behind residual sums",
 }
-TENSORRT: Final = "ort_tensorrt"
-"""How the names of the backends begin whose partition the parser knows."""
 CONVERSIONS: Final = Threshold(
     "conversions", 0.05, "of the kernels' time", "ours: less than what a change of the graph is worth"
 )
@@ -64,8 +61,7 @@ def _fallback(frames: Frames) -> list[Finding] | Clear:
     nodes = per_run(rows)
     if nodes.empty:
         raise NotAssessed("a run of the session that came to its end")
-    partition = frames.documents.get("partition") if frames.case.backend.startswith(TENSORRT) else None
-    stays = fallback.explained(fallback.ledger(nodes), partition)
+    stays = fallback.explained(fallback.ledger(nodes), frames.case.backend, frames.documents.get("partition"))
     amiss = stays[stays["why"] != fallback.ON_PURPOSE]
     if amiss.empty:
         return Clear(f"all of {len(nodes)} nodes are with {fallback.main_provider(nodes)}, or on purpose elsewhere")
@@ -94,7 +90,7 @@ def _stay(frames: Frames, row: Mapping[str, Any], tool: str) -> Finding:
 def _first_of(frames: Frames, tools: tuple[str, ...]) -> tuple[str, pd.DataFrame]:
     """The first of some tools that watched the case, and its rows. Raises NotAssessed."""
     for tool in tools:
-        rows = frames.profiles[frames.profiles["tool"] == tool]
+        rows = frames.of_tool(tool)
         if len(rows):
             return tool, rows
     raise NotAssessed(f"a profile by {' or '.join(tools)}")
@@ -105,9 +101,9 @@ def _first_of(frames: Frames, tools: tuple[str, ...]) -> tuple[str, pd.DataFrame
 
 def _executed(frames: Frames) -> tuple[str, pd.DataFrame]:
     """The tool that tells most, and kernel_formats.of_case by it. Raises NotAssessed."""
-    counters = frames.profiles[frames.profiles["tool"] == COUNTERS]
-    for tool in FORMATS:
-        rows = frames.profiles[frames.profiles["tool"] == tool]
+    counters = frames.of_tool(COUNTERS)
+    for tool in kernel_formats.TOOLS:
+        rows = frames.of_tool(tool)
         if kernel_formats.tells(rows):
             return tool, kernel_formats.of_case(rows, counters)
     raise NotAssessed("a trace of the case's kernels, or the times of its layers")
@@ -117,19 +113,16 @@ def _conversions(frames: Frames) -> list[Finding] | Clear:
     """Kernels that only cast, reformat or quantize, of CONVERSIONS of the kernels' time. Gain: 0 to all of theirs."""
     tool, kernels = _executed(frames)
     table = precision_truth.conversions(kernels)
-    total = kernels_ns(frames)
-    found = [
-        _conversion(frames, row, tool, None if total is None else row["share"] * total)
-        for row in rows_of(table[table["share"] >= frames.limit(CONVERSIONS)])
-    ]
+    found = [_conversion(frames, row, tool) for row in rows_of(table[table["share"] >= frames.limit(CONVERSIONS)])]
     return found or Clear(f"{table['share'].sum():.1%} of the kernels' time converts formats or layouts")
 
 
-def _conversion(frames: Frames, row: Mapping[str, Any], tool: str, time: float | None) -> Finding:
+def _conversion(frames: Frames, row: Mapping[str, Any], tool: str) -> Finding:
+    time = of_kernels(frames, float(row["share"]))
     return Finding(
         subject=f"{row['conversion']} kernels",
         bottleneck="memory",
-        share=None if time is None else frames.share(time),
+        share=frames.share(time),
         reason=f"kernels that only {row['conversion']} take {percent(row['share'])} of the kernels' time",
         evidence={"kernel_share": float(row["share"]), "launches": float(row["instances"])},
         source=tool,
@@ -167,7 +160,7 @@ def _precision(frames: Frames) -> list[Finding] | Clear:
     finding = Finding(
         subject=", ".join(dtype for dtype in ran if dtype != asked),
         bottleneck="compute",
-        share=None if time is None else frames.share(other * time),
+        share=frames.share(None if time is None else other * time),
         reason=f"asked for {asked}, and the matrix products ran {words}",
         evidence={f"{dtype}_share": share for dtype, share in ran.items()},
         source=tool,
@@ -181,9 +174,8 @@ def _precision(frames: Frames) -> list[Finding] | Clear:
 
 def _products_ns(frames: Frames, kernels: pd.DataFrame) -> float | None:
     """The time of the matrix products in an inference."""
-    total = kernels_ns(frames)
     share = kernels.loc[kernels["matrix"], "duration_ns"].sum() / kernels["duration_ns"].sum()
-    return None if total is None else float(share * total)
+    return of_kernels(frames, float(share))
 
 
 def _lost(frames: Frames, times: Mapping[str, float], asked: str) -> float | None:
@@ -213,12 +205,11 @@ def _attention(frames: Frames) -> list[Finding] | Clear:
     gpu = roofs.gpu_in_use(frames.documents.get("environment"))
     if gpu and tuple(map(int, str(gpu["compute_capability"]).split("."))) < FUSED_FROM:
         return Clear(f"compute capability {gpu['compute_capability']} has no fused attention in these runtimes")
-    total = kernels_ns(frames)
-    time = None if total is None else share * total
+    time = of_kernels(frames, share)
     finding = Finding(
         subject=short(str(softmax["name"].iloc[0])),
         bottleneck="memory",
-        share=None if time is None else frames.share(time),
+        share=frames.share(time),
         reason=f"attention runs as product, softmax and product: softmax alone takes {percent(share)} of the "
         "kernels' time, and the scores pass through device memory",
         evidence={"softmax_share": share, "softmax_launches": float(softmax["launches"].sum())},
@@ -235,15 +226,14 @@ def _quantization(frames: Frames) -> list[Finding] | Clear:
     case = frames.case
     if case.precision not in QUANTIZED:
         return Clear(f"{case.precision} has no quantizers")
-    peers = rows_of(frames.peers)
-    own = next((row for row in peers if row["precision"] == case.precision and _beside(row, case)), None)
-    plain = [row for one in PLAIN for row in peers if row["precision"] == one and _beside(row, case)]
-    if own is None or not plain:
+    own, *others = (peer_of(frames.peers, replace(case, precision=one)) for one in (case.precision, *PLAIN))
+    plain = next((row for row in others if row), None)
+    if own is None or plain is None:
         raise NotAssessed(f"measurements of the case and of the same case in {' or '.join(PLAIN)}")
-    boundary = "device" if all(row["device_ms"] == row["device_ms"] for row in (own, plain[0])) else "end_to_end"
-    mine, other = own[f"{boundary}_ms"], plain[0][f"{boundary}_ms"]
-    words = f"{mine:.4g} ms in {case.precision}, {other:.4g} ms in {plain[0]['precision']} ({boundary})"
-    if not own[f"{boundary}_low_ms"] > plain[0][f"{boundary}_high_ms"]:
+    boundary = compared_by(own, plain)
+    mine, other = own[f"{boundary}_ms"], plain[f"{boundary}_ms"]
+    words = f"{mine:.4g} ms in {case.precision}, {other:.4g} ms in {plain['precision']} ({boundary})"
+    if not own[f"{boundary}_low_ms"] > plain[f"{boundary}_high_ms"]:
         return Clear(words)
     lost = (mine - other) * NS_PER_MS
     finding = Finding(
@@ -254,27 +244,21 @@ def _quantization(frames: Frames) -> list[Finding] | Clear:
         evidence={"quantized_ms": float(mine), "plain_ms": float(other)},
         source="records",
         gain=Gain(float(lost), float(lost)),
-        advice=f"use {plain[0]['precision']}, or find out what the quantizers cost: see the conversions and the "
+        advice=f"use {plain['precision']}, or find out what the quantizers cost: see the conversions and the "
         "formats that ran",
         confidence="high",
     )
     return [finding]
 
 
-def _beside(row: Mapping[str, Any], case: Case) -> bool:
-    return (row["backend"], row["variant"], row["shape"]) == (case.backend, case.variant, case.shape)
-
-
 def _far_behind(frames: Frames) -> list[Finding] | Clear:
     """FAR_BEHIND times as long on the device as the model's fastest case at this shape. Gain: 0 to the difference."""
     case = frames.case
-    peers = [
-        row for row in rows_of(frames.peers) if row["shape"] == case.shape and row["device_ms"] == row["device_ms"]
-    ]
-    own = next((row for row in peers if row["precision"] == case.precision and _beside(row, case)), None)
+    peers = frames.peers[frames.peers["shape"].eq(case.shape) & frames.peers["device_ms"].notna()]
+    own = peer_of(peers, case)
     if own is None or len(peers) < 2:
         raise NotAssessed("device times of this case and of another one of the model at its shape")
-    first = min(peers, key=lambda row: row["device_ms"])
+    first = min(rows_of(peers), key=lambda row: float(row["device_ms"]))
     times = own["device_ms"] / first["device_ms"]
     name = "/".join(first[key] for key in ("precision", "backend", "variant"))
     words = f"on the device it takes {times:.3g} times as long as the fastest, {name}"

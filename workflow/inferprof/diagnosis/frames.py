@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +12,8 @@ import pandas as pd
 
 from inferprof.backends.torch_quantize import QUANTIZE
 from inferprof.case import Case
-from inferprof.diagnosis.kernel_time import inference_ns, options_of
+from inferprof.diagnosis.kernel_time import inference_ns
+from inferprof.diagnosis.times import bare_ns
 from inferprof.errors import UserError
 from inferprof.files import read_json
 from inferprof.findings import END_TO_END, Document, Frames, Total, Twin
@@ -29,14 +30,15 @@ _OF_MACHINE: Final[tuple[Document, ...]] = ("environment", "bandwidth", "ceiling
 
 @dataclass(frozen=True, eq=False)
 class Peers:
-    """The cases of a model on a machine: all their `records`; and of those that are `ok` in every round, as in the
-    report, the records, summary.latency, join.measured and tuning.trials."""
+    """Of the cases of a model on a machine that are ok in every round, as in the report: their records,
+    summary.latency, join.measured, tuning.trials, and which ones have quantized weights and `unquantized` twins
+    (records.twins_without)."""
 
-    records: pd.DataFrame
     ok: pd.DataFrame
     latency: pd.DataFrame
     measured: pd.DataFrame
     trials: pd.DataFrame
+    unquantized: Mapping[records.Key, Sequence[records.Key]]
 
 
 def load(results: Path, machine: str, case: Case, thresholds: Mapping[str, float] | None = None) -> Frames:
@@ -69,7 +71,8 @@ def peers_of(found: pd.DataFrame) -> Peers:
     ok = found.merge(outcomes.loc[outcomes["outcome"] == "ok", records.KEY], on=records.KEY, validate="many_to_one")
     latency = summary.latency(records.boundaries(ok))
     measured = join.measured(outcomes, latency, records.throughput(ok))
-    return Peers(found, ok, latency, measured, tuning.trials(ok))
+    twins = records.twins_without(QUANTIZE, records.options_of(ok))
+    return Peers(ok, latency, measured, tuning.trials(ok), twins)
 
 
 def _of_case(results: Path, machine: str, case: Case, peers: Peers, thresholds: Mapping[str, float] | None) -> Frames:
@@ -84,12 +87,11 @@ def _of_case(results: Path, machine: str, case: Case, peers: Peers, thresholds: 
     ]
     frames = of_tables(machine, case, peers, profiles, documents(results, machine, case))
     ledger = overhead.ledger(frames.latency, profiles, overhead.profiled_runs(watched))
-    twin = _unquantized(results, frames, peers.records)
     return dataclasses.replace(
         frames,
         overheads=ledger,
         best_counters=dict(_best_counters(results, frames)),
-        unquantized=twin,
+        unquantized=_unquantized(results, machine, case, peers),
         thresholds=dict(thresholds or {}),
     )
 
@@ -105,17 +107,14 @@ def _profiles(results: Path, machine: str, case: Case) -> pd.DataFrame:
     return schema.shared(pd.concat(tables)) if tables else pd.DataFrame(columns=list(schema.COLUMNS))
 
 
-def _unquantized(results: Path, frames: Frames, found: pd.DataFrame) -> Twin | None:
+def _unquantized(results: Path, machine: str, case: Case, peers: Peers) -> Twin | None:
     """The case with the same options but for `quantize`; None where there is none, or nothing is quantized."""
-    own, case = options_of(frames), frames.case
-    if own.pop(QUANTIZE, None) is None:
+    twins = peers.unquantized.get((machine, *case.path.parts))
+    if not twins:
         return None
-    for row in records.rows_of(found[found["status"] == "ok"]):
-        same = (row["precision"], row["backend"], row["shape"]) == (case.precision, case.backend, case.shape)
-        if same and dict(row["content"].get("options", {})) == own:
-            other = dataclasses.replace(case, variant=row["variant"])
-            return Twin(other, row["content"], _profiles(results, frames.machine, other))
-    return None
+    _, *names = twins[0]
+    twin = Case(*names)
+    return Twin(twin, _of(peers.ok, twins[0])["content"].iloc[0], _profiles(results, machine, twin))
 
 
 def _best_counters(results: Path, frames: Frames) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -137,8 +136,8 @@ def of_tables(
 ) -> Frames:
     """Frames of a case. profiles: its own tidy tables."""
     given = known or {}
-    key = [machine, *case.path.parts]
-    own, latency = (frame[(frame[records.KEY] == key).all(axis=1)] for frame in (peers.ok, peers.latency))
+    key = (machine, *case.path.parts)
+    own, latency = (_of(frame, key) for frame in (peers.ok, peers.latency))
     stages = join.stage_medians(records.stages(own))
     tool, timeline = waterfall.traced(profiles)
     rows = records.rows_of(waterfall.of_cases(latency, stages, profiles))
@@ -161,6 +160,11 @@ def of_tables(
     )
 
 
+def _of(frame: pd.DataFrame, key: records.Key) -> pd.DataFrame:
+    """The rows of a case."""
+    return frame[(frame[records.KEY] == list(key)).all(axis=1)]
+
+
 def documents(results: Path, machine: str, case: Case) -> dict[Document, Mapping[str, Any] | None]:
     """The JSON files about a case's graph and its machine; None where one is missing."""
     graph = results / "onnx" / case.model
@@ -174,9 +178,9 @@ def documents(results: Path, machine: str, case: Case) -> dict[Document, Mapping
 
 def _total(latency: pd.DataFrame, profiles: pd.DataFrame, tool: str | None) -> Total | None:
     """What shares are of: where nothing was measured bare, what the profile that knows most saw of an inference."""
-    bare = latency[(latency["boundary"] == END_TO_END) & latency["not_measured"].isna()]
-    if len(bare):
-        return Total(float(bare["median"].iloc[0]), END_TO_END)
+    bare = bare_ns(latency, END_TO_END)
+    if bare is not None:
+        return Total(bare, END_TO_END)
     medians = profiles[profiles["level"].eq("range") & profiles["metric"].eq("duration_median")]
     iterations = medians[medians["name"].eq(ITERATION) & medians["tool"].eq(tool or "")]
     if len(iterations):

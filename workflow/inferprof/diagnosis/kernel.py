@@ -6,9 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from inferprof.case import Shape
-from inferprof.diagnosis.kernel_faults import counters_of, merged, of_kernels, of_time, time_shares
-from inferprof.diagnosis.kernel_time import KERNEL_SHARE, clipped, kernels_ns, longest, owner_of, roofs_of, short
-from inferprof.diagnosis.times import NS_PER_MS, ms, percent
+from inferprof.diagnosis.kernel_faults import counters_of, merged, of_time, time_shares
+from inferprof.diagnosis.kernel_time import (
+    KERNEL_SHARE,
+    clipped,
+    kernels_ns,
+    longest,
+    of_kernels,
+    owner_of,
+    roofs_of,
+    short,
+)
+from inferprof.diagnosis.times import NS_PER_MS, bare_ns, ms, percent
 from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables import roofs
@@ -67,7 +76,7 @@ def _bound(frames: Frames) -> list[Finding] | Clear:
     finding = Finding(
         subject="",
         bottleneck=bound,
-        share=None if time is None else frames.share(time),
+        share=frames.share(time),
         reason=f"the kernels are bound by {bound}: {percent(found[bound])} of their time, where "
         f"{percent(counted)} was counted ({words})",
         evidence={f"{one}_share": share for one, share in found.items()},
@@ -93,7 +102,7 @@ def _hot(frames: Frames) -> list[Finding] | Clear:
     finding = Finding(
         subject=f"{first['kernel_class']} {clipped(owner) if owner else name}",
         bottleneck="kernels",
-        share=None if time is None else frames.share(time),
+        share=frames.share(time),
         reason=f"{words}{f', and belongs to {clipped(owner)}' if owner else ''}",
         evidence={"kernel_share": float(first["share"]), "launches": float(first["launches"])},
         source=str(frames.tool or "trace"),
@@ -113,7 +122,7 @@ def _tiles(frames: Frames) -> list[Finding] | Clear:
     sms = (roofs.gpu_in_use(frames.documents.get("environment")) or {}).get("sm_count")
     if nodes is None or not isinstance(sms, int):
         raise NotAssessed("the costs of the graph (.cost.json) and the GPU's number of SMs (environment.json)")
-    ties = ties_of(frames.profiles[frames.profiles["tool"] == tile_advice.TIES])
+    ties = ties_of(frames.of_tool(tile_advice.TIES))
     placed = tile_advice.placed_in(nodes, frames.timeline, sms, ties)
     known = [one for one in placed if one.duration is not None and one.source != "assumed"]
     if not known:
@@ -197,7 +206,7 @@ def _far(frames: Frames, row: Mapping[str, Any]) -> Finding:
     return Finding(
         subject=short(row["name"]),
         bottleneck="kernels",
-        share=None if time is None else frames.share(time),
+        share=frames.share(time),
         reason=f"takes {row['distance']:.3g} times as long as at its roof, by {row['limit']}{of_time(share)}",
         evidence={"distance": row["distance"], "roof_ns": row["roof_ns"], "duration_ns": row["duration_ns"]},
         source=COUNTERS,
@@ -208,7 +217,7 @@ def _far(frames: Frames, row: Mapping[str, Any]) -> Finding:
 
 
 def _graph_and_roof(frames: Frames, limits: roofs.Roofs) -> list[Finding] | Clear:
-    cost, device = frames.documents.get("cost"), _device_ns(frames)
+    cost, device = frames.documents.get("cost"), bare_ns(frames.latency, "device")
     if cost is None or device is None:
         raise NotAssessed("counters (ncu); or the costs of the graph (.cost.json) and the case's device time")
     at_roof = roofline.of_graph(cost, limits)
@@ -234,11 +243,6 @@ def _graph_and_roof(frames: Frames, limits: roofs.Roofs) -> list[Finding] | Clea
         confidence="low",
     )
     return [finding]
-
-
-def _device_ns(frames: Frames) -> float | None:
-    rows = frames.latency[(frames.latency["boundary"] == "device") & frames.latency["not_measured"].isna()]
-    return float(rows["median"].iloc[0]) if len(rows) else None
 
 
 # --- NVIDIA's rules --------------------------------------------------------------------------------------------
@@ -280,7 +284,7 @@ def _rule(frames: Frames, row: Mapping[str, Any]) -> Finding:
     return Finding(
         subject=short(row["name"]),
         bottleneck="kernels",
-        share=None if time is None else frames.share(time),
+        share=frames.share(time),
         reason=f"NVIDIA's rule {row['rule']} expects {row['rule_percent']:.1f} % of the kernel{of_time(share)}, "
         f"where ours says {row['ours']}",
         evidence={"rule_percent": float(row["rule_percent"])},

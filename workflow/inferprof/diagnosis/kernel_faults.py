@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from inferprof.diagnosis.kernel_time import KERNEL_SHARE, kernels_ns, short
+from inferprof.diagnosis.kernel_time import KERNEL_SHARE, of_kernels, short
 from inferprof.findings import Bottleneck, Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables.counters import kernel_faults, ncu_timeline
@@ -120,7 +120,7 @@ def judged(frames: Frames) -> pd.DataFrame:
 
 def _must_read(frames: Frames, counters: pd.DataFrame) -> dict[str, float]:
     """Kernel → the bytes that it must read, where the nodes that it computes are known, and what they cost."""
-    ties = frames.profiles[frames.profiles["tool"] == TIES]
+    ties = frames.of_tool(TIES)
     nodes = (frames.documents.get("cost") or {}).get("nodes")
     if nodes is None or ties.empty:
         return {}
@@ -131,7 +131,7 @@ def _must_read(frames: Frames, counters: pd.DataFrame) -> dict[str, float]:
 
 def counters_of(frames: Frames) -> pd.DataFrame:
     """What ncu counted of the case. Raises NotAssessed where it could count nothing."""
-    rows = frames.profiles[frames.profiles["tool"] == COUNTERS]
+    rows = frames.of_tool(COUNTERS)
     if not (rows["level"] == "kernel").any():
         told = rows.loc[rows["metric"] == "not_measured", "text"]
         raise NotAssessed(f"counters of the case's kernels: {told.iloc[0]}" if len(told) else "counters (ncu)")
@@ -184,7 +184,7 @@ def _finding(frames: Frames, fault: Fault, row: Mapping[str, Any]) -> Finding:
     return Finding(
         subject=short(row["name"]),
         bottleneck=fault.bottleneck,
-        share=None if time is None else frames.share(time),
+        share=frames.share(time),
         reason=f"{row['reason']}{of_time(row['time_share'])}",
         evidence={**row["evidence"], **({} if row["time_share"] is None else {"time_share": row["time_share"]})},
         source=COUNTERS,
@@ -192,12 +192,6 @@ def _finding(frames: Frames, fault: Fault, row: Mapping[str, Any]) -> Finding:
         advice=fault.advice,
         confidence="medium",
     )
-
-
-def of_kernels(frames: Frames, share: float | None) -> float | None:
-    """So much of the kernels' time in ns, where both are known."""
-    total = kernels_ns(frames)
-    return None if share is None or total is None else share * total
 
 
 def of_time(share: float | None) -> str:
@@ -247,7 +241,7 @@ def _traffic(frames: Frames, row: Mapping[str, Any], part: float, time: float | 
     return Finding(
         subject=short(row["name"]),
         bottleneck="memory",
-        share=None if time is None else frames.share(time),
+        share=frames.share(time),
         reason=f"{part:.0%} of what its SMs read and write is between SMs",
         evidence={"inter_sm_share": part},
         source=COUNTERS,

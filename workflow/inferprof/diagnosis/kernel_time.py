@@ -30,7 +30,7 @@ def trace_of(frames: Frames) -> pd.DataFrame:
     if frames.tool is not None:
         return frames.timeline
     for tool in waterfall.TRACERS:
-        rows = frames.profiles[frames.profiles["tool"] == tool]
+        rows = frames.of_tool(tool)
         if (rows["level"] == "kernel").any():
             return rows
     raise NotAssessed(NEEDS_TRACE)
@@ -44,6 +44,12 @@ def kernels_ns(frames: Frames) -> float | None:
     if frames.tool is not None:
         return waterfall.watched(frames.timeline).kernels
     return inference_ns(frames.profiles)
+
+
+def of_kernels(frames: Frames, share: float | None) -> float | None:
+    """So much of the kernels' time in ns, where both are known."""
+    total = kernels_ns(frames)
+    return None if share is None or total is None else share * total
 
 
 def inference_ns(profiles: pd.DataFrame) -> float | None:

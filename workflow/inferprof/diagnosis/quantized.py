@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from inferprof.backends.torch_quantize import QUANTIZE
-from inferprof.case import Case
 from inferprof.diagnosis.kernel_time import options_of, roofs_of
+from inferprof.diagnosis.peers import compared_by, peer_of
 from inferprof.diagnosis.times import NS_PER_MS, RECORDS, ms, percent
 from inferprof.findings import Bottleneck, Clear, Finding, Frames, Gain, NotAssessed, Threshold, Twin
 from inferprof.plugins import Check
-from inferprof.tables.records import rows_of
 from inferprof.tables.trace.kernel_class import classify
 from inferprof.tables.trace.kernel_compare import by_name
 
@@ -78,12 +77,10 @@ TRACE: Final = "nsys or kineto under `profilers:`, of both cases"
 def _compared(frames: Frames, twin: Twin) -> _Compared:
     """On the device where both were measured there, else end to end; with the bytes of the weights, and how long the
     memory takes to read them once. Raises NotAssessed where one has no interval."""
-    own, plain = (_row(frames.peers, case) for case in (frames.case, twin.case))
-    boundary = (
-        "device"
-        if own["device_ms"] == own["device_ms"] and plain["device_ms"] == plain["device_ms"]
-        else "end_to_end"
-    )
+    own, plain = (peer_of(frames.peers, case) for case in (frames.case, twin.case))
+    if own is None or plain is None:
+        raise NotAssessed(f"a measurement of {frames.case if own is None else twin.case}")
+    boundary = compared_by(own, plain)
     mine, other = own[f"{boundary}_ms"] * NS_PER_MS, plain[f"{boundary}_ms"] * NS_PER_MS
     low, high = own[f"{boundary}_low_ms"], plain[f"{boundary}_high_ms"]
     if low != low or high != high:
@@ -97,14 +94,6 @@ def _compared(frames: Frames, twin: Twin) -> _Compared:
         evidence |= {"quantized_floor_ns": floors[0], "plain_floor_ns": floors[1]}
         words += f", which take {ms(floors[0])} and {ms(floors[1])} to read once"
     return _Compared(words, {name: float(value) for name, value in evidence.items()}, low > high, mine - other)
-
-
-def _row(peers: pd.DataFrame, case: Case) -> dict[str, float]:
-    """The measurements of a case of the model. Raises NotAssessed where it has none."""
-    for row in rows_of(peers):
-        if all(row[key] == getattr(case, key) for key in ("precision", "backend", "variant", "shape")):
-            return dict(row)
-    raise NotAssessed(f"a measurement of {case.path}")
 
 
 def _kernels(frames: Frames, twin: Twin) -> pd.DataFrame | None:

@@ -10,6 +10,7 @@ import pandas as pd
 from inferprof.devices.bandwidth import Direction
 from inferprof.findings import END_TO_END, Confidence, Frames, NotAssessed
 from inferprof.measure.lane import Stage
+from inferprof.plugins import Boundary
 from inferprof.tables.limits.waterfall import Part, of_ranges, watched
 from inferprof.tables.trace.kernel_compare import ITERATION, iterations, of_iterations
 
@@ -42,10 +43,15 @@ def percent(share: float | None) -> str:
     return "an unknown share" if share is None else f"{100 * share:.1f} %"
 
 
+def bare_ns(latency: pd.DataFrame, boundary: Boundary) -> float | None:
+    """The median of a case's bare run; None where that was not measured. latency: Frames.latency."""
+    measured = latency[(latency["boundary"] == boundary) & latency["not_measured"].isna()]
+    return float(measured["median"].iloc[0]) if len(measured) else None
+
+
 def on_gpu(frames: Frames) -> bool:
     """Whether the case ran on a GPU, by the clock of the bare run or by a profile."""
-    device = frames.latency[frames.latency["boundary"] == "device"]
-    return bool(device["not_measured"].isna().any() or frames.profiles["level"].eq("kernel").any())
+    return bare_ns(frames.latency, "device") is not None or bool(frames.profiles["level"].eq("kernel").any())
 
 
 def iteration(frames: Frames) -> dict[str, float]:

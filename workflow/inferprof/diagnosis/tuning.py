@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from inferprof.diagnosis.times import RECORDS, percent
+from inferprof.diagnosis.times import RECORDS, bare_ns, percent
 from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables import tuning
@@ -64,7 +64,7 @@ def _better(frames: Frames, own: Sequence[Row]) -> Iterator[Finding]:
         yield Finding(
             subject=choice["kernel"],
             bottleneck="kernels",
-            share=None if time is None else frames.share(time),
+            share=frames.share(time),
             reason=f"runs {choice['config']}, {ORIGIN[choice['source']]}, which takes {_us(choice)} where "
             f"{best['config']} takes {_us(best)} ({best['variant']} at {best['shape']}){_why(frames, choice, best)}",
             evidence={"median_ns": choice["median_ns"], "best_ns": best["median_ns"], "lost_share": lost},
@@ -106,8 +106,7 @@ def _time_of(frames: Frames, kernel: str) -> float | None:
     if frames.tool is not None:
         table = per_iteration(frames.timeline)
         return float(table.loc[table["name"].map(own_name) == kernel, "duration"].sum())
-    device = frames.latency[(frames.latency["boundary"] == "device") & frames.latency["not_measured"].isna()]
-    return float(device["median"].iloc[0]) if len(device) else None
+    return bare_ns(frames.latency, "device")
 
 
 def _first(frames: Frames, every: Sequence[Row]) -> Iterator[Finding]:

@@ -30,7 +30,7 @@ def _unsteady(frames: Frames) -> list[Finding] | Clear:
         raise NotAssessed(f"a bare run beside the host's yardstick ({host['not_measured']})")
     boundary, width = _least_known(frames)
     waits = part(frames, "launch")
-    share = None if waits is None else frames.share(waits.ns)
+    share = frames.share(waits.ns if waits else None)
     numbers = {**host, "half_width": width, "launch_share": share}
     evidence = {name: float(numbers[name]) for name in _NUMBERS if numbers[name] is not None}
     steal = host["steal_percent"]

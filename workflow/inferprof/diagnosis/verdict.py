@@ -113,7 +113,7 @@ def _by_stages(frames: Frames) -> dict[Resource, float]:
 
 def _operators(frames: Frames) -> str:
     """`MatMul 61.2 %, Gemm 8.1 %`: the longest operators of a case on a CPU; empty without a profile of them."""
-    profile = frames.profiles[frames.profiles["tool"] == OPERATORS]
+    profile = frames.of_tool(OPERATORS)
     if profile.empty:
         return ""
     shares = per_run(profile).groupby("op_type")["share"].sum().sort_values(ascending=False, kind="stable")

@@ -10,7 +10,7 @@ import itertools
 import multiprocessing
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,16 +72,22 @@ def written(draw: Callable[[pd.DataFrame], Figure], frame: pd.DataFrame, png: Pa
     return _inline(svg.getvalue())
 
 
-def every(drawings: Sequence[Drawing], workers: int) -> Iterator[str]:
-    """`written` of each, in their order: begun at once by so many processes, or by this one when it is asked for."""
-    if workers == 1:
-        return itertools.starmap(written, drawings)
+def every(drawings: Sequence[Drawing], processes: int) -> Callable[[], list[str]]:
+    """`written` of each, in their order, by so many processes: this one begins when asked, the others at once."""
+    if processes == 1:
+        return lambda: list(itertools.starmap(written, drawings))
     # Spawned, not forked: threads of libraries that are loaded here would not be there in a copy.
-    pool = concurrent.futures.ProcessPoolExecutor(
-        workers, multiprocessing.get_context("spawn"), initializer=die_with_parent
+    others = concurrent.futures.ProcessPoolExecutor(
+        processes - 1, multiprocessing.get_context("spawn"), initializer=die_with_parent
     )
-    svgs = pool.map(written, *zip(*drawings, strict=True))
-    pool.shutdown(wait=False)  # takes no more, and draws what it has
+    theirs = [others.submit(written, *drawing) for drawing in drawings]
+
+    def svgs() -> list[str]:
+        with others:  # They go from first to last, so that what they have not begun is taken from them at the end.
+            places = reversed(range(len(drawings)))
+            own = {place: written(*drawings[place]) for place in places if theirs[place].cancel()}
+            return [own[place] if place in own else one.result() for place, one in enumerate(theirs)]
+
     return svgs
 
 

@@ -33,15 +33,15 @@ def _rarely_collected() -> Iterator[None]:
 
 
 @_rarely_collected()
-def write(results: Path, study: str, machine: str, baseline: str | None = None) -> None:
-    """Write the report of `results/reports/{study}/cases.csv` beside it.
+def write(results: Path, study: str, machine: str, baseline: str | None = None, processes: int = 1) -> None:
+    """Write the report of `results/reports/{study}/cases.csv` beside it, in at most so many processes.
 
     `baseline` is `precision/backend/variant`. Raises UserError where cases.csv or a record can't be read.
     """
     folder = results / "reports" / study
     found = evidence.load(results, study, machine, evidence.read_cases(folder / "cases.csv"), baseline)
     _empty(folder / "plots")
-    plots = figures.draw(found, folder / "plots")
+    plots = figures.draw(found, folder / "plots", processes)
     report = compose.compose(found)  # while other processes draw
     _write(compose.with_plots(report, plots()), folder)
     (folder / PARTIAL).unlink(missing_ok=True)

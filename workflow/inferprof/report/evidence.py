@@ -54,6 +54,11 @@ class Engine:
     case: Case
     build: Document
 
+    @property
+    def key(self) -> records.Key:
+        """Its machine and case."""
+        return (self.machine, *self.case.path.parts)
+
 
 @dataclass(frozen=True, eq=False)
 class Evidence:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from inferprof.report.evidence import TORCH_ALONE, Document, Evidence
 from inferprof.report.model import Mark
-from inferprof.report.numbers import significant
+from inferprof.report.numbers import three_digits
 
 RANDOM_WEIGHTS = "numerical fidelity only (random weights)"
 NO_REFERENCE = "{} and there is no reference"
@@ -18,7 +18,7 @@ NO_REFERENCE = "{} and there is no reference"
 class Fidelity:
     """The worst output's distance from fp32. An SQNR of None beside an outcome means: identical, or no number."""
 
-    outcome: Literal["pass", "warn", "fail", "not measured"]
+    outcome: Literal["pass", "warn", "fail", "reference", "not measured"]
     reason: str
     sqnr_db: float | None = None
     cosine: float | None = None
@@ -28,8 +28,8 @@ class Fidelity:
 
     @property
     def mark(self) -> Mark | None:
-        """The outcome as a mark; None where nothing was measured."""
-        return None if self.outcome == "not measured" else self.outcome
+        """The outcome as a mark; None where nothing was to be judged."""
+        return self.outcome if self.outcome in ("pass", "warn", "fail") else None
 
     @property
     def identical(self) -> bool:
@@ -39,8 +39,8 @@ class Fidelity:
     @property
     def sentence(self) -> str:
         """`SQNR 62.1 dB, cosine 0.999999, pass; numerical fidelity only (random weights)`."""
-        if self.outcome == "not measured":
-            return f"not measured: {self.reason}"
+        if self.outcome in ("reference", "not measured"):
+            return f"{self.outcome}: {self.reason}"
         numbers = [self.sqnr, f"cosine {cosine_text(self.cosine)}" if self.cosine is not None else ""]
         text = ", ".join([*(part for part in numbers if part), self.outcome])
         text = f"{text} ({self.reason})" if self.outcome == "fail" else text
@@ -51,7 +51,7 @@ class Fidelity:
         """`SQNR 62.1 dB`, `identical to fp32`, or nothing where there is no number."""
         if self.identical:
             return "identical to fp32"
-        return "" if self.sqnr_db is None else f"SQNR {significant(self.sqnr_db, 3)} dB"
+        return "" if self.sqnr_db is None else f"SQNR {three_digits(self.sqnr_db)} dB"
 
 
 def of(evidence: Evidence, model: str, precision: str) -> Fidelity:
@@ -76,7 +76,9 @@ def read(document: Document, precision: str) -> Fidelity:
     if document.content is None:
         if document.why:
             return Fidelity("not measured", NO_REFERENCE.format(document.why))
-        return Fidelity("not measured", "fp32 is the reference" if precision == "fp32" else document.lacking)
+        if precision == "fp32":
+            return Fidelity("reference", "what the others are compared with")
+        return Fidelity("not measured", document.lacking)
     outputs = document.get("outputs", {}).values()
     errors = [output["max_abs_error"] for output in outputs]
     return Fidelity(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -23,22 +22,22 @@ if TYPE_CHECKING:
     """What to draw, and title, caption and section of the figure."""
 
 PLOTS_OF_A_PROCESS: Final = 16
-"""A further process is worth its start from so many plots on: it takes as long as four of them."""
+"""A process beside this one is worth its start from so many plots on: it takes as long as four of them."""
 
 
-def draw(evidence: Evidence, folder: Path) -> Callable[[], Section]:
-    """Begin to write {plot}-{model}.png into `folder`. The answer waits for them; what can't be drawn is named in it
-    with its reason."""
+def draw(evidence: Evidence, folder: Path, processes: int = 1) -> Callable[[], Section]:
+    """Begin to write {plot}-{model}.png into `folder`, in at most so many processes, this one among them. The answer
+    waits for them; what can't be drawn is named in it with its reason."""
     plots, left_out = _plots(evidence, folder)
     graphs, too_large = _engine_graphs(evidence, folder)
     wanted = [*plots, *graphs]
-    workers = max(1, min(len(os.sched_getaffinity(0)), len(wanted) // PLOTS_OF_A_PROCESS))
-    svgs = render.every([drawing for drawing, *_ in wanted], workers)
+    others = min(processes - 1, len(wanted) // PLOTS_OF_A_PROCESS)
+    svgs = render.every([drawing for drawing, *_ in wanted], 1 + others)
 
     def section() -> Section:
         drawn = [
             Figure(title, caption, f"{folder.name}/{png.name}", svg, place)
-            for ((_, _, png), title, caption, place), svg in zip(wanted, svgs, strict=True)
+            for ((_, _, png), title, caption, place), svg in zip(wanted, svgs(), strict=True)
         ]
         return Section("Plots", (*drawn, *left_out, *too_large))
 

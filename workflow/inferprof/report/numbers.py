@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 NS_PER_MS = 1e6
+NS_PER_US = 1e3
 MIB = 1 << 20
 
 
@@ -16,9 +17,14 @@ def significant(value: float, digits: int = 4) -> str:
     return f"{value:,.{decimals}f}"
 
 
+def three_digits(value: float) -> str:
+    """`1234.56` → `1,235`, `0.0123456` → `0.0123`."""
+    return significant(value, 3)
+
+
 def count(value: float) -> str:
     """A mean number of things: `261`, `2.5`."""
-    return f"{value:,.0f}" if float(value).is_integer() else significant(value, 3)
+    return f"{value:,.0f}" if float(value).is_integer() else three_digits(value)
 
 
 def milliseconds(ns: float) -> str:
@@ -26,9 +32,14 @@ def milliseconds(ns: float) -> str:
     return significant(ns / NS_PER_MS)
 
 
+def microseconds(ns: float) -> str:
+    """Nanoseconds as microseconds, without the unit."""
+    return three_digits(ns / NS_PER_US)
+
+
 def ratio(value: float) -> str:
     """`3.1049` → `3.10×`."""
-    return f"{significant(value, 3)}×"
+    return f"{three_digits(value)}×"
 
 
 def interval(low: float, high: float) -> str:
@@ -51,7 +62,7 @@ def percent(value: float) -> str:
 
 def mebibytes(count: float) -> str:
     """Bytes as MiB, without the unit."""
-    return significant(count / MIB, 3)
+    return three_digits(count / MIB)
 
 
 def plural(count: int, noun: str) -> str:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from inferprof.case import Shape
 from inferprof.report import fidelity
 from inferprof.report.evidence import Evidence
-from inferprof.report.sections.common import key_of, name_of, path_of
+from inferprof.report.sections.common import name_of, path_of
 from inferprof.report.sections.profiled import Profile, chosen, first_of
 from inferprof.tables import graph_memory, schema, tuning
 from inferprof.tables.limits import roofline, waterfall
 from inferprof.tables.limits.waterfall import TRACERS
-from inferprof.tables.records import KEY, rows_of
+from inferprof.tables.records import KEY, key_of, rows_of
 from inferprof.tables.trace import one_iteration
 from inferprof.tables.trace.idle import IDLE_CAUSES
 from inferprof.tables.trace.kernel_compare import ITERATION

@@ -10,7 +10,7 @@ from inferprof.plugins import Boundary
 from inferprof.report import fidelity
 from inferprof.report.evidence import Evidence
 from inferprof.report.fidelity import Fidelity
-from inferprof.report.numbers import significant
+from inferprof.report.numbers import three_digits
 from inferprof.report.sections.common import name_of
 from inferprof.tables import summary
 from inferprof.tables.records import KEY, rows_of
@@ -59,7 +59,7 @@ class Winner:
         """`0.609 ms (end_to_end), 0.381 ms (device)`, the ranking boundary first."""
         names = [self.boundary, *(b for b in ("end_to_end", "device") if b != self.boundary)]
         times = [(name, self.row[f"{name}_ms"]) for name in names]
-        return ", ".join(f"{significant(ms, 3)} ms ({name})" for name, ms in times if ms == ms)
+        return ", ".join(f"{three_digits(ms)} ms ({name})" for name, ms in times if ms == ms)
 
     @property
     def items_per_s(self) -> float:

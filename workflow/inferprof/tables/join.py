@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferprof.case import Shape
 from inferprof.measure.lane import STAGES
-from inferprof.tables.records import BOUNDARIES, KEY, frame_of, rows_of
+from inferprof.tables.records import BOUNDARIES, KEY, frame_of, key_of, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,7 +21,7 @@ def outcomes(cases: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
     """
     found = dict(iter(records.groupby(KEY, sort=False)))
     rows = [
-        {**case, "batch": Shape.parse(case["shape"]).batch, **_outcome(case, found.get(tuple(case[k] for k in KEY)))}
+        {**case, "batch": Shape.parse(case["shape"]).batch, **_outcome(case, found.get(key_of(case)))}
         for case in rows_of(cases)
     ]
     return frame_of(rows, [*KEY, "outcome", "reason", "batch", "rounds", "files"])

@@ -7,7 +7,9 @@ never on position. `read` gives the records; the other functions take those of t
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +30,10 @@ NO_YARDSTICK = "the case was measured by a version without the yardstick"
 BOUNDARIES = ("device", "call", "end_to_end")
 RECORD_KEY = [*KEY, "round", "file"]
 Row = dict[str, Any]
+Key = tuple[str, ...]
+"""The values of KEY: a case on a machine."""
+Options = Mapping[Key, Mapping[str, Any]]
+"""The options of each case's variant, by name."""
 
 
 def paths(results: Path, machine: str, case: Case) -> list[Path]:
@@ -105,6 +111,42 @@ def hosts(records: pd.DataFrame) -> pd.DataFrame:
 def traffic(records: pd.DataFrame) -> pd.DataFrame:
     """One row per record: `h2d_bytes` of its inputs and `d2h_bytes` of its outputs; None where it lists none."""
     return explode(records, _traffic_rows, ["h2d_bytes", "d2h_bytes"])
+
+
+def key_of(row: Mapping[str, Any]) -> Key:
+    """The machine and the case of a row."""
+    return tuple(row[name] for name in KEY)
+
+
+def options_of(records: pd.DataFrame) -> Options:
+    """As the records have them."""
+    return {key_of(row): row["content"].get("options", {}) for row in rows_of(records)}
+
+
+def twins_without(option: str, options: Options) -> dict[Key, list[Key]]:
+    """Each case that has an option → the cases that are the same but lack it, in the order of `options`.
+
+    The same: of one machine, model, precision, backend and shape, with equal other options whatever the variants are
+    called. A case that nothing is the twin of has no entry. An option that is given counts, also at its default.
+    """
+    lacking: defaultdict[tuple[Key, str], list[Key]] = defaultdict(list)
+    for key, given in options.items():
+        if option not in given:
+            lacking[_but_variant(key), but_for(option, given)].append(key)
+    return {
+        key: lacking[same]
+        for key, given in options.items()
+        if option in given and (same := (_but_variant(key), but_for(option, given))) in lacking
+    }
+
+
+def but_for(option: str, given: Mapping[str, Any]) -> str:
+    """A variant's options as text, without one: equal where variants differ in nothing else."""
+    return json.dumps({name: value for name, value in given.items() if name != option}, sort_keys=True)
+
+
+def _but_variant(key: Key) -> Key:
+    return tuple(value for name, value in zip(KEY, key, strict=True) if name != "variant")
 
 
 def rows_of(frame: pd.DataFrame) -> list[Row]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import math
 import statistics
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferprof import stats
 from inferprof.plugins import Boundary
-from inferprof.tables.records import KEY, frame_of, rows_of
+from inferprof.tables.records import KEY, but_for, frame_of, key_of, rows_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -99,8 +98,7 @@ def rebuilds(latency: pd.DataFrame, builds: pd.DataFrame) -> pd.DataFrame:
     medians; `noise`: the widest relative half width of their intervals, or None where one has none.
     """
     device = latency[(latency["boundary"] == "device") & latency["not_measured"].isna()]
-    others = [{name: value for name, value in options.items() if name != REBUILD} for options in builds["options"]]
-    alike = builds.assign(alike=[json.dumps(options, sort_keys=True) for options in others])
+    alike = builds.assign(alike=[but_for(REBUILD, options) for options in builds["options"]])
     groups = device.merge(alike, on=KEY, validate="many_to_one").groupby(
         [*PEERS, "precision", "backend", "alike"], sort=False
     )
@@ -193,9 +191,7 @@ def _speed_up(
 ) -> dict[str, Any]:
     if reference is None:
         return {"not_measured": f"the baseline {baseline} was not measured for this model and shape"}
-    of = [
-        {b: samples.get((*(c[k] for k in KEY), b), {}) for b in ("device", "end_to_end")} for c in (reference, case)
-    ]
+    of = [{b: samples.get((*key_of(c), b), {}) for b in ("device", "end_to_end")} for c in (reference, case)]
     boundary = compared_by(*of)
     base, this = (by_boundary[boundary] for by_boundary in of)
     common = sorted(set(base) & set(this))

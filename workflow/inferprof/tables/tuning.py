@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from inferprof.tables.records import KEY, Row, explode, frame_of, rows_of
+from inferprof.tables.records import KEY, Row, explode, frame_of, key_of, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -123,7 +123,7 @@ def _one_apart(here: Mapping[str, Any], there: Mapping[str, Any]) -> bool:
 
 def _choice(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """Of which record, and of which kernel at which key."""
-    return (*(row[name] for name in KEY), row["round"], *(row[name] for name in CHOICE))
+    return (*key_of(row), row["round"], *(row[name] for name in CHOICE))
 
 
 def _trial_rows(content: Mapping[str, Any]) -> Iterator[Row]:

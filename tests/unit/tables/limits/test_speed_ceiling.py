@@ -14,7 +14,7 @@ from inferprof.profilers import nsys
 from inferprof.tables import join, records, schema, summary
 from inferprof.tables.limits import copies, speed_ceiling
 from inferprof.tables.limits.waterfall import NEEDS_TIMELINE, PARTS, of_cases
-from inferprof.tables.records import KEY, rows_of
+from inferprof.tables.records import KEY, Options, rows_of
 from inferprof.tables.roofs import Roof, Roofs
 
 CASE = ("h100", "vit", "fp16", "ort_cuda", "default", "b8")
@@ -25,7 +25,7 @@ ROOFS = Roofs(
     {"fp16": Roof(100.0, "measured"), "fp8": Roof(200.0, "measured"), "fp32": Roof(10.0, "measured")},
     Roof(1.0, "measured"),
 )
-OPTIONS: dict[tuple[Any, ...], dict[str, Any]] = {
+OPTIONS: Options = {
     CASE: {},
     GRAPH: {"cuda_graph": True},
     PINNED: {"placement": "pinned"},
@@ -121,11 +121,11 @@ def boundaries(**medians: float) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def compared(**medians: float) -> list[dict[str, Any]]:
+def compared(options: Options = OPTIONS, **medians: float) -> list[dict[str, Any]]:
     ceilings = pd.DataFrame([case(CASE, step="launches", gain_ns=300.0), case(CASE, step="fp8", gain_ns=150.0)])
     stages = pd.DataFrame([case(CASE, stage_inputs_ms=1e-5, h2d_ms=1e-4)])
     floors = pd.DataFrame([case(CASE, h2d_ms=1e-4, h2d_floor_ms=4e-5, d2h_ms=3e-5, d2h_floor_ms=float("nan"))])
-    return rows_of(speed_ceiling.achieved(boundaries(**medians), ceilings, stages, floors, OPTIONS))
+    return rows_of(speed_ceiling.achieved(boundaries(**medians), ceilings, stages, floors, options))
 
 
 def test_a_graph_is_held_against_what_free_launches_would_gain() -> None:
@@ -169,3 +169,11 @@ def test_a_narrower_format_is_held_against_its_step() -> None:
 
 def test_cases_that_differ_in_two_things_are_no_pair() -> None:
     assert compared(graph=700.0, pinned=900.0) == []
+
+
+def test_a_variant_that_gives_a_default_is_the_one_that_does_not() -> None:
+    given = {**OPTIONS, CASE: {"placement": "pageable", "cuda_graph": False}}
+    assert [row["change"] for row in compared(given, default=1000.0, graph=750.0, pinned=940.0)] == [
+        "graph",
+        "pinned",
+    ]

@@ -154,3 +154,18 @@ def test_options_that_leave_nodes_to_others_are_their_reason() -> None:
     told = dict(zip(nodes["name"], nodes["fallback_reason"].fillna(""), strict=True))
     assert told == {"engine": "", "e": "trt_min_subgraph_size", "nz": "trt_op_types_to_exclude", "o": ""}
     assert nodes.set_index("name")["subgraph_nodes"]["engine"] == 4
+
+
+@pytest.mark.parametrize(
+    ("backend", "partition", "why"),
+    [
+        ("ort_tensorrt", {"dynamic": {"left": [{"node": "h", "why": "operator"}]}}, "operator"),
+        ("ort_cuda", {"dynamic": {"left": [{"node": "h", "why": "operator"}]}}, "not told"),
+        ("ort_tensorrt", None, "not told"),
+    ],
+)
+def test_what_tensorrts_parser_says_explains_what_its_provider_left_and_no_other(
+    backend: str, partition: dict[str, Any] | None, why: str
+) -> None:
+    stays = pd.DataFrame({"nodes": ["h", "o"], "why": ["not told", "option"]})
+    assert list(fallback.explained(stays, backend, partition)["why"]) == [why, "option"]

@@ -62,9 +62,10 @@ def section(evidence: Evidence) -> Section:
 
 def _row(evidence: Evidence, model: str, precision: str, one: Fidelity) -> list[Cell]:
     document = evidence.documents[model, precision, "accuracy"]
-    if one.outcome == "not measured":
-        lacking = missing(one.reason)
-        return [words(model), words(precision), *[lacking] * (len(COLUMNS) - 3), words(document.file)]
+    if one.outcome in ("reference", "not measured"):
+        reference = one.outcome == "reference"
+        outcome, rest = (words(one.outcome), without_number("")) if reference else [missing(one.reason)] * 2
+        return [words(model), words(precision), outcome, *[rest] * (len(COLUMNS) - 4), words(document.file)]
     tolerance = document.content["tolerance"] if document.content else {}
     return [
         words(model),

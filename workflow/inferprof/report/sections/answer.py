@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from inferprof.report import fidelity
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, without_number, words
-from inferprof.report.numbers import half_width, interval, percent, plural, ratio, significant
-from inferprof.report.sections.common import FEW, few, key_of, name_of
+from inferprof.report.numbers import half_width, interval, percent, plural, ratio, significant, three_digits
+from inferprof.report.sections.common import FEW, few, name_of
 from inferprof.report.sections.speed_up import ONE_ROUND
 from inferprof.report.sections.verdicts import sentence_of, sentences
 from inferprof.report.winner import Winner, find
-from inferprof.tables.records import rows_of
+from inferprof.tables.records import key_of, rows_of
 
 COLUMNS = (
     Column("model", "model"),
@@ -61,7 +61,7 @@ def _sentences(evidence: Evidence, model: str, winners: list[Winner]) -> list[Bl
         blocks.append(Text(f"Among the GPU cases at {_sentence(other, evidence.baseline)}"))
     best = max((w for w in winners if w.boundary == first.boundary), key=lambda one: one.items_per_s)
     if best.shape != first.shape:
-        most = f"Most items per second: {significant(best.items_per_s, 3)}/s, at {_sentence(best, evidence.baseline)}"
+        most = f"Most items per second: {three_digits(best.items_per_s)}/s, at {_sentence(best, evidence.baseline)}"
         blocks.append(Text(most))
     blocks += [Text(line) for line in _verdicts(evidence, (first, best))]
     blocks += [Text(f"{first.shape}: {lucky}", mark="warn") for lucky in _lottery(evidence, first)]

@@ -7,8 +7,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Cell, Column, Table, missing, number, words
-from inferprof.tables.records import CASE_KEY, KEY, rows_of
+from inferprof.report.model import Cell, Column, Mark, Table, missing, number, words
+from inferprof.tables.records import CASE_KEY, key_of, rows_of
 
 CASE_COLUMNS = (
     Column("model", "model"),
@@ -33,11 +33,6 @@ def case_cells(row: Mapping[str, Any]) -> list[Cell]:
 def name_of(row: Mapping[str, Any]) -> str:
     """`fp16/ort_cuda/graph`, as `baseline:` of the config writes it."""
     return "/".join(str(row[key]) for key in ("precision", "backend", "variant"))
-
-
-def key_of(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """The machine and the case."""
-    return tuple(row[key] for key in KEY)
 
 
 def sources_of(evidence: Evidence) -> dict[tuple[str, ...], str]:
@@ -88,6 +83,11 @@ def optional(value: Any, write: Callable[[float], str], reason: str = NOT_RECORD
 def scaled(value: Any, unit: float, write: Callable[[float], str], reason: str = NOT_RECORDED) -> Cell:
     """A number in another unit than it was recorded in; `write` takes the recorded one."""
     return missing(reason) if value is None or value != value else number(value / unit, write(value))
+
+
+def in_percent(share: float, mark: Mark | None = None) -> Cell:
+    """A share as percent, to one decimal."""
+    return number(100 * share, f"{100 * share:.1f}", mark)
 
 
 def by_case(

@@ -7,20 +7,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, words
-from inferprof.report.numbers import ratio, significant
-from inferprof.report.sections.common import CASE_COLUMNS, case_cells, few, key_of, optional, path_of
+from inferprof.report.numbers import NS_PER_US, microseconds, ratio, significant
+from inferprof.report.sections.common import CASE_COLUMNS, case_cells, few, optional, path_of, scaled
 from inferprof.report.sections.kernels import short
 from inferprof.report.sections.profiled import Profile, profiles
 from inferprof.tables.counters.ncu_timeline import against_timeline
 from inferprof.tables.limits.waterfall import TRACERS
-from inferprof.tables.records import rows_of
+from inferprof.tables.records import key_of, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 TOOL: Final = "ncu"
 TOP_KERNELS: Final = 3
-NS_PER_US: Final = 1e3
 PERCENTAGES: Final = {
     "sm_throughput": "SM %",
     "dram_throughput": "DRAM %",
@@ -200,15 +199,15 @@ def _time(profile: Profile, rank: int, launch: Mapping[str, Any]) -> tuple[Cell,
         number(launch["launch"], str(launch["launch"])),
         _kernel(launch),
         optional(launch["time_share"] and 100 * launch["time_share"], lambda value: f"{value:.1f}", why),
-        optional(duration and duration / NS_PER_US, lambda value: significant(value, 3), NOT_COUNTED),
-        optional(mean and mean / NS_PER_US, lambda value: significant(value, 3), why),
+        scaled(duration, NS_PER_US, microseconds, NOT_COUNTED),
+        scaled(mean, NS_PER_US, microseconds, why),
         optional(duration and mean and duration / mean, ratio, why),
         *(optional(launch.get(metric), lambda value: f"{value:.0f}", NOT_COUNTED) for metric in PERCENTAGES),
     )
 
 
 def _others(launch: Mapping[str, Any], metrics: list[str]) -> tuple[Cell, ...]:
-    return tuple(optional(launch.get(metric), lambda value: significant(value), NOT_COUNTED) for metric in metrics)
+    return tuple(optional(launch.get(metric), significant, NOT_COUNTED) for metric in metrics)
 
 
 def _reason(profile: Profile, rank: int, launch: Mapping[str, Any]) -> tuple[Cell, ...]:

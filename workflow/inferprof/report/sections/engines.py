@@ -7,7 +7,7 @@ from typing import Any
 
 from inferprof.report.evidence import Engine, Evidence
 from inferprof.report.model import Cell, Column, Section, Table, Text, number, words
-from inferprof.report.numbers import MIB, NS_PER_MS, mebibytes, milliseconds, percent, significant
+from inferprof.report.numbers import MIB, NS_PER_MS, mebibytes, milliseconds, percent, three_digits
 from inferprof.report.sections.common import CASE_COLUMNS, FEW, by_case, few, optional, path_of, scaled
 from inferprof.tables.records import rows_of
 
@@ -96,7 +96,7 @@ def _row(engine: Engine) -> list[Cell]:
         *(words(case[column.key]) for column in CASE_COLUMNS),
         Cell("ok", "ok", file=engine.build.file) if ok else Cell("failed", "failed", "fail", file=engine.build.file),
         scaled(engine.build.get("bytes"), MIB, mebibytes, lacking),
-        optional(engine.build.get("seconds"), lambda value: significant(value, 3), lacking),
+        optional(engine.build.get("seconds"), three_digits, lacking),
         words("" if ok else _reason(engine)),
         words(engine.build.file),
     ]

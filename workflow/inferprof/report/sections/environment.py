@@ -8,8 +8,8 @@ from typing import Any
 
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, number, words
-from inferprof.report.numbers import plural, significant
-from inferprof.report.sections.common import few, optional
+from inferprof.report.numbers import NS_PER_US, microseconds, plural, significant
+from inferprof.report.sections.common import few, optional, scaled
 
 COLUMNS = (Column("fact", "fact"), Column("value", "value"))
 BANDWIDTH_COLUMNS = (
@@ -48,11 +48,11 @@ def _bandwidth(evidence: Evidence) -> list[Block]:
 
 
 def _curve(way: str, curve: Mapping[str, Any], sizes: tuple[str, ...], file: str) -> tuple[Cell, ...]:
-    gb_per_s, microseconds = curve["gb_per_s"], curve["latency_ns"] / 1e3
+    gb_per_s = curve["gb_per_s"]
     return (
         words(way),
         dataclasses.replace(number(gb_per_s, significant(gb_per_s)), file=file),
-        number(microseconds, significant(microseconds, 3)),
+        scaled(curve["latency_ns"], NS_PER_US, microseconds),
         *(optional(curve["by_size"].get(size), significant, "this size was not copied") for size in sizes),
     )
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from inferprof.report.evidence import Document, Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, words
-from inferprof.report.numbers import count, significant
-from inferprof.report.sections.common import CASE_COLUMNS, case_cells, few, key_of, name_of
+from inferprof.report.numbers import NS_PER_US, count, microseconds, three_digits
+from inferprof.report.sections.common import CASE_COLUMNS, case_cells, few, in_percent, name_of
 from inferprof.report.sections.profiled import Profile, caution, first_of
 from inferprof.tables.limits.speed_up_flags import SESSIONS
 from inferprof.tables.nodes.fallback import ON_PURPOSE, WHYS, explained, ledger
 from inferprof.tables.nodes.kernel_loops import loops
 from inferprof.tables.nodes.providers import per_run
-from inferprof.tables.records import rows_of
+from inferprof.tables.records import key_of, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 TITLE = "What falls back"
 TRACES = ("nsys",)
 TOP = 3
-NS_PER_US = 1e3
 KIB = 1024
-TENSORRT = "ort_tensorrt"
-"""How the names of the backends begin whose partition the parser knows."""
 STAY_COLUMNS = (
     *CASE_COLUMNS,
     Column("why", "why"),
@@ -116,7 +113,7 @@ def _findings(evidence: Evidence, stays: Tables, looping: Tables) -> list[Text]:
 def _explained(evidence: Evidence, one: Profile, table: pd.DataFrame) -> pd.DataFrame:
     """The ledger with the reasons of the parser that the case's provider has."""
     document = evidence.partitions.get((one.case["model"], one.case["precision"]))
-    return explained(table, document.content if document and one.case["backend"].startswith(TENSORRT) else None)
+    return explained(table, one.case["backend"], document.content if document else None)
 
 
 def _title(one: Profile) -> str:
@@ -125,21 +122,18 @@ def _title(one: Profile) -> str:
 
 def _stay_in_words(row: dict[str, Any]) -> str:
     why = "; ".join(WHYS[reason] for reason in row["why"].split(", "))
-    gain = f"{_us(row['gain_low'])} to {_us(row['gain_high'])} µs a run"
+    gain = f"{microseconds(row['gain_low'])} to {microseconds(row['gain_high'])} µs a run"
     place = row["providers"].replace("ExecutionProvider", "")
     return f"{few(row['nodes'].split(', '))} on {place}, {count(row['copies'])} copies ({why}); a move gains {gain}."
 
 
 def _loop_in_words(row: dict[str, Any], operator: str) -> str:
     body = f"{count(row['steps'])} steps of {count(row['kernels'])} kernels (__myl_{row['block']}_…)"
+    each, whole, host = (microseconds(row[name]) for name in ("mean", "duration", "region_duration"))
     return (
-        f"{operator} runs as a loop of {body} of {_us(row['mean'])} µs: {_us(row['duration'])} µs a run, "
-        f"{100 * row['share']:.0f}% of the kernel time, and {_us(row['region_duration'])} µs of the host's."
+        f"{operator} runs as a loop of {body} of {each} µs: {whole} µs a run, {100 * row['share']:.0f}% of the "
+        f"kernel time, and {host} µs of the host's."
     )
-
-
-def _us(ns: float) -> str:
-    return significant(ns / NS_PER_US, 3)
 
 
 # --- in sessions -----------------------------------------------------------------------------------------------
@@ -192,13 +186,13 @@ def _stay(one: Profile, row: dict[str, Any]) -> tuple[Cell, ...]:
 
 
 def _time(ns: float) -> Cell:
-    return number(ns / NS_PER_US, _us(ns))
+    return number(ns / NS_PER_US, microseconds(ns))
 
 
 def _size(size: float) -> Cell:
     if math.isnan(size):
         return missing("the profile does not tell sizes")
-    return number(size / KIB, significant(size / KIB, 3))
+    return number(size / KIB, three_digits(size / KIB))
 
 
 # --- of the graph alone ----------------------------------------------------------------------------------------
@@ -271,6 +265,6 @@ def _loop(one: Profile, row: dict[str, Any], operator: str) -> tuple[Cell, ...]:
         number(row["launches"], count(row["launches"])),
         _time(row["mean"]),
         _time(row["duration"]),
-        number(100 * row["share"], f"{100 * row['share']:.1f}"),
+        in_percent(row["share"]),
         _time(row["region_duration"]),
     )

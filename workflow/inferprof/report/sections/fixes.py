@@ -9,8 +9,8 @@ from inferprof.findings import END_TO_END
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Cell, Column, Section, Table, missing, number, words
 from inferprof.report.numbers import NS_PER_MS, milliseconds
-from inferprof.report.sections.common import CASE_COLUMNS, FEW, by_case, case_cells, key_of, scaled
-from inferprof.tables.records import KEY, rows_of
+from inferprof.report.sections.common import CASE_COLUMNS, FEW, by_case, case_cells, scaled
+from inferprof.tables.records import key_of, options_of, rows_of, twins_without
 
 TITLE: Final = "Fixes: predicted against achieved"
 FIXES: Final[Mapping[tuple[str, str | bool], str]] = {
@@ -33,7 +33,7 @@ COLUMNS: Final = (
 NOTE: Final = (
     "Each case with a fix beside the one that lacks nothing but it; end_to_end medians, ms. Predicted: the bounds of "
     "the finding about the case without it. Achieved: the difference of the medians, judged by the ends of their "
-    "intervals."
+    "intervals; undecided where there is none, or it reaches beyond the prediction on both sides."
 )
 
 
@@ -44,39 +44,27 @@ def section(evidence: Evidence) -> Section:
 
 
 Case = dict[str, Any]
-"""KEY, the options of its variant, and its end_to_end latency: `median`, `low`, `high` in ns."""
+"""KEY and its end_to_end latency: `median`, `low`, `high` in ns."""
 
 
 def _pairs(evidence: Evidence) -> Iterator[tuple[Case, Case, tuple[str, str | bool]]]:
     """The case without a fix, the case with it, and the fix."""
-    cases = by_case(_cases(evidence), evidence.order)
-    for after in cases:
+    latency = evidence.latency
+    measured = rows_of(latency[latency["boundary"].eq(END_TO_END) & latency["median"].notna()])
+    cases = {key_of(row): row for row in by_case(measured, evidence.order)}
+    options = {key: given for key, given in options_of(evidence.records).items() if key in cases}
+    twins = {option: twins_without(option, options) for option, _ in FIXES}
+    for key, after in cases.items():
         for option, value in FIXES:
-            if after["options"].get(option) != value:
-                continue
-            without = {name: given for name, given in after["options"].items() if name != option}
-            alike = (one for one in cases if one["options"] == without and _peers(one) == _peers(after))
-            yield from ((before, after, (option, value)) for before in alike)
-
-
-def _cases(evidence: Evidence) -> list[Case]:
-    """Every case with an end_to_end time."""
-    measured = evidence.latency[(evidence.latency["boundary"] == END_TO_END) & evidence.latency["median"].notna()]
-    records = rows_of(evidence.records.drop_duplicates(KEY))
-    options = {key_of(row): row["content"].get("options", {}) for row in records}
-    return [{**row, "options": options[key_of(row)]} for row in rows_of(measured)]
-
-
-def _peers(case: Case) -> tuple[str, ...]:
-    """All of a case but its variant."""
-    return tuple(case[key] for key in KEY if key != "variant")
+            if options[key].get(option) == value:
+                yield from ((cases[twin], after, (option, value)) for twin in twins[option].get(key, ()))
 
 
 def _row(evidence: Evidence, before: Case, after: Case, fix: tuple[str, str | bool]) -> list[Cell]:
     predicted = _predicted(evidence, before, FIXES[fix])
     achieved = before["median"] - after["median"]
     known = before["low"] is not None and after["low"] is not None
-    bounds = (before["low"] - after["high"], before["high"] - after["low"]) if known else (achieved, achieved)
+    bounds = (before["low"] - after["high"], before["high"] - after["low"]) if known else None
     option, value = fix
     return [
         *case_cells(after),
@@ -84,7 +72,7 @@ def _row(evidence: Evidence, before: Case, after: Case, fix: tuple[str, str | bo
         *(number(one["median"] / NS_PER_MS, milliseconds(one["median"])) for one in (before, after)),
         *([missing(predicted)] * 2 if isinstance(predicted, str) else [_ms(bound) for bound in predicted]),
         _ms(achieved),
-        *(scaled(bound if known else None, NS_PER_MS, milliseconds, FEW) for bound in bounds),
+        *(scaled(bound, NS_PER_MS, milliseconds, FEW) for bound in bounds or (None, None)),
         missing(predicted) if isinstance(predicted, str) else words(_judged(predicted, bounds)),
     ]
 
@@ -107,8 +95,10 @@ def _predicted(evidence: Evidence, case: Case, check: str) -> tuple[float, float
     return sum(gain["low_ns"] for gain in gains), sum(gain["high_ns"] for gain in gains)
 
 
-def _judged(predicted: tuple[float, float], achieved: tuple[float, float]) -> str:
-    """Where the interval of what was achieved lies."""
+def _judged(predicted: tuple[float, float], achieved: tuple[float, float] | None) -> str:
+    """Where the interval of what was achieved lies; None is one that could not be told."""
+    if achieved is None or (achieved[0] < predicted[0] and achieved[1] > predicted[1]):
+        return "undecided"
     if achieved[1] < predicted[0]:
         return "less"
     return "more" if achieved[0] > predicted[1] else "as predicted"

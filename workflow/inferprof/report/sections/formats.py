@@ -5,24 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Cell, Column, Mark, Section, Table, missing, number, words
-from inferprof.report.numbers import significant
-from inferprof.report.sections.common import CASE_COLUMNS, case_cells, key_of
+from inferprof.report.model import Cell, Column, Section, Table, missing, words
+from inferprof.report.numbers import NS_PER_US, microseconds
+from inferprof.report.sections.common import CASE_COLUMNS, case_cells, in_percent, scaled
 from inferprof.report.sections.profiled import Profile, caution, first_of
 from inferprof.tables.nodes import kernel_formats, layer_times, precision_truth
-from inferprof.tables.records import rows_of
+from inferprof.tables.records import key_of, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 TITLE = "Number formats that ran"
-TOOLS = ("trt_nodes", "ort_nodes", "torch_nodes", "nsys", "kineto", "trt_layers")
-"""The first of them that watched a case counts: those that know what a kernel belongs to come first, and last the one
-that saw layers and no kernels."""
 COUNTERS = "ncu"
 FEW = 0.5
 """Less of the matrix products than this in the format asked for is marked."""
-NS_PER_US = 1e3
 CONVERSIONS = ("cast", "reformat", "quantize")
 NO_PRODUCTS = "no kernel is known to be a matrix product"
 COLUMNS = (
@@ -54,7 +50,7 @@ NOTE = (
 
 def section(evidence: Evidence) -> Section:
     """A row per case whose kernels or layers were timed; what ran otherwise than asked is in a CSV."""
-    seen = first_of(evidence, TOOLS, lambda one: kernel_formats.tells(one.frame))
+    seen = first_of(evidence, kernel_formats.TOOLS, lambda one: kernel_formats.tells(one.frame))
     if not seen:
         return Section(TITLE, ())
     counters = {key_of(one.case): one.frame for one in first_of(evidence, (COUNTERS,))}
@@ -78,8 +74,8 @@ def _row(profile: Profile, kernels: pd.DataFrame) -> tuple[Cell, ...]:
         words(profile.tool),
         _as_asked(kernels, str(profile.case["precision"])),
         words(_ran_in(shares, matrix=True) or NO_PRODUCTS),
-        *(_microseconds(spent.get(kind, 0) / count) for kind in CONVERSIONS),
-        _percent(float(costs["share"].sum())),
+        *(scaled(spent.get(kind, 0) / count, NS_PER_US, microseconds) for kind in CONVERSIONS),
+        in_percent(float(costs["share"].sum())),
         words(_ran_in(shares, matrix=False)),
     )
 
@@ -88,7 +84,7 @@ def _as_asked(kernels: pd.DataFrame, precision: str) -> Cell:
     if precision not in precision_truth.ASKED:
         return missing(f"what {precision} is to compute in is not known")
     share = precision_truth.share_as_asked(kernels, precision)
-    return missing(NO_PRODUCTS) if share is None else _percent(share, "warn" if share < FEW else None)
+    return missing(NO_PRODUCTS) if share is None else in_percent(share, "warn" if share < FEW else None)
 
 
 def _ran_in(shares: list[dict[str, Any]], *, matrix: bool) -> str:
@@ -107,17 +103,9 @@ def _other(profile: Profile, row: dict[str, Any]) -> tuple[Cell, ...]:
     layer, source = row.get("layer"), row["source"]
     return (
         *case_cells(profile.case),
-        _percent(row["share"]),
+        in_percent(row["share"]),
         words(row["dtype"]),
         words(source if isinstance(source, str) else "nothing"),
         words(layer if isinstance(layer, str) else ""),
         words(row["kernel"]),
     )
-
-
-def _percent(share: float, mark: Mark | None = None) -> Cell:
-    return number(100 * share, f"{100 * share:.1f}", mark)
-
-
-def _microseconds(ns: float) -> Cell:
-    return number(ns / NS_PER_US, significant(ns / NS_PER_US, 3))

@@ -8,9 +8,9 @@ from typing import Any
 
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Text, words
-from inferprof.report.numbers import significant
+from inferprof.report.numbers import significant, three_digits
 from inferprof.report.sections.common import CASE_COLUMNS, case_cells, enumerated, optional, path_of, table
-from inferprof.tables.records import KEY, rows_of
+from inferprof.tables.records import key_of, rows_of
 
 UNTOLD = "NVML does not tell it"
 GAUGES = {"sm_mhz": "SM MHz", "power_w": "W", "temperature_c": "°C", "memory_mhz": "memory MHz"}
@@ -29,7 +29,7 @@ def section(evidence: Evidence) -> Section:
     cases: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows_of(evidence.records):
         if "summary" in row["content"].get("telemetry", {}):
-            cases.setdefault(tuple(row[key] for key in KEY), []).append(row)
+            cases.setdefault(key_of(row), []).append(row)
     if not cases:
         return Section("GPU telemetry", (Text(f"Not measured: {_why(evidence)}."),))
     order = evidence.order
@@ -70,7 +70,7 @@ def _row(rounds: list[dict[str, Any]]) -> list[Cell]:
 
 def _gauge(summaries: Iterable[Mapping[str, Any]], gauge: str) -> Cell:
     middle = _median(summary[gauge]["median"] for summary in summaries if summary[gauge])
-    return optional(middle, lambda value: significant(value, 3), UNTOLD)
+    return optional(middle, three_digits, UNTOLD)
 
 
 def _median(values: Iterable[float | None]) -> float | None:

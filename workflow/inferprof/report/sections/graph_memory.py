@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, number, words
-from inferprof.report.numbers import MIB, NS_PER_MS, mebibytes, milliseconds, significant
+from inferprof.report.numbers import MIB, NS_PER_MS, NS_PER_US, mebibytes, milliseconds, three_digits
 from inferprof.report.sections.common import CASE_COLUMNS, by_case, case_cells, name_of, optional, path_of, scaled
 from inferprof.report.sections.verdicts import diagnosed
 from inferprof.tables import graph_memory
@@ -134,15 +134,13 @@ def _whole(row: Mapping[str, Any]) -> tuple[Cell, ...]:
 
 def _worth(row: Mapping[str, Any]) -> tuple[Cell, ...]:
     saved, added = row["saved_ns"], row["added"]
-    bought = saved / 1e3 / (added / MIB) if saved is not None and added else None
+    bought = saved / NS_PER_US / (added / MIB) if saved is not None and added else None
     return (
         *case_cells(row),
         number(row["batch"], str(row["batch"])),
         *(_ms(row[key]) for key in ("eager_ns", "replay_ns", "saved_ns")),
         _mib(added, NO_SIZE["added"]),
-        optional(
-            bought, lambda value: significant(value, 3), "the graph saves a time that is not known, or adds nothing"
-        ),
+        optional(bought, three_digits, "the graph saves a time that is not known, or adds nothing"),
         _ms(row["capture_ns"]),
         optional(row["difference"], lambda value: f"{value:.2g}", NO_EAGER),
         words({True: "yes", False: "no"}.get(row["intact"], "not known")),

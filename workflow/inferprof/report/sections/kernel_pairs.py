@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from inferprof.backends.torch_quantize import QUANTIZE
@@ -13,7 +13,7 @@ from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, number, words
 from inferprof.report.numbers import NS_PER_MS, count, ratio, significant
 from inferprof.report.sections.profiled import Profile, caution, chosen
-from inferprof.tables.records import rows_of
+from inferprof.tables.records import Key, key_of, options_of, rows_of, twins_without
 from inferprof.tables.trace.kernel_compare import by_class, side_by_side
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ NAME_COLUMNS = (
 
 def section(evidence: Evidence) -> Section:
     """A row per pair, those that changed most first; by class and by name in the CSVs."""
-    found = pairs(chosen(evidence, "kernel"), _plain(evidence))
+    found = pairs(chosen(evidence, "kernel"), twins_without(QUANTIZE, options_of(evidence.records)))
     if not found:
         return Section("Kernels of two cases", ())
     compared = _compared(found)
@@ -78,16 +78,6 @@ def section(evidence: Evidence) -> Section:
     return Section("Kernels of two cases", blocks)
 
 
-def _plain(evidence: Evidence) -> dict[str, str]:
-    """Variant with quantized weights → the variant whose other options are the same."""
-    options = {row["variant"]: dict(row["content"].get("options", {})) for row in rows_of(evidence.records)}
-    return {
-        quantized: plain
-        for (plain, others), (quantized, own) in itertools.permutations(options.items(), 2)
-        if QUANTIZE in own and others == {name: value for name, value in own.items() if name != QUANTIZE}
-    }
-
-
 def _compared(pairs: list[Pair]) -> list[tuple[Pair, pd.DataFrame, pd.DataFrame]]:
     """Each pair with its kernels side by side, by class and by name."""
     import pandas as pd
@@ -102,18 +92,18 @@ def _compared(pairs: list[Pair]) -> list[tuple[Pair, pd.DataFrame, pd.DataFrame]
     return [(pair, classes[place], by_pair[place]) for place, pair in enumerate(pairs)]
 
 
-def pairs(profiles: list[Profile], plain: Mapping[str, str]) -> list[Pair]:
+def pairs(profiles: list[Profile], plain: Mapping[Key, Sequence[Key]]) -> list[Pair]:
     """(from, to) of the same model and shape by the same tool that differ in precision, backend or variant alone.
 
-    From is fp32, ONNX Runtime's CUDA provider, or the variant that `plain` has for the other one's: what that is held
-    against.
+    From is fp32, ONNX Runtime's CUDA provider, or one of the cases that `plain` has for the other one, whose weights
+    are quantized: what that is held against.
     """
     return [
         (a, b)
         for a, b in itertools.permutations(profiles, 2)
         if a.tool == b.tool
         and _differ_in(a, b) in ({"precision"}, {"backend"}, {"variant"})
-        and (a.case["variant"] in (b.case["variant"], plain.get(b.case["variant"])))
+        and (a.case["variant"] == b.case["variant"] or key_of(a.case) in plain.get(key_of(b.case), ()))
         and (a.case["precision"] == REFERENCE_PRECISION or a.case["precision"] == b.case["precision"])
         and (a.case["backend"] == REFERENCE_BACKEND or a.case["backend"] == b.case["backend"])
     ]

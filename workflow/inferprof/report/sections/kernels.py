@@ -7,9 +7,9 @@ from typing import Any, get_args
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, number, words
 from inferprof.report.numbers import count
-from inferprof.report.sections.common import CASE_COLUMNS, case_cells, few, key_of, path_of
+from inferprof.report.sections.common import CASE_COLUMNS, case_cells, few, path_of
 from inferprof.report.sections.profiled import SLOW_DOWN_COLUMN, Profile, caution, chosen, profiles, slow_down
-from inferprof.tables.records import rows_of
+from inferprof.tables.records import key_of, rows_of
 from inferprof.tables.trace.kernel_class import KernelClass
 
 TOP_CLASSES = 3

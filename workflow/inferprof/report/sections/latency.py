@@ -16,7 +16,6 @@ from inferprof.report.sections.common import (
     by_case,
     case_cells,
     enumerated,
-    key_of,
     optional,
     path_of,
     scaled,
@@ -24,7 +23,7 @@ from inferprof.report.sections.common import (
     table,
 )
 from inferprof.stats import PERCENTILES, samples_needed
-from inferprof.tables.records import rows_of
+from inferprof.tables.records import key_of, rows_of
 
 TITLES = {
     "end_to_end": "end_to_end: host arrays in, host arrays out. The boundary for comparing with a CPU",

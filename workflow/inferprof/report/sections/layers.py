@@ -17,11 +17,11 @@ from inferprof.report.model import (
     number,
     words,
 )
-from inferprof.report.numbers import count, plural, significant
-from inferprof.report.sections.common import CASE_COLUMNS, case_cells, few, key_of, path_of
+from inferprof.report.numbers import NS_PER_US, count, microseconds, plural
+from inferprof.report.sections.common import CASE_COLUMNS, case_cells, few, in_percent, path_of, scaled
 from inferprof.report.sections.profiled import Profile, profiles
 from inferprof.tables.nodes import attribution, layer_times, trt_kernels
-from inferprof.tables.records import rows_of
+from inferprof.tables.records import key_of, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +37,6 @@ NAME_LENGTH = 40
 REFORMAT = "Reformatting CopyNode for "
 """How the name of a layer begins of which the page has a column of its own."""
 SURE = 0.8
-NS_PER_US = 1e3
 NOT_TIMED = "trt_layers did not watch this case"
 NOT_TRACED = "trt_nodes did not watch this case"
 COLUMNS = (
@@ -129,20 +128,20 @@ def _share(profile: Profile, layers: pd.DataFrame) -> tuple[Cell, ...]:
     converting = layers.loc[layers["conversion"].notna(), "share"].sum()
     return (
         *case_cells(profile.case),
-        _microseconds(by_layer["total_ns"] / layer_times.inferences(profile.frame)),
-        _percent(by_layer["attributed_share"]),
-        _percent(by_node["attributed_share"]),
-        _percent(by_layer["unattributed_share"]),
-        _percent(float(converting)),
+        scaled(by_layer["total_ns"] / layer_times.inferences(profile.frame), NS_PER_US, microseconds),
+        in_percent(by_layer["attributed_share"]),
+        in_percent(by_node["attributed_share"]),
+        in_percent(by_layer["unattributed_share"]),
+        in_percent(float(converting)),
     )
 
 
 def _layer(profile: Profile, row: dict[str, Any]) -> tuple[Cell, ...]:
     return (
         *case_cells(profile.case),
-        _percent(row["share"]),
-        _or_missing(row["duration_ns"], NOT_TIMED),
-        _or_missing(row["kernel_ns"], NOT_TRACED),
+        in_percent(row["share"]),
+        scaled(row["duration_ns"], NS_PER_US, microseconds, NOT_TIMED),
+        scaled(row["kernel_ns"], NS_PER_US, microseconds, NOT_TRACED),
         missing(NOT_TRACED) if row["launches"] is None else number(row["launches"], count(row["launches"])),
         Cell(short(row["layer"]), row["layer"]),
         words(row["layer_type"] or ""),
@@ -160,7 +159,7 @@ def _kernel(profile: Profile, row: dict[str, Any]) -> tuple[Cell, ...]:
         words(row["layer"]),
         words(node if isinstance(node, str) else ""),
         number(confidence, f"{confidence:g}") if confidence == confidence else missing("it is nobody's"),
-        _microseconds(row["duration_ns"]),
+        scaled(row["duration_ns"], NS_PER_US, microseconds),
         number(row["launches"], count(row["launches"])),
         words(row["kernel"]),
     )
@@ -191,7 +190,7 @@ def _opened_kernel(row: dict[str, Any]) -> Entry:
     node = row["node"]
     whose = f"{node} ({row['confidence']:g}): " if isinstance(node, str) else ""
     times = f" × {count(row['launches'])}" if row["launches"] != 1 else ""
-    return Entry(f"{whose}{row['kernel']}{times}", f"{significant(row['duration_ns'] / NS_PER_US, 3)} µs")
+    return Entry(f"{whose}{row['kernel']}{times}", f"{microseconds(row['duration_ns'])} µs")
 
 
 def short(name: str) -> str:
@@ -201,15 +200,3 @@ def short(name: str) -> str:
         return name
     half = (NAME_LENGTH - 1) // 2
     return f"{name[:half]}…{name[half + 1 - NAME_LENGTH :]}"
-
-
-def _or_missing(ns: float | None, reason: str) -> Cell:
-    return missing(reason) if ns is None else _microseconds(ns)
-
-
-def _percent(share: float) -> Cell:
-    return number(100 * share, f"{100 * share:.1f}")
-
-
-def _microseconds(ns: float) -> Cell:
-    return number(ns / NS_PER_US, significant(ns / NS_PER_US, 3))

@@ -6,18 +6,9 @@ from typing import Any
 
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Text, missing, number
-from inferprof.report.numbers import ratio, significant
-from inferprof.report.sections.common import (
-    CASE_COLUMNS,
-    EXAMPLES,
-    by_case,
-    case_cells,
-    key_of,
-    optional,
-    path_of,
-    table,
-)
-from inferprof.tables.records import rows_of
+from inferprof.report.numbers import ratio, three_digits
+from inferprof.report.sections.common import CASE_COLUMNS, EXAMPLES, by_case, case_cells, optional, path_of, table
+from inferprof.tables.records import key_of, rows_of
 
 MB = 1e6
 SHARE_OF_END_TO_END = 0.1
@@ -63,10 +54,10 @@ def _cells(evidence: Evidence, row: dict[str, Any], direction: str) -> list[Cell
     no_copy = f"{direction} is no stage of this case: see the stages"
     times = ms / floor
     return [
-        optional(ms, _written, no_copy),
-        optional(floor, _written, no_floor),
+        optional(ms, three_digits, no_copy),
+        optional(floor, three_digits, no_floor),
         number(times, ratio(times)) if times == times else missing(no_floor if ms == ms else no_copy),
-        optional(size / MB, _written, no_size),
+        optional(size / MB, three_digits, no_size),
     ]
 
 
@@ -95,11 +86,7 @@ def _way(row: dict[str, Any], direction: str) -> tuple[float, str]:
     beside, copy, floor = row[f"{BESIDE[direction]}_ms"], row[f"{direction}_ms"], row[f"{direction}_floor_ms"]
     size = row[f"{direction}_bytes"] / MB
     return beside + copy - floor, (
-        f"{path_of(row)}: {ARRAYS[direction]} take {_written(beside + copy)} ms "
-        f"({BESIDE[direction]} {_written(beside)}, {direction} {_written(copy)}), "
-        f"the link's floor for {_written(size)} MB is {_written(floor)} ms"
+        f"{path_of(row)}: {ARRAYS[direction]} take {three_digits(beside + copy)} ms "
+        f"({BESIDE[direction]} {three_digits(beside)}, {direction} {three_digits(copy)}), "
+        f"the link's floor for {three_digits(size)} MB is {three_digits(floor)} ms"
     )
-
-
-def _written(value: float) -> str:
-    return significant(value, 3)

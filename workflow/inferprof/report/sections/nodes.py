@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Entry, Outline, Section, Table, missing, number, words
 from inferprof.report.numbers import NS_PER_MS, count, milliseconds, plural, significant
-from inferprof.report.sections.common import CASE_COLUMNS, case_cells, key_of, optional, path_of
+from inferprof.report.sections.common import CASE_COLUMNS, case_cells, in_percent, optional, path_of
 from inferprof.report.sections.kernels import short
 from inferprof.report.sections.operators import NAME_LENGTH
 from inferprof.report.sections.profiled import SLOW_DOWN_COLUMN, Profile, caution, profiles, slow_down
 from inferprof.tables.counters.kernel_counters import COUNTERS, of_kernels
 from inferprof.tables.nodes import attribution, ort_kernels, torch_kernels
 from inferprof.tables.overhead import ITERATION
-from inferprof.tables.records import rows_of
+from inferprof.tables.records import key_of, rows_of
 from inferprof.tables.trace.timeline import PATH_SEPARATOR
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _shares(evidence: Evidence, one: Profile, join: pd.DataFrame) -> list[tuple[
     rows = []
     for level, row in attribution.shares(join).to_dict("index").items():
         time = row["total_ns"] / iterations_of(one.frame)
-        shares = (_percent(row["attributed_share"]), _percent(row["unattributed_share"]))
+        shares = (in_percent(row["attributed_share"]), in_percent(row["unattributed_share"]))
         rows.append((*head, number(time / NS_PER_MS, milliseconds(time)), words(f"{LEVELS[str(level)]}s"), *shares))
     return rows or [(*head, *[missing("no kernel was traced")] * 4)]
 
@@ -139,7 +139,7 @@ def _owner(one: Profile, row: dict[str, Any], runs: int) -> tuple[Cell, ...]:
     return (
         *case_cells(one.case),
         words(LEVELS[row["level"]]),
-        _percent(row["share"]),
+        in_percent(row["share"]),
         number(row["duration_ns"] / runs / NS_PER_MS, milliseconds(row["duration_ns"] / runs)),
         number(row["instances"] / runs, count(row["instances"] / runs)),
         words(kind),
@@ -165,7 +165,7 @@ def _kernels(one: Profile, join: pd.DataFrame, counted: Counted) -> list[tuple[C
             words(LEVELS[row["owner_level"]]),
             words(row["owner"]),
             Cell(short(row["kernel"]), row["kernel"]),
-            _percent(row["duration_ns"] / float(totals[row["owner_level"]])),
+            in_percent(row["duration_ns"] / float(totals[row["owner_level"]])),
             number(row["instances"] / runs, count(row["instances"] / runs)),
             *(optional(counted.get(row["kernel"], {}).get(metric), significant, NOT_COUNTED) for metric in COUNTERS),
         )
@@ -206,7 +206,3 @@ def _counters(values: Mapping[str, float]) -> str:
     """` (tensor 42 %, DRAM 10 %)`; nothing where nothing was counted."""
     told = [f"{COUNTERS[metric].removesuffix(' %')} {value:.0f} %" for metric, value in values.items()]
     return f" ({', '.join(told)})" if told else ""
-
-
-def _percent(share: float) -> Cell:
-    return number(100 * share, f"{100 * share:.1f}")

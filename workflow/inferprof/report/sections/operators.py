@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, number, words
-from inferprof.report.numbers import NS_PER_MS, count, milliseconds, significant
-from inferprof.report.sections.common import CASE_COLUMNS, case_cells, scaled
+from inferprof.report.numbers import NS_PER_MS, NS_PER_US, count, microseconds, milliseconds
+from inferprof.report.sections.common import CASE_COLUMNS, case_cells, in_percent, scaled
 from inferprof.report.sections.profiled import SLOW_DOWN_COLUMN, Profile, caution, first_of, slow_down
 from inferprof.tables.nodes.fallback import subgraphs
 from inferprof.tables.nodes.providers import by_provider, on_cpu, per_run
@@ -22,7 +22,6 @@ TOOLS = ("ort_profile", "ort_nodes", "ort_nodes_kineto")
 TITLE = "Operators by provider"
 TOP_TYPES = 2
 TOP_NODES = 3
-NS_PER_US = 1e3
 ONE_RUN = "the profile has no first run apart from others"
 PARTS = ("subgraphs", "largest")
 NAME_LENGTH = 36
@@ -83,7 +82,7 @@ def _providers(evidence: Evidence, profile: Profile, nodes: pd.DataFrame) -> lis
             *case_cells(profile.case),
             slow_down(evidence, profile),
             Cell(str(row["provider"]).removesuffix("ExecutionProvider"), row["provider"]),
-            _percent(row["share"]),
+            in_percent(row["share"]),
             number(row["duration"] / NS_PER_MS, milliseconds(row["duration"])),
             number(row["nodes"], count(row["nodes"])),
             *(number(parts[row["provider"]][key], count(parts[row["provider"]][key])) for key in PARTS),
@@ -113,18 +112,9 @@ def _node(profile: Profile, row: dict[str, Any]) -> tuple[Cell, ...]:
     return (
         *case_cells(profile.case),
         words(row["provider"]),
-        _percent(row["share"]),
+        in_percent(row["share"]),
         number(row["executions"], count(row["executions"])),
         *(scaled(row[key], NS_PER_US, microseconds, ONE_RUN) for key in ("duration", "first_run")),
         words(row["op_type"]),
         Cell(name if len(name) <= NAME_LENGTH else f"…{name[1 - NAME_LENGTH :]}", name),
     )
-
-
-def microseconds(ns: float) -> str:
-    """Nanoseconds as microseconds, without the unit."""
-    return significant(ns / NS_PER_US)
-
-
-def _percent(share: float) -> Cell:
-    return number(100 * share, f"{100 * share:.1f}")

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Cell, Column, missing, number
 from inferprof.report.numbers import ratio
-from inferprof.report.sections.common import key_of
 from inferprof.tables.limits.waterfall import TRACERS
-from inferprof.tables.records import KEY, rows_of
+from inferprof.tables.records import KEY, key_of, rows_of
 from inferprof.tables.schema import Level
 from inferprof.tables.trace.kernel_compare import of_iterations, per_iteration
 

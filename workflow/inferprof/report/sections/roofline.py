@@ -7,7 +7,7 @@ from typing import Any
 
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, words
-from inferprof.report.numbers import ratio, significant
+from inferprof.report.numbers import ratio, significant, three_digits
 from inferprof.report.sections import roofline_parts
 from inferprof.report.sections.common import (
     CASE_COLUMNS,
@@ -99,12 +99,12 @@ def _case(row: dict[str, Any]) -> list[Cell]:
     limit = L2 if row["in_l2"] and row["limit"] == "memory" else row["limit"]
     return [
         *case_cells(row),
-        scaled(row["flops"], GIGA, lambda value: significant(value / GIGA, 3), why),
-        scaled(row["bytes"], MEGA, lambda value: significant(value / MEGA, 3), why),
-        optional(row["intensity"], _written, why),
+        scaled(row["flops"], GIGA, lambda value: three_digits(value / GIGA), why),
+        scaled(row["bytes"], MEGA, lambda value: three_digits(value / MEGA), why),
+        optional(row["intensity"], three_digits, why),
         words(limit) if limit else missing(why),
-        optional(row["fused_ms"], _written, why),
-        number(device, _written(device)),
+        optional(row["fused_ms"], three_digits, why),
+        number(device, three_digits(device)),
         dataclasses.replace(
             optional(row["fused_ms"] and device / row["fused_ms"], ratio, why),
             mark="warn" if _beyond(row) else None,
@@ -113,8 +113,8 @@ def _case(row: dict[str, Any]) -> list[Cell]:
         optional(row["unfused_ms"] and device / row["unfused_ms"], ratio, why),
         words(row["source"]) if row["source"] else missing(why),
         words(row["kind"]) if row["kind"] else missing(why),
-        optional(row["flops"] and row["flops"] / device * 1e3 / TERA, _written, why),
-        scaled(row["peak_flops"], TERA, lambda value: significant(value / TERA, 3), why),
+        optional(row["flops"] and row["flops"] / device * 1e3 / TERA, three_digits, why),
+        scaled(row["peak_flops"], TERA, lambda value: three_digits(value / TERA), why),
         optional(row["uncounted"], str, why),
     ]
 
@@ -132,10 +132,6 @@ def _beyond_the_roof(rows: list[dict[str, Any]]) -> list[Block]:
 def _beyond(row: dict[str, Any]) -> bool:
     at_roof = row["fused_ms"] is not None and not (row["limit"] == "memory" and row["in_l2"])
     return bool(at_roof and row["device_ms"] < BEYOND * row["fused_ms"])
-
-
-def _written(value: float) -> str:
-    return significant(value, 3)
 
 
 # --- roofs -----------------------------------------------------------------------------------------------------
@@ -163,10 +159,10 @@ def _roofs(evidence: Evidence) -> list[Block]:
     rows = tuple(
         (
             words(name),
-            number(roof.value / unit, significant(roof.value / unit, 3))
+            number(roof.value / unit, three_digits(roof.value / unit))
             if roof.source == "measured"
             else missing(unmeasured),
-            optional(on_sheet and on_sheet.value / unit, _written, "not on file"),
+            optional(on_sheet and on_sheet.value / unit, three_digits, "not on file"),
             optional(
                 100 * roof.value / on_sheet.value if on_sheet and roof.source == "measured" else None,
                 lambda value: f"{value:.0f}",

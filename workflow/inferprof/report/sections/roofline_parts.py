@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, missing, number, words
-from inferprof.report.numbers import ratio, significant
-from inferprof.report.sections.common import CASE_COLUMNS, case_cells, key_of, optional, scaled
+from inferprof.report.numbers import NS_PER_US, microseconds, ratio, three_digits
+from inferprof.report.sections.common import CASE_COLUMNS, case_cells, optional, scaled
 from inferprof.report.sections.kernels import short
 from inferprof.report.sections.profiled import Profile, caution, first_of
 from inferprof.tables.counters import kernel_roofline
@@ -18,7 +18,7 @@ from inferprof.tables.limits import roofline
 from inferprof.tables.nodes import attribution, node_roofline, ort_kernels, trt_kernels
 from inferprof.tables.nodes.layer_times import inferences
 from inferprof.tables.nodes.providers import runs_of
-from inferprof.tables.records import KEY, frame_of, rows_of
+from inferprof.tables.records import KEY, frame_of, key_of, options_of, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,8 +95,8 @@ def _operator(graph: tuple[str, str, str], node: dict[str, Any]) -> list[Cell]:
         *(words(part) for part in (*graph, node["name"], node["op"], node["kind"])),
         optional(node["flops"], str, UNKNOWN_FLOPS),
         optional(node["bytes"], str, UNKNOWN_BYTES),
-        optional(node["intensity"], _written, UNKNOWN_FLOPS),
-        scaled(node["roof_ns"], 1e3, lambda ns: _written(ns / 1e3), NO_ROOF),
+        optional(node["intensity"], three_digits, UNKNOWN_FLOPS),
+        scaled(node["roof_ns"], NS_PER_US, microseconds, NO_ROOF),
         words(node["limit"]) if node["limit"] else missing(NO_ROOF),
     ]
 
@@ -125,7 +125,7 @@ def _lost(evidence: Evidence, one: Profile) -> pd.DataFrame:
     cost = evidence.costs[one.case["model"], one.case["precision"], one.case["shape"]].content
     if not cost or not (runs := count(one.frame)):
         return frame_of([], list(node_roofline.COLUMNS))
-    options = roofline.options_of(evidence.records).get(key_of(one.case), {})
+    options = options_of(evidence.records).get(key_of(one.case), {})
     nodes = roofline.nodes(cost, evidence.roofs.of_variant(options))
     return node_roofline.of_owners(attribution.by_owner(join(one.frame), "op", SURE), nodes, runs)
 
@@ -133,7 +133,7 @@ def _lost(evidence: Evidence, one: Profile) -> pd.DataFrame:
 def _node(row: dict[str, Any]) -> list[Cell]:
     return [
         *case_cells(row),
-        *(_micro(row[f"{what}_ns"]) for what in ("lost", "duration", "roof")),
+        *(scaled(row[f"{what}_ns"], NS_PER_US, microseconds) for what in ("lost", "duration", "roof")),
         number(row["distance"], ratio(row["distance"])),
         words(row["limit"]),
         words(row["op"]),
@@ -167,11 +167,10 @@ def _kernel(row: dict[str, Any]) -> list[Cell]:
     return [
         *case_cells(row),
         number(row["launch"], str(row["launch"])),
-        number(row["ops"] / GIGA, _written(row["ops"] / GIGA)),
-        number(row["bytes"] / MEGA, _written(row["bytes"] / MEGA)),
-        optional(row["intensity"], _written, "it moves no byte of device memory"),
-        _micro(row["roof_ns"]),
-        _micro(row["duration_ns"]),
+        number(row["ops"] / GIGA, three_digits(row["ops"] / GIGA)),
+        number(row["bytes"] / MEGA, three_digits(row["bytes"] / MEGA)),
+        optional(row["intensity"], three_digits, "it moves no byte of device memory"),
+        *(scaled(row[f"{what}_ns"], NS_PER_US, microseconds) for what in ("roof", "duration")),
         optional(row["distance"], ratio, "its time at the roof is 0"),
         words(row["limit"]),
         Cell(short(row["name"]), row["name"]),
@@ -191,11 +190,3 @@ def _tables(
         dataclasses.replace(shown, rows=tuple(tuple(cells(row)) for row in first)),
         Table(name, every, shown.columns, tuple(tuple(cells(row)) for row in rows), csv_only=True),
     ]
-
-
-def _micro(ns: float) -> Cell:
-    return number(ns / 1e3, _written(ns / 1e3))
-
-
-def _written(value: float) -> str:
-    return significant(value, 3)

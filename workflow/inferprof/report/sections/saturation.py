@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Cell, Column, Mark, Section, Table, missing, number, words
-from inferprof.report.numbers import significant
+from inferprof.report.numbers import three_digits
 from inferprof.report.sections.common import sources_of
 from inferprof.tables.limits import saturation
 from inferprof.tables.records import KEY, rows_of
@@ -67,7 +67,7 @@ def _row(row: Mapping[str, Any], files: Mapping[tuple[str, ...], str]) -> tuple[
         Cell(f"{'≤ ' if row['batch'] == row['smallest'] else ''}{row['batch']}", row["batch"], mark, file=file),
         *(number(row[key], str(row[key])) for key in ("low", "high")),
         words(FLAT if row["saturated"] else STILL_GROWS, mark),
-        number(row["peak_items_per_s"], significant(row["peak_items_per_s"], 3)),
+        number(row["peak_items_per_s"], three_digits(row["peak_items_per_s"])),
         number(row["peak_batch"], str(row["peak_batch"])),
         missing(NO_REGIME) if _untold(row["regimes"]) else words(row["regimes"]),
     )

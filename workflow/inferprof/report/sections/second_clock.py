@@ -7,8 +7,8 @@ from typing import Any
 from inferprof.report.evidence import Document, Evidence
 from inferprof.report.model import Cell, Column, Section, words
 from inferprof.report.numbers import NS_PER_MS, milliseconds, significant
-from inferprof.report.sections.common import CASE_COLUMNS, by_case, case_cells, key_of, optional, scaled, table
-from inferprof.tables.records import rows_of
+from inferprof.report.sections.common import CASE_COLUMNS, by_case, case_cells, optional, scaled, table
+from inferprof.tables.records import key_of, rows_of
 
 TITLE = "trtexec beside our clock"
 COLUMNS = [

@@ -8,9 +8,9 @@ from typing import Any, Final
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, missing, number, words
 from inferprof.report.numbers import NS_PER_MS, milliseconds, percent, ratio
-from inferprof.report.sections.common import CASE_COLUMNS, FEW, by_case, case_cells, key_of, scaled
-from inferprof.tables.limits import roofline, speed_ceiling
-from inferprof.tables.records import rows_of
+from inferprof.report.sections.common import CASE_COLUMNS, FEW, by_case, case_cells, scaled
+from inferprof.tables.limits import speed_ceiling
+from inferprof.tables.records import key_of, options_of, rows_of
 
 TITLE: Final = "Speed-up ceiling"
 STEP_TITLES: Final[Mapping[str, str]] = {
@@ -50,7 +50,7 @@ ACHIEVED_NOTE: Final = (
 
 def section(evidence: Evidence) -> Section:
     """The steps, then predicted against achieved; empty where there is no waterfall."""
-    options = roofline.options_of(evidence.records)
+    options = options_of(evidence.records)
     costs = {graph: cost.content for graph, cost in evidence.costs.items()}
     found = speed_ceiling.of_cases(evidence.waterfall, evidence.profiles, costs, evidence.roofs, options)
     pairs = speed_ceiling.achieved(evidence.boundaries, found, evidence.stages, evidence.floors, options)

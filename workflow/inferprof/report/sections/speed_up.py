@@ -14,13 +14,12 @@ from inferprof.report.sections.common import (
     by_case,
     case_cells,
     few,
-    key_of,
     name_of,
     optional,
     sources_of,
     table,
 )
-from inferprof.tables.records import rows_of
+from inferprof.tables.records import key_of, rows_of
 
 FLAGGED = "flagged"
 """In place of a verdict: the factor says more about the baseline, or the measurement, than about the case."""

@@ -6,21 +6,20 @@ from typing import Any
 
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Mark, Section, Table, Text, missing, number, words
-from inferprof.report.numbers import significant
+from inferprof.report.numbers import three_digits
 from inferprof.report.sections.common import (
     CASE_COLUMNS,
     FEW,
     by_case,
     case_cells,
     enumerated,
-    key_of,
     path_of,
     scaled,
     table,
 )
 from inferprof.report.sections.kernels import short
 from inferprof.tables.limits import tile_advice, tile_trials
-from inferprof.tables.records import rows_of
+from inferprof.tables.records import key_of, rows_of
 
 NO_KERNEL = "no kernel of the timeline was found for it"
 NO_NAME = "the names of the kernels do not tell their tiles"
@@ -132,7 +131,7 @@ def _products(products: list[dict[str, Any]]) -> Table:
             *(number(row[size], f"{row[size]:,}") for size in ("m", "n", "k", "count", "nodes")),
             *(words(row[name]) for name in ("example", "dtype", "tile", "source")),
             number(row["blocks"], f"{row['blocks']:,}"),
-            number(row["waves"], significant(row["waves"], 3)),
+            number(row["waves"], three_digits(row["waves"])),
             *(_percent(row[part]) for part in ("padding", "last_wave", "efficiency")),
             missing(NO_KERNEL) if row["device_share"] is None else _percent(row["device_share"]),
             Cell(short(row["kernel"]), row["kernel"]) if row["kernel"] else missing(NO_KERNEL),

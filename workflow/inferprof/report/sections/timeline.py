@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, words
-from inferprof.report.numbers import count, significant
-from inferprof.report.sections.common import CASE_COLUMNS, case_cells, key_of, optional
+from inferprof.report.numbers import count, three_digits
+from inferprof.report.sections.common import CASE_COLUMNS, case_cells, optional
 from inferprof.report.sections.profiled import (
     SLOW_DOWN_COLUMN,
     Profile,
@@ -21,7 +21,7 @@ from inferprof.report.sections.profiled import (
 )
 from inferprof.tables.limits.copies import against_link
 from inferprof.tables.overhead import ITERATION, NO_ITERATION
-from inferprof.tables.records import rows_of
+from inferprof.tables.records import key_of, rows_of
 from inferprof.tables.trace.kernel_compare import of_iterations
 
 if TYPE_CHECKING:
@@ -169,12 +169,8 @@ def _copy(evidence: Evidence, row: dict[str, Any], iterations: int | None) -> tu
         words(row["direction"]),
         words(row["host_memory"] or "not told"),
         per_iteration(row["copies"], count),
-        missing(NO_BYTES) if row["bytes"] is None else per_iteration(row["bytes"] / MB, _three),
-        optional(row["gb_per_s"], _three, no_rate),
+        missing(NO_BYTES) if row["bytes"] is None else per_iteration(row["bytes"] / MB, three_digits),
+        optional(row["gb_per_s"], three_digits, no_rate),
         optional(row["link_share"] and 100 * row["link_share"], lambda value: f"{value:.0f}", no_share),
-        optional(row["link_gb_per_s"], _three, unknown),
+        optional(row["link_gb_per_s"], three_digits, unknown),
     )
-
-
-def _three(value: float) -> str:
-    return significant(value, 3)

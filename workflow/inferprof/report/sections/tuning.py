@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, missing, number, words
-from inferprof.report.numbers import MIB, count, percent, ratio, significant
+from inferprof.report.numbers import MIB, NS_PER_US, count, microseconds, percent, ratio, three_digits
 from inferprof.report.sections.common import CASE_COLUMNS, by_case, case_cells, optional, scaled
 from inferprof.tables import tuning
 from inferprof.tables.records import KEY, rows_of
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TITLE: Final = "Choices of autotuned kernels"
-US: Final = 1e3
 KIB: Final = MIB / 1024
 KERNEL: Final = (Column("kernel", "kernel"), Column("key", "key", hidden=True))
 COST: Final = (
@@ -147,7 +146,7 @@ def _key(key: str) -> str:
 
 
 def _us(row: Mapping[str, Any]) -> Cell:
-    return scaled(row["median_ns"], US, lambda ns: significant(ns / US, 3), DID_NOT_RUN)
+    return scaled(row["median_ns"], NS_PER_US, microseconds, DID_NOT_RUN)
 
 
 def _choice(row: Mapping[str, Any]) -> tuple[Cell, ...]:
@@ -165,7 +164,7 @@ def _cost(row: Mapping[str, Any]) -> tuple[Cell, ...]:
     share = row["first_share"]
     return (
         number(row["tried"], str(row["tried"])),
-        *(number(row[name], significant(row[name], 3)) for name in ("seconds", "compile_s")),
+        *(number(row[name], three_digits(row[name])) for name in ("seconds", "compile_s")),
         missing("the record has no first inference") if share is None else number(100 * share, percent(100 * share)),
         *(optional(row[name], ratio, ONE) for name in ("second", "typical", "worst")),
     )
@@ -176,7 +175,7 @@ def _trial(row: Mapping[str, Any]) -> tuple[Cell, ...]:
         return optional(row[name], count, DID_NOT_RUN)
 
     def three(name: str, unit: float = 1.0) -> Cell:
-        return scaled(row[name], unit, lambda value: significant(value / unit, 3), DID_NOT_RUN)
+        return scaled(row[name], unit, lambda value: three_digits(value / unit), DID_NOT_RUN)
 
     return (
         *_named(row),

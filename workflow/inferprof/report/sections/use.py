@@ -8,20 +8,11 @@ from typing import TYPE_CHECKING, Any
 from inferprof.measure.lane import STAGES
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number
-from inferprof.report.numbers import MIB, NS_PER_MS, mebibytes, milliseconds, significant
+from inferprof.report.numbers import MIB, NS_PER_MS, mebibytes, milliseconds, significant, three_digits
 from inferprof.report.sections import link
-from inferprof.report.sections.common import (
-    CASE_COLUMNS,
-    NOT_RECORDED,
-    by_case,
-    case_cells,
-    key_of,
-    optional,
-    scaled,
-    table,
-)
+from inferprof.report.sections.common import CASE_COLUMNS, NOT_RECORDED, by_case, case_cells, optional, scaled, table
 from inferprof.tables.join import MODES
-from inferprof.tables.records import KEY, rows_of
+from inferprof.tables.records import KEY, key_of, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,7 +89,7 @@ def _resources(evidence: Evidence) -> Table | Text:
 
 
 def _stage(row: dict[str, Any], stage: str, why: Mapping[tuple[Any, ...], str]) -> Cell:
-    return optional(row[f"{stage}_ms"], lambda ms: significant(ms, 3), why.get((*key_of(row), stage), NOT_RECORDED))
+    return optional(row[f"{stage}_ms"], three_digits, why.get((*key_of(row), stage), NOT_RECORDED))
 
 
 def _reasons(frame: pd.DataFrame, part: str) -> dict[tuple[Any, ...], str]:

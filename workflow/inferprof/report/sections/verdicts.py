@@ -7,9 +7,18 @@ from typing import Any, Final
 
 from inferprof.report.evidence import Document, Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, words
-from inferprof.report.numbers import NS_PER_MS, significant
-from inferprof.report.sections.common import CASE_COLUMNS, EXAMPLES, both_ends, by_case, case_cells, few, name_of
-from inferprof.tables.records import KEY
+from inferprof.report.numbers import NS_PER_MS, significant, three_digits
+from inferprof.report.sections.common import (
+    CASE_COLUMNS,
+    EXAMPLES,
+    both_ends,
+    by_case,
+    case_cells,
+    few,
+    in_percent,
+    name_of,
+)
+from inferprof.tables.records import KEY, key_of
 
 TITLE: Final = "What holds each case back"
 TOP: Final = 3
@@ -95,7 +104,7 @@ def diagnosed(evidence: Evidence) -> list[Diagnosis]:
     found = {key: one for key, one in evidence.diagnoses.items() if one.content is not None}
     rows = [dict(zip(KEY, key, strict=True)) for key in found]
     ordered = by_case(rows, evidence.order)
-    return [(row, found[tuple(row[key] for key in KEY)]) for row in ordered]
+    return [(row, found[key_of(row)]) for row in ordered]
 
 
 def sentences(evidence: Evidence, model: str) -> list[str]:
@@ -173,7 +182,7 @@ def _finding(case: Mapping[str, Any], rank: int, one: Mapping[str, Any], total: 
         _share(finding["share"], NO_SHARE),
         *_gain_percent(gain, total, NO_GAIN),
         words(finding["bottleneck"]),
-        *(missing(NO_GAIN) if value is None else number(value, significant(value, 3)) for value in in_ms),
+        *(missing(NO_GAIN) if value is None else number(value, three_digits(value)) for value in in_ms),
         words(finding["confidence"]),
         words(finding["source"].split(",")[0]),
         words(finding["reason"]),
@@ -183,7 +192,7 @@ def _finding(case: Mapping[str, Any], rank: int, one: Mapping[str, Any], total: 
 
 
 def _share(share: float | None, reason: str) -> Cell:
-    return missing(reason) if share is None else number(100 * share, f"{100 * share:.1f}")
+    return missing(reason) if share is None else in_percent(share)
 
 
 def _gain_percent(gain: Mapping[str, float] | None, total: Mapping[str, Any] | None, reason: str) -> list[Cell]:

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from inferprof.tables.records import KEY, frame_of, rows_of
+from inferprof.tables.records import KEY, frame_of, key_of, options_of, rows_of
 from inferprof.tables.roofs import CUDA_CORES, Roofs
 
 if TYPE_CHECKING:
@@ -60,18 +60,13 @@ def by_case(
     options = options_of(records)
     rows = []
     for row in rows_of(measured[measured["device_ms"].notna()]):
-        key = tuple(row[name] for name in KEY)
+        key = key_of(row)
         graph = (row["model"], row["precision"], row["shape"])
         found = {"not_known": f"there is no onnx/{graph[0]}/{graph[1]}.{graph[2]}.cost.json"}
         if cost := costs.get(graph):
             found = of_graph(cost, roofs.of_variant(options.get(key, {})))
         rows.append({**dict(zip(KEY, key, strict=True)), "device_ms": row["device_ms"], **found})
     return frame_of(rows, list(COLUMNS))
-
-
-def options_of(records: pd.DataFrame) -> dict[tuple[Any, ...], Mapping[str, Any]]:
-    """KEY → the options of the case's variant, as its records have them."""
-    return {tuple(row[key] for key in KEY): row["content"].get("options", {}) for row in rows_of(records)}
 
 
 def of_graph(cost: Cost, roofs: Roofs) -> dict[str, Any]:

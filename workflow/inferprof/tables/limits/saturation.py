@@ -17,7 +17,7 @@ import numpy as np
 from inferprof import stats
 from inferprof.case import Shape
 from inferprof.tables.counters.bounds import BOUNDS
-from inferprof.tables.records import KEY, frame_of, rows_of
+from inferprof.tables.records import KEY, frame_of, key_of, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -131,10 +131,10 @@ def rest_of(label: str) -> str:
 
 def _regimes(waterfall: pd.DataFrame, roofline: pd.DataFrame) -> dict[tuple[Any, ...], Regime]:
     """(SERIES, batch) → regime."""
-    limits = {tuple(row[key] for key in KEY): row["limit"] for row in rows_of(roofline)}
+    limits = {key_of(row): row["limit"] for row in rows_of(roofline)}
     found: dict[tuple[Any, ...], Regime] = {}
     for row in rows_of(waterfall[waterfall["not_measured"].isna()]):
-        key = tuple(row[name] for name in KEY)
+        key = key_of(row)
         place = (*key[:-1], rest_of(key[-1]), Shape.parse(key[-1]).batch)
         found[place] = regime(row, limits.get(key))
     return found

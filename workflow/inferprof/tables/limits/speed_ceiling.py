@@ -16,6 +16,7 @@ Where two measured cases differ in one such change alone, what was predicted sta
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
@@ -27,7 +28,7 @@ from inferprof.tables.counters.bounds import BOUNDS
 from inferprof.tables.limits import roofline
 from inferprof.tables.limits.waterfall import NEEDS_TIMELINE, traced
 from inferprof.tables.nodes.kernel_formats import MATRIX
-from inferprof.tables.records import KEY, frame_of, rows_of
+from inferprof.tables.records import KEY, Key, Options, frame_of, key_of, rows_of, twins_without
 from inferprof.tables.roofs import Roofs
 from inferprof.tables.trace.kernel_compare import per_iteration
 
@@ -48,9 +49,10 @@ _BITS: Final[Mapping[Step, int]] = {"fp8": 8, "fp4": 4}
 NO_COST: Final = "there is no .cost.json of the graph"
 _PLAIN: Final = ("fp16", "bf16")
 _NARROW: Final[Mapping[str, Change]] = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
+_DEFAULTS: Final = {"cuda_graph": False, "placement": "pageable"}
+"""A variant that gives one of these gives nothing."""
 _NS_PER_MS: Final = 1e6
 Costs = Mapping[tuple[str, str, str], roofline.Cost | None]
-Options = Mapping[tuple[Any, ...], Mapping[str, Any]]
 
 
 def of_cases(
@@ -64,7 +66,7 @@ def of_cases(
     seen = dict(iter(profiles.groupby(KEY, sort=False)))
     rows = []
     for row in rows_of(waterfall[waterfall["not_measured"].isna()]):
-        key = tuple(row[name] for name in KEY)
+        key = key_of(row)
         cost = costs.get((row["model"], row["precision"], row["shape"]))
         left = float(row["total_ns"])
         for step, (gain, why) in _gains(row, seen.get(key), cost, roofs.of_variant(options.get(key, {}))).items():
@@ -157,9 +159,8 @@ def achieved(
     part `launch` by a graph, since its kernels follow each other more closely too).
     """
     rounds = _rounds(boundaries)
-    predictions = {(*(row[key] for key in KEY), row["step"]): row["gain_ns"] for row in rows_of(ceilings)}
-    copies = {tuple(row[key] for key in KEY): row for frame in (stages,) for row in rows_of(frame)}
-    least = {tuple(row[key] for key in KEY): row for row in rows_of(floors)}
+    predictions = {(*key_of(row), row["step"]): row["gain_ns"] for row in rows_of(ceilings)}
+    copies, least = ({key_of(row): row for row in rows_of(frame)} for frame in (stages, floors))
     rows = []
     for before, after, change in _pairs(list(rounds), options):
         predicted = {
@@ -188,36 +189,35 @@ def achieved(
 Rounds = dict[int, Any]
 
 
-def _rounds(boundaries: pd.DataFrame) -> dict[tuple[Any, ...], Rounds]:
+def _rounds(boundaries: pd.DataFrame) -> dict[Key, Rounds]:
     measured = boundaries[(boundaries["boundary"] == "end_to_end") & boundaries["not_measured"].isna()]
     return {
-        key: dict(zip(group["round"], group["samples"], strict=True))
+        tuple(map(str, key)): dict(zip(group["round"], group["samples"], strict=True))
         for key, group in measured.groupby(KEY, sort=False)
     }
 
 
-def _pairs(
-    cases: Sequence[tuple[Any, ...]], options: Options
-) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...], Change]]:
-    """(before, after, change) of the cases of one machine, model, backend and shape that differ in one change."""
-    for before in cases:
-        for after in cases:
-            alike = [before[place] == after[place] for place in (0, 1, 3, 5)]
-            if all(alike) and (change := _change(before, after, options)):
-                yield before, after, change
+def _pairs(cases: Sequence[Key], options: Options) -> Iterator[tuple[Key, Key, Change]]:
+    """(before, after, change) of the cases that differ in one change."""
+    given = {
+        case: {name: value for name, value in options.get(case, {}).items() if value != _DEFAULTS.get(name)}
+        for case in cases
+    }
+    graphs, placed = (twins_without(option, given) for option in ("cuda_graph", "placement"))
+    for before, after in itertools.permutations(cases, 2):
+        if before in graphs.get(after, ()):
+            yield before, after, "graph"
+        elif before in placed.get(after, ()):
+            yield before, after, "pinned" if given[after]["placement"] == "pinned" else "device"
+        elif change := _narrowed(before, after):
+            yield before, after, change
 
 
-def _change(before: tuple[Any, ...], after: tuple[Any, ...], options: Options) -> Change | None:
-    (_, _, precision, _, variant, _), (_, _, other, _, other_variant, _) = before, after
-    if precision != other:
-        return _NARROW.get(other) if precision in _PLAIN and variant == other_variant else None
-    mine, others = ({"cuda_graph": False, "placement": "pageable", **options.get(key, {})} for key in (before, after))
-    different = {name for name in {*mine, *others} if mine.get(name) != others.get(name)}
-    if different == {"cuda_graph"} and others["cuda_graph"]:
-        return "graph"
-    if different == {"placement"} and mine["placement"] == "pageable":
-        return "pinned" if others["placement"] == "pinned" else "device"
-    return None
+def _narrowed(before: Key, after: Key) -> Change | None:
+    """The number format, where two cases differ in that alone and it has become a narrow one."""
+    place = KEY.index("precision")
+    alike = (*before[:place], *before[place + 1 :]) == (*after[:place], *after[place + 1 :])
+    return _NARROW.get(after[place]) if alike and before[place] in _PLAIN else None
 
 
 def _compared(before: Sequence[Any], after: Sequence[Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from inferprof.tables.nodes.fallback import ON_PURPOSE, ledger
 from inferprof.tables.nodes.providers import per_run
-from inferprof.tables.records import KEY, frame_of, rows_of
+from inferprof.tables.records import frame_of, key_of, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,18 +38,14 @@ def flagged(
 
     profiles: tidy tables; roofline: roofline.by_case; baseline: precision/backend/variant.
     """
-    roofs = {_key(row): row for row in rows_of(roofline) if row["fused_ms"] is not None}
+    roofs = {key_of(row): row for row in rows_of(roofline) if row["fused_ms"] is not None}
     names = (baseline or "//").split("/")
     sessions = _sessions(profiles, names)
-    rows = [
-        {**row, "flag": _flag(row, roofs.get(_key(row)), sessions.get((row["machine"], row["model"], row["shape"])))}
-        for row in rows_of(speed_ups)
-    ]
+    rows = []
+    for row in rows_of(speed_ups):
+        session = sessions.get((row["machine"], row["model"], row["shape"]))
+        rows.append({**row, "flag": _flag(row, roofs.get(key_of(row)), session)})
     return frame_of(rows, [*speed_ups.columns, "flag"])
-
-
-def _key(row: Mapping[str, Any]) -> Place:
-    return tuple(row[name] for name in KEY)
 
 
 def _sessions(profiles: pd.DataFrame, names: list[str]) -> dict[Place, str]:

@@ -29,7 +29,7 @@ from inferprof.tables.limits.tile_placing import NO_TIES, Placed, place
 from inferprof.tables.limits.tiles import fit, groups_of
 from inferprof.tables.limits.waterfall import traced, watched
 from inferprof.tables.nodes.product_kernels import Ties, kernels_of, ties_of
-from inferprof.tables.records import KEY, frame_of, rows_of
+from inferprof.tables.records import KEY, frame_of, key_of, rows_of
 from inferprof.tables.trace.kernel_class import classify
 
 Nodes = Sequence[Mapping[str, Any]]
@@ -264,7 +264,7 @@ def _tiled(
 ) -> Iterator[tuple[tuple[str, ...], Tiled]]:
     seen = dict(iter(profiles.groupby(KEY, sort=False)))
     for row in rows_of(latency[latency["boundary"].eq("device") & latency["not_measured"].isna()]):
-        key = tuple(row[name] for name in KEY)
+        key = key_of(row)
         if nodes := costs.get((row["model"], row["precision"], row["shape"])):
             profile = seen.get(key)
             _, timeline = traced(profile)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from inferprof.tables.limits.tile_advice import SUGGESTION_COLUMNS
-from inferprof.tables.records import KEY, frame_of, rows_of
+from inferprof.tables.records import frame_of, key_of, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,11 +27,11 @@ def tried(advice: pd.DataFrame, latency: pd.DataFrame) -> pd.DataFrame:
     of both medians' intervals. `verdict`: see Verdict.
     """
     device = latency[latency["boundary"].eq("device") & latency["not_measured"].isna()]
-    medians = {tuple(row[name] for name in KEY): row for row in rows_of(device)}
+    medians = {key_of(row): row for row in rows_of(device)}
     rows = []
     for row in rows_of(advice[advice["suggested_shape"].notna()]):
-        now = medians[tuple(row[name] for name in KEY)]
-        then = medians.get(tuple((row | {"shape": row["suggested_shape"]})[name] for name in KEY))
+        now = medians[key_of(row)]
+        then = medians.get(key_of({**row, "shape": row["suggested_shape"]}))
         if then is not None:
             rows.append({**row, **_measured(row, now, then)})
     return frame_of(rows, list(COLUMNS))

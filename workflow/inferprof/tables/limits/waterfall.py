@@ -32,7 +32,7 @@ import pandas as pd
 
 from inferprof.tables.counters.bound_shares import shares
 from inferprof.tables.counters.bounds import BOUNDS, Bound
-from inferprof.tables.records import KEY, frame_of, rows_of
+from inferprof.tables.records import KEY, frame_of, key_of, rows_of
 from inferprof.tables.trace.kernel_compare import ITERATION, iterations, of_iterations
 
 Part = Literal[
@@ -166,10 +166,7 @@ def of_cases(latency: pd.DataFrame, stages: pd.DataFrame, profiles: pd.DataFrame
     cases = latency[KEY].drop_duplicates().merge(wide.reset_index(), on=KEY, how="left", validate="one_to_one")
     cases = cases.merge(stages, on=KEY, how="left", validate="one_to_one")
     seen = dict(iter(profiles.groupby(KEY, sort=False)))
-    rows = [
-        {**{key: row[key] for key in KEY}, **_case(row, seen.get(tuple(row[key] for key in KEY)))}
-        for row in rows_of(cases)
-    ]
+    rows = [{**{key: row[key] for key in KEY}, **_case(row, seen.get(key_of(row)))} for row in rows_of(cases)]
     return frame_of(rows, list(COLUMNS))
 
 

@@ -53,6 +53,8 @@ SMALL_BYTES: Final = 1024
 _INTEGERS: Final = frozenset({"int64", "int32", "bool"})
 _INSERTED_CAST: Final = re.compile(r"Inserted(?:PrecisionFree)?Cast_")
 """How ONNX Runtime names its own casts."""
+TENSORRT: Final = "ort_tensorrt"
+"""How the names of the backends begin whose provider has the parser of a partition."""
 SUMMED: Final = ("nodes_ns", "copies_ns", "copies_bytes", "casts_ns", "casts_bytes", "gain_low", "gain_high")
 
 
@@ -79,12 +81,13 @@ def ledger(nodes: pd.DataFrame) -> pd.DataFrame:
     return table.sort_values("gain_high", ascending=False, kind="stable", ignore_index=True)
 
 
-def explained(stays: pd.DataFrame, partition: Mapping[str, Any] | None) -> pd.DataFrame:
+def explained(stays: pd.DataFrame, backend: str, partition: Mapping[str, Any] | None) -> pd.DataFrame:
     """The ledger with the parser's reason where ONNX Runtime tells none of why TensorRT left a node.
 
-    partition: the content of a .partition.json (backends.tensorrt_partition), or None.
+    backend: the case's; partition: the content of its graph's .partition.json (backends.tensorrt_partition), or None.
     """
-    parts = [(partition or {}).get(kind, {}) for kind in ("dynamic", "static")]
+    known = partition if partition and backend.startswith(TENSORRT) else {}
+    parts = [known.get(kind, {}) for kind in ("dynamic", "static")]
     left = {node["node"]: node["why"] for part in parts for node in part.get("left", [])}
     reasons = zip(stays["nodes"], stays["why"], strict=True)
     return stays.assign(why=[left.get(node, why) if why == NOT_TOLD else why for node, why in reasons])
