@@ -64,7 +64,7 @@ def test_a_thread_that_waited_for_its_core_is_told_apart(results, latency):
     results.ok(case(2), 20.0, host=host(STEADY))
     blocks, _ = latency()
     assert warnings_of(blocks) == [
-        "The thread that measures waited for a core for up to 50 % of its time, which other work had: "
+        "The thread that measures waited for a core, which other work had, for up to 50 % of its time: "
         f"1 of 2 ({case(1)})."
     ]
     cells = {column.key: row for column, row in zip(table_of(blocks).columns, table_of(blocks).rows[0], strict=True)}

@@ -51,8 +51,8 @@ DOUBTS: tuple[tuple[str, Threshold, Callable[[float], str]], ...] = (
         "waited",
         HOST_WAITED,
         lambda share: (
-            f"The thread that measures waited for a core for up to {percent(100 * share)} of its time, which "
-            "other work had"
+            f"The thread that measures waited for a core, which other work had, for up to {percent(100 * share)} "
+            "of its time"
         ),
     ),
 )
