@@ -186,6 +186,8 @@ def test_every_runtime_fills_its_record(backend, options, convolutions, torch_sp
     assert ("samples_ns" in record["stages"]["h2d"]) is staged
     assert "samples_ns" in record["stages"]["d2h"]
     assert "not_measured" not in record["telemetry"]
+    assert len(record["host"]["yardstick_ns"]) >= 4  # device, call, end_to_end and the stages
+    assert sum(record["host"]["yardstick_cpu_ns"]) < 100e6
 
 
 @pytest.mark.parametrize("backend", ["torch_eager", "torch_compile"])

@@ -173,6 +173,46 @@ def test_cautions_name_throttling_neighbours_unsettled_runs_and_changed_outputs(
     )
 
 
+def on_host(yardstick_ns: int, python: str = "3.12.3", **changes: Any) -> list[dict[str, Any]]:
+    environment = record()["environment"] | {"python": python}
+    readings = [yardstick_ns] * 8
+    host = {"yardstick_ns": readings, "yardstick_cpu_ns": readings, "steal": {"percent": 0.0}}
+    return rounds(environment=environment, host=host, **changes)
+
+
+def test_a_slower_host_is_a_condition_and_a_caution_for_what_waits_for_it():
+    a = on_host(1_000_000)
+    found = compare.compare_records(a, on_host(1_450_000))
+    what = "the host's yardstick (B's host was 1.45 times as slow: what waits for launches too)"
+    assert found.differences == (compare.Difference(what, "1 ms", "1.45 ms"),)
+    assert only(found).note == "B's host was 1.45 times as slow"
+    assert only(compare.compare_records(on_host(1_450_000), a)).note == "A's host was 1.45 times as slow"
+    assert compare.exit_code(found) == 0
+
+
+def test_a_cuda_graph_is_not_cautioned_against_the_host():
+    graph = {"budget_s": 2.0, "graph": True}
+    found = compare.compare_records(on_host(1_000_000, protocol=graph), on_host(1_450_000, protocol=graph))
+    assert (len(found.differences), only(found).note) == (1, "")
+
+
+def test_hosts_of_nearly_the_same_speed_are_not_mentioned():
+    found = compare.compare_records(on_host(1_000_000), on_host(1_040_000))
+    assert (found.differences, only(found).note) == ((), "")
+
+
+def test_yardsticks_of_two_pythons_are_not_compared():
+    found = compare.compare_records(on_host(1_000_000), on_host(1_450_000, python="3.13.0"))
+    assert found.differences == (compare.Difference("Python", "3.12.3", "3.13.0"),)
+    assert only(found).note == ""
+
+
+def test_a_side_without_a_yardstick_says_nothing_of_its_host():
+    found = compare.compare_records(rounds(), on_host(1_450_000))
+    assert found.differences == (compare.Difference("Python", "unknown", "3.12.3"),)
+    assert only(found).note == ""
+
+
 def test_another_machine_is_paired_when_each_side_has_one():
     comparison = compare.compare_records(rounds(), rounds(machine="other"))
     assert comparison.differences == (compare.Difference("machine", "gpu-9000-sm90-abc", "other"),)
@@ -192,15 +232,6 @@ def test_no_line_is_wider_than_100_columns():
     text = compare.render(compare.compare_records([*rounds(long), *rounds()], [*failed, *rounds(ms=11.0)]))
     assert max(map(len, text.splitlines())) <= 100
     assert "a reason" in text
-
-
-def test_a_long_name_of_a_case_breaks_between_its_parts():
-    case = Case("bert_base", "fp16", "torch_compile", "default", "b64_s128")
-    lines = [
-        line.strip() for line in compare.render(compare.compare_records(rounds(case), rounds(case))).splitlines()
-    ]
-    place = next(number for number, line in enumerate(lines) if line.startswith("bert_base/fp16/torch_compile/ "))
-    assert lines[place + 1] == "default/b64_s128"
 
 
 def write(folder: Path, records: list[dict[str, Any]]) -> Path:

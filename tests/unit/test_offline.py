@@ -317,8 +317,9 @@ def test_one_command_installs_beside_torch_without_network_and_probes(parts: Pat
         [
             new / ".venv/bin/python",
             "-c",
-            "import inferprof_toy_a, inferprof_toy_b, inferprof, torch.version as t; "
-            "print(inferprof_toy_a.VERSION, inferprof_toy_b.VERSION, t.__version__, inferprof.__file__)",
+            "import importlib.metadata, inferprof_toy_a, inferprof_toy_b, inferprof, torch; "
+            "print(inferprof_toy_a.VERSION, inferprof_toy_b.VERSION, importlib.metadata.version('torch'), "
+            "inferprof.__file__)",
         ],
         capture_output=True,
         text=True,

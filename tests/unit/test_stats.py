@@ -91,6 +91,17 @@ def test_constant_samples_have_an_interval_of_no_width():
     assert stats.median_interval([7.0] * 50) == (7.0, 7.0)
 
 
+def test_the_spread_of_two_speeds_is_their_ratio_and_one_interruption_is_none():
+    assert stats.spread([100.0] * 24 + [150.0] * 8) == 1.5
+    assert stats.spread([100.0] * 31 + [5_000.0]) == 1.0
+    assert stats.spread(list(range(100, 201, 10))) == pytest.approx(190 / 110)
+
+
+def test_of_fewer_than_ten_samples_there_is_no_spread():
+    assert stats.spread([100.0] * 9) is None
+    assert stats.spread([100.0] * 10) == 1.0
+
+
 def test_a_drift_is_found_with_its_size():
     values = 100 + np.linspace(0, 5, 400) + np.random.default_rng(3).normal(0, 0.5, 400)
     found = stats.drift(values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import platform
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -107,7 +108,7 @@ def test_the_record_holds_everything_and_is_json(runtime: Runtime, request_: Run
     assert set(record) == {
         *("schema", "case", "round", "machine", "status", "reason", "boundaries", "stages", "throughput", "first"),
         *("memory", "checks", "inputs", "outputs", "telemetry", "environment", "placement", "protocol", "started"),
-        "options",
+        *("options", "host"),
     }
     assert record["case"] == {
         **{"model": "twice", "precision": "fp32", "backend": "doubling"},
@@ -123,6 +124,17 @@ def test_the_record_holds_everything_and_is_json(runtime: Runtime, request_: Run
     assert record["first"]["load_ns"] > 0
     assert record["inputs"] == {"x": {"shape": [2, 3], "dtype": "float32"}}
     assert record["telemetry"] == {"not_measured": "no GPU"}
+
+
+def test_the_record_says_how_fast_the_host_was_itself(runtime: Runtime, request_: RunRequest) -> None:
+    record = workload.run(replace(request_, protocol=timing.Protocol(budget_s=0.2, throughput_min_s=0.01)))
+    host = record["host"]
+    assert len(host["yardstick_ns"]) >= 3  # call, end_to_end and the stages
+    assert all(on_cpu > 50_000 for on_cpu in host["yardstick_cpu_ns"])
+    pairs = zip(host["yardstick_cpu_ns"], host["yardstick_ns"], strict=True)
+    assert all(on_cpu <= took * 1.01 for on_cpu, took in pairs)
+    assert host["steal"].get("not_measured") or 0 <= host["steal"]["percent"] <= 100
+    assert record["environment"]["python"] == platform.python_version()
 
 
 def test_the_backend_is_told_the_case(runtime: Runtime, request_: RunRequest) -> None:

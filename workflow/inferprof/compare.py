@@ -6,6 +6,7 @@ A and B are results folders, whole or of one machine, or bundles or tars of them
 from __future__ import annotations
 
 import io
+import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,9 +20,8 @@ from inferprof.files import read_json
 from inferprof.plugins import Boundary
 from inferprof.tables.records import SCHEMA
 
+HOSTS_DIFFER = 1 + stats.ONE_ROUND_THRESHOLD
 WIDTH = 100
-CASE_WIDTH = 32
-"""Columns that the names of cases have beside the numbers."""
 NS_PER_MS = 1e6
 
 Record = Mapping[str, Any]
@@ -206,6 +206,9 @@ def _cautions(a: Sequence[Record], b: Sequence[Record]) -> Iterator[str]:
     outputs = [{name: digest["sha256"] for name, digest in r.get("outputs", {}).items()} for r in (*a, *b)]
     if any(other != outputs[0] for other in outputs):
         yield "outputs differ"
+    replayed = all(record["protocol"].get("graph") for record in (*a, *b))
+    if not replayed and (slower := _slower_host(a, b)):
+        yield slower
 
 
 def _differences(a: Sequence[Record], b: Sequence[Record]) -> Iterator[Difference]:
@@ -215,6 +218,23 @@ def _differences(a: Sequence[Record], b: Sequence[Record]) -> Iterator[Differenc
         left, right = (", ".join(sorted(side.get(what, {"none"}))) for side in (of_a, of_b))
         if left != right:
             yield Difference(what, left, right)
+    if slower := _slower_host(a, b):
+        sides = (f"{_yardstick(side) / NS_PER_MS:.3g} ms" for side in (a, b))
+        yield Difference(f"the host's yardstick ({slower}: what waits for launches too)", *sides)
+
+
+def _slower_host(a: Sequence[Record], b: Sequence[Record]) -> str:
+    """`B's host was 1.45 times as slow`, by yardsticks of one Python; empty where they are alike or not known."""
+    before, after = _yardstick(a), _yardstick(b)
+    name, times = ("B", after / before) if after > before else ("A", before / after)
+    one_python = len({record["environment"].get("python") for record in (*a, *b)}) == 1
+    return f"{name}'s host was {times:.2f} times as slow" if one_python and times >= HOSTS_DIFFER else ""
+
+
+def _yardstick(records: Sequence[Record]) -> float:
+    """The median of all readings by their time on a core, ns; NaN where there is none."""
+    readings = [ns for record in records for ns in record.get("host", {}).get("yardstick_cpu_ns", [])]
+    return stats.summarize(readings).median if readings else math.nan
 
 
 def _conditions(records: Sequence[Record]) -> dict[str, set[str]]:
@@ -228,6 +248,7 @@ def _conditions(records: Sequence[Record]) -> dict[str, set[str]]:
             "GPU": gpu.get("name", "none"),
             "driver": gpu.get("driver", "none"),
             "commit": environment.get("git") or "unknown",
+            "Python": environment.get("python") or "unknown",
             **{f"package {name}": version for name, version in environment.get("packages", {}).items()},
             **{f"protocol {name}": value for name, value in record["protocol"].items() if name != "graph"},
         }
@@ -295,21 +316,13 @@ def _reasons(compared: CaseComparison) -> list[str]:
     return [reason for reason in (compared.ratio.reason if compared.ratio else "", compared.note) if reason]
 
 
-def _stacked(case: Case) -> str:
-    """The name of a case; one that is too long for its column in two lines, rather than folded in mid-word."""
-    name = str(case)
-    parts = case.path.parts
-    return name if len(name) <= CASE_WIDTH else f"{'/'.join(parts[:3])}/\n  {'/'.join(parts[3:])}"
-
-
 def _cells(compared: CaseComparison) -> list[str]:
     """The columns from the case to the verdict."""
     ratio = compared.ratio
-    name = _stacked(compared.case)
     if ratio is None or compared.a_median is None or compared.b_median is None:
-        return [name, "", "", "", "", "", compared.verdict]
+        return [str(compared.case), "", "", "", "", "", compared.verdict]
     return [
-        name,
+        str(compared.case),
         str(compared.boundary),
         _milliseconds(compared.a_median),
         _milliseconds(compared.b_median),

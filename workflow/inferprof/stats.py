@@ -31,6 +31,8 @@ DRIFT_P_VALUE = 0.01
 DRIFT_MINIMUM = 0.01
 """Smallest relative change from start to end that is called a drift."""
 PERCENTILES = {"p90": 0.90, "p95": 0.95, "p99": 0.99, "p99_9": 0.999}
+SPREAD_SAMPLES = 10
+"""With fewer than these the tenth and the ninetieth percentile are the extremes, which one interruption makes."""
 
 Samples = Sequence[float] | np.ndarray[Any, Any]
 Verdict = Literal["faster", "slower", "same", "undecided"]
@@ -129,6 +131,17 @@ def effective_size(samples: Samples) -> float:
     pairs = (correlation / correlation[0]).reshape(-1, 2).sum(axis=1)
     end = int(np.argmax(pairs <= 0)) if (pairs <= 0).any() else pairs.size
     return float(n / max(2 * pairs[:end].sum() - 1, 1.0))
+
+
+def spread(samples: Samples) -> float | None:
+    """90th percentile / 10th percentile, both interpolated linearly; None below SPREAD_SAMPLES.
+
+    Of a machine with two speeds it is their ratio, once each holds for more than a tenth of the samples.
+    """
+    if len(samples) < SPREAD_SAMPLES:
+        return None
+    low, high = np.quantile(np.asarray(samples, dtype=float), (0.1, 0.9))
+    return float(high / low)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import heapq
 import itertools
@@ -16,6 +17,7 @@ from inferprof.errors import CaseFailed
 from inferprof.measure import loop, throughput, timing
 from inferprof.measure.lane import Lane, host_buffer
 from inferprof.measure.timing import NotMeasured, Protocol, Series
+from inferprof.measure.yardstick import Yardstick
 from inferprof.plugins import Buffer, Device, Session, Where
 
 MS = 1_000_000
@@ -327,6 +329,24 @@ def test_a_steady_boundary_goes_on_beside_one_that_is_not():
     assert sum(found["steady"].samples_ns) == pytest.approx(sum(found["noisy"].samples_ns), rel=0.2)
 
 
+def test_the_yardstick_is_read_while_the_gpu_has_nothing_to_do_and_is_in_no_sample(monkeypatch):
+    machine = Machine()
+    gpu = Gpu(machine)
+    idle = []
+
+    def work() -> None:
+        idle.append(gpu.busy_until <= machine.ns)
+        machine.spend(MS)
+
+    monkeypatch.setattr(timing, "Yardstick", functools.partial(Yardstick, cpu_clock=machine, work=work))
+    noise = np.random.default_rng(0).uniform(1, 9, 10_000)
+    result = measure(GpuSession(gpu, lambda i: noise[i] * MS), protocol=replace(QUICK, interval=0.0001))
+    assert all(idle)
+    assert set(result.host.yardstick_ns) == set(result.host.yardstick_cpu_ns) == {MS}
+    assert len(result.host.yardstick_ns) == 4 * QUICK.turns  # device, call, end_to_end and the stages
+    assert sum(series(result, "device").samples_ns) < 1e9 + 10 * MS
+
+
 def test_lanes_on_one_stream_hide_nothing():
     machine = Machine()
     gpu = Gpu(machine)
@@ -475,7 +495,7 @@ def test_the_cpu_has_no_device_boundary_and_no_copies():
 def test_the_record_is_json_with_all_raw_samples():
     result = measure(GpuSession(Gpu(Machine())))
     record = json.loads(json.dumps(result.record(), allow_nan=False))
-    assert set(record) == {"boundaries", "stages", "throughput", "first", "checks"}
+    assert set(record) == {"boundaries", "stages", "throughput", "first", "checks", "host"}
     assert record["boundaries"]["device"] == {
         "samples_ns": [5 * MS + 10_000] * 25,
         "span_ns": record["boundaries"]["device"]["span_ns"],

@@ -80,6 +80,17 @@ def test_throughput_is_inferences_per_second(results):
     ]
 
 
+def test_the_hosts_speed_is_told_by_records_that_have_it(results):
+    path = results / "box/benchmark/vit/fp32/ort_cpu/default/b2/r1.json"
+    host = {"yardstick_ns": [7, 9], "yardstick_cpu_ns": [7, 8], "steal": {"percent": 0.5}}
+    path.write_text(json.dumps(content(1, host=host)))
+    old, new = records.rows_of(records.hosts(records.read(results, CASES).query("round < 2 and status == 'ok'")))
+    assert (new["took"], new["on_cpu"], new["steal_percent"]) == ([7, 9], [7, 8], 0.5)
+    assert new["not_measured"] is new["no_steal"] is None
+    assert old["took"] is old["on_cpu"] is old["steal_percent"] is None
+    assert old["not_measured"] == old["no_steal"] == records.NO_YARDSTICK
+
+
 @pytest.mark.parametrize("content", ["[]", '{"schema": 1}'])
 def test_a_file_that_is_not_a_record_is_refused(results, content):
     (results / "box/benchmark/vit/fp32/ort_cpu/default/b2/r0.json").write_text(content)

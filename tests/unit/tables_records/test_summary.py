@@ -101,3 +101,42 @@ def test_items_per_second_are_batch_times_inferences():
     assert found["back_to_back_items_per_s"] == 400.0
     assert np.isnan(found["pipelined_items_per_s"])
     assert found["device_ms"] == pytest.approx(2.0, rel=0.001)
+
+
+def host_row(round_: int, on_cpu: list[int] | None, steal: float | None, waited: int = 0) -> dict[str, Any]:
+    old = None if on_cpu else records.NO_YARDSTICK
+    took = [ns + waited for ns in on_cpu] if on_cpu else None
+    no_steal = "no /proc/stat" if steal is None else None
+    key = ["box", "vit", "fp32", "ort_cpu", "default", "b4", round_, "file"]
+    facts = {"took": took, "on_cpu": on_cpu, "not_measured": old, "steal_percent": steal, "no_steal": no_steal}
+    return {**dict(zip(records.RECORD_KEY, key, strict=True)), **facts}
+
+
+def hosts(*rows: dict[str, Any]) -> dict[str, Any]:
+    columns = [*records.RECORD_KEY, "took", "on_cpu", "not_measured", "steal_percent", "no_steal"]
+    (found,) = records.rows_of(summary.hosts(records.frame_of(list(rows), columns)))
+    return found
+
+
+def test_the_speed_of_the_host_is_that_of_all_rounds_and_what_was_stolen_that_of_the_worst():
+    found = hosts(host_row(0, [100] * 8, 0.5), host_row(1, [150] * 4, 2.0))
+    assert (found["readings"], found["yardstick_ns"], found["spread"]) == (12, 100, 1.5)
+    assert (found["steal_percent"], found["not_measured"], found["no_steal"]) == (2.0, None, None)
+
+
+def test_the_share_without_a_core_is_of_the_time_that_all_readings_took():
+    found = hosts(host_row(0, [100] * 10, 0.0, waited=25), host_row(1, [100] * 10, 0.0, waited=25))
+    assert (found["spread"], found["waited"]) == (1.0, pytest.approx(0.2))
+
+
+def test_a_few_readings_have_a_median_and_no_spread():
+    found = hosts(host_row(0, [100, 110, 130], None))
+    assert (found["yardstick_ns"], found["spread"], found["steal_percent"]) == (110, None, None)
+    assert found["waited"] == 0.0
+    assert found["not_measured"] == "3 readings of the yardstick, of which a spread needs 10"
+    assert found["no_steal"] == "no /proc/stat"
+
+
+def test_records_without_a_yardstick_say_so_unless_another_round_has_one():
+    assert hosts(host_row(0, None, None))["not_measured"] == records.NO_YARDSTICK
+    assert hosts(host_row(0, None, None), host_row(1, [100] * 10, 0.0))["spread"] == 1.0

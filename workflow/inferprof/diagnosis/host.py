@@ -70,10 +70,11 @@ def _cuda_graph(frames: Frames) -> list[Finding] | Clear:
             f"the GPU waits {waiting.ms} for launches ({percent(share)}): little for a graph to save", evidence
         )
     spent = replace(waiting, ns=most)
-    return [_finding(frames, spent, reason, evidence, Gain(least, most), _graph_advice(frames))]
+    return [_finding(frames, spent, reason, evidence, Gain(least, most), graph_advice(frames))]
 
 
-def _graph_advice(frames: Frames) -> str:
+def graph_advice(frames: Frames) -> str:
+    """What makes the case one launch."""
     backend = registry.backends().get(frames.case.backend)
     if backend is None or "cuda_graph" in backend.options:
         return "a variant with `cuda_graph: true`"

@@ -234,9 +234,10 @@ def _nothing(answers: Sequence[Answer]) -> str:
     lacking = Counter(one.reason for one in answers if one.verdict == "not assessed")
     if lacking.total() <= clear:
         return f"nothing is found to hold it back: {clear} checks are clear, {lacking.total()} not assessed."
-    want = lacking.most_common(1)[0][0].removeprefix("needs ")
+    reason, count = lacking.most_common(1)[0]
+    want = reason.removeprefix("needs ")
     if want == NEEDS["gpu"]:
-        return f"no check says more: {lacking.total()} of {len(answers)} are about GPUs."
+        return f"no check says more: {count} of {len(answers)} are about GPUs."
     return (
         f"little can be said: {lacking.total()} of {len(answers)} checks are not assessed, most for want of {want}."
     )

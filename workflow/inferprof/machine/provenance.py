@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import subprocess
 from collections.abc import Callable
@@ -20,6 +21,7 @@ def of_run(gpu: Gpu | None, runner: Runner = subprocess.run) -> dict[str, Any]:
     """The `environment` of a record."""
     return {
         "git": git_revision(Path(__file__).parent, runner),
+        "python": platform.python_version(),
         "packages": hardware.detect_packages(),
         "gpu": asdict(gpu) if gpu else None,
         "processes_on_gpu": processes_on_gpu() if gpu else None,

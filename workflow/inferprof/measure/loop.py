@@ -88,18 +88,21 @@ def run(name: str, sample: Sample, protocol: Protocol, clock: Clock) -> Series:
     return in_turns({name: sample}, protocol, clock)[name]
 
 
-def in_turns(samplers: Mapping[str, Sample], protocol: Protocol, clock: Clock) -> dict[str, Series]:
+def in_turns(
+    samplers: Mapping[str, Sample], protocol: Protocol, clock: Clock, before_turn: Callable[[], None] = lambda: None
+) -> dict[str, Series]:
     """Warm each boundary up, then let them take turns until all intervals are narrow enough or a limit is reached.
 
     A machine changes from second to second: a neighbour on the other half of a core makes every launch slower for a
     while. In turns that falls on all boundaries alike, so that their medians can be compared with each other.
+    `before_turn` is in no boundary's time.
     """
     loops = [_Loop(name, sample, protocol, clock) for name, sample in samplers.items()]
     for loop in loops:
         loop.warm_up()
     while any(loop.stopped_by is None for loop in loops):
         for loop in loops:
-            loop.turn()
+            loop.turn(before_turn)
     return {loop.name: loop.series() for loop in loops}
 
 
@@ -120,13 +123,14 @@ class _Loop:
         with self._protocol.range(self.name):
             self._warmup, self._settled = warm_up(self._ranged, self._protocol, self._clock)
 
-    def turn(self) -> None:
+    def turn(self, before: Callable[[], None]) -> None:
         """A share of the budget, of at least one sample, however slow the case is. Nothing once a limit is reached.
 
         A loop whose interval is narrow enough goes on as long as another one does.
         """
         if self.stopped_by in ("budget", "count"):
             return
+        before()
         begin = self._clock()
         share_ns = self._protocol.budget_s * 1e9 / self._protocol.turns
         with self._protocol.range(self.name):

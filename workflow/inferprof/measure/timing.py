@@ -29,6 +29,7 @@ from inferprof.measure import loop, selfcheck, throughput
 from inferprof.measure.lane import STAGES, Lane, Stage
 from inferprof.measure.loop import Clock, Protocol, Sample, Series
 from inferprof.measure.throughput import Throughput
+from inferprof.measure.yardstick import HostSpeed, Yardstick
 from inferprof.plugins import Boundary, Device, Feeds, Placement, Session
 
 __all__ = [
@@ -75,17 +76,20 @@ class Timing:
     first_inference_ns: int
     checks: Mapping[str, selfcheck.Check]
     outputs: Mapping[str, np.ndarray[Any, Any]]
+    host: HostSpeed
+    """While boundaries and stages took turns."""
     lane: Lane
     """What was measured, so that a pipeline can go on with it; not part of the record."""
 
     def record(self) -> dict[str, Any]:
-        """The parts `boundaries`, `stages`, `throughput`, `first` (without `load_ns`) and `checks` of the record."""
+        """Of the record `boundaries`, `stages`, `throughput`, `first` (without `load_ns`), `checks` and `host`."""
         return {
             "boundaries": {name: _entry(value) for name, value in self.boundaries.items()},
             "stages": {name: _entry(value) for name, value in self.stages.items()},
             "throughput": {"back_to_back": self.back_to_back.record(), "pipelined": self.pipelined.record()},
             "first": {"first_inference_ns": self.first_inference_ns},
             "checks": {name: dataclasses.asdict(check) for name, check in self.checks.items()},
+            "host": self.host.record(),
         }
 
 
@@ -117,7 +121,9 @@ def measure(
         if protocol.graph:
             _capture(session, call, protocol, clock)
         progress.step(IN_TURNS)
-        measured, stages = _in_turns(lane, protocol, clock)
+        yardstick = Yardstick(clock)
+        measured, stages = _in_turns(lane, protocol, clock, yardstick)
+        host = yardstick.speed()
         back_to_back = throughput.back_to_back(lane, measured["call"].median, protocol, clock)
         checks = {"outputs_overwritten": selfcheck.outputs_overwritten(lane)}
         if device.where == "cuda":
@@ -134,6 +140,7 @@ def measure(
         first_inference_ns=first,
         checks=checks,
         outputs=outputs,
+        host=host,
         lane=lane,
     )
 
@@ -215,7 +222,7 @@ def _end_to_end(lane: Lane, clock: Clock) -> Sample:
 
 
 def _in_turns(
-    lane: Lane, protocol: Protocol, clock: Clock
+    lane: Lane, protocol: Protocol, clock: Clock, yardstick: Yardstick
 ) -> tuple[dict[Boundary, Series], dict[Stage, tuple[int, ...] | NotMeasured]]:
     """The boundaries that the device has, and the samples of each stage."""
     boundaries: dict[Boundary, Sample] = {"call": _call(lane, clock), "end_to_end": _end_to_end(lane, clock)}
@@ -223,7 +230,7 @@ def _in_turns(
         boundaries = {"device": lambda: lane.device.timed(lane.execute)(), **boundaries}
     rows: list[list[int]] = []
     samplers: dict[str, Sample] = {**boundaries} | {"stages": _stages(lane, protocol, clock, rows)}
-    found = loop.in_turns(samplers, protocol, clock)
+    found = loop.in_turns(samplers, protocol, clock, yardstick.read)
     columns = dict(zip(lane.steps, zip(*rows[found["stages"].warmup :], strict=True), strict=True))
     stages = {stage: columns.get(stage) or NotMeasured(lane.missing(stage) or "") for stage in STAGES}
     return {name: found[name] for name in boundaries}, stages

@@ -26,6 +26,7 @@ CASE_KEY = ["model", "precision", "backend", "variant", "shape"]
 KEY = ["machine", *CASE_KEY]
 SCHEMA = 1
 """The version of the record: what `inferprof run` writes, and what is read here and by compare."""
+NO_YARDSTICK = "the case was measured by a version without the yardstick"
 BOUNDARIES = ("device", "call", "end_to_end")
 RECORD_KEY = [*KEY, "round", "file"]
 Row = dict[str, Any]
@@ -99,6 +100,12 @@ def resources(records: pd.DataFrame) -> pd.DataFrame:
     """One row per record: first use (ns) and memory (bytes); None is "not measured"."""
     columns = ["load_ns", "first_inference_ns", "host_rss_bytes", "device_bytes"]
     return explode(records, _resource_rows, columns)
+
+
+def hosts(records: pd.DataFrame) -> pd.DataFrame:
+    """One row per record: the yardstick's readings, `took` and of that `on_cpu` (ns), or why there are none in
+    `not_measured`; `steal_percent`, or why it is not known in `no_steal`."""
+    return explode(records, _host_rows, ["took", "on_cpu", "not_measured", "steal_percent", "no_steal"])
 
 
 def traffic(records: pd.DataFrame) -> pd.DataFrame:
@@ -225,6 +232,16 @@ def _resource_rows(content: Mapping[str, Any]) -> Iterator[Row]:
         "host_rss_bytes": memory.get("host_rss_bytes"),
         "device_bytes": memory.get("device_bytes"),
     }
+
+
+def _host_rows(content: Mapping[str, Any]) -> Iterator[Row]:
+    host = content.get("host")
+    if host is None:
+        yield {"not_measured": NO_YARDSTICK, "no_steal": NO_YARDSTICK}
+        return
+    steal = host["steal"]
+    stolen = {"steal_percent": steal.get("percent"), "no_steal": steal.get("not_measured")}
+    yield {"took": host["yardstick_ns"], "on_cpu": host["yardstick_cpu_ns"], **stolen}
 
 
 def _traffic_rows(content: Mapping[str, Any]) -> Iterator[Row]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
+import statistics
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +54,7 @@ REBUILD_COLUMNS = [
     "spread",
     "noise",
 ]
+HOST_COLUMNS = ["readings", "yardstick_ns", "spread", "waited", "steal_percent", "not_measured", "no_steal"]
 Rounds = Mapping[int, "np.ndarray[Any, Any]"]
 """Round → samples in ns."""
 
@@ -103,9 +106,25 @@ def rebuilds(latency: pd.DataFrame, builds: pd.DataFrame) -> pd.DataFrame:
     return frame_of(rows, REBUILD_COLUMNS)
 
 
+def hosts(hosts: pd.DataFrame) -> pd.DataFrame:
+    """One row per case: how fast the host was itself, by records.hosts.
+
+    `readings` of the yardstick in all rounds: the median `yardstick_ns` and the `spread` (stats.spread) of the time
+    on a core, and `waited` = 1 - sum of the time on a core / sum of the time taken. `steal_percent`: of the round
+    in which most was stolen. What is None has its reason in `not_measured` or `no_steal`.
+    """
+    rows = [{**dict(zip(KEY, key, strict=True)), **_host(group)} for key, group in hosts.groupby(KEY, sort=False)]
+    return frame_of(rows, [*KEY, *HOST_COLUMNS])
+
+
 def compared_by(a: Mapping[str, Rounds], b: Mapping[str, Rounds]) -> Boundary:
     """The boundary that two cases are compared by: `device` on two GPUs, `end_to_end` where a CPU takes part."""
     return "device" if a.get("device") and b.get("device") else "end_to_end"
+
+
+def half_width(row: Mapping[str, Any]) -> float | None:
+    """How far the farther end of the median's interval is from it, relative to it; None where there is none."""
+    return None if row["low"] is None else max(row["high"] / row["median"] - 1, 1 - row["low"] / row["median"])
 
 
 def _latency(rounds: pd.DataFrame) -> dict[str, Any]:
@@ -128,11 +147,28 @@ def _latency(rounds: pd.DataFrame) -> dict[str, Any]:
     }
 
 
+def _host(rounds: pd.DataFrame) -> dict[str, Any]:
+    """The row of a case."""
+    took, on_cpu = (list(itertools.chain(*rounds[column].dropna())) for column in ("took", "on_cpu"))
+    stolen = [percent for percent in rounds["steal_percent"] if percent is not None]
+    spread = stats.spread(on_cpu)
+    few = f"{len(took)} readings of the yardstick, of which a spread needs {stats.SPREAD_SAMPLES}"
+    return {
+        "readings": len(took),
+        "yardstick_ns": statistics.median(on_cpu) if took else None,
+        "spread": spread,
+        "waited": max(0.0, 1 - sum(on_cpu) / sum(took)) if took else None,
+        "steal_percent": max(stolen, default=None),
+        "not_measured": (few if took else rounds["not_measured"].iloc[0]) if spread is None else None,
+        "no_steal": None if stolen else rounds["no_steal"].iloc[0],
+    }
+
+
 def _spread(engines: pd.DataFrame) -> dict[str, Any]:
     """The row of an engine's builds."""
     ordered = rows_of(engines.sort_values("median", kind="stable"))
     fastest, slowest = ordered[0], ordered[-1]
-    widths = [_half_width(row) for row in ordered]
+    widths = [half_width(row) for row in ordered]
     return {
         **{key: fastest[key] for key in (*PEERS, "precision", "backend")},
         "builds": len(ordered),
@@ -143,11 +179,6 @@ def _spread(engines: pd.DataFrame) -> dict[str, Any]:
         "spread": slowest["median"] / fastest["median"] - 1,
         "noise": None if None in widths else max(width for width in widths if width is not None),
     }
-
-
-def _half_width(row: Mapping[str, Any]) -> float | None:
-    """How far the farther end of the median's interval is from it, relative to it."""
-    return None if row["low"] is None else max(row["high"] / row["median"] - 1, 1 - row["low"] / row["median"])
 
 
 def _rounds(group: pd.DataFrame) -> Rounds:

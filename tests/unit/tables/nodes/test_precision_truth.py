@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import cast
 
 import pandas as pd
 import pytest
@@ -233,8 +234,8 @@ def test_counters_do_not_tell_how_fp8_is_scaled_and_the_name_does() -> None:
 def test_scales_of_blocks_among_the_inputs_of_a_layer_tell_mxfp8(tmp_path: Path) -> None:
     layer = gemm("a", "FP8", "x")
     scales = [tensor(f"{side}_scales", "E8M0", (8, 24)) for side in "ab"]
-    a, b, *rest = layer["Inputs"]  # type: ignore[misc]
-    layers = written(tmp_path, {**layer, "Inputs": [a, scales[0], b, scales[1], *rest]})
+    inputs = cast("list[object]", layer["Inputs"])
+    layers = written(tmp_path, {**layer, "Inputs": [inputs[0], scales[0], inputs[1], scales[1], *inputs[2:]]})
     found = executed(table(("__myl_MatMul_0x1", 1, "a"), (SILENT, 1, "a")), layers)
     assert found[["dtype", "source"]].to_numpy().tolist() == [["mxfp8", "layer"]] * 2
 

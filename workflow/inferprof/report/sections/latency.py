@@ -9,6 +9,7 @@ from inferprof.case import Shape
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Text, missing, number, without_number, words
 from inferprof.report.numbers import NS_PER_MS, half_width, milliseconds, significant
+from inferprof.report.sections import host
 from inferprof.report.sections.common import (
     CASE_COLUMNS,
     FEW,
@@ -53,11 +54,11 @@ LATENCY_COLUMNS = [
 
 
 def section(evidence: Evidence) -> Section:
-    """A table for each boundary, and what speaks against single values."""
+    """A table for each boundary, how steady the host was, and what speaks against single values."""
     blocks: list[Block] = []
     for boundary, title in TITLES.items():
         blocks += _latency(evidence, boundary, title)
-    blocks += _doubts(evidence)
+    blocks += [*host.blocks(evidence), *_doubts(evidence)]
     if evidence.latency.empty:
         blocks = [Text("No case was measured; the reasons are below.")]
     return Section("Latency", tuple(blocks))

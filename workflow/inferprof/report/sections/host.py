@@ -1,0 +1,113 @@
+"""How fast the host itself was while the cases were measured: a part of the section on latency."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from inferprof.diagnosis.unsteady_host import HOST_SPREAD, HOST_WAITED
+from inferprof.findings import Threshold
+from inferprof.report.evidence import Evidence
+from inferprof.report.model import Block, Cell, Column, Text
+from inferprof.report.numbers import NS_PER_MS, milliseconds, percent, significant
+from inferprof.report.sections.common import (
+    CASE_COLUMNS,
+    by_case,
+    case_cells,
+    enumerated,
+    optional,
+    path_of,
+    scaled,
+    table,
+)
+from inferprof.tables import summary
+from inferprof.tables.records import hosts, rows_of
+
+COLUMNS = [
+    *CASE_COLUMNS,
+    Column("spread", "host ×", "number"),
+    Column("yardstick_ms", "yardstick ms", "number"),
+    Column("waited_percent", "waited %", "number"),
+    Column("steal_percent", "stolen %", "number"),
+    Column("readings", "readings", "number", hidden=True),
+]
+TITLE = "The host itself: how much its own speed varied, by the time of a fixed piece of work"
+NOTE = (
+    "host ×: 90th over 10th percentile of the yardstick, about 1 ms of Python on a core, timed between loops; its "
+    "median. Waited: of its time, what other work had the core. Stolen: of the time that CPUs had work, what the "
+    "hypervisor took, in the worst round."
+)
+DOUBTS: tuple[tuple[str, Threshold, Callable[[float], str]], ...] = (
+    (
+        "spread",
+        HOST_SPREAD,
+        lambda factor: (
+            f"The host's own speed varied by a factor of up to {factor:.2f} during a case, and what waits for "
+            "launches with it"
+        ),
+    ),
+    (
+        "waited",
+        HOST_WAITED,
+        lambda share: (
+            f"The thread that measures waited for a core, which other work had, for up to {percent(100 * share)} "
+            "of its time"
+        ),
+    ),
+)
+"""Column of summary.hosts, from when on it is a doubt, and the worst value in words."""
+
+
+def blocks(evidence: Evidence) -> list[Block]:
+    """What the yardstick says of each case and between them; of a steady host the table is in the CSV alone."""
+    found = summary.hosts(hosts(evidence.records[evidence.records["status"] == "ok"]))
+    if found.empty:
+        return []
+    rows = by_case(rows_of(found), evidence.order)
+    if not found["readings"].any():
+        return [Text(f"The host's own speed was not measured: {rows[0]['not_measured']}.")]
+    doubts = [*_within(evidence, rows), *_between(evidence, rows)]
+    body = table("host", TITLE, COLUMNS, [_row(row) for row in rows], NOTE)
+    return [dataclasses.replace(body, csv_only=not doubts), *doubts]
+
+
+def _row(row: dict[str, Any]) -> list[Cell]:
+    return [
+        *case_cells(row),
+        optional(row["spread"], lambda value: f"{value:.2f}", row["not_measured"]),
+        scaled(row["yardstick_ns"], NS_PER_MS, milliseconds, row["not_measured"]),
+        scaled(row["waited"], 0.01, lambda share: significant(100 * share, 2), row["not_measured"]),
+        optional(row["steal_percent"], lambda value: significant(value, 2), row["no_steal"]),
+        optional(row["readings"], str),
+    ]
+
+
+def _within(evidence: Evidence, rows: list[dict[str, Any]]) -> list[Text]:
+    """The cases during which it varied, and those during which others had its cores, most first."""
+    found = []
+    for key, threshold, doubt in DOUBTS:
+        known = sorted((row for row in rows if row["spread"] is not None), key=lambda row: -row[key])
+        if cases := [path_of(row) for row in known if row[key] >= _limit(evidence, threshold)]:
+            said = f"{doubt(known[0][key])}: {enumerated(cases, len(rows), 'csv/host.csv')}."
+            found.append(Text(said, "item", "warn"))
+    return found
+
+
+def _between(evidence: Evidence, rows: list[dict[str, Any]]) -> list[Text]:
+    """By how much its median differed from one case to another."""
+    known = sorted((row for row in rows if row["readings"]), key=lambda row: row["yardstick_ns"])
+    fastest, slowest = known[0], known[-1]
+    factor = slowest["yardstick_ns"] / fastest["yardstick_ns"]
+    if factor < _limit(evidence, HOST_SPREAD):
+        return []
+    ends = ", ".join(f"{path_of(row)} {milliseconds(row['yardstick_ns'])} ms" for row in (fastest, slowest))
+    said = f"From case to case the host's speed differed by a factor of up to {factor:.2f} ({ends})"
+    worth = "those that wait for its launches can be compared no better than that"
+    return [Text(f"{said}: {worth}.", "item", "warn")]
+
+
+def _limit(evidence: Evidence, threshold: Threshold) -> float:
+    """What counts for the check: the config's value where it has one."""
+    moved = [one.get("thresholds", {}).get(threshold.name) for one in evidence.diagnoses.values()]
+    return next((limit for limit in moved if limit is not None), threshold.value)
