@@ -241,7 +241,11 @@ def test_where_nodes_are_near_their_roofs_and_the_graph_is_not_fusing_them_is_ad
     between = {"roof_distance": device / (fused * unfused) ** 0.5}
     (finding,) = ask("roof", dataclasses.replace(frames, thresholds=between)).findings
     assert finding.bottleneck == "memory"
-    assert finding.advice.startswith("a runtime that fuses more")
+    assert finding.advice.startswith("a runtime that fuses more (torch.compile, an engine, ONNX Runtime's")
+    compiled = dataclasses.replace(
+        frames, thresholds=between, case=dataclasses.replace(frames.case, backend="torch_compile")
+    )
+    assert ask("roof", compiled).findings[0].advice.startswith("a runtime that fuses more (an engine, ONNX Runtime's")
     assert finding.gain is not None
     assert finding.gain.high_ns == pytest.approx(min(device, unfused) - fused)
 

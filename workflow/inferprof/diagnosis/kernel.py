@@ -58,9 +58,12 @@ CLASS_ADVICE: Final[Mapping[KernelClass, str]] = {
     "attention": "compare it with its roof; a newer fused kernel, or fewer tokens",
 }
 UNMERGED: Final = ", so what is left lies between the nodes: each writes its result to memory for the next"
-FUSE: Final = (
-    "a runtime that fuses more (torch.compile, an engine, ONNX Runtime's transformer optimizer), or a narrower format"
-)
+FUSERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "torch.compile": ("torch_compile",),
+    "an engine": ("tensorrt", "tensorrt_rtx", "ort_tensorrt", "ort_tensorrt_rtx"),
+    "ONNX Runtime's transformer optimizer": (),
+}
+"""What fuses more → the backends whose cases have it already."""
 OTHER_ADVICE: Final = "compare it with its roof; fuse it into the product before or behind it"
 
 
@@ -247,10 +250,16 @@ def _graph_and_roof(frames: Frames, limits: roofs.Roofs) -> list[Finding] | Clea
         evidence=evidence,
         source=f"records, {at_roof['source']}",
         gain=Gain(0.0, (min(device, unfused) if unmerged else device) - fused),
-        advice=FUSE if unmerged else _look(frames),
+        advice=_fuse(frames) if unmerged else _look(frames),
         confidence="low",
     )
     return [finding]
+
+
+def _fuse(frames: Frames) -> str:
+    """What might fuse more than the case's own backend."""
+    others = [name for name, backends in FUSERS.items() if frames.case.backend not in backends]
+    return f"a runtime that fuses more ({', '.join(others)}), or a narrower format"
 
 
 def _look(frames: Frames) -> str:
