@@ -250,6 +250,14 @@ def test_sequence_lengths_are_drawn_per_batch_only_where_there_are_some():
     assert [line.get_label() for line in left.containers] == ["fp32 · ort_cuda b1", "fp16 · ort_cuda b1"]
 
 
+def test_beside_a_line_single_points_are_left_out_however_fast_they_are():
+    short, long = (measurements(batches=(1,)).assign(sequence=length) for length in (16, 512))
+    many = [measurements(batches=(size,)).assign(sequence=128) for size in range(2, 2 + batch.MOST_LINES)]
+    left, _ = batch.SEQUENCE.draw(pd.concat([short, *many, long], ignore_index=True)).axes
+    assert [line.get_label() for line in left.containers] == ["fp32 · ort_cuda b1", "fp16 · ort_cuda b1"]
+    assert left.get_xticks().tolist() == [16, 512]
+
+
 def test_the_matrix_says_speed_up_and_interval_and_tells_slower_and_undecided_apart_without_colour():
     frame = measurements(batches=(1,))
     slower = frame[frame["precision"] == "fp16"].assign(precision="int8", speed_up=0.5, verdict="slower")

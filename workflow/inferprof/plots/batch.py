@@ -29,7 +29,7 @@ def draw(frame: pd.DataFrame, boundary: Boundary, over: Over) -> Figure:
     known = frame[frame[f"{boundary}_ms"].notna() & frame[over].notna()]
     fixed = known["shape"].map(rest_of) if over == "batch" else "b" + known["batch"].astype(str)
     measured = known.assign(case=case_names(known), rest=fixed)
-    lines = _chosen(measured, boundary)
+    lines = _chosen(measured, boundary, over)
     figure = new_figure(3.1 + LEGEND_LINES_IN * np.ceil(len(lines) / 2))
     left, right = figure.subplots(1, 2)
     palette = colours(measured["precision"])
@@ -46,15 +46,16 @@ def draw(frame: pd.DataFrame, boundary: Boundary, over: Over) -> Figure:
     left.set_ylabel(f"{boundary}, median ms")
     right.set_ylabel("items/s = batch / median")
     for ax in (left, right):
-        _axis(ax, sorted({int(size) for size in measured[over]}), over)
+        _axis(ax, sorted({int(size) for _, line in lines for size in line[over]}), over)
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure
 
 
-def _chosen(measured: pd.DataFrame, boundary: Boundary) -> list[tuple[Any, pd.DataFrame]]:
+def _chosen(measured: pd.DataFrame, boundary: Boundary, over: Over) -> list[tuple[Any, pd.DataFrame]]:
     """The lines to draw, in the order of the study: of each runtime the one with the highest throughput, then the
-    others by theirs."""
-    lines = list(measured.groupby(["case", "rest"], sort=False))
+    others by theirs. Single points are none, unless there is nothing else: each would be a line of the legend."""
+    every = list(measured.groupby(["case", "rest"], sort=False))
+    lines = [(name, line) for name, line in every if line[over].nunique() > 1] or every
 
     def rate(place: int) -> float:
         return float((lines[place][1]["batch"].astype(float) / lines[place][1][f"{boundary}_ms"]).max())
@@ -96,7 +97,10 @@ def _axis(ax: Axes, sizes: list[int], over: Over) -> None:
     ax.grid(which="major")
 
 
-SHOWN: Final = f"Bars: the 95 % interval. At most {MOST_LINES} lines, the fastest of each runtime first."
+SHOWN: Final = (
+    f"Bars: the 95 % interval. At most {MOST_LINES} lines, the fastest of each runtime first; single points are left "
+    "out beside lines."
+)
 RING: Final = "Ring: the smallest batch with 95 % of the highest throughput."
 END_TO_END = Plot(
     name="batch_end_to_end",
