@@ -226,6 +226,21 @@ def test_a_point_of_the_roofline_is_what_the_case_reaches_under_the_roof_of_its_
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
 
 
+def test_shapes_whose_names_would_lie_on_each_other_share_one_and_lines_go_by_intensity():
+    frame = measurements(batches=(1, 2, 64)).assign(
+        intensity=lambda rows: rows["batch"].map({1: 300.0, 2: 10, 64: 11})
+    )
+    (ax,) = roofline.DIAGRAM.draw(frame).axes
+    assert [text.get_text() for text in ax.texts if text.get_text().startswith("b")] == ["b2", "b64", "b1"]
+    near = frame.assign(flops=lambda rows: rows["device_ms"] * 1e9)  # all as high
+    assert [text.get_text() for text in roofline.DIAGRAM.draw(near).axes[0].texts if text.get_text()[0] == "b"] == [
+        "b2",
+        "b1",
+    ]
+    fp16 = next(line for line in ax.lines if line.get_label() == "fp16 · ort_cuda")
+    assert np.asarray(fp16.get_xdata()).tolist() == [10, 11, 300]
+
+
 def test_without_roofs_there_is_no_diagram():
     frame = measurements().assign(peak_flops=np.nan, bandwidth=np.nan)
     assert render.lacks(roofline.DIAGRAM, frame) == "peak_flops was not measured"
@@ -269,6 +284,15 @@ def test_the_matrix_says_speed_up_and_interval_and_tells_slower_and_undecided_ap
     hatches = {round(extents(patch)[1] + 0.46): patch.get_hatch() for patch in ax.patches}
     assert hatches == {0: "", 1: "", 2: "", 3: "///"}
     assert all(patch.get_facecolor()[3] == 1.0 for patch in ax.patches)  # or the hatch is lost in SVG
+
+
+def test_a_matrix_of_many_shapes_says_the_interval_to_who_points_at_it():
+    (ax,) = speed_up.MATRIX.draw(measurements(batches=tuple(range(1, speed_up.ROOMY + 2)))).axes
+    assert {text.get_text() for text in ax.texts} == {"2×", "baseline"}
+    assert gids(ax.patches)[:2] == [
+        "fp32 · ort_cuda b1\nbaseline",
+        "fp16 · ort_cuda b1\nfaster, by device  (1.98 to 2.02)",
+    ]
 
 
 def test_a_tail_is_drawn_of_as_many_samples_as_the_table_asks_for():

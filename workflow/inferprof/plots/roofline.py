@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TERA = 1e12
+LETTER = (0.0095, 0.035)
+"""About how wide and high a letter of a name is, as a share of the axes."""
 ROOM = 3.0
 """How far the axes reach beyond the points and the ridges, as a factor."""
 
@@ -34,6 +36,7 @@ def draw(frame: pd.DataFrame) -> Figure:
     plain_log(ax, "y")
     ax.set_xlim(*span)
     ax.set_ylim(rows["reached"].min() / ROOM, rows["peak_flops"].max() / TERA * ROOM)
+    _shapes(ax, rows)
     ax.set_xlabel("FLOP per byte of weights, inputs and outputs")
     ax.set_ylabel("TFLOP/s, by the device median")
     ax.grid()
@@ -58,14 +61,31 @@ def _points(ax: Axes, rows: pd.DataFrame) -> None:
     """Colour tells the number format, the marker backend and variant; a case's shapes are joined by a line."""
     palette = colours(rows["precision"])
     kinds = list(dict.fromkeys(zip(rows["backend"], rows["variant"], strict=True)))
-    for case, line in rows.sort_values("batch").groupby("case", sort=False):
+    for case, line in rows.sort_values("intensity", kind="stable").groupby("case", sort=False):
         first = rows_of(line)[0]
         marker = MARKERS[kinds.index((first["backend"], first["variant"])) % len(MARKERS)]
         style: dict[str, Any] = {"color": palette[first["precision"]], "marker": marker, "label": case}
         ax.plot(line["intensity"], line["reached"], markersize=6, linewidth=0.6, linestyle=":", **style)
-    last = rows_of(rows.sort_values(["batch", "reached"], kind="stable").drop_duplicates("shape", keep="last"))
-    for row in last:
+
+
+def _shapes(ax: Axes, rows: pd.DataFrame) -> None:
+    """The name of each shape over its uppermost point, where no name that is there already is in its way."""
+    upper = rows.sort_values("reached", kind="stable").drop_duplicates("shape", keep="last")
+    taken: list[tuple[float, float]] = []
+    for row in rows_of(upper.sort_values("intensity", kind="stable")):
+        x, y = (
+            _placed(row[name], limits) for name, limits in (("intensity", ax.get_xlim()), ("reached", ax.get_ylim()))
+        )
+        if any(x < end and abs(y - height) < LETTER[1] for end, height in taken):
+            continue
+        taken.append((x + LETTER[0] * len(row["shape"]), y))
         ax.annotate(row["shape"], (row["intensity"], row["reached"]), (0, 6), textcoords="offset points", fontsize=8)
+
+
+def _placed(value: float, limits: tuple[float, float]) -> float:
+    """Where a value is on a logarithmic axis: 0 at its start, 1 at its end."""
+    low, high = limits
+    return float(np.log(value / low) / np.log(high / low))
 
 
 DIAGRAM = Plot(

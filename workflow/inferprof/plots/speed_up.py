@@ -20,6 +20,8 @@ FULL: Final = 4.0
 PALEST, FULLEST = 0.1, 0.6
 ROW_IN: Final = 0.32
 MARGIN_IN: Final = 0.6
+ROOMY: Final = 6
+"""Up to so many columns have room for an interval beside the factor."""
 COLOURS: Final = {"faster": (OKABE_ITO[0], ""), "slower": (OKABE_ITO[4], "///"), "undecided": (GREY, "")}
 
 
@@ -33,11 +35,12 @@ def draw(frame: pd.DataFrame) -> Figure:
     cases = list(best.index)
     figure = new_figure(len(cases) * ROW_IN + MARGIN_IN)
     ax = figure.subplots()
+    roomy = len(shapes) <= ROOMY
     for row in rows_of(known):
-        _cell(ax, row, shapes.index(row["shape"]), cases.index(row["case"]))
+        _cell(ax, row, (shapes.index(row["shape"]), cases.index(row["case"])), roomy=roomy)
     ax.set_xlim(-0.5, len(shapes) - 0.5)
     ax.set_ylim(len(cases) - 0.5, -0.5)
-    ax.set_xticks(range(len(shapes)), shapes)
+    ax.set_xticks(range(len(shapes)), shapes, fontsize=9 if roomy else 7)
     ax.xaxis.tick_top()
     ax.set_yticks(range(len(cases)), cases)
     ax.tick_params(length=0)
@@ -45,27 +48,28 @@ def draw(frame: pd.DataFrame) -> Figure:
     return figure
 
 
-def _cell(ax: Axes, row: dict[str, object], column: int, place: int) -> None:
+def _cell(ax: Axes, row: dict[str, object], place: tuple[int, int], *, roomy: bool) -> None:
     """What the verdict is stands in the colour, and in grey in the hatch; how much, in the number."""
     from matplotlib.patches import Rectangle
 
+    column, line = place
     verdict, speed_up = str(row["verdict"]), row["speed_up"]
     colour, hatch = COLOURS.get(verdict, (GREY, ""))
     ratio = 1.0 if verdict == "baseline" else float(str(speed_up))
     strength = min(abs(np.log(ratio)) / np.log(FULL), 1.0)
     alpha = PALEST + (FULLEST - PALEST) * strength if verdict in ("faster", "slower") else 0.0
     face, edge = _on_white(colour, alpha), _on_white(colour, 0.5)
-    cell = Rectangle((column - 0.48, place - 0.46), 0.96, 0.92, facecolor=face, edgecolor=edge)
-    cell.set_hatch(hatch)
-    cell.set_gid(tip(f"{row['case']} {row['shape']}", f"{verdict}, by {row['speed_up_by']}"))
-    ax.add_patch(cell)
-    if verdict == "baseline":
-        text = "baseline"
-    else:
+    text = said = "baseline"
+    if verdict != "baseline":
         bounded = row["speed_up_low"] == row["speed_up_low"]
         span = f"  ({row['speed_up_low']:.3g} to {row['speed_up_high']:.3g})" if bounded else ""
-        text = f"{'≈ ' if verdict == 'undecided' else ''}{ratio:.3g}×{span}"
-    ax.text(column, place, text, ha="center", va="center", fontsize=8)
+        text = f"{'≈ ' if verdict == 'undecided' else ''}{ratio:.3g}×{span if roomy else ''}"
+        said = f"{verdict}, by {row['speed_up_by']}{span}"
+    cell = Rectangle((column - 0.48, line - 0.46), 0.96, 0.92, facecolor=face, edgecolor=edge)
+    cell.set_hatch(hatch)
+    cell.set_gid(tip(f"{row['case']} {row['shape']}", said))
+    ax.add_patch(cell)
+    ax.text(column, line, text, ha="center", va="center", fontsize=8 if roomy else 7)
 
 
 def _on_white(colour: str, alpha: float) -> tuple[float, float, float]:
@@ -79,7 +83,10 @@ def _on_white(colour: str, alpha: float) -> tuple[float, float, float]:
 MATRIX = Plot(
     name="speed_up",
     title="Speed-up over the baseline",
-    caption="With its 95 % interval. Hatched: slower. ≈: undecided, below what these rounds could tell apart.",
+    caption=(
+        "With its 95 % interval, where there is room. Hatched: slower. ≈: undecided, below what these rounds could "
+        "tell apart."
+    ),
     needs={"speed_up": 1},
     draw=draw,
     place=5,
