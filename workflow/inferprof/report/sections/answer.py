@@ -10,7 +10,7 @@ from inferprof.report import fidelity
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, without_number, words
 from inferprof.report.numbers import half_width, interval, percent, plural, ratio, significant, three_digits
-from inferprof.report.sections import saturation
+from inferprof.report.sections import break_even, saturation
 from inferprof.report.sections.common import FEW, few, name_of
 from inferprof.report.sections.speed_up import ONE_ROUND
 from inferprof.report.sections.verdicts import sentence_of, sentences
@@ -69,7 +69,9 @@ def _sentences(evidence: Evidence, model: str, winners: list[Winner]) -> list[Bl
     if best.shape != first.shape:
         most = f"Most items per second: {three_digits(best.items_per_s)}/s, at {_sentence(best, evidence.baseline)}"
         blocks.append(Text(most))
-    blocks += [Text(line) for line in (*saturation.sentences(evidence, model), *_verdicts(evidence, (first, best)))]
+    blocks += [Text(line) for line in saturation.sentences(evidence, model)]
+    blocks += [Text(line) for line in break_even.sentences(evidence, model, (first.shape, best.shape))]
+    blocks += [Text(line) for line in _verdicts(evidence, (first, best))]
     blocks += [Text(f"{first.shape}: {lucky}", mark="warn") for lucky in _lottery(evidence, first)]
     judged = dict.fromkeys((w.row["precision"], w.fidelity) for w in (first, other, best) if w)
     blocks += [

@@ -9,7 +9,7 @@ from inferprof.measure.lane import STAGES
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number
 from inferprof.report.numbers import MIB, NS_PER_MS, mebibytes, milliseconds, significant, three_digits
-from inferprof.report.sections import link
+from inferprof.report.sections import break_even, link
 from inferprof.report.sections.common import CASE_COLUMNS, NOT_RECORDED, by_case, case_cells, optional, scaled, table
 from inferprof.tables.join import MODES
 from inferprof.tables.records import KEY, key_of, rows_of
@@ -28,6 +28,7 @@ RESOURCES = {
 def section(evidence: Evidence) -> Section:
     """A table for each, or a sentence where nothing was measured."""
     blocks: list[Block] = [_throughput(evidence), _stages(evidence), *link.blocks(evidence), _resources(evidence)]
+    blocks += break_even.blocks(evidence)
     return Section("Throughput, stages, first use and memory", tuple(blocks))
 
 

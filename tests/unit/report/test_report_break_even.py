@@ -1,0 +1,57 @@
+"""When a start is worth it: on the page where a choice is, and in the answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from inferprof.report import evidence
+from inferprof.report.model import Table
+from inferprof.report.sections import break_even
+
+PROVIDER = "vit/fp16/ort_cuda/default/b8"
+ENGINE = "vit/fp16/tensorrt/default/b8"
+
+
+def load(results: Any) -> evidence.Evidence:
+    cases = evidence.read_cases(results.root / "reports" / results.study / "cases.csv")
+    return evidence.load(results.root, results.study, results.machine, cases, "fp16/ort_cuda/default")
+
+
+@pytest.fixture
+def study(results: Any) -> Any:
+    """An engine of 30 s that takes 7 ms instead of 10 on the device; end_to_end 1.6 times that."""
+    results.ok(PROVIDER, 10.0, gpu=True)
+    results.ok(ENGINE, 7.0, gpu=True)
+    results.write(f"{results.machine}/engine/{ENGINE}.build.json", {"status": "ok", "bytes": 1, "seconds": 30.0})
+    results.plan()
+    return results
+
+
+def test_an_engine_is_worth_its_build_from_so_many_inferences_on(study: Any) -> None:
+    found = load(study)
+    (table,) = break_even.blocks(found)
+    assert isinstance(table, Table)
+    first, case, start = ([row[column].value for row in table.rows] for column in (2, 3, 4))
+    assert case == ["fp16/ort_cuda/default", "fp16/tensorrt/default"]
+    assert start == pytest.approx([0.84, 30.83], abs=0.01)
+    assert first[0] == 1
+    assert first[1] == pytest.approx(30 / 1.6 / 3e-3, rel=0.05)
+    (sentence,) = break_even.sentences(found, "vit", ("b8", "b8"))
+    assert sentence == (
+        f"Worth its start at b8: fp16/ort_cuda/default (0.842 s) at first; "
+        f"fp16/tensorrt/default (30.8 s) from {first[1]:,} inferences on."
+    )
+
+
+def test_what_fails_in_accuracy_is_worth_nothing(study: Any) -> None:
+    study.ok("vit/int8/tensorrt/default/b8", 1.0, gpu=True)
+    study.accuracy("vit", "int8", 3.0, "fail")
+    study.plan()
+    assert "int8" not in str(break_even.blocks(load(study)))
+
+
+def test_an_engine_whose_build_nobody_timed_is_left_out(study: Any) -> None:
+    study.write(f"{study.machine}/engine/{ENGINE}.build.json", {"status": "ok", "bytes": 1})
+    assert break_even.blocks(load(study)) == []

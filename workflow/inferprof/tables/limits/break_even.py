@@ -1,0 +1,51 @@
+"""From how many inferences on a slower start is worth it: an engine's build, a compilation, a search for kernels.
+
+N inferences of a case take its start + N × its latency. Over N that is a straight line for each case, and the lowest
+of them changes from a case that starts sooner to one that infers faster: those are the places to change over.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A case: its start, and the ends of the interval of its median latency, all in ns."""
+
+    key: tuple[str, ...]
+    start_ns: float
+    median_ns: float
+    low_ns: float
+    high_ns: float
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The case that is done first with `first` inferences and more, up to the next stretch."""
+
+    first: int
+    case: Candidate
+
+
+def stretches(candidates: Iterable[Candidate]) -> list[Stretch]:
+    """The cases that are done first for some number of inferences, by that number; empty without candidates.
+
+    Who takes over has an interval wholly below that of whom it takes over from: chance changes nothing over.
+    """
+    ordered = sorted(candidates, key=lambda one: (one.start_ns + one.median_ns, one.median_ns))
+    if not ordered:
+        return []
+    found = [Stretch(1, ordered[0])]
+    while faster := [one for one in ordered if one.high_ns < found[-1].case.low_ns]:
+        found.append(_next(found[-1].case, faster))
+    return found
+
+
+def _next(now: Candidate, faster: Sequence[Candidate]) -> Stretch:
+    """Who of the faster ones is the first to be done sooner, and from how many inferences on."""
+    meetings = ((one.start_ns - now.start_ns) / (now.median_ns - one.median_ns) for one in faster)
+    meeting, _, case = min((at, one.median_ns, one) for at, one in zip(meetings, faster, strict=True))
+    return Stretch(max(1, math.floor(meeting) + 1), case)
