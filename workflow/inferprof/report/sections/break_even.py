@@ -51,16 +51,28 @@ def sentences(evidence: Evidence, model: str, shapes: tuple[str, ...]) -> Iterat
 def _found(evidence: Evidence) -> dict[tuple[str, str], list[Stretch]]:
     """(model, shape) → its stretches, in the order of the study."""
     starts = _starts(evidence)
-    latency = evidence.latency[(evidence.latency["boundary"] == END_TO_END) & evidence.latency["low"].notna()]
+    latency = evidence.latency[(evidence.latency["boundary"] == END_TO_END) & evidence.latency["median"].notna()]
     rows = [row for row in rows_of(latency) if key_of(row) in starts and _acceptable(evidence, row)]
+    slowest = _slowest(evidence)
     place = evidence.order
     rows.sort(key=lambda row: place[row["model"], row["shape"]])
     grouped = groupby(rows, key=lambda row: (row["model"], row["shape"]))
-    return {name: stretches(_candidate(row, starts) for row in group) for name, group in grouped}
+    return {name: stretches(_candidate(row, starts, slowest) for row in group) for name, group in grouped}
 
 
-def _candidate(row: Mapping[str, Any], starts: Mapping[Key, float]) -> Candidate:
-    return Candidate(key_of(row), starts[key_of(row)], row["median"], row["low"], row["high"])
+def _candidate(row: Mapping[str, Any], starts: Mapping[Key, float], slowest: Mapping[Key, float]) -> Candidate:
+    """Where too few samples are independent for an interval, the range of all of them is taken for it."""
+    key = key_of(row)
+    low, high = (row["min"], slowest[key]) if row["low"] is None else (row["low"], row["high"])
+    return Candidate(key, starts[key], row["median"], low, high)
+
+
+def _slowest(evidence: Evidence) -> dict[Key, float]:
+    """Case → its slowest end_to_end of all rounds, ns."""
+    frame = evidence.boundaries
+    measured = frame[(frame["boundary"] == END_TO_END) & frame["not_measured"].isna()]
+    rounds = measured.groupby(KEY, sort=False)["samples"]
+    return {tuple(map(str, key)): float(max(map(max, samples))) for key, samples in rounds}
 
 
 def _acceptable(evidence: Evidence, row: Mapping[str, Any]) -> bool:
