@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from inferprof import report
+from inferprof.report import evidence
 
 CASE_KEYS = ("model", "precision", "backend", "variant", "shape")
 NO_DEVICE_CLOCK = "a CPU has no clock apart from the host's"
@@ -148,6 +149,12 @@ class Results:
             "advice": ["size 197 (k of 24 products) is no multiple of 16: padded to 208"],
         }
         self.write(f"onnx/{model}/{precision}.audit.json", content | more)
+
+
+def evidence_of(results: Results, baseline: str | None = None) -> evidence.Evidence:
+    """What the report has of the planned cases."""
+    cases = evidence.read_cases(results.root / "reports" / results.study / "cases.csv")
+    return evidence.load(results.root, results.study, results.machine, cases, baseline)
 
 
 def telemetry() -> dict[str, Any]:

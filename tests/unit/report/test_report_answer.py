@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from tests.unit.report.conftest import evidence_of
 
 from inferprof import report
 from inferprof.case import Case
@@ -16,8 +17,7 @@ from inferprof.tables import schema
 
 
 def load(results, baseline: str = "fp32/ort_cpu/default") -> evidence.Evidence:
-    cases = evidence.read_cases(results.root / "reports" / results.study / "cases.csv")
-    return evidence.load(results.root, results.study, results.machine, cases, baseline)
+    return evidence_of(results, baseline)
 
 
 def text_of(section: Section) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from tests.unit.report.conftest import evidence_of
 
 from inferprof.case import Case
 from inferprof.profilers import nsys, ort_profile, torch_nodes
@@ -29,8 +30,7 @@ PARTITION = {
 
 
 def load(results: Any) -> evidence.Evidence:
-    cases = evidence.read_cases(results.root / "reports" / results.study / "cases.csv")
-    return evidence.load(results.root, results.study, results.machine, cases, "fp32/ort_cpu/default")
+    return evidence_of(results, "fp32/ort_cpu/default")
 
 
 def watch(results: Any, tool: str, case: str, frame: pd.DataFrame) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.report.conftest import evidence_of
 
-from inferprof.report import evidence, fidelity, winner
+from inferprof.report import fidelity, winner
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Section, Table, Text
 from inferprof.report.sections import accuracy, answer, graphs, models
@@ -15,8 +16,7 @@ BASELINE = "fp16/torch_eager/plain"
 
 def load(results) -> Evidence:
     results.plan()
-    cases = evidence.read_cases(results.root / "reports" / results.study / "cases.csv")
-    return evidence.load(results.root, results.study, results.machine, cases, BASELINE)
+    return evidence_of(results, BASELINE)
 
 
 def texts(section: Section) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.report.conftest import evidence_of
 
 from inferprof.report import evidence
 from inferprof.report.model import Table
@@ -16,8 +17,7 @@ GRAPH = "vit/fp16/ort_cuda/graph_pinned/b8"
 
 
 def load(results: Any) -> evidence.Evidence:
-    cases = evidence.read_cases(results.root / "reports" / results.study / "cases.csv")
-    return evidence.load(results.root, results.study, results.machine, cases, "fp16/ort_cuda/default")
+    return evidence_of(results, "fp16/ort_cuda/default")
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from tests.unit.graph_records import graphs_of
+from tests.unit.report.conftest import evidence_of
 
 from inferprof import report
 from inferprof.case import Case
 from inferprof.diagnosis import run
-from inferprof.report import evidence
 from inferprof.report.model import Section, Table, Text
 from inferprof.report.sections import graph_memory
 
@@ -18,8 +18,7 @@ CASE = "vit/fp16/torch_eager/private/b16"
 
 def section_of(results: Any) -> Section:
     results.plan()
-    cases = evidence.read_cases(results.root / "reports" / results.study / "cases.csv")
-    return graph_memory.section(evidence.load(results.root, results.study, results.machine, cases, None))
+    return graph_memory.section(evidence_of(results, None))
 
 
 def rows(section: Section, name: str) -> list[list[str]]:

@@ -3,10 +3,11 @@
 from typing import Any
 
 import pytest
+from tests.unit.report.conftest import evidence_of
 
 from inferprof.case import Case
 from inferprof.diagnosis import run
-from inferprof.report import compose, evidence, txt
+from inferprof.report import compose, txt
 from inferprof.report.model import Table, Text
 
 STEADY, SLOWED = [1_000_000] * 24, [1_000_000] * 14 + [1_500_000] * 10
@@ -27,8 +28,7 @@ def latency(results):
 
     def of() -> tuple[list[Any], str]:
         results.plan()
-        cases = evidence.read_cases(results.root / "reports" / results.study / "cases.csv")
-        report = compose.compose(evidence.load(results.root, results.study, results.machine, cases, None))
+        report = compose.compose(evidence_of(results, None))
         section = next(one for one in report.sections if one.title == "Latency")
         return list(section.blocks), txt.render(report)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from tests.unit.report.conftest import evidence_of
 
 from inferprof.case import Case
 from inferprof.profilers import trt_layers, trt_nodes
@@ -41,8 +42,7 @@ def study(results: Any, frames: dict[str, pd.DataFrame], case: str = ENGINE) -> 
         path = results.root / results.machine / "table" / tool / f"{case}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         schema.of_case(frame, results.machine, Case(*case.split("/"))).to_parquet(path)
-    cases = evidence.read_cases(results.root / "reports" / results.study / "cases.csv")
-    return evidence.load(results.root, results.study, results.machine, cases, None)
+    return evidence_of(results, None)
 
 
 def table_of(section: Section, name: str) -> Table:

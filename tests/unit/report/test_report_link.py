@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tests.unit.report.conftest import evidence_of
 
 from inferprof.report import evidence
 from inferprof.report.model import Block, Table, Text
@@ -26,8 +27,7 @@ BANDWIDTH = {
 
 def load(results: Any) -> evidence.Evidence:
     results.plan()
-    cases = evidence.read_cases(results.root / "reports" / results.study / "cases.csv")
-    return evidence.load(results.root, results.study, results.machine, cases, None)
+    return evidence_of(results, None)
 
 
 def cells(blocks: list[Block], name: str) -> list[list[str]]:

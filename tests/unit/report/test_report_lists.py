@@ -3,15 +3,15 @@
 from typing import Any
 
 import pytest
+from tests.unit.report.conftest import evidence_of
 
-from inferprof.report import compose, evidence, html, txt
+from inferprof.report import compose, html, txt
 from inferprof.report.model import Report, Text
 from inferprof.report.sections.common import enumerated, few
 
 
 def composed(results: Any) -> Report:
-    cases = evidence.read_cases(results.root / "reports" / results.study / "cases.csv")
-    found = evidence.load(results.root, results.study, results.machine, cases, "fp32/ort_cpu/default")
+    found = evidence_of(results, "fp32/ort_cpu/default")
     return compose.compose(found)
 
 

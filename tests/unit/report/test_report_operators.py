@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from tests.unit.report.conftest import evidence_of
 
 from inferprof.case import Case
 from inferprof.profilers import ort_profile
@@ -22,8 +23,7 @@ CPU = "vit_base/fp32/ort_cpu/default/b8"
 
 
 def load(results: Any) -> evidence.Evidence:
-    cases = evidence.read_cases(results.root / "reports" / results.study / "cases.csv")
-    return evidence.load(results.root, results.study, results.machine, cases, "fp32/ort_cpu/default")
+    return evidence_of(results, "fp32/ort_cpu/default")
 
 
 def watch(results: Any, case: str, frame: pd.DataFrame) -> None:

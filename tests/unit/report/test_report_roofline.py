@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from tests.unit.report.conftest import evidence_of
 
 from inferprof.case import Case
 from inferprof.report import evidence, plot_frame
@@ -42,8 +43,7 @@ def cost(flops: int = 7 * 10**11, weights: int = 3 * 10**8) -> dict[str, Any]:
 
 def load(results: Any) -> evidence.Evidence:
     results.plan()
-    cases = evidence.read_cases(results.root / "reports" / results.study / "cases.csv")
-    return evidence.load(results.root, results.study, results.machine, cases, None)
+    return evidence_of(results, None)
 
 
 def tables(section: Section) -> dict[str, Table]:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.report.conftest import evidence_of
 
 from inferprof.case import Case
 from inferprof.profilers import ncu
-from inferprof.report import evidence
 from inferprof.report.model import Table, Text
 from inferprof.report.sections import rules
 from inferprof.tables import schema
@@ -23,8 +23,7 @@ def section_of(results: Any, page: Path) -> Any:
     path = results.root / results.machine / f"table/ncu/{CASE}.parquet"
     path.parent.mkdir(parents=True)
     schema.of_case(ncu.read(page), results.machine, Case.from_path(CASE)).to_parquet(path)
-    cases = evidence.read_cases(results.root / "reports" / results.study / "cases.csv")
-    return rules.section(evidence.load(results.root, results.study, results.machine, cases, None))
+    return rules.section(evidence_of(results, None))
 
 
 @pytest.fixture

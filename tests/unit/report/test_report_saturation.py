@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.report.conftest import evidence_of
 
 from inferprof.report import evidence
 from inferprof.report.model import Section, Table, Text
@@ -13,8 +14,7 @@ from inferprof.tables.limits.waterfall import NEEDS_TIMELINE
 
 
 def load(results: Any) -> evidence.Evidence:
-    cases = evidence.read_cases(results.root / "reports" / results.study / "cases.csv")
-    return evidence.load(results.root, results.study, results.machine, cases, "fp32/ort_cpu/default")
+    return evidence_of(results, "fp32/ort_cpu/default")
 
 
 def column(section: Section, name: str, key: str) -> list[str]:

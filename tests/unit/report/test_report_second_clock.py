@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
+from tests.unit.report.conftest import evidence_of
 
-from inferprof.report import evidence
 from inferprof.report.model import Table
 from inferprof.report.sections import second_clock
 
@@ -29,8 +29,7 @@ def write(results: Any, case: str, **content: Any) -> None:
 
 def section_of(results: Any) -> Any:
     results.plan()
-    cases = evidence.read_cases(results.root / "reports" / results.study / "cases.csv")
-    return second_clock.section(evidence.load(results.root, results.study, results.machine, cases, None))
+    return second_clock.section(evidence_of(results, None))
 
 
 def test_the_difference_between_the_clocks_stands_beside_both(results):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
+from tests.unit.report.conftest import evidence_of
 
 from inferprof.case import Case
-from inferprof.report import evidence
 from inferprof.report.model import Table
 from inferprof.report.sections import sparsity
 from inferprof.tables import schema
@@ -24,8 +24,7 @@ def built(results: Any, case: str, options: dict[str, Any], **facts: Any) -> Non
 
 def table(results: Any) -> Table:
     results.plan()
-    cases = evidence.read_cases(results.root / "reports" / results.study / "cases.csv")
-    section = sparsity.section(evidence.load(results.root, results.study, results.machine, cases, None))
+    section = sparsity.section(evidence_of(results, None))
     (block,) = section.blocks
     assert isinstance(block, Table)
     return block
@@ -75,6 +74,5 @@ def test_without_a_trace_or_a_dense_twin_the_reason_stands_there(results: Any) -
 def test_studies_without_the_option_have_no_such_section(results: Any) -> None:
     built(results, DENSE, {})
     results.plan()
-    cases = evidence.read_cases(results.root / "reports" / results.study / "cases.csv")
-    found = evidence.load(results.root, results.study, results.machine, cases, None)
+    found = evidence_of(results, None)
     assert sparsity.section(found).blocks == ()

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.report.conftest import evidence_of
 
 from inferprof.case import Case
 from inferprof.profilers import nsys
-from inferprof.report import evidence
 from inferprof.report.model import Section, Table, Text
 from inferprof.report.sections import tiles
 from inferprof.tables import schema
@@ -18,8 +18,7 @@ MODEL = "vit_base/fp16/ort_cuda/default"
 
 
 def section_of(results: Any) -> Section:
-    cases = evidence.read_cases(results.root / "reports" / results.study / "cases.csv")
-    return tiles.section(evidence.load(results.root, results.study, results.machine, cases, None))
+    return tiles.section(evidence_of(results, None))
 
 
 def named(section: Section, name: str) -> Table:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from tests.unit.report.conftest import evidence_of
 
 from inferprof.case import Case
 from inferprof.profilers import nsys
@@ -22,8 +23,7 @@ ORT = "vit_tiny/fp16/ort_cuda/default/b1"
 
 
 def load(results: Any) -> evidence.Evidence:
-    cases = evidence.read_cases(results.root / "reports" / results.study / "cases.csv")
-    return evidence.load(results.root, results.study, results.machine, cases, "fp32/ort_cuda/default")
+    return evidence_of(results, "fp32/ort_cuda/default")
 
 
 def profile(results: Any, case: str, frame: pd.DataFrame, tool: str = "nsys") -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.unit.report.conftest import evidence_of
 from tests.unit.tuning_records import choice
 
-from inferprof.report import evidence
 from inferprof.report.model import Section, Table
 from inferprof.report.sections import tuning
 
@@ -21,8 +21,7 @@ def section_of(results: Any, **cases: list[dict[str, Any]]) -> Section:
         first = {"load_ns": 1, "first_inference_ns": 8_000_000_000}
         results.ok(CASE.format(*name.rsplit("_", 1)), 10.0, gpu=True, tuning=found, first=first)
     results.plan()
-    known = evidence.read_cases(results.root / "reports" / results.study / "cases.csv")
-    return tuning.section(evidence.load(results.root, results.study, results.machine, known, None))
+    return tuning.section(evidence_of(results))
 
 
 def rows(section: Section, name: str) -> list[list[str]]:

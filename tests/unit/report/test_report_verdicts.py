@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from tests.unit.report.conftest import evidence_of
 
 from inferprof.case import Case
 from inferprof.diagnosis import frames, run
@@ -23,8 +24,7 @@ BASELINE = "planted/fp32/ort_cuda/default/b4"
 
 
 def load(results: Any) -> evidence.Evidence:
-    cases = evidence.read_cases(results.root / "reports" / results.study / "cases.csv")
-    return evidence.load(results.root, results.study, results.machine, cases, "fp32/ort_cuda/default")
+    return evidence_of(results, "fp32/ort_cuda/default")
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,10 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from tests.unit.report.conftest import evidence_of
 
 from inferprof.case import Case
 from inferprof.profilers import nsys
-from inferprof.report import evidence
 from inferprof.report.model import Section, Table, Text
 from inferprof.report.sections import waterfall
 from inferprof.tables import schema
@@ -18,8 +18,7 @@ CASE = "vit_tiny/fp16/ort_cuda/default/b8"
 
 
 def section_of(results: Any) -> Section:
-    cases = evidence.read_cases(results.root / "reports" / results.study / "cases.csv")
-    return waterfall.section(evidence.load(results.root, results.study, results.machine, cases, None))
+    return waterfall.section(evidence_of(results, None))
 
 
 def table(results: Any, tool: str, frame: pd.DataFrame) -> None:

@@ -10,12 +10,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from tests.unit.report.conftest import evidence_of
 
 from inferprof import cli, report
 from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.plots import render
-from inferprof.report import compose, evidence, figures, html, txt
+from inferprof.report import compose, figures, html, txt
 from inferprof.report.model import Cell, Column, Report, Section, Table, Text, words
 from inferprof.tables import schema
 
@@ -51,8 +52,7 @@ class Page(HTMLParser):
 
 
 def compose_report(results, baseline: str = BASELINE) -> Report:
-    cases = evidence.read_cases(results.root / "reports" / results.study / "cases.csv")
-    found = evidence.load(results.root, results.study, results.machine, cases, baseline)
+    found = evidence_of(results, baseline)
     return compose.compose(found)
 
 
