@@ -47,6 +47,7 @@ class Summary:
 
     n: int
     min: float
+    max: float
     median: float
     mean: float
     p90: float | None
@@ -73,6 +74,7 @@ def summarize(samples: Samples) -> Summary:
     return Summary(
         n=values.size,
         min=float(values.min()),
+        max=float(values.max()),
         median=float(np.median(values)),
         mean=float(values.mean()),
         cov=float(values.std(ddof=1) / values.mean()) if values.size > 1 else None,

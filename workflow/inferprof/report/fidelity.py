@@ -32,6 +32,11 @@ class Fidelity:
         return self.outcome if self.outcome in ("pass", "warn", "fail") else None
 
     @property
+    def acceptable(self) -> bool:
+        """Whether a case may be recommended: not where its accuracy is known to fail."""
+        return self.outcome != "fail"
+
+    @property
     def identical(self) -> bool:
         """Whether the outputs equal those of fp32 to the bit."""
         return self.max_abs_error == 0

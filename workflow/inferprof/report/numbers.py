@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+NS_PER_S = 1e9
 NS_PER_MS = 1e6
 NS_PER_US = 1e3
 MIB = 1 << 20

@@ -85,7 +85,7 @@ def _winner(evidence: Evidence, cases: pd.DataFrame, boundary: Boundary) -> Winn
     column = f"{boundary}_ms"
     ranked = rows_of(cases[cases[column].notna()].sort_values(column, kind="stable"))
     judged = [(row, fidelity.of_case(evidence, row)) for row in ranked]
-    accepted = [(row, one) for row, one in judged if one.outcome != "fail"]
+    accepted = [(row, one) for row, one in judged if one.acceptable]
     if not accepted:
         return None
     row, one = accepted[0]

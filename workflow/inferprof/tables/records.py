@@ -102,6 +102,11 @@ def resources(records: pd.DataFrame) -> pd.DataFrame:
     return explode(records, _resource_rows, columns)
 
 
+def first_rounds(frame: pd.DataFrame) -> pd.DataFrame:
+    """The row of each case's first round, of a frame with a row per record."""
+    return frame.sort_values("round", kind="stable").drop_duplicates(KEY)
+
+
 def hosts(records: pd.DataFrame) -> pd.DataFrame:
     """One row per record: the yardstick's readings, `took` and of that `on_cpu` (ns), or why there are none in
     `not_measured`; `steal_percent`, or why it is not known in `no_steal`."""

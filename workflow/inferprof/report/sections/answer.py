@@ -15,6 +15,7 @@ from inferprof.report.sections.common import FEW, few, name_of
 from inferprof.report.sections.speed_up import ONE_ROUND
 from inferprof.report.sections.verdicts import sentence_of, sentences
 from inferprof.report.winner import Winner, find
+from inferprof.tables import summary
 from inferprof.tables.records import key_of, rows_of
 
 COLUMNS = (
@@ -200,9 +201,8 @@ def _vague(evidence: Evidence) -> Iterator[str]:
 def _is_vague(row: Mapping[str, Any]) -> bool:
     if row["boundary"] == "call" or row["median"] is None:
         return False
-    if row["low"] is None:
-        return True
-    return bool(max(row["high"] - row["median"], row["median"] - row["low"]) >= VAGUE * row["median"])
+    known_to = summary.half_width(row)
+    return known_to is None or known_to >= VAGUE
 
 
 def _counts(evidence: Evidence) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any, Final
@@ -10,12 +11,11 @@ from inferprof.findings import END_TO_END
 from inferprof.report import fidelity
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, number, words
-from inferprof.report.numbers import NS_PER_MS, milliseconds, three_digits
+from inferprof.report.numbers import NS_PER_MS, NS_PER_S, milliseconds, three_digits
 from inferprof.report.sections.common import name_of, table
 from inferprof.tables.limits.break_even import Candidate, Stretch, stretches
-from inferprof.tables.records import KEY, Key, key_of, rows_of
+from inferprof.tables.records import KEY, Key, first_rounds, key_of, rows_of
 
-NS_PER_S: Final = 1e9
 TITLE: Final = "From how many inferences on a slower start is worth it, by end_to_end"
 COLUMNS: Final = (
     Column("model", "model"),
@@ -48,46 +48,33 @@ def sentences(evidence: Evidence, model: str, shapes: tuple[str, ...]) -> Iterat
             yield f"Worth its start at {shape}: {_name(worth[0])} ({_start(worth[0])}) at first; {'; '.join(later)}."
 
 
+@functools.lru_cache(maxsize=1)  # asked for by the answer on each model, and by the section
 def _found(evidence: Evidence) -> dict[tuple[str, str], list[Stretch]]:
     """(model, shape) → its stretches, in the order of the study."""
     starts = _starts(evidence)
     latency = evidence.latency[(evidence.latency["boundary"] == END_TO_END) & evidence.latency["median"].notna()]
-    rows = [row for row in rows_of(latency) if key_of(row) in starts and _acceptable(evidence, row)]
-    slowest = _slowest(evidence)
+    rows = [row for row in rows_of(latency) if key_of(row) in starts and fidelity.of_case(evidence, row).acceptable]
     place = evidence.order
     rows.sort(key=lambda row: place[row["model"], row["shape"]])
     grouped = groupby(rows, key=lambda row: (row["model"], row["shape"]))
-    return {name: stretches(_candidate(row, starts, slowest) for row in group) for name, group in grouped}
+    return {name: stretches(_candidate(row, starts) for row in group) for name, group in grouped}
 
 
-def _candidate(row: Mapping[str, Any], starts: Mapping[Key, float], slowest: Mapping[Key, float]) -> Candidate:
+def _candidate(row: Mapping[str, Any], starts: Mapping[Key, float]) -> Candidate:
     """Where too few samples are independent for an interval, the range of all of them is taken for it."""
-    key = key_of(row)
-    low, high = (row["min"], slowest[key]) if row["low"] is None else (row["low"], row["high"])
-    return Candidate(key, starts[key], row["median"], low, high)
-
-
-def _slowest(evidence: Evidence) -> dict[Key, float]:
-    """Case → its slowest end_to_end of all rounds, ns."""
-    frame = evidence.boundaries
-    measured = frame[(frame["boundary"] == END_TO_END) & frame["not_measured"].isna()]
-    rounds = measured.groupby(KEY, sort=False)["samples"]
-    return {tuple(map(str, key)): float(max(map(max, samples))) for key, samples in rounds}
-
-
-def _acceptable(evidence: Evidence, row: Mapping[str, Any]) -> bool:
-    return fidelity.of_case(evidence, row).outcome != "fail"
+    low, high = ("min", "max") if row["low"] is None else ("low", "high")
+    return Candidate(key_of(row), starts[key_of(row)], row["median"], row[low], row[high])
 
 
 def _starts(evidence: Evidence) -> dict[Key, float]:
     """Case → ns until its first inference is done, of the cases of which that is known."""
     builds = {engine.key: engine.build.get("seconds") for engine in evidence.engines}
-    first = evidence.resources.sort_values("round", kind="stable").drop_duplicates(KEY)
+    first = first_rounds(evidence.resources)
     known = first[first["load_ns"].notna() & first["first_inference_ns"].notna()]
     return {
-        key_of(row): (builds.get(key_of(row), 0) * NS_PER_S) + row["load_ns"] + row["first_inference_ns"]
+        key_of(row): seconds * NS_PER_S + row["load_ns"] + row["first_inference_ns"]
         for row in rows_of(known)
-        if builds.get(key_of(row), 0) is not None
+        if (seconds := builds.get(key_of(row), 0)) is not None
     }
 
 

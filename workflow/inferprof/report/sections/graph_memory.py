@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, number, words
@@ -12,9 +12,6 @@ from inferprof.report.sections.common import CASE_COLUMNS, by_case, case_cells, 
 from inferprof.report.sections.verdicts import diagnosed
 from inferprof.tables import graph_memory
 from inferprof.tables.records import KEY, rows_of
-
-if TYPE_CHECKING:
-    pass
 
 TITLE: Final = "Memory of CUDA graphs"
 CHECK: Final = "graph_memory"

@@ -12,7 +12,7 @@ from inferprof.report.numbers import MIB, NS_PER_MS, mebibytes, milliseconds, si
 from inferprof.report.sections import break_even, link
 from inferprof.report.sections.common import CASE_COLUMNS, NOT_RECORDED, by_case, case_cells, optional, scaled, table
 from inferprof.tables.join import MODES
-from inferprof.tables.records import KEY, key_of, rows_of
+from inferprof.tables.records import KEY, first_rounds, key_of, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,8 +79,7 @@ def _stages(evidence: Evidence) -> Table | Text:
 
 def _resources(evidence: Evidence) -> Table | Text:
     """Time to the first answer and memory: of the first round, which is the first to load the files."""
-    first = evidence.resources.sort_values("round", kind="stable").drop_duplicates(KEY)
-    rows = by_case(rows_of(first), evidence.order)
+    rows = by_case(rows_of(first_rounds(evidence.resources)), evidence.order)
     if not rows:
         return Text("First use and memory were not measured.")
     columns = [*CASE_COLUMNS, *(Column(key, title, "number") for key, title in RESOURCES.values())]
