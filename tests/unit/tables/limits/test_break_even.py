@@ -41,3 +41,7 @@ def test_what_chance_may_have_made_faster_takes_nothing_over() -> None:
 
 def test_without_cases_nobody_is_first() -> None:
     assert told() == []
+
+
+def test_of_two_that_are_alike_the_first_is_told() -> None:
+    assert told(case("a", 10, 10), case("b", 110, 5), case("c", 110, 5)) == [(1, "a"), (21, "b")]

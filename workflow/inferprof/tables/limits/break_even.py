@@ -46,6 +46,9 @@ def stretches(candidates: Iterable[Candidate]) -> list[Stretch]:
 
 def _next(now: Candidate, faster: Sequence[Candidate]) -> Stretch:
     """Who of the faster ones is the first to be done sooner, and from how many inferences on."""
-    meetings = ((one.start_ns - now.start_ns) / (now.median_ns - one.median_ns) for one in faster)
-    meeting, _, case = min((at, one.median_ns, one) for at, one in zip(meetings, faster, strict=True))
-    return Stretch(max(1, math.floor(meeting) + 1), case)
+
+    def meeting(one: Candidate) -> float:
+        return (one.start_ns - now.start_ns) / (now.median_ns - one.median_ns)
+
+    case = min(faster, key=lambda one: (meeting(one), one.median_ns))
+    return Stretch(max(1, math.floor(meeting(case)) + 1), case)
