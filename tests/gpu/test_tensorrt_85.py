@@ -29,7 +29,7 @@ trt = pytest.importorskip("tensorrt")
 if not trt.__version__.startswith("8.5."):
     pytest.skip(f"TensorRT {trt.__version__}, not 8.5", allow_module_level=True)
 
-SCRIPT = Path(__file__).with_name("make_tensorrt85_engine.py")
+SCRIPT = Path(__file__).parents[2] / "studies" / "tensorrt85" / "build_engine.py"
 KEPT_ENGINE = "INFERPROF_TENSORRT85_ENGINE"
 """Environment variable: a file that keeps the engine from one run of these tests to the next."""
 TOLERANCE = 1e-4
@@ -40,7 +40,8 @@ def engine(convolutions: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     """The convolutions, built for batches 1 to 8."""
     path = Path(os.environ.get(KEPT_ENGINE) or tmp_path_factory.mktemp("engines") / "convolutions.engine")
     if not path.exists():
-        subprocess.run([sys.executable, str(SCRIPT), str(convolutions), str(path)], check=True)
+        serves = ["--shape", "b4", "--profile", "b1", "b8"]
+        subprocess.run([sys.executable, str(SCRIPT), str(convolutions), *serves, "--out", str(path)], check=True)
     return path
 
 

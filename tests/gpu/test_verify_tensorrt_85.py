@@ -1,7 +1,7 @@
 """verify's rows of TensorRT on the versions that can be had anywhere: runs, layers, CUDA graph and partition.
 
 Needs Python 3.10 with tensorrt 8.5.3.1 and onnxruntime-gpu 1.14.1; skipped elsewhere. 8.5 lies below the product's
-floor, so the rows are attempted although they are refused, and the engine is built by the script of these tests.
+floor, so the rows are attempted although they are refused, and the engine is built by studies/tensorrt85.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ trt = pytest.importorskip("tensorrt")
 if not trt.__version__.startswith("8.5."):
     pytest.skip(f"TensorRT {trt.__version__}, not 8.5", allow_module_level=True)
 
-SCRIPT = Path(__file__).with_name("make_tensorrt85_engine.py")
+SCRIPT = Path(__file__).parents[2] / "studies" / "tensorrt85" / "build_engine.py"
 ROWS = ["tensorrt", "layers", "ort_tensorrt", "partition_ort_tensorrt"]
 if importlib.util.find_spec("yaml"):  # which options of a variant are written in
     ROWS.append("graph_tensorrt")
@@ -39,7 +39,8 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     out = tmp_path_factory.mktemp("verify85")
     assert verify(out, "--only", "model")["model"]["outcome"] == "pass"
     engine = out / "given.engine"
-    subprocess.run([sys.executable, str(SCRIPT), str(out / "onnx/two_layers/fp32.onnx"), str(engine)], check=True)
+    onnx, serves = str(out / "onnx/two_layers/fp32.onnx"), ["--shape", "b4", "--profile", "b1", "b8"]
+    subprocess.run([sys.executable, str(SCRIPT), onnx, *serves, "--out", str(engine)], check=True)
     return verify(out, "--attempt", "--engine", str(engine), "--only", *ROWS)
 
 
