@@ -41,6 +41,8 @@ def build(request: BuildRequest, precision: str) -> dict[str, Any]:
         int8=precision == "int8",
         memory_pool_limits={trt.MemoryPoolType.WORKSPACE: WORKSPACE_BYTES},
         profiling_verbosity=trt.ProfilingVerbosity.DETAILED,
+        # Without it 8.5 finds no format for a Flatten of open sizes.
+        preview_features=[trt.PreviewFeature.FASTER_DYNAMIC_SHAPES_0805] if request.variant.options else [],
     )
     engine = engine_bytes_from_network(network_from_onnx_path(str(request.onnx)), config=config)
     seconds = time.perf_counter() - started

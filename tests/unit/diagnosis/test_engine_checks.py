@@ -60,6 +60,35 @@ def test_a_node_on_the_cpu_costs_its_two_copies_and_perhaps_its_own_time(planted
     assert (finding.evidence["copies"], finding.evidence["copies_ns"]) == (2, 21_250)
 
 
+@pytest.fixture
+def layernorm(captured: Captured, repository: Path) -> Frames:
+    """An encoder in ONNX Runtime with TensorRT 8.5, which leaves its five LayerNormalizations to the CPU."""
+    session = ort_profile.read(repository / "tests/data/ort_profile/h200_ort_tensorrt_layernorm.json.gz")
+    case = "encoder/fp32/ort_tensorrt/default/b32_s128"
+    return of_case(captured("h200_ort_tensorrt_layernorm"), case, session)
+
+
+def test_an_operator_that_falls_back_again_and_again_is_one_finding(layernorm: Frames) -> None:
+    (finding,) = ask("fallback", layernorm).findings
+    assert finding.subject == "5 × LayerNormalization with another provider"
+    assert finding.reason.startswith("run on CPU (this version of ONNX Runtime does not say): 10 copies and 0 casts")
+    assert finding.gain
+    assert finding.gain.low_ns == pytest.approx(finding.evidence["copies_ns"])
+    assert finding.gain.high_ns == pytest.approx(finding.evidence["copies_ns"] + finding.evidence["nodes_ns"])
+
+
+def test_where_nodes_run_on_the_cpu_they_come_first_and_no_cuda_graph_is_suggested(layernorm: Frames) -> None:
+    answer = ask("cuda_graph", layernorm)
+    assert answer.verdict == "clear"
+    first = "first the 5 nodes a run that fell back to the CPU (check fallback)"
+    assert answer.reason == f"no CUDA graph holds what the CPU computes: {first}"
+    (waits,) = ask("launch_bound", layernorm).findings
+    assert waits.advice == first
+    judged = verdict.of_case(layernorm, run.answers(layernorm))
+    assert judged.groups[0].findings[0].check == "fallback"
+    assert "5 × LayerNormalization with another provider" in judged.sentence
+
+
 def test_sizes_of_tensors_on_the_cpu_are_no_fallback(vit: Frames) -> None:
     answer = ask("fallback", vit)
     assert answer.verdict == "clear"

@@ -1,4 +1,4 @@
-"""What the runtime made of the graph: fallbacks, conversions, attention in pieces, formats, quantizers, loops."""
+"""What the runtime made of the graph: conversions, attention in pieces, formats, quantizers, loops."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from inferprof.diagnosis.times import NS_PER_MS, percent
 from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables import roofs
-from inferprof.tables.limits.speed_up_flags import LARGE, SESSIONS
+from inferprof.tables.limits.speed_up_flags import LARGE
 from inferprof.tables.limits.waterfall import COUNTERS
-from inferprof.tables.nodes import fallback, kernel_formats, precision_truth
+from inferprof.tables.nodes import kernel_formats, precision_truth
 from inferprof.tables.nodes.kernel_loops import loops
-from inferprof.tables.nodes.providers import per_run
 from inferprof.tables.records import rows_of
 from inferprof.tables.trace.kernel_class import EITHER_FP8, FP8S
 
@@ -51,49 +50,6 @@ FAR_BEHIND: Final = Threshold(
 SOFTMAX: Final = Threshold(
     "unfused_softmax", 0.02, "of the kernels' time", "ours: of a classifier's last layer it is far less"
 )
-
-
-def _fallback(frames: Frames) -> list[Finding] | Clear:
-    """Stays of tables.nodes.fallback that are not on purpose, with the bounds of the gain that are written there."""
-    if not frames.case.backend.startswith("ort_"):
-        return Clear(f"{frames.case.backend} has no second provider that nodes could fall back to")
-    tool, rows = _first_of(frames, SESSIONS)
-    nodes = per_run(rows)
-    if nodes.empty:
-        raise NotAssessed("a run of the session that came to its end")
-    stays = fallback.explained(fallback.ledger(nodes), frames.case.backend, frames.documents.get("partition"))
-    amiss = stays[stays["why"] != fallback.ON_PURPOSE]
-    if amiss.empty:
-        return Clear(f"all of {len(nodes)} nodes are with {fallback.main_provider(nodes)}, or on purpose elsewhere")
-    return [_stay(frames, row, tool) for row in rows_of(amiss)]
-
-
-def _stay(frames: Frames, row: Mapping[str, Any], tool: str) -> Finding:
-    numbers = ("nodes_ns", "copies_ns", "casts_ns", "copies", "casts", "executions")
-    why = "; ".join(fallback.WHYS[one] for one in row["why"].split(", "))
-    time = row["nodes_ns"] + row["copies_ns"] + row["casts_ns"]
-    where = row["providers"].replace("ExecutionProvider", "")
-    return Finding(
-        subject=clipped(f"{row['nodes']} with another provider"),
-        bottleneck="copy" if row["copies_ns"] >= row["nodes_ns"] else "launch",
-        share=frames.share(time),
-        reason=f"runs on {where} ({why}): {row['copies']:.0f} copies and {row['casts']:.0f} casts for "
-        f"{row['nodes_ns'] / 1e3:.1f} µs of work, {time / 1e3:.1f} µs a run in all",
-        evidence={name: float(row[name]) for name in numbers},
-        source=tool,
-        gain=Gain(float(row["gain_low"]), float(row["gain_high"])),
-        advice="replace the operator by others that the provider has, or move it to the end of the graph",
-        confidence="medium",
-    )
-
-
-def _first_of(frames: Frames, tools: tuple[str, ...]) -> tuple[str, pd.DataFrame]:
-    """The first of some tools that watched the case, and its rows. Raises NotAssessed."""
-    for tool in tools:
-        rows = frames.of_tool(tool)
-        if len(rows):
-            return tool, rows
-    raise NotAssessed(f"a profile by {' or '.join(tools)}")
 
 
 # --- what kernels convert and compute in -----------------------------------------------------------------------
@@ -310,7 +266,6 @@ def _loop(frames: Frames, row: Mapping[str, Any]) -> Finding:
     )
 
 
-FALLBACK = Check("fallback", "Nodes with another provider", "engine", "case", ("gpu",), _fallback)
 FORMAT_CONVERSIONS = Check("conversions", "Casts, reformats and quantizers", "engine", "case", ("gpu",), _conversions)
 PRECISION = Check("precision", "Formats that ran", "engine", "case", ("gpu",), _precision)
 UNFUSED_ATTENTION = Check("unfused_attention", "Attention in pieces", "engine", "case", ("gpu",), _attention)

@@ -10,10 +10,12 @@ from typing import Final
 import pandas as pd
 
 from inferprof import registry
+from inferprof.diagnosis.fallbacks import stays_of
 from inferprof.diagnosis.times import Time, iteration, launch, ms, part, percent, replays_a_graph, require_undistorted
 from inferprof.findings import Bottleneck, Clear, Finding, Frames, Gain, Threshold
 from inferprof.plugins import Check
 from inferprof.tables.limits.waterfall import of_ranges
+from inferprof.tables.nodes.providers import CPU
 from inferprof.tables.trace.api_kind import ALLOCATION, COPY
 from inferprof.tables.trace.kernel_compare import iterations, of_iterations
 
@@ -47,7 +49,7 @@ def _launch_bound(frames: Frames) -> list[Finding] | Clear:
     evidence = {"launch_ns": waiting.ns, "launches": seen["launches"], "profiled_idle_launch_ns": seen["idle_launch"]}
     if share is None or share < frames.limit(LAUNCH_BOUND):
         return Clear(reason, evidence)
-    advice = "fewer or cheaper launches: a CUDA graph, a compiler that fuses, a larger batch"
+    advice = _on_the_cpu(frames) or "fewer or cheaper launches: a CUDA graph, a compiler that fuses, a larger batch"
     return [_finding(frames, waiting, reason, evidence, Gain(0.0, waiting.ns), advice)]
 
 
@@ -58,6 +60,8 @@ def _cuda_graph(frames: Frames) -> list[Finding] | Clear:
     """
     if replays_a_graph(frames):
         return Clear("inference is one CUDA graph already")
+    if elsewhere := _on_the_cpu(frames):
+        return Clear(f"no CUDA graph holds what the CPU computes: {elsewhere}")
     waiting, seen = launch(frames), iteration(frames)
     nodes = of_ranges(frames.timeline).get(EXECUTE, {}).get("launches", seen["launches"])
     least = max(0.0, waiting.ns - GRAPH_LAUNCH_NS - nodes * NODE_GAP_NS)
@@ -71,6 +75,13 @@ def _cuda_graph(frames: Frames) -> list[Finding] | Clear:
         )
     spent = replace(waiting, ns=most)
     return [_finding(frames, spent, reason, evidence, Gain(least, most), graph_advice(frames))]
+
+
+def _on_the_cpu(frames: Frames) -> str:
+    """What to do first where the GPU waits while the CPU computes nodes that fell back; empty where none did."""
+    stays = stays_of(frames)
+    nodes = stays.loc[stays["providers"].str.contains(CPU), "executions"].sum()
+    return f"first the {nodes:.0f} nodes a run that fell back to the CPU (check fallback)" if nodes else ""
 
 
 def graph_advice(frames: Frames) -> str:
@@ -100,7 +111,8 @@ def _host_work(frames: Frames) -> list[Finding] | Clear:
     evidence = {key: seen[key] for key in ("idle_launch", "launch_overhead", "launches")} | {"between_ns": least}
     if share is None or share < frames.limit(HOST_WORK):
         return Clear(f"{ms(least)} ({percent(share)}) of host work for sure between launches", evidence)
-    advice = "less work per operator on the host: a graph, torch.compile, a runtime without an interpreter"
+    less = "less work per operator on the host: a graph, torch.compile, a runtime without an interpreter"
+    advice = _on_the_cpu(frames) or less
     spent = Time(least, waiting.source, waiting.confidence)
     return [_finding(frames, spent, reason, evidence, Gain(least, waiting.ns), advice)]
 

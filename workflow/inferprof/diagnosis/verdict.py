@@ -248,8 +248,8 @@ def _where(groups: Sequence[Group], total: Total | None, times: Mapping[Resource
     if total is None:
         return ""
     shares = {resource: time / total.ns for resource, time in times.items()}
-    if not times.get("execution"):
-        shares |= {group.resource: group.share for group in groups if group.share is not None}
+    if not times.get("execution"):  # a finding may be about more than the resource that it is listed with
+        shares = {group.resource: group.share for group in groups if group.share is not None} | shares
     else:  # the rest of what the copies leave, with all of these in it
         shares = {name: share for name, share in shares.items() if name in ("execution", "copy")}
     noticed = sorted(((share, name) for name, share in shares.items() if share >= NOTICED), reverse=True)

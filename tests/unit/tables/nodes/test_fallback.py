@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,37 @@ def test_the_planted_fallback_between_two_engines_costs_its_two_copies(repositor
         ["TensorrtExecutionProvider", 2, 2.0, 1.0, 1.0],
         [CPU, 1, 1.0, 1.0, 1.0],
     ]
+
+
+def test_the_same_operator_left_five_times_for_one_reason_is_one_row_of_their_sum(repository: Path) -> None:
+    """TensorRT 8.5 on an encoder whose LayerNormalization it doesn't know."""
+    frame = ort_profile.read(repository / "tests/data/ort_profile/h200_ort_tensorrt_layernorm.json.gz")
+    stays = fallback.ledger(providers.per_run(frame))
+    assert (len(stays), set(stays["op_types"])) == (5, {"LayerNormalization"})
+    (one,) = fallback.alike(stays).to_dict("records")
+    assert (one["stays"], one["copies"], one["executions"], one["nodes"].count(", ")) == (5, 10, 5, 4)
+    for name in fallback.SUMMED:
+        assert one[name] == pytest.approx(stays[name].sum())
+
+
+def test_stays_of_other_reasons_or_operators_stay_apart_the_dearest_first() -> None:
+    def stay(name: str, op_type: str, why: str, ns: float) -> dict[str, Any]:
+        numbers = dict.fromkeys(("executions", "copies", "casts", *fallback.SUMMED), ns)
+        return {"nodes": name, "op_types": op_type, "providers": CPU, "why": why, **numbers}
+
+    stays = pd.DataFrame(
+        [
+            stay("a", "Hardmax", "operator", 5),
+            stay("b", "Hardmax", "option", 2),
+            stay("c", "Det", "operator", 4),
+            stay("d", "Det", "operator", 3),
+        ]
+    )
+    stays["copies_bytes"] = [1.0, 1.0, 1.0, math.nan]
+    rows = fallback.alike(stays)
+    assert rows[["nodes", "stays", "gain_high"]].to_numpy().tolist() == [["c, d", 2, 7], ["a", 1, 5], ["b", 1, 2]]
+    assert math.isnan(rows["copies_bytes"][0])
+    assert fallback.alike(stays.head(0)).empty
 
 
 def test_sizes_of_tensors_are_left_to_the_cpu_on_purpose(repository: Path) -> None:

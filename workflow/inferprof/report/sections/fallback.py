@@ -14,7 +14,7 @@ from inferprof.report.numbers import NS_PER_US, count, microseconds, three_digit
 from inferprof.report.sections.common import CASE_COLUMNS, case_cells, few, in_percent, name_of
 from inferprof.report.sections.profiled import Profile, caution, first_of
 from inferprof.tables.limits.speed_up_flags import SESSIONS
-from inferprof.tables.nodes.fallback import ON_PURPOSE, WHYS, explained, ledger
+from inferprof.tables.nodes.fallback import ON_PURPOSE, WHYS, alike, explained, ledger
 from inferprof.tables.nodes.kernel_loops import loops
 from inferprof.tables.nodes.providers import per_run
 from inferprof.tables.records import key_of, rows_of
@@ -95,10 +95,10 @@ Tables = list[tuple[Profile, "pd.DataFrame"]]
 
 
 def _findings(evidence: Evidence, stays: Tables, looping: Tables) -> list[Text]:
-    """The dearest stay of each case that is not on purpose, and each case's dearest loop."""
+    """The dearest stays of each case that are not on purpose, and each case's dearest loop."""
     found, gains = [], {}
     for one, table in stays:
-        for row in rows_of(table[table["why"] != ON_PURPOSE].head(1)):
+        for row in rows_of(alike(table[table["why"] != ON_PURPOSE]).head(1)):
             found.append(Text(f"{_title(one)}: {_stay_in_words(row)}", "item", "warn"))
             gains[key_of(one.case)] = row["gain_high"]
     for one, table in looping:
@@ -144,7 +144,7 @@ def _stays(evidence: Evidence, seen: list[Profile], stays: Tables) -> list[Block
     every = tuple(_stay(one, row) for one, table in stays for row in rows_of(table))
     if not every:
         return []
-    title = f"Left by the provider that was asked for, the {TOP} dearest of each case"
+    title = f"Left by the provider that was asked for, the {TOP} dearest of each case, alike ones together"
     note = f"{STAY_NOTE} {caution(evidence, seen)}"
     return [
         Table("fallbacks", title, STAY_COLUMNS, shown, note, groups=5),
@@ -153,9 +153,9 @@ def _stays(evidence: Evidence, seen: list[Profile], stays: Tables) -> list[Block
 
 
 def _summed(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """The dearest stays, and those on purpose as one row."""
+    """The dearest stays, as many as are alike in one row, and so those on purpose."""
     purpose = table["why"] == ON_PURPOSE
-    rows = rows_of(table[~purpose].head(TOP))
+    rows = rows_of(alike(table[~purpose]).head(TOP))
     if purpose.any():
         own = table[purpose]
         summed = {str(key): own[key].sum(min_count=1) for key in own.select_dtypes("number")}
@@ -167,7 +167,8 @@ def _summed(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 def _stay(one: Profile, row: dict[str, Any]) -> tuple[Cell, ...]:
     names = row["nodes"].split(", ")
-    label = names[0] if len(names) == 1 else f"{len(names)} nodes"
+    several = f"{len(names)} nodes" if ", " in row["op_types"] else f"{len(names)} {row['op_types']}"
+    label = names[0] if len(names) == 1 else several
     return (
         *case_cells(one.case),
         words(row["why"]),

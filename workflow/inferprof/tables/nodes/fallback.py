@@ -93,6 +93,22 @@ def explained(stays: pd.DataFrame, backend: str, partition: Mapping[str, Any] | 
     return stays.assign(why=[left.get(node, why) if why == NOT_TOLD else why for node, why in reasons])
 
 
+def alike(stays: pd.DataFrame) -> pd.DataFrame:
+    """The ledger with stays of the same operators at the same provider for the same reason as one row, dearest first.
+
+    `stays` is how many they are, `nodes` names those of all, and numbers add up: a stay is time of its own.
+    """
+    each = stays.groupby(["op_types", "providers", "why"], sort=False, as_index=False)
+    numbers = {name: (name, _whole) for name in ("executions", "copies", "casts", *SUMMED)}
+    table = each.agg(stays=("nodes", "size"), nodes=("nodes", ", ".join), **numbers)
+    return table.sort_values("gain_high", ascending=False, kind="stable", ignore_index=True)
+
+
+def _whole(column: pd.Series) -> float:
+    """The sum; missing where one is."""
+    return float(column.sum(skipna=False))
+
+
 def main_provider(nodes: pd.DataFrame) -> str:
     """The provider that was to run all: the one of fused nodes, else the one with the most nodes beside the CPU's."""
     fused = nodes.loc[nodes["op_type"] == TRT_ENGINE, "provider"]

@@ -1,0 +1,73 @@
+"""What ONNX Runtime left to a lesser provider than it was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from inferprof.diagnosis.kernel_time import clipped
+from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed
+from inferprof.plugins import Check
+from inferprof.tables.limits.speed_up_flags import SESSIONS
+from inferprof.tables.nodes import fallback
+from inferprof.tables.nodes.providers import per_run
+from inferprof.tables.records import rows_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SUMS: Final = ("nodes_ns", "copies_ns", "casts_ns", "copies", "casts", "executions")
+
+
+def stays_of(frames: Frames) -> pd.DataFrame:
+    """Stays of tables.nodes.fallback that are not on purpose, those that are alike in one row; none where no tool
+    watched the session."""
+    return _amiss(frames, _session(frames)[1])
+
+
+def _fallback(frames: Frames) -> list[Finding] | Clear:
+    """A finding for the stays that are alike, with the gain's bounds that are written in tables.nodes.fallback."""
+    if not frames.case.backend.startswith("ort_"):
+        return Clear(f"{frames.case.backend} has no second provider that nodes could fall back to")
+    tool, nodes = _session(frames)
+    if not tool:
+        raise NotAssessed(f"a profile by {' or '.join(SESSIONS)}")
+    if nodes.empty:
+        raise NotAssessed("a run of the session that came to its end")
+    amiss = _amiss(frames, nodes)
+    if amiss.empty:
+        return Clear(f"all of {len(nodes)} nodes are with {fallback.main_provider(nodes)}, or on purpose elsewhere")
+    return [_finding(frames, row, tool) for row in rows_of(amiss)]
+
+
+def _session(frames: Frames) -> tuple[str, pd.DataFrame]:
+    """The first tool that watched the session, and its nodes; no tool where none did."""
+    tool = next((tool for tool in SESSIONS if len(frames.of_tool(tool))), "")
+    return tool, per_run(frames.of_tool(tool))
+
+
+def _amiss(frames: Frames, nodes: pd.DataFrame) -> pd.DataFrame:
+    stays = fallback.explained(fallback.ledger(nodes), frames.case.backend, frames.documents.get("partition"))
+    return fallback.alike(stays[stays["why"] != fallback.ON_PURPOSE])
+
+
+def _finding(frames: Frames, row: Mapping[str, Any], tool: str) -> Finding:
+    why = "; ".join(fallback.WHYS[one] for one in row["why"].split(", "))
+    time = row["nodes_ns"] + row["copies_ns"] + row["casts_ns"]
+    where = row["providers"].replace("ExecutionProvider", "")
+    what, run = (row["nodes"], "runs") if row["stays"] == 1 else (f"{row['stays']} × {row['op_types']}", "run")
+    return Finding(
+        subject=clipped(f"{what} with another provider"),
+        bottleneck="copy" if row["copies_ns"] >= row["nodes_ns"] else "launch",
+        share=frames.share(time),
+        reason=f"{run} on {where} ({why}): {row['copies']:.0f} copies and {row['casts']:.0f} casts for "
+        f"{row['nodes_ns'] / 1e3:.1f} µs of work, {time / 1e3:.1f} µs a run in all",
+        evidence={name: float(row[name]) for name in SUMS},
+        source=tool,
+        gain=Gain(float(row["gain_low"]), float(row["gain_high"])),
+        advice="replace the operator by others that the provider has, or move it to the end of the graph",
+        confidence="medium",
+    )
+
+
+FALLBACK = Check("fallback", "Nodes with another provider", "engine", "case", ("gpu",), _fallback)
