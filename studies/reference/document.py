@@ -51,6 +51,8 @@ README_COLUMNS = {
 }
 README_WIDE = 10
 """%: half widths from here on are in the table."""
+PACKAGES = ("onnxruntime-gpu", "torch", "tensorrt")
+"""Whose versions are named where a bundle was measured with them."""
 VERIFY = "`make verify` on this machine (docs/new-gpu.md):\n"
 
 
@@ -67,7 +69,8 @@ def _part(bundle: Path, out: Path) -> str:
     shutil.rmtree(out, ignore_errors=True)
     facts = bundled.write(bundle, out)
     table = out / "reports" / facts["study"] / "csv"
-    versions = ", ".join(f"{name} {facts['packages'][name]}" for name in ("onnxruntime-gpu", "torch"))
+    installed = {name: facts["packages"].get(name) for name in PACKAGES}
+    versions = ", ".join(f"{name} {version}" for name, version in installed.items() if isinstance(version, str))
     measured = f"{facts['machine']}, {versions}, {facts['last_measured'][:10]}; {bundle.name}."
     heading = f"## {facts['study']}\n\n{measured}\n"
     verified = out / "verify.txt"
@@ -157,7 +160,8 @@ def _verdicts(table: Path) -> list[str]:
     verdicts = pd.read_csv(table / "verdicts.csv")
     verdicts["case"] = verdicts.apply(name_of, axis=1)
     key = ["model", "shape", "case"]
-    rows = pd.read_csv(table / "fastest.csv")[key].merge(verdicts, on=key).to_dict("records")
+    fastest = pd.read_csv(table / "fastest.csv")[key].drop_duplicates()
+    rows = fastest.merge(verdicts, on=key).to_dict("records")
     said = [f"- {row['model']} {row['shape']}, {name_of(row)}: {row['sentence']}" for row in rows]
     return ["What holds the fastest case at each shape back:\n", *said]
 

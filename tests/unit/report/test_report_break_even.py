@@ -55,3 +55,6 @@ def test_what_fails_in_accuracy_is_worth_nothing(study: Any) -> None:
 def test_an_engine_whose_build_nobody_timed_is_left_out(study: Any) -> None:
     study.write(f"{study.machine}/engine/{ENGINE}.build.json", {"status": "ok", "bytes": 1})
     assert break_even.blocks(load(study)) == []
+    study.ok("vit/fp16/tensorrt/graph/b8", 6.0, gpu=True)  # built by something that left no word of it
+    study.plan()
+    assert break_even.blocks(load(study)) == []

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any, Final
 
+from inferprof import registry
 from inferprof.findings import END_TO_END
 from inferprof.report import fidelity
 from inferprof.report.evidence import Evidence
@@ -69,12 +70,13 @@ def _candidate(row: Mapping[str, Any], starts: Mapping[Key, float]) -> Candidate
 def _starts(evidence: Evidence) -> dict[Key, float]:
     """Case → ns until its first inference is done, of the cases of which that is known."""
     builds = {engine.key: engine.build.get("seconds") for engine in evidence.engines}
+    built = {backend.name for backend in registry.backends().values() if backend.artifact == "engine"}
     first = first_rounds(evidence.resources)
     known = first[first["load_ns"].notna() & first["first_inference_ns"].notna()]
     return {
         key_of(row): seconds * NS_PER_S + row["load_ns"] + row["first_inference_ns"]
         for row in rows_of(known)
-        if (seconds := builds.get(key_of(row), 0)) is not None
+        if (seconds := builds.get(key_of(row), None if row["backend"] in built else 0)) is not None
     }
 
 
