@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -36,7 +38,7 @@ class Head(torch.nn.Module):
 
 class Huge(torch.nn.Module):
     def forward(self, x):
-        return x.new_ones(1 << 40).sum() + x
+        return x.new_ones(1 << 40) + x.sum()  # the result itself, which no compiler gets around
 
 def head():
     return Head()
@@ -75,6 +77,15 @@ def torch_spec(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Mode
         return model_spec.load(path)
 
     return load
+
+
+@pytest.fixture(autouse=True)
+def nothing_cached() -> None:
+    """What earlier tests of this process left to PyTorch's allocator would be freed, and counted, in this one."""
+    if torch := sys.modules.get("torch"):
+        torch.compiler.reset()
+        gc.collect()
+        torch.cuda.empty_cache()
 
 
 # --- results ---------------------------------------------------------------------------------------------------
@@ -176,7 +187,9 @@ def test_every_runtime_fills_its_record(backend, options, convolutions, torch_sp
     assert (record["status"], record["reason"]) == ("ok", None)
     medians = {name: np.median(entry["samples_ns"]) for name, entry in record["boundaries"].items()}
     assert set(medians) == {"device", "call", "end_to_end"}
-    assert 0 < medians["device"] <= medians["call"] * 1.02 + 1000
+    yardstick = record["host"]["yardstick_ns"]
+    drift = max(yardstick) / min(yardstick)  # one boundary may have had the faster half of a second
+    assert 0 < medians["device"] <= medians["call"] * 1.02 * drift + 1000
     assert all(check["passed"] for check in record["checks"].values())
     alone = "compile_mode" in options
     assert ("not_measured" in record["throughput"]["pipelined"]) is alone
@@ -186,7 +199,7 @@ def test_every_runtime_fills_its_record(backend, options, convolutions, torch_sp
     assert ("samples_ns" in record["stages"]["h2d"]) is staged
     assert "samples_ns" in record["stages"]["d2h"]
     assert "not_measured" not in record["telemetry"]
-    assert len(record["host"]["yardstick_ns"]) >= 4  # device, call, end_to_end and the stages
+    assert len(yardstick) >= 4  # device, call, end_to_end and the stages
     assert sum(record["host"]["yardstick_cpu_ns"]) < 100e6
 
 
