@@ -51,6 +51,18 @@ def test_gpu_cases_alone_are_ranked_by_device(results):
     assert [w.boundary for w in winner.find(load(results), "vit")] == ["device"]
 
 
+def test_a_cpu_case_at_one_shape_makes_every_shape_of_the_model_compare_by_end_to_end(results: Any) -> None:
+    results.ok("vit/fp32/ort_cpu/default/b1", 9.0)
+    results.ok("vit/fp32/ort_cuda/default/b1", 1.0, gpu=True)
+    results.ok("vit/fp32/ort_cuda/default/b8", 4.0, gpu=True)
+    results.plan()
+    found = load(results)
+    assert [(w.shape, w.boundary) for w in winner.find(found, "vit")] == [
+        (shape, boundary) for shape in ("b1", "b8") for boundary in ("end_to_end", "device")
+    ]
+    assert "Most items per second: 1,2" in text_of(answer.section(found))  # 8 in 6.4 ms
+
+
 def test_a_gpu_against_a_cpu_baseline_is_compared_by_end_to_end(gpu_study):
     rows = load(gpu_study, "fp32/ort_cpu/default").speed_ups
     assert set(rows["boundary"]) == {"end_to_end"}
@@ -192,3 +204,15 @@ def test_a_case_far_slower_by_its_median_is_a_tie_where_noise_leaves_it_undecide
     record["boundaries"]["end_to_end"]["samples_ns"] = [9e6, 15e6, 40e6] * 3
     path.write_text(json.dumps(record), encoding="utf-8")
     assert winner.find(load(results), "vit")[0].ties == ("fp16/ort_cpu/default",)
+
+
+def test_two_samples_far_above_all_of_the_fastest_need_no_interval_to_be_told_apart(results: Any) -> None:
+    results.ok("vit/fp32/ort_cpu/default/b1", 10.0)
+    results.ok("vit/fp16/ort_cpu/default/b1", 500.0)
+    results.plan()
+    path = results.root / results.record_path("vit/fp16/ort_cpu/default/b1", 0)
+    record = json.loads(path.read_text(encoding="utf-8"))
+    for samples, ties in (([500e6, 510e6], ()), ([12e6, 500e6], ("fp16/ort_cpu/default",))):
+        record["boundaries"]["end_to_end"]["samples_ns"] = samples
+        path.write_text(json.dumps(record), encoding="utf-8")
+        assert winner.find(load(results), "vit")[0].ties == ties

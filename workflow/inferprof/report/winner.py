@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from inferprof.plugins import Boundary
 from inferprof.report import fidelity
@@ -13,11 +13,14 @@ from inferprof.report.fidelity import Fidelity
 from inferprof.report.numbers import three_digits
 from inferprof.report.sections.common import name_of
 from inferprof.tables import summary
-from inferprof.tables.records import KEY, rows_of
+from inferprof.tables.records import KEY, key_of, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
+FAR: Final = 2.0
+"""Ours: where every sample of a case is so many times as slow as each of another, no interval is needed to tell the
+two apart. A rented host varied in speed by 1.9."""
 NO_SPEED_UP: Mapping[str, Any] = {"speed_up": None, "not_measured": "there is no baseline"}
 
 
@@ -68,16 +71,15 @@ class Winner:
 def find(evidence: Evidence, model: str) -> list[Winner]:
     """The winners of a model, shape by shape.
 
-    Where every case of a shape has `device`, the cases are ranked by it. Where a CPU takes part they are ranked by
-    `end_to_end`, and the GPU cases among them once more by `device`.
+    Where every case of the model has `device`, the cases are ranked by it. Where a CPU takes part, be it at one shape
+    only, they are ranked by `end_to_end`, and the GPU cases among them once more by `device`: so shapes compare.
     """
-    found = []
-    for shape in (shape for name, shape in evidence.order if name == model):
-        cases = evidence.measured[(evidence.measured["model"] == model) & (evidence.measured["shape"] == shape)]
-        on_gpu = cases["device_ms"].notna()
-        boundaries: tuple[Boundary, ...] = ("device",) if len(cases) and on_gpu.all() else ("end_to_end", "device")
-        found += [winner for boundary in boundaries if (winner := _winner(evidence, cases, boundary))]
-    return found
+    cases = evidence.measured[evidence.measured["model"] == model]
+    on_gpu = len(cases) and cases["device_ms"].notna().all()
+    boundaries: tuple[Boundary, ...] = ("device",) if on_gpu else ("end_to_end", "device")
+    shapes = (shape for name, shape in evidence.order if name == model)
+    found = (_winner(evidence, cases[cases["shape"] == shape], by) for shape in shapes for by in boundaries)
+    return [winner for winner in found if winner]
 
 
 def _winner(evidence: Evidence, cases: pd.DataFrame, boundary: Boundary) -> Winner | None:
@@ -116,5 +118,9 @@ def _ties(evidence: Evidence, row: Mapping[str, Any], boundary: Boundary, others
         frame = frame[frame[key] == row[key]]
     names = frame["precision"] + "/" + frame["backend"] + "/" + frame["variant"]
     frame = frame[(frame["boundary"] == boundary) & names.isin([name_of(row), *others])]
-    verdicts = rows_of(summary.speed_ups(frame, name_of(row)))
-    return tuple(name_of(other) for other in verdicts if other["verdict"] in ("same", "undecided"))
+    latency = {key_of(one): one for one in rows_of(evidence.latency) if one["boundary"] == boundary}
+    slowest = latency[key_of(row)]["max"]
+    verdicts = [
+        one for one in rows_of(summary.speed_ups(frame, name_of(row))) if one["verdict"] in ("same", "undecided")
+    ]
+    return tuple(name_of(other) for other in verdicts if latency[key_of(other)]["min"] < FAR * slowest)
