@@ -17,7 +17,7 @@ from inferprof.report import bundled
 from inferprof.report.model import NOT_MEASURED
 from inferprof.report.numbers import significant
 from inferprof.report.sections.common import name_of
-from inferprof.tables.records import CASE_KEY
+from inferprof.tables.records import CASE_KEY, rows_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FOLDERS = [path for path in sorted(Path(__file__).parent.iterdir()) if path.is_dir() and path.name != "__pycache__"]
@@ -84,8 +84,9 @@ def readme(text: str, work: Path) -> str:
     rows = _rows(work / README_BUNDLE / "reports" / README_BUNDLE / "csv")
     rows["column"] = rows["backend"] + "/" + rows["variant"]
     lines = _head(("model", "batch", "format", *README_COLUMNS.values()))
-    for (model, shape, precision), own in rows.groupby(["model", "shape", "precision"], sort=False):
-        by_column = {row["column"]: row for row in own.to_dict("records")}
+    for key, own in rows.groupby(["model", "shape", "precision"], sort=False):
+        model, shape, precision = map(str, key)
+        by_column = {row["column"]: row for row in rows_of(own)}
         cells = [_readme_cell(by_column.get(column)) for column in README_COLUMNS]
         lines.append(_line((model, shape.split("_")[0].removeprefix("b"), precision, *cells)))
     begin, end = README_MARKS
@@ -119,7 +120,7 @@ def _rows(table: Path) -> pd.DataFrame:
 def _table(rows: pd.DataFrame) -> list[str]:
     """The lines of the Markdown table."""
     lines = _head(COLUMNS)
-    for row in rows.to_dict("records"):
+    for row in rows_of(rows):
         measured = [_cell(row.get(column)) for column in CELLS]
         lines.append(_line([row["model"], row["shape"], name_of(row), *measured]))
     return lines
@@ -128,7 +129,7 @@ def _table(rows: pd.DataFrame) -> list[str]:
 def _fixes(table: Path) -> list[str]:
     """What a variant that acts on a finding was predicted to gain, and what it gained; only where both are known."""
     path = table / "fixes.csv"
-    rows = pd.read_csv(path).dropna(subset="judged").to_dict("records") if path.exists() else []
+    rows = rows_of(pd.read_csv(path).dropna(subset="judged")) if path.exists() else []
     if not rows:
         return []
     lines = ["Acted on, predicted and achieved, by end_to_end:\n", *_head(FIXES)]
@@ -146,7 +147,7 @@ def _trials(table: Path) -> list[str]:
         return []
     rows = pd.read_csv(path).dropna(subset=["predicted_percent", "verdict"])
     lines = ["Suggested for its tiles, and tried:\n", *_head(TRIALS)] if len(rows) else []
-    for row in rows.to_dict("records"):
+    for row in rows_of(rows):
         measured = [_cell(row["predicted_percent"]), _cell(row["measured_percent"])]
         known = not pd.isna(row["low_percent"])
         interval = f"{_cell(row['low_percent'])} to {_cell(row['high_percent'])}" if known else NOT_MEASURED
@@ -161,7 +162,7 @@ def _verdicts(table: Path) -> list[str]:
     verdicts["case"] = verdicts.apply(name_of, axis=1)
     key = ["model", "shape", "case"]
     fastest = pd.read_csv(table / "fastest.csv")[key].drop_duplicates()
-    rows = fastest.merge(verdicts, on=key).to_dict("records")
+    rows = rows_of(fastest.merge(verdicts, on=key))
     said = [f"- {row['model']} {row['shape']}, {name_of(row)}: {row['sentence']}" for row in rows]
     return ["What holds the fastest case at each shape back:\n", *said]
 

@@ -2,7 +2,7 @@
 
 record.py prepare FOLDER    with .venv: the graphs, what they must give and what they cost
 record.py measure FOLDER    with Python 3.10 on a GPU: engines, records, captures; what is there is not made again
-record.py bundle FOLDER     with .venv: tables, diagnoses and the bundle
+record.py bundle FOLDER     with .venv: tables and the bundle
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -63,27 +62,6 @@ def planned(machine: Machine | None = None) -> studies.Study:
     study = studies.plan(config, Path("models"), machine or hardware.detect())
     asked = [one if one.reason.startswith(EXCLUDED) else studies.Planned(one.case, "run") for one in study.planned]
     return replace(study, planned=asked)
-
-
-def watched(study: studies.Study) -> Iterator[tuple[str, Case]]:
-    """(profiler, case) of each capture: what the profiler can see of the backend, and the config does not exclude."""
-    by_backend = {
-        "tensorrt": ("nsys", "trt_nodes"),
-        "ort_tensorrt": ("nsys", "ort_profile", "ort_nodes"),
-        "ort_cpu": (),
-    }
-    entries = [entry for entry in study.config["exclude"] if "profiler" in entry]
-    for case in study.cases():
-        for name in by_backend[case.backend]:
-            if not any(_names(entry, name, case) for entry in entries):
-                yield name, case
-
-
-def _names(entry: dict[str, Any], profiler: str, case: Case) -> bool:
-    """Whether an entry of `exclude:` is about this profiler and case."""
-    given = {"profiler": profiler, **{key: getattr(case, key) for key in studies.CASE_KEYS}}
-    listed = {key: [value] if isinstance(value, str) else value for key, value in entry.items() if key != "reason"}
-    return all(given[key] in values for key, values in listed.items())
 
 
 # --- steps -----------------------------------------------------------------------------------------------------
@@ -168,7 +146,7 @@ def measure(until: float, side_by_side: int) -> None:
         for case in sorted(study.cases(), key=lambda case: -studies.priority(case, round_, 0)):
             run(measured(study, case, round_), until)
         if round_ == 0:
-            for profiler, case in watched(study):
+            for profiler, case in study.captures():
                 run(captured(study, profiler, case), until)
 
 
@@ -199,9 +177,9 @@ class Job:
         return (RESULTS / "log" / self.out.relative_to(RESULTS)).with_suffix(".log")
 
 
-def job(words: Sequence[str], out: Path, watched_run: Sequence[str] = ()) -> Job:
+def job(words: Sequence[str], out: Path, watched: Sequence[str] = ()) -> Job:
     """A verb of inferprof with its words; behind `--` the run that it watches."""
-    behind = ["--", *watched_run] if watched_run else []
+    behind = ["--", *watched] if watched else []
     return Job([*INFERPROF, *words, "--out", str(out), *behind], out)
 
 
