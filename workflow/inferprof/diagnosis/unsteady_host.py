@@ -12,7 +12,10 @@ from inferprof.tables import summary
 from inferprof.tables.records import hosts, rows_of
 
 HOST_SPREAD = Threshold(
-    "host_spread", 1.1, "times, 90th / 10th percentile", "ours: ten times the interval that a median is measured to"
+    "host_spread",
+    1.2,
+    "times, 90th / 10th percentile",
+    "ours: of 52 launch-bound runs an interval was wider than 5 % in 13 % below it and in 69 % above",
 )
 HOST_WAITED = Threshold(
     "host_waited", 0.05, "of the yardstick's time", "ours: five times the interval that a median is measured to"
