@@ -71,7 +71,7 @@ def study(results: Any, repository: Path, traced: pd.DataFrame) -> Any:
 def test_the_fallback_and_the_worse_loop_beside_it_are_found(study: Any) -> None:
     assert items_of(fallback.section(load(study))) == [
         "planted fp32/ort_tensorrt/default b4: hardmax on CPU, 2 copies (this version of ONNX Runtime does not "
-        "say); a move gains 21.2 to 28.9 µs a run.",
+        "say why); a move gains 21.2 to 28.9 µs a run.",
         "planted fp32/ort_tensorrt/default b4: cumsum runs as a loop of 8 steps of 8 kernels (__myl_bb4_…) of "
         "1.09 µs: 69.9 µs a run, 63% of the kernel time, and 458 µs of the host's. It costs more than what falls "
         "back.",

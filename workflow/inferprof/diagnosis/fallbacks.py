@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from inferprof.diagnosis.kernel_time import clipped
+from inferprof.diagnosis.times import ms
 from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed
 from inferprof.plugins import Check
 from inferprof.tables.limits.speed_up_flags import SESSIONS
@@ -61,7 +62,7 @@ def _finding(frames: Frames, row: Mapping[str, Any], tool: str) -> Finding:
         bottleneck="copy" if row["copies_ns"] >= row["nodes_ns"] else "launch",
         share=frames.share(time),
         reason=f"{run} on {where} ({why}): {row['copies']:.0f} copies and {row['casts']:.0f} casts for "
-        f"{row['nodes_ns'] / 1e3:.1f} µs of work, {time / 1e3:.1f} µs a run in all",
+        f"{ms(row['nodes_ns'])} of work, {ms(time)} a run in all",
         evidence={name: float(row[name]) for name in SUMS},
         source=tool,
         gain=Gain(float(row["gain_low"]), float(row["gain_high"])),

@@ -36,7 +36,7 @@ WHYS: Final[dict[Why, str]] = {
     "subgraph size": "the subgraph is smaller than the option allows",
     "option": "an option excludes the operator",
     "on purpose": "sizes of tensors: ONNX Runtime leaves their arithmetic to the CPU",
-    "not told": "this version of ONNX Runtime does not say",
+    "not told": "this version of ONNX Runtime does not say why",
 }
 _SAID: Final[tuple[tuple[str, Why], ...]] = (
     ("CUDA kernel not found", "operator"),
