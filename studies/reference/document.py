@@ -50,7 +50,7 @@ README_COLUMNS = {
     "torch_compile/default": "torch.compile",
 }
 README_WIDE = 10
-"""%: half widths from here on are in the table."""
+"""%: half widths above this are in the table."""
 PACKAGES = ("onnxruntime-gpu", "torch", "tensorrt")
 """Whose versions are named where a bundle was measured with them."""
 VERIFY = "`make verify` on this machine (docs/new-gpu.md):\n"
