@@ -92,7 +92,9 @@ def exit_code(comparison: Comparison) -> int:
 def read(path: Path) -> list[Record]:
     """The benchmark records under a results folder, or in a bundle or tar archive of one."""
     with bundles.opened(path) as folder:
-        records = [read_document(file, "record") for file in sorted(folder.glob("**/benchmark/**/r*.json"))]
+        records: list[Record] = [
+            read_document(file, "record") for file in sorted(folder.glob("**/benchmark/**/r*.json"))
+        ]
     if not records:
         raise UserError(
             f"{path} holds no benchmark records; give a results folder, results/MACHINE, a bundle or a tar"

@@ -90,10 +90,12 @@ class Reader:
 
     def costs(self) -> dict[tuple[str, str, str], Document]:
         """The costs of the graphs of all cases; of those on a CPU nobody asks for them."""
-        columns = (self.outcomes[name] for name in ("model", "precision", "shape"))
+        graphs = dict.fromkeys(
+            zip(self.outcomes["model"], self.outcomes["precision"], self.outcomes["shape"], strict=True)
+        )
         return {
-            graph: self.read(self._onnx(*graph[:2], f"{graph[2]}.cost.json"), "cost")
-            for graph in dict.fromkeys(zip(*columns, strict=True))
+            (model, precision, shape): self.read(self._onnx(model, precision, f"{shape}.cost.json"), "cost")
+            for model, precision, shape in graphs
         }
 
     def profiled_runs(self) -> Iterable[tuple[str, str, Any]]:
