@@ -481,3 +481,10 @@ def test_the_command_line_says_how_to_get_the_report(
         f"{out}: {len(TAKEN)} files of study on {MACHINE}; its report:\n"
         f"inferprof report {out} --study study --machine {MACHINE} --baseline fp32/ort_cpu/default\n"
     )
+
+
+def test_a_table_that_is_cut_short_is_named(results: Path) -> None:
+    path = results / MACHINE / "table/nsys" / f"{CASE}.parquet"
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(UserError, match=r"b8.parquet: .*; not what inferprof writes: move it away"):
+        bundles.write(results, "study", MACHINE)
