@@ -32,9 +32,9 @@ import pandas as pd
 
 from inferprof.errors import UserError
 from inferprof.files import read_json
-from inferprof.report import bundled, evidence, numbers
+from inferprof.report import bundled, numbers
 from inferprof.report.model import NOT_MEASURED
-from inferprof.tables.records import CASE_KEY
+from inferprof.tables.records import CASE_KEY, read_cases
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FOLDERS = [path.parent for path in sorted(Path(__file__).parent.glob("*/study.yaml"))]
@@ -66,7 +66,7 @@ def _measured(results: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
     records: dict[str, list[Any]] = {}
     for name, record in _documents(machine / "benchmark"):
         records.setdefault(name.rpartition("/")[0], []).append(record)
-    outcomes = evidence.read_cases(reports / "cases.csv").set_index(list(CASE_KEY))["reason"]
+    outcomes = read_cases(reports / "cases.csv").set_index(list(CASE_KEY))["reason"]
 
     def answer(case: str, check: str) -> Mapping[str, Any]:
         found: Mapping[str, Any] = next(one for one in diagnoses[case]["answers"] if one["check"] == check)

@@ -15,7 +15,7 @@ import pytest
 from inferprof.case import Case
 from inferprof.report import evidence
 from inferprof.tables.limits.waterfall import PARTS
-from inferprof.tables.records import CASE_KEY, rows_of
+from inferprof.tables.records import CASE_KEY, read_cases, rows_of
 
 pytestmark = pytest.mark.gpu
 onnx = pytest.importorskip("onnx")
@@ -100,7 +100,7 @@ def waterfall(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, A
         writer = csv.DictWriter(file, ["machine", *CASE_KEY, "outcome", "reason"])
         writer.writeheader()
         writer.writerows(rows)
-    found = evidence.load(results, STUDY, MACHINE, evidence.read_cases(planned), None)
+    found = evidence.load(results, STUDY, MACHINE, read_cases(planned), None)
     return {row["model"]: row for row in rows_of(found.waterfall)}
 
 

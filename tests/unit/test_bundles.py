@@ -64,6 +64,10 @@ def results(tmp_path: Path, secret: str, repository: Path) -> Path:
         "schema": 1,
         "case": dataclasses.asdict(CASE),
         "machine": MACHINE,
+        "round": 0,
+        "status": "failed",
+        "boundaries": {},
+        "protocol": {},
         "environment": {"git": "c0ffee"},
         "started": "2026-01-02T00:00:00+00:00",
         "reason": secret,
@@ -208,7 +212,12 @@ def test_a_variable_that_names_the_gpu_or_a_version_is_no_secret(
 ) -> None:
     monkeypatch.setenv("GPU_NAME", "GPU 9000 80GB")
     monkeypatch.setenv("DRIVER", "580.159.04")
-    facts = {"gpus": [{"name": "GPU 9000 80GB"}], "cpu": {"model": "CPU"}, "packages": {}, "driver": "580.159.04"}
+    facts = {
+        "gpus": [{"name": "GPU 9000 80GB"}],
+        "cpu": {"model": "CPU"},
+        "packages": {},
+        "driver": {"version": "580.159.04"},
+    }
     put(results / MACHINE / "environment.json", facts)
     bundles.write(results, "study", MACHINE, out=tmp_path / "x.zip")
     with zipfile.ZipFile(tmp_path / "x.zip") as found:
@@ -472,3 +481,10 @@ def test_the_command_line_says_how_to_get_the_report(
         f"{out}: {len(TAKEN)} files of study on {MACHINE}; its report:\n"
         f"inferprof report {out} --study study --machine {MACHINE} --baseline fp32/ort_cpu/default\n"
     )
+
+
+def test_a_table_that_is_cut_short_is_named(results: Path) -> None:
+    path = results / MACHINE / "table/nsys" / f"{CASE}.parquet"
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(UserError, match=r"b8.parquet: .*; not what inferprof writes: move it away"):
+        bundles.write(results, "study", MACHINE)

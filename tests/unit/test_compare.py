@@ -32,7 +32,8 @@ def record(case: Case = VIT, round_: int = 0, ms: float = 10.0, **changes: Any) 
         "status": "ok",
         "reason": None,
         "boundaries": {"device": samples, "call": samples, "end_to_end": samples},
-        "outputs": {"y": {"sha256": "11"}},
+        "started": "2026-01-01T00:00:00+00:00",
+        "outputs": {"y": {"sha256": "11", "shape": [1], "dtype": "float32"}},
         "telemetry": {"summary": {"throttle_reasons": [], "other_processes": 0}},
         "environment": {"git": "c0ffee", "packages": {"torch": "2.11"}, "gpu": GPU},
         "protocol": {"budget_s": 2.0, "graph": False},
@@ -276,7 +277,10 @@ def test_what_holds_no_records_is_refused(tmp_path, content):
 
 
 def test_records_of_another_schema_are_refused(tmp_path):
-    with pytest.raises(UserError, match="records of schema 2; this version reads 1"):
+    with pytest.raises(
+        UserError,
+        match=r"r0.json: schema: 1 was expected \(version of a benchmark record\); not what inferprof writes",
+    ):
         compare.read(write(tmp_path, [record(schema=2)]))
 
 

@@ -26,6 +26,7 @@ from inferprof.findings import Answer, Frames
 from inferprof.report import compose, evidence, sections
 from inferprof.report.model import Column
 from inferprof.tables.metrics import METRICS
+from inferprof.tables.records import read_cases
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = REPOSITORY / "workflow/inferprof"
@@ -171,7 +172,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     """The same with what the report of a bundle has."""
     results = tmp_path_factory.mktemp("bundle") / "results"
     manifest = bundles.unbundle(REPOSITORY / "studies/reference/h100/vit-base.zip", results)
-    cases = evidence.read_cases(results / "reports" / manifest["study"] / "cases.csv")
+    cases = read_cases(results / "reports" / manifest["study"] / "cases.csv")
     found = evidence.load(results, manifest["study"], manifest["machine"], cases, "fp16/ort_cuda/default")
     report = compose.compose(found)
     return columns() | {table.name: {column.key for column in table.columns} for table in report.tables}

@@ -68,7 +68,11 @@ def record() -> dict[str, Any]:
     case = {"model": "toy", "precision": "fp16", "backend": "tensorrt", "variant": "default", "shape": "b8"}
     device = {"samples_ns": [980_000 + index % 3 * 10_000 for index in range(60)]}
     return {
+        "schema": 1,
         "case": case,
+        "machine": "box",
+        "environment": {},
+        "started": "2026-01-01T00:00:00+00:00",
         "round": 0,
         "status": "ok",
         "reason": None,

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.unit.tuning_records import choice
 
 from inferprof import progress, registry, workload
 from inferprof.case import Case, Variant
@@ -266,9 +267,10 @@ def test_choices_of_another_record_reach_the_backend_or_the_reason_is_given(
     runtime: Runtime, request_: RunRequest, tmp_path: Path
 ) -> None:
     tuned = tmp_path / "r0.json"
-    tuned.write_text('{"status": "ok", "tuning": [{"kernel": "gemm"}]}')
+    tried = [choice(512, {"small": 90.0})]
+    tuned.write_text(json.dumps({"status": "ok", "tuning": tried}))
     assert workload.run(replace(request_, tuned=tuned))["status"] == "ok"
-    assert runtime.opened[0].remembered == [{"kernel": "gemm"}]
+    assert runtime.opened[0].remembered == tried
     tuned.write_text('{"status": "failed", "reason": "out of memory"}')
     assert (
         workload.run(replace(request_, tuned=tuned))["reason"]

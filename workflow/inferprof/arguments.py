@@ -11,7 +11,7 @@ from inferprof import registry
 from inferprof.case import Case, Shape, Variant
 from inferprof.config import check_names
 from inferprof.errors import UserError, unknown
-from inferprof.files import read_json, read_yaml
+from inferprof.files import read_yaml
 
 
 def read_config(text: str) -> Any:
@@ -93,7 +93,7 @@ def run_request(args: argparse.Namespace) -> Any:
 
     require_files(args.artifact, *filter(None, [args.reference, args.tuned]))
     if probed := args.probed or _environment_of(args.machine, args.out):
-        hardware.check_probed(read_json(probed), hardware.detect())
+        hardware.check_probed(probed, hardware.detect())
     spec = spec_of(args)
     return workload.RunRequest(
         case=Case(spec.name, args.precision, args.backend, args.variant, args.shape),

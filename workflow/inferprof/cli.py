@@ -18,7 +18,7 @@ from typing import Any
 from inferprof import arguments, flags, processes, progress, registry
 from inferprof.case import Case, Shape
 from inferprof.errors import CaseFailed, ToolError, UserError, mendable
-from inferprof.files import beside, read_json, write_facts, write_json, write_text, written_whole
+from inferprof.files import beside, read_document, write_facts, write_json, write_text, written_whole
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -192,7 +192,7 @@ def _trtexec(args: argparse.Namespace) -> None:
     """Let trtexec measure an engine too, every switch spelled out, and say how far it is from a run's `device`."""
     from inferprof import trtexec
 
-    result = trtexec.measure(args.engine, arguments.spec_of(args), read_json(args.record))
+    result = trtexec.measure(args.engine, arguments.spec_of(args), read_document(args.record, "record"))
     write_json(args.out, result)
     _say(trtexec.render(result))
 

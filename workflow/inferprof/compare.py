@@ -16,9 +16,8 @@ from typing import Any, Literal
 from inferprof import bundles, stats
 from inferprof.case import Case
 from inferprof.errors import UserError
-from inferprof.files import read_json
+from inferprof.files import read_document
 from inferprof.plugins import Boundary
-from inferprof.tables.records import SCHEMA
 
 HOSTS_DIFFER = 1 + stats.ONE_ROUND_THRESHOLD
 WIDTH = 100
@@ -93,15 +92,12 @@ def exit_code(comparison: Comparison) -> int:
 def read(path: Path) -> list[Record]:
     """The benchmark records under a results folder, or in a bundle or tar archive of one."""
     with bundles.opened(path) as folder:
-        records = [read_json(file) for file in sorted(folder.glob("**/benchmark/**/r*.json"))]
+        records: list[Record] = [
+            read_document(file, "record") for file in sorted(folder.glob("**/benchmark/**/r*.json"))
+        ]
     if not records:
         raise UserError(
             f"{path} holds no benchmark records; give a results folder, results/MACHINE, a bundle or a tar"
-        )
-    unreadable = {str(record.get("schema")) for record in records} - {str(SCHEMA)}
-    if unreadable:
-        raise UserError(
-            f"{path} holds records of schema {', '.join(sorted(unreadable))}; this version reads {SCHEMA}"
         )
     return records
 

@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 from inferprof import registry
 from inferprof.case import TUNED_ANEW, TUNED_BY_LIBRARY, TUNING, OptionValue, Shape, Variant
 from inferprof.errors import UserError, unknown
-from inferprof.model.model_spec import ModelSpec, check_schema, load
+from inferprof.files import check_schema
+from inferprof.model.model_spec import ModelSpec, load
 
 Exclusion: TypeAlias = Mapping[str, str | Sequence[str]]
 """An entry of `exclude:`."""

@@ -3,15 +3,39 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gzip
 import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
+from importlib import resources
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, Literal, cast
 
 from inferprof.errors import UserError
+
+Kind = Literal[
+    "record",
+    "watched",
+    "convert",
+    "audit",
+    "accuracy",
+    "cost",
+    "partition",
+    "environment",
+    "bandwidth",
+    "ceilings",
+    "build",
+    "trtexec",
+    "diagnosis",
+    "config",
+    "profilers",
+]
+"""The kinds of JSON files in a results folder: schemas/results.schema.json says what is read of each."""
+NOT_OURS = "not what inferprof writes: move it away and run the study again"
+LONGEST_FAULT = 200
+"""Characters of what is wrong with a file: jsonschema quotes the value, which may be thousands of samples."""
 
 
 @contextlib.contextmanager
@@ -53,8 +77,58 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not JSON: {error}") from None
+
+
+def read_document(path: Path, kind: Kind) -> dict[str, Any]:
+    """Read a JSON file of a results folder. Raises UserError where it is missing, or not what inferprof writes."""
+    try:
+        content: dict[str, Any] = read_json(path)
+        check_schema(content, "results", str(path), kind)
+    except UserError as error:
+        if not path.exists():
+            raise
+        raise UserError(f"{error}; {NOT_OURS}") from None
+    return content
+
+
+def check_schema(content: Any, schema: str, where: str, part: str | None = None) -> None:
+    """Validate against schemas/{schema}.schema.json, or a definition in it.
+
+    Raises UserError with the first violation in one line.
+    """
+    from jsonschema.exceptions import best_match
+
+    error = best_match(_validator(schema, part).iter_errors(content))
+    if error is None:
+        return
+    place = ".".join(str(step) for step in error.absolute_path) or "top level"
+    allowed = ""
+    if error.validator == "additionalProperties" and isinstance(error.schema, dict):
+        allowed = f"; allowed: {', '.join(sorted(error.schema.get('properties', {})))}"
+    elif isinstance(error.schema, dict) and "description" in error.schema:
+        allowed = f" ({error.schema['description']})"
+    half = LONGEST_FAULT // 2
+    long = len(error.message) > LONGEST_FAULT
+    fault = f"{error.message[:half]} … {error.message[-half:]}" if long else error.message
+    raise UserError(f"{where}: {place}: {fault}{allowed}")
+
+
+@functools.cache
+def _validator(schema: str, part: str | None) -> Any:
+    import jsonschema
+
+    formats = jsonschema.FormatChecker(())
+    formats.checks("numbers")(_only_numbers)
+    content = json.loads(resources.files("inferprof").joinpath("schemas", f"{schema}.schema.json").read_text("utf-8"))
+    whole = {**content, "$ref": f"#/$defs/{part}"} if part else content
+    return jsonschema.Draft202012Validator(whole, format_checker=formats)
+
+
+def _only_numbers(value: Any) -> bool:
+    """The format `numbers`: `items` takes a hundred times as long, and records hold thousands of samples."""
+    return not isinstance(value, list) or set(map(type, value)) <= {int, float}
 
 
 def read_yaml(path: Path) -> Any:

@@ -20,7 +20,6 @@ from inferprof import config as configs
 from inferprof.backends import refusals
 from inferprof.case import EXCLUDED, Case, OptionValue, Shape, Variant
 from inferprof.errors import UserError
-from inferprof.files import read_json
 from inferprof.machine import hardware
 from inferprof.machine.hardware import Machine
 from inferprof.model import data
@@ -190,11 +189,7 @@ def _plan_elsewhere(config: Mapping[str, Any], models_folder: Path, label: str, 
     path = results / label / "environment.json"
     if not path.exists():
         return replace(plan(config, models_folder, Machine(gpu=None, label=label)), planned=(), probed=False)
-    try:
-        machine = hardware.from_probe(read_json(path), label)
-    except (LookupError, TypeError, ValueError):
-        raise UserError(f"{path} is not what `inferprof probe` writes; remove it and probe again") from None
-    return plan(config, models_folder, machine)
+    return plan(config, models_folder, hardware.read_probe(path, label))
 
 
 def check_writable(results: Path) -> None:

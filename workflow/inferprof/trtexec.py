@@ -29,7 +29,7 @@ from typing import Any
 from inferprof import processes, progress, stats
 from inferprof.case import Case, Shape
 from inferprof.errors import ToolError, UserError
-from inferprof.files import read_json
+from inferprof.files import read_document, read_json
 from inferprof.machine import hardware
 from inferprof.measure.gpu_lock import gpu_lock
 from inferprof.model.model_spec import ModelSpec
@@ -97,7 +97,8 @@ def unsuitable(tool: Tool, engine: Path) -> str | None:
     if tool.version < FLOOR:
         return f"{NAME} of TensorRT {dotted(tool.version)} is not known; needs {dotted(FLOOR)} or newer"
     facts = engine.with_suffix(".build.json")
-    built = read_json(facts)["versions"][BACKEND] if facts.exists() else dotted(tool.version)
+    versions = read_document(facts, "build").get("versions", {}) if facts.exists() else {}
+    built = versions.get(BACKEND, dotted(tool.version))
     if hardware.parse_version(built)[: len(tool.version)] != tool.version:
         return f"{NAME} is of TensorRT {dotted(tool.version)}, the engine of {built}"
     return None

@@ -22,7 +22,7 @@ from inferprof.devices.cpu import CpuDevice
 from inferprof.devices.cuda import CudaDevice
 from inferprof.devices.ranges import collected, mark_clock, nvtx_range
 from inferprof.errors import CaseFailed, UserError
-from inferprof.files import read_json
+from inferprof.files import read_document
 from inferprof.machine import hardware, provenance
 from inferprof.machine.hardware import Gpu
 from inferprof.measure import host_cast, iterations, timing
@@ -176,7 +176,7 @@ def _compared(
 def _require_built(artifact: Path) -> None:
     """A build that failed leaves an empty engine and the reason beside it."""
     if artifact.suffix == ".engine" and artifact.stat().st_size == 0:
-        reason = read_json(artifact.with_suffix(".build.json"))["reason"]
+        reason = read_document(artifact.with_suffix(".build.json"), "build").get("reason")
         raise CaseFailed(f"the engine could not be built: {reason}")
 
 
@@ -261,7 +261,7 @@ def _remembered(record: Path | None) -> list[dict[str, Any]]:
     """What another case's autotuners chose. Raises CaseFailed where its record does not say."""
     if record is None:
         return []
-    content = read_json(record)
+    content = read_document(record, "watched")
     if not content.get("tuning"):
         raise CaseFailed(f"{record} has no tuned configurations: {content.get('reason') or 'nothing was tuned'}")
     found: list[dict[str, Any]] = content["tuning"]

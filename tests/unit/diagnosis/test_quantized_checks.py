@@ -155,6 +155,9 @@ def test_the_twin_is_the_case_with_the_same_other_options(tmp_path: Path) -> Non
 RECORD: dict[str, Any] = {
     "schema": 1,
     "reason": None,
+    "environment": {},
+    "protocol": {},
+    "started": "2026-01-01T00:00:00+00:00",
     "boundaries": {},
     "stages": {},
     "throughput": {},
@@ -163,5 +166,4 @@ RECORD: dict[str, Any] = {
     "checks": {},
     "outputs": {},
     "telemetry": {"not_measured": "no GPU"},
-    "environment": {},
 }

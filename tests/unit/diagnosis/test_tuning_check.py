@@ -16,7 +16,7 @@ from inferprof.case import Case
 from inferprof.diagnosis import frames
 from inferprof.findings import Answer
 from inferprof.tables import schema
-from inferprof.tables.records import rows_of
+from inferprof.tables.records import CASE_KEY, rows_of
 
 Asked = Callable[..., Answer]
 MACHINE = "h100"
@@ -114,7 +114,9 @@ def test_counters_of_both_configurations_say_why_one_is_slower(tmp_path: Path) -
     for row in rows_of(records_of(MISFIT, B512, REUSED)):
         path = tmp_path / MACHINE / "benchmark/stack/fp16/torch_eager" / row["file"]
         path.parent.mkdir(parents=True)
-        path.write_text(json.dumps({"schema": 1, "status": "ok", **row["content"]}))
+        about = {"case": {key: row[key] for key in CASE_KEY}, "round": 0, "machine": MACHINE, "status": "ok"}
+        made = {"environment": {}, "protocol": {}, "started": "2026-01-01T00:00:00+00:00"}
+        path.write_text(json.dumps({"schema": 1, **about, **made, **row["content"]}))
     tables = {
         "reused_b64": {"pipe_tensor": 12.0, "l2_hit_rate": 50.4, "dram_throughput": 9.0},
         "reused": {"pipe_tensor": 31.0, "l2_hit_rate": 80.0},

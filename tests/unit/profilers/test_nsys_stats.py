@@ -118,3 +118,11 @@ def test_other_peoples_traces(shared: Path) -> None:
     ranges = {name: ns for name, _, ns in totals(pushpop, "range")}
     assert sum(n for _, n, _ in totals(pushpop, "range")) == 8
     assert ranges["NvtxAnnotation.G1"] == 12003953
+
+
+def test_a_summary_that_is_cut_short_is_one_line(repository: Path, tmp_path: Path) -> None:
+    whole = (repository / "tests/data/nsys/h100_ort_cuda_graph_vit_tiny_cuda_gpu_kern_sum.csv").read_bytes()
+    path = tmp_path / "b1_cuda_gpu_kern_sum.csv"
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match=r"b1_cuda_gpu_kern_sum.csv is cut short or damaged \(.*\): write it again$"):
+        nsys.read(path)

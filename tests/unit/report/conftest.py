@@ -13,6 +13,7 @@ import pytest
 
 from inferprof import report
 from inferprof.report import evidence
+from inferprof.tables import records
 
 CASE_KEYS = ("model", "precision", "backend", "variant", "shape")
 NO_DEVICE_CLOCK = "a CPU has no clock apart from the host's"
@@ -153,7 +154,7 @@ class Results:
 
 def evidence_of(results: Results, baseline: str | None = None) -> evidence.Evidence:
     """What the report has of the planned cases."""
-    cases = evidence.read_cases(results.root / "reports" / results.study / "cases.csv")
+    cases = records.read_cases(results.root / "reports" / results.study / "cases.csv")
     return evidence.load(results.root, results.study, results.machine, cases, baseline)
 
 
@@ -237,7 +238,7 @@ def cpu_results(root: Path) -> Results:
             results.write(f"{case}.build.json", ok if status == "ok" else failed)
     results.write(
         f"{results.machine}/environment.json",
-        {"cpu": "Sample CPU", "gpus": {"not_measured": "no GPU"}, "packages": {"torch": "2.13.0"}},
+        {"cpu": {"model": "Sample CPU"}, "gpus": {"not_measured": "no GPU"}, "packages": {"torch": "2.13.0"}},
     )
     return results
 

@@ -34,8 +34,19 @@ def study(results: Any) -> Any:
 def diagnose(results: Any, case: str, check: str, verdict: str, gain: tuple[float, float] | None = None) -> None:
     """Write what one check says of a case, its gain in ms."""
     bounds = {"low_ns": gain[0] * 1e6, "high_ns": gain[1] * 1e6} if gain else None
-    answer = {"check": check, "verdict": verdict, "reason": "it is so", "findings": [{"gain": bounds}]}
-    results.write(f"{results.machine}/diagnosis/{case}.json", {"answers": [answer]})
+    finding = {
+        "subject": "",
+        "bottleneck": "copy",
+        "share": None,
+        "reason": "it is so",
+        "evidence": {},
+        "gain": bounds,
+    }
+    finding |= {"source": "records", "advice": "this", "confidence": "high"}
+    answer = {"check": check, "level": "host", "verdict": verdict, "reason": "it is so", "findings": [finding]}
+    nothing = {"sentence": "nothing", "groups": [], "cautions": [], "gain": None}
+    content = {"total": None, "verdict": nothing, "answers": [answer]}
+    results.write(f"{results.machine}/diagnosis/{case}.json", content)
 
 
 def rows(results: Any) -> list[dict[str, Any]]:

@@ -78,7 +78,7 @@ def test_where_no_bandwidth_was_measured_the_floor_has_a_reason(results):
     results.ok("vit/fp16/ort_cuda/default/b8", 1.0, gpu=True, inputs=INPUTS, outputs=OUTPUTS)
     found = link.blocks(load(results))
     (table,) = (block for block in found if isinstance(block, Table))
-    assert table.footnotes == (f"not measured: there is no {results.machine}/bandwidth.json",)
+    assert table.footnotes == (f"not measured: no {results.machine}/bandwidth.json",)
     assert texts(found) == []
 
 

@@ -172,8 +172,10 @@ def test_a_slow_down_that_was_not_measured_has_its_reason(results, ort):
 
 def test_copies_of_an_iteration_stand_against_the_link(study, ort):
     profile(study, ORT, ort)
-    link = {"pinned": {"gb_per_s": 50.0, "latency_ns": 2000.0}}
-    study.write(f"{study.machine}/bandwidth.json", {"h2d": link, "d2h": link, "d2d": {"gb_per_s": 3000.0}})
+    curve = {"gb_per_s": 50.0, "latency_ns": 2000.0, "by_size": {}}
+    link = {"pinned": curve, "pageable": curve}
+    content = {"method": "sample", "h2d": link, "d2h": link, "d2d": {**curve, "gb_per_s": 3000.0}}
+    study.write(f"{study.machine}/bandwidth.json", content)
     # 24,084,480 and 160,000 bytes in 10 iterations
     assert [row[6:] for row in table_of(timeline.section(load(study)), "copies")] == [
         ["HtoD", "pageable", "1", "2.41", "9.99", "20", "50.0"],
@@ -184,7 +186,7 @@ def test_copies_of_an_iteration_stand_against_the_link(study, ort):
 def test_without_a_measured_bandwidth_the_copies_say_so(study, ort):
     profile(study, ORT, ort)
     (table,) = (one for one in tables_of(timeline.section(load(study))) if one.name == "copies")
-    assert table.footnotes == (f"not measured: there is no {study.machine}/bandwidth.json",)
+    assert table.footnotes == (f"not measured: no {study.machine}/bandwidth.json",)
     assert "as long as bare" in table.note
 
 

@@ -230,7 +230,10 @@ def test_no_cases_csv_is_one_line(results):
 def test_a_record_of_another_schema_is_refused(results):
     results.ok("vit/fp32/ort_cpu/default/b1", 10.0, schema=99)
     results.plan()
-    with pytest.raises(UserError, match="is not a benchmark record of schema 1; delete it"):
+    with pytest.raises(
+        UserError,
+        match=r"r0.json: schema: 1 was expected \(version of a benchmark record\); not what .* writes: move it away",
+    ):
         compose_report(results)
 
 

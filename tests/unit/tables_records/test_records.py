@@ -25,6 +25,11 @@ CASES = pd.DataFrame(
 def content(round_: int, **more: Any) -> dict[str, Any]:
     return {
         "schema": 1,
+        "case": dict.fromkeys(records.CASE_KEY, "x"),
+        "machine": "box",
+        "environment": {},
+        "protocol": {},
+        "started": "2026-01-01T00:00:00+00:00",
         "round": round_,
         "status": "ok",
         "reason": None,
@@ -94,7 +99,7 @@ def test_the_hosts_speed_is_told_by_records_that_have_it(results):
 @pytest.mark.parametrize("content", ["[]", '{"schema": 1}'])
 def test_a_file_that_is_not_a_record_is_refused(results, content):
     (results / "box/benchmark/vit/fp32/ort_cpu/default/b2/r0.json").write_text(content)
-    with pytest.raises(UserError, match=r"r0\.json is not a benchmark record of schema 1"):
+    with pytest.raises(UserError, match=r"r0\.json: top level: .*; not what inferprof writes: move it away"):
         records.read(results, CASES)
 
 

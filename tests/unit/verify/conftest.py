@@ -100,7 +100,12 @@ class Tools:
             "throttle_reasons": [],
         }
         case = {"backend": backend, "precision": option(words, "--precision"), "variant": option(words, "--variant")}
+        case |= {"model": "two_layers", "shape": option(words, "--shape")}
         return {
+            "schema": 1,
+            "round": 0,
+            "machine": "blackwell",
+            "protocol": {},
             "status": "ok",
             "reason": None,
             "case": case,

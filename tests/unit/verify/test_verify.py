@@ -215,7 +215,9 @@ def test_rounds_that_are_far_apart_fail(verified: Verified) -> None:
 
 
 def test_records_of_an_earlier_verify_do_not_count(verified: Verified, tools: Tools, tmp_path: Path) -> None:
-    old = tools.record(["run", "ort_cpu", "--precision", "fp32", "--variant", "old"], started="2020-01-01T00:00:00")
+    old = tools.record(
+        ["run", "ort_cpu", "--precision", "fp32", "--variant", "old", "--shape", "b4"], started="2020-01-01T00:00:00"
+    )
     old["checks"]["outputs_finite"] = {"passed": False, "detail": "NaN"}
     write(tmp_path / "out/blackwell/benchmark/two_layers/fp32/ort_cpu/old/b4/r0.json", old)
     assert verified(None, "self_checks")["self_checks"]["outcome"] == "pass"

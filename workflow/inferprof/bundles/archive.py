@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from inferprof.errors import UserError
-from inferprof.files import write_json
-from inferprof.model.model_spec import check_schema
+from inferprof.files import check_schema, write_json
 
 MANIFEST: Final = "bundle.json"
 SCHEMA: Final = 1

@@ -10,12 +10,15 @@ import gzip
 import io
 import json
 import re
+import sqlite3
 import tempfile
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from inferprof.errors import UserError
+from inferprof.files import NOT_OURS
 from inferprof.profilers import kineto, nsys, nsys_scrub
 
 Redact = Callable[[str], str]
@@ -50,7 +53,7 @@ def secrets(public: Iterable[str], *folders: Path) -> list[str]:
 def scrubber(secrets: Sequence[str]) -> Callable[[Path], bytes]:
     """What gives a file's content without secrets and outside paths.
 
-    It raises UserError for a binary file of an unknown kind, and for one that is named as JSON and is not.
+    It raises UserError for a binary file of an unknown kind, and for one that is damaged or not the JSON of its name.
     """
 
     # The records of a study say the same things, thousands of times.
@@ -59,7 +62,7 @@ def scrubber(secrets: Sequence[str]) -> Callable[[Path], bytes]:
         text = _KNOWN_TOKEN.sub(nsys_scrub.REDACTED, nsys_scrub.redact(text, secrets))
         return _ASSIGNED_SECRET.sub(rf"\1{nsys_scrub.REDACTED}", text)
 
-    def scrubbed(path: Path) -> bytes:
+    def unpacked(path: Path) -> bytes:
         content = path.read_bytes()
         if content.startswith(b"SQLite format 3\0"):
             return _sqlite(content, secrets)
@@ -70,6 +73,12 @@ def scrubber(secrets: Sequence[str]) -> Callable[[Path], bytes]:
             clean = _text(path, plain, redact)
             return content if clean == plain else gzip.compress(clean, mtime=0)
         return _text(path, content, redact)
+
+    def scrubbed(path: Path) -> bytes:
+        try:
+            return unpacked(path)
+        except (ValueError, EOFError, gzip.BadGzipFile, zlib.error, sqlite3.Error) as error:
+            raise UserError(f"{path}: {error}; {NOT_OURS}") from None
 
     return scrubbed
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import importlib.metadata
 import tempfile
@@ -15,8 +14,8 @@ from inferprof.bundles import archive
 from inferprof.bundles.scrub import scrubber, secrets
 from inferprof.case import Case
 from inferprof.errors import UserError
-from inferprof.files import read_json, written_whole
-from inferprof.tables.records import CASE_KEY
+from inferprof.files import read_document, read_json, written_whole
+from inferprof.tables.records import CASE_KEY, read_cases, rows_of
 
 CAPTURES: Final = (".sqlite", ".csv", ".json", ".json.gz")
 """What may be handed on of a capture. The reports of nsys and ncu may not: they hold command lines and variables."""
@@ -60,6 +59,7 @@ def write(
     records = [name for name in paths if name.startswith(f"{machine}/benchmark/")]
     if not records and VERIFIED[0] not in paths:
         raise UserError(f"{results} holds no record of {study} on {machine}: nothing to bundle")
+    _require_sound(results, study, records)
     hidden = secrets(_public(results, machine, cases), results.absolute(), Path.cwd(), Path(__file__).parents[2])
     scrubbed = scrubber(hidden)
     with tempfile.TemporaryDirectory() as private:
@@ -84,11 +84,8 @@ def _folder(results: Path, study: str, machine: str) -> str:
 def _cases(results: Path, study: str, machine: str) -> list[Case]:
     """Every case of the study on this machine, also the refused: the report speaks of their graphs too."""
     path = results / "reports" / study / "cases.csv"
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = [row for row in csv.DictReader(file) if row["machine"] == machine]
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; the study writes it before anything runs") from None
+    cases = read_cases(path)
+    rows = rows_of(cases[cases["machine"] == machine])
     if not rows and not (results / VERIFIED[0]).exists():
         raise UserError(f"{path} names no case of the machine {machine}")
     return [Case(*(row[key] for key in CASE_KEY)) for row in rows]
@@ -120,6 +117,14 @@ def _files(results: Path, study: str, machine: str, cases: Sequence[Case]) -> It
         yield from results.glob(f"aot-*/engine/{graph}/*/*/*.build.json")
 
 
+def _require_sound(results: Path, study: str, records: Iterable[str]) -> None:
+    """Raise UserError where the manifest can't be made: a bundle that nobody can report on is worth nothing."""
+    for name in records:
+        read_document(results / name, "record")
+    if (config := results / "reports" / study / "config.json").exists():
+        read_document(config, "config")
+
+
 def _facts(results: Path, study: str, machine: str, records: Iterable[str]) -> dict[str, Any]:
     """What the manifest says apart from the files, out of their scrubbed content."""
     found = [read_json(results / name) for name in records]
@@ -132,7 +137,7 @@ def _facts(results: Path, study: str, machine: str, records: Iterable[str]) -> d
         "baseline": read_json(config)["baseline"] if config.exists() else None,
         "inferprof": _version(),
         "git": sorted({str(record["environment"]["git"]) for record in found if record["environment"].get("git")}),
-        "packages": read_json(environment)["packages"] if environment.exists() else {},
+        "packages": read_json(environment).get("packages", {}) if environment.exists() else {},
         "last_measured": max((str(record["started"]) for record in found), default=None),
     }
 
@@ -152,10 +157,10 @@ def _public(results: Path, machine: str, cases: Iterable[Case]) -> Iterator[str]
         yield str(case)
     environment = results / machine / "environment.json"
     if environment.exists():
-        facts = read_json(environment)
+        facts = read_document(environment, "environment")
         gpus = facts["gpus"] if isinstance(facts["gpus"], list) else []
         yield from (str(gpu["name"]) for gpu in gpus)
-        yield str(facts["cpu"]["model"])
+        yield str(facts.get("cpu", {}).get("model"))
 
 
 def _put(content: bytes, path: Path) -> dict[str, Any]:

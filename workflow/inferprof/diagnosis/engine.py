@@ -155,7 +155,7 @@ def _attention(frames: Frames) -> list[Finding] | Clear:
     if share < frames.limit(SOFTMAX):
         return Clear(f"softmax kernels take {percent(share)} of the kernels' time")
     nodes = (frames.documents.get("cost") or {}).get("nodes")
-    scores = [node for node in nodes or () if node["gemm"] and node["gemm"]["batch_in"] == "count"]
+    scores = [node for node in nodes or () if node.get("gemm") and node["gemm"]["batch_in"] == "count"]
     if nodes is not None and not scores:
         return Clear("the graph has no product of two activations")
     gpu = roofs.gpu_in_use(frames.documents.get("environment"))

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from inferprof.errors import UserError
+from inferprof.files import read_document
 
 PACKAGES = (
     "onnxruntime-gpu",
@@ -150,12 +151,20 @@ def from_probe(content: Mapping[str, Any], label: str) -> Machine:
     )
 
 
-def check_probed(content: Mapping[str, Any], here: Machine) -> None:
+def read_probe(path: Path, label: str) -> Machine:
+    """The machine that an environment.json describes. Raises UserError where that is not what a probe writes."""
+    try:
+        return from_probe(read_document(path, "environment"), label)
+    except (LookupError, TypeError, ValueError, AttributeError):
+        raise UserError(f"{path} is not what `inferprof probe` writes; remove it and probe again") from None
+
+
+def check_probed(path: Path, here: Machine) -> None:
     """Raise UserError unless `here` is the machine of an environment.json, with the same driver and libraries."""
-    probed, found = from_probe(content, "").slug, replace(here, label=None).slug
+    probed, found = read_probe(path, "").slug, replace(here, label=None).slug
     if probed != found:
         raise UserError(
-            f"this machine is {found}, and {content['machine']} was {probed} when it was probed: GPU, driver or "
+            f"this machine is {found}, and {path.parent.name} was {probed} when it was probed: GPU, driver or "
             "libraries differ; give it a label of its own, or remove what was probed and measured, and begin anew"
         )
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
 from inferprof.case import BATCH, Shape
 from inferprof.errors import UserError
-from inferprof.files import read_yaml
+from inferprof.files import check_schema, read_yaml
 from inferprof.model import onnx_graph
 
 DEFAULT_OPSET = 20
@@ -173,24 +171,6 @@ def load(path: Path) -> ModelSpec:
     spec = _from_yaml(path, content)
     _check(spec)
     return spec
-
-
-def check_schema(content: Any, schema: str, where: str) -> None:
-    """Validate against schemas/{schema}.schema.json; raises UserError with the first violation in one line."""
-    import jsonschema
-
-    text = resources.files("inferprof").joinpath("schemas", f"{schema}.schema.json").read_text(encoding="utf-8")
-    validator = jsonschema.Draft202012Validator(json.loads(text))
-    error = jsonschema.exceptions.best_match(validator.iter_errors(content))
-    if error is None:
-        return
-    place = ".".join(str(part) for part in error.absolute_path) or "top level"
-    allowed = ""
-    if error.validator == "additionalProperties" and isinstance(error.schema, dict):
-        allowed = f"; allowed: {', '.join(sorted(error.schema.get('properties', {})))}"
-    elif isinstance(error.schema, dict) and "description" in error.schema:
-        allowed = f" ({error.schema['description']})"
-    raise UserError(f"{where}: {place}: {error.message}{allowed}")
 
 
 def _from_yaml(path: Path, content: Mapping[str, Any]) -> ModelSpec:

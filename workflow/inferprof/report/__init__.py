@@ -39,7 +39,7 @@ def write(results: Path, study: str, machine: str, baseline: str | None = None, 
     `baseline` is `precision/backend/variant`. Raises UserError where cases.csv, a record or a table can't be read.
     """
     folder = results / "reports" / study
-    found = evidence.load(results, study, machine, evidence.read_cases(folder / "cases.csv"), baseline)
+    found = evidence.load(results, study, machine, records.read_cases(folder / "cases.csv"), baseline)
     _empty(folder / "plots")
     plots = figures.draw(found, folder / "plots", processes)
     report = compose.compose(found)  # while other processes draw
@@ -54,7 +54,7 @@ def write_machines(results: Path, study: str, machines: Sequence[str], baseline:
     folder = results / "reports" / study
     found = [
         evidence.load(
-            results, f"{study}/{machine}", machine, evidence.read_cases(folder / machine / "cases.csv"), baseline
+            results, f"{study}/{machine}", machine, records.read_cases(folder / machine / "cases.csv"), baseline
         )
         for machine in machines
     ]
@@ -75,7 +75,7 @@ def write_partial(results: Path, study: str, machine: str, baseline: str | None 
     """Write REPORT.partial.txt of what exists after jobs broke: never a REPORT.txt, which would look complete."""
     folder = results / "reports" / study
     planned = folder / "cases.csv"
-    cases = evidence.read_cases(planned) if planned.exists() else records.of_model(results, machine, "*")
+    cases = records.read_cases(planned) if planned.exists() else records.of_model(results, machine, "*")
     found = evidence.load(results, study, machine, cases, baseline)
     write_text(folder / PARTIAL, txt.render(compose.compose_partial(found, planned.exists())))
     return folder / PARTIAL

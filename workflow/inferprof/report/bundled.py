@@ -8,8 +8,8 @@ from typing import Any
 
 from inferprof import bundles, report
 from inferprof.diagnosis import run
-from inferprof.files import read_json
-from inferprof.report import evidence
+from inferprof.files import read_document
+from inferprof.tables import records
 
 
 def write(bundle: Path, out: Path) -> Mapping[str, Any]:
@@ -20,8 +20,8 @@ def write(bundle: Path, out: Path) -> Mapping[str, Any]:
     manifest = bundles.unbundle(bundle, out)
     study, machine = manifest["study"], manifest["machine"]
     folder = out / "reports" / study
-    config = read_json(folder / "config.json") if (folder / "config.json").exists() else {}
-    for model in evidence.read_cases(folder / "cases.csv").query("outcome == 'run'")["model"].unique():
+    config = read_document(folder / "config.json", "config") if (folder / "config.json").exists() else {}
+    for model in records.read_cases(folder / "cases.csv").query("outcome == 'run'")["model"].unique():
         run.diagnose_model(out, machine, model, config.get("thresholds", {}), out / machine / "diagnosis" / model)
     report.write(out, study, machine, manifest["baseline"])
     return manifest

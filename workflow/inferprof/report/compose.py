@@ -70,6 +70,7 @@ def compose_machines(study: str, every: Sequence[Evidence]) -> Report:
 def _report(evidence: Evidence, title: str, first: list[Section]) -> Report:
     sections = (
         *first,
+        incomplete.damaged(evidence),
         verdicts.section(evidence),
         fixes.section(evidence),
         speed_up.section(evidence),

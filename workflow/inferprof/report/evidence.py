@@ -7,14 +7,13 @@ import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from inferprof import registry
 from inferprof.backends.torch_quantize import QUANTIZE
 from inferprof.case import Case
 from inferprof.errors import UserError
-from inferprof.files import read_json
 from inferprof.report import broken
+from inferprof.report.documents import Document, Engine, Reader
 from inferprof.tables import join, overhead, records, roofs, schema, summary
 from inferprof.tables.limits import copies, roofline, saturation, speed_up_flags, tile_advice, waterfall
 from inferprof.tables.roofs import Roofs
@@ -22,42 +21,6 @@ from inferprof.tables.trace import one_iteration
 
 if TYPE_CHECKING:
     import pandas as pd
-
-CASES_COLUMNS = [*records.KEY, "outcome", "reason"]
-TORCH_ALONE = "torch alone runs {}, so that no ONNX graph is made"
-
-
-@dataclass(frozen=True)
-class Document:
-    """A JSON file of the results: `file` is relative to the results folder; `content` is None where it is missing."""
-
-    file: str
-    content: Mapping[str, Any] | None
-    why: str | None = None
-    """Why nobody writes it; None where the study asks for it."""
-
-    @property
-    def lacking(self) -> str:
-        """Why there is no content."""
-        return self.why or f"no {self.file}"
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """A top-level value."""
-        return default if self.content is None else self.content.get(key, default)
-
-
-@dataclass(frozen=True)
-class Engine:
-    """What became of one engine build."""
-
-    machine: str
-    case: Case
-    build: Document
-
-    @property
-    def key(self) -> records.Key:
-        """Its machine and case."""
-        return (self.machine, *self.case.path.parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +80,8 @@ class Evidence:
     """Profiler → why it could watch none of the cases."""
     diagnoses: Mapping[tuple[str, ...], Document]
     """KEY of a case → its diagnosis (diagnosis.run.document), of those that were diagnosed."""
+    damaged: tuple[Document, ...]
+    """The documents that are there and were left out, since they are not what inferprof writes."""
 
     @property
     def models(self) -> list[str]:
@@ -162,14 +127,15 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
     throughput = records.throughput(ok)
     stage_samples = records.stages(ok)
     stages = join.stage_medians(stage_samples)
-    bandwidth = _document(results, results / machine / "bandwidth.json")
-    profiles = _profiles(results, outcomes)
-    engines = tuple(_engines(results, machine, outcomes))
-    environment = _document(results, results / machine / "environment.json")
-    ceilings = _document(results, results / machine / "ceilings.json")
+    reader = Reader(results, outcomes)
+    profiles = _profiles(reader)
+    engines = tuple(reader.engines(machine))
+    environment = reader.read(results / machine / "environment.json", "environment")
+    bandwidth = reader.read(results / machine / "bandwidth.json", "bandwidth")
+    ceilings = reader.read(results / machine / "ceilings.json", "ceilings")
     limits = roofs.of_machine(environment.content, ceilings.content, bandwidth.content)
     measured = join.measured(outcomes, latency, throughput)
-    costs = _costs(results, outcomes)
+    costs = reader.costs()
     at_roof = roofline.by_case(measured, ok, {graph: cost.content for graph, cost in costs.items()}, limits)
     nodes = {graph: cost.get("nodes", ()) for graph, cost in costs.items()}
     tiles, advice = tile_advice.of_cases(latency, profiles, nodes, _sms(environment))
@@ -191,10 +157,10 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
         throughput=throughput,
         resources=records.resources(ok),
         profiles=profiles,
-        overheads=overhead.ledger(latency, profiles, overhead.profiled_runs(_profiled_runs(results, outcomes))),
+        overheads=overhead.ledger(latency, profiles, overhead.profiled_runs(reader.profiled_runs())),
         waterfall=(parts := waterfall.of_cases(latency, stages, profiles)),
-        documents=_documents(results, outcomes),
-        partitions=_partitions(results, outcomes),
+        documents=reader.of_graphs(),
+        partitions=reader.partitions(),
         costs=costs,
         ceilings=ceilings,
         roofs=limits,
@@ -203,12 +169,13 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
         tiles=tiles,
         tile_advice=advice,
         engines=engines,
-        second_clocks=tuple(_second_clocks(results, outcomes)),
+        second_clocks=tuple(reader.second_clocks()),
         rebuilds=summary.rebuilds(latency, _builds(engines)),
         environment=environment,
         bandwidth=bandwidth,
-        refused_profilers=_document(results, results / "reports" / study / "profilers.json"),
-        diagnoses=dict(_diagnoses(results, outcomes)),
+        refused_profilers=reader.read(results / "reports" / study / "profilers.json", "profilers"),
+        diagnoses=dict(reader.diagnoses()),
+        damaged=tuple(reader.damaged),
     )
 
 
@@ -216,19 +183,6 @@ def _of_machine(cases: pd.DataFrame, study: str, machine: str) -> pd.DataFrame:
     if len(cases) and machine not in (known := list(dict.fromkeys(cases["machine"]))):
         raise UserError(f"the study {study} has no case of the machine {machine}; known: {', '.join(known)}")
     return cases
-
-
-def read_cases(path: Path) -> pd.DataFrame:
-    """Read cases.csv; all columns are text. Raises UserError where columns are missing."""
-    import pandas as pd
-
-    try:
-        cases = pd.read_csv(path, dtype=str, keep_default_na=False)
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; the study writes it before anything runs") from None
-    if lacking := [column for column in CASES_COLUMNS if column not in cases.columns]:
-        raise UserError(f"{path}: lacks the columns {', '.join(lacking)}; it has {', '.join(cases.columns)}")
-    return cases.astype(object)
 
 
 def _explained(results: Path, outcomes: pd.DataFrame) -> pd.DataFrame:
@@ -245,61 +199,16 @@ def _of_ok_cases(found: pd.DataFrame, outcomes: pd.DataFrame) -> pd.DataFrame:
     return found.merge(ok, on=records.KEY, validate="many_to_one")
 
 
-def _document(results: Path, path: Path, why: str | None = None) -> Document:
-    return Document(path.relative_to(results).as_posix(), read_json(path) if path.exists() else None, why)
-
-
-def _documents(results: Path, outcomes: pd.DataFrame) -> dict[tuple[str, str, str], Document]:
-    graphs = dict.fromkeys(zip(outcomes["model"], outcomes["precision"], strict=True))
-    why = {model: _no_graph(results, outcomes[outcomes["model"] == model]) for model, _ in graphs}
-    return {
-        (*graph, kind): _document(results, results / "onnx" / graph[0] / f"{graph[1]}.{kind}.json", why[graph[0]])
-        for graph in graphs
-        for kind in ("convert", "audit", "accuracy")
-    }
-
-
-def _no_graph(results: Path, cases: pd.DataFrame) -> str | None:
-    """Why there is no graph of the cases' model, where none was made and no runtime was to run one."""
-    runs = set(cases.loc[cases["outcome"] != "refused", "backend"])
-    torch = {backend.name for backend in registry.backends().values() if backend.artifact == "torch"}
-    made = any((results / "onnx" / cases["model"].iloc[0]).glob("*.convert.json"))
-    alone = runs and runs <= torch and not made
-    return TORCH_ALONE.format("this model") if alone else None
-
-
-def _partitions(results: Path, outcomes: pd.DataFrame) -> dict[tuple[str, str], Document]:
-    """The partitions of the graphs of all cases that were asked for: those that an engine is built of."""
-    graphs = dict.fromkeys(zip(outcomes["model"], outcomes["precision"], strict=True))
-    paths = {graph: results / "onnx" / graph[0] / f"{graph[1]}.partition.json" for graph in graphs}
-    return {graph: _document(results, path) for graph, path in paths.items() if path.exists()}
-
-
-def _costs(results: Path, outcomes: pd.DataFrame) -> dict[tuple[str, str, str], Document]:
-    """The costs of the graphs of all cases; of those on a CPU nobody asks for them."""
-    graphs = dict.fromkeys(zip(outcomes["model"], outcomes["precision"], outcomes["shape"], strict=True))
-    return {
-        (model, precision, shape): _document(results, results / "onnx" / model / f"{precision}.{shape}.cost.json")
-        for model, precision, shape in graphs
-    }
-
-
-def _profiles(results: Path, outcomes: pd.DataFrame) -> pd.DataFrame:
+def _profiles(reader: Reader) -> pd.DataFrame:
     """The profilers' tables of the cases that were to run, without single events, which are many."""
     import pandas as pd
 
     tables = [
         one_iteration.without(schema.read_earlier(path))
-        for machine, case in _planned(outcomes)
-        for path in sorted((results / machine / "table").glob(f"*/{case.path}.parquet"))
+        for machine, case in reader.planned()
+        for path in sorted((reader.results / machine / "table").glob(f"*/{case.path}.parquet"))
     ]
     return schema.shared(pd.concat(tables)) if tables else pd.DataFrame(columns=list(schema.COLUMNS))
-
-
-def _planned(outcomes: pd.DataFrame) -> list[tuple[str, Case]]:
-    """(machine, case) of what was to run."""
-    planned = outcomes.loc[outcomes["outcome"] != "refused", records.KEY].itertuples(index=False, name=None)
-    return [(machine, Case(*names)) for machine, *names in planned]
 
 
 def _sms(environment: Document) -> int | None:
@@ -308,42 +217,11 @@ def _sms(environment: Document) -> int | None:
     return count if isinstance(count, int) else None
 
 
-def _profiled_runs(results: Path, outcomes: pd.DataFrame) -> Iterable[tuple[str, str, Any]]:
-    """(machine, profiler, record) of the runs that were watched."""
-    for machine, case in _planned(outcomes):
-        folder = results / machine / "capture"
-        for path in sorted(folder.glob(f"*/{case.path}.record.json")):
-            yield machine, path.relative_to(folder).parts[0], read_json(path)
-
-
-def _second_clocks(results: Path, outcomes: pd.DataFrame) -> Iterable[Document]:
-    """The second clocks of the cases that were to run."""
-    for machine, case in _planned(outcomes):
-        if (path := results / machine / "trtexec" / f"{case.path}.json").exists():
-            yield _document(results, path)
-
-
-def _diagnoses(results: Path, outcomes: pd.DataFrame) -> Iterable[tuple[tuple[str, ...], Document]]:
-    for machine, case in _planned(outcomes):
-        if (path := results / machine / "diagnosis" / f"{case.path}.json").exists():
-            yield (machine, *case.path.parts), _document(results, path)
-
-
-def _engines(results: Path, machine: str, outcomes: pd.DataFrame) -> Iterable[Engine]:
-    """The builds of this study's models and formats, of this machine and ahead of time for others."""
-    pairs = set(zip(outcomes["model"], outcomes["precision"], strict=True))
-    folders = [results / machine / "engine", *sorted(results.glob("aot-*/engine"))]
-    for folder in folders:
-        for path in sorted(folder.glob("*/*/*/*/*.build.json")):
-            case = Case.from_path(path.relative_to(folder).as_posix())
-            if (case.model, case.precision) in pairs:
-                yield Engine(folder.parent.name, case, _document(results, path))
-
-
 def _builds(engines: Iterable[Engine]) -> pd.DataFrame:
     """KEY and the options of each engine."""
     rows = [
         {"machine": one.machine, **dataclasses.asdict(one.case), "options": one.build.get("options", {})}
         for one in engines
+        if one.build.content is not None
     ]
     return records.frame_of(rows, [*records.KEY, "options"])

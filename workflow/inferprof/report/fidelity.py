@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from inferprof.report.evidence import TORCH_ALONE, Document, Evidence
+from inferprof.report.documents import TORCH_ALONE, Document
+from inferprof.report.evidence import Evidence
 from inferprof.report.model import Mark
 from inferprof.report.numbers import three_digits
 

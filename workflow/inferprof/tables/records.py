@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferprof.case import Case
 from inferprof.errors import UserError
-from inferprof.files import read_json
+from inferprof.files import NOT_OURS, read_document
 from inferprof.measure.lane import STAGES
 
 if TYPE_CHECKING:
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 CASE_KEY = ["model", "precision", "backend", "variant", "shape"]
 KEY = ["machine", *CASE_KEY]
 SCHEMA = 1
-"""The version of the record: what `inferprof run` writes, and what is read here and by compare."""
+"""The version of the record: what `inferprof run` writes. Which one is read says schemas/results.schema.json."""
+CASES_COLUMNS = [*KEY, "outcome", "reason"]
+OUTCOMES = ("run", "refused")
+"""What a study plans with a case."""
 NO_YARDSTICK = "the case was measured by a version without the yardstick"
 BOUNDARIES = ("device", "call", "end_to_end")
 RECORD_KEY = [*KEY, "round", "file"]
@@ -34,6 +37,24 @@ Key = tuple[str, ...]
 """The values of KEY: a case on a machine."""
 Options = Mapping[Key, Mapping[str, Any]]
 """The options of each case's variant, by name."""
+
+
+def read_cases(path: Path) -> pd.DataFrame:
+    """Read cases.csv; all columns are text. Raises UserError where it is missing or not what the study wrote."""
+    import pandas as pd
+
+    try:
+        cases = pd.read_csv(path, dtype=str, keep_default_na=False)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; the study writes it before anything runs") from None
+    except ValueError as error:
+        raise UserError(f"{path} is not CSV: {error}; {NOT_OURS}") from None
+    if lacking := [column for column in CASES_COLUMNS if column not in cases.columns]:
+        raise UserError(f"{path}: lacks the columns {', '.join(lacking)}; it has {', '.join(cases.columns)}")
+    if (unlike := cases[~cases["outcome"].isin(OUTCOMES) | cases["reason"].isna()]).size:
+        line = int(unlike.index[0]) + 2
+        raise UserError(f"{path}: line {line}: cut short, or its outcome is not {' or '.join(OUTCOMES)}; {NOT_OURS}")
+    return cases.astype(object)
 
 
 def paths(results: Path, machine: str, case: Case) -> list[Path]:
@@ -168,9 +189,7 @@ def frame_of(rows: list[Row], columns: list[str]) -> pd.DataFrame:
 
 
 def _row(results: Path, path: Path, machine: str, case: Case) -> Row:
-    content = read_json(path)
-    if not isinstance(content, dict) or content.get("schema") != SCHEMA or "status" not in content:
-        raise UserError(f"{path} is not a benchmark record of schema {SCHEMA}; delete it and run the study again")
+    content = read_document(path, "record")
     return {
         **dict(zip(KEY, [machine, *case.path.parts], strict=True)),
         "round": int(path.stem[1:]),

@@ -68,7 +68,7 @@ class Roofs:
         peak = self.flops.get(self.kind(node))
         if node["flops"] is None or peak is None:
             return None
-        faster = self.sparsity if self.sparse and node["sparse"] else 1.0
+        faster = self.sparsity if self.sparse and node.get("sparse") else 1.0
         return float(node["flops"] / peak.value / faster)
 
 

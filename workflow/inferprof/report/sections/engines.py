@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from inferprof.report.evidence import Engine, Evidence
-from inferprof.report.model import Cell, Column, Section, Table, Text, number, words
+from inferprof.report.documents import Engine
+from inferprof.report.evidence import Evidence
+from inferprof.report.model import Cell, Column, Section, Table, Text, missing, number, words
 from inferprof.report.numbers import MIB, NS_PER_MS, mebibytes, milliseconds, percent, three_digits
 from inferprof.report.sections.common import CASE_COLUMNS, FEW, by_case, few, optional, path_of, scaled
 from inferprof.tables.records import rows_of
@@ -91,9 +92,11 @@ def _row(engine: Engine) -> list[Cell]:
     ok = _ok(engine)
     lacking = "not recorded" if ok else "the build failed"
     case = dataclasses.asdict(engine.case)
+    names = [words(engine.machine), *(words(case[column.key]) for column in CASE_COLUMNS)]
+    if engine.build.content is None:
+        return [*names, *[missing(engine.build.lacking)] * 3, words(""), words(engine.build.file)]
     return [
-        words(engine.machine),
-        *(words(case[column.key]) for column in CASE_COLUMNS),
+        *names,
         Cell("ok", "ok", file=engine.build.file) if ok else Cell("failed", "failed", "fail", file=engine.build.file),
         scaled(engine.build.get("bytes"), MIB, mebibytes, lacking),
         optional(engine.build.get("seconds"), three_digits, lacking),

@@ -24,7 +24,7 @@ def section(evidence: Evidence) -> Section:
     """Every fact of environment.json, then revisions and start times of the records."""
     blocks: list[Block] = []
     if evidence.environment.content is None:
-        blocks.append(Text(f"Not measured: there is no {evidence.environment.file}."))
+        blocks.append(Text(f"Not measured: {evidence.environment.lacking}."))
     else:
         rows = tuple((words(name), words(value)) for name, value in flat(evidence.environment.content))
         blocks.append(Table("environment", f"From {evidence.environment.file}", COLUMNS, rows))

@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from inferprof.report.evidence import Document, Evidence
+from inferprof.report.documents import Document
+from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, words
 from inferprof.report.numbers import NS_PER_US, count, microseconds, three_digits
 from inferprof.report.sections.common import CASE_COLUMNS, case_cells, few, in_percent, name_of

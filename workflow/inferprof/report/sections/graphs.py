@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from inferprof.report.evidence import Document, Evidence
+from inferprof.report.documents import Document
+from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, words
 from inferprof.report.numbers import mebibytes
 from inferprof.report.sections.common import optional

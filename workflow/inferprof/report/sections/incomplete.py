@@ -22,7 +22,13 @@ def section(evidence: Evidence, planned: bool) -> Section:
         blocks += [Text(f"{path_of(row)}: {row['reason']}", "item", "fail") for row in broken[:EXAMPLES]]
         if len(broken) > EXAMPLES:
             blocks.append(Text(f"and {len(broken) - EXAMPLES} more, each with its reason under Failed cases", "item"))
-    absent = [document.file for document in evidence.documents.values() if document.content is None]
+    every = evidence.documents.values()
+    absent = [document.file for document in every if document.content is None and not document.damage]
     if absent:
         blocks.append(Text(f"{plural(len(absent), 'file')} about the models missing: {few(absent)}."))
     return Section("What is missing", tuple(blocks))
+
+
+def damaged(evidence: Evidence) -> Section:
+    """The files that are left out since inferprof does not write such."""
+    return Section("Files left out", tuple(Text(str(one.damage), "item", "warn") for one in evidence.damaged))

@@ -50,7 +50,7 @@ def blocks(evidence: Evidence) -> list[Block]:
 def _cells(evidence: Evidence, row: dict[str, Any], direction: str) -> list[Cell]:
     ms, floor, size = (row[f"{direction}_{part}"] for part in ("ms", "floor_ms", "bytes"))
     no_size = f"the record does not list its {ARRAYS[direction]}"
-    no_floor = f"there is no {evidence.bandwidth.file}" if evidence.bandwidth.content is None else no_size
+    no_floor = evidence.bandwidth.lacking if evidence.bandwidth.content is None else no_size
     no_copy = f"{direction} is no stage of this case: see the stages"
     times = ms / floor
     return [

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from inferprof.report.evidence import Document, Evidence
+from inferprof.report.documents import Document
+from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, words
 from inferprof.report.numbers import MIB, mebibytes
 from inferprof.report.sections.common import few, scaled

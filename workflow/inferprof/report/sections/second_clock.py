@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from inferprof.report.evidence import Document, Evidence
+from inferprof.report.documents import Document
+from inferprof.report.evidence import Evidence
 from inferprof.report.model import Cell, Column, Section, words
 from inferprof.report.numbers import NS_PER_MS, milliseconds, significant
 from inferprof.report.sections.common import CASE_COLUMNS, by_case, case_cells, optional, scaled, table

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from inferprof.report.evidence import Engine, Evidence
+from inferprof.report.documents import Engine
+from inferprof.report.evidence import Evidence
 from inferprof.report.model import Cell, Column, Section, Table, missing, number, words
 from inferprof.report.numbers import half_width, ratio
 from inferprof.report.sections.common import CASE_COLUMNS, FEW, case_cells, in_percent, name_of, optional

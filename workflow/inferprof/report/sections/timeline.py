@@ -154,7 +154,7 @@ def _copies(evidence: Evidence) -> list[Block]:
 
 
 def _copy(evidence: Evidence, row: dict[str, Any], iterations: int | None) -> tuple[Cell, ...]:
-    unknown = f"there is no {evidence.bandwidth.file}"
+    unknown = evidence.bandwidth.lacking
     if evidence.bandwidth.content is not None:
         unknown = f"no bandwidth was measured for {row['direction']}"
     no_rate = NO_BYTES if row["bytes"] is None else "the copies took no time that the tool saw"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from inferprof.report.evidence import Document, Evidence
+from inferprof.report.documents import Document
+from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, without_number, words
 from inferprof.report.numbers import NS_PER_MS, significant, three_digits
 from inferprof.report.sections.common import (

@@ -83,13 +83,16 @@ def read(path: Path, tool: str) -> pd.DataFrame:
     table = raw.rename(columns={column: name for column, (name, _) in units.items()})
     factors = {name: _UNITS.get(unit, 1) for name, unit in units.values()}
     columns = set(table)
-    if {"Duration", "CorrId", "Strm", "Name"} <= columns:
-        return _gpu_trace(table, tool)
-    if {"NameTree", "TID", "End"} <= columns:
-        return _pushpop_trace(table, tool)
-    for report in SUMMARIES:
-        if report.columns <= columns:
-            return conform(_summary(table, report, factors), tool)
+    try:
+        if {"Duration", "CorrId", "Strm", "Name"} <= columns:
+            return _gpu_trace(table, tool)
+        if {"NameTree", "TID", "End"} <= columns:
+            return _pushpop_trace(table, tool)
+        for report in SUMMARIES:
+            if report.columns <= columns:
+                return conform(_summary(table, report, factors), tool)
+    except ValueError as error:
+        raise UserError(f"{path} is cut short or damaged ({error}): write it again") from None
     raise UserError(f"{path} is none of the `nsys stats` reports that can be read: {', '.join(READABLE)}")
 
 

@@ -1,0 +1,111 @@
+"""Results with files that inferprof did not write: left out of a report by name, or one line and exit code 2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inferprof import cli
+from inferprof.report.documents import Reader
+
+CASE = "vit_tiny/fp32/ort_cpu/default/b1"
+DAMAGE = {
+    "{}": "{}",
+    "list": "[]",
+    "word": '"x"',
+    "null": "null",
+    "half": '{"schema": 1, "ca',
+    "empty": "",
+    "binary": "\0",
+}
+LEFT_OUT = (
+    "onnx/vit_tiny/fp16.convert.json",
+    "onnx/vit_tiny/fp16.audit.json",
+    "onnx/vit_tiny/fp16.accuracy.json",
+    "onnx/vit_tiny/fp16.partition.json",
+    "onnx/vit_tiny/fp32.b1.cost.json",
+    "{machine}/environment.json",
+    "{machine}/bandwidth.json",
+    "{machine}/ceilings.json",
+    f"{{machine}}/diagnosis/{CASE}.json",
+    f"{{machine}}/trtexec/{CASE}.json",
+    f"{{machine}}/capture/nsys/{CASE}.record.json",
+    "aot-sm120/engine/vit_tiny/fp32/tensorrt_rtx/default/b8.build.json",
+    "reports/{study}/profilers.json",
+)
+FREE = ("convert.json", "record.json", "profilers.json")
+"""Nothing in them must be there, so that {} is none the less one."""
+ADVICE = "not what inferprof writes: move it away and run the study again"
+
+
+def run(study: Any, *verb: str) -> int:
+    return cli.main([*verb, str(study.root), "--study", study.study, "--machine", study.machine])
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_report_names_what_it_leaves_out(cpu_study: Any, damage: str) -> None:
+    names = [name.format(machine=cpu_study.machine, study=cpu_study.study) for name in LEFT_OUT]
+    for name in names:
+        cpu_study.write(name, DAMAGE[damage])
+    assert run(cpu_study, "report", "--partial") == 0
+    text = (cpu_study.root / "reports" / cpu_study.study / "REPORT.partial.txt").read_text(encoding="utf-8")
+    said = " ".join(text[text.index("Files left out") :].split())
+    expected = [name for name in names if damage != "{}" or not name.endswith(FREE)]
+    assert [name for name in names if f"{name}: " in said or f"{name} is not JSON" in said] == expected
+    assert said.count(ADVICE) >= len(expected)
+    assert str(cpu_study.root) not in said
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("name", [f"{{machine}}/benchmark/{CASE}/r0.json", "reports/{study}/cases.csv"])
+@pytest.mark.parametrize("verb", [("report", "--partial"), ("bundle",)], ids=["report", "bundle"])
+def test_without_what_all_rests_on_there_is_one_line(
+    cpu_study: Any, capsys: pytest.CaptureFixture[str], verb: tuple[str, ...], name: str, damage: str
+) -> None:
+    path = cpu_study.root / name.format(machine=cpu_study.machine, study=cpu_study.study)
+    path.write_text(DAMAGE[damage], encoding="utf-8")
+    assert run(cpu_study, *verb) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and err.startswith(f"inferprof: {path}")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{}", "top level: 'outcome' is a required property"),
+        ("[]", "top level: [] is not of type 'object'"),
+        (
+            '{"outcome": "pass", "reason": 7, "outputs": {}, "tolerance": {"passes_db": 1, "warns_db": 1}}',
+            "reason: 7",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_document_is_said_with_its_place(cpu_study: Any, content: str, message: str) -> None:
+    cpu_study.write("onnx/x/fp16.accuracy.json", content)
+    reader = Reader(cpu_study.root, None)  # type: ignore[arg-type]
+    found = reader.read(cpu_study.root / "onnx/x/fp16.accuracy.json", "accuracy")
+    assert found.content is None
+    assert found.lacking.startswith(f"onnx/x/fp16.accuracy.json: {message}") and found.lacking.endswith(ADVICE)
+    assert reader.damaged == [found]
+
+
+def test_a_line_of_cases_that_is_cut_short_is_named(cpu_study: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    path: Path = cpu_study.root / "reports" / cpu_study.study / "cases.csv"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join([*lines[:3], lines[3][:30]]), encoding="utf-8")
+    assert run(cpu_study, "report", "--partial") == 2
+    said = f"inferprof: {path}: line 4: cut short, or its outcome is not run or refused; {ADVICE}\n"
+    assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize("samples", ["[1, 2, null]", '["1"]', "[]", '{"0": 1}'])
+def test_samples_are_numbers(cpu_study: Any, capsys: pytest.CaptureFixture[str], samples: str) -> None:
+    path = cpu_study.root / cpu_study.machine / "benchmark" / CASE / "r0.json"
+    record = cpu_study.record(CASE, 0)
+    record["boundaries"] = {"call": {"samples_ns": "SAMPLES"}}
+    cpu_study.write(f"{cpu_study.machine}/benchmark/{CASE}/r0.json", record)
+    path.write_text(path.read_text(encoding="utf-8").replace('"SAMPLES"', samples), encoding="utf-8")
+    assert run(cpu_study, "report", "--partial") == 2
+    assert f"{path}: boundaries.call.samples_ns: " in capsys.readouterr().err

@@ -1,0 +1,153 @@
+"""The JSON files that a report reads: what is not as inferprof writes it is left out, and remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from inferprof import registry
+from inferprof.case import Case
+from inferprof.errors import UserError
+from inferprof.files import Kind, read_document
+from inferprof.tables import records
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TORCH_ALONE = "torch alone runs {}, so that no ONNX graph is made"
+OF_GRAPH: tuple[Kind, ...] = ("convert", "audit", "accuracy")
+
+
+@dataclass(frozen=True)
+class Document:
+    """A JSON file of the results: `file` is relative to the results folder; `content` is None where it is missing."""
+
+    file: str
+    content: Mapping[str, Any] | None
+    why: str | None = None
+    """Why nobody writes it; None where the study asks for it."""
+    damage: str | None = None
+    """What is wrong with the file, where it is there but can't be used."""
+
+    @property
+    def lacking(self) -> str:
+        """Why there is no content."""
+        return self.damage or self.why or f"no {self.file}"
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """A top-level value."""
+        return default if self.content is None else self.content.get(key, default)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What became of one engine build."""
+
+    machine: str
+    case: Case
+    build: Document
+
+    @property
+    def key(self) -> records.Key:
+        """Its machine and case."""
+        return (self.machine, *self.case.path.parts)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads the documents about the cases of `outcomes`; `damaged` are those that were left out so far."""
+
+    results: Path
+    outcomes: pd.DataFrame
+    damaged: list[Document] = field(default_factory=list)
+
+    def read(self, path: Path, kind: Kind, why: str | None = None) -> Document:
+        """A document, which may be missing or damaged."""
+        name = path.relative_to(self.results).as_posix()
+        try:
+            return Document(name, read_document(path, kind) if path.exists() else None, why)
+        except UserError as error:
+            document = Document(name, None, damage=str(error).replace(str(path), name))
+            self.damaged.append(document)
+            return document
+
+    def of_graphs(self) -> dict[tuple[str, str, str], Document]:
+        """(model, precision, kind) → what is known of each graph."""
+        graphs = self._pairs()
+        why = {model: self._no_graph(model) for model, _ in graphs}
+        return {
+            (*graph, kind): self.read(self._onnx(*graph, f"{kind}.json"), kind, why[graph[0]])
+            for graph in graphs
+            for kind in OF_GRAPH
+        }
+
+    def partitions(self) -> dict[tuple[str, str], Document]:
+        """The partitions of the graphs of all cases that were asked for: those that an engine is built of."""
+        paths = {graph: self._onnx(*graph, "partition.json") for graph in self._pairs()}
+        return {graph: found for graph, path in paths.items() for found in self._there(path, "partition")}
+
+    def costs(self) -> dict[tuple[str, str, str], Document]:
+        """The costs of the graphs of all cases; of those on a CPU nobody asks for them."""
+        graphs = dict.fromkeys(
+            zip(self.outcomes["model"], self.outcomes["precision"], self.outcomes["shape"], strict=True)
+        )
+        return {
+            (model, precision, shape): self.read(self._onnx(model, precision, f"{shape}.cost.json"), "cost")
+            for model, precision, shape in graphs
+        }
+
+    def profiled_runs(self) -> Iterable[tuple[str, str, Any]]:
+        """(machine, profiler, record) of the runs that were watched."""
+        for machine, case in self.planned():
+            folder = self.results / machine / "capture"
+            for path in sorted(folder.glob(f"*/{case.path}.record.json")):
+                for found in self._there(path, "watched"):
+                    yield machine, path.relative_to(folder).parts[0], found.content
+
+    def second_clocks(self) -> Iterable[Document]:
+        """The second clocks of the cases that were to run."""
+        for machine, case in self.planned():
+            yield from self._there(self.results / machine / "trtexec" / f"{case.path}.json", "trtexec")
+
+    def diagnoses(self) -> Iterable[tuple[tuple[str, ...], Document]]:
+        """KEY and diagnosis of the cases that were to run."""
+        for machine, case in self.planned():
+            for found in self._there(self.results / machine / "diagnosis" / f"{case.path}.json", "diagnosis"):
+                yield (machine, *case.path.parts), found
+
+    def engines(self, machine: str) -> Iterable[Engine]:
+        """The builds of this study's models and formats, of this machine and ahead of time for others."""
+        pairs = set(self._pairs())
+        folders = [self.results / machine / "engine", *sorted(self.results.glob("aot-*/engine"))]
+        for folder in folders:
+            for path in sorted(folder.glob("*/*/*/*/*.build.json")):
+                case = Case.from_path(path.relative_to(folder).as_posix())
+                if (case.model, case.precision) in pairs:
+                    yield Engine(folder.parent.name, case, self.read(path, "build"))
+
+    def planned(self) -> list[tuple[str, Case]]:
+        """(machine, case) of what was to run."""
+        planned = self.outcomes.loc[self.outcomes["outcome"] != "refused", records.KEY]
+        return [(machine, Case(*names)) for machine, *names in planned.itertuples(index=False, name=None)]
+
+    def _pairs(self) -> list[tuple[str, str]]:
+        return list(dict.fromkeys(zip(self.outcomes["model"], self.outcomes["precision"], strict=True)))
+
+    def _onnx(self, model: str, precision: str, rest: str) -> Path:
+        return self.results / "onnx" / model / f"{precision}.{rest}"
+
+    def _there(self, path: Path, kind: Kind) -> list[Document]:
+        """The document, where it is there and not damaged."""
+        found = self.read(path, kind)
+        return [] if found.content is None else [found]
+
+    def _no_graph(self, model: str) -> str | None:
+        """Why there is no graph of a model, where none was made and no runtime was to run one."""
+        cases = self.outcomes[self.outcomes["model"] == model]
+        runs = set(cases.loc[cases["outcome"] != "refused", "backend"])
+        torch = {backend.name for backend in registry.backends().values() if backend.artifact == "torch"}
+        made = any((self.results / "onnx" / model).glob("*.convert.json"))
+        alone = runs and runs <= torch and not made
+        return TORCH_ALONE.format("this model") if alone else None
