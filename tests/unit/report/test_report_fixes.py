@@ -44,7 +44,7 @@ def diagnose(results: Any, case: str, check: str, verdict: str, gain: tuple[floa
     }
     finding |= {"source": "records", "advice": "this", "confidence": "high"}
     answer = {"check": check, "level": "host", "verdict": verdict, "reason": "it is so", "findings": [finding]}
-    nothing = {"sentence": "nothing", "groups": [], "cautions": [], "gain": None}
+    nothing: dict[str, Any] = {"sentence": "nothing", "groups": [], "cautions": [], "gain": None}
     content = {"total": None, "verdict": nothing, "answers": [answer]}
     results.write(f"{results.machine}/diagnosis/{case}.json", content)
 

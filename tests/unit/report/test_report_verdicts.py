@@ -40,7 +40,9 @@ def study(results: Any, repository: Path, traced: pd.DataFrame) -> Any:
     results.ok(BASELINE, 2.0, gpu=True)
     results.ok(TENSORRT, 1.0, gpu=True)
     results.plan()
-    results.write("onnx/planted/fp32.partition.json", {"looped": ["cumsum"]})
+    nothing = {"not_measured": "no sizes were given"}
+    partition = {"by": "TensorRT-RTX 1.7.1", "dynamic": nothing, "static": nothing, "looped": ["cumsum"]}
+    results.write("onnx/planted/fp32.partition.json", partition)
     profile = ort_profile.read(repository / "tests/data/ort_profile/h100_ort_tensorrt_ep.json.gz")
     for tool, frame in (("nsys", traced), ("ort_profile", profile)):
         path = results.root / results.machine / "table" / tool / f"{TENSORRT}.parquet"
