@@ -12,8 +12,12 @@ from tests.workflow.conftest import Workspace
 
 CASE = {"model": "toy", "precision": "fp16", "backend": "tensorrt", "variant": "default", "shape": "b4"}
 RECORD = {
+    "schema": 1,
     "case": CASE,
     "round": 0,
+    "machine": "box",
+    "started": "2026-01-01T00:00:00+00:00",
+    "environment": {},
     "status": "ok",
     "reason": None,
     "boundaries": {"device": {"samples_ns": [990_000] * 60}},
