@@ -139,7 +139,7 @@ def measure(until: float, side_by_side: int) -> None:
     write_json(report / "profilers.json", {})
     for verb, name in (("probe", "environment"), ("bandwidth", "bandwidth"), ("ceilings", "ceilings")):
         run(job([verb], machine / f"{name}.json"), until)
-    engines = {one.out: one for one in (built(study, case) for case in study.cases() if has_engine(case))}
+    engines = {one.out: one for one in (built(study, case) for case in study.cases() if targets.has_engine(case))}
     with ThreadPoolExecutor(side_by_side) as pool:
         list(pool.map(partial(run, until=until), engines.values()))
     for round_ in study.rounds:
@@ -226,16 +226,11 @@ def captured(study: studies.Study, profiler: str, case: Case) -> Job:
 
 def run_words(study: studies.Study, case: Case) -> list[str]:
     """`run` of a case, with all that says which one it is."""
-    artifact = engine(study, case) if has_engine(case) else onnx(case)
+    artifact = engine(study, case) if targets.has_engine(case) else onnx(case)
     options = shlex.split(targets.flags(study.variants[case.variant].options))
     named = ["--precision", case.precision, "--shape", case.shape, "--variant", case.variant, *options]
     spec = ["--spec", f"models/{case.model}.yaml", "--machine", study.machine.slug]
     return ["run", case.backend, str(artifact), *spec, *named]
-
-
-def has_engine(case: Case) -> bool:
-    """Whether the backend runs an engine."""
-    return registry.backends()[case.backend].artifact == "engine"
 
 
 def onnx(case: Case) -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -113,3 +115,15 @@ def expected(infer: Callable[..., Arrays]) -> Callable[[Path, OpenRequest, Array
 def bare() -> Callable[[Path], ModelSpec]:
     """The description of a bare ONNX file."""
     return model_spec.load
+
+
+@pytest.fixture(scope="session")
+def build_engine() -> Callable[[Path, Path], None]:
+    """Builds an engine of an ONNX file for batches 1 to 8 with TensorRT 8.5."""
+    script = Path(__file__).parents[2] / "studies" / "tensorrt85" / "build_engine.py"
+
+    def build(onnx: Path, out: Path) -> None:
+        serves = ["--shape", "b4", "--profile", "b1", "b8"]
+        subprocess.run([sys.executable, str(script), str(onnx), *serves, "--out", str(out)], check=True)
+
+    return build

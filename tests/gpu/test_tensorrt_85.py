@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,19 +28,19 @@ trt = pytest.importorskip("tensorrt")
 if not trt.__version__.startswith("8.5."):
     pytest.skip(f"TensorRT {trt.__version__}, not 8.5", allow_module_level=True)
 
-SCRIPT = Path(__file__).parents[2] / "studies" / "tensorrt85" / "build_engine.py"
 KEPT_ENGINE = "INFERPROF_TENSORRT85_ENGINE"
 """Environment variable: a file that keeps the engine from one run of these tests to the next."""
 TOLERANCE = 1e-4
 
 
 @pytest.fixture(scope="module")
-def engine(convolutions: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def engine(
+    convolutions: Path, build_engine: Callable[[Path, Path], None], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """The convolutions, built for batches 1 to 8."""
     path = Path(os.environ.get(KEPT_ENGINE) or tmp_path_factory.mktemp("engines") / "convolutions.engine")
     if not path.exists():
-        serves = ["--shape", "b4", "--profile", "b1", "b8"]
-        subprocess.run([sys.executable, str(SCRIPT), str(convolutions), *serves, "--out", str(path)], check=True)
+        build_engine(convolutions, path)
     return path
 
 

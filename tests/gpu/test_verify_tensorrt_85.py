@@ -10,6 +10,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ trt = pytest.importorskip("tensorrt")
 if not trt.__version__.startswith("8.5."):
     pytest.skip(f"TensorRT {trt.__version__}, not 8.5", allow_module_level=True)
 
-SCRIPT = Path(__file__).parents[2] / "studies" / "tensorrt85" / "build_engine.py"
 ROWS = ["tensorrt", "layers", "ort_tensorrt", "partition_ort_tensorrt"]
 if importlib.util.find_spec("yaml"):  # which options of a variant are written in
     ROWS.append("graph_tensorrt")
@@ -34,13 +34,14 @@ def verify(out: Path, *words: str) -> dict[str, dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+def rows(
+    build_engine: Callable[[Path, Path], None], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, dict[str, Any]]:
     """The rows, tried on an engine of verify's own model."""
     out = tmp_path_factory.mktemp("verify85")
     assert verify(out, "--only", "model")["model"]["outcome"] == "pass"
     engine = out / "given.engine"
-    onnx, serves = str(out / "onnx/two_layers/fp32.onnx"), ["--shape", "b4", "--profile", "b1", "b8"]
-    subprocess.run([sys.executable, str(SCRIPT), onnx, *serves, "--out", str(engine)], check=True)
+    build_engine(out / "onnx/two_layers/fp32.onnx", engine)
     return verify(out, "--attempt", "--engine", str(engine), "--only", *ROWS)
 
 

@@ -37,7 +37,7 @@ def onnx(study: Study) -> list[str]:
 
 def engines(study: Study) -> list[str]:
     """The engines of the cases that run, and those for other GPUs."""
-    own = [(study.machine.slug, case) for case in study.cases() if _has_engine(case)]
+    own = [(study.machine.slug, case) for case in study.cases() if has_engine(case)]
     return [f"results/{machine}/engine/{case}.engine" for machine, case in own + study.ahead_of_time()]
 
 
@@ -104,7 +104,7 @@ def partitions(study: Study) -> list[str]:
     if PARSER not in study.machine.packages:
         return []
     built = [*study.cases(), *(case for _, case in study.ahead_of_time())]
-    graphs = dict.fromkeys((case.model, case.precision) for case in built if _has_engine(case))
+    graphs = dict.fromkeys((case.model, case.precision) for case in built if has_engine(case))
     return [f"results/onnx/{model}/{precision}.partition.json" for model, precision in graphs]
 
 
@@ -147,5 +147,6 @@ def _measured(study: Study) -> tuple[str, ...]:
     return ("bandwidth", "ceilings") if study.machine.gpu else ()
 
 
-def _has_engine(case: Case) -> bool:
+def has_engine(case: Case) -> bool:
+    """Whether the backend of a case runs an engine."""
     return registry.backends()[case.backend].artifact == "engine"

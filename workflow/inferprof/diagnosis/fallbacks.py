@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,10 +21,14 @@ if TYPE_CHECKING:
 SUMS: Final = ("nodes_ns", "copies_ns", "casts_ns", "copies", "casts", "executions")
 
 
+@functools.lru_cache(maxsize=1)  # asked for by several checks on one case
 def stays_of(frames: Frames) -> pd.DataFrame:
     """Stays of tables.nodes.fallback that are not on purpose, those that are alike in one row; none where no tool
     watched the session."""
-    return _amiss(frames, _session(frames)[1])
+    stays = fallback.explained(
+        fallback.ledger(_session(frames)[1]), frames.case.backend, frames.documents.get("partition")
+    )
+    return fallback.alike(stays[stays["why"] != fallback.ON_PURPOSE])
 
 
 def _fallback(frames: Frames) -> list[Finding] | Clear:
@@ -35,21 +40,17 @@ def _fallback(frames: Frames) -> list[Finding] | Clear:
         raise NotAssessed(f"a profile by {' or '.join(SESSIONS)}")
     if nodes.empty:
         raise NotAssessed("a run of the session that came to its end")
-    amiss = _amiss(frames, nodes)
+    amiss = stays_of(frames)
     if amiss.empty:
         return Clear(f"all of {len(nodes)} nodes are with {fallback.main_provider(nodes)}, or on purpose elsewhere")
     return [_finding(frames, row, tool) for row in rows_of(amiss)]
 
 
+@functools.lru_cache(maxsize=1)
 def _session(frames: Frames) -> tuple[str, pd.DataFrame]:
     """The first tool that watched the session, and its nodes; no tool where none did."""
     tool = next((tool for tool in SESSIONS if len(frames.of_tool(tool))), "")
     return tool, per_run(frames.of_tool(tool))
-
-
-def _amiss(frames: Frames, nodes: pd.DataFrame) -> pd.DataFrame:
-    stays = fallback.explained(fallback.ledger(nodes), frames.case.backend, frames.documents.get("partition"))
-    return fallback.alike(stays[stays["why"] != fallback.ON_PURPOSE])
 
 
 def _finding(frames: Frames, row: Mapping[str, Any], tool: str) -> Finding:

@@ -13,7 +13,7 @@ from inferprof.report.fidelity import Fidelity
 from inferprof.report.numbers import three_digits
 from inferprof.report.sections.common import name_of
 from inferprof.tables import summary
-from inferprof.tables.records import KEY, key_of, rows_of
+from inferprof.tables.records import KEY, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -113,14 +113,17 @@ def _speed_up(evidence: Evidence, row: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _ties(evidence: Evidence, row: Mapping[str, Any], boundary: Boundary, others: list[str]) -> tuple[str, ...]:
     """Which of the other cases are not slower than `row` by a verdict."""
-    frame = evidence.boundaries
-    for key in ("machine", "model", "shape"):
-        frame = frame[frame[key] == row[key]]
+    frame = _beside(evidence.boundaries, row, boundary)
     names = frame["precision"] + "/" + frame["backend"] + "/" + frame["variant"]
-    frame = frame[(frame["boundary"] == boundary) & names.isin([name_of(row), *others])]
-    latency = {key_of(one): one for one in rows_of(evidence.latency) if one["boundary"] == boundary}
-    slowest = latency[key_of(row)]["max"]
-    verdicts = [
-        one for one in rows_of(summary.speed_ups(frame, name_of(row))) if one["verdict"] in ("same", "undecided")
-    ]
-    return tuple(name_of(other) for other in verdicts if latency[key_of(other)]["min"] < FAR * slowest)
+    verdicts = rows_of(summary.speed_ups(frame[names.isin([name_of(row), *others])], name_of(row)))
+    latency = {name_of(one): one for one in rows_of(_beside(evidence.latency, row, boundary))}
+    slowest = latency[name_of(row)]["max"]
+    ties = (name_of(other) for other in verdicts if other["verdict"] in ("same", "undecided"))
+    return tuple(name for name in ties if latency[name]["min"] < FAR * slowest)
+
+
+def _beside(frame: pd.DataFrame, row: Mapping[str, Any], boundary: Boundary) -> pd.DataFrame:
+    """What a frame has, by one boundary, of the cases at the row's machine, model and shape."""
+    for key in summary.PEERS:
+        frame = frame[frame[key] == row[key]]
+    return frame[frame["boundary"] == boundary]

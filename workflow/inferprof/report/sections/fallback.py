@@ -154,16 +154,9 @@ def _stays(evidence: Evidence, seen: list[Profile], stays: Tables) -> list[Block
 
 
 def _summed(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """The dearest stays, as many as are alike in one row, and so those on purpose."""
+    """The dearest stays, as many as are alike in one row, and those on purpose as one row."""
     purpose = table["why"] == ON_PURPOSE
-    rows = rows_of(alike(table[~purpose]).head(TOP))
-    if purpose.any():
-        own = table[purpose]
-        summed = {str(key): own[key].sum(min_count=1) for key in own.select_dtypes("number")}
-        rows.append(
-            {**summed, "why": ON_PURPOSE, **{key: ", ".join(own[key]) for key in ("nodes", "providers", "op_types")}}
-        )
-    return rows
+    return [*rows_of(alike(table[~purpose]).head(TOP)), *rows_of(alike(table[purpose], ["why"]))]
 
 
 def _stay(one: Profile, row: dict[str, Any]) -> tuple[Cell, ...]:

@@ -15,7 +15,7 @@ host waits for work that remains.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -55,6 +55,7 @@ _INSERTED_CAST: Final = re.compile(r"Inserted(?:PrecisionFree)?Cast_")
 """How ONNX Runtime names its own casts."""
 TENSORRT: Final = "ort_tensorrt"
 """How the names of the backends begin whose provider has the parser of a partition."""
+TEXTS: Final = ("nodes", "op_types", "providers", "why")
 SUMMED: Final = ("nodes_ns", "copies_ns", "copies_bytes", "casts_ns", "casts_bytes", "gain_low", "gain_high")
 
 
@@ -93,14 +94,15 @@ def explained(stays: pd.DataFrame, backend: str, partition: Mapping[str, Any] | 
     return stays.assign(why=[left.get(node, why) if why == NOT_TOLD else why for node, why in reasons])
 
 
-def alike(stays: pd.DataFrame) -> pd.DataFrame:
+def alike(stays: pd.DataFrame, by: Sequence[str] = TEXTS[1:]) -> pd.DataFrame:
     """The ledger with stays of the same operators at the same provider for the same reason as one row, dearest first.
 
-    `stays` is how many they are, `nodes` names those of all, and numbers add up: a stay is time of its own.
+    `stays` is how many they are, `nodes` names those of all, as do TEXTS that are not in `by`; numbers add up: a stay
+    is time of its own.
     """
-    each = stays.groupby(["op_types", "providers", "why"], sort=False, as_index=False)
+    texts = {name: (name, ", ".join) for name in TEXTS if name not in by}
     numbers = {name: (name, _whole) for name in ("executions", "copies", "casts", *SUMMED)}
-    table = each.agg(stays=("nodes", "size"), nodes=("nodes", ", ".join), **numbers)
+    table = stays.groupby([*by], sort=False, as_index=False).agg(stays=("nodes", "size"), **texts, **numbers)
     return table.sort_values("gain_high", ascending=False, kind="stable", ignore_index=True)
 
 
