@@ -17,30 +17,41 @@ class UserError(Exception):
     """
 
 
-class CaseFailed(Exception):
-    """A measurement that ran and failed in a way that is itself a result (out of memory, NaN, shape rejected).
+class SystemRefusal(UserError):
+    """The machine, not the case, is in the way: a full disk, a folder that can't be written to. Never a result."""
 
-    The record keeps the reason, the job exits with 0 and the report shows it.
+
+class CaseFailed(Exception):
+    """A stage of a case that ran and failed in a way that is itself a result (out of memory, NaN, shape rejected).
+
+    The stage's document keeps the reason, the job exits with 0 and the report shows it. `stage` is where it failed
+    (the innermost `outcomes.stage`), `notes` what failed after it, in clean-up.
     """
+
+    def __init__(self, reason: str, stage: str | None = None) -> None:
+        super().__init__(reason)
+        self.stage = stage
+        self.notes: list[str] = []
 
 
 class ToolError(Exception):
     """An external tool that failed: its command and the last lines of its log."""
 
     def __init__(self, command: Iterable[str], returncode: int, log: str, lines: int = 15) -> None:
+        self.returncode = returncode
         tail = "\n".join(log.rstrip().splitlines()[-lines:])
         super().__init__(f"`{' '.join(command)}` exited with {returncode}; the end of its log:\n{tail}")
 
 
 @contextlib.contextmanager
 def mendable() -> Iterator[None]:
-    """Errors of the system that are MENDABLE become a UserError."""
+    """Errors of the system that are MENDABLE become a SystemRefusal."""
     try:
         yield
     except OSError as error:
         if error.errno not in MENDABLE:
             raise
-        raise UserError(f"{error.filename}: {error.strerror}") from error
+        raise SystemRefusal(f"{error.filename}: {error.strerror}") from error
 
 
 def unknown(kind: str, names: Iterable[str], known: Iterable[str]) -> UserError:

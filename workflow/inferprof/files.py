@@ -8,7 +8,7 @@ import gzip
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from typing import IO, Any, Literal, cast
@@ -66,11 +66,6 @@ def beside(path: Path, suffix: str) -> Path:
     return path.with_name(path.stem + suffix)
 
 
-def write_facts(product: Path, suffix: str, facts: Mapping[str, Any], seconds: float) -> None:
-    """Write beside a product what is known of its making, its size, and how long that took."""
-    write_json(beside(product, suffix), {**facts, "bytes": product.stat().st_size, "seconds": round(seconds, 1)})
-
-
 def read_json(path: Path) -> Any:
     """Read JSON. Raises UserError with the place where it isn't JSON, or where there is no such file."""
     try:
@@ -85,7 +80,8 @@ def read_document(path: Path, kind: Kind) -> dict[str, Any]:
     """Read a JSON file of a results folder. Raises UserError where it is missing, or not what inferprof writes."""
     try:
         content: dict[str, Any] = read_json(path)
-        check_schema(content, "results", str(path), kind)
+        if not (isinstance(content, dict) and content.get("status") == "failed"):  # it holds a reason and no more
+            check_schema(content, "results", str(path), kind)
     except UserError as error:
         if not path.exists():
             raise

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pandas as pd
 
+from inferprof import outcomes
 from inferprof.backends.torch_quantize import QUANTIZE
 from inferprof.case import Case
 from inferprof.diagnosis.kernel_time import inference_ns
@@ -166,14 +167,15 @@ def _of(frame: pd.DataFrame, key: records.Key) -> pd.DataFrame:
 
 
 def documents(results: Path, machine: str, case: Case) -> dict[Document, Mapping[str, Any] | None]:
-    """The JSON files about a case's graph and its machine; None where one is missing."""
+    """The JSON files about a case's graph and its machine; None where one is missing, or its stage failed."""
     graph = results / "onnx" / case.model
     paths: dict[Document, Path] = {
         **{name: results / machine / f"{name}.json" for name in _OF_MACHINE},
         "cost": graph / f"{case.precision}.{case.shape}.cost.json",
         "partition": graph / f"{case.precision}.partition.json",
     }
-    return {name: read_document(path, name) if path.exists() else None for name, path in paths.items()}
+    there = {name: read_document(path, name) for name, path in paths.items() if path.exists()}
+    return {name: there[name] if name in there and not outcomes.reason_in(there[name]) else None for name in paths}
 
 
 def _total(latency: pd.DataFrame, profiles: pd.DataFrame, tool: str | None) -> Total | None:

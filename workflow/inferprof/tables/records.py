@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from inferprof import outcomes
 from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.files import NOT_OURS, read_document
@@ -195,7 +196,7 @@ def _row(results: Path, path: Path, machine: str, case: Case) -> Row:
         "round": int(path.stem[1:]),
         "file": path.relative_to(results).as_posix(),
         "status": content["status"],
-        "reason": content.get("reason"),
+        "reason": outcomes.reason_in(content),
         "content": content,
     }
 
