@@ -87,3 +87,83 @@ def failed(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Worksp
     done = run(workspace)
     assert done.returncode == 0, done.stdout + done.stderr
     return workspace
+
+
+def test_each_stage_that_fails_is_a_row_with_its_reason_and_the_others_are_whole(failed: Workspace) -> None:
+    folder = failed.folder / "results" / "reports" / "faults"
+    assert not (folder / "REPORT.partial.txt").exists()
+    reasons = {case_of(row): row["reason"] for row in rows(folder / "csv" / "failed.csv")}
+    stages = {row["file"]: row["reason"] for row in rows(folder / "csv" / "failed_stages.csv")}
+    said = {"fail": "injected: fail", "error": "RuntimeError: injected: error", "memory": "out of memory on the host"}
+    for fault, words in said.items():
+        for stage in OF_VARIANT:
+            assert words in reasons[f"toy/fp32/faulty/{stage}_{fault}/b1"], (stage, fault)
+        assert words in reasons[f"toy/convert_{fault}/ort_cpu/default/b1"]
+        for stage in ("convert", "audit", "accuracy"):
+            assert words in stages[f"onnx/toy/{stage}_{fault}.{stage}.json"], (stage, fault)
+    for fault in RESULTS:
+        assert f"toy/fp32/faulty/close_{fault}/b1" in reasons or fault == "nonsense"  # that stage gives nothing
+        captures = {file.split("/")[2] for file in stages if "/capture/" in file}
+        assert {f"{stage}_{fault}" for stage in OF_PROFILER} <= captures
+    assert "NaN" in reasons["toy/fp32/faulty/measure_nonsense/b1"]
+
+
+def test_a_case_is_whole_whatever_became_of_the_stages_beside_it(failed: Workspace) -> None:
+    folder = failed.folder / "results" / "reports" / "faults"
+    measured = {case_of(row) for row in rows(folder / "csv" / "latency.csv") if row["median_ms"]}
+    beside = {
+        f"toy/{stage}_{fault}/ort_cpu/default/b1" for stage in ("audit", "accuracy", "expect") for fault in RESULTS
+    }
+    assert {HEALTHY, *beside} <= measured
+    assert {case_of(row) for row in rows(folder / "csv" / "verdicts.csv")} >= {HEALTHY, *beside}
+
+
+def test_nothing_is_left_to_do_and_a_record_that_is_moved_away_is_measured_again(failed: Workspace) -> None:
+    plugins = {"INFERPROF_PLUGINS": faulty_plugins.__file__}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(*next(iter(plugins.items())))
+        assert failed.jobs("results/REPORT.txt") == {}
+        (record,) = failed.folder.glob(f"results/cpu-*/benchmark/{HEALTHY}/r0.json")
+        away = record.rename(failed.folder / "away.json")
+        jobs = failed.jobs("results/REPORT.txt")
+        away.rename(record)
+    assert jobs["benchmark"] == 1 and jobs["write_report"] == 1
+
+
+def logs_of(stage: str, fault: str) -> str:
+    """A part of the path of the log of the job that a fault ends."""
+    if stage in OF_PRECISION:
+        return {
+            "convert": f"onnx/toy/convert_{fault}.log",
+            "expect": f"onnx/toy/expect_{fault}.b1.expected.log",
+        }.get(stage, f"onnx/toy/{stage}_{fault}.{stage}.log")
+    if stage in OF_VARIANT:
+        return f"/faulty/{stage}_{fault}/b1"
+    return f"{'table' if stage == 'table' else 'capture'}/{stage}_{fault}/toy/"
+
+
+@pytest.mark.parametrize(
+    ("faults", "limit_s", "ends"),
+    [
+        (("crash", "kill", "disk"), 600.0, {"crash": "SIGSEGV", "kill": "SIGKILL", "disk": "No space left"}),
+        (("hang",), LIMIT_S, {"hang": f"not done after {LIMIT_S} s"}),
+    ],
+    ids=["crash, kill, full disk", "hang"],
+)
+def test_each_job_that_breaks_is_listed_with_the_end_of_its_log_and_the_others_are_whole(
+    faults: tuple[str, ...], limit_s: float, ends: dict[str, str], repository: Path, tmp_path: Path
+) -> None:
+    workspace = study_of(tmp_path / "w", repository, faults, limit_s)
+    done = run(workspace)
+    assert done.returncode == 1, done.stdout + done.stderr
+    folder = workspace.folder / "results" / "reports" / "faults"
+    assert not (folder / "REPORT.txt").exists() and not (workspace.folder / "results" / "REPORT.txt").exists()
+    text = " ".join((folder / "REPORT.partial.txt").read_text(encoding="utf-8").split())
+    items = text.replace("- ", "-").split(" -log/")
+    for stage in (*OF_PRECISION, *OF_VARIANT, *OF_PROFILER):
+        for fault in faults:
+            (item,) = [item for item in items if logs_of(stage, fault) in item.split(".log:")[0] + ".log"]
+            assert ends[fault] in item.partition(".log:")[2], (stage, fault, item)
+    healthy = "ort_cpu/default is fastest"
+    assert healthy in text or "can't be told apart" in text
+    assert "What holds each case back" in text

@@ -43,10 +43,13 @@ def _run_verb(args: argparse.Namespace) -> int:
     # CUDA counts the fastest GPU first unless told otherwise; NVML, which says which GPU this is, counts by PCI bus.
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     try:
+        registry.load_outside(os.environ.get(registry.OUTSIDE, ""))
         with progress.displayed(), mendable():
             return int(args.verb(args) or 0)
     except (UserError, ToolError, CaseFailed) as error:
         print(f"inferprof: {error}", file=sys.stderr)
+        if isinstance(error, ToolError):
+            print(f"inferprof: {error.summary}", file=sys.stderr)  # the last line of a log is what a report quotes
         return 2 if isinstance(error, UserError) else 1
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Iterable, Iterator
+import signal
+from collections.abc import Iterable, Iterator, Sequence
 
 MENDABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EISDIR)
 """Errors of the system that are about the user's folder or disk."""
+LAST_EXIT_CODE = 128
+"""Larger ones are of shells and tools whose child a signal ended: 128 and its number."""
 
 
 class UserError(Exception):
@@ -34,13 +37,23 @@ class CaseFailed(Exception):
         self.notes: list[str] = []
 
 
+def ended(returncode: int) -> str:
+    """`exited with 1`, `was ended by SIGSEGV`: of a process, or of what a shell or a tool ran (128 + signal)."""
+    number = -returncode if returncode < 0 else returncode - LAST_EXIT_CODE
+    if number <= 0:
+        return f"exited with {returncode}"
+    known = {value.value: value.name for value in signal.Signals}
+    return f"was ended by {known.get(number, f'signal {number}')}"
+
+
 class ToolError(Exception):
     """An external tool that failed: its command and the last lines of its log."""
 
-    def __init__(self, command: Iterable[str], returncode: int, log: str, lines: int = 15) -> None:
+    def __init__(self, command: Sequence[str], returncode: int, log: str, lines: int = 15) -> None:
         self.returncode = returncode
+        self.summary = f"`{' '.join(command)}` {ended(returncode)}"
         tail = "\n".join(log.rstrip().splitlines()[-lines:])
-        super().__init__(f"`{' '.join(command)}` exited with {returncode}; the end of its log:\n{tail}")
+        super().__init__(f"{self.summary}; the end of its log:\n{tail}")
 
 
 @contextlib.contextmanager

@@ -18,14 +18,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from inferprof.errors import CaseFailed, SystemRefusal, ToolError, UserError, mendable
+from inferprof.errors import LAST_EXIT_CODE, CaseFailed, SystemRefusal, ToolError, UserError, mendable
 from inferprof.files import Kind, beside, read_document, write_json, write_text
 
 T = TypeVar("T")
 SELF_CHECK: Final = "self-check"
 """The stage of a record that was measured and judged itself; its reason says so by itself."""
-LAST_EXIT_CODE: Final = 128
-"""Larger ones are of shells and tools whose child a signal ended: 128 and its number."""
 JOB_LIMIT: Final = "INFERPROF_JOB_LIMIT_S"
 """Environment variable that the Snakefile sets for its jobs: the seconds that one may take (protocol.limit_s)."""
 FACTS: Final[Mapping[str, Kind]] = {".build.json": "build", ".convert.json": "convert"}

@@ -33,7 +33,9 @@ def section(evidence: Evidence, planned: bool) -> Section:
         if len(broken) > EXAMPLES:
             blocks.append(Text(f"and {len(broken) - EXAMPLES} more, each with its reason under Failed cases", "item"))
     every = evidence.documents.values()
-    absent = [document.file for document in every if document.lacking == f"no {document.file}"]
+    absent = [
+        document.file for document in every if document.content is None and document.lacking == f"no {document.file}"
+    ]
     if absent:
         blocks.append(Text(f"{plural(len(absent), 'file')} about the models missing: {few(absent)}."))
     return Section("What is missing", tuple(blocks))
