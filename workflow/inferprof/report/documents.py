@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from inferprof import registry
 from inferprof.case import Case
+from inferprof.documents import Kind, failed
 from inferprof.errors import UserError
-from inferprof.files import Kind, read_document
+from inferprof.files import read_document
 from inferprof.tables import records
 
 if TYPE_CHECKING:
     import pandas as pd
 
 TORCH_ALONE = "torch alone runs {}, so that no ONNX graph is made"
+TELL_FAILURES: tuple[Kind, ...] = ("build", "watched")
+"""Kinds whose failures the report shows as they are; of others a failed one is missing, with its reason."""
 OF_GRAPH: tuple[Kind, ...] = ("convert", "audit", "accuracy")
 
 
@@ -67,7 +70,9 @@ class Reader:
         """A document, which may be missing or damaged."""
         name = path.relative_to(self.results).as_posix()
         try:
-            return Document(name, read_document(path, kind) if path.exists() else None, why)
+            content = read_document(path, kind, self.results) if path.exists() else None
+            failure = None if kind in TELL_FAILURES else failed(content)
+            return Document(name, None if failure else content, failure or why)
         except UserError as error:
             document = Document(name, None, damage=str(error).replace(str(path), name))
             self.damaged.append(document)
