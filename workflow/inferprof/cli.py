@@ -17,7 +17,7 @@ from typing import Any
 from inferprof import arguments, flags, outcomes, processes, progress, registry
 from inferprof.case import Case, Shape
 from inferprof.errors import CaseFailed, ToolError, UserError, mendable
-from inferprof.files import read_document, write_json, write_text, written_whole
+from inferprof.files import read_document, write_document, write_text, written_whole
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,7 +60,7 @@ def _probe(args: argparse.Namespace) -> None:
     """Write what this machine is and what is installed on it."""
     from inferprof.machine import environment, hardware
 
-    write_json(args.out, environment.probe(hardware.detect(args.label)))
+    write_document(args.out, "environment", environment.probe(hardware.detect(args.label)))
 
 
 def _bandwidth(args: argparse.Namespace) -> None:
@@ -68,7 +68,7 @@ def _bandwidth(args: argparse.Namespace) -> None:
     from inferprof.devices import bandwidth
     from inferprof.devices.cuda import CudaDevice
 
-    write_json(args.out, bandwidth.measure(CudaDevice()))
+    write_document(args.out, "bandwidth", bandwidth.measure(CudaDevice()))
 
 
 def _ceilings(args: argparse.Namespace) -> None:
@@ -76,7 +76,7 @@ def _ceilings(args: argparse.Namespace) -> None:
     from inferprof.devices import ceilings
     from inferprof.devices.cuda import CudaDevice
 
-    write_json(args.out, ceilings.measure(CudaDevice()))
+    write_document(args.out, "ceilings", ceilings.measure(CudaDevice()))
 
 
 def _cases(args: argparse.Namespace) -> None:
@@ -85,8 +85,8 @@ def _cases(args: argparse.Namespace) -> None:
 
     planned = arguments.planned_study(args)
     write_text(args.out, study.cases_csv(planned))
-    write_json(args.out.with_name("config.json"), planned.config)
-    write_json(args.out.with_name("profilers.json"), planned.refused_profilers())
+    write_document(args.out.with_name("config.json"), "config", planned.config)
+    write_document(args.out.with_name("profilers.json"), "profilers", planned.refused_profilers())
 
 
 def _export(args: argparse.Namespace) -> None:
@@ -94,7 +94,7 @@ def _export(args: argparse.Namespace) -> None:
     from inferprof.model import export
 
     spec = arguments.spec_of(args)
-    outcomes.make_onnx(args.out, "export", lambda: export.export(spec, args.out))
+    outcomes.make_onnx(args.out, lambda: export.export(spec, args.out))
 
 
 def _quantize(args: argparse.Namespace) -> None:
@@ -104,7 +104,7 @@ def _quantize(args: argparse.Namespace) -> None:
     precision = registry.look_up("precision", args.precision, registry.precisions())
     arguments.require_files(args.onnx)
     request = arguments.convert_request(args, args.onnx, args.out)
-    outcomes.make_onnx(args.out, "convert", lambda: precisions.convert(precision, request), args.onnx)
+    outcomes.make_onnx(args.out, lambda: precisions.convert(precision, request), args.onnx)
 
 
 def _audit(args: argparse.Namespace) -> None:
@@ -116,7 +116,7 @@ def _audit(args: argparse.Namespace) -> None:
         registry.look_up("precision", args.precision, registry.precisions())
     _, shape = arguments.asked_shape(args)
     if args.out:
-        outcomes.write_document(args.out, "audit", lambda: audit.audit(args.onnx, args.precision, shape), args.onnx)
+        outcomes.record(args.out, "audit", lambda: audit.audit(args.onnx, args.precision, shape), args.onnx)
     else:
         _say(audit.render(audit.audit(args.onnx, args.precision, shape)))
 
@@ -133,7 +133,7 @@ def _partition(args: argparse.Namespace) -> None:
         return {**tensorrt_partition.partition(args.onnx, shapes), "shape": str(shape) if shape else None}
 
     if args.out:
-        outcomes.write_document(args.out, "partition", partition, args.onnx)
+        outcomes.record(args.out, "partition", partition, args.onnx)
     else:
         _say(tensorrt_partition.render(partition()))
 
@@ -144,7 +144,7 @@ def _cost(args: argparse.Namespace) -> None:
 
     arguments.require_files(args.onnx)
     shape = arguments.spec_of(args).at(Shape.parse(args.shape))
-    outcomes.write_document(args.out, "cost", lambda: cost.cost(args.onnx, shape), args.onnx)
+    outcomes.record(args.out, "cost", lambda: cost.cost(args.onnx, shape), args.onnx)
 
 
 def _expect(args: argparse.Namespace) -> None:
@@ -169,7 +169,7 @@ def _accuracy(args: argparse.Namespace) -> None:
     precision = registry.look_up("precision", args.precision, registry.precisions())
     arguments.require_files(args.onnx, args.reference)
     request = arguments.convert_request(args, args.reference, args.onnx)
-    outcomes.write_document(
+    outcomes.record(
         args.out,
         "accuracy",
         lambda: accuracy.measure(request, precision, samples.feeds, args.samples, args.seed),
@@ -197,9 +197,7 @@ def _build(args: argparse.Namespace) -> None:
     build = backend.build
     title = f"Build {request.spec.name} {request.shape} with {backend.name}"
     with progress.task(title, ("read the graph", "build the engine")):
-        outcomes.make(
-            args.out, "build", ".build.json", lambda: {"status": "ok", "reason": None, **build(request)}, args.onnx
-        )
+        outcomes.make(args.out, "build", lambda: {"status": "ok", "reason": None, **build(request)}, args.onnx)
 
 
 def _run(args: argparse.Namespace) -> None:
@@ -207,7 +205,7 @@ def _run(args: argparse.Namespace) -> None:
     from inferprof import workload
 
     record = workload.run(arguments.run_request(args))
-    write_json(args.out, record)
+    write_document(args.out, "watched" if args.profiled else "record", record)
     # After a fault of the GPU, libraries were seen to crash while they are unloaded; the record is whole by now.
     args.at_once = record["status"] == "failed"
 
@@ -217,9 +215,7 @@ def _trtexec(args: argparse.Namespace) -> None:
     from inferprof import trtexec
 
     spec, record = arguments.spec_of(args), read_document(args.record, "record")
-    result = outcomes.write_document(
-        args.out, "trtexec", lambda: trtexec.measure(args.engine, spec, record), args.engine
-    )
+    result = outcomes.record(args.out, "trtexec", lambda: trtexec.measure(args.engine, spec, record), args.engine)
     if result.get("status") != "failed":
         _say(trtexec.render(result))
 
@@ -275,7 +271,7 @@ def _diagnose(args: argparse.Namespace) -> None:
         _say(f"{count} cases of {args.model} diagnosed")
         return
     result = run.diagnose(args.results, args.machine, args.case, thresholds)
-    write_json(args.out, result)
+    write_document(args.out, "diagnosis", result)
     _say(result["verdict"]["sentence"])
 
 

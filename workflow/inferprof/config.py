@@ -66,7 +66,7 @@ def _typed(value: Any) -> Any:
 
     try:
         read = yaml.safe_load(value)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, RecursionError):
         return value
     return read if isinstance(read, int | float) else value
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import sys
 import time
@@ -18,12 +17,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from inferprof.documents import Kind
 from inferprof.errors import LAST_EXIT_CODE, CaseFailed, SystemRefusal, ToolError, UserError, mendable
-from inferprof.files import Kind, beside, read_document, write_json, write_text
+from inferprof.files import beside, document_text, read_document, write_document, write_text
 
 T = TypeVar("T")
-SELF_CHECK: Final = "self-check"
-"""The stage of a record that was measured and judged itself; its reason says so by itself."""
 JOB_LIMIT: Final = "INFERPROF_JOB_LIMIT_S"
 """Environment variable that the Snakefile sets for its jobs: the seconds that one may take (protocol.limit_s)."""
 FACTS: Final[Mapping[str, Kind]] = {".build.json": "build", ".convert.json": "convert"}
@@ -76,20 +74,20 @@ def failure(error: CaseFailed) -> dict[str, Any]:
     return {"status": "failed", "stage": error.stage, "reason": str(error), **notes}
 
 
-def reason_in(document: Mapping[str, Any]) -> str | None:
-    """`convert: …`: why a stage's document has no content; None where it has."""
-    if document.get("status", "ok") == "ok":
-        return None
-    stage_, reason = document.get("stage"), document.get("reason") or "no reason given"
-    return f"{stage_}: {reason}" if stage_ and stage_ != SELF_CHECK else str(reason)
+def attempt(
+    name: str, make: Callable[[], Mapping[str, Any]], kind: Kind, head: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """What a stage makes, or its `failure`, which is said on stderr too.
 
-
-def attempt(name: str, make: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-    """What a stage makes, or its `failure`, which is said on stderr too."""
+    It fails also where that, behind what `head` says of it, would be no document of its kind (NaN, out of range).
+    """
     try:
         with stage(name):
             made = dict(make())
-            json.dumps(made, allow_nan=False)  # a document that nobody can read is none
+            try:
+                document_text({**(head or {}), **made}, kind)
+            except ValueError as error:
+                raise CaseFailed(f"what it gave is no {kind} document{error}") from None
             return made
     except CaseFailed as error:
         sys.stderr.write(f"inferprof: failed at {error.stage}: {error}\n")
@@ -107,33 +105,35 @@ def require_made(product: Path) -> None:
     raise CaseFailed(f"{product} is empty, and no {' or '.join(FACTS)} beside it says why")
 
 
-def write_document(out: Path, name: str, make: Callable[[], Mapping[str, Any]], *products: Path) -> dict[str, Any]:
-    """Write what the stage `name` makes of products of earlier stages, or why it, or one of those, failed."""
+def record(out: Path, kind: Kind, make: Callable[[], Mapping[str, Any]], *products: Path) -> dict[str, Any]:
+    """Write the document of a stage that makes something of products of earlier ones, or why it, or one of those,
+    failed."""
 
     def content() -> Mapping[str, Any]:
         for product in products:
             require_made(product)
         return make()
 
-    document = attempt(name, content)
-    write_json(out, document)
+    document = attempt(kind, content, kind)
+    write_document(out, kind, document)
     return document
 
 
-def make(out: Path, name: str, facts: str, build: Callable[[], Mapping[str, Any]], *products: Path) -> None:
+def make(out: Path, kind: Kind, build: Callable[[], Mapping[str, Any]], *products: Path) -> None:
     """Make the product `out` and write its facts beside it; where that failed, the product is an empty file."""
-    if write_document(beside(out, facts), name, build, *products).get("status") == "failed":
+    facts = next(suffix for suffix, of in FACTS.items() if of == kind)
+    if record(beside(out, facts), kind, build, *products).get("status") == "failed":
         write_text(out, "")
 
 
-def make_onnx(out: Path, name: str, convert: Callable[[], Mapping[str, Any]], *products: Path) -> None:
+def make_onnx(out: Path, convert: Callable[[], Mapping[str, Any]], *products: Path) -> None:
     """Make an ONNX file; its facts hold its size and the seconds that it took."""
     started = time.monotonic()
 
     def timed() -> Mapping[str, Any]:
         return {**convert(), "bytes": out.stat().st_size, "seconds": round(time.monotonic() - started, 1)}
 
-    make(out, name, ".convert.json", timed, *products)
+    make(out, "convert", timed, *products)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from inferprof import outcomes, progress, registry
+from inferprof import documents, outcomes, progress, registry
 from inferprof.case import Case, Shape, Variant
 from inferprof.devices.cpu import CpuDevice
 from inferprof.devices.cuda import CudaDevice
@@ -119,7 +119,10 @@ def run(request: RunRequest) -> dict[str, Any]:
     }
     with gpu_lock(gpu.uuid, str(request.case)) if gpu else contextlib.nullcontext():
         environment = provenance.of_run(gpu)
-        content = outcomes.attempt("run", lambda: _content(request, backend, gpu))
+        kind: documents.Kind = "watched" if request.profiling else "record"
+        content = outcomes.attempt(
+            "run", lambda: _content(request, backend, gpu), kind, {**head, "environment": environment}
+        )
     return {**head, **content, "environment": environment}
 
 
@@ -148,7 +151,7 @@ def _verdict(checks: Mapping[str, Check | timing.NotMeasured]) -> dict[str, Any]
     failed = [f"{name}: {c.detail}" for name, c in checks.items() if isinstance(c, Check) and not c.passed]
     if not failed:
         return {"status": "ok", "reason": None}
-    return {"status": "failed", "stage": outcomes.SELF_CHECK, "reason": f"self-check {'; '.join(failed)}"}
+    return {"status": "failed", "stage": documents.SELF_CHECK, "reason": f"self-check {'; '.join(failed)}"}
 
 
 def _compared(

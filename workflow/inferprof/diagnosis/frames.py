@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import pandas as pd
 
-from inferprof import outcomes
 from inferprof.backends.torch_quantize import QUANTIZE
 from inferprof.case import Case
 from inferprof.diagnosis.kernel_time import inference_ns
 from inferprof.diagnosis.times import bare_ns
+from inferprof.documents import failed
 from inferprof.errors import UserError
 from inferprof.files import read_document
 from inferprof.findings import END_TO_END, Document, Frames, Total, Twin
@@ -83,7 +83,7 @@ def _of_case(results: Path, machine: str, case: Case, peers: Peers, thresholds: 
     profiles = _profiles(results, machine, case)
     folder = results / machine / "capture"
     watched = [
-        (machine, path.relative_to(folder).parts[0], read_document(path, "watched"))
+        (machine, path.relative_to(folder).parts[0], read_document(path, "watched", results))
         for path in sorted(folder.glob(f"*/{case.path}.record.json"))
     ]
     frames = of_tables(machine, case, peers, profiles, documents(results, machine, case))
@@ -174,8 +174,8 @@ def documents(results: Path, machine: str, case: Case) -> dict[Document, Mapping
         "cost": graph / f"{case.precision}.{case.shape}.cost.json",
         "partition": graph / f"{case.precision}.partition.json",
     }
-    there = {name: read_document(path, name) for name, path in paths.items() if path.exists()}
-    return {name: there[name] if name in there and not outcomes.reason_in(there[name]) else None for name in paths}
+    read = {name: read_document(path, name) if path.exists() else None for name, path in paths.items()}
+    return {name: None if failed(content) else content for name, content in read.items()}
 
 
 def _total(latency: pd.DataFrame, profiles: pd.DataFrame, tool: str | None) -> Total | None:

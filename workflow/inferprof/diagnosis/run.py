@@ -12,7 +12,7 @@ from inferprof.case import Case
 from inferprof.diagnosis import verdict
 from inferprof.diagnosis.frames import load, of_model
 from inferprof.diagnosis.times import on_gpu
-from inferprof.files import write_json
+from inferprof.files import write_document
 from inferprof.findings import NEEDS, Answer, Clear, Frames, Need, NotAssessed
 from inferprof.plugins import Check
 from inferprof.tables.limits.waterfall import COUNTERS
@@ -41,7 +41,7 @@ def diagnose_model(results: Path, machine: str, model: str, thresholds: Mapping[
     count = 0
     for case, diagnosis in documents_of_model(results, machine, model, thresholds):
         path = out.joinpath(*case.path.parts[1:])
-        write_json(path.with_name(f"{path.name}.json"), diagnosis)
+        write_document(path.with_name(f"{path.name}.json"), "diagnosis", diagnosis)
         count += 1
     return count
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from inferprof import outcomes, processes, progress, registry
 from inferprof.case import Case
 from inferprof.errors import CaseFailed, SystemRefusal, ToolError, UserError
-from inferprof.files import read_document, read_json, write_json
+from inferprof.files import read_document, read_json, write_document, write_json
 from inferprof.machine.hardware import Machine
 from inferprof.plugins import Profiler
 
@@ -87,7 +87,7 @@ def capture_or_reason(
     except CaseFailed as error:
         write_json(out, {"not_measured": str(error) if error.stage == "capture" else f"{error.stage}: {error}"})
         if record and not record.exists():
-            write_json(record, outcomes.failure(error))
+            write_document(record, "watched", outcomes.failure(error))
 
 
 def capture(

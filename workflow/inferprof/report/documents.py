@@ -7,18 +7,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inferprof import outcomes, registry
+from inferprof import registry
 from inferprof.case import EXCLUDED, Case
+from inferprof.documents import Kind, failed
 from inferprof.errors import UserError
-from inferprof.files import Kind, read_document
+from inferprof.files import read_document
 from inferprof.tables import records
 
 if TYPE_CHECKING:
     import pandas as pd
 
 TORCH_ALONE = "torch alone runs {}, so that no ONNX graph is made"
-TELLS_FAILURES: frozenset[Kind] = frozenset({"build", "watched"})
-"""Kinds whose readers know what to make of a failure."""
+TELL_FAILURES: tuple[Kind, ...] = ("build", "watched")
+"""Kinds whose failures the report shows as they are; of others a failed one is missing, with its reason."""
 OF_GRAPH: tuple[Kind, ...] = ("convert", "audit", "accuracy")
 
 
@@ -72,8 +73,8 @@ class Reader:
         """A document, which may be missing or damaged."""
         name = path.relative_to(self.results).as_posix()
         try:
-            content = read_document(path, kind) if path.exists() else None
-            reason = outcomes.reason_in(content) if content and kind not in TELLS_FAILURES else None
+            content = read_document(path, kind, self.results) if path.exists() else None
+            reason = None if kind in TELL_FAILURES else failed(content)
             if reason is None:
                 return Document(name, content, why)
             self.failed.append(document := Document(name, None, failure=reason))
