@@ -16,6 +16,7 @@ from inferprof.errors import CaseFailed, ToolError, UserError
 from inferprof.files import write_json
 from inferprof.machine.hardware import Machine
 from inferprof.plugins import Profiler
+from inferprof.secret import allowed_variable
 
 ALLOWED: Final = re.compile(
     r"PATH|LD_LIBRARY_PATH|HOME|LANG|LC_\w+|TMPDIR|VIRTUAL_ENV|CONDA_PREFIX|XDG_CACHE_HOME|HF_HOME|HF_HUB_OFFLINE|"
@@ -23,7 +24,6 @@ ALLOWED: Final = re.compile(
     r"PYTHON)_?\w*"
 )
 """Environment variables that the run may need. Profilers store all that they are started with."""
-_NAMES_A_SECRET: Final = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|API_?KEY", re.IGNORECASE)
 
 
 Done = subprocess.CompletedProcess[str]
@@ -33,11 +33,7 @@ Runner = Callable[[Sequence[str], Mapping[str, str]], Done]
 
 def allowed_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that a profiler, and with it the run, is started with."""
-    return {
-        name: value
-        for name, value in environment.items()
-        if ALLOWED.fullmatch(name) and not _NAMES_A_SECRET.search(name)
-    }
+    return {name: value for name, value in environment.items() if ALLOWED.fullmatch(name) and allowed_variable(name)}
 
 
 def no_gpu_work(case: Case, machine: Machine) -> str | None:
