@@ -457,7 +457,7 @@ def test_two_bundles_are_compared(results: Path, bundle: Path, tmp_path: Path) -
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(bundle: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"--out \S+: File exists"):
+    with pytest.raises(UserError, match=r"--out \S+: Not a directory"):
         bundles.unbundle(bundle, bundle / "out")
 
 

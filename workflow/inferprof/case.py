@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -13,11 +13,28 @@ from inferprof.errors import UserError
 BATCH = "b"
 EXCLUDED = "excluded by the config"
 """How the reason of a case begins that no machine refuses, but an entry of `exclude:`."""
+LONGEST_SHOWN = 60
+"""Characters of a name that is refused."""
 OptionValue = str | int | float | bool | list[str]
 """What an option of a variant or a precision may be in the config."""
 
+_PLAIN = re.compile(r"(?!(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|\Z))\w[\w.+=-]{0,199}(?<!\.)", re.IGNORECASE)
 _SHAPE = re.compile(r"b[1-9]\d*(?:_(?:[a-z]+[1-9]\d*)+)?")
 _SIZE = re.compile(r"([a-z]+)(\d+)")
+
+
+def is_plain(name: str) -> bool:
+    """Whether a name can stand in a path and in a pattern of paths, on every system, and means nothing but itself."""
+    return _PLAIN.fullmatch(name) is not None
+
+
+def require_plain(kind: str, *names: str) -> None:
+    """Raise UserError for a name that is not plain: out of a file, it could lead out of the results folder."""
+    for name in names:
+        if not is_plain(name):
+            shown = name if len(name) <= LONGEST_SHOWN else f"{name[:LONGEST_SHOWN]}…"
+            allowed = "letters, digits and _.+=-, at most 200, of which the first is none of .+=-"
+            raise UserError(f"{kind} {shown!r} is no plain name: {allowed}")
 
 
 @dataclass(frozen=True)
@@ -98,13 +115,20 @@ them."""
 
 @dataclass(frozen=True, order=True)
 class Case:
-    """One combination of a study. All five are names; `shape` is a label of Shape."""
+    """One combination of a study. All five are names; `shape` is a label of Shape.
+
+    Raises UserError for a name that is not plain: a case is a path, and a part of patterns of paths.
+    """
 
     model: str
     precision: str
     backend: str
     variant: str
     shape: str
+
+    def __post_init__(self) -> None:
+        for name in fields(self):
+            require_plain(name.name, getattr(self, name.name))
 
     @property
     def path(self) -> PurePosixPath:

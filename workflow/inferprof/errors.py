@@ -6,7 +6,10 @@ import contextlib
 import errno
 from collections.abc import Iterable, Iterator
 
-MENDABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EISDIR)
+MENDABLE = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOTDIR, errno.EISDIR),
+    *(errno.EEXIST, errno.ENOTEMPTY, errno.ENAMETOOLONG, errno.ELOOP),
+)
 """Errors of the system that are about the user's folder or disk."""
 
 
@@ -40,7 +43,8 @@ def mendable() -> Iterator[None]:
     except OSError as error:
         if error.errno not in MENDABLE:
             raise
-        raise UserError(f"{error.filename}: {error.strerror}") from error
+        # Writing to a file that is open names none: then it is a temporary one, or what this process says.
+        raise UserError(f"{error.filename or 'a temporary file or the output'}: {error.strerror}") from error
 
 
 def unknown(kind: str, names: Iterable[str], known: Iterable[str]) -> UserError:
