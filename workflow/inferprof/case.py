@@ -18,14 +18,24 @@ LONGEST_SHOWN = 60
 OptionValue = str | int | float | bool | list[str]
 """What an option of a variant or a precision may be in the config."""
 
-_PLAIN = re.compile(r"(?!(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|\Z))\w[\w.+=-]{0,199}(?<!\.)", re.IGNORECASE)
+_MEANS_MORE = re.compile(
+    r"[/\\*?\[\x00-\x1f\x7f]|\A\.|\.\Z|\A(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|\Z)", re.IGNORECASE
+)
+"""Separators, patterns, control characters, hidden and parent folders, and what Windows takes for a device."""
+LONGEST_NAME = 200
+"""In bytes: with a suffix it is still a file's name on every system."""
 _SHAPE = re.compile(r"b[1-9]\d*(?:_(?:[a-z]+[1-9]\d*)+)?")
 _SIZE = re.compile(r"([a-z]+)(\d+)")
 
 
 def is_plain(name: str) -> bool:
-    """Whether a name can stand in a path and in a pattern of paths, on every system, and means nothing but itself."""
-    return _PLAIN.fullmatch(name) is not None
+    """Whether a name can stand in a path and in a pattern of paths, and means nothing but itself there."""
+    if not name or _MEANS_MORE.search(name):
+        return False
+    try:
+        return len(name.encode()) <= LONGEST_NAME
+    except UnicodeEncodeError:  # half letters
+        return False
 
 
 def require_plain(kind: str, *names: str) -> None:
@@ -33,8 +43,8 @@ def require_plain(kind: str, *names: str) -> None:
     for name in names:
         if not is_plain(name):
             shown = name if len(name) <= LONGEST_SHOWN else f"{name[:LONGEST_SHOWN]}…"
-            allowed = "letters, digits and _.+=-, at most 200, of which the first is none of .+=-"
-            raise UserError(f"{kind} {shown!r} is no plain name: {allowed}")
+            why = f"1 to {LONGEST_NAME} bytes, without / \\ * ? [, control characters, and dots at its ends"
+            raise UserError(f"{kind} {shown!r} can't be a part of a path: a name has {why}")
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import stat
 import zipfile
 import zlib
@@ -28,7 +29,8 @@ MAX_RATIO: Final = 100
 RATIO_FROM: Final = 64 * 10**6
 MAX_MANIFEST: Final = 64 * 10**6
 LONGEST_REASON: Final = 400
-LONGEST_NAME: Final = 500
+_NAME: Final = re.compile(r"(?=.{1,500}\Z)\w[\w.+=-]{0,199}(?:/\w[\w.+=-]{0,199})*", re.ASCII)
+"""Paths below the folder: no part is empty or begins with a dot, and all are short and plain to every system."""
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 """The time of all files: the first that a zip knows."""
 _MODE: Final = stat.S_IFREG | 0o644
@@ -187,8 +189,7 @@ class _Reader:
 
 
 def _is_path(name: str) -> bool:
-    """Whether this is a path below a folder, whose parts are short and plain to every system."""
-    return name.isascii() and len(name) <= LONGEST_NAME and all(is_plain(part) for part in name.split("/"))
+    return _NAME.fullmatch(name) is not None and all(map(is_plain, name.split("/")))
 
 
 def _parents(name: str) -> Iterable[str]:
