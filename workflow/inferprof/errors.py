@@ -43,8 +43,7 @@ def mendable() -> Iterator[None]:
     except OSError as error:
         if error.errno not in MENDABLE:
             raise
-        # Writing to a file that is open names none: then it is a temporary one, or what this process says.
-        raise UserError(f"{error.filename or 'a temporary file or the output'}: {error.strerror}") from error
+        raise UserError(f"{error.filename or 'standard output or a temporary file'}: {error.strerror}") from error
 
 
 def unknown(kind: str, names: Iterable[str], known: Iterable[str]) -> UserError:

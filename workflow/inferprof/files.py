@@ -53,14 +53,22 @@ def written_whole(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        yield partial
-        partial.replace(path)
-    except OSError as error:
-        if error.filename in (None, str(partial)):  # a full disk is told of without the file
-            error.filename = str(path)
-        raise
+        with naming(path):
+            yield partial
+            partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """An error of the system that names no file, as a full disk does, names this one."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 @contextlib.contextmanager
