@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from inferprof import arguments, flags, outcomes, processes, progress, registry
+from inferprof import arguments, escape, flags, outcomes, processes, progress, registry
 from inferprof.case import Case, Shape
 from inferprof.errors import CaseFailed, ToolError, UserError, mendable
 from inferprof.files import read_document, write_document, write_text, written_whole
@@ -47,9 +47,9 @@ def _run_verb(args: argparse.Namespace) -> int:
         with progress.displayed(), mendable():
             return int(args.verb(args) or 0)
     except (UserError, ToolError, CaseFailed) as error:
-        print(f"inferprof: {error}", file=sys.stderr)
-        if isinstance(error, ToolError):
-            print(f"inferprof: {error.summary}", file=sys.stderr)  # the last line of a log is what a report quotes
+        print(escape.text(f"inferprof: {error}"), file=sys.stderr)
+        if isinstance(error, ToolError):  # the last line of a log is what a report quotes
+            print(escape.line(f"inferprof: {error.summary}"), file=sys.stderr)
         return 2 if isinstance(error, UserError) else 1
 
 
@@ -318,24 +318,24 @@ def _verify(args: argparse.Namespace) -> int:
     from inferprof import verify
 
     content = verify.verify(verify.Asked(args.out, tuple(args.only), args.minutes, args.attempt, args.engine))
-    columns = shutil.get_terminal_size().columns
-    _say(verify.drawn(content, columns) if sys.stdout.isatty() else verify.render(content))
+    in_colours, width = sys.stdout.isatty(), shutil.get_terminal_size().columns
+    _say(verify.drawn(content, width) if in_colours else verify.render(content), escaped=in_colours)
     return verify.exit_code(content)
 
 
 def _unlock(args: argparse.Namespace) -> None:
     """Remove the lock that a killed Snakemake left in this folder; a live one keeps it."""
     if done := processes.release_stale_lock(Path.cwd()):
-        print(f"inferprof: {done}", file=sys.stderr)
+        print(escape.text(f"inferprof: {done}"), file=sys.stderr)
 
 
 # --- what verbs share ------------------------------------------------------------------------------------------
 
 
-def _say(text: str) -> None:
-    """Print at once, so that a reader that is gone is found out here and not at the end of the process."""
+def _say(text: str, *, escaped: bool = False) -> None:
+    """Print, harmless to a terminal, at once: a reader that is gone is found out here, not at the process's end."""
     with processes.reader_may_leave():
-        print(text, flush=True)
+        print(text if escaped else escape.text(text), flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:

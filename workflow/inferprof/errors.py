@@ -7,7 +7,10 @@ import errno
 import signal
 from collections.abc import Iterable, Iterator, Sequence
 
-MENDABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EISDIR)
+MENDABLE = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOTDIR, errno.EISDIR),
+    *(errno.EEXIST, errno.ENOTEMPTY, errno.ENAMETOOLONG, errno.ELOOP),
+)
 """Errors of the system that are about the user's folder or disk."""
 LAST_EXIT_CODE = 128
 """Larger ones are of shells and tools whose child a signal ended: 128 and its number."""
@@ -64,7 +67,8 @@ def mendable() -> Iterator[None]:
     except OSError as error:
         if error.errno not in MENDABLE:
             raise
-        raise SystemRefusal(f"{error.filename}: {error.strerror}") from error
+        where = error.filename or "standard output or a temporary file"
+        raise SystemRefusal(f"{where}: {error.strerror}") from error
 
 
 def unknown(kind: str, names: Iterable[str], known: Iterable[str]) -> UserError:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import json
 import os
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +21,10 @@ PR_SET_PDEATHSIG = 1
 STACKS_S = 1.0
 """How long a process that is over its limit has to write down where it is."""
 GIB = 1 << 30
+LOCKS = Path(".snakemake", "locks")
+HOLDER = Path(".snakemake", "inferprof-holder.json")
+"""Beside the lock: who holds it, and which files it is."""
+_BY_HAND = "look for a running Snakemake, and if there is none, run snakemake --unlock"
 
 
 def die_with_parent() -> None:
@@ -142,26 +148,74 @@ def reader_may_leave() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def release_stale_lock(folder: Path) -> str | None:
-    """Unlock a workflow folder whose Snakemake was killed; what was done, or None where there was no lock.
+def sign_lock(folder: Path) -> None:
+    """Say beside Snakemake's lock of a workflow folder that this process holds it: the lock itself does not tell."""
+    (folder / HOLDER).write_text(json.dumps({**_identity(os.getpid()), "locks": _locks(folder)}), encoding="utf-8")
 
-    Snakemake's lock does not name its holder, so a live Snakemake that works in the folder keeps it.
+
+def release_stale_lock(folder: Path) -> str | None:
+    """Unlock a workflow folder whose Snakemake is known to be dead; what was done, or None where there was no lock.
+
+    Dead is a process of this boot, host and PID namespace that is gone, or whose number another one has. Of any other
+    nothing is known here: it may be alive, and its lock stays.
     """
-    locks = folder / ".snakemake" / "locks"
-    if not any(locks.glob("*")):
+    locks = _locks(folder)
+    if not locks:
         return None
-    if holder := _snakemake_in(folder):
-        return f"a Snakemake (process {holder}) works in this folder: wait for it, or stop it"
-    shutil.rmtree(locks)  # all that `snakemake --unlock` does, after reading the workflow
+    try:
+        holder = json.loads((folder / HOLDER).read_text(encoding="utf-8"))
+        process = int(holder["pid"])
+    except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        return f"{folder} is locked, and nothing says by whom: {_BY_HAND}"
+    if holder.get("locks") != locks:
+        return f"{folder} is locked by another run than the last that signed: {_BY_HAND}"
+    here = _identity(process)
+    if here == _identity_of(holder):
+        return f"a Snakemake (process {process}) works in this folder: wait for it, or stop it"
+    if any(not here[key] or here[key] != holder.get(key) for key in ("host", "boot", "namespace")):
+        whose = f"process {process} of {str(holder.get('host'))!r}, seen from another host or container"
+        return f"{folder} is locked by {whose}: {_BY_HAND}"
+    shutil.rmtree(folder / LOCKS)  # all that `snakemake --unlock` does, after reading the workflow
+    (folder / HOLDER).unlink(missing_ok=True)
     return "a killed run left this folder locked; unlocked it, as snakemake --unlock does"
 
 
-def _snakemake_in(folder: Path) -> int | None:
-    """The process id of a Snakemake whose working directory is the folder."""
-    import psutil
+def _locks(folder: Path) -> dict[str, int]:
+    """The files of Snakemake's lock, and when each was made."""
+    return {path.name: path.stat().st_mtime_ns for path in sorted((folder / LOCKS).glob("*"))}
 
-    for process in psutil.process_iter(["pid", "cmdline", "cwd"]):
-        words = [Path(word).name for word in process.info["cmdline"] or []]
-        if process.pid != os.getpid() and "snakemake" in words and process.info["cwd"] == str(folder.resolve()):
-            return int(process.pid)
-    return None
+
+def _identity(process: int) -> dict[str, Any]:
+    """What tells a process apart from all others, also from a later one of its number (Linux, proc(5))."""
+    return {
+        "host": socket.gethostname(),
+        "boot": _read(Path("/proc/sys/kernel/random/boot_id")),
+        "namespace": _namespace(),
+        "pid": process,
+        "started": _started(process),
+    }
+
+
+def _started(process: int) -> str | None:
+    """When a process was started, in ticks since the boot; None where there is none, or a zombie."""
+    # The name of the program, in brackets, may hold blanks and brackets.
+    state, *fields = (_read(Path("/proc", str(process), "stat")) or ")Z").rpartition(")")[2].split()
+    return None if state == "Z" else fields[18]
+
+
+def _identity_of(holder: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: holder.get(key) for key in ("host", "boot", "namespace", "pid", "started")}
+
+
+def _namespace() -> str | None:
+    try:
+        return Path("/proc/self/ns/pid").readlink().name
+    except OSError:
+        return None
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None

@@ -17,6 +17,7 @@ from inferprof.errors import CaseFailed, SystemRefusal, ToolError, UserError
 from inferprof.files import read_document, read_json, write_document, write_json
 from inferprof.machine.hardware import Machine
 from inferprof.plugins import Profiler
+from inferprof.secret import allowed_variable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +29,6 @@ ALLOWED: Final = re.compile(
     r"PYTHON)_?\w*|INFERPROF_PLUGINS"
 )
 """Environment variables that the run may need. Profilers store all that they are started with."""
-_NAMES_A_SECRET: Final = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|API_?KEY", re.IGNORECASE)
 
 
 Done = subprocess.CompletedProcess[str]
@@ -38,11 +38,7 @@ Runner = Callable[[Sequence[str], Mapping[str, str]], Done]
 
 def allowed_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that a profiler, and with it the run, is started with."""
-    return {
-        name: value
-        for name, value in environment.items()
-        if ALLOWED.fullmatch(name) and not _NAMES_A_SECRET.search(name)
-    }
+    return {name: value for name, value in environment.items() if ALLOWED.fullmatch(name) and allowed_variable(name)}
 
 
 def no_gpu_work(case: Case, machine: Machine) -> str | None:

@@ -9,7 +9,9 @@ import gc
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from inferprof import escape
 from inferprof.diagnosis import run
+from inferprof.errors import UserError
 from inferprof.files import read_document, write_text, written_whole
 from inferprof.report import compose, evidence, figures, html, txt
 from inferprof.report.documents import Document
@@ -99,6 +101,8 @@ def _diagnosed(found: evidence.Evidence) -> dict[tuple[str, ...], Document]:
 
 def _empty(folder: Path) -> None:
     """Make a folder without the files of an earlier report: what is no longer drawn must not look current."""
+    if folder.is_symlink():
+        raise UserError(f"{folder} links to another folder, whose files would be removed: move the link away")
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.iterdir():
         path.unlink()
@@ -108,9 +112,10 @@ def write_csv(table: Table, path: Path) -> None:
     """Write a table in full precision. What is missing is empty, with its reason in the last column."""
     with written_whole(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([*(column.key for column in table.columns), "not_measured"])
+        writer.writerow([*(escape.cell(column.key) for column in table.columns), "not_measured"])
         for row in table.rows:
-            writer.writerow(["" if cell.value is None else cell.value for cell in row] + [_reasons(table, row)])
+            values = ["" if cell.value is None else cell.value for cell in row]
+            writer.writerow([escape.cell(value) for value in [*values, _reasons(table, row)]])
 
 
 def _reasons(table: Table, row: tuple[Cell, ...]) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inferprof.case import Case
+from inferprof.case import Case, require_plain
 from inferprof.documents import NOT_OURS, failed
 from inferprof.documents.record import SCHEMA as SCHEMA
 from inferprof.errors import UserError
@@ -54,6 +54,11 @@ def read_cases(path: Path) -> pd.DataFrame:
     if (unlike := cases[~cases["outcome"].isin(OUTCOMES) | cases["reason"].isna()]).size:
         line = int(unlike.index[0]) + 2
         raise UserError(f"{path}: line {line}: cut short, or its outcome is not {' or '.join(OUTCOMES)}; {NOT_OURS}")
+    try:
+        for column in KEY:
+            require_plain(column, *cases[column].unique())
+    except UserError as error:
+        raise UserError(f"{path}: {error}; {NOT_OURS}") from None
     return cases.astype(object)
 
 
@@ -81,6 +86,8 @@ def read(results: Path, cases: pd.DataFrame) -> pd.DataFrame:
 
 def of_model(results: Path, machine: str, model: str) -> pd.DataFrame:
     """The cases of a model (`*`: of all) that have a record, as `read` wants them: KEY, `outcome` and `reason`."""
+    if model != "*":
+        require_plain("model", model)
     folder = results / machine / "benchmark"
     found = dict.fromkeys(
         Case.from_path(path.parent.relative_to(folder).as_posix())
