@@ -100,6 +100,7 @@ def test_the_run_keeps_what_it_needs_of_the_environment_and_no_more() -> None:
         "LC_ALL": "C",
         "PYTHONPATH": "x",
         "HF_HOME": "/cache",
+        "INFERPROF_PLUGINS": "/plugins/slow.py",
         "HF_TOKEN": TOKEN,
         "TORCH_API_KEY": TOKEN,
         "AWS_SECRET_ACCESS_KEY": TOKEN,
@@ -112,6 +113,7 @@ def test_the_run_keeps_what_it_needs_of_the_environment_and_no_more() -> None:
         "LC_ALL",
         "PYTHONPATH",
         "HF_HOME",
+        "INFERPROF_PLUGINS",
     }
 
 
