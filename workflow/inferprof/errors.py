@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 from collections.abc import Iterable, Iterator
 
 MENDABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EISDIR)
@@ -30,6 +31,15 @@ class ToolError(Exception):
     def __init__(self, command: Iterable[str], returncode: int, log: str, lines: int = 15) -> None:
         tail = "\n".join(log.rstrip().splitlines()[-lines:])
         super().__init__(f"`{' '.join(command)}` exited with {returncode}; the end of its log:\n{tail}")
+
+
+def failure_of(error: Exception) -> str:
+    """What stands in place of what a plug-in should have made, when it raised; the traceback goes to the log."""
+    logging.getLogger("inferprof").error("a plug-in failed", exc_info=error)
+    first_line = next(iter(str(error).splitlines()), "")
+    if isinstance(error, UserError):
+        return first_line
+    return f"{type(error).__name__}{': ' if first_line else ''}{first_line}; this is a defect of inferprof"
 
 
 @contextlib.contextmanager

@@ -10,10 +10,10 @@ from typing import Any, Final
 from inferprof import registry
 from inferprof.findings import END_TO_END
 from inferprof.report import fidelity
+from inferprof.report.common import name_of, table
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, number, words
 from inferprof.report.numbers import NS_PER_MS, NS_PER_S, milliseconds, three_digits
-from inferprof.report.sections.common import name_of, table
 from inferprof.tables.limits.break_even import Candidate, Stretch, stretches
 from inferprof.tables.records import KEY, Key, first_rounds, key_of, rows_of
 
