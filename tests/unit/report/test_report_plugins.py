@@ -193,7 +193,7 @@ def test_every_module_among_the_sections_is_one() -> None:
 def test_places_and_titles_are_unique_and_needs_are_fields_of_the_evidence() -> None:
     every = registry.sections().values()
     assert len({section.place for section in every}) == len({section.title for section in every}) == len(every)
-    fields = {field.name for field in dataclasses.fields(Evidence)}
+    fields = {field.name for field in dataclasses.fields(Evidence)} | {*dir(Evidence)}
     assert {need for section in every for need in section.needs} <= fields
 
 
