@@ -94,7 +94,7 @@ def test_a_fallback_between_two_engines_and_the_copies_that_it_costs(repository:
 def test_rows_have_level_name_and_provider_and_type_as_the_path_around_it(repository: Path) -> None:
     frame = ort_profile.read(repository / "tests/data/ort_profile/h100_ort_tensorrt_ep.json.gz")
     rows = frame[frame["name"] == "hardmax"]
-    assert set(zip(rows["level"], rows["parent"], rows["tool"], strict=True)) == {
+    assert set(zip(rows["level"], rows["owner"], rows["tool"], strict=True)) == {
         ("op", "CPUExecutionProvider > Hardmax", "ort_profile")
     }
     values = rows.set_index("metric")["value"].to_dict()
@@ -136,7 +136,7 @@ def test_fences_are_no_nodes_and_every_run_is_found(shared: Path) -> None:
 def test_excerpts_without_a_run_have_nodes_all_the_same(name: str, row: tuple[str, str, int], shared: Path) -> None:
     frame = ort_profile.read(shared / f"real/ort_profile/{name}.json")
     total = frame[frame["metric"] == "duration_total"]
-    assert list(total[["name", "parent", "value"]].itertuples(index=False, name=None)) == [row]
+    assert list(total[["name", "owner", "value"]].itertuples(index=False, name=None)) == [row]
 
 
 # --- runs ------------------------------------------------------------------------------------------------------

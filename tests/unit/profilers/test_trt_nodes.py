@@ -40,7 +40,7 @@ def test_the_table_has_layers_and_kernels_with_their_owners(capture: Path) -> No
     frame = trt_nodes.read(capture)
     assert set(frame["tool"]) == {"trt_nodes"}
     assert len(layers_of(frame)) == 5
-    conv = frame[(frame["parent"] == "/p/Conv > /p/Conv") & (frame["metric"] == "duration_total")]
+    conv = frame[(frame["owner"] == "/p/Conv > /p/Conv") & (frame["metric"] == "duration_total")]
     assert conv[["level", "instances", "value"]].to_numpy().tolist() == [["kernel", 10, 571_562.0]]
     shares = attribution.shares(trt_kernels.attributed(frame))
     assert shares["attributed_ns"].to_dict() == {"layer": 2_451_209, "op": 571_562}

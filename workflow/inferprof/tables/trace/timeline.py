@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -72,18 +72,6 @@ class Timeline:
             return self.op_path
         made: np.ndarray = self.ops["made"].to_numpy()
         return np.where(made != OUTSIDE, made, self.op_path)
-
-
-def owned(timeline: Timeline, owner: np.ndarray, names: Sequence[str]) -> Timeline:
-    """The timeline with the owners that a join found in place of ranges: `owner` is the index of each operation's in
-    `names`, -1 where it is nobody's. Of `calls` only the paths are left.
-    """
-    return replace(
-        timeline,
-        ops=timeline.ops.assign(call=np.arange(len(timeline.ops))),
-        calls=pd.DataFrame({"path": owner + 1}),
-        paths=["", *names],
-    )
 
 
 def assemble(ops: pd.DataFrame, calls: pd.DataFrame, ranges: pd.DataFrame, names: Sequence[str]) -> Timeline:
