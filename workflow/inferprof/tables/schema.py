@@ -109,7 +109,7 @@ def read_table(path: Path) -> pd.DataFrame:
     frame = _read(path)
     if lacking := set(COLUMNS) - set(frame):
         raise UserError(f"{path} is not a table that `inferprof table` wrote: it lacks {', '.join(sorted(lacking))}")
-    return frame
+    return frame[list(COLUMNS)]
 
 
 def _read(path: Path) -> pd.DataFrame:
