@@ -20,11 +20,12 @@ from inferprof.findings import END_TO_END, Document, Frames, Total, Twin
 from inferprof.tables import join, overhead, records, schema, summary, tuning
 from inferprof.tables.limits import copies, waterfall
 from inferprof.tables.limits.waterfall import COUNTERS
-from inferprof.tables.nodes.providers import CALL, RUN
+from inferprof.tables.nodes.providers import CALL, RUN, first_run_alone
 from inferprof.tables.trace import one_iteration
 from inferprof.tables.trace.kernel_compare import ITERATION
 
 Documents = Mapping[Document, Mapping[str, Any] | None]
+FIRST_ALONE: Final = "the first and only run, in which engines are built and nodes tune themselves,"
 _OF_MACHINE: Final[tuple[Document, ...]] = ("environment", "bandwidth", "ceilings")
 
 
@@ -187,6 +188,7 @@ def _total(latency: pd.DataFrame, profiles: pd.DataFrame, tool: str | None) -> T
         return Total(float(iterations["value"].iloc[0]), f"an iteration under {tool}")
     runs = medians[medians["name"].isin((RUN, CALL))]
     if len(runs):
-        return Total(float(runs["value"].iloc[0]), "a run by ONNX Runtime's profile")
+        ran = FIRST_ALONE if first_run_alone(profiles) else "a run"
+        return Total(float(runs["value"].iloc[0]), f"{ran} by ONNX Runtime's profile")
     kernels = inference_ns(profiles)
     return Total(kernels, "the kernels of an inference under a profiler") if kernels else None

@@ -18,7 +18,11 @@ from inferprof.tables.schema import conform
 from inferprof.tables.trace.aggregate import statistics
 from inferprof.tables.trace.timeline import PATH_SEPARATOR
 
+PROFILE: Final = "ort_profile"
+"""The tool whose tables set the first run apart."""
 CPU: Final = "CPUExecutionProvider"
+ON_GPU: Final = r"(?i)^\w*(?:cuda|tensorrt|rocm|migraphx|dml|webgpu)\w*ExecutionProvider\b"
+"""The providers that compute on a GPU; others may do so too, such as OpenVINO, and nothing tells."""
 RUN: Final = "model_run"
 """The range of a run that may end before the GPU's work does."""
 CALL: Final = "call"
@@ -138,6 +142,21 @@ def runs_of(frame: pd.DataFrame) -> int:
     """How many runs a table of one case is of; 1 where none came to its end."""
     runs = (frame["level"] == "range") & frame["name"].isin((CALL, RUN)) & (frame["metric"] == "duration_total")
     return int(frame.loc[runs, "instances"].sum()) or 1
+
+
+def on_gpu(frame: pd.DataFrame) -> bool:
+    """Whether any node ran with a provider of a GPU: frame as any tool gives it."""
+    owners = frame.loc[frame["level"] == "op", "owner"].dropna()
+    return bool(owners.str.contains(ON_GPU).any())
+
+
+def first_run_alone(frame: pd.DataFrame) -> bool:
+    """Whether a profile holds the first run and no other, so that its times are no inference's.
+
+    In it engines are built, nodes tune themselves and memory is allocated. frame: as any tool gives it.
+    """
+    own = frame[frame["tool"] == PROFILE]
+    return len(own) > 0 and not own["metric"].eq(FIRST).any()
 
 
 def _told(frame: pd.DataFrame) -> pd.DataFrame:
