@@ -8,6 +8,7 @@ import gzip
 import hashlib
 import json
 import os
+import zlib
 from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
@@ -34,6 +35,8 @@ Kind = Literal[
 ]
 """The kinds of JSON files in a results folder: schemas/results.schema.json says what is read of each."""
 NOT_OURS = "not what inferprof writes: move it away and run the study again"
+MOST_UNPACKED = 1 << 30
+"""Bytes of a file of JSON or CSV that are read: as Python's objects they take ten times that much memory."""
 LONGEST_FAULT = 200
 """Characters of what is wrong with a file: jsonschema quotes the value, which may be thousands of samples."""
 
@@ -160,3 +163,21 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         raw.seek(0)
         with gzip.GzipFile(fileobj=raw) if packed else contextlib.nullcontext(raw) as file:
             yield cast("IO[bytes]", file)
+
+
+def unpacked(path: Path) -> bytes:
+    """All bytes of a file, unpacked. Raises UserError where it is cut short, damaged, or larger than MOST_UNPACKED."""
+    try:
+        with opened(path) as file:
+            content = file.read(MOST_UNPACKED + 1)
+    except OSError as error:
+        if not isinstance(error, gzip.BadGzipFile):
+            raise UserError(f"{path}: {error.strerror}") from None
+        raise UserError(f"{path} is cut short or damaged ({error}): copy it again") from None
+    except (EOFError, zlib.error) as error:
+        raise UserError(f"{path} is cut short or damaged ({error}): copy it again") from None
+    if len(content) > MOST_UNPACKED:
+        raise UserError(
+            f"{path} holds more than {MOST_UNPACKED >> 20:,} MiB, the most that is read: capture fewer iterations"
+        )
+    return content
