@@ -57,6 +57,11 @@ _TRT_JSON: Final = re.compile(
     r'\{\s*"Layers"\s*:|\[\s*\{\s*"(?:count|startEnqMs|startInMs)"\s*:|(?:[{,]\s*"(?:[^"\\]|\\.)*"\s*:\s*\[[\d.,\se+-]+\]\s*){2}'
 )
 """How the files of trtexec and EngineInspector begin, and a dictionary of two layers or more and their times."""
+_TRT_LAYERS: Final = re.compile(r'\{[^{}]*"Layers"\s*:\s*\[')
+_TRT_LAYER_DUMP: Final = re.compile(
+    r'(?:[^\s{\[][^\n]*\n\s*)*\[?\s*\{\s*"Name"\s*:\s*"(?:[^"\\]|\\.)*"\s*,\s*"LayerType"\s*:'
+)
+"""EngineInspector's JSON behind something else, and of single layers, perhaps behind a line of text."""
 _TEXT_TABLE_MARKS: Final = (
     "CUDA Kernel Statistics:",
     "CUDA API Statistics:",
@@ -85,6 +90,8 @@ def identify(path: Path) -> CaptureKind:
         return kind
     if _STATS_HEADER.search(text):
         return "nsys_stats"
+    if _TRT_LAYER_DUMP.match(text):
+        return "trt_layers"
     if text.startswith(("{", "[")) and not _PROGRESS.match(text):
         return _json_kind(path, text)
     if any(mark in text for mark in _TEXT_TABLE_MARKS):
@@ -154,7 +161,7 @@ def _json_kind(path: Path, text: str) -> CaptureKind:
         return "not_measured"
     if _ORT_EVENT.match(text):
         return "ort_profile"
-    if _TRT_JSON.match(text):
+    if _TRT_JSON.match(text) or ("traceEvents" not in text and _TRT_LAYERS.match(text)):
         return "trt_layers"
     if text.startswith("["):
         raise UserError(
