@@ -5,7 +5,14 @@ import re
 import sys
 from pathlib import Path
 
-from inferprof import cluster, config as configs, processes, registry, study as studies, targets
+from inferprof import (
+    cluster,
+    config as configs,
+    processes,
+    registry,
+    study as studies,
+    targets,
+)
 from inferprof.case import Case
 from inferprof.errors import UserError
 
