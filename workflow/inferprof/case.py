@@ -24,8 +24,10 @@ _MEANS_MORE = re.compile(
 """Separators, patterns, control characters, hidden and parent folders, and what Windows takes for a device."""
 LONGEST_NAME = 200
 """In bytes: with a suffix it is still a file's name on every system."""
-_SHAPE = re.compile(r"b[1-9]\d*(?:_(?:[a-z]+[1-9]\d*)+)?")
-_SIZE = re.compile(r"([a-z]+)(\d+)")
+_SHAPE = re.compile(r"b[1-9][0-9]{0,9}(?:_(?:[a-z]+[1-9][0-9]{0,9})+)?")
+_SIZE = re.compile(r"([a-z]+)([0-9]+)")
+_LONGEST = 40
+"""Characters of a label that a refusal quotes."""
 
 
 def is_plain(name: str) -> bool:
@@ -61,8 +63,8 @@ class Shape:
         """Read a label. Raises UserError where it is not one (also for a batch of 0)."""
         if not _SHAPE.fullmatch(label):
             raise UserError(
-                f"shape {label!r} is not a shape; write b<batch> with a batch of at least 1, "
-                "then the other symbols behind _, as in b8, b8_s128, b1_h512w512"
+                f"shape {label[:_LONGEST]!r} is not a shape; write b<batch> with a batch of at least 1, "
+                "then the other symbols behind _, as in b8, b8_s128, b1_h512w512; no size above 10 digits"
             )
         sizes = tuple((symbol, int(size)) for symbol, size in _SIZE.findall(label))
         symbols = [symbol for symbol, _ in sizes]

@@ -82,7 +82,7 @@ def capture(
     UserError where there is no nsys, ToolError where nsys or the run failed.
     """
     profiler = dataclasses.replace(NSYS, command=functools.partial(command, options=options))
-    capturing.capture(profiler, argv, out, runner)
+    capturing.capture(profiler, argv, out, runner=runner)
 
 
 def finish(out: Path, run: Run) -> None:

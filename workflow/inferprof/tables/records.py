@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferprof.case import Case, require_plain
+from inferprof.documents import NOT_OURS, failed
+from inferprof.documents.record import SCHEMA as SCHEMA
 from inferprof.errors import UserError
-from inferprof.files import NOT_OURS, read_document
+from inferprof.files import read_document
 from inferprof.measure.lane import STAGES
 
 if TYPE_CHECKING:
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
 
 CASE_KEY = ["model", "precision", "backend", "variant", "shape"]
 KEY = ["machine", *CASE_KEY]
-SCHEMA = 1
-"""The version of the record: what `inferprof run` writes. Which one is read says schemas/results.schema.json."""
 CASES_COLUMNS = [*KEY, "outcome", "reason"]
 OUTCOMES = ("run", "refused")
 """What a study plans with a case."""
@@ -196,13 +196,13 @@ def frame_of(rows: list[Row], columns: list[str]) -> pd.DataFrame:
 
 
 def _row(results: Path, path: Path, machine: str, case: Case) -> Row:
-    content = read_document(path, "record")
+    content = read_document(path, "record", results)
     return {
         **dict(zip(KEY, [machine, *case.path.parts], strict=True)),
         "round": int(path.stem[1:]),
         "file": path.relative_to(results).as_posix(),
         "status": content["status"],
-        "reason": content.get("reason"),
+        "reason": failed(content),
         "content": content,
     }
 
