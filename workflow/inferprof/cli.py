@@ -106,8 +106,8 @@ def _audit(args: argparse.Namespace) -> None:
     arguments.require_files(args.onnx)
     if args.precision:
         registry.look_up("precision", args.precision, registry.precisions())
-    _, shape = arguments.asked_shape(args)
-    result = audit.audit(args.onnx, args.precision, shape)
+    spec, shape = arguments.asked_shape(args)
+    result = audit.audit(args.onnx, args.precision, shape, spec)
     if args.out:
         write_json(args.out, result)
     else:
@@ -133,7 +133,8 @@ def _cost(args: argparse.Namespace) -> None:
     from inferprof.model import cost
 
     arguments.require_files(args.onnx)
-    write_json(args.out, cost.cost(args.onnx, arguments.spec_of(args).at(Shape.parse(args.shape))))
+    spec = arguments.spec_of(args)
+    write_json(args.out, cost.cost(args.onnx, spec.at(Shape.parse(args.shape)), spec))
 
 
 def _expect(args: argparse.Namespace) -> None:

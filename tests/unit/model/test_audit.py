@@ -11,7 +11,7 @@ import pytest
 onnx = pytest.importorskip("onnx")
 
 from inferprof.case import Shape  # noqa: E402
-from inferprof.model import audit, typed_graph  # noqa: E402
+from inferprof.model import audit, inference  # noqa: E402
 
 FLOAT, FLOAT16, INT8, INT64 = 1, 10, 3, 7
 B8 = Shape.parse("b8")
@@ -89,7 +89,7 @@ def test_what_onnx_runtime_says_while_it_folds_is_not_shown(
     weights = [onnx.numpy_helper.from_array(array.astype(np.int64), name) for name, array in constants.items()]
     nodes = [node("Unsqueeze", ["one", "zero"], ["y"], "kept")]
     path = save(tmp_path / "m.onnx", nodes, [], [value("y", INT64, 1)], weights)
-    with typed_graph._without_warnings():
+    with inference._without_warnings():
         onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     assert capfd.readouterr().err == ""
     onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])

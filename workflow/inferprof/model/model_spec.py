@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -100,12 +101,28 @@ class ModelSpec:
         given = shape.as_dict()
         missing = [symbol for symbol in self.symbols if symbol not in given and symbol not in self.sizes]
         if missing:
+            sizes = "".join(f"{symbol}128" for symbol in missing)
             raise UserError(
-                f"model {self.name}: shape {shape} gives no size to {', '.join(missing)}; "
-                f"write it behind the batch (b8_{missing[0]}128) or under sizes: in {self.path}"
+                f"model {self.name}: shape {shape} gives no size to {', '.join(missing)}; write it behind the batch "
+                f"({shape}{'' if '_' in str(shape) else '_'}{sizes}) or {self._where_sizes_go(missing)}"
             )
         rest = [(s, given.get(s, self.sizes.get(s, 0))) for s in self.symbols if s != BATCH]
         return Shape(((BATCH, shape.batch), *rest))
+
+    def _where_sizes_go(self, symbols: Sequence[str]) -> str:
+        """Where a description takes the sizes of symbols; of a bare ONNX file a whole one, in YAML on one line."""
+        if self.path.suffix != ".onnx":
+            return f"under sizes: in {self.path}"
+        inputs = ", ".join(
+            f"{{name: {json.dumps(item.name)}, dtype: {item.dtype}, dims: [{', '.join(map(str, item.dims))}], "
+            f"data: {item.data}}}"
+            for item in self.inputs
+        )
+        sizes = ", ".join(f"{symbol}: 128" for symbol in symbols)
+        return (
+            f"into {self.path.with_suffix('.yaml')}, as in "
+            f"{{source: onnx, onnx: {json.dumps(self.path.name)}, inputs: [{inputs}], sizes: {{{sizes}}}}}"
+        )
 
     def at(self, shape: Shape) -> Shape:
         """As `resolve`, but raises UserError also for a symbol that the model lacks."""
@@ -122,6 +139,11 @@ class ModelSpec:
         if BATCH not in self.symbols and shape.batch != 1:
             return f"the model has a fixed batch, so b{shape.batch} cannot be run; allowed: b1"
         return None
+
+
+def input_shapes(spec: ModelSpec, shape: Shape) -> dict[str, tuple[int, ...]]:
+    """Input → its sizes at a shape."""
+    return {item.name: item.shape(shape) for item in spec.inputs}
 
 
 def package_roots(package: str) -> list[Path]:
