@@ -43,6 +43,25 @@ def mendable() -> Iterator[None]:
         raise UserError(f"{error.filename}: {error.strerror}") from error
 
 
+@contextlib.contextmanager
+def failures_of(tool: str) -> Iterator[None]:
+    """What another's tool raises becomes a CaseFailed with the first line of its reason; our own errors stay."""
+    try:
+        yield
+    except (UserError, CaseFailed, ToolError):
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in MENDABLE:
+            raise
+        raise CaseFailed(f"{tool}: {first_line(error)}") from error
+
+
+def first_line(error: BaseException) -> str:
+    """What an exception says of itself in its first line; its type where it says nothing."""
+    lines = [" ".join(line.split()) for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
 def unknown(kind: str, names: Iterable[str], known: Iterable[str]) -> UserError:
     """`unknown models nope; known: minilm, vit_tiny`: the one wording for a name that does not exist."""
     return UserError(f"unknown {kind} {', '.join(names)}; known: {', '.join(sorted(known)) or 'none'}")

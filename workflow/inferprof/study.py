@@ -93,6 +93,10 @@ class Study:
         """The options of a number format, also of one that the study leaves out."""
         return self.precisions.get(precision, registry.precisions()[precision].options)
 
+    def sizes_from(self, model: str) -> Shape | None:
+        """The shape that gives sizes to a model whose description doesn't: its first; None where none is needed."""
+        return self.shapes[model][0] if model in self.shapes and is_unsized(self.known_models[model]) else None
+
     def cases(self) -> list[Case]:
         """The cases that run."""
         return [planned.case for planned in self.planned if planned.outcome == "run"]
@@ -215,6 +219,7 @@ def plan(config: Mapping[str, Any], models_folder: Path, machine: Machine) -> St
     known |= {"precision": registry.precisions(), "backend": registry.backends(), "profiler": registry.profilers()}
     configs.check_exclude(config["exclude"], known)
     configs.check_shapes(models, config["shapes"])
+    models = {name: configs.sized(spec, config["shapes"]) for name, spec in models.items()}
     shapes = {name: configs.shapes(spec, config["shapes"]) for name, spec in models.items()}
     planned = [
         _planned(case, models[case.model], variants[case.variant], config["exclude"], machine)
@@ -258,6 +263,12 @@ def priority(case: Case, round_: int, seed: int) -> int:
 def is_exported(path: Path) -> bool:
     """Whether a model becomes an ONNX file."""
     return load(path).exported
+
+
+@functools.cache  # asked for once per job
+def is_unsized(path: Path) -> bool:
+    """Whether only a shape gives sizes to some symbol of a model."""
+    return bool(load(path).unsized)
 
 
 @functools.cache  # asked for once per job

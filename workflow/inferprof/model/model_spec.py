@@ -7,7 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -108,6 +108,16 @@ class ModelSpec:
             )
         rest = [(s, given.get(s, self.sizes.get(s, 0))) for s in self.symbols if s != BATCH]
         return Shape(((BATCH, shape.batch), *rest))
+
+    def sized(self, shape: Shape) -> ModelSpec:
+        """The model with a shape's sizes where its description gives none: for what is drawn at sizes of its own."""
+        given = {symbol: size for symbol, size in shape.sizes if symbol != BATCH and symbol in self.symbols}
+        return replace(self, sizes={**given, **self.sizes})
+
+    @property
+    def unsized(self) -> tuple[str, ...]:
+        """The symbols that only a shape gives sizes to, without the batch."""
+        return tuple(symbol for symbol in self.symbols if symbol != BATCH and symbol not in self.sizes)
 
     def _where_sizes_go(self, symbols: Sequence[str]) -> str:
         """Where a description takes the sizes of symbols; of a bare ONNX file a whole one, in YAML on one line."""

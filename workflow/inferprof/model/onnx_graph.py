@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import graphlib
 import re
 from collections import Counter
@@ -192,6 +193,22 @@ def quantized_nodes(model: onnx.ModelProto) -> list[str]:
     constants = [(node.output[0], a.t) for node in nodes if node.op_type == "Constant" for a in node.attribute]
     types |= {name: tensor.data_type for name, tensor in constants}
     return [node.name or node.output[0] for node in nodes if is_quantized(node, types)]
+
+
+@functools.cache  # a plan asks for it once per case
+def quantized_nodes_of(path: Path) -> tuple[str, ...]:
+    """The same of a file. Raises UserError where it can't be read."""
+    return tuple(quantized_nodes(read(path)))
+
+
+def no_baseline(path: Path, nodes: Sequence[str]) -> str:
+    """What to say of a file that is quantized already, in these nodes."""
+    more = f" and {len(nodes) - 1} more nodes" if len(nodes) > 1 else ""
+    return (
+        f"{path.name} is quantized already ({nodes[0]}{more}): there is no fp32 baseline in it, and nothing was "
+        f"quantized; name the float graph under onnx: in {path.with_suffix('.yaml').name}, and this one there under "
+        f"variants: by its precision (variants: {{int8: {path.name}}})"
+    )
 
 
 def describe(path: Path) -> tuple[list[tuple[str, str, Dims]], int]:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from inferprof import progress
-from inferprof.errors import UserError
-from inferprof.model import onnx_file, samples
+from inferprof.errors import UserError, failures_of
+from inferprof.model import onnx_file, onnx_graph, samples
 from inferprof.plugins import ConvertRequest, Feeds
 
 
@@ -32,6 +32,20 @@ def calibration(request: ConvertRequest) -> list[Feeds]:
         raise UserError(f"option samples: {count!r} for {request.spec.name}; allowed: a whole number of at least 1")
     progress.step("read samples")
     return samples.calibration_feeds(request.spec, count)
+
+
+@contextlib.contextmanager
+def modelopt() -> Iterator[None]:
+    """ModelOpt at work: quiet, and what it or what it calls raises is a CaseFailed with the reason."""
+    with quiet_modelopt(), failures_of("ModelOpt"):
+        yield
+
+
+def prepared(onnx_path: Path, folder: Path) -> Path:
+    """The graph, tidied, in a file in `folder`: converters leave files beside their input."""
+    source = folder / "fp32.onnx"
+    onnx_file.save(onnx_file.tidied(onnx_graph.read(onnx_path, external=True)), source)
+    return source
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import numpy as np
 
 from inferprof import progress
 from inferprof.errors import UserError
-from inferprof.model import onnx_file
+from inferprof.model import onnx_graph
 from inferprof.plugins import ConvertRequest, Feeds
 from inferprof.precisions import conversion
 
@@ -34,12 +34,10 @@ def convert(request: ConvertRequest, mode: Literal["int8", "fp8"]) -> dict[str, 
         raise UserError(f"option exclude: {exclude!r} for {request.spec.name}; allowed: a list of node name patterns")
     batches = conversion.calibration(request)
     progress.step("convert")
-    with tempfile.TemporaryDirectory() as folder, conversion.quiet_modelopt():
+    with tempfile.TemporaryDirectory() as folder, conversion.modelopt():
         from modelopt.onnx.quantization import quantize
 
-        # ModelOpt leaves intermediate files beside its input, so that it gets a folder of its own.
-        source, target = Path(folder, "fp32.onnx"), Path(folder, "quantized.onnx")
-        onnx_file.save(onnx.load(request.onnx), source)
+        source, target = conversion.prepared(request.onnx, Path(folder)), Path(folder, "quantized.onnx")
         quantize(
             str(source),
             quantize_mode=mode,
@@ -53,9 +51,11 @@ def convert(request: ConvertRequest, mode: Literal["int8", "fp8"]) -> dict[str, 
             high_precision_dtype=high,
             log_level="ERROR",
         )
-        conversion.save(onnx.load(target), request.out)
+        quantized = onnx.load(target)
+        conversion.save(quantized, request.out)
+    nothing = "" if onnx_graph.quantized_nodes(quantized) else ": nothing was quantized"
     return conversion.facts(
-        f"ModelOpt ONNX post-training quantization, {mode}, {calibration} calibration, the rest in {high}",
+        f"ModelOpt ONNX post-training quantization, {mode}, {calibration} calibration, the rest in {high}{nothing}",
         **conversion.calibration_facts(request, batches),
     )
 
