@@ -44,12 +44,16 @@ class Flat:
 
 @dataclass(frozen=True)
 class _Around:
-    """What surrounds a body: the model, what is known there, how often the body runs, and how its names begin."""
+    """What surrounds a body: the model, what is known there, how often the body runs, and how its names begin.
+
+    `names` has the tensors of what surrounds it under the names that they have in the whole.
+    """
 
     model: Any
     inferred: Inferred
     times: int | None
     scope: str
+    names: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ class _Body:
 def flatten(model: Any, given: Mapping[str, Tensor]) -> Flat:
     """The graph of a model at the inputs `given`."""
     flat = Flat()
-    _add(flat, model.graph, given, (), _Around(model, Inferred(), 1, ""))
+    _add(flat, model.graph, given, (), _Around(model, Inferred(), 1, "", {}))
     return flat
 
 
@@ -74,19 +78,20 @@ def _add(flat: Flat, graph: Any, given: Mapping[str, Tensor], constants: Sequenc
     bare = inference.skeleton(around.model, graph, given, constants)
     flows = any(node.op_type in ("Loop", "If") and not node.domain for node in graph.node)
     inferred = inference.infer(bare, fold=flows)
-    names = {name: f"{around.scope}{name}" for name in onnx_graph.defined(graph)}
+    own = {name: f"{around.scope}{name}" for name in onnx_graph.defined(graph)}
+    names = {**around.names, **own}
     for node in graph.node:
         flat.nodes.append(_renamed(node, names))
         if around.times != 1 and node.output:
             flat.times[flat.nodes[-1].output[0]] = around.times
-        learned = _add_bodies(flat, node, inferred, around)
+        learned = _add_bodies(flat, node, replace(around, inferred=inferred, names=names))
         if news := {name: tensor for name, tensor in learned.items() if name not in inferred.shapes}:
             del bare.graph.value_info[:]
             bare.graph.value_info.extend(inference.value_info(name, tensor) for name, tensor in news.items())
             inferred = _joined(inferred, inference.infer(bare, fold=flows))
-    flat.weights |= {names[weight.name]: weight for weight in _weights(graph)}
-    flat.types |= {names[name]: dtype for name, dtype in inferred.types.items() if name in names}
-    flat.shapes |= {names[name]: shape for name, shape in inferred.shapes.items() if name in names}
+    flat.weights |= {own[weight.name]: weight for weight in _weights(graph)}
+    flat.types |= {own[name]: dtype for name, dtype in inferred.types.items() if name in own}
+    flat.shapes |= {own[name]: shape for name, shape in inferred.shapes.items() if name in own}
     return inferred
 
 
@@ -124,16 +129,16 @@ def _renamed(node: Any, names: Mapping[str, str]) -> Any:
 # --- bodies ----------------------------------------------------------------------------------------------------
 
 
-def _add_bodies(flat: Flat, node: Any, inferred: Inferred, around: _Around) -> dict[str, Tensor]:
+def _add_bodies(flat: Flat, node: Any, around: _Around) -> dict[str, Tensor]:
     """Put the bodies of a node into `flat`; what they tell of its outputs."""
-    bodies = _bodies(node, inferred, around.model)
+    bodies = _bodies(node, around.inferred, around.model)
     outputs: dict[str, frozenset[str]] = {}
     results: list[dict[str, Tensor]] = []
     for body in bodies:
         first = len(flat.nodes)
         times = body.trips if around.times == 1 else _times(around.times, body.trips)
         label = node.name or node.output[0]
-        inside = _Around(around.model, inferred, times, f"{around.scope}{label}/{body.name}/")
+        inside = replace(around, times=times, scope=f"{around.scope}{label}/{body.name}/")
         results.append(_add_body(flat, node, body, inside))
         outputs[body.name] = frozenset(one.output[0] for one in flat.nodes[first:] if one.output)
     if node.op_type == "If" and all(body.trips for body in bodies):

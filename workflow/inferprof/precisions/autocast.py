@@ -25,7 +25,7 @@ def to_low_precision(request: ConvertRequest, onnx_path: Path, low: Literal["fp1
 
     batch = conversion.calibration(request)[0]
     progress.step("convert")
-    with tempfile.TemporaryDirectory() as folder, conversion.modelopt():
+    with tempfile.TemporaryDirectory() as folder, conversion.modelopt(onnx_path):
         from modelopt.onnx import autocast
 
         inputs = Path(folder, "inputs.npz")

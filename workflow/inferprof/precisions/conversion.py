@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from inferprof import progress
-from inferprof.errors import UserError, failures_of
+from inferprof.errors import CaseFailed, UserError, failures_of
 from inferprof.model import onnx_file, onnx_graph, samples
+from inferprof.model.operators import full_name, is_foreign
 from inferprof.plugins import ConvertRequest, Feeds
 
 
@@ -35,10 +36,33 @@ def calibration(request: ConvertRequest) -> list[Feeds]:
 
 
 @contextlib.contextmanager
-def modelopt() -> Iterator[None]:
-    """ModelOpt at work: quiet, and what it or what it calls raises is a CaseFailed with the reason."""
-    with quiet_modelopt(), failures_of("ModelOpt"):
-        yield
+def modelopt(onnx_path: Path) -> Iterator[None]:
+    """ModelOpt at work: quiet, and what it or what it calls raises is a CaseFailed with the reason.
+
+    With it stands what the graph has that ModelOpt is known to stumble over.
+    """
+    try:
+        with quiet_modelopt(), failures_of("ModelOpt"):
+            yield
+    except CaseFailed as error:
+        if peculiar := peculiarities(onnx_path):
+            raise CaseFailed(f"{error} (the graph has {', '.join(peculiar)})") from error
+        raise
+
+
+def peculiarities(onnx_path: Path) -> list[str]:
+    """What ModelOpt is known to stumble over: bodies, other domains' operators, scalar inputs. The first of each."""
+    model = onnx_graph.read(onnx_path)
+    nodes = list(onnx_graph.all_nodes(model.graph))
+    bodies = [f"bodies in node {node.name or node.output[0]} ({node.op_type})" for node in nodes if has_bodies(node)]
+    foreign = [f"node {node.name or node.output[0]} ({full_name(node)})" for node in nodes if is_foreign(node)]
+    scalars = [f"a scalar input {v.name}" for v in onnx_graph.inputs(model) if not onnx_graph.dimensions(v)]
+    return [*bodies[:1], *foreign[:1], *scalars[:1]]
+
+
+def has_bodies(node: Any) -> bool:
+    """Whether a node has graphs inside."""
+    return any(onnx_graph.bodies(attribute) for attribute in node.attribute)
 
 
 def prepared(onnx_path: Path, folder: Path) -> Path:
