@@ -57,9 +57,9 @@ def failures_of(tool: str) -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """What an exception says of itself in its first line; its type where it says nothing."""
+    """The type of an exception and the first line of what it says."""
     lines = [" ".join(line.split()) for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+    return ": ".join([type(error).__name__, *lines[:1]])
 
 
 def unknown(kind: str, names: Iterable[str], known: Iterable[str]) -> UserError:

@@ -107,6 +107,7 @@ def _joined(old: Inferred, new: Inferred) -> Inferred:
 def _weights(graph: Any) -> Iterator[Any]:
     """The constants that a graph stores: initializers, and what its Constant nodes hold."""
     yield from graph.initializer
+    yield from map(onnx_graph.dense, graph.sparse_initializer)
     for node in graph.node:
         for attribute in node.attribute:
             if node.op_type == "Constant" and attribute.name == "value":
@@ -137,7 +138,7 @@ def _add_bodies(flat: Flat, node: Any, around: _Around) -> dict[str, Tensor]:
     for body in bodies:
         first = len(flat.nodes)
         times = body.trips if around.times == 1 else _times(around.times, body.trips)
-        label = node.name or node.output[0]
+        label = next((name for name in node.output if name), node.name)  # names of nodes may be anything
         inside = replace(around, times=times, scope=f"{around.scope}{label}/{body.name}/")
         results.append(_add_body(flat, node, body, inside))
         outputs[body.name] = frozenset(one.output[0] for one in flat.nodes[first:] if one.output)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from inferprof.model import onnx_graph
 from inferprof.model.operators import DEQUANTIZERS, QUANTIZERS, STANDARD_DOMAINS, dtype_name
 
 FOLDED_BYTES = 1 << 16
@@ -14,6 +15,7 @@ FOLDED_BYTES = 1 << 16
 _ORT_WARNING, _ORT_ERROR = 2, 3
 """Severities of ONNX Runtime's log; the first is its own default."""
 FIRST_IR_WITH_OPSETS = 3
+FIRST_OPSET_WITH_SHAPES = 9
 Dims = Sequence[int | None]
 """The sizes of a tensor; None for a size that is not known."""
 
@@ -50,17 +52,31 @@ def skeleton(model: Any, graph: Any, given: Mapping[str, Tensor], constants: Seq
     made.name = graph.name or "graph"
     made.node.extend(graph.node)
     made.output.extend(onnx.ValueInfoProto(name=value.name) for value in graph.output)
-    made.sparse_initializer.extend(graph.sparse_initializer)
     known = [*constants, *(weight for weight in graph.initializer if weight.ByteSize() <= FOLDED_BYTES)]
     made.initializer.extend(known)
     inside = {weight.name for weight in known}
     large = {w.name: Tensor(w.data_type, list(w.dims)) for w in graph.initializer if w.name not in inside}
+    for item in graph.sparse_initializer:
+        large[item.values.name] = Tensor(item.values.data_type, list(item.dims))
     for name, tensor in {**given, **large}.items():
         if name not in inside:
             made.input.append(value_info(name, tensor))
     for node in made.node:
         _as_standard(node)
-    return result
+    return _modern(result)
+
+
+def _modern(model: Any) -> Any:
+    """The model in an opset whose operators tell their shapes, where ONNX can convert it; many of old ones don't."""
+    import onnx
+
+    if onnx_graph.opset(model) >= FIRST_OPSET_WITH_SHAPES:
+        return model
+    model.ir_version = onnx.IR_VERSION
+    try:
+        return onnx.version_converter.convert_version(model, FIRST_OPSET_WITH_SHAPES)
+    except Exception:  # RuntimeError of C++ or a ValueError, for operators of other domains among others
+        return model
 
 
 def value_info(name: str, tensor: Tensor) -> Any:

@@ -75,11 +75,12 @@ def tidied(model: onnx.ModelProto) -> onnx.ModelProto:
     for graph in onnx_graph.graphs(model.graph):
         weights = {item.name for item in graph.initializer} | {item.values.name for item in graph.sparse_initializer}
         values = [value for value in graph.input if value.name not in weights]
+        if weights:
+            model.ir_version = max(model.ir_version, FIRST_IR_WITHOUT_LISTED_WEIGHTS)
         if len(values) < len(graph.input):
             kept = [type(value).FromString(value.SerializeToString()) for value in values]
             del graph.input[:]
             graph.input.extend(kept)
-            model.ir_version = max(model.ir_version, FIRST_IR_WITHOUT_LISTED_WEIGHTS)
     used: set[str] = set()
     for node in onnx_graph.all_nodes(model.graph):
         if node.name in used:

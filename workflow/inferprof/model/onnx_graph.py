@@ -94,6 +94,17 @@ def load_external(model: onnx.ModelProto, path: Path) -> None:
         raise UserError(f"{path}: external data: {' '.join(str(error).split())}") from None
 
 
+def dense(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
+    """A sparse weight with its zeros."""
+    import numpy as np
+    import onnx
+
+    values, places = (onnx.numpy_helper.to_array(tensor) for tensor in (sparse.values, sparse.indices))
+    array = np.zeros(tuple(sparse.dims), values.dtype)
+    array[np.unravel_index(places, array.shape) if places.ndim == 1 else tuple(places.T)] = values
+    return onnx.numpy_helper.from_array(array, sparse.values.name)
+
+
 def tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
     """Every tensor of a graph: initializers, constants, and those of its subgraphs."""
     yield from graph.initializer
@@ -259,15 +270,16 @@ def given(value: onnx.ValueInfoProto, shapes: Mapping[str, Sequence[int]]) -> tu
 def _symbols(values: Iterable[onnx.ValueInfoProto]) -> dict[str, str]:
     """A graph's names of dimensions → symbols of letters only, no two names with one symbol.
 
-    The batch is the first named axis 0, and whatever has "batch" in its name. Digits are left out (`unk__214` → unk)
-    unless two names would become one: then they turn into letters (s0, s1 → sa, sb). What follows from other sizes
-    (`batch*4`) has no symbol.
+    The batch is whatever has "batch" in its name, or else the first named axis 0. Digits are left out (`unk__214` →
+    unk) unless two names would become one: then they turn into letters (s0, s1 → sa, sb). What follows from other
+    sizes (`batch*4`) has no symbol.
     """
     named = [(axis, dim.dim_param) for value in values for axis, dim in enumerate(dimensions(value)) if dim.dim_param]
     named = [(axis, name) for axis, name in named if not FOLLOWS.search(name)]
-    first = next((name for axis, name in named if axis == 0), None)
     letters = {name: re.sub("[^a-z]", "", name.lower()) for _, name in named}
-    symbols = {name: BATCH for name, short in letters.items() if name == first or "batch" in short}
+    first = [name for axis, name in named if axis == 0][:1]
+    batches = [name for name, short in letters.items() if "batch" in short] or first
+    symbols = dict.fromkeys(batches, BATCH)
     times = Counter(short for name, short in letters.items() if name not in symbols)
     for name, short in letters.items():
         if name in symbols:

@@ -80,9 +80,10 @@ def quiet_modelopt() -> Iterator[None]:
     """
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read once, when torch is loaded below
     os.environ.setdefault("TQDM_DISABLE", "1")  # bars inside of our own; read when tqdm is loaded
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -91,7 +92,8 @@ def quiet_modelopt() -> Iterator[None]:
             configure_logging(logging.ERROR)
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def save(model: Any, out: Path) -> None:
