@@ -106,7 +106,7 @@ def test_a_product_whose_output_has_no_known_size_is_listed_and_no_share_is_zero
     found = audit.audit(path, None, B8)
     assert (found["macs"], found["macs_share"], found["products_of_unknown_size"]) == (0, {}, ["conv"])
     assert found["advice"][0].startswith("1 of 1 products have sizes that only a run tells")
-    assert found["advice"][-1] == "runs in TensorRT only: trt (Magic)"
+    assert found["advice"][-1] == "runs in TensorRT only: trt (Magic), whose products count as nothing here"
     assert [file.name for file in tmp_path.iterdir()] == ["m.onnx"]
 
 

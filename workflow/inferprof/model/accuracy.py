@@ -113,19 +113,21 @@ def _run(session: Any, batch: Feeds) -> dict[str, Array]:
     float32 = {item.name for item in session.get_inputs() if item.type == "tensor(float)"}
     feeds = {name: array.astype(np.float32) if name in float32 else array for name, array in batch.items()}
     names = [item.name for item in session.get_outputs()]
-    return dict(zip(names, session.run(names, feeds), strict=True))
+    outputs = dict(zip(names, session.run(names, feeds), strict=True))
+    for name, value in outputs.items():
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "biufc":
+            raise NotMeasured(f"output {name} is no tensor of numbers, so nothing can be compared with it")
+    return outputs
 
 
 def joined(batches: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
-    """The batches of each output, one behind the other. Raises NotMeasured for what is no array of numbers."""
-    return {name: _joined(name, [batch[name] for batch in batches]) for name in batches[0]}
+    """The batches of each output, one behind the other."""
+    return {name: _joined([batch[name] for batch in batches]) for name in batches[0]}
 
 
-def _joined(name: str, parts: Sequence[Any]) -> Array:
+def _joined(parts: Sequence[Array]) -> Array:
     """One output of all batches; flat where its size is another in each, as that of NonZero."""
-    arrays = [np.atleast_1d(part) for part in parts if isinstance(part, np.ndarray | np.generic)]
-    if len(arrays) < len(parts) or any(array.dtype.kind not in "biufc" for array in arrays):
-        raise NotMeasured(f"output {name} is no tensor of numbers, so it has no distance from fp32")
+    arrays = [np.atleast_1d(part) for part in parts]
     if len({array.shape[1:] for array in arrays}) > 1:
         arrays = [array.ravel() for array in arrays]
     return np.concatenate(arrays)

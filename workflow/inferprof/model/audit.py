@@ -10,8 +10,8 @@ from typing import Any
 from inferprof.case import Shape
 from inferprof.model import half_overflow, onnx_graph, typed_graph
 from inferprof.model.model_spec import ModelSpec, input_shapes
-from inferprof.model.operators import DEQUANTIZERS, QUANTIZERS, STANDARD_DOMAINS, dtype_name
-from inferprof.model.products import Product, bits, nbytes, one_branch, products_of
+from inferprof.model.operators import DEQUANTIZERS, QUANTIZERS, STANDARD_DOMAINS, bits, dtype_name, is_foreign, nbytes
+from inferprof.model.products import Product, one_branch, products_of
 from inferprof.model.typed_graph import TypedGraph
 
 DECLARED = {
@@ -53,7 +53,7 @@ def audit(onnx: Path, precision: str | None, shape: Shape | None, spec: ModelSpe
         "shape": shape.label if shape else None,
         "macs": sum(product.macs for product in products),
         "macs_share": _shares(products),
-        "products_of_unknown_size": [product.name for product in products if not product.macs_once],
+        "products_of_unknown_size": [product.name for product in products if not product.sized],
         "products_in_loops_of_unknown_length": {
             product.name: product.macs_once for product in products if product.macs_once and not product.macs
         },
@@ -69,6 +69,7 @@ def audit(onnx: Path, precision: str | None, shape: Shape | None, spec: ModelSpe
         "normalization_in_pieces": half_overflow.normalizations(graph),
         "not_tensorrt_int8": _not_tensorrt_int8(graph),
         "quantized_nodes": onnx_graph.quantized_nodes(model),
+        "uncounted_domains": sorted({node.domain for node in graph.nodes if is_foreign(node)}),
         "foreign_domains": _domains(graph.nodes),
         "high_precision": _left_behind(products, precision),
         "unaligned": unaligned(products),
@@ -209,8 +210,8 @@ def advice(result: Mapping[str, Any], products: Sequence[Product]) -> list[str]:
             "LayerNormalization, or keep these nodes in float32"
         )
     return lines + [
-        f"{WHO_KNOWS.get(domain, 'runs only where its operators are known, and counts as nothing here')}: "
-        f"{domain} ({', '.join(operators)})"
+        f"{WHO_KNOWS.get(domain, 'runs only where its operators are known')}: {domain} ({', '.join(operators)})"
+        f"{', whose products count as nothing here' if domain in result.get('uncounted_domains', ()) else ''}"
         for domain, operators in result["foreign_domains"].items()
     ]
 

@@ -29,14 +29,13 @@ from inferprof.case import Shape
 from inferprof.model import onnx_graph, typed_graph
 from inferprof.model.control_flow import FLOW
 from inferprof.model.model_spec import ModelSpec, input_shapes
-from inferprof.model.operators import DEQUANTIZERS, MOVES, QUANTIZERS
+from inferprof.model.operators import DEQUANTIZERS, MOVES, QUANTIZERS, nbytes
 from inferprof.model.products import (
     PRODUCTS,
     RECURRENT,
     Gemm,
     attention_scores,
     gemm_of,
-    nbytes,
     one_branch,
     product_of,
     recurrent_elements,

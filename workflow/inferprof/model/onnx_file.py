@@ -68,12 +68,16 @@ def strip(message: Any) -> None:
 
 
 def tidied(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model as converters want it, which computes the same: changed in place.
+    """The model as converters want it, which computes the same; where it can it is changed in place.
 
-    Its weights are no inputs, as in files from before 2019 (IR 3), and no two nodes have one name.
+    Its weights are no inputs, as in files from before 2019 (IR 3), nor sparse; no two nodes have one name, and there
+    are no local functions, which converters drop.
     """
+    model = onnx_graph.inlined(model)
     for graph in onnx_graph.graphs(model.graph):
-        weights = {item.name for item in graph.initializer} | {item.values.name for item in graph.sparse_initializer}
+        graph.initializer.extend(map(onnx_graph.dense, graph.sparse_initializer))
+        graph.ClearField("sparse_initializer")
+        weights = {item.name for item in graph.initializer}
         values = [value for value in graph.input if value.name not in weights]
         if weights:
             model.ir_version = max(model.ir_version, FIRST_IR_WITHOUT_LISTED_WEIGHTS)

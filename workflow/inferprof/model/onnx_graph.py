@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import graphlib
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferprof.case import BATCH
-from inferprof.errors import UserError
-from inferprof.model.operators import is_quantized
+from inferprof.errors import UserError, failures_of
+from inferprof.model.operators import dtype_name, is_quantized, nbytes
 
 if TYPE_CHECKING:
     import onnx
@@ -38,6 +39,8 @@ def read(path: Path, *, external: bool = False) -> onnx.ModelProto:
         raise UserError(f"{path} is not a readable ONNX file ({reason}); copy it again") from None
     if not model.graph.node:
         raise UserError(f"{path} is not an ONNX model: its graph has no nodes; copy it again")
+    if empty := [node.name or node.op_type for node in all_nodes(model.graph) if not any(node.output)]:
+        raise UserError(f"{path} is not a valid ONNX model: node {empty[0]} has no output; export it again")
     check_external(model, path)
     if external:
         load_external(model, path)
@@ -54,7 +57,22 @@ def check_external(model: onnx.ModelProto, path: Path) -> int:
     for tensor in tensors(model.graph):
         if tensor.data_location == type(tensor).EXTERNAL:
             total += _external_bytes(tensor, path)
+        elif lacks := _lacking(tensor):
+            raise UserError(f"{path}: weights of {tensor.name} {lacks}; copy it again")
     return total
+
+
+def _lacking(tensor: onnx.TensorProto) -> str | None:
+    """What a tensor lacks of its data, or None. What it holds in fields by type is left to who reads it."""
+    import onnx
+
+    holds = tensor.ListFields()
+    if math.prod(tensor.dims) and not any(field.name.endswith("_data") for field, _ in holds):
+        return f"of dims {list(tensor.dims)} hold nothing"
+    if not tensor.HasField("raw_data") or tensor.data_type not in onnx.helper.get_all_tensor_dtypes():
+        return None
+    expected = nbytes(dtype_name(tensor.data_type), tensor.dims)
+    return f"hold {len(tensor.raw_data)} bytes, not {expected}" if len(tensor.raw_data) != expected else None
 
 
 def _external_bytes(tensor: onnx.TensorProto, path: Path) -> int:
@@ -179,7 +197,10 @@ def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with its local functions taken apart; itself where it has none."""
     import onnx.inliner
 
-    return onnx.inliner.inline_local_functions(model) if model.functions else model
+    if not model.functions:
+        return model
+    with failures_of("onnx's inliner of local functions"):
+        return onnx.inliner.inline_local_functions(model)
 
 
 def opset(model: onnx.ModelProto) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 QUANTIZERS = {
@@ -56,6 +57,15 @@ _BY_NAME = {
 """Domain → the operators of it that are known here by their name alone, as the standard's are."""
 
 
+BITS = {
+    **dict.fromkeys(("float4e2m1", "int4", "uint4"), 4),
+    **dict.fromkeys(("int8", "uint8", "bool", "float8e4m3fn", "float8e5m2", "float8e8m0"), 8),
+    **dict.fromkeys(("float16", "bfloat16", "int16", "uint16"), 16),
+    **dict.fromkeys(("float64", "int64", "uint64"), 64),
+}
+"""What a value of a type takes, where that is not 32 bits."""
+
+
 def is_foreign(node: Any) -> bool:
     """Whether a node's operator is of a domain that gives its name another meaning, or one that nobody here knows."""
     return node.domain not in STANDARD_DOMAINS and node.op_type not in _BY_NAME.get(node.domain, ())
@@ -77,8 +87,23 @@ def full_name(node: Any) -> str:
 
 
 def dtype_name(number: int) -> str:
-    """TensorProto's number of a type → `float32`, `float16`, `bfloat16`, `int8`, `float8e4m3fn`, `float4e2m1`, …"""
+    """TensorProto's number of a type → `float32`, `float16`, `bfloat16`, `int8`, `float8e4m3fn`, `float4e2m1`, …
+
+    `unknown` for one that this onnx does not have, and for what is no tensor.
+    """
     import onnx
 
+    if number not in onnx.TensorProto.DataType.values() or number == onnx.TensorProto.UNDEFINED:
+        return "unknown"
     name = str(onnx.TensorProto.DataType.Name(number)).lower()
     return {"float": "float32", "double": "float64"}.get(name, name)
+
+
+def bits(dtype: str) -> int:
+    """How many bits a value of a type takes."""
+    return BITS.get(dtype, 32)
+
+
+def nbytes(dtype: str, dims: Sequence[int]) -> int:
+    """Bytes of a tensor; two 4-bit values share one."""
+    return -(-bits(dtype) * math.prod(dims) // 8)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from inferprof.model.operators import bits
 from inferprof.model.typed_graph import TypedGraph
 
 PRODUCTS = {
@@ -31,13 +32,6 @@ PRODUCTS = {
 RECURRENT = {"LSTM": 4, "GRU": 3, "RNN": 1}
 """Operators that go through a sequence step by step, and their gates."""
 NO_SINGLE_PRODUCT = frozenset(("Einsum", "Attention", *RECURRENT))
-BITS = {
-    **dict.fromkeys(("float4e2m1", "int4", "uint4"), 4),
-    **dict.fromkeys(("int8", "uint8", "bool", "float8e4m3fn", "float8e5m2", "float8e8m0"), 8),
-    **dict.fromkeys(("float16", "bfloat16", "int16", "uint16"), 16),
-    **dict.fromkeys(("float64", "int64", "uint64"), 64),
-}
-"""What a value of a type takes, where that is not 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +47,8 @@ class Product:
     with_weight: bool
     macs_once: int = 0
     """Of one run of the node: another number in the body of a loop."""
+    sized: bool = True
+    """Whether its shapes are known."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +81,9 @@ def product_of(node: Any, graph: TypedGraph) -> Product | None:
         dtype=max((graph.operand_type(tensor) for tensor in (left, right)), key=bits),
         macs=once * (graph.runs(node) or 0),
         sizes=sizes,
-        with_weight=graph.is_weight(right) or graph.is_weight(left),
+        with_weight=node.op_type in RECURRENT or graph.is_weight(right) or graph.is_weight(left),
         macs_once=once,
+        sized=once > 0 or any(0 in graph.shapes.get(tensor, ()) for tensor in (left, right)),
     )
 
 
@@ -204,7 +201,7 @@ def recurrent_steps(node: Any, graph: TypedGraph) -> int:
     A step multiplies by both weights, W [directions, gates · hidden, input] and R [directions, gates · hidden,
     hidden].
     """
-    if any(name not in graph.shapes for name in node.input[:3]):
+    if any(len(graph.shapes.get(name, ())) != 3 for name in node.input[:3]):
         return 0
     return math.prod(graph.shapes[node.input[0]][:2])
 
@@ -213,13 +210,3 @@ def recurrent_elements(node: Any, graph: TypedGraph) -> int:
     """How many values of the hidden state a recurrent operator computes, in all steps and directions."""
     directions, _, hidden = graph.shapes[node.input[2]]
     return recurrent_steps(node, graph) * directions * hidden
-
-
-def bits(dtype: str) -> int:
-    """How many bits a value of a type takes."""
-    return BITS.get(dtype, 32)
-
-
-def nbytes(dtype: str, dims: Sequence[int]) -> int:
-    """Bytes of a tensor; two 4-bit values share one."""
-    return -(-bits(dtype) * math.prod(dims) // 8)

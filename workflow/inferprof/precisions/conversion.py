@@ -118,6 +118,11 @@ def facts(method: str, **more: Any) -> dict[str, Any]:
 def calibration_facts(request: ConvertRequest, batches: Sequence[Feeds]) -> dict[str, Any]:
     """How many samples calibrated the format, and the seed that they were drawn with."""
     return {
-        "calibration_samples": sum(len(next(iter(batch.values()))) for batch in batches),
+        "calibration_samples": sum(_samples(batch) for batch in batches),
         "calibration_seed": samples.calibration_seed(request.spec),
     }
+
+
+def _samples(batch: Feeds) -> int:
+    """How many samples a batch holds: the first axis of its first input that has one."""
+    return next((len(array) for array in batch.values() if array.ndim), 1)
