@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -45,8 +46,6 @@ def checked(
         raise UserError(f"{path}: {size} bytes of external data; at most {MAX_BYTES} can be inlined")
     onnx_graph.load_external(model, path)
     model = tidied(edit(model) if edit else model)
-    if any(not value.type.tensor_type.HasField("shape") for value in model.graph.output):
-        model = onnx.shape_inference.infer_shapes(model)  # runtimes don't mind, but the checker does
     try:
         onnx.checker.check_model(model)
     except (onnx.checker.ValidationError, ValueError) as error:
@@ -91,6 +90,17 @@ def tidied(model: onnx.ModelProto) -> onnx.ModelProto:
             names = (f"{node.name}_{number}" for number in itertools.count(1))
             node.name = next(name for name in names if name not in used)
         used |= {node.name} - {""}
+    return _with_shapes(model)
+
+
+def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the shapes of its outputs, which runtimes don't need, but checkers and converters do."""
+    import onnx
+
+    if all(value.type.tensor_type.HasField("shape") for value in model.graph.output):
+        return model
+    with contextlib.suppress(onnx.shape_inference.InferenceError):  # what is wrong then, the checker says
+        return onnx.shape_inference.infer_shapes(model)
     return model
 
 
