@@ -13,7 +13,7 @@ pytest.importorskip("modelopt")
 
 from inferprof import precisions, registry  # noqa: E402
 from inferprof.errors import CaseFailed, UserError, failures_of  # noqa: E402
-from inferprof.model import accuracy, model_spec, samples  # noqa: E402
+from inferprof.model import accuracy, export, model_spec, samples  # noqa: E402
 from inferprof.plugins import ConvertRequest  # noqa: E402
 
 FAULTS = "faults/onnx"
@@ -24,12 +24,13 @@ def request(path: Path, out: Path) -> ConvertRequest:
 
 
 def converted(name: str, path: Path, folder: Path) -> dict[str, Any]:
-    """The accuracy of a file in a number format."""
+    """The accuracy of a file in a number format, compared with its export."""
     options = {} if name == "fp32" else {"samples": 8}
     given = replace(request(path, folder / f"{name}.onnx"), options=options)
     precision = registry.precisions()[name]
     precisions.convert(precision, given)
-    return accuracy.measure(given, precision, samples.feeds, 8, 0)
+    export.export(given.spec, folder / "exported.onnx")
+    return accuracy.measure(replace(given, onnx=folder / "exported.onnx"), precision, samples.feeds, 8, 0)
 
 
 def written(folder: Path, graph: str, functions: str = "", imports: str = '"": 17') -> Path:
