@@ -172,6 +172,21 @@ def test_a_shape_gives_the_sizes_that_a_description_lacks(shared: Path) -> None:
     assert sized.at(Shape.parse("b3_sequence5")).label == "b3_sequence5"
 
 
+def test_axes_without_a_name_are_asked_for_with_a_description_that_works(tmp_path: Path) -> None:
+    values = [helper.make_tensor_value_info(name, 1, [None, 3, None, "xaxis"]) for name in "xy"]
+    model = helper.make_model(
+        helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", values[:1], values[1:])
+    )
+    path = saved(tmp_path, model)
+    with pytest.raises(UserError, match="input x, axis 2, has neither a size nor a name") as caught:
+        model_spec.load(path)
+    described = path.with_suffix(".yaml")
+    described.write_text(str(caught.value)[str(caught.value).index("{source") :])
+    spec = model_spec.load(described)
+    assert spec.inputs[0].dims == ("b", 3, "cunnamed", "xaxis")
+    assert (spec.sizes, spec.unsized) == ({"cunnamed": 128}, ("xaxis",))
+
+
 # --- tidied ----------------------------------------------------------------------------------------------------
 
 

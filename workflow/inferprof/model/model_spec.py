@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -123,16 +122,8 @@ class ModelSpec:
         """Where a description takes the sizes of symbols; of a bare ONNX file a whole one, in YAML on one line."""
         if self.path.suffix != ".onnx":
             return f"under sizes: in {self.path}"
-        inputs = ", ".join(
-            f"{{name: {json.dumps(item.name)}, dtype: {item.dtype}, dims: [{', '.join(map(str, item.dims))}], "
-            f"data: {item.data}}}"
-            for item in self.inputs
-        )
-        sizes = ", ".join(f"{symbol}: 128" for symbol in symbols)
-        return (
-            f"into {self.path.with_suffix('.yaml')}, as in "
-            f"{{source: onnx, onnx: {json.dumps(self.path.name)}, inputs: [{inputs}], sizes: {{{sizes}}}}}"
-        )
+        inputs = [(item.name, item.dtype, item.dims) for item in self.inputs]
+        return f"into {self.path.with_suffix('.yaml')}, as in {onnx_graph.stub(self.path, inputs, symbols)}"
 
     def at(self, shape: Shape) -> Shape:
         """As `resolve`, but raises UserError also for a symbol that the model lacks."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import graphlib
+import json
 import math
 import re
 from collections import Counter
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     import onnx
 
 Dims = tuple[int | str, ...]
+UNNAMED = "unnamed"
+"""How the symbol ends that is offered for an axis without a size and a name."""
 FOLLOWS = re.compile(r"[*/+%()]|\s-\s")
 """What a name of a dimension has that is an expression of other names."""
 
@@ -258,7 +261,39 @@ def describe(path: Path) -> tuple[list[tuple[str, str, Dims]], int]:
             f"describe the inputs in {path.with_suffix('.yaml')} (source: onnx, onnx: {path.name})"
         )
     symbols = _symbols(values)
-    return [(value.name, dtype(value), _dims(value, symbols, path)) for value in values], opset(model)
+    told = [(value.name, dtype(value), _dims(value, symbols)) for value in values]
+    for value in values:
+        for axis, dim in enumerate(dimensions(value)):
+            if _is_unnamed(dim, axis, symbols):
+                raise UserError(_unnamed(path, value, axis, told))
+    return told, opset(model)
+
+
+def _is_unnamed(dim: Any, axis: int, symbols: Mapping[str, str]) -> bool:
+    """Whether an axis has neither a size nor a name of its own; without both the first one is the batch."""
+    return dim.dim_value < 1 and dim.dim_param not in symbols and (axis > 0 or bool(dim.dim_param))
+
+
+def _unnamed(path: Path, value: onnx.ValueInfoProto, axis: int, told: Sequence[tuple[str, str, Dims]]) -> str:
+    """What to say of such an axis."""
+    own = dimensions(value)[axis].dim_param
+    lacks = f"follows from others ({own})" if own else "has neither a size nor a name"
+    open_sizes = dict.fromkeys(str(dim) for _, _, dims in told for dim in dims if str(dim).endswith(UNNAMED))
+    return (
+        f"{path}: input {value.name}, axis {axis}, {lacks}; describe the inputs in {path.with_suffix('.yaml')}, "
+        f"as in {stub(path, told, list(open_sizes))}"
+    )
+
+
+def stub(path: Path, told: Sequence[tuple[str, str, Dims]], open_sizes: Sequence[str]) -> str:
+    """A description of an ONNX file to begin with, in YAML on one line; each open size is 128 in it."""
+    inputs = ", ".join(
+        f"{{name: {json.dumps(name)}, dtype: {dtype}, dims: [{', '.join(map(str, dims))}]"
+        f"{'' if dtype.startswith('float') else ', data: integers:2'}}}"
+        for name, dtype, dims in told
+    )
+    sizes = ", ".join(f"{symbol}: 128" for symbol in open_sizes)
+    return f"{{source: onnx, onnx: {json.dumps(path.name)}, inputs: [{inputs}], sizes: {{{sizes}}}}}"
 
 
 def dtype(value: onnx.ValueInfoProto) -> str:
@@ -313,18 +348,14 @@ def _symbols(values: Iterable[onnx.ValueInfoProto]) -> dict[str, str]:
     return symbols
 
 
-def _dims(value: onnx.ValueInfoProto, symbols: Mapping[str, str], path: Path) -> Dims:
-    """Sizes and symbols of an input; an axis 0 without either is the batch."""
+def _dims(value: onnx.ValueInfoProto, symbols: Mapping[str, str]) -> Dims:
+    """Sizes and symbols of an input. An axis 0 without either is the batch; another one gets a symbol to offer."""
     dims: list[int | str] = []
     for axis, dim in enumerate(dimensions(value)):
         if dim.dim_value > 0:
             dims.append(dim.dim_value)
-        elif symbol := symbols.get(dim.dim_param) or (BATCH if axis == 0 and not dim.dim_param else ""):
-            dims.append(symbol)
+        elif _is_unnamed(dim, axis, symbols):
+            dims.append(f"{'abcdefghijklmnopqrstuvwxyz'[axis % 26]}{UNNAMED}")
         else:
-            lacks = f"follows from others ({dim.dim_param})" if dim.dim_param else "has neither a size nor a name"
-            raise UserError(
-                f"{path}: input {value.name}, axis {axis}, {lacks}; "
-                f"describe the inputs in {path.with_suffix('.yaml')} (source: onnx, onnx: {path.name})"
-            )
+            dims.append(symbols.get(dim.dim_param, BATCH))
     return tuple(dims)
