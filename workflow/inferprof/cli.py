@@ -120,8 +120,7 @@ def _partition(args: argparse.Namespace) -> None:
 
     arguments.require_files(args.onnx)
     spec, shape = arguments.asked_shape(args)
-    shapes = {item.name: item.shape(shape) for item in spec.inputs} if spec else None
-    result = tensorrt_partition.partition(args.onnx, shapes)
+    result = tensorrt_partition.partition(args.onnx, {i.name: i.shape(shape) for i in spec.inputs} if spec else None)
     if args.out:
         write_json(args.out, {**result, "shape": str(shape) if shape else None})
     else:

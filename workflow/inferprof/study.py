@@ -23,7 +23,7 @@ from inferprof.errors import UserError
 from inferprof.machine import hardware
 from inferprof.machine.hardware import Machine
 from inferprof.model import data
-from inferprof.model.model_spec import ModelSpec, discover, load
+from inferprof.model.model_spec import ModelSpec, discover, is_unsized, load
 from inferprof.plugins import Backend
 from inferprof.precisions import unconvertible
 
@@ -94,7 +94,7 @@ class Study:
         return self.precisions.get(precision, registry.precisions()[precision].options)
 
     def sizes_from(self, model: str) -> Shape | None:
-        """The shape that gives sizes to a model whose description doesn't: its first; None where none is needed."""
+        """The first shape of a model whose description lacks sizes, which it takes them from; else None."""
         return self.shapes[model][0] if model in self.shapes and is_unsized(self.known_models[model]) else None
 
     def cases(self) -> list[Case]:
@@ -263,12 +263,6 @@ def priority(case: Case, round_: int, seed: int) -> int:
 def is_exported(path: Path) -> bool:
     """Whether a model becomes an ONNX file."""
     return load(path).exported
-
-
-@functools.cache  # asked for once per job
-def is_unsized(path: Path) -> bool:
-    """Whether only a shape gives sizes to some symbol of a model."""
-    return bool(load(path).unsized)
 
 
 @functools.cache  # asked for once per job

@@ -15,7 +15,7 @@ onnx = pytest.importorskip("onnx")
 
 from inferprof.case import Shape  # noqa: E402
 from inferprof.errors import UserError  # noqa: E402
-from inferprof.model import model_spec, onnx_file, onnx_graph  # noqa: E402
+from inferprof.model import model_spec, onnx_file, onnx_graph, onnx_inputs  # noqa: E402
 
 helper = onnx.helper
 
@@ -117,7 +117,7 @@ dimension = st.text(st.sampled_from("abnsBN_019é"), min_size=1, max_size=6)
 @given(names=st.lists(dimension, min_size=1, max_size=6, unique=True))
 def test_no_two_dimensions_share_a_symbol_but_those_of_the_batch(names: list[str]) -> None:
     value = helper.make_tensor_value_info("x", 1, names)
-    symbols = onnx_graph._symbols([value])
+    symbols = onnx_inputs._symbols([value])
     assert symbols[names[0]] == "b"  # the first axis 0; no name here has "batch" in it
     assert len(set(symbols.values())) == len(names)
     assert all(re.fullmatch("[a-z]+", symbol) for symbol in symbols.values())

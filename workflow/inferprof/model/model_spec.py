@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import re
 from collections import Counter
@@ -13,7 +14,7 @@ from typing import Any, Literal
 from inferprof.case import BATCH, Shape
 from inferprof.errors import UserError
 from inferprof.files import check_schema, read_yaml
-from inferprof.model import onnx_graph
+from inferprof.model import onnx_inputs
 
 DEFAULT_OPSET = 20
 Task = Literal["classification", "embedding", "other"]
@@ -123,7 +124,7 @@ class ModelSpec:
         if self.path.suffix != ".onnx":
             return f"under sizes: in {self.path}"
         inputs = [(item.name, item.dtype, item.dims) for item in self.inputs]
-        return f"into {self.path.with_suffix('.yaml')}, as in {onnx_graph.stub(self.path, inputs, symbols)}"
+        return f"into {self.path.with_suffix('.yaml')}, as in {onnx_inputs.stub(self.path, inputs, symbols)}"
 
     def at(self, shape: Shape) -> Shape:
         """As `resolve`, but raises UserError also for a symbol that the model lacks."""
@@ -196,6 +197,12 @@ def load(path: Path) -> ModelSpec:
     return spec
 
 
+@functools.cache  # asked for once per job
+def is_unsized(path: Path) -> bool:
+    """Whether only a shape gives sizes to some symbol of a model."""
+    return bool(load(path).unsized)
+
+
 def _from_yaml(path: Path, content: Mapping[str, Any]) -> ModelSpec:
     """A ModelSpec of validated YAML."""
     inputs = tuple(
@@ -251,7 +258,7 @@ def _check(spec: ModelSpec) -> None:
 
 def _from_onnx(path: Path) -> ModelSpec:
     """A ModelSpec of a bare ONNX file. Raises UserError where the file does not say what to feed."""
-    inputs, opset = onnx_graph.describe(path)
+    inputs, opset = onnx_inputs.describe(path)
     spec = ModelSpec(
         name=path.stem,
         path=path,
