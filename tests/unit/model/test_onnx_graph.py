@@ -103,6 +103,20 @@ def test_nodes_in_a_circle_are_refused(tmp_path: Path) -> None:
     assert "needs its own output" in refused(saved(tmp_path, parsed(graph)))
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("y = MatMul(x)", "node MatMul has 1 inputs, not 2"),
+        ("y = DequantizeLinear()", "node DequantizeLinear has 0 inputs, not 2"),
+        ("y = Cast(x)", "node Cast has no attribute to"),
+        ("y = Scan(x)", "node Scan has no attribute"),
+        ("y = If(x)", "node If has no attribute"),
+    ],
+)
+def test_a_node_that_lacks_what_its_operator_needs_is_refused(body: str, said: str, tmp_path: Path) -> None:
+    assert said in refused(saved(tmp_path, parsed(f"g (float[b] x) => (float[b] y) {{ {body} }}")))
+
+
 def test_a_node_without_an_output_is_refused(tmp_path: Path) -> None:
     model = parsed("g (float[b] x) => (float[b] y) { y = Relu(x) }")
     del model.graph.node[0].output[:]

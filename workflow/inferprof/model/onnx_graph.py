@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferprof.errors import UserError, failures_of
-from inferprof.model.operators import dtype_name, is_quantized, nbytes
+from inferprof.model.operators import STANDARD_DOMAINS, dtype_name, is_quantized, nbytes
 
 if TYPE_CHECKING:
     import onnx
@@ -32,13 +32,32 @@ def read(path: Path, *, external: bool = False) -> onnx.ModelProto:
         raise UserError(f"{path} is not a readable ONNX file ({reason}); copy it again") from None
     if not model.graph.node:
         raise UserError(f"{path} is not an ONNX model: its graph has no nodes; copy it again")
-    if empty := [node.name or node.op_type for node in all_nodes(model.graph) if not any(node.output)]:
-        raise UserError(f"{path} is not a valid ONNX model: node {empty[0]} has no output; export it again")
+    for node in all_nodes(model.graph):
+        if lacks := _malformed(node, opset(model)):
+            raise UserError(
+                f"{path} is not a valid ONNX model: node {node.name or node.op_type} {lacks}; export it again"
+            )
     check_external(model, path)
     if external:
         load_external(model, path)
     _sort(model.graph, path)
     return model
+
+
+def _malformed(node: onnx.NodeProto, version: int) -> str | None:
+    """What a node lacks of inputs, outputs or attributes that its operator can't do without, or None."""
+    import onnx
+
+    if not any(node.output):
+        return "has no output"
+    if node.domain not in STANDARD_DOMAINS or not onnx.defs.has(node.op_type, version, ""):
+        return None
+    schema = onnx.defs.get_schema(node.op_type, version, "")
+    if len(node.input) < schema.min_input:
+        return f"has {len(node.input)} inputs, not {schema.min_input}"
+    given = {attribute.name for attribute in node.attribute}
+    lacking = [name for name, attribute in schema.attributes.items() if attribute.required and name not in given]
+    return f"has no attribute {lacking[0]}" if lacking else None
 
 
 def check_external(model: onnx.ModelProto, path: Path) -> int:

@@ -76,7 +76,7 @@ def is_quantized(node: Any, types: Mapping[str, int]) -> bool:
     import onnx
 
     if node.op_type in DEQUANTIZERS:
-        return types.get(node.input[0]) != onnx.TensorProto.INT32
+        return bool(types.get(node.input[0]) != onnx.TensorProto.INT32)
     quantizes = node.op_type in QUANTIZERS.keys() | INTEGER_PRODUCTS | QUANTIZED_ELSEWHERE
     return quantizes or str(node.op_type).startswith("QLinear")
 
