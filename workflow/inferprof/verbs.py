@@ -72,11 +72,11 @@ def audit(args: argparse.Namespace) -> None:
     arguments.require_files(args.onnx)
     if args.precision:
         registry.look_up("precision", args.precision, registry.precisions())
-    _, shape = arguments.asked_shape(args)
+    spec, shape = arguments.asked_shape(args)
     if args.out:
-        outcomes.record(args.out, "audit", lambda: audit.audit(args.onnx, args.precision, shape), args.onnx)
+        outcomes.record(args.out, "audit", lambda: audit.audit(args.onnx, args.precision, shape, spec), args.onnx)
     else:
-        _say(audit.render(audit.audit(args.onnx, args.precision, shape)))
+        _say(audit.render(audit.audit(args.onnx, args.precision, shape, spec)))
 
 
 def partition(args: argparse.Namespace) -> None:
@@ -101,8 +101,9 @@ def cost(args: argparse.Namespace) -> None:
     from inferprof.model import cost
 
     arguments.require_files(args.onnx)
-    shape = arguments.spec_of(args).at(Shape.parse(args.shape))
-    outcomes.record(args.out, "cost", lambda: cost.cost(args.onnx, shape), args.onnx)
+    spec = arguments.spec_of(args)
+    shape = spec.at(Shape.parse(args.shape))
+    outcomes.record(args.out, "cost", lambda: cost.cost(args.onnx, shape, spec), args.onnx)
 
 
 def expect(args: argparse.Namespace) -> None:

@@ -167,9 +167,16 @@ def artifact(wildcards):
     return f"results/{wildcards.machine}/engine/{Case.from_wildcards(wildcards)}.engine"
 
 
+def size_flags(wildcards):
+    """The shape whose sizes a model takes that has none of its own, as a flag."""
+    shape = STUDY.sizes_from(wildcards.model)
+    return f"--shape {shape}" if shape else ""
+
+
 def precision_flags(wildcards):
-    """The options of the number format, as flags."""
-    return targets.flags(STUDY.precision_options(wildcards.precision))
+    """The options of the number format, and the shape whose sizes it is made at, as flags."""
+    options = targets.flags(STUDY.precision_options(wildcards.precision))
+    return " ".join(filter(None, (options, size_flags(wildcards))))
 
 
 def variant_flags(wildcards):
