@@ -45,7 +45,7 @@ _REFUSED_MAGIC: Final = (
 _TAR_MAGIC: Final = slice(257, 262)
 _NCU_REPORT: Final = b"NVR\0"
 _NCU_TEXT_PAGE: Final = re.compile(r"^\s+Section: ", re.MULTILINE)
-_STATS_HEADER: Final = re.compile(r"^(?:Time \(%\)|Total \([^)\n]+\)|Start \([^)\n]+\)),", re.MULTILINE)
+_STATS_HEADER: Final = re.compile(r"^(?:Time \(%\)|Total \([^)\n]+\)|Start \([^)\n]+\))[,;\t]", re.MULTILINE)
 """How the tables of `nsys stats --format csv` begin, perhaps behind what the tool or the program printed."""
 _PROGRESS: Final = re.compile(r"\[\d+/\d+\]")
 """How nsys counts its steps, in front of text tables."""

@@ -257,7 +257,7 @@ class _Export:
         return self._integers(_PREFIX + table, columns | optional).assign(kind=np.int8(kind))
 
     def _integers(self, table: str, columns: dict[str, str]) -> pd.DataFrame:
-        """Integer columns (name → SQL expression) of what ended, of a table; no rows where the table does not exist."""
+        """Integer columns (name → SQL expression) of what ended; no rows where the table does not exist."""
         exists = bool(self._columns(table))
         ended = f"FROM {table} WHERE {ENDED}"
         count = self._database.execute(f"SELECT COUNT(*) {ended}").fetchone()[0] if exists else 0

@@ -121,8 +121,9 @@ def _in_order(events: pd.DataFrame, *texts: str) -> pd.DataFrame:
 
     Raises ValueError for what is no number, and for what ends before it starts.
     """
-    if events.empty or (events.dtypes.drop([*texts]) == object).any():
-        events = events.astype({column: np.int64 for column in events if column not in texts})
+    numbers = [column for column in events if column not in texts]
+    if events.empty or any(events[column].dtype.kind != "i" for column in numbers):
+        events = events.astype(dict.fromkeys(numbers, np.int64))
     events = events.reset_index(drop=True)
     if backwards := int((events["end"] < events["start"]).sum()):
         raise ValueError(f"{backwards:,} events end before they start")
