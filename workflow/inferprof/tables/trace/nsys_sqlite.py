@@ -63,7 +63,10 @@ ENDED: Final = "end IS NOT NULL AND NOT (end = 0 AND start > 0)"
 """Not what was still running when the capture stopped."""
 
 # A correlation is unique in its process: pid in the upper half. globalPid and globalTid hold the pid in bits 24-47.
+_PROCESS_SHIFT: Final = 32
 _CORRELATION: Final = "((COALESCE({owner}, 0) >> 24) & 0xFFFFFF) << 32 | COALESCE(correlationId, 0)"
+PROCESS: Final = "(COALESCE(globalPid, 0) >> 24) & 0xFFFFFF"
+"""Of an operation."""
 
 
 def read_timeline(path: Path) -> Timeline:
@@ -79,6 +82,7 @@ def read_timeline(path: Path) -> Timeline:
                 f"{path} holds no CUDA activity: the traced process did not use the GPU in the capture range, "
                 "or nsys did not trace it (children need --trace-fork-before-exec=true)"
             )
+        ops["process"] = ops["correlation"].to_numpy() >> _PROCESS_SHIFT
         return assemble(export.with_nodes(ops), calls, export.ranges(), names.texts)
 
 
@@ -96,7 +100,7 @@ def database_of(path: Path) -> Iterator[sqlite3.Connection]:
             if not sure:
                 _require_sound(database)
             yield database
-    except (sqlite3.Error, ValueError, TypeError, ArithmeticError) as error:
+    except (sqlite3.Error, ValueError, OverflowError) as error:
         raise UserError(
             f"{path} is damaged, or no export as nsys writes it ({in_one_line(error)}): "
             "export it again with `nsys export --type sqlite`"
