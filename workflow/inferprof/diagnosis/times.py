@@ -16,6 +16,8 @@ from inferprof.tables.trace.kernel_compare import ITERATION, iterations, of_iter
 
 RECORDS: Final = "records"
 NS_PER_MS: Final = 1e6
+ON_GPU: Final = ("kernel", "graph", "memcpy", "memset", "api")
+"""Levels of the tidy table that only a case on a GPU has: a capture may hold graphs, copies or calls alone."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ def bare_ns(latency: pd.DataFrame, boundary: Boundary) -> float | None:
 
 def on_gpu(frames: Frames) -> bool:
     """Whether the case ran on a GPU, by the clock of the bare run or by a profile."""
-    return bare_ns(frames.latency, "device") is not None or bool(frames.profiles["level"].eq("kernel").any())
+    return bare_ns(frames.latency, "device") is not None or bool(frames.profiles["level"].isin(ON_GPU).any())
 
 
 def iteration(frames: Frames) -> dict[str, float]:
