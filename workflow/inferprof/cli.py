@@ -208,16 +208,11 @@ def _capture(args: argparse.Namespace) -> None:
 
 def _table(args: argparse.Namespace) -> None:
     """Turn a capture into rows of the tidy table."""
+    from inferprof import profilers
     from inferprof.tables import schema
-    from inferprof.tables.trace.kernel_compare import as_iterations
 
     profiler = registry.look_up("profiler", args.tool, registry.profilers())
-    if args.iteration is None:
-        read = profiler.read(args.capture)
-    elif profiler.read_iterations is not None:
-        read = profiler.read_iterations(args.capture, args.iteration)
-    else:
-        read = as_iterations(profiler.read(args.capture), args.iteration)
+    read = profilers.read(profiler, args.capture, args.iteration)
     frame = schema.of_case(read, args.machine, Case.of_capture(args.capture.absolute()))
     with written_whole(args.out) as partial:
         frame.to_parquet(partial)

@@ -43,7 +43,10 @@ def count(frame: pd.DataFrame) -> int:
 def kernels(frame: pd.DataFrame) -> dict[str, tuple[float, float]]:
     """Name → launches and ns of an iteration."""
     table = per_iteration(frame)
-    return {row.name: (row.launches, row.duration) for row in table.itertuples(index=False)}
+    return {
+        str(name): (float(launches), float(duration))
+        for name, launches, duration in table[["name", "launches", "duration"]].to_numpy().tolist()
+    }
 
 
 def idle(frame: pd.DataFrame) -> dict[str, float]:

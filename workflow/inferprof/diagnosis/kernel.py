@@ -11,6 +11,7 @@ from inferprof.diagnosis.kernel_time import (
     KERNEL_SHARE,
     NEEDS_NODES,
     clipped,
+    hidden_in_graphs,
     kernels_ns,
     longest,
     of_kernels,
@@ -18,7 +19,6 @@ from inferprof.diagnosis.kernel_time import (
     owner_of,
     roofs_of,
     short,
-    whole_graphs,
 )
 from inferprof.diagnosis.times import NS_PER_MS, bare_ns, ms, percent
 from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
@@ -103,13 +103,9 @@ def _hot(frames: Frames) -> list[Finding] | Clear:
 
     Where most of that time is in CUDA graphs that were traced as a whole, the longest of these.
     """
-    graphs = whole_graphs(frames)
-    try:
-        kernels = longest(frames)
-    except NotAssessed:
-        if graphs.empty:
-            raise
-        return [_whole_graph(frames, rows_of(graphs.head(1))[0], float(graphs["value"].sum()))]
+    if hidden := hidden_in_graphs(frames):
+        return [hidden]
+    kernels = longest(frames)
     if kernels.empty:
         raise NotAssessed(NEEDS_NODES)
     first = rows_of(kernels.head(1))[0]
@@ -130,24 +126,6 @@ def _hot(frames: Frames) -> list[Finding] | Clear:
         confidence="medium",
     )
     return [finding]
-
-
-def _whole_graph(frames: Frames, graph: Mapping[str, Any], total: float) -> Finding:
-    """A CUDA graph that hides its kernels. total: the time of all such graphs of an iteration, ns."""
-    share = frames.share(total)
-    of = frames.total.of if frames.total else "the trace"
-    words = f"{percent(share)} of {of} is a CUDA graph" if share is not None else f"{ms(total)} are a CUDA graph"
-    return Finding(
-        subject=str(graph["name"]),
-        bottleneck="kernels",
-        share=share,
-        reason=f"{words} traced as a whole: which kernels run in it is not told",
-        evidence={"graph_ns": total, "launches": float(graph["instances"])},
-        source=str(frames.tool or "trace"),
-        gain=None,
-        advice="trace its nodes: nsys profile --cuda-graph-trace=node",
-        confidence="medium",
-    )
 
 
 # --- tiles and roofs -------------------------------------------------------------------------------------------

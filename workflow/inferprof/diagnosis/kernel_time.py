@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from inferprof.findings import Frames, NotAssessed, Threshold
+from inferprof.diagnosis.times import ms, percent
+from inferprof.findings import Finding, Frames, NotAssessed, Threshold
 from inferprof.tables import roofs
 from inferprof.tables.counters.bounds import BOUNDS
 from inferprof.tables.limits import waterfall
@@ -61,6 +62,30 @@ def whole_graphs(frames: Frames) -> pd.DataFrame:
     Raises NotAssessed where nothing was traced.
     """
     return _per_iteration(_traced(frames), "graph").sort_values("value", ascending=False, ignore_index=True)
+
+
+def hidden_in_graphs(frames: Frames) -> Finding | None:
+    """The CUDA graphs, the longest by name, that were traced as a whole and hide most kernels; None where none do.
+
+    Raises NotAssessed where nothing was traced.
+    """
+    if not hides_kernels(_traced(frames)):
+        return None
+    graphs = whole_graphs(frames)
+    time = float(graphs["value"].sum())
+    share = frames.share(time)
+    words = f"{percent(share)} of {frames.total.of}" if frames.total else ms(time)
+    return Finding(
+        subject=str(graphs["name"].iloc[0]),
+        bottleneck="kernels",
+        share=share,
+        reason=f"{words} is in CUDA graphs traced as a whole: which kernels run in them is not told",
+        evidence={"graph_ns": time, "launches": float(graphs["instances"].sum())},
+        source=str(frames.tool or "trace"),
+        gain=None,
+        advice="trace their nodes: nsys profile --cuda-graph-trace=node",
+        confidence="medium",
+    )
 
 
 def _per_iteration(rows: pd.DataFrame, level: Level) -> pd.DataFrame:

@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from inferprof import processes, progress, registry
 from inferprof.case import Case
@@ -16,6 +16,9 @@ from inferprof.errors import CaseFailed, ToolError, UserError
 from inferprof.files import write_json
 from inferprof.machine.hardware import Machine
 from inferprof.plugins import Profiler
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ALLOWED: Final = re.compile(
     r"PATH|LD_LIBRARY_PATH|HOME|LANG|LC_\w+|TMPDIR|VIRTUAL_ENV|CONDA_PREFIX|XDG_CACHE_HOME|HF_HOME|HF_HUB_OFFLINE|"
@@ -126,3 +129,17 @@ def _watched(profiler: Profiler, run: Callable[[Profiler], Done]) -> tuple[Profi
 def _require_success(done: Done) -> None:
     if done.returncode != 0:
         raise ToolError(done.args, done.returncode, done.stdout)
+
+
+def read(profiler: Profiler, capture: Path, iteration: str | None = None) -> pd.DataFrame:
+    """The tidy table of a capture, with another program's range around an inference as iteration.
+
+    Raises UserError for what the profiler does not read, and where there is no such range.
+    """
+    from inferprof.tables.trace.kernel_compare import as_iterations
+
+    if iteration is None:
+        return profiler.read(capture)
+    if profiler.read_iterations is not None:
+        return profiler.read_iterations(capture, iteration)
+    return as_iterations(profiler.read(capture), iteration)

@@ -37,7 +37,8 @@ def of_case(timeline: Timeline, name: str | None = None) -> Timeline:
 def is_iteration(timeline: Timeline) -> Mask:
     """Which of the timeline's ranges are iterations."""
     own = [path.rpartition(PATH_SEPARATOR)[2] == ITERATION for path in timeline.paths]
-    return np.array(own, bool)[timeline.ranges["path"].to_numpy()]
+    iterations: Mask = np.array(own, bool)[timeline.ranges["path"].to_numpy()]
+    return iterations
 
 
 def _renamed(timeline: Timeline, name: str) -> Timeline:

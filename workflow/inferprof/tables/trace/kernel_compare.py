@@ -32,7 +32,8 @@ def as_iterations(frame: pd.DataFrame, name: str) -> pd.DataFrame:
     ranges = frame["level"].eq("range") & frame["name"].eq(name)
     if not ranges.any():
         counted = frame[frame["level"].eq("range") & frame["metric"].eq("duration_total")]
-        raise unknown_range(name, counted.groupby("name")["instances"].sum().to_dict())
+        instances = counted.groupby("name")["instances"].sum()
+        raise unknown_range(name, {str(known): int(count) for known, count in instances.items()})
     return frame.assign(
         name=frame["name"].mask(ranges, ITERATION), parent=frame["parent"].map(renamed, na_action="ignore")
     )
