@@ -238,6 +238,28 @@ def test_ranks_of_a_model_that_is_spread_are_each_judged_on_their_own_gpu(export
     assert "idle_other_process" not in set(frame["metric"])
 
 
+def test_two_processes_may_count_two_gpus_by_the_same_number(export: Callable[..., Export]) -> None:
+    made = export()
+    made.database.execute("CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId, cudaId, pid)")
+    for gpu, process in ((3, GLOBAL_PID), (5, OTHER)):
+        made.database.execute(
+            "INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (?, 0, ?)", (gpu, (process >> 24) & 0xFFFFFF)
+        )
+        made.range("iteration", 0, 1000, thread=process | 5)
+        made.kernel("k", 200, 300 + 100 * gpu, made.call(LAUNCH, 10, 20, process | 5), process=process)
+    frame = nsys.read(made.done())
+    assert [iteration(frame, device)["kernel_busy"] for device in (3, 5)] == [400, 600]
+    assert "idle_other_process" not in set(frame["metric"])
+
+
+def test_a_table_of_gpus_may_be_empty(export: Callable[..., Export]) -> None:
+    made = export()
+    made.database.execute("CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId, cudaId, pid)")
+    made.range("iteration", 0, 1000)
+    made.kernel("k", 200, 300, made.call(LAUNCH, 10, 20), device=2)
+    assert iteration(nsys.read(made.done()), 2)["kernel_busy"] == 100
+
+
 def test_an_export_whose_kernels_tell_no_process_is_read_as_one(export: Callable[..., Export]) -> None:
     made = export()
     made.range("iteration", 0, 1000)

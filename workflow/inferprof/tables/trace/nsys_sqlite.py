@@ -29,6 +29,8 @@ READABLE_SCHEMAS: Final = (2, 3)
 _PREFIX: Final = "CUPTI_ACTIVITY_KIND_"
 _NODES: Final = "CUDA_GRAPH_NODE_EVENTS"
 """When and by which thread each node of a CUDA graph was made, and of which other node it is a copy."""
+_GPUS: Final = "TARGET_INFO_CUDA_DEVICE"
+"""Which of the machine's GPUs each process counts as which; from schema 3.20 on."""
 _COPY_KINDS: Final = {
     1: "HtoD",
     2: "DtoH",
@@ -83,7 +85,7 @@ def read_timeline(path: Path) -> Timeline:
                 "or nsys did not trace it (children need --trace-fork-before-exec=true)"
             )
         ops["process"] = ops["correlation"].to_numpy() >> _PROCESS_SHIFT
-        return assemble(export.with_nodes(ops), calls, export.ranges(), names.texts)
+        return assemble(export.with_nodes(export.with_gpus(ops)), calls, export.ranges(), names.texts)
 
 
 @contextlib.contextmanager
@@ -203,6 +205,22 @@ class _Export:
         graphs = frame.pop("graphId")
         labels = {graph: names.code(f"CUDA graph {graph}") for graph in graphs.unique()}
         return frame.assign(name=graphs.map(labels).astype(np.int32), bytes=0)
+
+    def with_gpus(self, ops: pd.DataFrame) -> pd.DataFrame:
+        """The operations with the machine's numbers of GPUs in place of their processes' own, where several GPUs have
+        the same of these: each rank of a job may see but one, as 0."""
+        columns = ["gpuId", "cudaId", "pid"]
+        if not set(columns) <= self._columns(_GPUS):
+            return ops
+        there = " AND ".join(f"{column} IS NOT NULL" for column in columns)
+        told = self._database.execute(f"SELECT pid & 0xFFFFFF, cudaId, gpuId FROM {_GPUS} WHERE {there}")
+        gpus = pd.DataFrame(told, columns=["process", "device", "gpu"], dtype=np.int64)
+        gpus = gpus.drop_duplicates(["process", "device"])
+        used = ops[["process", "device"]].drop_duplicates().merge(gpus, on=["process", "device"])
+        if not (used.groupby("device")["gpu"].nunique() > 1).any():
+            return ops
+        placed = ops[["process", "device"]].merge(gpus, on=["process", "device"], how="left")["gpu"].to_numpy(float)
+        return ops.assign(device=np.where(np.isnan(placed), ops["device"], placed).astype(np.int64))
 
     def with_nodes(self, ops: pd.DataFrame) -> pd.DataFrame:
         """The operations with made_at and made_by of their nodes of CUDA graphs, in captures that trace these."""
