@@ -279,6 +279,19 @@ def test_a_table_without_totals_is_refused_at_every_cut_but_behind_a_row_and_say
     assert set(untold(nsys.read(written(tmp_path, text))).values()) == {1.0}
 
 
+def test_several_reports_are_refused_at_every_cut_but_between_them(printed: Path, tmp_path: Path) -> None:
+    content = (printed / "two_reports.csv").read_bytes()
+    cut = list(accepted(content, "cut.csv", nsys.read, tmp_path, range(len(content))))
+    first = content.index(b"\n\n") + 1
+    assert cut == [first, first + 1]
+
+
+def test_a_summary_of_ranges_is_refused_at_every_cut(tmp_path: Path) -> None:
+    rows = "".join(f"10.0,{100 + i % 2},4,25.0,PushPop,:range {i}\n" for i in range(10))
+    content = f"Time (%),Total Time (ns),Instances,Avg (ns),Style,Range\n{rows}".encode()
+    assert list(accepted(content, "cut.csv", nsys.read, tmp_path, range(len(content)))) == []
+
+
 def test_a_trace_of_ranges_is_refused_where_ranges_lack_those_inside(shared: Path, tmp_path: Path) -> None:
     content = (shared / "real/nsys_csv/nvtx_pushpop_trace_nsys2025.3.2_jetson_thor.csv").read_bytes()
     ends = [place + 1 for place, byte in enumerate(content) if byte == ord("\n")]

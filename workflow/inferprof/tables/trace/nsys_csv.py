@@ -1,7 +1,7 @@
 """The tables in what `nsys stats --format csv` wrote to files or printed: cells, and the unit of each column.
 
-What a program or nsys printed around the tables is passed over. A table ends with its rows: a row that lacks cells,
-and a last row without its line's end, are refused as cut short.
+What a program or nsys printed around the tables is passed over. A row that lacks cells, a heading without rows and a
+last line without its end are refused as cut short. That a further report followed behind a whole one is not told.
 """
 
 from __future__ import annotations
@@ -87,12 +87,15 @@ def tables(path: Path) -> list[Table]:
         ) from None
     heads = [number for number, line in enumerate(lines) if _HEADER.match(line)]
     try:
+        if lines[-1]:
+            raise NotPlain("its last line does not end")
         read = [_table(lines, number) for number in heads]
     except (csv.Error, NotPlain) as error:
         raise UserError(f"{path} is cut short or damaged ({in_one_line(error)}): write it again") from None
-    if filled := [table for table in read if len(table.cells)]:
-        return filled
-    raise UserError(f"{path} has a heading and no rows: nothing of its kind was traced")
+    if all(len(table.cells) for table in read):
+        return read
+    what = "nothing of its kind was traced" if len(read) == 1 else "it is cut short; write it again"
+    raise UserError(f"{path} has a heading and no rows: {what}")
 
 
 def _table(lines: Sequence[str], head: int) -> Table:
@@ -110,8 +113,6 @@ def _table(lines: Sequence[str], head: int) -> Table:
             break  # an empty line, the next report, or what somebody printed
         if len(cells) != len(columns):
             raise NotPlain(f"line {number + 1} has {len(cells)} of {len(columns)} cells")
-        if number == len(lines) - 1:
-            raise NotPlain("its last line does not end")
         rows.append(cells)
     return Table(pd.DataFrame(rows, columns=list(units), dtype=object), units)
 
