@@ -26,7 +26,7 @@ def _of(trace: Iterable[Event]) -> list[LaunchConfig]:
     seen = set()
     for event in trace:
         details = event.get("args") or {}
-        if OPERATIONS.get(event.get("cat")) == KERNEL and all(size in details for size in SIZES):
+        if OPERATIONS.get(event.get("cat", "")) == KERNEL and all(size in details for size in SIZES):
             start, end = times(event)
             sizes = (",".join(map(str, details[size])) for size in SIZES)
             config = (str(event["name"]), int(details.get("device", 0)), *sizes)
