@@ -11,7 +11,7 @@ import zlib
 from pathlib import Path
 from typing import Final, Literal
 
-from inferprof.errors import UserError
+from inferprof.errors import UserError, in_one_line
 from inferprof.files import opened, unpacked
 
 CaptureKind = Literal[
@@ -124,8 +124,10 @@ def _sqlite_kind(path: Path) -> CaptureKind:
         with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
             tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             string_columns = {row[1] for row in database.execute("PRAGMA table_info(StringTable)")}
-    except sqlite3.DatabaseError as error:
-        raise UserError(f"{path} is a damaged SQLite file ({error}): export it again with `nsys export`") from None
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        raise UserError(
+            f"{path} is a damaged SQLite file ({in_one_line(error)}): export it again with `nsys export`"
+        ) from None
     if string_columns or "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL" in tables:
         raise UserError(f"{path} is an nvprof database: profile again with nsys and read its .sqlite export")
     if "StringIds" not in tables:
