@@ -133,9 +133,7 @@ def table(sub: argparse.ArgumentParser) -> None:
         help="…/capture/TOOL/MODEL/PRECISION/BACKEND/VARIANT/SHAPE.* names its case",
     )
     sub.add_argument("--machine", default="unknown", help="slug of the machine that made the capture")
-    sub.add_argument(
-        "--iteration", default="iteration", metavar="RANGE", help="another program's range around an inference"
-    )
+    sub.add_argument("--iteration", metavar="RANGE", help="another program's range around an inference")
     out(sub)
 
 

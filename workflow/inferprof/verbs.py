@@ -192,12 +192,11 @@ def table(args: argparse.Namespace) -> None:
     """Turn a capture into rows of the tidy table."""
     from inferprof import profilers
     from inferprof.tables import schema
-    from inferprof.tables.trace.kernel_compare import as_iterations
 
     profiler = registry.look_up("profiler", args.tool, registry.profilers())
     try:
         with outcomes.stage("table"):
-            rows = as_iterations(profilers.read(profiler, args.capture), args.iteration)
+            rows = profilers.read(profiler, args.capture, args.iteration)
     except CaseFailed as error:
         rows = schema.not_measured(str(error), args.tool)
     frame = schema.of_case(rows, args.machine, Case.of_capture(args.capture.absolute()))
