@@ -143,7 +143,8 @@ def _cost(args: argparse.Namespace) -> None:
     from inferprof.model import cost
 
     arguments.require_files(args.onnx)
-    spec, shape = arguments.asked_shape(args)
+    spec = arguments.spec_of(args)
+    shape = spec.at(Shape.parse(args.shape))
     outcomes.record(args.out, "cost", lambda: cost.cost(args.onnx, shape, spec), args.onnx)
 
 
