@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import signal
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -59,6 +60,24 @@ class ToolError(Exception):
         super().__init__(f"{self.summary}; the end of its log:\n{tail}")
 
 
+def reason_of(error: BaseException) -> str:
+    """`out of memory on the host: …`, or `RuntimeError: …`: an exception by its type and its first line."""
+    lines = [" ".join(line.split()) for line in str(error).splitlines() if line.strip()]
+    no_memory = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+    return ": ".join(["out of memory on the host" if no_memory else type(error).__name__, *lines[:1]])
+
+
+def failure_of(error: Exception) -> str:
+    """What stands in place of what a plug-in should have made, when it raised; the traceback goes to the log.
+
+    Raises the error again where the machine is in the way: a full disk ends the stage.
+    """
+    if isinstance(error, SystemRefusal) or (isinstance(error, OSError) and error.errno in MENDABLE):
+        raise error
+    logging.getLogger("inferprof").error("a plug-in failed", exc_info=error)
+    return str(error) if isinstance(error, UserError) else f"{reason_of(error)}; this is a defect of inferprof"
+
+
 @contextlib.contextmanager
 def mendable() -> Iterator[None]:
     """Errors of the system that are MENDABLE become a SystemRefusal."""
@@ -71,6 +90,15 @@ def mendable() -> Iterator[None]:
         raise SystemRefusal(f"{where}: {error.strerror}") from error
 
 
+def in_one_line(error: Exception, most: int = 120) -> str:
+    """What an error says, without line breaks and of bounded length; of a missing key, which one."""
+    text = (
+        f"no {error.args[0]!r}" if isinstance(error, KeyError) and error.args else str(error) or type(error).__name__
+    )
+    text = " ".join(text.split())
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 @contextlib.contextmanager
 def failures_of(tool: str) -> Iterator[None]:
     """What another's tool raises becomes a CaseFailed with the first line of its reason; our own errors stay."""
@@ -81,13 +109,7 @@ def failures_of(tool: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, OSError) and error.errno in MENDABLE:
             raise
-        raise CaseFailed(f"{tool}: {first_line(error)}") from error
-
-
-def first_line(error: BaseException) -> str:
-    """The type of an exception and the first line of what it says."""
-    lines = [" ".join(line.split()) for line in str(error).splitlines() if line.strip()]
-    return ": ".join([type(error).__name__, *lines[:1]])
+        raise CaseFailed(f"{tool}: {reason_of(error)}") from error
 
 
 def unknown(kind: str, names: Iterable[str], known: Iterable[str]) -> UserError:

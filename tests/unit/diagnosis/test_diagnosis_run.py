@@ -54,6 +54,27 @@ def test_a_check_that_misses_something_on_the_way_says_what() -> None:
     assert (given.verdict, given.reason) == ("not assessed", "needs the driver's version")
 
 
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (lambda: 1 / 0, "ZeroDivisionError: division by zero; this is a defect of inferprof"),
+        (lambda: [], "TypeError: the check asked gave neither findings nor Clear; this is a defect of inferprof"),
+        (
+            lambda: ["text"],
+            "TypeError: the check asked gave neither findings nor Clear; this is a defect of inferprof",
+        ),
+        (lambda: None, "TypeError: 'NoneType' object is not iterable; this is a defect of inferprof"),
+    ],
+)
+def test_a_check_that_fails_is_not_assessed(
+    caplog: pytest.LogCaptureFixture, given: Callable[[], Any], reason: str
+) -> None:
+    failing = dataclasses.replace(check(Clear("")), run=lambda frames: given())
+    answer = run.answer(failing, NOTHING)
+    assert (answer.verdict, answer.reason, answer.findings) == ("not assessed", reason, ())
+    caplog.clear()
+
+
 def test_clear_keeps_its_reason_and_numbers() -> None:
     given = run.answer(check(Clear("2 ns of 100", {"idle_ns": 2.0})), NOTHING)
     assert (given.verdict, given.reason, given.evidence, given.findings) == (
@@ -132,6 +153,7 @@ def test_the_longest_operators_of_a_case_on_a_cpu_are_named(
 ) -> None:
     bare = measured("vit_base/fp16/ort_cuda/default/b8", on_the_cpu)
     rows = ort_profile.read(repository / "tests/data/ort_profile/h100_ort_cuda_vit.json.gz")
+    rows["owner"] = rows["owner"].str.replace("CUDAExecutionProvider", "CPUExecutionProvider", regex=False)
     watched = dataclasses.replace(bare, profiles=schema.of_case(rows, bare.machine, bare.case))
     assert (
         "; Gemm 27.2 %, MatMul 17.5 %, Transpose 10.2 % of the operators' time by ort_profile; "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +12,7 @@ from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed
 from inferprof.plugins import Check
 from inferprof.tables.limits.speed_up_flags import SESSIONS
 from inferprof.tables.nodes import fallback
-from inferprof.tables.nodes.providers import per_run
+from inferprof.tables.nodes.providers import first_run_alone, per_run
 from inferprof.tables.records import rows_of
 
 if TYPE_CHECKING:
@@ -21,21 +21,24 @@ if TYPE_CHECKING:
 SUMS: Final = ("nodes_ns", "copies_ns", "casts_ns", "copies", "casts", "executions")
 
 
-@functools.lru_cache(maxsize=1)  # asked for by several checks on one case
 def stays_of(frames: Frames) -> pd.DataFrame:
     """Stays of tables.nodes.fallback that are not on purpose, those that are alike in one row; none where no tool
     watched the session."""
+    return frames.once(_stays)
+
+
+def _stays(frames: Frames) -> pd.DataFrame:
     stays = fallback.explained(
-        fallback.ledger(_session(frames)[1]), frames.case.backend, frames.documents.get("partition")
+        fallback.ledger(frames.once(_session)[1]), frames.case.backend, frames.documents.get("partition")
     )
     return fallback.alike(stays[stays["why"] != fallback.ON_PURPOSE])
 
 
 def _fallback(frames: Frames) -> list[Finding] | Clear:
     """A finding for the stays that are alike, with the gain's bounds that are written in tables.nodes.fallback."""
-    if not frames.case.backend.startswith("ort_"):
+    tool, nodes = frames.once(_session)
+    if not tool and not frames.case.backend.startswith("ort_"):
         return Clear(f"{frames.case.backend} has no second provider that nodes could fall back to")
-    tool, nodes = _session(frames)
     if not tool:
         raise NotAssessed(f"a profile by {' or '.join(SESSIONS)}")
     if nodes.empty:
@@ -43,14 +46,26 @@ def _fallback(frames: Frames) -> list[Finding] | Clear:
     amiss = stays_of(frames)
     if amiss.empty:
         return Clear(f"all of {len(nodes)} nodes are with {fallback.main_provider(nodes)}, or on purpose elsewhere")
-    return [_finding(frames, row, tool) for row in rows_of(amiss)]
+    findings = [_finding(frames, row, tool) for row in rows_of(amiss)]
+    return [_of_first_run(finding) for finding in findings] if first_run_alone(frames.of_tool(tool)) else findings
 
 
-@functools.lru_cache(maxsize=1)
 def _session(frames: Frames) -> tuple[str, pd.DataFrame]:
     """The first tool that watched the session, and its nodes; no tool where none did."""
     tool = next((tool for tool in SESSIONS if len(frames.of_tool(tool))), "")
     return tool, per_run(frames.of_tool(tool))
+
+
+def _of_first_run(finding: Finding) -> Finding:
+    """The same of a profile that holds the first run alone, which says nothing of shares and gains."""
+    return dataclasses.replace(
+        finding,
+        reason=f"{finding.reason}, the first and only one, in which engines are built and nodes tune themselves",
+        share=None,
+        gain=None,
+        advice="profile a second run: the first is no inference's time",
+        confidence="low",
+    )
 
 
 def _finding(frames: Frames, row: Mapping[str, Any], tool: str) -> Finding:
