@@ -91,7 +91,7 @@ def read(path: Path) -> list[Record]:
     """The benchmark records under a results folder, or in a bundle or tar archive of one."""
     with bundles.opened(path) as folder:
         folders = sorted(folder.glob("**/benchmark"))
-        found = [record for benchmark in folders for record in of_folder(benchmark)]
+        found: list[Record] = [record for benchmark in folders for record in of_folder(benchmark)]
     if not found:
         raise UserError(
             f"{path} holds no benchmark records; give a results folder, results/MACHINE, a bundle or a tar"
