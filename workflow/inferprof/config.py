@@ -32,6 +32,7 @@ PROTOCOL: Mapping[str, Any] = {
     "interval": 0.01,
     "accuracy_samples": 64,
     "seed": 0,
+    "limit_s": 3600,
 }
 
 

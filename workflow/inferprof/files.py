@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
+import glob
 import gzip
 import hashlib
 import json
 import math
 import os
+import shutil
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
@@ -19,6 +25,9 @@ from inferprof.documents import NOT_OURS as NOT_OURS
 from inferprof.documents import Kind
 from inferprof.errors import UserError
 
+UNFINISHED = ".unfinished"
+_REMOVES = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
+"""A program that removes a folder when its parent ends: that is what closes its stdin."""
 LONGEST_FAULT = 200
 """Characters of what is wrong with a file: jsonschema quotes the value, which may be long."""
 DEEPEST, MOST_VALUES, LARGEST = 50, 100_000, 2**63
@@ -31,10 +40,58 @@ def written_whole(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        yield partial
-        partial.replace(path)
+        with naming(path):
+            yield partial
+            partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """An error of the system that names no file, as a full disk does, names this one."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+@contextlib.contextmanager
+def folder_made_whole(out: Path) -> Iterator[Path]:
+    """Yield the path of a folder to make; it takes the name `out` only when the block succeeds.
+
+    It lies in a private folder near `out`. That goes with this process, however it ends: a watcher removes it, or the
+    next start, where that was killed too.
+    """
+    near = next(folder for folder in out.absolute().parents if folder.exists())
+    for left in near.glob(f".{glob.escape(out.name)}-*{UNFINISHED}"):
+        with contextlib.suppress(OSError), _locked(left):
+            shutil.rmtree(left)
+    private = Path(tempfile.mkdtemp(UNFINISHED, f".{out.name}-", near))
+    with (
+        _locked(private),
+        subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _REMOVES, private],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        ),
+    ):
+        yield private / "results"
+        out.parent.mkdir(parents=True, exist_ok=True)
+        (private / "results").replace(out)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder, which goes with the process. Raises OSError where another one holds it."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -58,11 +115,6 @@ def beside(path: Path, suffix: str) -> Path:
     return path.with_name(path.stem + suffix)
 
 
-def write_facts(product: Path, suffix: str, facts: Mapping[str, Any], seconds: float) -> None:
-    """Write beside a product what is known of its making, its size, and how long that took."""
-    write_json(beside(product, suffix), {**facts, "bytes": product.stat().st_size, "seconds": round(seconds, 1)})
-
-
 def read_json(path: Path) -> Any:
     """Read JSON. Raises UserError with the place where it isn't JSON, or where there is no such file."""
     try:
@@ -80,9 +132,14 @@ def read_document(path: Path, kind: Kind, root: Path | None = None) -> dict[str,
 
 def write_document(path: Path, kind: Kind, content: Any) -> None:
     """Write a JSON file of a results folder; ValueError where it is one that inferprof would not read."""
+    write_text(path, document_text(content, kind))
+
+
+def document_text(content: Any, kind: Kind) -> str:
+    """A document as JSON. Raises ValueError where it is one that inferprof would not read."""
     text = as_json(content)
     documents.decode(text.encode(), kind)
-    write_text(path, text)
+    return text
 
 
 def check_schema(content: Any, schema: str, where: str, part: str | None = None) -> None:

@@ -167,7 +167,7 @@ def _of(frame: pd.DataFrame, key: records.Key) -> pd.DataFrame:
 
 
 def documents(results: Path, machine: str, case: Case) -> dict[Document, Mapping[str, Any] | None]:
-    """The JSON files about a case's graph and its machine; None where one is missing."""
+    """The JSON files about a case's graph and its machine; None where one is missing, or its stage failed."""
     graph = results / "onnx" / case.model
     paths: dict[Document, Path] = {
         **{name: results / machine / f"{name}.json" for name in _OF_MACHINE},

@@ -64,6 +64,8 @@ NOT_OURS = "not what inferprof writes: move it away and run the study again"
 OF_ANOTHER = "move it away and run the study again"
 LONGEST_FAULT = 200
 """Characters of what is wrong with a file: it may quote the file."""
+SELF_CHECK = "self-check"
+"""The stage of a record that was measured and judged itself; its reason says so by itself."""
 CASE_FOLDERS = {"benchmark": 0, "capture": 1, "trtexec": 0, "diagnosis": 0}
 """Folders of a machine with a file per case → how many folders lie between."""
 CASE_PARTS = 5
@@ -71,6 +73,7 @@ T = TypeVar("T", bound=Document)
 
 __all__ = [
     "NOT_OURS",
+    "SELF_CHECK",
     "TYPES",
     "Accuracy",
     "Audit",
@@ -145,7 +148,8 @@ def failed(content: Mapping[str, Any] | None) -> str | None:
     """`build: out of memory`: where and why what a document is about failed; None where it did not."""
     if content is None or content.get("status") != "failed":
         return None
-    return ": ".join(str(part) for part in (content.get("stage"), content["reason"]) if part)
+    stage = content.get("stage")
+    return f"{stage}: {content['reason']}" if stage and stage != SELF_CHECK else str(content["reason"])
 
 
 def _read(path: Path, kind: Kind, root: Path | None) -> tuple[Any, bytes]:

@@ -8,12 +8,14 @@ import hashlib
 import io
 import itertools
 import multiprocessing
+import os
 import re
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from inferprof import registry
 from inferprof.plots.style import INK, STYLE, TIP
 from inferprof.plugins import Plot
 from inferprof.processes import die_with_parent
@@ -72,13 +74,19 @@ def written(draw: Callable[[pd.DataFrame], Figure], frame: pd.DataFrame, png: Pa
     return _inline(svg.getvalue())
 
 
+def _begin() -> None:
+    """What a process that draws does first: the plots that it is sent may be from outside the package."""
+    die_with_parent()
+    registry.load_outside(os.environ.get(registry.OUTSIDE, ""))
+
+
 def every(drawings: Sequence[Drawing], processes: int) -> Callable[[], list[str]]:
     """`written` of each, in their order, by so many processes: this one begins when asked, the others at once."""
     if processes == 1:
         return lambda: list(itertools.starmap(written, drawings))
     # Spawned, not forked: threads of libraries that are loaded here would not be there in a copy.
     others = concurrent.futures.ProcessPoolExecutor(
-        processes - 1, multiprocessing.get_context("spawn"), initializer=die_with_parent
+        processes - 1, multiprocessing.get_context("spawn"), initializer=_begin
     )
     theirs = [others.submit(written, *drawing) for drawing in drawings]
 

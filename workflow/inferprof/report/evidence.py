@@ -82,6 +82,8 @@ class Evidence:
     """KEY of a case → its diagnosis (diagnosis.run.document), of those that were diagnosed."""
     damaged: tuple[Document, ...]
     """The documents that are there and were left out, since they are not what inferprof writes."""
+    failed: tuple[Document, ...]
+    """The documents of stages that failed, captures apart: their tables have the reason."""
 
     @property
     def models(self) -> list[str]:
@@ -106,6 +108,13 @@ class Evidence:
         """The variants whose weights torch quantizes, of those that were measured."""
         options = zip(self.records["variant"], self.records["content"], strict=True)
         return frozenset(variant for variant, content in options if QUANTIZE in content.get("options", {}))
+
+    @property
+    def planned(self) -> list[Case]:
+        """The cases that were to run."""
+        return [
+            Case(*row) for row in self.outcomes.loc[self.outcomes["outcome"] != "refused", records.CASE_KEY].values
+        ]
 
     @property
     def rounds(self) -> int:
@@ -176,6 +185,7 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
         refused_profilers=reader.read(results / "reports" / study / "profilers.json", "profilers"),
         diagnoses=dict(reader.diagnoses()),
         damaged=tuple(reader.damaged),
+        failed=tuple(reader.failed),
     )
 
 

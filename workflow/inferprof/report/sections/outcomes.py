@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Mark, Section, Table, Text, words
 from inferprof.report.numbers import plural
-from inferprof.report.sections.common import CASE_COLUMNS, EXAMPLES, case_cells
+from inferprof.report.sections.common import CASE_COLUMNS, EXAMPLES, case_cells, path_of
 from inferprof.tables.records import rows_of
 
 MEANINGS = {"failed": "failed while measured", "broken": "without a record: their job broke, or has not run"}
+NCU = "ncu"
 LIMIT = 20
 """Rows of failures on the page; the CSV has all."""
 REFUSED_COLUMNS = (
@@ -20,6 +22,7 @@ REFUSED_COLUMNS = (
 )
 
 REASON_COLUMNS = (*CASE_COLUMNS, Column("reason", "reason"), Column("files", "files", "path", hidden=True))
+STAGE_COLUMNS = (Column("file", "file", "path"), Column("reason", "reason"))
 CHECK_COLUMNS = (
     *CASE_COLUMNS,
     Column("round", "round", "number"),
@@ -48,7 +51,24 @@ def failed(evidence: Evidence) -> Section:
         if not frame.empty:
             title = f"{plural(len(frame), 'case')} {meaning}"
             blocks.append(Table(outcome, title, REASON_COLUMNS, _reasons(frame, "fail"), groups=2, limit=LIMIT))
+    stages = [*_failed_stages(evidence), *_failed_captures(evidence)]
+    if stages:
+        title = f"{plural(len(stages), 'stage')} without a result"
+        blocks.append(Table("failed_stages", title, STAGE_COLUMNS, tuple(stages), limit=LIMIT))
     return Section("Failed cases", tuple(blocks) or (Text("No case failed."),))
+
+
+def _failed_stages(evidence: Evidence) -> Iterator[tuple[Cell, ...]]:
+    """What became of conversions, audits and the like whose documents hold a reason alone."""
+    for document in evidence.failed:
+        yield words(document.file), words(document.failure, "fail")
+
+
+def _failed_captures(evidence: Evidence) -> Iterator[tuple[Cell, ...]]:
+    """The profilers that saw nothing of a case; Nsight Compute's refusals stand beside its counters."""
+    rows = evidence.profiles[evidence.profiles["metric"].eq("not_measured") & evidence.profiles["tool"].ne(NCU)]
+    for row in rows_of(rows):
+        yield words(f"{row['machine']}/capture/{row['tool']}/{path_of(row)}"), words(row["text"], "fail")
 
 
 def checks(evidence: Evidence) -> Section:
