@@ -46,7 +46,7 @@ class CpuFacts(Document):
 class Environment(Outcome):
     """results/{machine}/environment.json: what the machine is and what is installed on it."""
 
-    NEEDS: ClassVar = ("gpus",)
+    NEEDS: ClassVar[tuple[str, ...]] = ("gpus",)
 
     machine: str | None = None
     gpus: list[GpuFacts] | Unknown | None = None
@@ -85,7 +85,7 @@ class Link(Document):
 class Bandwidth(Outcome):
     """results/{machine}/bandwidth.json: the link between host and device, and the device's memory."""
 
-    NEEDS: ClassVar = ("method", "h2d", "d2h", "d2d")
+    NEEDS: ClassVar[tuple[str, ...]] = ("method", "h2d", "d2h", "d2d")
 
     method: str | None = None
     h2d: Link | None = None
