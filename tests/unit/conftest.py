@@ -198,3 +198,10 @@ def captured(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Call
         return path
 
     return unpack
+
+
+@pytest.fixture(autouse=True)
+def no_plug_in_fails(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """A section, plot or check that raises is contained: here that is a failure, unless the test clears the log."""
+    yield
+    assert [record.exc_text for record in caplog.get_records("call") if record.name == "inferprof"] == []

@@ -10,7 +10,7 @@ import pytest
 from inferprof import cli, escape, progress, report
 from inferprof.errors import UserError
 from inferprof.report import html, txt
-from inferprof.report.model import Column, Report, Section, Table, Text, missing, number, words
+from inferprof.report.model import Column, Report, SectionContent, Table, Text, missing, number, words
 
 RED = "\x1b[31mRED\x1b]0;pwn\x07"
 HOSTILE = ["\x1b[2J", "\x9b31m", "\x07", "\r", "\x00", "\x7f", "\u202e", "\u2028", "\u2066", "\ud800", "\x85"]
@@ -43,7 +43,7 @@ def hostile_report() -> Report:
     columns = (Column("=key", RED), Column("ms", "ms", "number"))
     rows = ((words(f"=1+1{RED}"), number(-1.5, "-1.5")), (words("-x"), missing(f"@{RED}")))
     table = Table("table", f"title {RED}", columns, rows, note=RED)
-    return Report(f"title {RED}", RED, (Section(RED, (Text(RED), Text(f"`{RED}`", "item"), table)),))
+    return Report(f"title {RED}", RED, (SectionContent(RED, (Text(RED), Text(f"`{RED}`", "item"), table)),))
 
 
 def test_no_report_carries_an_escape() -> None:

@@ -86,6 +86,12 @@ def test_no_function_is_longer_than_a_page() -> None:
     assert [function for function in functions if function[2] > FUNCTION_LINES] == []
 
 
+def test_no_cache_depends_on_the_order_of_calls() -> None:
+    """What follows from frames or evidence is kept with them (`once.py`), not by the last few of them."""
+    few = re.compile(r"lru_cache\(maxsize=\d\b")
+    assert [str(path.relative_to(REPOSITORY)) for path in MODULES if few.search(path.read_text("utf-8"))] == []
+
+
 def test_only_the_command_line_prints() -> None:
     prints = [
         where(path, node)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from inferprof import plugins, registry
+from inferprof import diagnosis, plugins, registry
 from inferprof.errors import UserError
 
 CHECK = """
@@ -53,6 +53,15 @@ def test_files_outside_the_package_add_plug_ins_of_each_kind(tmp_path: Path, mon
     assert registry.checks() == before
 
 
+def test_a_module_in_the_folder_of_a_package_is_all_that_a_plug_in_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file_of(tmp_path, "in_the_folder")
+    monkeypatch.setattr(diagnosis, "__path__", [*diagnosis.__path__, str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "inferprof.diagnosis.in_the_folder", raising=False)
+    assert "in_the_folder" in registry.checks()
+
+
 def test_several_files_may_have_one_name_in_different_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,5 +99,5 @@ def test_a_function_of_such_a_file_reaches_another_process(tmp_path: Path, monke
 
 def test_every_kind_of_plug_in_has_some() -> None:
     kinds = (registry.backends, registry.quantizers, registry.precisions, registry.profilers, registry.plots)
-    assert all(kind() for kind in (*kinds, registry.checks, registry.thresholds))
+    assert all(kind() for kind in (*kinds, registry.sections, registry.checks, registry.thresholds))
     assert all(isinstance(backend, plugins.Backend) for backend in registry.backends().values())

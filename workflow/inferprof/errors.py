@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import signal
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -57,6 +58,25 @@ class ToolError(Exception):
         self.summary = f"`{' '.join(command)}` {ended(returncode)}"
         tail = "\n".join(log.rstrip().splitlines()[-lines:])
         super().__init__(f"{self.summary}; the end of its log:\n{tail}")
+
+
+def reason_of(error: BaseException) -> str:
+    """`out of memory on the host: …`, or `RuntimeError: …`: an exception in one line."""
+    said = " ".join(str(error).split())
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return f"out of memory on the host: {said}".rstrip(": ")
+    return f"{type(error).__name__}: {said}".rstrip(": ")
+
+
+def failure_of(error: Exception) -> str:
+    """What stands in place of what a plug-in should have made, when it raised; the traceback goes to the log.
+
+    Raises the error again where the machine is in the way: a full disk ends the stage.
+    """
+    if isinstance(error, SystemRefusal) or (isinstance(error, OSError) and error.errno in MENDABLE):
+        raise error
+    logging.getLogger("inferprof").error("a plug-in failed", exc_info=error)
+    return str(error) if isinstance(error, UserError) else f"{reason_of(error)}; this is a defect of inferprof"
 
 
 @contextlib.contextmanager

@@ -12,14 +12,14 @@ import importlib.util
 import os
 import pkgutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Protocol, TypeVar
 
 from inferprof.errors import UserError, unknown
 from inferprof.findings import Threshold
-from inferprof.plugins import Backend, Check, Plot, Precision, Profiler, Quantizer
+from inferprof.plugins import Backend, Check, Plot, Precision, Profiler, Quantizer, Section
 
 
 class _Named(Protocol):
@@ -57,9 +57,9 @@ def _loaded(path: Path) -> ModuleType:
     return module
 
 
-def _inside(package: str) -> Iterator[ModuleType]:
-    """The modules in the folder of a package."""
-    for module_info in pkgutil.iter_modules(importlib.import_module(package).__path__):
+def _inside(package: str, folders: Iterable[str]) -> Iterator[ModuleType]:
+    """The modules in the folders of a package."""
+    for module_info in pkgutil.iter_modules(folders):
         yield importlib.import_module(f"{package}.{module_info.name}")
 
 
@@ -68,15 +68,16 @@ def _constants(package: str, kind: type[Plugin]) -> dict[str, Plugin]:
 
     Raises UserError where two have one name.
     """
-    plugins: dict[str, Plugin] = _all(package, kind, os.environ.get(OUTSIDE, ""))
+    folders = tuple(importlib.import_module(package).__path__)
+    plugins: dict[str, Plugin] = _all(package, folders, kind, os.environ.get(OUTSIDE, ""))
     return plugins
 
 
 @functools.cache
-def _all(package: str, kind: type[Any], outside: str) -> dict[str, Any]:
-    """`_constants`, with what INFERPROF_PLUGINS is."""
+def _all(package: str, folders: tuple[str, ...], kind: type[Any], outside: str) -> dict[str, Any]:
+    """`_constants`, of a package in these folders and with what INFERPROF_PLUGINS is."""
     plugins: dict[str, Any] = {}
-    for module in (*_inside(package), *load_outside(outside)):
+    for module in (*_inside(package, folders), *load_outside(outside)):
         for value in vars(module).values():
             if isinstance(value, kind) and plugins.setdefault(value.name, value) is not value:
                 raise UserError(f"{module.__file__}: another {kind.__name__} is named {value.name!r} too; rename one")
@@ -106,6 +107,11 @@ def profilers() -> dict[str, Profiler]:
 def plots() -> dict[str, Plot]:
     """The plots, by name."""
     return _constants("inferprof.plots", Plot)
+
+
+def sections() -> dict[str, Section]:
+    """The sections of the report, by name."""
+    return _constants("inferprof.report.sections", Section)
 
 
 def checks() -> dict[str, Check]:

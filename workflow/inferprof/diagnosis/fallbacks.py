@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,12 +20,15 @@ if TYPE_CHECKING:
 SUMS: Final = ("nodes_ns", "copies_ns", "casts_ns", "copies", "casts", "executions")
 
 
-@functools.lru_cache(maxsize=1)  # asked for by several checks on one case
 def stays_of(frames: Frames) -> pd.DataFrame:
     """Stays of tables.nodes.fallback that are not on purpose, those that are alike in one row; none where no tool
     watched the session."""
+    return frames.once(_stays)
+
+
+def _stays(frames: Frames) -> pd.DataFrame:
     stays = fallback.explained(
-        fallback.ledger(_session(frames)[1]), frames.case.backend, frames.documents.get("partition")
+        fallback.ledger(frames.once(_session)[1]), frames.case.backend, frames.documents.get("partition")
     )
     return fallback.alike(stays[stays["why"] != fallback.ON_PURPOSE])
 
@@ -35,7 +37,7 @@ def _fallback(frames: Frames) -> list[Finding] | Clear:
     """A finding for the stays that are alike, with the gain's bounds that are written in tables.nodes.fallback."""
     if not frames.case.backend.startswith("ort_"):
         return Clear(f"{frames.case.backend} has no second provider that nodes could fall back to")
-    tool, nodes = _session(frames)
+    tool, nodes = frames.once(_session)
     if not tool:
         raise NotAssessed(f"a profile by {' or '.join(SESSIONS)}")
     if nodes.empty:
@@ -46,7 +48,6 @@ def _fallback(frames: Frames) -> list[Finding] | Clear:
     return [_finding(frames, row, tool) for row in rows_of(amiss)]
 
 
-@functools.lru_cache(maxsize=1)
 def _session(frames: Frames) -> tuple[str, pd.DataFrame]:
     """The first tool that watched the session, and its nodes; no tool where none did."""
     tool = next((tool for tool in SESSIONS if len(frames.of_tool(tool))), "")

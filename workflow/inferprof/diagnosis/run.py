@@ -12,8 +12,9 @@ from inferprof.case import Case
 from inferprof.diagnosis import verdict
 from inferprof.diagnosis.frames import load, of_model
 from inferprof.diagnosis.times import on_gpu
+from inferprof.errors import failure_of
 from inferprof.files import write_document
-from inferprof.findings import NEEDS, Answer, Clear, Frames, Need, NotAssessed
+from inferprof.findings import NEEDS, Answer, Clear, Finding, Frames, Need, NotAssessed
 from inferprof.plugins import Check
 from inferprof.tables.limits.waterfall import COUNTERS
 
@@ -60,19 +61,31 @@ def answers(frames: Frames) -> list[Answer]:
 
 
 def answer(check: Check, frames: Frames) -> Answer:
-    """One check's answer; what it needs and does not have is named, all of it; on a CPU the GPU alone."""
+    """One check's answer; what it needs and does not have is named, all of it; on a CPU the GPU alone.
+
+    A check that raises is not assessed, with the error as the reason.
+    """
+    try:
+        return _answer(check, frames)
+    except NotAssessed as lacking:
+        return Answer(check.name, check.level, "not assessed", f"needs {lacking}")
+    except Exception as error:  # The other checks are worth having without this one.
+        return Answer(check.name, check.level, "not assessed", failure_of(error))
+
+
+def _answer(check: Check, frames: Frames) -> Answer:
     missing: Sequence[Need] = [need for need in check.needs if not _HAS[need](frames)]
     if missing:
         on_cpu = "gpu" in missing and _HAS["record"](frames)
         named: Sequence[Need] = ("gpu",) if on_cpu else missing
-        return Answer(check.name, check.level, "not assessed", f"needs {'; '.join(NEEDS[need] for need in named)}")
-    try:
-        judged = check.run(frames)
-    except NotAssessed as lacking:
-        return Answer(check.name, check.level, "not assessed", f"needs {lacking}")
+        raise NotAssessed("; ".join(NEEDS[need] for need in named))
+    judged = check.run(frames)
     if isinstance(judged, Clear):
         return Answer(check.name, check.level, "clear", judged.reason, judged.evidence)
-    return Answer(check.name, check.level, "found", findings=tuple(judged))
+    findings = tuple(judged)
+    if not findings or not all(isinstance(finding, Finding) for finding in findings):
+        raise TypeError(f"the check {check.name} gave neither findings nor Clear")
+    return Answer(check.name, check.level, "found", findings=findings)
 
 
 def document(frames: Frames, given: list[Answer]) -> dict[str, Any]:

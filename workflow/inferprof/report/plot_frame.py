@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from inferprof.case import Shape
 from inferprof.report import fidelity
+from inferprof.report.common import name_of, path_of
 from inferprof.report.evidence import Evidence
-from inferprof.report.sections.common import name_of, path_of
-from inferprof.report.sections.profiled import Profile, chosen, first_of
+from inferprof.report.profiled import Profile, chosen, first_of
 from inferprof.tables import graph_memory, schema, tuning
 from inferprof.tables.limits import roofline, waterfall
 from inferprof.tables.limits.waterfall import TRACERS

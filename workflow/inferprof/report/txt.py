@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from inferprof import escape
-from inferprof.report.model import Block, Figure, Outline, Report, Section, Table, Text
+from inferprof.report.model import Block, Figure, Outline, Report, SectionContent, Table, Text
 
 if TYPE_CHECKING:
     import rich.table
@@ -34,7 +34,7 @@ def render(report: Report) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _section(section: Section) -> str:
+def _section(section: SectionContent) -> str:
     heading = f"{section.title}\n{'-' * len(section.title)}"
     text = heading
     previous: Block | None = None

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from inferprof.report.broken import jobs
+from inferprof.report.common import EXAMPLES, few, path_of
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Section, Text
+from inferprof.report.model import Block, SectionContent, Text
 from inferprof.report.numbers import plural
-from inferprof.report.sections.common import EXAMPLES, few, path_of
 from inferprof.tables.records import rows_of
 
 JOBS = 200
 """Broken jobs that are listed."""
 
 
-def section(evidence: Evidence, planned: bool) -> Section:
+def section(evidence: Evidence, planned: bool) -> SectionContent:
     """The cases without a record, with the end of their logs, and the files about the models that are not there."""
     blocks: list[Block] = [
         Text("Jobs broke, so this is not the report. Run the same command again: what is done is kept.")
@@ -38,9 +38,4 @@ def section(evidence: Evidence, planned: bool) -> Section:
     ]
     if absent:
         blocks.append(Text(f"{plural(len(absent), 'file')} about the models missing: {few(absent)}."))
-    return Section("What is missing", tuple(blocks))
-
-
-def damaged(evidence: Evidence) -> Section:
-    """The files that are left out since inferprof does not write such."""
-    return Section("Files left out", tuple(Text(str(one.damage), "item", "warn") for one in evidence.damaged))
+    return SectionContent("What is missing", tuple(blocks))
