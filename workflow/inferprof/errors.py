@@ -91,6 +91,15 @@ def mendable() -> Iterator[None]:
         raise SystemRefusal(f"{where}: {error.strerror}") from error
 
 
+def in_one_line(error: Exception, most: int = 120) -> str:
+    """What an error says, without line breaks and of bounded length; of a missing key, which one."""
+    text = (
+        f"no {error.args[0]!r}" if isinstance(error, KeyError) and error.args else str(error) or type(error).__name__
+    )
+    text = " ".join(text.split())
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def unknown(kind: str, names: Iterable[str], known: Iterable[str]) -> UserError:
     """`unknown models nope; known: minilm, vit_tiny`: the one wording for a name that does not exist."""
     return UserError(f"unknown {kind} {', '.join(names)}; known: {', '.join(sorted(known)) or 'none'}")
