@@ -16,6 +16,7 @@ from inferprof import (
 )
 from inferprof.case import Case
 from inferprof.errors import UserError
+from inferprof.files import read_yaml
 
 
 def give_up(reason):
@@ -33,6 +34,9 @@ SUBMITS = (
 
 try:
     # One per machine: what does not depend on the machine is asked of the first.
+    # Snakemake takes the last of two equal keys; this refuses them.
+    for path in workflow.configfiles:
+        read_yaml(Path(path))
     config = configs.as_in_a_file(config, workflow.config_settings.config)
     STUDIES = studies.from_config(config, Path("models"), Path("results"))
     BY_MACHINE = {study.machine.slug: study for study in STUDIES}

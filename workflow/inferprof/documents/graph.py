@@ -30,7 +30,7 @@ class HighPrecision(Document):
 class Audit(Outcome):
     """results/onnx/{model}/{precision}.audit.json: what the graph is made of."""
 
-    NEEDS: ClassVar = (
+    NEEDS: ClassVar[tuple[str, ...]] = (
         *("macs_share", "weight_bytes", "casts", "quantizers", "dequantizers"),
         *("softmax", "normalization", "high_precision"),
     )
@@ -72,7 +72,7 @@ class Left(Document):
 class Part(Measured):
     """What a parser takes of a graph, in how many subgraphs, and what it leaves."""
 
-    NEEDS: ClassVar = ("nodes", "taken", "subgraphs", "left")
+    NEEDS: ClassVar[tuple[str, ...]] = ("nodes", "taken", "subgraphs", "left")
 
     nodes: Count | None = None
     taken: Count | None = None
@@ -83,7 +83,7 @@ class Part(Measured):
 class Partition(Outcome):
     """results/onnx/{model}/{precision}.partition.json: what TensorRT's parser takes of the graph."""
 
-    NEEDS: ClassVar = ("by", "dynamic", "static")
+    NEEDS: ClassVar[tuple[str, ...]] = ("by", "dynamic", "static")
 
     by: str | None = None
     dynamic: Part | None = None
@@ -120,7 +120,7 @@ class Node(Document):
 class Cost(Outcome):
     """results/onnx/{model}/{precision}.{shape}.cost.json: FLOPs and bytes of each node."""
 
-    NEEDS: ClassVar = ("weights", "nodes")
+    NEEDS: ClassVar[tuple[str, ...]] = ("weights", "nodes")
 
     shape: str | None = None
     inputs: Count | None = None
@@ -165,7 +165,7 @@ class Agreement(Document):
 class Accuracy(Outcome):
     """results/onnx/{model}/{precision}.accuracy.json: the graph's outputs against fp32's."""
 
-    NEEDS: ClassVar = ("outcome", "reason", "tolerance")
+    NEEDS: ClassVar[tuple[str, ...]] = ("outcome", "reason", "tolerance")
 
     outcome: Literal["pass", "warn", "fail", "not measured"] | None = None
     precision: str | None = None
