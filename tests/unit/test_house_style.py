@@ -20,18 +20,18 @@ FUNCTION_LINES = 60
 RULE_LINES = 25
 
 CORE = (
-    *("case", "errors", "files", "measure.timing", "workload", "backends"),
+    *("case", "errors", "files", "documents", "measure.timing", "workload", "backends"),
     *("plugins", "registry", "model.model_spec", "machine.hardware", "devices", "stats", "verify"),
 )
-"""Modules that an interpreter with NumPy and nothing else must be able to import."""
+"""Modules that an interpreter with NumPy, msgspec and nothing else must be able to import."""
 
 IMPORT_WITH_NUMPY_ALONE = """
 import importlib, sys
 
 class Refuse:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] not in {*sys.stdlib_module_names, "numpy", "inferprof"}:
-            raise ImportError(f"{name} is neither standard library nor NumPy")
+        if name.partition(".")[0] not in {*sys.stdlib_module_names, "numpy", "msgspec", "inferprof"}:
+            raise ImportError(f"{name} is neither standard library, NumPy nor msgspec")
 
 sys.meta_path.insert(0, Refuse())
 for name in sys.argv[1:]:
@@ -130,8 +130,8 @@ def test_the_core_needs_numpy_alone() -> None:
 
 def test_the_core_imports_on_python_3_10() -> None:
     python = shutil.which("python3.10")
-    if python is None or subprocess.run([python, "-c", "import numpy"], capture_output=True).returncode:
-        pytest.skip("no python3.10 with NumPy")
+    if python is None or subprocess.run([python, "-c", "import numpy, msgspec"], capture_output=True).returncode:
+        pytest.skip("no python3.10 with NumPy and msgspec")
     command = [python, "-c", IMPORT_WITH_NUMPY_ALONE, *CORE]
     done = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": str(PACKAGE.parent)})
     assert (done.stderr, done.returncode) == ("", 0)

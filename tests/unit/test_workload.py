@@ -278,19 +278,24 @@ def test_choices_of_another_record_reach_the_backend_or_the_reason_is_given(
     )
 
 
-def test_a_bug_is_no_record(runtime: Runtime, request_: RunRequest) -> None:
+def test_an_exception_that_nobody_expected_fails_the_case_with_its_traceback_in_the_log(
+    runtime: Runtime, request_: RunRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
     runtime.fault = "bug"
-    with pytest.raises(ZeroDivisionError):
-        workload.run(request_)
+    record = workload.run(request_)
+    assert record["status"] == "failed" and record["reason"].startswith("ZeroDivisionError")
+    assert "Traceback" in capsys.readouterr().err
 
 
 def test_an_engine_that_could_not_be_built_fails_with_the_builders_reason(
     runtime: Runtime, request_: RunRequest, tmp_path: Path
 ) -> None:
     (tmp_path / "b2.engine").touch()
-    (tmp_path / "b2.build.json").write_text('{"status": "failed", "reason": "node /Det (Det): unsupported"}')
+    (tmp_path / "b2.build.json").write_text(
+        '{"status": "failed", "stage": "build", "reason": "node /Det (Det): unsupported"}'
+    )
     record = workload.run(replace(request_, artifact=tmp_path / "b2.engine"))
-    assert record["reason"] == "the engine could not be built: node /Det (Det): unsupported"
+    assert record["reason"] == "node /Det (Det): unsupported"
     assert runtime.opened == []
 
 

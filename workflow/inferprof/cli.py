@@ -10,24 +10,31 @@ import argparse
 import os
 import shutil
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from inferprof import arguments, flags, processes, progress, registry
+from inferprof import arguments, escape, flags, outcomes, processes, progress, registry
 from inferprof.case import Case, Shape
 from inferprof.errors import CaseFailed, ToolError, UserError, mendable
-from inferprof.files import beside, read_document, write_facts, write_json, write_text, written_whole
+from inferprof.files import read_document, write_document, write_text, written_whole
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb. Returns the exit code."""
+    """Run one verb. Returns the exit code.
+
+    A job of a study is watched by a process of its own, which says how it ended where it cannot say so itself.
+    """
+    args = _parser().parse_args(argv)
+    if argv is None and (limit := outcomes.job_limit_s()):
+        processes.go_on_watched(limit)
     try:
-        return _run_verb(_parser().parse_args(argv))
+        return _run_verb(args)
     finally:
         with processes.reader_may_leave():
             sys.stdout.flush()
+        if argv is None and getattr(args, "at_once", False):
+            processes.end_at_once()
 
 
 def _run_verb(args: argparse.Namespace) -> int:
@@ -36,10 +43,13 @@ def _run_verb(args: argparse.Namespace) -> int:
     # CUDA counts the fastest GPU first unless told otherwise; NVML, which says which GPU this is, counts by PCI bus.
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     try:
+        registry.load_outside(os.environ.get(registry.OUTSIDE, ""))
         with progress.displayed(), mendable():
             return int(args.verb(args) or 0)
     except (UserError, ToolError, CaseFailed) as error:
-        print(f"inferprof: {error}", file=sys.stderr)
+        print(escape.text(f"inferprof: {error}"), file=sys.stderr)
+        if isinstance(error, ToolError):  # the last line of a log is what a report quotes
+            print(escape.line(f"inferprof: {error.summary}"), file=sys.stderr)
         return 2 if isinstance(error, UserError) else 1
 
 
@@ -50,7 +60,7 @@ def _probe(args: argparse.Namespace) -> None:
     """Write what this machine is and what is installed on it."""
     from inferprof.machine import environment, hardware
 
-    write_json(args.out, environment.probe(hardware.detect(args.label)))
+    write_document(args.out, "environment", environment.probe(hardware.detect(args.label)))
 
 
 def _bandwidth(args: argparse.Namespace) -> None:
@@ -58,7 +68,7 @@ def _bandwidth(args: argparse.Namespace) -> None:
     from inferprof.devices import bandwidth
     from inferprof.devices.cuda import CudaDevice
 
-    write_json(args.out, bandwidth.measure(CudaDevice()))
+    write_document(args.out, "bandwidth", bandwidth.measure(CudaDevice()))
 
 
 def _ceilings(args: argparse.Namespace) -> None:
@@ -66,7 +76,7 @@ def _ceilings(args: argparse.Namespace) -> None:
     from inferprof.devices import ceilings
     from inferprof.devices.cuda import CudaDevice
 
-    write_json(args.out, ceilings.measure(CudaDevice()))
+    write_document(args.out, "ceilings", ceilings.measure(CudaDevice()))
 
 
 def _cases(args: argparse.Namespace) -> None:
@@ -75,17 +85,16 @@ def _cases(args: argparse.Namespace) -> None:
 
     planned = arguments.planned_study(args)
     write_text(args.out, study.cases_csv(planned))
-    write_json(args.out.with_name("config.json"), planned.config)
-    write_json(args.out.with_name("profilers.json"), planned.refused_profilers())
+    write_document(args.out.with_name("config.json"), "config", planned.config)
+    write_document(args.out.with_name("profilers.json"), "profilers", planned.refused_profilers())
 
 
 def _export(args: argparse.Namespace) -> None:
     """Write a model as fp32 ONNX, and facts about the export beside it."""
     from inferprof.model import export
 
-    started = time.monotonic()
-    facts = export.export(arguments.spec_of(args), args.out)
-    write_facts(args.out, ".convert.json", facts, time.monotonic() - started)
+    spec = arguments.spec_of(args)
+    outcomes.make_onnx(args.out, lambda: export.export(spec, args.out))
 
 
 def _quantize(args: argparse.Namespace) -> None:
@@ -94,9 +103,8 @@ def _quantize(args: argparse.Namespace) -> None:
 
     precision = registry.look_up("precision", args.precision, registry.precisions())
     arguments.require_files(args.onnx)
-    started = time.monotonic()
-    facts = precisions.convert(precision, arguments.convert_request(args, args.onnx, args.out))
-    write_facts(args.out, ".convert.json", facts, time.monotonic() - started)
+    request = arguments.convert_request(args, args.onnx, args.out)
+    outcomes.make_onnx(args.out, lambda: precisions.convert(precision, request), args.onnx)
 
 
 def _audit(args: argparse.Namespace) -> None:
@@ -107,11 +115,10 @@ def _audit(args: argparse.Namespace) -> None:
     if args.precision:
         registry.look_up("precision", args.precision, registry.precisions())
     _, shape = arguments.asked_shape(args)
-    result = audit.audit(args.onnx, args.precision, shape)
     if args.out:
-        write_json(args.out, result)
+        outcomes.record(args.out, "audit", lambda: audit.audit(args.onnx, args.precision, shape), args.onnx)
     else:
-        _say(audit.render(result))
+        _say(audit.render(audit.audit(args.onnx, args.precision, shape)))
 
 
 def _partition(args: argparse.Namespace) -> None:
@@ -121,11 +128,14 @@ def _partition(args: argparse.Namespace) -> None:
     arguments.require_files(args.onnx)
     spec, shape = arguments.asked_shape(args)
     shapes = {item.name: item.shape(shape) for item in spec.inputs} if spec else None
-    result = tensorrt_partition.partition(args.onnx, shapes)
+
+    def partition() -> dict[str, Any]:
+        return {**tensorrt_partition.partition(args.onnx, shapes), "shape": str(shape) if shape else None}
+
     if args.out:
-        write_json(args.out, {**result, "shape": str(shape) if shape else None})
+        outcomes.record(args.out, "partition", partition, args.onnx)
     else:
-        _say(tensorrt_partition.render(result))
+        _say(tensorrt_partition.render(partition()))
 
 
 def _cost(args: argparse.Namespace) -> None:
@@ -133,16 +143,23 @@ def _cost(args: argparse.Namespace) -> None:
     from inferprof.model import cost
 
     arguments.require_files(args.onnx)
-    write_json(args.out, cost.cost(args.onnx, arguments.spec_of(args).at(Shape.parse(args.shape))))
+    shape = arguments.spec_of(args).at(Shape.parse(args.shape))
+    outcomes.record(args.out, "cost", lambda: cost.cost(args.onnx, shape), args.onnx)
 
 
 def _expect(args: argparse.Namespace) -> None:
     """Compute on the CPU the outputs that each run of a graph, or of a model without one, must agree with."""
-    from inferprof.model import data, export
+    from inferprof.model import data, expected, export
 
     arguments.require_files(args.onnx)
     spec = arguments.spec_of(args)
-    export.expect(args.onnx, spec, data.feeds(spec, spec.at(Shape.parse(args.shape)), 1, args.seed)[0], args.out)
+    shape = spec.at(Shape.parse(args.shape))
+    try:
+        with outcomes.stage("expect"):
+            outcomes.require_made(args.onnx)
+            export.expect(args.onnx, spec, data.feeds(spec, shape, 1, args.seed)[0], args.out)
+    except CaseFailed as error:
+        expected.write_reason(f"{error.stage}: {error}", args.out)
 
 
 def _accuracy(args: argparse.Namespace) -> None:
@@ -152,7 +169,13 @@ def _accuracy(args: argparse.Namespace) -> None:
     precision = registry.look_up("precision", args.precision, registry.precisions())
     arguments.require_files(args.onnx, args.reference)
     request = arguments.convert_request(args, args.reference, args.onnx)
-    write_json(args.out, accuracy.measure(request, precision, samples.feeds, args.samples, args.seed))
+    outcomes.record(
+        args.out,
+        "accuracy",
+        lambda: accuracy.measure(request, precision, samples.feeds, args.samples, args.seed),
+        args.reference,
+        args.onnx,
+    )
 
 
 def _build(args: argparse.Namespace) -> None:
@@ -171,30 +194,30 @@ def _build(args: argparse.Namespace) -> None:
         args.out,
         target=args.target,
     )
-    try:
-        title = f"Build {request.spec.name} {request.shape} with {backend.name}"
-        with progress.task(title, ("read the graph", "build the engine")):
-            facts = {"status": "ok", "reason": None, **backend.build(request)}
-    except CaseFailed as error:
-        write_text(args.out, "")
-        facts = {"status": "failed", "reason": str(error)}
-    write_json(beside(args.out, ".build.json"), facts)
+    build = backend.build
+    title = f"Build {request.spec.name} {request.shape} with {backend.name}"
+    with progress.task(title, ("read the graph", "build the engine")):
+        outcomes.make(args.out, "build", lambda: {"status": "ok", "reason": None, **build(request)}, args.onnx)
 
 
 def _run(args: argparse.Namespace) -> None:
     """Measure one case in this process and write its record."""
     from inferprof import workload
 
-    write_json(args.out, workload.run(arguments.run_request(args)))
+    record = workload.run(arguments.run_request(args))
+    write_document(args.out, "watched" if args.profiled else "record", record)
+    # After a fault of the GPU, libraries were seen to crash while they are unloaded; the record is whole by now.
+    args.at_once = record["status"] == "failed"
 
 
 def _trtexec(args: argparse.Namespace) -> None:
     """Let trtexec measure an engine too, every switch spelled out, and say how far it is from a run's `device`."""
     from inferprof import trtexec
 
-    result = trtexec.measure(args.engine, arguments.spec_of(args), read_document(args.record, "record"))
-    write_json(args.out, result)
-    _say(trtexec.render(result))
+    spec, record = arguments.spec_of(args), read_document(args.record, "record")
+    result = outcomes.record(args.out, "trtexec", lambda: trtexec.measure(args.engine, spec, record), args.engine)
+    if result.get("status") != "failed":
+        _say(trtexec.render(result))
 
 
 def _capture(args: argparse.Namespace) -> None:
@@ -208,12 +231,17 @@ def _capture(args: argparse.Namespace) -> None:
 
 def _table(args: argparse.Namespace) -> None:
     """Turn a capture into rows of the tidy table."""
+    from inferprof import profilers
     from inferprof.tables import schema
     from inferprof.tables.trace.kernel_compare import as_iterations
 
     profiler = registry.look_up("profiler", args.tool, registry.profilers())
-    read = as_iterations(profiler.read(args.capture), args.iteration)
-    frame = schema.of_case(read, args.machine, Case.of_capture(args.capture.absolute()))
+    try:
+        with outcomes.stage("table"):
+            rows = as_iterations(profilers.read(profiler, args.capture), args.iteration)
+    except CaseFailed as error:
+        rows = schema.not_measured(str(error), args.tool)
+    frame = schema.of_case(rows, args.machine, Case.of_capture(args.capture.absolute()))
     with written_whole(args.out) as partial:
         frame.to_parquet(partial)
 
@@ -243,7 +271,7 @@ def _diagnose(args: argparse.Namespace) -> None:
         _say(f"{count} cases of {args.model} diagnosed")
         return
     result = run.diagnose(args.results, args.machine, args.case, thresholds)
-    write_json(args.out, result)
+    write_document(args.out, "diagnosis", result)
     _say(result["verdict"]["sentence"])
 
 
@@ -290,24 +318,24 @@ def _verify(args: argparse.Namespace) -> int:
     from inferprof import verify
 
     content = verify.verify(verify.Asked(args.out, tuple(args.only), args.minutes, args.attempt, args.engine))
-    columns = shutil.get_terminal_size().columns
-    _say(verify.drawn(content, columns) if sys.stdout.isatty() else verify.render(content))
+    in_colours, width = sys.stdout.isatty(), shutil.get_terminal_size().columns
+    _say(verify.drawn(content, width) if in_colours else verify.render(content), escaped=in_colours)
     return verify.exit_code(content)
 
 
 def _unlock(args: argparse.Namespace) -> None:
     """Remove the lock that a killed Snakemake left in this folder; a live one keeps it."""
     if done := processes.release_stale_lock(Path.cwd()):
-        print(f"inferprof: {done}", file=sys.stderr)
+        print(escape.text(f"inferprof: {done}"), file=sys.stderr)
 
 
 # --- what verbs share ------------------------------------------------------------------------------------------
 
 
-def _say(text: str) -> None:
-    """Print at once, so that a reader that is gone is found out here and not at the end of the process."""
+def _say(text: str, *, escaped: bool = False) -> None:
+    """Print, harmless to a terminal, at once: a reader that is gone is found out here, not at the process's end."""
     with processes.reader_may_leave():
-        print(text, flush=True)
+        print(text if escaped else escape.text(text), flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -32,6 +32,7 @@ PROTOCOL: Mapping[str, Any] = {
     "interval": 0.01,
     "accuracy_samples": 64,
     "seed": 0,
+    "limit_s": 3600,
 }
 
 
@@ -65,7 +66,7 @@ def _typed(value: Any) -> Any:
 
     try:
         read = yaml.safe_load(value)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, RecursionError):
         return value
     return read if isinstance(read, int | float) else value
 

@@ -98,7 +98,16 @@ class Study:
         return [planned.case for planned in self.planned if planned.outcome == "run"]
 
     def onnx(self) -> list[tuple[str, str]]:
-        """(model, precision) of every ONNX file: what can be converted, whether or not it can run here."""
+        """(model, precision) of every ONNX file: what can be converted, whether or not it can run here.
+
+        Not where every case of it is excluded, nor an engine for another GPU asked for.
+        """
+        wanted = {(p.case.model, p.case.precision) for p in self.planned if not p.reason.startswith(EXCLUDED)}
+        wanted |= {(case.model, case.precision) for _, case in self.ahead_of_time()}
+        return [pair for pair in self._convertible() if pair in wanted]
+
+    def _convertible(self) -> list[tuple[str, str]]:
+        """(model, precision) of what has an ONNX file in that format."""
         return [
             (model, precision)
             for model, precision in itertools.product(self.models, self.precisions)
@@ -115,7 +124,7 @@ class Study:
         built = [
             (aot_machine(capability), Case(model, precision, backend, variant, self.shapes[model][-1].label))
             for capability in self.target
-            for model, precision in self.onnx()
+            for model, precision in self._convertible()
             for backend in backends
         ]
         exclude = self.config["exclude"]

@@ -5,7 +5,15 @@ import re
 import sys
 from pathlib import Path
 
-from inferprof import cluster, config as configs, registry, study as studies, targets
+from inferprof import (
+    cluster,
+    config as configs,
+    outcomes,
+    processes,
+    registry,
+    study as studies,
+    targets,
+)
 from inferprof.case import Case
 from inferprof.errors import UserError
 
@@ -48,7 +56,7 @@ PARTIAL_REPORTS = [
 ]
 
 # A job is one command. With exec it is Snakemake's own child, so that it ends when Snakemake is killed.
-shell.prefix("exec ")
+shell.prefix(f"{outcomes.JOB_LIMIT}={STUDY.protocol['limit_s']} exec ")
 
 
 wildcard_constraints:
@@ -77,7 +85,10 @@ def on_every_machine(files):
 
 def report_inputs(wildcards):
     """What the report on one machine is made from."""
-    return targets.report_inputs(BY_FOLDER[wildcards.folder])
+    files = targets.report_inputs(BY_FOLDER[wildcards.folder])
+    # Snakemake leaves a report alone that is newer than its inputs, also where one of them was moved away.
+    workflow.dag.forcefiles.update(file for file in files if not Path(file).exists())
+    return files
 
 
 def diagnosis_inputs(wildcards):

@@ -14,6 +14,7 @@ from inferprof.backends.torch_quantize import QUANTIZE
 from inferprof.case import Case
 from inferprof.diagnosis.kernel_time import inference_ns
 from inferprof.diagnosis.times import bare_ns
+from inferprof.documents import failed
 from inferprof.errors import UserError
 from inferprof.files import read_document
 from inferprof.findings import END_TO_END, Document, Frames, Total, Twin
@@ -74,7 +75,7 @@ def _of_case(
     profiles = _profiles(results, machine, case)
     folder = results / machine / "capture"
     watched = [
-        (machine, path.relative_to(folder).parts[0], read_document(path, "watched"))
+        (machine, path.relative_to(folder).parts[0], read_document(path, "watched", results))
         for path in sorted(folder.glob(f"*/{case.path}.record.json"))
     ]
     frames = of_tables(machine, case, peers, profiles, documents(results, machine, case, read))
@@ -161,14 +162,15 @@ def _of(frame: pd.DataFrame, key: records.Key) -> pd.DataFrame:
 def documents(
     results: Path, machine: str, case: Case, read: Read = read_document
 ) -> dict[Document, Mapping[str, Any] | None]:
-    """The JSON files about a case's graph and its machine; None where one is missing."""
+    """The JSON files about a case's graph and its machine; None where one is missing, or its stage failed."""
     graph = results / "onnx" / case.model
     paths: dict[Document, Path] = {
         **{name: results / machine / f"{name}.json" for name in _OF_MACHINE},
         "cost": graph / f"{case.precision}.{case.shape}.cost.json",
         "partition": graph / f"{case.precision}.partition.json",
     }
-    return {name: read(path, name) if path.exists() else None for name, path in paths.items()}
+    found = {name: read(path, name) if path.exists() else None for name, path in paths.items()}
+    return {name: None if failed(content) else content for name, content in found.items()}
 
 
 def _total(latency: pd.DataFrame, profiles: pd.DataFrame, tool: str | None) -> Total | None:

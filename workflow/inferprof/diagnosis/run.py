@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from inferprof.diagnosis import verdict
 from inferprof.diagnosis.frames import load, of_model
 from inferprof.diagnosis.times import on_gpu
 from inferprof.errors import failure_of
-from inferprof.files import write_json
+from inferprof.files import write_document
 from inferprof.findings import NEEDS, Answer, Clear, Finding, Frames, Need, NotAssessed
 from inferprof.plugins import Check
 from inferprof.tables.limits.waterfall import COUNTERS
@@ -40,11 +40,19 @@ def diagnose_model(results: Path, machine: str, model: str, thresholds: Mapping[
     Raises UserError as `diagnose` does, and where no case has a record.
     """
     count = 0
-    for frames in of_model(results, machine, model, thresholds):
-        path = out.joinpath(*frames.case.path.parts[1:])
-        write_json(path.with_name(f"{path.name}.json"), document(frames, answers(frames)))
+    for case, diagnosis in documents_of_model(results, machine, model, thresholds):
+        path = out.joinpath(*case.path.parts[1:])
+        write_document(path.with_name(f"{path.name}.json"), "diagnosis", diagnosis)
         count += 1
     return count
+
+
+def documents_of_model(
+    results: Path, machine: str, model: str, thresholds: Mapping[str, float]
+) -> Iterator[tuple[Case, dict[str, Any]]]:
+    """The document of each case of a model that has a record. Raises UserError as `diagnose_model` does."""
+    for frames in of_model(results, machine, model, thresholds):
+        yield frames.case, document(frames, answers(frames))
 
 
 def answers(frames: Frames) -> list[Answer]:

@@ -126,7 +126,10 @@ class ModelSpec:
 
 def package_roots(package: str) -> list[Path]:
     """The folders of an importable package, found without importing it; none where it is not installed."""
-    found = importlib.util.find_spec(package)
+    try:
+        found = importlib.util.find_spec(package)
+    except (ImportError, ValueError):  # its parent is not installed, or it has no file
+        return []
     return [Path(root) for root in (found.submodule_search_locations or [])] if found else []
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from inferprof import processes
+from inferprof import processes, secret
 from inferprof.case import Case
 from inferprof.errors import ToolError, UserError
 from inferprof.machine.hardware import Machine
@@ -82,7 +82,7 @@ def capture(
     UserError where there is no nsys, ToolError where nsys or the run failed.
     """
     profiler = dataclasses.replace(NSYS, command=functools.partial(command, options=options))
-    capturing.capture(profiler, argv, out, runner)
+    capturing.capture(profiler, argv, out, runner=runner)
 
 
 def finish(out: Path, run: Run) -> None:
@@ -98,14 +98,14 @@ def finish(out: Path, run: Run) -> None:
     hidden = secrets()
     nsys_scrub.scrub(out, hidden)
     for csv in out.parent.glob("*.csv"):
-        csv.write_text(nsys_scrub.redact(csv.read_text(encoding="utf-8"), hidden), encoding="utf-8")
+        csv.write_text(secret.redact(csv.read_text(encoding="utf-8"), hidden), encoding="utf-8")
 
 
 def secrets() -> list[str]:
     """What no output may hold: host, user, home, and the variables that the run is not given."""
     allowed = capturing.allowed_environment(os.environ)
     withheld = {name: value for name, value in os.environ.items() if name not in allowed}
-    return nsys_scrub.secrets_of(withheld, socket.gethostname(), getpass.getuser(), str(Path.home()))
+    return secret.values(withheld, socket.gethostname(), getpass.getuser(), str(Path.home()))
 
 
 def find() -> str:

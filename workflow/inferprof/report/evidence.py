@@ -56,6 +56,8 @@ class Evidence(Measurements):
     """KEY of a case → its diagnosis (diagnosis.run.document), of those that were diagnosed."""
     damaged: tuple[Document, ...]
     """The documents that are there and were left out, since they are not what inferprof writes."""
+    failed: tuple[Document, ...]
+    """The documents of stages that failed, captures apart: their tables have the reason."""
 
     @functools.cached_property
     def speed_ups(self) -> pd.DataFrame:
@@ -139,6 +141,13 @@ class Evidence(Measurements):
         return frozenset(variant for variant, content in options if QUANTIZE in content.get("options", {}))
 
     @property
+    def planned(self) -> list[Case]:
+        """The cases that were to run."""
+        return [
+            Case(*row) for row in self.outcomes.loc[self.outcomes["outcome"] != "refused", records.CASE_KEY].values
+        ]
+
+    @property
     def rounds(self) -> int:
         """The most rounds that any case has."""
         return max(self.outcomes["rounds"], default=0)
@@ -173,6 +182,7 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
         refused_profilers=reader.read(results / "reports" / study / "profilers.json", "profilers"),
         diagnoses=dict(reader.diagnoses()),
         damaged=tuple(reader.damaged),
+        failed=tuple(reader.failed),
     )
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from inferprof.plugins import Section
-from inferprof.report.common import CASE_COLUMNS, EXAMPLES, case_cells
+from inferprof.report.common import CASE_COLUMNS, EXAMPLES, case_cells, path_of
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Mark, Table, Text, words
 from inferprof.report.numbers import plural
 from inferprof.tables.records import rows_of
 
 MEANINGS = {"failed": "failed while measured", "broken": "without a record: their job broke, or has not run"}
+NCU = "ncu"
 LIMIT = 20
 """Rows of failures on the page; the CSV has all."""
 REFUSED_COLUMNS = (
@@ -22,6 +23,7 @@ REFUSED_COLUMNS = (
 )
 
 REASON_COLUMNS = (*CASE_COLUMNS, Column("reason", "reason"), Column("files", "files", "path", hidden=True))
+STAGE_COLUMNS = (Column("file", "file", "path"), Column("reason", "reason"))
 CHECK_COLUMNS = (
     *CASE_COLUMNS,
     Column("round", "round", "number"),
@@ -50,7 +52,24 @@ def failed(evidence: Evidence) -> Sequence[Block]:
         if not frame.empty:
             title = f"{plural(len(frame), 'case')} {meaning}"
             blocks.append(Table(outcome, title, REASON_COLUMNS, _reasons(frame, "fail"), groups=2, limit=LIMIT))
+    stages = [*_failed_stages(evidence), *_failed_captures(evidence)]
+    if stages:
+        title = f"{plural(len(stages), 'stage')} without a result"
+        blocks.append(Table("failed_stages", title, STAGE_COLUMNS, tuple(stages), limit=LIMIT))
     return tuple(blocks) or (Text("No case failed."),)
+
+
+def _failed_stages(evidence: Evidence) -> Iterator[tuple[Cell, ...]]:
+    """What became of conversions, audits and the like whose documents hold a reason alone."""
+    for document in evidence.failed:
+        yield words(document.file), words(document.failure, "fail")
+
+
+def _failed_captures(evidence: Evidence) -> Iterator[tuple[Cell, ...]]:
+    """The profilers that saw nothing of a case; Nsight Compute's refusals stand beside its counters."""
+    rows = evidence.profiles[evidence.profiles["metric"].eq("not_measured") & evidence.profiles["tool"].ne(NCU)]
+    for row in rows_of(rows):
+        yield words(f"{row['machine']}/capture/{row['tool']}/{path_of(row)}"), words(row["text"], "fail")
 
 
 def checks(evidence: Evidence) -> Sequence[Block]:
