@@ -95,7 +95,7 @@ def test_every_chosen_kernel_is_counted_once_per_grid_inside_an_iteration(captur
     wide = by_launch(captured.counters)
     assert set(wide["symbol"]) == {symbol for kernel in choice.kernels for symbol in kernel.symbols}
     assert not wide.duplicated(["symbol", "grid", "block", "shared_memory"]).any()
-    paths = captured.counters.loc[captured.counters["level"] == "kernel", "parent"]
+    paths = captured.counters.loc[captured.counters["level"] == "kernel", "range"]
     assert paths.str.startswith("iteration").all()
 
 

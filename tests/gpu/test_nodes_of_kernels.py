@@ -230,7 +230,7 @@ def test_a_node_without_a_kernel_is_in_the_ledger_with_its_reason_and_its_two_co
     assert 0 < stay["gain_low"] <= stay["gain_high"] <= stay["nodes_ns"] + stay["copies_ns"]
     frame = ORT_NODES.read(capture)
     copies = frame[(frame["level"] == "memcpy") & (frame["metric"] == "bytes_total")]
-    own = copies[copies["parent"].fillna("").str.contains("Memcpy", regex=False)]
+    own = copies[copies["owner"].fillna("").str.contains("Memcpy", regex=False)]
     assert 0.9 * RUNS * stay["copies_bytes"] <= own["value"].sum() <= RUNS * stay["copies_bytes"]
 
 

@@ -69,7 +69,7 @@ def test_errors_and_progress_say_no_escape(
     def fails(_: Path) -> None:
         raise UserError(f"x.json: {RED}")
 
-    monkeypatch.setattr(cli, "write_json", lambda *_: fails(Path()))
+    monkeypatch.setattr(cli, "write_document", lambda *_: fails(Path()))
     monkeypatch.setattr("inferprof.devices.bandwidth.measure", lambda _: {})
     monkeypatch.setattr("inferprof.devices.cuda.CudaDevice", lambda: None)
     assert cli.main(["bandwidth", "--out", "x.json"]) == 2

@@ -250,13 +250,14 @@ def _formats(args: argparse.Namespace) -> int:
     """Say in which number formats a case really computed. Exit code 1 below --at-least."""
     from inferprof.tables import schema
     from inferprof.tables.nodes import kernel_formats, precision_truth
+    from inferprof.tables.nodes.trt_layers import layers_of
 
     frame = schema.read_table(args.table)
     asked = args.asked or next(iter(frame["precision"].dropna()), None)
     if asked is None:
         raise UserError(f"{args.table} does not say what number format was asked for: give --asked")
     kernels = kernel_formats.of_case(frame, schema.read_table(args.ncu) if args.ncu else None)
-    _say(precision_truth.render(kernels, asked))
+    _say("\n".join([precision_truth.render(kernels, asked), *precision_truth.remarks(kernels, layers_of(frame))]))
     share = precision_truth.share_as_asked(kernels, asked)
     return int(args.at_least is not None and (share is None or share < args.at_least))
 

@@ -60,6 +60,14 @@ class ToolError(Exception):
         super().__init__(f"{self.summary}; the end of its log:\n{tail}")
 
 
+def reason_of(error: BaseException) -> str:
+    """`out of memory on the host: …`, or `RuntimeError: …`: an exception in one line."""
+    said = " ".join(str(error).split())
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return f"out of memory on the host: {said}".rstrip(": ")
+    return f"{type(error).__name__}: {said}".rstrip(": ")
+
+
 def failure_of(error: Exception) -> str:
     """What stands in place of what a plug-in should have made, when it raised; the traceback goes to the log.
 
@@ -68,10 +76,7 @@ def failure_of(error: Exception) -> str:
     if isinstance(error, SystemRefusal) or (isinstance(error, OSError) and error.errno in MENDABLE):
         raise error
     logging.getLogger("inferprof").error("a plug-in failed", exc_info=error)
-    first_line = next(iter(str(error).splitlines()), "")
-    if isinstance(error, UserError):
-        return first_line
-    return f"{type(error).__name__}{': ' if first_line else ''}{first_line}; this is a defect of inferprof"
+    return str(error) if isinstance(error, UserError) else f"{reason_of(error)}; this is a defect of inferprof"
 
 
 @contextlib.contextmanager
@@ -84,6 +89,15 @@ def mendable() -> Iterator[None]:
             raise
         where = error.filename or "standard output or a temporary file"
         raise SystemRefusal(f"{where}: {error.strerror}") from error
+
+
+def in_one_line(error: Exception, most: int = 120) -> str:
+    """What an error says, without line breaks and of bounded length; of a missing key, which one."""
+    text = (
+        f"no {error.args[0]!r}" if isinstance(error, KeyError) and error.args else str(error) or type(error).__name__
+    )
+    text = " ".join(text.split())
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def unknown(kind: str, names: Iterable[str], known: Iterable[str]) -> UserError:

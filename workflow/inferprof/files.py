@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
@@ -28,6 +29,8 @@ from inferprof.errors import UserError
 UNFINISHED = ".unfinished"
 _REMOVES = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
 """A program that removes a folder when its parent ends: that is what closes its stdin."""
+MOST_UNPACKED = 1 << 30
+"""Bytes of a file of JSON or CSV that are read: as Python's objects they take ten times that much memory."""
 LONGEST_FAULT = 200
 """Characters of what is wrong with a file: jsonschema quotes the value, which may be long."""
 DEEPEST, MOST_VALUES, LARGEST = 50, 100_000, 2**63
@@ -243,3 +246,21 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         raw.seek(0)
         with gzip.GzipFile(fileobj=raw) if packed else contextlib.nullcontext(raw) as file:
             yield cast("IO[bytes]", file)
+
+
+def unpacked(path: Path) -> bytes:
+    """All bytes of a file, unpacked. Raises UserError where it is cut short, damaged, or larger than MOST_UNPACKED."""
+    try:
+        with opened(path) as file:
+            content = file.read(MOST_UNPACKED + 1)
+    except OSError as error:
+        if not isinstance(error, gzip.BadGzipFile):
+            raise UserError(f"{path}: {error.strerror}") from None
+        raise UserError(f"{path} is cut short or damaged ({error}): copy it again") from None
+    except (EOFError, zlib.error) as error:
+        raise UserError(f"{path} is cut short or damaged ({error}): copy it again") from None
+    if len(content) > MOST_UNPACKED:
+        raise UserError(
+            f"{path} holds more than {MOST_UNPACKED >> 20:,} MiB, the most that is read: capture fewer iterations"
+        )
+    return content

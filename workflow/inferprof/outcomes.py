@@ -7,7 +7,6 @@ empty file with the reason beside it, so that each later stage ends with the fir
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import sys
 import time
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from inferprof.documents import Kind
-from inferprof.errors import LAST_EXIT_CODE, CaseFailed, SystemRefusal, ToolError, UserError, mendable
+from inferprof.errors import LAST_EXIT_CODE, CaseFailed, SystemRefusal, ToolError, UserError, mendable, reason_of
 from inferprof.files import beside, document_text, read_document, write_document, write_text
 
 T = TypeVar("T")
@@ -58,14 +57,6 @@ def stage(name: str) -> Iterator[None]:
     except Exception as error:
         traceback.print_exc()
         raise CaseFailed(reason_of(error), name) from error
-
-
-def reason_of(error: BaseException) -> str:
-    """`out of memory on the host: …`, or `RuntimeError: …`: an exception in one line."""
-    said = " ".join(str(error).split())
-    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
-        return f"out of memory on the host: {said}".rstrip(": ")
-    return f"{type(error).__name__}: {said}".rstrip(": ")
 
 
 def failure(error: CaseFailed) -> dict[str, Any]:

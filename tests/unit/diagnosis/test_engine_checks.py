@@ -15,6 +15,7 @@ from inferprof.case import Case
 from inferprof.diagnosis import frames as reading
 from inferprof.diagnosis import run, verdict
 from inferprof.diagnosis.frames import Documents
+from inferprof.diagnosis.times import on_gpu
 from inferprof.findings import Document, Frames, Gain
 from inferprof.profilers import ort_profile, trt_layers
 from inferprof.tables import records, schema
@@ -104,6 +105,41 @@ def test_without_a_profile_of_the_session_nothing_is_said_of_fallbacks(captured:
     assert ask("fallback", captured("h100_ort_cuda_vit", "host_run")).reason == (
         "needs a profile by ort_nodes or ort_nodes_kineto or ort_profile"
     )
+
+
+def alone(session: pd.DataFrame, case: str) -> Frames:
+    """The frames of a case that nothing but ONNX Runtime's profile watched."""
+    named = Case.from_path(case)
+    none = records.frame_of([], [*records.RECORD_KEY, "status", "reason", "content"])
+    return reading.of_tables("box", named, reading.peers_of(none), schema.of_case(session, "box", named))
+
+
+@pytest.mark.parametrize("backend", ["ort_tensorrt", "service"])
+def test_a_session_profile_with_a_gpus_provider_is_of_a_gpu_case(repository: Path, backend: str) -> None:
+    session = ort_profile.read(repository / "tests/data/faults/gpu-case-not-seen/fallback.json")
+    (finding,) = ask("fallback", alone(session, f"detector/fp16/{backend}/default/b1")).findings
+    assert finding.subject == "nms with another provider"
+    assert (finding.evidence["nodes_ns"], finding.evidence["copies_ns"]) == (3.5e6, 0.96e6)
+    assert finding.evidence["copies"] == 2
+    assert finding.gain == Gain(0.96e6, 4.46e6)
+    assert finding.share == pytest.approx(4.46 / 9.47)
+
+
+def test_the_first_and_only_run_gives_no_shares_and_no_gains(repository: Path) -> None:
+    session = ort_profile.read(repository / "tests/data/faults/gpu-case-not-seen/single_run.json")
+    frames = alone(session, "detector/fp16/ort_tensorrt/default/b1")
+    assert frames.total
+    assert (frames.total.ns, frames.total.of.partition(",")[0]) == (3.00447e9, "the first and only run")
+    (finding,) = ask("fallback", frames).findings
+    assert (finding.share, finding.gain, finding.confidence) == (None, None, "low")
+    assert finding.evidence["nodes_ns"] == 3.5e6
+
+
+def test_a_session_of_the_cpu_alone_is_no_gpu_case(repository: Path) -> None:
+    session = ort_profile.read(repository / "tests/data/faults/gpu-case-not-seen/fallback.json")
+    owner = session["owner"].str.replace(r"^\w+ExecutionProvider", "CPUExecutionProvider", regex=True)
+    frames = alone(session.assign(owner=owner), "detector/fp16/ort_cpu/default/b1")
+    assert not on_gpu(frames)
 
 
 def test_the_parser_tells_why_tensorrt_left_a_node(planted: Frames) -> None:

@@ -17,7 +17,7 @@ Measured = Callable[..., Frames]
 
 def with_calls(frames: Frames, level: str, name: str, ns: float, kind: str | None = None) -> Frames:
     """The same with ten calls, one in each iteration's stage:execute."""
-    common = {"tool": "nsys", "level": level, "name": name, "parent": "iteration > stage:execute", "instances": 10}
+    common = {"tool": "nsys", "level": level, "name": name, "range": "iteration > stage:execute", "instances": 10}
     rows = [common | {"metric": "duration_total", "value": ns * 10}]
     if kind:
         rows.append(common | {"metric": "sync_kind", "text": kind})

@@ -83,7 +83,7 @@ def test_data_that_are_read_again_are_told_by_what_the_nodes_of_a_kernel_read(vi
         )
     )
     path = PATH_SEPARATOR.join(("CUDAExecutionProvider", "LayerNormalization", "norm"))
-    tie = {"level": "kernel", "metric": "duration_total", "name": counters["name"].iloc[0], "parent": path}
+    tie = {"level": "kernel", "metric": "duration_total", "name": counters["name"].iloc[0], "owner": path}
     ties = schema.of_case(
         schema.conform(pd.DataFrame([{**tie, "value": 1e5, "instances": 25}]), "ort_nodes"), vit.machine, vit.case
     )

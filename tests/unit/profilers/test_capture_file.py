@@ -100,7 +100,6 @@ def test_the_other_profilers_files_name_their_reader(tmp_path: Path) -> None:
 
 
 TEXT_TABLES = (
-    "cuda_gpu_kern_sum_in_transcript_nvhpc_openmp.txt",
     "cuda_gpu_kern_sum_nvtxname_base_nsys2026.1.1_torch.txt",
     "nsys_profile_stats_2020_dli_qdrep.txt",
     "nsys_profile_stats_nsys2022.4_gpukernsum_vecadd.txt",

@@ -49,7 +49,7 @@ def test_microseconds_become_nanoseconds_and_ranges_hold_what_they_launched(tmp_
     assert totals(frame, "api") == {"cudaLaunchKernel": (1, 1000)}
     assert totals(frame, "range") == {"iteration": (1, 9000)}
     kernel = frame[frame["level"] == "kernel"].iloc[0]
-    assert (kernel["parent"], kernel["device"], kernel["stream"], kernel["tool"]) == ("iteration", 0, 7, "kineto")
+    assert (kernel["range"], kernel["device"], kernel["stream"], kernel["tool"]) == ("iteration", 0, 7, "kineto")
     idle = frame[(frame["name"] == "iteration") & (frame["metric"] == "idle_launch")]
     assert idle["value"].tolist() == [3500]
 

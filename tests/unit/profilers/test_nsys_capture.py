@@ -83,7 +83,7 @@ def test_the_scrubbed_export_still_reads_and_keeps_names_that_only_look_like_pat
     frame = nsys.read(out)
     kernels = frame[(frame["level"] == "kernel") & (frame["metric"] == "duration_total")]
     assert kernels[["name", "value"]].to_numpy().tolist() == [["void gemm<[redacted]>()", 100.0]]
-    names = frame.loc[frame["level"] == "range", ["name", "parent"]].drop_duplicates().to_numpy().tolist()
+    names = frame.loc[frame["level"] == "range", ["name", "range"]].drop_duplicates().to_numpy().tolist()
     assert ["/encoder/layer.0/MatMul", "load [redacted]"] in names
 
 

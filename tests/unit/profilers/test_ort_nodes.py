@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.unit.columns import check_columns, earlier
 from tests.unit.conftest import PID, Export
 
 from inferprof.case import Case
@@ -16,7 +17,8 @@ from inferprof.devices.ranges import LOOKS
 from inferprof.errors import UserError
 from inferprof.machine.hardware import Gpu, Machine
 from inferprof.profilers import nsys, ort_nodes
-from inferprof.tables.nodes import ort_facts, ort_kernels
+from inferprof.tables import schema
+from inferprof.tables.nodes import kernel_formats, ort_facts, ort_kernels
 
 EPOCH = 1_795_827_994_389_722_342
 TID = 17
@@ -55,6 +57,15 @@ def test_the_run_is_watched_by_nsys_and_told_to_profile(monkeypatch: pytest.Monk
     argv = ort_nodes.ORT_NODES.command(["inferprof", "run"], Path("c/b8.sqlite"))
     assert argv[:2] == ["nsys", "profile"]
     assert argv[-4:] == ["inferprof", "run", "--native-profile", "c/b8.ort.json.gz"]
+
+
+def test_ranges_and_owners_are_apart_and_formats_are_told_also_of_a_table_of_before(both: Path) -> None:
+    frame = ort_nodes.read(both)
+    check_columns(frame)
+    assert kernel_formats.tells(frame)
+    table = both.with_suffix(".parquet")
+    earlier(frame).to_parquet(table)
+    assert kernel_formats.tells(schema.read_table(table))
 
 
 def test_kernels_have_their_node_and_the_rest_nobody(both: Path) -> None:

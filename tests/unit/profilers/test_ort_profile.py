@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from tests.unit import cuts
 
 from inferprof.backends import ort
 from inferprof.case import Case, Shape, Variant
@@ -94,7 +95,7 @@ def test_a_fallback_between_two_engines_and_the_copies_that_it_costs(repository:
 def test_rows_have_level_name_and_provider_and_type_as_the_path_around_it(repository: Path) -> None:
     frame = ort_profile.read(repository / "tests/data/ort_profile/h100_ort_tensorrt_ep.json.gz")
     rows = frame[frame["name"] == "hardmax"]
-    assert set(zip(rows["level"], rows["parent"], rows["tool"], strict=True)) == {
+    assert set(zip(rows["level"], rows["owner"], rows["tool"], strict=True)) == {
         ("op", "CPUExecutionProvider > Hardmax", "ort_profile")
     }
     values = rows.set_index("metric")["value"].to_dict()
@@ -136,7 +137,7 @@ def test_fences_are_no_nodes_and_every_run_is_found(shared: Path) -> None:
 def test_excerpts_without_a_run_have_nodes_all_the_same(name: str, row: tuple[str, str, int], shared: Path) -> None:
     frame = ort_profile.read(shared / f"real/ort_profile/{name}.json")
     total = frame[frame["metric"] == "duration_total"]
-    assert list(total[["name", "parent", "value"]].itertuples(index=False, name=None)) == [row]
+    assert list(total[["name", "owner", "value"]].itertuples(index=False, name=None)) == [row]
 
 
 # --- runs ------------------------------------------------------------------------------------------------------
@@ -177,20 +178,77 @@ def test_a_node_that_runs_twice_in_a_run_is_counted_twice(tmp_path: Path) -> Non
 # --- files that are not whole ----------------------------------------------------------------------------------
 
 
-def test_where_the_process_died_the_whole_runs_count(tmp_path: Path) -> None:
-    path = written(
-        tmp_path, on_cpu(1, 2, "a", "Add"), run(0, 10), on_cpu(11, 7, "a", "Add"), on_cpu(19, 1, "b", "Mul")
-    )
-    path.write_text(path.read_text().removesuffix("}\n]\n")[:-9])
-    profile = read_profile(path)
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_file_that_was_cut_anywhere_is_refused(tmp_path: Path, packed: bool) -> None:
+    events = [on_cpu(1, 2, "a", "Add"), run(0, 10), on_cpu(11, 7, "a", "Add"), run(11, 9)]
+    content = json.dumps(events, indent=1).encode()
+    content = gzip.compress(content) if packed else content
+    assert list(cuts.accepted(content, "x.json", ort_profile.read, tmp_path, range(len(content)))) == []
+
+
+def test_a_run_that_did_not_come_to_its_end_counts_for_nothing(tmp_path: Path) -> None:
+    events = [on_cpu(1, 2, "a", "Add"), run(0, 10), on_cpu(11, 7, "a", "Add"), on_cpu(19, 1, "b", "Mul")]
+    profile = read_profile(written(tmp_path, *events))
     assert profile.nodes[["run", "name", "duration"]].to_numpy().tolist() == [[0, "a", 2000]]
     assert profile.runs.tolist() == [10_000]
+
+
+DAMAGED = {
+    "no list": {"cat": "Node"},
+    "no event": [7],
+    "no name": [{"cat": "Node", "ts": 1, "dur": 1, "pid": 1, "tid": 1}],
+    "no time": [{"cat": "Node", "name": "a_kernel_time", "dur": 1, "pid": 1, "tid": 1}],
+    "words": [{"cat": "Node", "name": "a_kernel_time", "ts": "x", "dur": 1, "pid": 1, "tid": 1}],
+    "nan": [{"cat": "Node", "name": "a_kernel_time", "ts": float("nan"), "dur": 1, "pid": 1, "tid": 1}],
+    "negative": [{"cat": "Node", "name": "a_kernel_time", "ts": 1, "dur": -1, "pid": 1, "tid": 1}],
+    "arguments": [{"cat": "Node", "name": "a_kernel_time", "ts": 1, "dur": 1, "pid": 1, "tid": 1, "args": 5}],
+    "bytes": [
+        {"cat": "Node", "name": "a_kernel_time", "ts": 1, "dur": 1, "pid": 1, "tid": 1, "args": {"output_size": "x"}}
+    ],
+}
+
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
+def test_what_onnx_runtime_does_not_write_is_one_line(content: object, tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError) as caught:
+        read_profile(path)
+    assert "\n" not in str(caught.value)
+
+
+# --- runs at the same time -------------------------------------------------------------------------------------
+
+
+def test_nodes_of_runs_at_the_same_time_are_told_apart_by_thread(repository: Path) -> None:
+    profile = read_profile(repository / "tests/data/faults/ort_overlapping_runs.json").settled()
+    assert profile.runs.tolist() == [4_000_000, 1_000_000]
+    assert profile.nodes.groupby("run").size().to_dict() == {1: 4, 2: 1}
+
+
+@pytest.mark.parametrize("threads", [(1, 1, 1), (1, 2, 3)])
+def test_where_nothing_tells_which_of_two_runs_a_node_is_of_they_are_refused(
+    threads: tuple[int, int, int], tmp_path: Path
+) -> None:
+    first, second, of_node = threads
+    events = [
+        {**run(0, 10), "tid": first},
+        {**run(5, 10), "tid": second},
+        {**on_cpu(6, 1, "a", "Add"), "tid": of_node},
+    ]
+    with pytest.raises(UserError, match="runs overlap"):
+        read_profile(written(tmp_path, *events))
+
+
+def test_nodes_of_a_parallel_executor_are_of_the_run_around_them(tmp_path: Path) -> None:
+    events = [on_cpu(1, 2, "a", "Add"), {**on_cpu(1, 3, "b", "Add"), "tid": 9}, run(0, 10), run(10, 5)]
+    assert read_profile(written(tmp_path, *events)).nodes["run"].tolist() == [0, 0]
 
 
 def test_damage_in_the_middle_is_not_taken_for_the_end(tmp_path: Path) -> None:
     path = written(tmp_path, on_cpu(1, 2, "a", "Add"), on_cpu(3, 2, "b", "Add"), on_cpu(5, 2, "c", "Add"))
     path.write_text(path.read_text().replace('"b_kernel', "b_kernel"))
-    with pytest.raises(UserError, match="is damaged"):
+    with pytest.raises(UserError, match="cut short or damaged"):
         ort_profile.read(path)
 
 
@@ -199,7 +257,7 @@ def test_a_packed_file_that_was_cut_short_is_refused(tmp_path: Path) -> None:
     noise = [on_cpu(i, i * i % 97, f"n{i * i}", "Add") for i in range(50_000)]
     whole = gzip.compress(json.dumps(noise).encode())
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(UserError, match="is damaged"):
+    with pytest.raises(UserError, match="cut short or damaged"):
         ort_profile.read(path)
 
 

@@ -9,13 +9,16 @@ from pathlib import Path
 
 import onnx
 import pytest
+from tests.unit.columns import earlier
 
 from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.machine.hardware import Machine
 from inferprof.profilers import nsys, trt_nodes
+from inferprof.tables import schema
 from inferprof.tables.nodes import attribution, trt_kernels
 from inferprof.tables.nodes.trt_layers import layers_of
+from inferprof.tables.trace.kernel_compare import of_iterations
 
 CASE = Case("vit", "fp16", "tensorrt", "default", "b8")
 
@@ -36,11 +39,22 @@ def test_the_run_is_watched_by_nsys_and_told_to_describe_its_layers(monkeypatch:
     assert argv[-4:] == ["inferprof", "run", "--native-profile", "c/b8.profile.json"]
 
 
+def test_ranges_and_owners_are_apart_and_iterations_are_told_also_of_a_table_of_before(capture: Path) -> None:
+    frame = trt_nodes.read(capture)
+    kernels = frame[(frame["level"] == "kernel") & (frame["metric"] == "duration_total")]
+    assert kernels["range"].notna().all()
+    table = capture.with_suffix(".parquet")
+    earlier(frame).to_parquet(table)
+    before = schema.read_table(table)
+    assert before.loc[before["level"] == "kernel", "range"].isna().all()
+    assert of_iterations(before)["owner"].tolist() == of_iterations(frame)["owner"].tolist()
+
+
 def test_the_table_has_layers_and_kernels_with_their_owners(capture: Path) -> None:
     frame = trt_nodes.read(capture)
     assert set(frame["tool"]) == {"trt_nodes"}
     assert len(layers_of(frame)) == 5
-    conv = frame[(frame["parent"] == "/p/Conv > /p/Conv") & (frame["metric"] == "duration_total")]
+    conv = frame[(frame["owner"] == "/p/Conv > /p/Conv") & (frame["metric"] == "duration_total")]
     assert conv[["level", "instances", "value"]].to_numpy().tolist() == [["kernel", 10, 571_562.0]]
     shares = attribution.shares(trt_kernels.attributed(frame))
     assert shares["attributed_ns"].to_dict() == {"layer": 2_451_209, "op": 571_562}

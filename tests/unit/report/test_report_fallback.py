@@ -140,13 +140,13 @@ def joined(results: Any) -> Any:
         ("memset", None, 2_000, 2),
     ]
     rows = [
-        {"level": "kernel", "name": n, "parent": p, "metric": "duration_total", "value": v, "instances": i}
+        {"level": "kernel", "name": n, "owner": p, "metric": "duration_total", "value": v, "instances": i}
         for n, p, v, i in kernels
     ]
     run = {"level": "range", "name": "iteration", "metric": "duration_total", "value": 30_000, "instances": 2}
     results.ok(CUDA, 1.0, gpu=True)
     results.plan()
-    watch(results, "ort_nodes", CUDA, schema.conform(pd.DataFrame([*rows, {"parent": np.nan, **run}]), "ort_nodes"))
+    watch(results, "ort_nodes", CUDA, schema.conform(pd.DataFrame([*rows, {"owner": np.nan, **run}]), "ort_nodes"))
     return results
 
 

@@ -52,7 +52,7 @@ def captures(repository: Path) -> dict[str, pd.DataFrame]:
     }
     cuda = frames[CUDA]
     ranges = cuda[cuda["level"] == "range"].assign(name="call")
-    cpu = cuda[cuda["parent"].fillna("").str.startswith("CPU")]
+    cpu = cuda[cuda["owner"].fillna("").str.startswith("CPU")]
     return {**frames, CPU: pd.concat([cpu, ranges.assign(value=1.2e6)])}
 
 

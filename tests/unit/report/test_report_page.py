@@ -72,8 +72,9 @@ def write_profile(results: Any, case: str) -> None:
     amounts = {"gpu_busy": 900.0, "gpu_idle": 100.0, "idle_launch": 100.0, "duration_total": 1000.0}
     rows: list[dict[str, Any]] = [{**place, "metric": name, "value": value} for name, value in amounts.items()]
     rows.append({"level": "kernel", "name": KERNEL, "metric": "duration_total", "value": 900.0, "instances": 1})
-    event = {"level": "event", "name": KERNEL, "parent": "kernel", "device": 0, "stream": 7, "launch": 0}
+    event = {"level": "event", "name": KERNEL, "device": 0, "stream": 7, "launch": 0}
     rows += [{**event, "metric": "start", "value": 0.0}, {**event, "metric": "duration_total", "value": 9.0}]
+    rows.append({**event, "metric": "event_kind", "text": "kernel"})
     frame = schema.of_case(schema.conform(pd.DataFrame(rows), "nsys"), results.machine, Case.from_path(case))
     path = results.root / results.machine / "table" / "nsys" / f"{case}.parquet"
     path.parent.mkdir(parents=True)

@@ -177,8 +177,8 @@ def test_the_nodes_that_lose_most_and_the_longest_counted_kernels_stand_beside_t
     gpu.write(f"{gpu.machine}/ceilings.json", CEILINGS)
     gpu.write("onnx/vit/fp16.b8.cost.json", cost())
     kernel = {"level": "kernel", "metric": "duration_total", "instances": 1}
-    owned = {"name": "gemm", "parent": "CUDAExecutionProvider > MatMul > /fc", "value": 1_500_000.0}
-    foreign = {"name": "memcpy", "parent": "CUDAExecutionProvider > Cast > /made_up", "value": 9.0}
+    owned = {"name": "gemm", "owner": "CUDAExecutionProvider > MatMul > /fc", "value": 1_500_000.0}
+    foreign = {"name": "memcpy", "owner": "CUDAExecutionProvider > Cast > /made_up", "value": 9.0}
     traced(gpu, "ort_nodes", [{**kernel, **owned}, {**kernel, **foreign}])
     counters = {"duration_total": 1.4e6, "dram_bytes_read": 2e8, "dram_bytes_written": 1e8, "tensor_ops_fp16": 7e11}
     launch = {"level": "kernel", "name": "gemm", "launch": 4, "instances": 1}

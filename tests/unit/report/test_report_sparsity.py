@@ -36,7 +36,7 @@ def traced(results: Any, case: str) -> None:
     rows = [("sm80_xmma_sparse_gemm_f16f16_f16f32_f32", 25.0), ("sm80_xmma_gemm_f16f16_f16f32_f32", 75.0)]
     frame = pd.DataFrame(
         [
-            {"level": "kernel", "name": name, "parent": "layer", "instances": 1, "metric": metric, "value": value}
+            {"level": "kernel", "name": name, "owner": "layer", "instances": 1, "metric": metric, "value": value}
             for name, time in rows
             for metric, value in (("duration_total", time), ("layer_confidence", 1.0))
         ]

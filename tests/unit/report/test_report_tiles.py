@@ -81,7 +81,7 @@ def study(results):
 @pytest.fixture
 def traced(study, captured: Callable[[str], Path]):
     frame = nsys.read(captured("h100_ort_cuda_vit"))
-    frame = frame.replace({"parent": {"host_run": "iteration"}, "name": {"host_run": "iteration"}})
+    frame = frame.replace({"range": {"host_run": "iteration"}, "name": {"host_run": "iteration"}})
     path = study.root / study.machine / "table" / "nsys" / f"{MODEL}/b8.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
     schema.of_case(frame, study.machine, Case.from_path(f"{MODEL}/b8")).to_parquet(path)

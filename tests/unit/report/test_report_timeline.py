@@ -57,7 +57,7 @@ def eager(captured: Callable[[str], Path]) -> pd.DataFrame:
 def ort(captured: Callable[[str], Path]) -> pd.DataFrame:
     """ONNX Runtime, its ranges renamed to the workload's, with a stage inside."""
     frame = nsys.read(captured("h100_ort_cuda_vit"))
-    return frame.replace({"parent": {"host_run": "iteration > stage:execute"}, "name": {"host_run": "iteration"}})
+    return frame.replace({"range": {"host_run": "iteration > stage:execute"}, "name": {"host_run": "iteration"}})
 
 
 @pytest.fixture

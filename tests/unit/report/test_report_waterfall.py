@@ -41,7 +41,7 @@ def shown(table: Table) -> list[str]:
 @pytest.fixture
 def ort(captured: Callable[[str], Path]) -> pd.DataFrame:
     frame = nsys.read(captured("h100_ort_cuda_vit"))
-    return frame.replace({"parent": {"host_run": "iteration"}, "name": {"host_run": "iteration"}})
+    return frame.replace({"range": {"host_run": "iteration"}, "name": {"host_run": "iteration"}})
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ def table(change: Callable[[Any], Any]) -> Callable[[Tools, list[str]], int]:
 def nobody(frame: Any) -> Any:
     """Kernels that belong to no layer."""
     confidence = frame["metric"].isin(["layer_confidence", "node_confidence"])
-    return frame[~confidence].assign(parent=None)
+    return frame[~confidence].assign(owner=None)
 
 
 def facts(**content: Any) -> Callable[[Tools, list[str]], int]:

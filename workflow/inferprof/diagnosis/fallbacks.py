@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,7 +12,7 @@ from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed
 from inferprof.plugins import Check
 from inferprof.tables.limits.speed_up_flags import SESSIONS
 from inferprof.tables.nodes import fallback
-from inferprof.tables.nodes.providers import per_run
+from inferprof.tables.nodes.providers import first_run_alone, per_run
 from inferprof.tables.records import rows_of
 
 if TYPE_CHECKING:
@@ -35,9 +36,9 @@ def _stays(frames: Frames) -> pd.DataFrame:
 
 def _fallback(frames: Frames) -> list[Finding] | Clear:
     """A finding for the stays that are alike, with the gain's bounds that are written in tables.nodes.fallback."""
-    if not frames.case.backend.startswith("ort_"):
-        return Clear(f"{frames.case.backend} has no second provider that nodes could fall back to")
     tool, nodes = frames.once(_session)
+    if not tool and not frames.case.backend.startswith("ort_"):
+        return Clear(f"{frames.case.backend} has no second provider that nodes could fall back to")
     if not tool:
         raise NotAssessed(f"a profile by {' or '.join(SESSIONS)}")
     if nodes.empty:
@@ -45,13 +46,26 @@ def _fallback(frames: Frames) -> list[Finding] | Clear:
     amiss = stays_of(frames)
     if amiss.empty:
         return Clear(f"all of {len(nodes)} nodes are with {fallback.main_provider(nodes)}, or on purpose elsewhere")
-    return [_finding(frames, row, tool) for row in rows_of(amiss)]
+    findings = [_finding(frames, row, tool) for row in rows_of(amiss)]
+    return [_of_first_run(finding) for finding in findings] if first_run_alone(frames.of_tool(tool)) else findings
 
 
 def _session(frames: Frames) -> tuple[str, pd.DataFrame]:
     """The first tool that watched the session, and its nodes; no tool where none did."""
     tool = next((tool for tool in SESSIONS if len(frames.of_tool(tool))), "")
     return tool, per_run(frames.of_tool(tool))
+
+
+def _of_first_run(finding: Finding) -> Finding:
+    """The same of a profile that holds the first run alone, which says nothing of shares and gains."""
+    return dataclasses.replace(
+        finding,
+        reason=f"{finding.reason}, the first and only one, in which engines are built and nodes tune themselves",
+        share=None,
+        gain=None,
+        advice="profile a second run: the first is no inference's time",
+        confidence="low",
+    )
 
 
 def _finding(frames: Frames, row: Mapping[str, Any], tool: str) -> Finding:

@@ -22,12 +22,13 @@ from inferprof.tables import join, overhead, records, schema, tuning
 from inferprof.tables.limits import copies, waterfall
 from inferprof.tables.limits.waterfall import COUNTERS
 from inferprof.tables.measurements import Measurements
-from inferprof.tables.nodes.providers import CALL, RUN
+from inferprof.tables.nodes.providers import CALL, RUN, first_run_alone
 from inferprof.tables.trace import one_iteration
 from inferprof.tables.trace.kernel_compare import ITERATION
 
 Documents = Mapping[Document, Mapping[str, Any] | None]
 Read = Callable[[Path, Document], Mapping[str, Any]]
+FIRST_ALONE: Final = "the first and only run, in which engines are built and nodes tune themselves,"
 _OF_MACHINE: Final[tuple[Document, ...]] = ("environment", "bandwidth", "ceilings")
 
 
@@ -169,8 +170,8 @@ def documents(
         "cost": graph / f"{case.precision}.{case.shape}.cost.json",
         "partition": graph / f"{case.precision}.partition.json",
     }
-    found = {name: read(path, name) if path.exists() else None for name, path in paths.items()}
-    return {name: None if failed(content) else content for name, content in found.items()}
+    contents = {name: read(path, name) if path.exists() else None for name, path in paths.items()}
+    return {name: None if failed(content) else content for name, content in contents.items()}
 
 
 def _total(latency: pd.DataFrame, profiles: pd.DataFrame, tool: str | None) -> Total | None:
@@ -184,6 +185,7 @@ def _total(latency: pd.DataFrame, profiles: pd.DataFrame, tool: str | None) -> T
         return Total(float(iterations["value"].iloc[0]), f"an iteration under {tool}")
     runs = medians[medians["name"].isin((RUN, CALL))]
     if len(runs):
-        return Total(float(runs["value"].iloc[0]), "a run by ONNX Runtime's profile")
+        ran = FIRST_ALONE if first_run_alone(profiles) else "a run"
+        return Total(float(runs["value"].iloc[0]), f"{ran} by ONNX Runtime's profile")
     kernels = inference_ns(profiles)
     return Total(kernels, "the kernels of an inference under a profiler") if kernels else None

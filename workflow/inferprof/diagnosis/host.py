@@ -123,7 +123,7 @@ def _waits(frames: Frames) -> list[Finding] | Clear:
     since work that is waited for must be done anyway."""
     rows = of_iterations(frames.timeline, "sync")
     implicit = rows.loc[rows["text"].eq("implicit").fillna(False), "name"].unique()
-    parents = rows["parent"].fillna("")
+    parents = rows["range"].fillna("")
     inside = (rows["name"].isin(implicit) & ~parents.str.contains(_COPY_STAGES)) | parents.str.contains(EXECUTE)
     found = _calls(frames, rows[inside], frames.limit(WAITS))
     return found or Clear("no call inside an inference waits for the GPU for long")

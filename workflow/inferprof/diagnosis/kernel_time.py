@@ -71,7 +71,7 @@ def owner_of(frames: Frames, kernel: str) -> str | None:
     """The layer of an engine that launches a kernel most, by the ranges of the trace; None where none is told."""
     rows = trace_of(frames)
     own = rows[rows["level"].eq("kernel") & rows["metric"].eq("duration_total") & rows["name"].eq(kernel)]
-    layers = own["parent"].fillna("").map(lambda path: layer_of_path(path, frozenset()))
+    layers = own["range"].fillna("").map(lambda path: layer_of_path(path, frozenset()))
     times = own.groupby(layers)["value"].sum()
     return str(times.idxmax()) if len(times) else None
 

@@ -12,6 +12,7 @@ from inferprof.findings import END_TO_END, Confidence, Frames, NotAssessed
 from inferprof.measure.lane import Stage
 from inferprof.plugins import Boundary
 from inferprof.tables.limits.waterfall import Part, of_ranges, watched
+from inferprof.tables.nodes import providers
 from inferprof.tables.trace.kernel_compare import ITERATION, iterations, of_iterations
 
 RECORDS: Final = "records"
@@ -51,7 +52,9 @@ def bare_ns(latency: pd.DataFrame, boundary: Boundary) -> float | None:
 
 def on_gpu(frames: Frames) -> bool:
     """Whether the case ran on a GPU, by the clock of the bare run or by a profile."""
-    return bare_ns(frames.latency, "device") is not None or bool(frames.profiles["level"].eq("kernel").any())
+    profiles = frames.profiles
+    launched = profiles["level"].isin(("kernel", "graph")).any()
+    return bare_ns(frames.latency, "device") is not None or bool(launched) or providers.on_gpu(profiles)
 
 
 def iteration(frames: Frames) -> dict[str, float]:

@@ -7,11 +7,12 @@ import gzip
 import json
 import re
 import sqlite3
+import zlib
 from pathlib import Path
 from typing import Final, Literal
 
 from inferprof.errors import UserError
-from inferprof.files import opened
+from inferprof.files import opened, unpacked
 
 CaptureKind = Literal[
     "nsys_sqlite", "nsys_stats", "ncu_report", "ncu_csv", "not_measured", "kineto", "ort_profile", "trt_layers"
@@ -41,10 +42,13 @@ _REFUSED_MAGIC: Final = (
     (b"BZh", "is compressed with bzip2: unpack it first"),
     (b"\xfd7zXZ\0", "is compressed with xz: run `xz -dk` on it first"),
 )
+_TAR_MAGIC: Final = slice(257, 262)
 _NCU_REPORT: Final = b"NVR\0"
 _NCU_TEXT_PAGE: Final = re.compile(r"^\s+Section: ", re.MULTILINE)
-_STATS_HEADERS: Final = ("Time (%),", "Total (MB),", "Start (ns),")
-"""How the CSVs of `nsys stats` begin."""
+_STATS_HEADER: Final = re.compile(r"^(?:Time \(%\)|Total \([^)\n]+\)|Start \([^)\n]+\)),", re.MULTILINE)
+"""How the tables of `nsys stats --format csv` begin, perhaps behind what the tool or the program printed."""
+_PROGRESS: Final = re.compile(r"\[\d+/\d+\]")
+"""How nsys counts its steps, in front of text tables."""
 _NOT_MEASURED: Final = '{\n "not_measured": '
 """How what `inferprof capture` writes begins, where the tool refused."""
 _ORT_EVENT: Final = re.compile(r'\[\s*\{\s*"cat"\s*:\s*"(Session|Node)"')
@@ -53,6 +57,11 @@ _TRT_JSON: Final = re.compile(
     r'\{\s*"Layers"\s*:|\[\s*\{\s*"(?:count|startEnqMs|startInMs)"\s*:|(?:[{,]\s*"(?:[^"\\]|\\.)*"\s*:\s*\[[\d.,\se+-]+\]\s*){2}'
 )
 """How the files of trtexec and EngineInspector begin, and a dictionary of two layers or more and their times."""
+_TRT_LAYERS: Final = re.compile(r'\{[^{}]*"Layers"\s*:\s*\[')
+_TRT_LAYER_DUMP: Final = re.compile(
+    r'(?:[^\s{\[][^\n]*\n\s*)*\[?\s*\{\s*"Name"\s*:\s*"(?:[^"\\]|\\.)*"\s*,\s*"LayerType"\s*:'
+)
+"""EngineInspector's JSON behind something else, and of single layers, perhaps behind a line of text."""
 _TEXT_TABLE_MARKS: Final = (
     "CUDA Kernel Statistics:",
     "CUDA API Statistics:",
@@ -74,13 +83,17 @@ def identify(path: Path) -> CaptureKind:
         return _sqlite_kind(path)
     if head.startswith(_NCU_REPORT):
         return "ncu_report"
+    if head[_TAR_MAGIC] == b"ustar":
+        raise UserError(f"{path} is an archive: unpack it first")
     text = head.decode("utf-8", errors="replace").lstrip("\ufeff \r\n\t")
     if kind := _ncu_kind(path, text):  # before JSON: its text page may begin with a process number in brackets
         return kind
-    if text.startswith(("{", "[")):
-        return _json_kind(path, text)
-    if text.startswith(_STATS_HEADERS):
+    if _STATS_HEADER.search(text):
         return "nsys_stats"
+    if _TRT_LAYER_DUMP.match(text):
+        return "trt_layers"
+    if text.startswith(("{", "[")) and not _PROGRESS.match(text):
+        return _json_kind(path, text)
     if any(mark in text for mark in _TEXT_TABLE_MARKS):
         raise UserError(
             f"{path} is nsys text output: run `nsys stats --format csv` on the report, "
@@ -107,8 +120,10 @@ def _head(path: Path) -> bytes:
         raise UserError(f"{path}: no such file") from None
     except IsADirectoryError:
         raise UserError(f"{path} is a folder; give one capture file") from None
-    except (EOFError, gzip.BadGzipFile) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UserError(f"{path} is cut short or damaged ({error}): copy it again") from None
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from None
 
 
 def _sqlite_kind(path: Path) -> CaptureKind:
@@ -146,7 +161,7 @@ def _json_kind(path: Path, text: str) -> CaptureKind:
         return "not_measured"
     if _ORT_EVENT.match(text):
         return "ort_profile"
-    if _TRT_JSON.match(text):
+    if _TRT_JSON.match(text) or ("traceEvents" not in text and _TRT_LAYERS.match(text)):
         return "trt_layers"
     if text.startswith("["):
         raise UserError(
@@ -159,8 +174,7 @@ def _json_kind(path: Path, text: str) -> CaptureKind:
 
 
 def _has_trace_events(path: Path) -> bool:
-    with opened(path) as file:
-        try:
-            return "traceEvents" in json.load(file)
-        except ValueError as error:
-            raise UserError(f"{path} is not whole JSON ({error}): the run that wrote it was cut short") from None
+    try:
+        return "traceEvents" in json.loads(unpacked(path))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is not whole JSON ({error}): the run that wrote it was cut short") from None

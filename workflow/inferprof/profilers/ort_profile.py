@@ -45,14 +45,12 @@ def command(argv: Sequence[str], out: Path) -> list[str]:
 
 def finish(out: Path, run: Run) -> None:
     """Keep what the reader and a viewer of traces need; packed, which ONNX Runtime does not do itself."""
-    from inferprof.files import opened
     from inferprof.tables.nodes import ort_events
 
     del run  # there is no tool to run
     if not out.exists():
         return
-    with opened(out) as file:
-        events = ort_events.loads(file.read().decode("utf-8"))
+    events = ort_events.read(out)
     opener = gzip.open if out.suffix == ".gz" else open
     with opener(out, "wt", encoding="utf-8") as file:
         json.dump([_kept(event) for event in events], file)

@@ -44,6 +44,7 @@ _ALL = (
     Metric("duration_max", "ns", "longest instance"),
     Metric("duration_stddev", "ns", "sample standard deviation over instances"),
     Metric("start", "ns", "start on the tool's clock, single launches only; of an event since its iteration began"),
+    Metric("event_kind", "text", "of an event: kernel, memcpy, memset, graph, api or range"),
     Metric("bytes_total", "bytes", "bytes moved, all instances"),
     Metric("bandwidth", "GB/s", "bytes_total / duration_total, with GB = 10^9 bytes"),
     Metric("sync_kind", "text", "explicit: the call is a synchronise; implicit: it waits for the GPU all the same"),
@@ -90,7 +91,7 @@ _ALL = (
     Metric("fallback_reason", "text", "why a provider left it to another: the runtime's own words, or the option"),
     Metric("subgraph_nodes", "count", "nodes of the graph that were fused into it"),
     Metric("kernel_idle", "ns", "duration - kernel_busy: the host was in it while the GPU computed nothing"),
-    # Of kernels whose parent is a layer, or a layer and a node of it.
+    # Of kernels whose owner is a layer, or a layer and a node of it.
     Metric("layer_confidence", "ratio", "how sure it is that the kernel is the layer's: tables.nodes.trt_join"),
     Metric("node_confidence", "ratio", "how sure it is that the kernel is the node's: tables.nodes.graph_nodes"),
     Metric("grid", "text", "launch grid x,y,z"),
@@ -203,7 +204,7 @@ _ALL = (
     Metric("not_measured", "text", "why a profiler could not watch the case"),
     # Of one launch again.
     Metric("replay_passes", "count", "times that the kernel ran for all of its counters"),
-    # Of one result of NVIDIA's rules (level ncu_rule; parent: the kernel).
+    # Of one result of NVIDIA's rules (level ncu_rule; owner: the kernel).
     Metric("rule_kind", "text", "optimization, warning, information"),
     Metric("rule_message", "text", "what the rule says"),
     Metric("rule_speed_up_kernel", "percent", "of the kernel's time that the rule expects to be saved"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
 import pandas as pd
 
@@ -41,7 +41,8 @@ COLUMNS: dict[str, str] = {
     "tool": "str",
     "level": "str",
     "name": "str",
-    "parent": "str",
+    "range": "str",
+    "owner": "str",
     "device": "Int64",
     "stream": "Int64",
     "launch": "Int64",
@@ -53,9 +54,17 @@ COLUMNS: dict[str, str] = {
 }
 """Column → dtype. `value` holds numbers and `text` words: one of the two is missing in each row.
 
+`range` is the path of ranges around a thing on the host. `owner` is what a thing belongs to: the layer or the node
+that launched a kernel, provider and type of a node, the kernel that a rule speaks of.
 `launch` numbers the launches of a capture that holds them one by one, or its launch configurations (kernel, grid and
 block); it is missing where a row sums over them.
 """
+
+EVENT_KIND: Final = "event_kind"
+_OWNED: Final = ("op", "ncu_rule")
+_JOINS: Final = ("ort_nodes", "ort_nodes_kineto", "trt_nodes")
+_LAUNCHED: Final = ("kernel", "memcpy", "memset", "graph")
+"""What `parent` named the owner of, in tables of before `range` and `owner`: of any tool, and of those that join."""
 
 
 def conform(frame: pd.DataFrame, tool: str) -> pd.DataFrame:
@@ -104,7 +113,7 @@ def read_earlier(path: Path) -> pd.DataFrame:
 
     Raises UserError where the file is missing or no Parquet.
     """
-    return _read(path).reindex(columns=list(COLUMNS))
+    return _read(path).reindex(columns=list(COLUMNS)).astype(COLUMNS)
 
 
 def read_table(path: Path) -> pd.DataFrame:
@@ -112,13 +121,25 @@ def read_table(path: Path) -> pd.DataFrame:
     frame = _read(path)
     if lacking := set(COLUMNS) - set(frame):
         raise UserError(f"{path} is not a table that `inferprof table` wrote: it lacks {', '.join(sorted(lacking))}")
-    return frame
+    return frame[list(COLUMNS)]
 
 
 def _read(path: Path) -> pd.DataFrame:
     try:
-        return pd.read_parquet(path)
+        frame = pd.read_parquet(path)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except (ValueError, OSError) as error:
         raise UserError(f"{path} is not a table that `inferprof table` wrote: {error}") from None
+    return _split_parent(frame) if "parent" in frame else frame
+
+
+def _split_parent(frame: pd.DataFrame) -> pd.DataFrame:
+    """A table of before `range` and `owner`, which had one column for both and, of events, for their kind."""
+    parent, level = frame["parent"], frame["level"]
+    events = level == "event"
+    owned = level.isin(_OWNED) | (frame["tool"].isin(_JOINS) & level.isin(_LAUNCHED))
+    split = frame.drop(columns="parent").assign(range=parent.mask(owned | events), owner=parent.where(owned))
+    first = events & (frame["metric"] == "start")
+    kinds = split[first].assign(metric=EVENT_KIND, value=None, text=parent[first], unit=METRICS[EVENT_KIND].unit)
+    return pd.concat([split, kinds.astype(split.dtypes)], ignore_index=True)

@@ -18,7 +18,7 @@ from inferprof.tables.trace.kernel_class import own_name
 def timeline(*kernels: tuple[str, float, int], inside: str = "iteration > stage:execute") -> pd.DataFrame:
     """Kernels by (name, ns in all iterations, launch configurations), in two iterations."""
     rows = [
-        {"level": "kernel", "name": name, "parent": inside, "instances": 2, "metric": "duration_total", "value": time}
+        {"level": "kernel", "name": name, "range": inside, "instances": 2, "metric": "duration_total", "value": time}
         for name, time, _ in kernels
     ]
     number = 0
@@ -34,7 +34,7 @@ def timeline(*kernels: tuple[str, float, int], inside: str = "iteration > stage:
             "instances": 2,
             "metric": "duration_total",
             "value": 1e6,
-            "parent": None,
+            "range": None,
         }
     )
     return conform(pd.DataFrame(rows), "nsys")
@@ -59,7 +59,7 @@ def test_the_longest_kernel_is_taken_however_many_grids_it_has() -> None:
 
 def test_kernels_outside_of_iterations_do_not_count() -> None:
     frame = timeline(("a", 60, 1), ("b", 40, 1))
-    frame.loc[(frame["level"] == "kernel") & (frame["name"] == "a"), "parent"] = "warmup"
+    frame.loc[(frame["level"] == "kernel") & (frame["name"] == "a"), "range"] = "warmup"
     assert [kernel.name for kernel in choose(frame).kernels] == ["b"]
 
 

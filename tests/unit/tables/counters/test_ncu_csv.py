@@ -155,7 +155,7 @@ def test_a_rule_that_speaks_several_times_of_a_launch_gets_numbers(repository: P
     speed_ups = rows[rows["metric"] == "rule_speed_up_kernel"].set_index("name")["value"].to_dict()
     twice = {name: value for name, value in speed_ups.items() if str(name).startswith("WorkloadImbalance")}
     assert list(twice) == ["WorkloadImbalance", *(f"WorkloadImbalance {number}" for number in (2, 3, 4))]
-    assert set(rows["parent"]) == {launches[0].name}
+    assert set(rows["owner"]) == {launches[0].name}
 
 
 # --- what pages may hold ---------------------------------------------------------------------------------------

@@ -157,7 +157,7 @@ def test_launches_of_all_ranges_are_numbered_through() -> None:
     assert launches[2].device is None and launches[2].path is None
     rows = ncu_launches.rows(launches, "ncu")
     assert ncu_launches.by_launch(rows)["launch"].tolist() == [0, 1, 2]
-    assert set(rows.loc[rows["level"] == "kernel", "parent"].dropna()) == {"iteration > stage:execute"}
+    assert set(rows.loc[rows["level"] == "kernel", "range"].dropna()) == {"iteration > stage:execute"}
 
 
 @pytest.fixture(scope="module")

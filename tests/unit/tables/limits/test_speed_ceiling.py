@@ -56,7 +56,7 @@ def waterfall(**parts: float | None) -> pd.DataFrame:
 
 def profile() -> pd.DataFrame:
     """One iteration: 75 ns in a GEMM and 25 in a GELU."""
-    kernel = {"level": "kernel", "parent": "iteration", "metric": "duration_total", "instances": 1}
+    kernel = {"level": "kernel", "range": "iteration", "metric": "duration_total", "instances": 1}
     rows = [
         {**kernel, "name": "sm90_xmma_gemm_f16f16", "value": 75.0},
         {**kernel, "name": "gelu_kernel", "value": 25.0},

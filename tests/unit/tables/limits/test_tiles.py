@@ -119,7 +119,7 @@ def test_products_of_the_same_sizes_are_one_group():
 @pytest.fixture
 def ort(captured: Callable[[str], Path]) -> Any:
     frame = nsys.read(captured("h100_ort_cuda_vit"))
-    return frame.replace({"parent": {"host_run": "iteration"}, "name": {"host_run": "iteration"}})
+    return frame.replace({"range": {"host_run": "iteration"}, "name": {"host_run": "iteration"}})
 
 
 def test_each_kernel_of_a_capture_is_found_at_its_product(ort):
@@ -274,7 +274,7 @@ def test_ties_are_of_products_and_a_fused_node_has_the_name_of_its_first():
                 {
                     "level": "kernel",
                     "name": name,
-                    "parent": owner,
+                    "owner": owner,
                     "metric": "duration_total",
                     "value": 9.0,
                     "instances": 1,

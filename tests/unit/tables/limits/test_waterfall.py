@@ -130,9 +130,9 @@ def ort(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> pd.DataFr
     """ORT CUDA, ViT-B/16 FP16, batch 8, its ranges renamed to the workload's, its copies put into a stage."""
     folder = tmp_path_factory.mktemp("waterfall")
     frame = nsys.read(unpacked(repository / "tests/data/nsys/h100_ort_cuda_vit.sqlite.xz", folder))
-    frame = frame.replace({"parent": {"host_run": "iteration"}, "name": {"host_run": "iteration"}})
-    copies = frame["level"].eq("memcpy") & frame["parent"].eq("iteration")
-    return schema.of_case(frame.assign(parent=frame["parent"].mask(copies, "iteration > stage:h2d")), "box", CASE)
+    frame = frame.replace({"range": {"host_run": "iteration"}, "name": {"host_run": "iteration"}})
+    copies = frame["level"].eq("memcpy") & frame["range"].eq("iteration")
+    return schema.of_case(frame.assign(range=frame["range"].mask(copies, "iteration > stage:h2d")), "box", CASE)
 
 
 def counters_of(ort: pd.DataFrame, **metrics: float) -> tuple[pd.DataFrame, float]:
@@ -224,7 +224,7 @@ def test_a_case_on_a_cpu_has_no_waterfall():
 
 def test_copies_inside_of_the_inference_are_not_those_of_the_stages(ort):
     assert waterfall.watched(ort).copies == 0.0
-    inside = ort.replace({"parent": {"iteration > stage:h2d": "iteration > stage:execute"}})
+    inside = ort.replace({"range": {"iteration > stage:h2d": "iteration > stage:execute"}})
     assert waterfall.watched(inside).copies == pytest.approx((2_410_666 + 18_208) / 10)
 
 

@@ -20,7 +20,7 @@ def ties(*launched: tuple[str, str | None]) -> pd.DataFrame:
     rows = [
         {
             **{"level": "kernel", "metric": "duration_total", "name": kernel, "value": 1000.0, "instances": 1},
-            "parent": None if owner is None else PATH_SEPARATOR.join(("CUDAExecutionProvider", "MatMul", owner)),
+            "owner": None if owner is None else PATH_SEPARATOR.join(("CUDAExecutionProvider", "MatMul", owner)),
         }
         for kernel, owner in launched
     ]

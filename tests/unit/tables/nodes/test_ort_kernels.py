@@ -169,7 +169,7 @@ def test_one_node_that_runs_twice_owns_the_launches_of_both(marks: Marks) -> Non
         ["softmax", 20_000, 2, "a", 1.0],
     ]
     op = frame[(frame["level"] == "op") & (frame["metric"] == "duration_total")]
-    assert op[["name", "parent", "instances", "value"]].to_numpy().tolist() == [
+    assert op[["name", "owner", "instances", "value"]].to_numpy().tolist() == [
         ["a", "CUDAExecutionProvider > MatMul", 2, 40_000]
     ]
 
@@ -188,7 +188,7 @@ def test_copies_have_their_node_and_their_bytes(marks: Marks) -> None:
     frame = ort_kernels.tidy(timeline(marks.ranges, [(10_005_000, THREAD, MEMCPY)]), known, "ort_nodes")
     (row,) = frame[(frame["level"] == "memcpy") & (frame["metric"] == "bytes_total")].to_dict("records")
     path = PATH_SEPARATOR.join(("CUDAExecutionProvider", "MemcpyToHost", "to host"))
-    assert (row["parent"], row["value"]) == (path, 64)
+    assert (row["owner"], row["value"]) == (path, 64)
 
 
 # --- files that do not belong together -------------------------------------------------------------------------

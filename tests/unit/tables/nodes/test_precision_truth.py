@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import cast
@@ -14,6 +15,8 @@ from inferprof.profilers import trt_layers
 from inferprof.tables.nodes import precision_truth
 from inferprof.tables.nodes.kernel_formats import NOT_TOLD, by_counters, conversion, executed, of_case
 from inferprof.tables.nodes.trt_json import Layer, Tensor, load, read_layers
+from inferprof.tables.nodes.trt_layers import layers_of
+from inferprof.tables.records import rows_of
 from inferprof.tables.schema import conform
 from inferprof.tables.trace.kernel_class import EITHER_FP8
 
@@ -340,3 +343,73 @@ def test_a_residual_is_no_operand_of_a_convolution() -> None:
     tensors = tuple(Tensor(name, (8, 8), dtype, dtype) for name, dtype in (("x", "int8"), ("residual", "fp16")))
     layer = Layer("a", kind="CaskConvolution", inputs=tensors, weights="int8")
     assert executed(table(("unnamed", 1, "a")), (layer,))["dtype"].to_list() == ["int8"]
+
+
+def faulty(repository: Path, name: str) -> pd.DataFrame:
+    """The layers and times of a file of tests/data/faults, as a table."""
+    return trt_layers.read(repository / f"tests/data/faults/{name}.profile.json")
+
+
+def test_what_ran_inside_of_a_fused_region_is_not_told_by_its_name_and_ends(repository: Path) -> None:
+    frame = faulty(repository, "foreign-node-counted-as-fp16/e")
+    (row,) = rows_of(of_case(frame))
+    assert (row["kernel_class"], row["matrix"], row["dtype"]) == ("other", True, NOT_TOLD)
+    assert precision_truth.share_as_asked(of_case(frame), "fp16") == 0
+    (remark,) = precision_truth.remarks(of_case(frame), layers_of(frame))
+    assert remark.startswith("100.0 % of the time is in fused regions, such as {ForeignNode[stem")
+    assert "--profilingVerbosity=detailed" in remark
+
+
+def test_a_region_gives_no_format_to_the_kernels_inside_of_it() -> None:
+    region = move("Myelin", "fp16", "fp16")
+    found = executed(table(("cutlass_gemm", 1, "move"), (FP8, 1, "move")), [region])
+    assert found[["kernel_class", "dtype"]].to_numpy().tolist() == [["gemm", NOT_TOLD], ["gemm", "fp8"]]
+
+
+@pytest.mark.parametrize("described", [True, False])
+def test_of_layers_by_name_alone_reformats_are_reformats_and_no_name_tells_a_format(
+    repository: Path, tmp_path: Path, described: bool
+) -> None:
+    for kind in ("profile", "graph") if described else ("profile",):
+        text = (repository / f"tests/data/faults/foreign-node-counted-as-fp16/names.{kind}.json").read_text()
+        (tmp_path / f"names.{kind}.json").write_text(text.replace("conv0 + relu0", "conv_fp16 + relu0"))
+    frame = trt_layers.read(tmp_path / "names.profile.json")
+    found = of_case(frame)
+    assert found[["kernel_class", "dtype"]].to_numpy().tolist() == [
+        ["reformat", NOT_TOLD],
+        ["convolution", NOT_TOLD],
+        ["gemm", NOT_TOLD],
+    ]
+    assert found["conversion"].fillna("").to_list() == ["reformat", "", ""]
+    (remark,) = precision_truth.remarks(found, layers_of(frame))
+    assert "--profilingVerbosity=detailed" in remark
+
+
+def test_the_name_of_nodes_says_nothing_where_tensorrt_tells_the_kind(tmp_path: Path) -> None:
+    kinds = {"CaskConvolution": "convolution", "PointWiseV2": "elementwise", "kgen": "other", "gemm": "gemm"}
+    rows = [{**gemm(f"/conv/{kind}_fp8_cast", "Half", ""), "LayerType": kind} for kind in kinds]
+    layers = written(tmp_path, *rows)
+    found = executed(table(*((layer.name, 1, layer.name) for layer in layers)), layers)
+    assert found["kernel_class"].to_list() == list(kinds.values())
+    assert found["dtype"].to_list() == ["fp16"] * 4
+    assert found["conversion"].isna().all()
+
+
+@pytest.mark.parametrize(
+    ("name", "row"), [("e", ["gemm", "tf32", None]), ("quantizer", ["quantize", "int8", "quantize"])]
+)
+def test_tactics_tell_tf32_and_quantizers(repository: Path, name: str, row: list[str | None]) -> None:
+    found = of_case(faulty(repository, f"tf32-kernel-called-fp32/{name}"))
+    (told,) = found[["kernel_class", "dtype", "conversion"]].astype(object).to_numpy().tolist()
+    assert told[:2] == row[:2]
+    assert (told[2] if isinstance(told[2], str) else None) == row[2]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "what"), [("int8", "fp16", "quantize"), ("fp32", "fp16", None), ("fp16", "fp8", "quantize")]
+)
+def test_scaling_and_moving_to_or_from_narrow_numbers_is_quantization(
+    before: str, after: str, what: str | None
+) -> None:
+    layer = dataclasses.replace(move("kgen", before, after), tactic="__myl_CastMulMoveResh_0x2")
+    assert conversion("__myl_CastMulMoveResh_0x2", layer) == what

@@ -203,9 +203,9 @@ def test_stages_are_accounted_for_and_layers_inside_them_are_not() -> None:
     ranges = [(0, 100, "iteration"), (0, 40, "stage:h2d"), (40, 100, "stage:execute"), (50, 60, "/p/Conv")]
     made = timeline([(45, 50, LAUNCH)], [(55, 90, 0, KERNEL)], ranges)
     rows = derived.rows(made)
-    named = rows.loc[rows["level"] == "range", ["name", "parent"]].drop_duplicates()
+    named = rows.loc[rows["level"] == "range", ["name", "range"]].drop_duplicates()
     assert sorted(named["name"]) == ["iteration", "stage:execute", "stage:h2d"]
-    assert set(named.loc[named["name"] == "stage:h2d", "parent"]) == {"iteration"}
+    assert set(named.loc[named["name"] == "stage:h2d", "range"]) == {"iteration"}
     assert amounts(made, "stage:execute")["gpu_busy"] == 35
 
 

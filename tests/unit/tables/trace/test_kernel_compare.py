@@ -18,8 +18,8 @@ def case(iterations: int, *kernels: tuple[str, int, float], tool: str = "nsys") 
     """A table of kernels in iterations, with one launched before them that does not count."""
     rows: list[tuple[object, ...]] = [("kernel", name, "iteration > stage:execute", n, ns) for name, n, ns in kernels]
     rows += [("kernel", "warm_up_kernel", None, 1, 1e9), ("range", "iteration", None, iterations, 1e6)]
-    columns = ["level", "name", "parent", "instances", "value"]
-    return pd.DataFrame(rows, columns=columns).assign(metric="duration_total", tool=tool)
+    columns = ["level", "name", "range", "instances", "value"]
+    return pd.DataFrame(rows, columns=columns).assign(metric="duration_total", tool=tool, owner=None)
 
 
 FP16 = case(10, (GEMM16, 200, 4000.0), (NORM, 20, 1000.0))
@@ -52,14 +52,14 @@ def test_by_class_the_same_work_meets() -> None:
 
 
 def test_a_profile_without_iterations_is_one_as_a_whole() -> None:
-    frame = case(1, (NORM, 3, 30.0)).assign(parent=None)
+    frame = case(1, (NORM, 3, 30.0)).assign(range=None)
     table = per_iteration(frame[frame["name"] == NORM])
     assert table[["launches", "duration"]].to_numpy().tolist() == [[3.0, 30.0]]
 
 
 def test_another_programs_ranges_are_its_iterations() -> None:
     other = FP16.assign(
-        name=FP16["name"].replace("iteration", "host_run"), parent=FP16["parent"].str.replace("iteration", "host_run")
+        name=FP16["name"].replace("iteration", "host_run"), range=FP16["range"].str.replace("iteration", "host_run")
     )
     assert per_iteration(other)["launches"].tolist() != per_iteration(FP16)["launches"].tolist()
     pd.testing.assert_frame_equal(per_iteration(as_iterations(other, "host_run")), per_iteration(FP16))

@@ -16,7 +16,19 @@ from inferprof.tables.schema import conform
 Scope = Literal["kernel", "unit"]
 """What an estimated speed-up is of: the kernel's run time (`global` in ncu), or one unit's efficiency (`local`)."""
 SCOPES: Final[Mapping[str, Scope]] = {"global": "kernel", "local": "unit"}
-KEPT: Final = ("level", "name", "parent", "device", "stream", "launch", "instances", "metric", "value", "text")
+KEPT: Final = (
+    "level",
+    "name",
+    "range",
+    "owner",
+    "device",
+    "stream",
+    "launch",
+    "instances",
+    "metric",
+    "value",
+    "text",
+)
 
 
 @dataclass(frozen=True)
@@ -51,7 +63,7 @@ class Launch:
 
 
 def rows(launches: Iterable[Launch], tool: str) -> pd.DataFrame:
-    """Level kernel: a row per launch and metric. Level ncu_rule: `name` is the rule, `parent` the kernel."""
+    """Level kernel: a row per launch and metric. Level ncu_rule: `name` is the rule, `owner` the kernel."""
     found = [row for launch in launches for row in (*_kernel(launch), *_rules(launch))]
     return conform(frame_of(found, list(KEPT)), tool)
 
@@ -60,7 +72,7 @@ def _kernel(launch: Launch) -> Iterable[dict[str, Any]]:
     place = {
         "level": "kernel",
         "name": launch.name,
-        "parent": launch.path,
+        "range": launch.path,
         "device": launch.device,
         "stream": launch.stream,
         "launch": launch.number,
@@ -81,7 +93,7 @@ def _rules(launch: Launch) -> Iterable[dict[str, Any]]:
         place = {
             "level": "ncu_rule",
             "name": f"{result.rule}{number}",
-            "parent": launch.name,
+            "owner": launch.name,
             "device": launch.device,
             "launch": launch.number,
             "instances": 1,

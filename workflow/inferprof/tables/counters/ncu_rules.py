@@ -68,12 +68,12 @@ def _rules(counters: pd.DataFrame) -> pd.DataFrame:
     rows = counters[counters["level"] == "ncu_rule"]
     gains = rows[(rows["metric"] == "rule_speed_up_kernel") & (rows["value"] >= RULE_PERCENT)]
     said = rows.loc[rows["metric"] == "rule_message", ["launch", "name", "text"]].rename(columns={"text": "message"})
-    table = gains[["launch", "name", "parent", "value"]].merge(said, on=["launch", "name"], how="left")
+    table = gains[["launch", "name", "owner", "value"]].merge(said, on=["launch", "name"], how="left")
     table = table.assign(rule=table["name"].str.replace(_NUMBER, "", regex=True)).sort_values(
         "value", ascending=False, kind="stable"
     )
     table = table.drop_duplicates(["launch", "rule"]).drop(columns="name")
-    return table.rename(columns={"parent": "name", "value": "rule_percent"})
+    return table.rename(columns={"owner": "name", "value": "rule_percent"})
 
 
 def _theirs(row: Mapping[str, Any], judged: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -263,7 +263,7 @@ def _between_kernels(frame: pd.DataFrame) -> float:
     """ns per iteration of copies and memsets that no copy stage launched."""
     totals = frame[frame["metric"].eq("duration_total")]
     moves = of_iterations(totals, "memcpy", "memset")
-    outside = ~moves["parent"].fillna("").str.contains("|".join(_COPY_STAGES), regex=True)
+    outside = ~moves["range"].fillna("").str.contains("|".join(_COPY_STAGES), regex=True)
     return float(moves.loc[outside, "value"].sum()) / iterations(totals)
 
 

@@ -39,6 +39,14 @@ def conform(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[[*COLUMNS, *further]].astype(COLUMNS).reset_index(drop=True)
 
 
+def launched(frame: pd.DataFrame) -> pd.DataFrame:
+    """name, owner, value (ns) and instances of the kernels of a case that a join watched, all ranges together."""
+    rows = frame[(frame["level"] == "kernel") & (frame["metric"] == "duration_total")]
+    keys = ["name", "device", "stream", "owner"]
+    summed = rows.groupby(keys, sort=False, dropna=False, observed=True)[["value", "instances"]].sum()
+    return summed.reset_index()[["name", "owner", "value", "instances"]]
+
+
 def shares(frame: pd.DataFrame, at_least: float = 0.0) -> pd.DataFrame:
     """Per owner_level (the index): total_ns, attributed_ns, unattributed_ns, attributed_share, unattributed_share.
 

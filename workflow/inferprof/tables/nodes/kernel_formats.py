@@ -22,7 +22,7 @@ from inferprof.tables.counters.kernel_roofline import TENSOR_OPS
 from inferprof.tables.counters.ncu_choice import function_name
 from inferprof.tables.nodes import trt_kernels, trt_layers
 from inferprof.tables.nodes.trt_json import Layer, Tensor
-from inferprof.tables.trace.kernel_class import EITHER_FP8, FP8S, KernelClass, classify, own_name
+from inferprof.tables.trace.kernel_class import EITHER_FP8, FP8S, ONLY_SCALES, KernelClass, classify, own_name
 from inferprof.tables.trace.kernel_compare import of_iterations
 
 MATRIX: Final[tuple[KernelClass, ...]] = ("gemm", "convolution", "attention")
@@ -53,6 +53,12 @@ _TORCH_CAST: Final = re.compile(
 """PyTorch's copies whose two ends differ in type; those that only move numbers say `nocast` since torch 2.0."""
 _NO_BLOCK_SCALES: Final = re.compile(r"-sm(?:[78]\d|90)-")
 """In the slug of a machine: tensor cores before compute capability 10.0. A machine with a label does not tell."""
+_QUANTIZED: Final = frozenset({"int4", "int8", "fp4", "fp8"})
+"""Formats that numbers get into and out of by a scale."""
+_REGION: Final = re.compile(r"\{ForeignNode\[")
+"""In the name of a layer that is a region of nodes, called by its first and its last."""
+_REFORMAT: Final = re.compile(r"^Reformatting CopyNode ")
+"""How TensorRT calls a layer that it inserts between two formats; behind it stands the layer that it is for."""
 _SCALES: Final = "e8m0"
 """A type of scales alone, of which MXFP8 has one per block of 32 numbers."""
 _CONVERTING: Final = ("Reformat", "NoOp")
@@ -69,7 +75,7 @@ def executed(
     described = {layer.name: layer for layer in layers}
     owner = kernels.get("layer", pd.Series(None, index=kernels.index, dtype="str"))
     rows = [
-        _told(str(kernel), described.get(layer), counted or {})
+        _told(str(kernel), described.get(layer, Layer(layer)) if isinstance(layer, str) else None, counted or {})
         for kernel, layer in zip(kernels["kernel"], owner, strict=True)
     ]
     told = pd.DataFrame(
@@ -82,26 +88,34 @@ def _told(
     kernel: str, layer: Layer | None, counted: Mapping[str, str]
 ) -> tuple[str, bool, str, str | None, Conversion | None]:
     work = _class_of(kernel, layer)
+    matrix = work in MATRIX or holds_any(kernel, layer)
     sources = {
         "counters": counted.get(kernel),
-        "name": classify(kernel).dtype,
-        "layer": _of_layer(layer, matrix=work in MATRIX) if layer else None,
+        "name": None if layer and _named_by_nodes(kernel, layer) else classify(kernel).dtype,
+        "layer": _of_layer(layer, matrix=matrix) if layer else None,
     }
     told = {name: dtype for name, dtype in sources.items() if dtype}
     source = next(iter(told), None)
     if source and told[source] == EITHER_FP8:
         source = next((name for name, dtype in told.items() if dtype in FP8S), source)
     dtype = told[source] if source else None
-    return work, work in MATRIX, dtype or NOT_TOLD, source, conversion(kernel, layer)
+    return work, matrix, dtype or NOT_TOLD, source, conversion(kernel, layer)
 
 
 def _class_of(kernel: str, layer: Layer | None) -> KernelClass:
-    """By the kernel's name; by what TensorRT calls its layer where that only converts, or the name tells little."""
-    told = classify(kernel).kernel_class
-    if layer is None or layer.kind is None:
-        return told
+    """By the kernel's name; by what TensorRT calls its layer where that only converts, or the name tells little.
+
+    Of a layer without a kernel the name is that of nodes, and says nothing where TensorRT tells the kind.
+    """
+    if layer is None:
+        return classify(kernel).kernel_class
     if converts := conversion_of(layer):
         return "quantize" if converts == "quantize" else "reformat"
+    if holds_any(kernel, layer):
+        return "other"
+    told = classify(layer.kind if layer.kind and _named_by_nodes(kernel, layer) else kernel).kernel_class
+    if layer.kind is None:
+        return told
     kinds = _MATRIX_KINDS if told in _VAGUE else ()
     return next((work for work, names in kinds if names.search(layer.kind)), told)
 
@@ -109,8 +123,11 @@ def _class_of(kernel: str, layer: Layer | None) -> KernelClass:
 def _of_layer(layer: Layer, *, matrix: bool) -> str | None:
     """The format that a layer computes in: of a matrix product the wider of its operands', else its output's.
 
-    Operands are the input and the weights, or where the layer holds no weights the first two inputs.
+    Operands are the input and the weights, or where the layer holds no weights the first two inputs. What a region
+    reads and writes says nothing of what ran inside.
     """
+    if is_region(layer):
+        return None
     if not matrix:
         return layer.outputs[0].dtype if layer.outputs else None
     inputs = [tensor.dtype for tensor in layer.inputs if tensor.dtype != _SCALES and not _is_scalar(tensor)]
@@ -126,19 +143,36 @@ def _is_scalar(tensor: Tensor) -> bool:
     return all(size == 1 for size in tensor.dims)
 
 
+def _named_by_nodes(kernel: str, layer: Layer) -> bool:
+    """Whether what is called a kernel is a layer of which no kernel is known, and its name that of nodes."""
+    return kernel == layer.name and not kernel.startswith("__myl")
+
+
+def is_region(layer: Layer) -> bool:
+    """Whether a layer is many nodes that run in several kernels, none of which it names."""
+    return layer.kind == "Myelin" or bool(_REGION.match(layer.name))
+
+
+def holds_any(kernel: str, layer: Layer | None) -> bool:
+    """Whether it is a region of which no kernel is known: what runs inside is taken for products of any format."""
+    return layer is not None and kernel == layer.name and is_region(layer)
+
+
 def conversion_of(layer: Layer) -> Conversion | None:
     """What a layer does that no node computes; None where it computes something."""
     if layer.origin == "QDQ":
         return "quantize"
-    if layer.kind in _CONVERTING:
+    if layer.kind in _CONVERTING or _REFORMAT.match(layer.name):
         return "cast" if _changes_format(layer) else "reformat"
-    return None
+    return "quantize" if ONLY_SCALES.match(layer.tactic or layer.name) and _scales(layer) else None
 
 
 def conversion(kernel: str, layer: Layer | None) -> Conversion | None:
     """What a kernel does that no node computes; None where it computes something."""
     if layer and (told := conversion_of(layer)):
         return told
+    if layer and layer.kind and _named_by_nodes(kernel, layer):
+        return None
     kernel_class = classify(kernel).kernel_class
     if kernel_class == "quantize":
         return "quantize"
@@ -148,9 +182,19 @@ def conversion(kernel: str, layer: Layer | None) -> Conversion | None:
     return None
 
 
+def _formats(layer: Layer) -> tuple[set[str | None], set[str | None]]:
+    """Those of what it reads and of what it writes."""
+    return {tensor.dtype for tensor in layer.inputs}, {tensor.dtype for tensor in layer.outputs}
+
+
 def _changes_format(layer: Layer) -> bool:
-    before, after = ({tensor.dtype for tensor in some} for some in (layer.inputs, layer.outputs))
+    before, after = _formats(layer)
     return None not in before | after and before != after
+
+
+def _scales(layer: Layer) -> bool:
+    """Whether it has numbers that are quantized on one side alone."""
+    return len({bool(side & _QUANTIZED) for side in _formats(layer)}) > 1
 
 
 def of_case(frame: pd.DataFrame, counters: pd.DataFrame | None = None) -> pd.DataFrame:

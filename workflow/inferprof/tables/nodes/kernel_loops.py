@@ -35,9 +35,9 @@ def loops(frame: pd.DataFrame) -> pd.DataFrame:
     """
     totals = frame[frame["metric"] == "duration_total"]
     every = totals[totals["level"] == "kernel"]
-    parent = every["parent"].fillna("")
+    around = every["range"].fillna("")
     kernels = every.assign(
-        region=parent.map({path: layer_of_path(path, frozenset()) for path in parent.unique()}),
+        region=around.map({path: layer_of_path(path, frozenset()) for path in around.unique()}),
         block=every["name"].str.extract(BLOCK, expand=False),
     ).dropna(subset=["region", "block"])
     if kernels.empty:

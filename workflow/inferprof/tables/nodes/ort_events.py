@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from inferprof.errors import UserError
-from inferprof.files import opened
+from inferprof.errors import UserError, in_one_line
+from inferprof.files import unpacked
 
 NOT_TOLD: Final = "not told"
 """In place of a provider (files of 2019) or an operator's type that the file leaves out."""
@@ -18,39 +19,32 @@ Event = Mapping[str, Any]
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The events of a file, packed or not. Raises UserError where it is damaged."""
+    """The events of a file, packed or not. Raises UserError where it is cut short, damaged, or none of theirs."""
     try:
-        with opened(path) as file:
-            return loads(file.read().decode("utf-8", errors="replace"))
-    except (ValueError, EOFError) as error:
-        raise UserError(f"{path} is damaged ({error}): profile again, or copy it again") from None
+        events = json.loads(unpacked(path).decode("utf-8", errors="replace"))
+    except (ValueError, RecursionError) as error:
+        raise UserError(
+            f"{path} is cut short or damaged ({in_one_line(error)}): profile again, or copy it again"
+        ) from None
+    if not isinstance(events, list):
+        raise UserError(f"{path} is no list of events, which ONNX Runtime's profiles are")
+    for place, event in enumerate(events):
+        if fault := _fault(event):
+            raise UserError(f"{path}: event {place} has {fault}, which ONNX Runtime does not write")
+    return [{**event, "args": event.get("args", {})} for event in events]
 
 
-def loads(text: str) -> list[dict[str, Any]]:
-    """The events of a profile, also of one that ends in the middle because the process died.
-
-    Raises ValueError where what is lacking is not the end.
-    """
-    try:
-        whole: list[dict[str, Any]] = json.loads(text)
-    except ValueError:
-        return _until_it_breaks(text)
-    return whole
-
-
-def _until_it_breaks(text: str) -> list[dict[str, Any]]:
-    decoder, events = json.JSONDecoder(), []
-    place = text.find("{")
-    while place >= 0:
-        try:
-            event, end = decoder.raw_decode(text, place)
-        except ValueError:
-            if text.count('"cat"', place) > 1:
-                raise
-            break
-        events.append(event)
-        place = text.find("{", end)
-    return events
+def _fault(event: Any) -> str | None:
+    """What keeps an event from being one; None where nothing does."""
+    if not isinstance(event, dict) or not isinstance(event.get("name"), str) or "cat" not in event:
+        return "no name or category"
+    if not isinstance(event.get("args", {}), dict):
+        return "arguments that are no dictionary"
+    for key in ("ts", "dur", "pid", "tid"):
+        value = event.get(key)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            return f"no number as its {key}"
+    return "a negative duration" if event["dur"] < 0 else None
 
 
 def is_node(event: Event) -> bool:

@@ -14,12 +14,14 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from inferprof.errors import UserError
+from inferprof.errors import UserError, in_one_line
 from inferprof.tables.nodes import ort_events, ort_facts
 from inferprof.tables.nodes.ort_events import NOT_TOLD, Event
 
 TRT_ENGINE: Final = "TRTKernel"
 """Type of a node that is a whole TensorRT engine. ONNX Runtime adds model, hash and number, as to its name."""
+_SPAN_COLUMNS: Final = ("start", "end", "process", "thread")
+_AT_ONCE: Final = "runs overlap, and nodes on other threads than theirs are of any of them: profile one run at a time"
 _NODE_COLUMNS: Final = ("start", "duration", "name", "op_type", "provider", "process", "thread", "bytes", "types")
 
 
@@ -45,18 +47,51 @@ class OrtProfile:
 
 
 def read_profile(path: Path) -> OrtProfile:
-    """The profile of a session whose runs follow each other. Raises UserError where it holds no node."""
+    """The profile of a session. Raises UserError where it holds no node, or does not tell which run a node is of."""
     events = ort_events.read(path)
-    spans = sorted((int(e["ts"]), int(e["dur"])) for e in events if e["name"] == "model_run")
-    starts, durations = np.array(spans, np.int64).reshape(-1, 2).T
-    nodes = pd.DataFrame([_node(event) for event in events if ort_events.is_node(event)], columns=_NODE_COLUMNS)
-    nodes["run"] = np.searchsorted(starts, nodes["start"], side="right") - 1 if spans else 0
-    if spans:  # behind the last end: a run that the process did not survive
-        nodes = nodes[nodes["start"] < starts[-1] + durations[-1]]
+    runs = pd.DataFrame([_span(event) for event in events if event["name"] == "model_run"], columns=_SPAN_COLUMNS)
+    runs = runs.sort_values("start", kind="stable", ignore_index=True)
+    try:
+        nodes = pd.DataFrame([_node(event) for event in events if ort_events.is_node(event)], columns=_NODE_COLUMNS)
+        facts = ort_facts.found(events)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"{path} is not as ONNX Runtime writes it ({type(error).__name__}: {in_one_line(error)})"
+        ) from None
+    nodes["run"] = _runs_of(path, nodes, runs) if len(runs) else 0
+    if len(runs):  # behind the last end: a run that the process did not survive
+        nodes = nodes[nodes["start"] < runs["end"].max()]
     if nodes.empty:
         raise UserError(f"{path} holds no node's time: the session ended before it ran one")
     nodes["start"] *= 1000
-    return OrtProfile(nodes.reset_index(drop=True), pd.Series(durations * 1000), ort_facts.found(events))
+    return OrtProfile(nodes.reset_index(drop=True), (runs["end"] - runs["start"]) * 1000, facts)
+
+
+def _span(event: Event) -> tuple[int, int, int, int]:
+    return int(event["ts"]), int(event["ts"]) + int(event["dur"]), int(event["pid"]), int(event["tid"])
+
+
+def _runs_of(path: Path, nodes: pd.DataFrame, runs: pd.DataFrame) -> np.ndarray:
+    """The run of each node: the last that began before it; of runs at the same time that of its own thread."""
+    if not _overlap(runs):
+        return np.searchsorted(runs["start"], nodes["start"], side="right") - 1
+    run = np.full(len(nodes), -1)
+    for thread, own in runs.groupby(["process", "thread"]):
+        if _overlap(own):
+            raise UserError(f"{path}: {_AT_ONCE}")
+        here = (nodes[["process", "thread"]] == list(thread)).all(axis=1).to_numpy()
+        place = np.searchsorted(own["start"], nodes.loc[here, "start"], side="right") - 1
+        run[here] = np.where(place >= 0, own.index.to_numpy()[place], -1)
+    elsewhere = nodes.loc[run < 0, "start"]
+    if ((elsewhere >= runs["start"].min()) & (elsewhere < runs["end"].max())).any():
+        raise UserError(f"{path}: {_AT_ONCE}")
+    return run
+
+
+def _overlap(runs: pd.DataFrame) -> bool:
+    """Whether one begins before another has ended; by more than rounding."""
+    ended = np.maximum.accumulate(runs["end"].to_numpy())[:-1]
+    return bool((runs["start"].to_numpy()[1:] < ended - 1).any())
 
 
 def _node(event: Event) -> tuple[Any, ...]:
@@ -72,5 +107,10 @@ def _node(event: Event) -> tuple[Any, ...]:
         int(event["pid"]),
         int(event["tid"]),
         float("nan") if size is None else int(size),
-        ", ".join(name for tensor in told.get("input_type_shape", ()) for name in tensor),
+        ", ".join(name for tensor in _tensors(told.get("input_type_shape")) for name in tensor),
     )
+
+
+def _tensors(shapes: Any) -> list[Any]:
+    """`[{"float": [1, 8]}]` as it stands; nothing where a version says it otherwise."""
+    return shapes if isinstance(shapes, list) else []

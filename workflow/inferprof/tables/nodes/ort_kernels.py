@@ -4,7 +4,7 @@ A launch belongs to the node whose time on the launching thread holds the call; 
 of If, Loop and Scan) to the innermost. Where the call is so close to the edge of two nodes that the tie of the clocks
 leaves two answers, it belongs to nobody. ONNX Runtime's times are whole microseconds, which counts as part of that.
 
-Rows of the tidy table: levels kernel, memcpy and memset with the node as `parent`, a path of provider, type and name
+Rows of the tidy table: levels kernel, memcpy and memset with the node as `owner`, a path of provider, type and name
 (`CUDAExecutionProvider > MatMul > /layer.0/MatMul`; missing: nobody's); level op, as of a profile alone, and
 kernel_idle; level range, those of the trace and the runs.
 """
@@ -33,7 +33,6 @@ from inferprof.tables.trace.timeline import (
     PATH_SEPARATOR,
     Nesting,
     Timeline,
-    owned,
 )
 
 MASK: Final = (1 << ID_BITS) - 1
@@ -105,13 +104,13 @@ def owners(timeline: Timeline, nodes: pd.DataFrame) -> Times:
 def tidy(timeline: Timeline, profile: OrtProfile, tool: str) -> pd.DataFrame:
     """The rows that the module describes."""
     nodes = placed(timeline, profile)
-    nodes["parent"] = nodes["provider"] + PATH_SEPARATOR + nodes["op_type"]
-    path, distinct = pd.factorize(nodes["parent"] + PATH_SEPARATOR + nodes["name"])
-    owner = owners(timeline, nodes)
-    by_owner = owned(timeline, np.where(owner >= 0, path[owner], -1), list(distinct))
+    nodes["owner"] = nodes["provider"] + PATH_SEPARATOR + nodes["op_type"]
+    paths = (nodes["owner"] + PATH_SEPARATOR + nodes["name"]).to_numpy(object)
+    launched_by = owners(timeline, nodes)
+    owner = np.where(launched_by >= 0, paths[launched_by], None)
     seen = dataclasses.replace(profile, nodes=nodes, runs=profile.runs[profile.runs.index.isin(nodes["run"])])
     frames = [
-        aggregate.operations(by_owner),
+        aggregate.operations(timeline, owner=owner),
         aggregate.ranges(timeline),
         providers.rows(seen),
         _idle(timeline, nodes),
@@ -125,14 +124,14 @@ def _idle(timeline: Timeline, nodes: pd.DataFrame) -> pd.DataFrame:
     busy = Intervals.union(computing["start"].to_numpy(), computing["end"].to_numpy())
     start, end = nodes["start"].to_numpy(), nodes["end"].to_numpy()
     idle = nodes.assign(idle=end - start - busy.within(start, end))
-    mean = idle.groupby(["name", "parent"], sort=False)["idle"].agg(instances="size", value="mean").reset_index()
+    mean = idle.groupby(["name", "owner"], sort=False)["idle"].agg(instances="size", value="mean").reset_index()
     return mean.assign(level="op", metric="kernel_idle")
 
 
 def attributed(frame: pd.DataFrame) -> pd.DataFrame:
     """The join as attribution.COLUMNS, of one case: frame as `tidy` gives it. Further columns: op_type, provider."""
-    rows = frame[(frame["level"] == "kernel") & (frame["metric"] == "duration_total")]
-    parts = rows["parent"].str.split(PATH_SEPARATOR, n=2, expand=True, regex=False).reindex(columns=range(3))
+    rows = attribution.launched(frame)
+    parts = rows["owner"].str.split(PATH_SEPARATOR, n=2, expand=True, regex=False).reindex(columns=range(3))
     return attribution.conform(
         pd.DataFrame(
             {

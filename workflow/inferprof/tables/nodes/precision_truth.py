@@ -12,7 +12,7 @@ from typing import Final
 import pandas as pd
 
 from inferprof.errors import UserError
-from inferprof.tables.nodes.kernel_formats import NOT_TOLD
+from inferprof.tables.nodes.kernel_formats import NOT_TOLD, is_region
 from inferprof.tables.nodes.trt_json import Layer
 from inferprof.tables.records import rows_of
 from inferprof.tables.trace.kernel_class import EITHER_FP8
@@ -22,6 +22,7 @@ ASKED: Final = {
     **{"fp32": "fp32", "bf16": "bf16", "int8": "int8", "fp8": "fp8", "mxfp8": "mxfp8", "nvfp4": "fp4"},
 }
 """Number format of a case → the format that its matrix products are to run in."""
+DETAILED: Final = "build the engine with --profilingVerbosity=detailed and export its layers (--exportLayerInfo)"
 SHOWN: Final = 10
 """Kernels in another format that are listed."""
 
@@ -103,6 +104,24 @@ def render(kernels: pd.DataFrame, precision: str) -> str:
             f"{row['conversion']}: {row['duration_ns']:.0f} ns, {100 * row['share']:.1f} % of all kernel time"
         )
     return "\n".join(lines)
+
+
+def remarks(kernels: pd.DataFrame, layers: Sequence[Layer]) -> list[str]:
+    """What keeps formats from being told, and what to do, a line each. kernels: as `executed`; layers: described."""
+    known = {layer.name: layer for layer in layers}
+    owners = kernels.get("layer", pd.Series(None, index=kernels.index, dtype="str"))
+    alone = owners[owners == kernels["kernel"]]
+    regions = alone[[is_region(known.get(name, Layer(name))) for name in alone]]
+    lines = []
+    if len(regions):
+        share = kernels.loc[regions.index, "duration_ns"].sum() / kernels["duration_ns"].sum()
+        lines.append(
+            f"{100 * share:.1f} % of the time is in fused regions, such as {regions.iloc[0]}: nothing tells what ran "
+            f"inside; {DETAILED}, or trace the kernels (nsys, trt_nodes)"
+        )
+    if len(alone) and all(known.get(name, Layer(name)).kind is None for name in alone):
+        lines.append(f"of the layers only names are known: {DETAILED}")
+    return lines
 
 
 def sparsity(kernels: pd.DataFrame, layers: Sequence[Layer]) -> Sparsity:

@@ -1,6 +1,6 @@
 """Which operators ran, on which execution provider of ONNX Runtime, and for how much of the nodes' time.
 
-Rows of level op: `name` is the node's, `parent` its provider and type as a path (`CUDAExecutionProvider > MatMul`).
+Rows of level op: `name` is the node's, `owner` its provider and type as a path (`CUDAExecutionProvider > MatMul`).
 Nodes without a name are one row per type. The time of a node is the host's: on a GPU it ends with the launch.
 """
 
@@ -18,7 +18,11 @@ from inferprof.tables.schema import conform
 from inferprof.tables.trace.aggregate import statistics
 from inferprof.tables.trace.timeline import PATH_SEPARATOR
 
+PROFILE: Final = "ort_profile"
+"""The tool whose tables set the first run apart."""
 CPU: Final = "CPUExecutionProvider"
+ON_GPU: Final = r"(?i)^\w*(?:cuda|tensorrt|rocm|migraphx|dml|webgpu)\w*ExecutionProvider\b"
+"""The providers that compute on a GPU; others may do so too, such as OpenVINO, and nothing tells."""
 RUN: Final = "model_run"
 """The range of a run that may end before the GPU's work does."""
 CALL: Final = "call"
@@ -47,8 +51,8 @@ def tidy(profile: OrtProfile, tool: str) -> pd.DataFrame:
 def _first_run(profile: OrtProfile) -> pd.DataFrame:
     """first_run, in ns, of each node and of the range of the run."""
     nodes = profile.nodes[profile.nodes["run"] == 0]
-    nodes = nodes.assign(parent=nodes["provider"] + PATH_SEPARATOR + nodes["op_type"])
-    times = nodes.groupby(["name", "parent"], sort=False)["duration"].agg(instances="size", value="sum").reset_index()
+    nodes = nodes.assign(owner=nodes["provider"] + PATH_SEPARATOR + nodes["op_type"])
+    times = nodes.groupby(["name", "owner"], sort=False)["duration"].agg(instances="size", value="sum").reset_index()
     whole = {"level": "range", "name": RUN, "instances": 1, "value": profile.runs.iloc[0]}
     return pd.concat([times.assign(level="op"), pd.DataFrame([whole])], ignore_index=True).assign(metric=FIRST)
 
@@ -58,10 +62,10 @@ def rows(profile: OrtProfile) -> pd.DataFrame:
 
     There is no range where no run came to its end.
     """
-    nodes = profile.nodes.assign(parent=profile.nodes["provider"] + PATH_SEPARATOR + profile.nodes["op_type"])
+    nodes = profile.nodes.assign(owner=profile.nodes["provider"] + PATH_SEPARATOR + profile.nodes["op_type"])
     runs = profile.runs.rename("duration").to_frame()
     runs["name"] = CALL if nodes["provider"].eq(CPU).all() else RUN
-    frames = [statistics(nodes, ["name", "parent"]).assign(level="op"), _known(nodes, profile.facts)]
+    frames = [statistics(nodes, ["name", "owner"]).assign(level="op"), _known(nodes, profile.facts)]
     if len(runs):
         frames.append(statistics(runs, ["name"]).assign(level="range"))
     return pd.concat(frames, ignore_index=True)
@@ -71,7 +75,7 @@ def _known(nodes: pd.DataFrame, facts: SessionFacts | None) -> pd.DataFrame:
     """Level op: position, output_bytes, input_types, fallback_reason and subgraph_nodes, as far as each is told."""
     ordered = nodes.sort_values(["run", "start"], kind="stable")
     ordered = ordered.assign(position=ordered.groupby("run").cumcount())
-    known = ordered.groupby(["name", "parent"], sort=False).agg(
+    known = ordered.groupby(["name", "owner"], sort=False).agg(
         instances=("position", "size"),
         position=("position", "min"),
         output_bytes=("bytes", "mean"),
@@ -82,7 +86,7 @@ def _known(nodes: pd.DataFrame, facts: SessionFacts | None) -> pd.DataFrame:
     told = facts or SessionFacts(0)
     known["fallback_reason"] = known["name"].map({**_by_options(known, told), **told.reasons})
     known["subgraph_nodes"] = _subgraph_sizes(known, told)
-    keys = ["name", "parent", "instances"]
+    keys = ["name", "owner", "instances"]
     numbers = known.melt(keys, ["position", "output_bytes", "subgraph_nodes"], "metric", "value")
     words = known.melt(keys, ["input_types", "fallback_reason"], "metric", "text")
     found = [numbers.dropna(subset=["value"]), words[words["text"].notna() & (words["text"] != "")]]
@@ -94,8 +98,8 @@ def _by_options(known: pd.DataFrame, facts: SessionFacts) -> dict[str, str]:
 
     The latter only of types that the provider does take elsewhere: it may know no other.
     """
-    own = known[~known["parent"].str.contains(COPY, regex=False)]
-    types = own["parent"].str.split(PATH_SEPARATOR, regex=False).str[1]
+    own = known[~known["owner"].str.contains(COPY, regex=False)]
+    types = own["owner"].str.split(PATH_SEPARATOR, regex=False).str[1]
     found: dict[str, str] = {}
     for provider, options in facts.options.items():
         taken = {node.op_type for node in facts.assigned if node.provider == provider}
@@ -112,7 +116,7 @@ def _subgraph_sizes(known: pd.DataFrame, facts: SessionFacts) -> list[float]:
     sizes = dict.fromkeys(known.index, math.nan)
     for provider, own in known.groupby("provider"):
         groups = Counter(node.subgraph for node in facts.assigned if node.provider == provider)
-        fused = own.index[own["parent"].str.endswith(PATH_SEPARATOR + TRT_ENGINE)]
+        fused = own.index[own["owner"].str.endswith(PATH_SEPARATOR + TRT_ENGINE)]
         if len(fused) == len(groups):
             sizes |= {row: float(groups[number]) for row, number in zip(fused, sorted(groups), strict=True)}
     return list(sizes.values())
@@ -127,9 +131,9 @@ def per_run(frame: pd.DataFrame) -> pd.DataFrame:
     totals = frame[frame["metric"] == "duration_total"]
     runs = runs_of(frame)
     nodes = totals[totals["level"] == "op"]
-    paths = nodes["parent"].str.split(PATH_SEPARATOR, regex=False)
+    paths = nodes["owner"].str.split(PATH_SEPARATOR, regex=False)
     table = nodes.assign(provider=paths.str[0], op_type=paths.str[1], executions=nodes["instances"] / runs)
-    table = table[~table["op_type"].isin(SPANNING)].merge(_told(frame), "left", ["name", "parent"])
+    table = table[~table["op_type"].isin(SPANNING)].merge(_told(frame), "left", ["name", "owner"])
     table = table.assign(duration=table["value"] / runs, share=table["value"] / table["value"].sum())
     return table[[*_COLUMNS, *KNOWN]].sort_values("duration", ascending=False, kind="stable", ignore_index=True)
 
@@ -140,11 +144,26 @@ def runs_of(frame: pd.DataFrame) -> int:
     return int(frame.loc[runs, "instances"].sum()) or 1
 
 
+def on_gpu(frame: pd.DataFrame) -> bool:
+    """Whether any node ran with a provider of a GPU: frame as any tool gives it."""
+    owners = frame.loc[frame["level"] == "op", "owner"].dropna()
+    return bool(owners.str.contains(ON_GPU).any())
+
+
+def first_run_alone(frame: pd.DataFrame) -> bool:
+    """Whether a profile holds the first run and no other, so that its times are no inference's.
+
+    In it engines are built, nodes tune themselves and memory is allocated. frame: as any tool gives it.
+    """
+    own = frame[frame["tool"] == PROFILE]
+    return len(own) > 0 and not own["metric"].eq(FIRST).any()
+
+
 def _told(frame: pd.DataFrame) -> pd.DataFrame:
-    """KNOWN of each node, by name and parent."""
+    """KNOWN of each node, by name and owner."""
     ops = frame[(frame["level"] == "op") & frame["metric"].isin(KNOWN)]
     value = ops["value"].astype(object).where(ops["value"].notna(), ops["text"])
-    wide = ops.assign(told=value).pivot(index=["name", "parent"], columns="metric", values="told")
+    wide = ops.assign(told=value).pivot(index=["name", "owner"], columns="metric", values="told")
     return wide.reindex(columns=KNOWN).reset_index()
 
 

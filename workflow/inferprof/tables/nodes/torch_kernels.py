@@ -3,7 +3,7 @@
 A kernel's correlation id names the call that launched it, and on the call's thread operators and modules lie around
 it as ranges: the innermost of each owns the launch. Launches of a CUDA graph lie in none of them and are nobody's.
 
-Levels kernel, memcpy and memset with these ranges as `parent`; level range, each of them on the host.
+Levels kernel, memcpy and memset inside of these ranges; level range, each of them on the host.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def attributed(frame: pd.DataFrame) -> pd.DataFrame:
     )
     parts = []
     for level, prefix in _LEVELS.items():
-        paths = {path: _of_level(path, prefix) for path in rows["parent"].dropna().unique()}
-        owner = rows["parent"].map(paths).astype("str")
+        paths = {path: _of_level(path, prefix) for path in rows["range"].dropna().unique()}
+        owner = rows["range"].map(paths).astype("str")
         confidence = np.where(owner.notna(), 1.0, np.nan)
         parts.append(common.assign(owner=owner, owner_level=level, confidence=confidence))
     return attribution.conform(pd.concat(parts, ignore_index=True))

@@ -1,8 +1,10 @@
 """Reads what TensorRT says of an engine's layers: EngineInspector's JSON, and the times of IProfiler and trtexec.
 
 Layers: EngineInspector in JSON, which `trtexec --exportLayerInfo` writes too; of an engine that was built with
-profiling verbosity LAYER_NAMES_ONLY it is a list of names. Times: `trtexec --exportProfile`, or an IProfiler's times
-as a dictionary (layer → list of ms); and `trtexec --exportTimes`, which is about inferences, not layers.
+profiling verbosity LAYER_NAMES_ONLY it is a list of names. Layers that a program asked for one by one are read
+too: in a list, or one document behind the other, perhaps with lines of text between them. Times: `trtexec
+--exportProfile`, or an IProfiler's times as a dictionary (layer → list of ms); and `trtexec --exportTimes`, which is
+about inferences, not layers.
 Checked against files of TensorRT 8.4, 8.5, 10.1 and 10.x (LayerType kgen, gemm, fusion) and on TensorRT 7, which is
 refused: it appends one document per run, and has no medians.
 """
@@ -20,8 +22,8 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from inferprof.errors import UserError
-from inferprof.files import opened
+from inferprof.errors import UserError, in_one_line
+from inferprof.files import unpacked
 
 Kind = Literal["layers", "profile", "iprofiler", "times"]
 NS_PER_MS: Final = 1e6
@@ -29,6 +31,8 @@ PROFILE, GRAPH = ".profile.json", ".graph.json"
 """What TensorRT's engine explorer calls the files of --exportProfile and --exportLayerInfo of one engine."""
 TOO_OLD: Final = "was written by TensorRT 8.2 or older; export it again with TensorRT 8.4 or newer"
 
+_BETWEEN: Final = re.compile(r"(?:[\s,]+|^[^\s{\[][^\n]*)*", re.MULTILINE)
+"""Blanks, commas and lines of text in front of a document."""
 _ONNX_NODE: Final = re.compile(r"\[ONNX Layer: (.*?)\](?=[\x1e\x1f]|\[ONNX Layer: |$)")
 """Records of Metadata, apart by the separators \\x1e and \\x1f: `[ONNX Layer: a]\\x1e[ONNX Layer: b]`."""
 _DTYPES: Final[tuple[tuple[str, re.Pattern[str]], ...]] = tuple(
@@ -120,6 +124,10 @@ def profile_rows(times_ms: Mapping[str, Sequence[float]]) -> list[dict[str, Any]
     return [{"count": count}, *rows]
 
 
+def _is_layer(item: Any) -> bool:
+    return isinstance(item, dict) and "Name" in item and "LayerType" in item
+
+
 def kind_of(path: Path, content: Any) -> Kind:
     """Which of the four files it is. Raises UserError for any other JSON."""
     first = content[0] if isinstance(content, list) and content else None
@@ -142,26 +150,56 @@ def _is_numbers(value: Any) -> bool:
 
 
 def load(path: Path) -> Any:
-    """The one JSON document of a file, plain or gzip. Raises UserError where it is cut short or holds several."""
+    """The JSON document of a file, plain or gzip; of layers one by one, as if they had been exported together.
+
+    Raises UserError where it is cut short or holds several of another kind.
+    """
     try:
-        with opened(path) as file:
-            text = file.read().decode("utf-8")
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except (EOFError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is cut short or damaged ({error}): export it again") from None
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        if error.msg == "Extra data":
-            raise UserError(f"{path} holds several documents, one run appended to the other: it {TOO_OLD}") from None
-        raise UserError(f"{path} is not whole JSON ({error}): the run that wrote it was cut short") from None
+        documents = _documents(unpacked(path).decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise UserError(
+            f"{path} is not whole JSON ({in_one_line(error)}): the run that wrote it was cut short"
+        ) from None
+    layers = documents[0] if len(documents) == 1 and isinstance(documents[0], list) else documents
+    if layers and all(map(_is_layer, layers)):
+        return {"Layers": layers}
+    if len(documents) == 1:
+        return documents[0]
+    whose = f"it {TOO_OLD}" if _is_old(documents[0]) else "give each in a file of its own"
+    raise UserError(f"{path} holds several documents, one run appended to the other: {whose}")
+
+
+def _documents(text: str) -> list[Any]:
+    """The documents of a text, between which others than JSON's marks may stand. Raises ValueError for half of one.
+
+    TensorRT 8.6 writes the separators of Metadata as they are, which JSON has escaped.
+    """
+    decoder, documents = json.JSONDecoder(strict=False, parse_constant=_not_finite), []
+    place = _BETWEEN.match(text).end()
+    while place < len(text) or not documents:
+        document, end = decoder.raw_decode(text, place)
+        documents.append(document)
+        between = _BETWEEN.match(text, end)
+        place = between.end()
+        if place == len(text) and between[0].strip(" \t\r\n,"):
+            raise ValueError(f"nothing behind {between[0].strip()[:40]!r}")
+    return documents
+
+
+def _not_finite(word: str) -> float:
+    raise ValueError(f"{word} is no number")
+
+
+def _is_old(document: Any) -> bool:
+    """Whether times lack what TensorRT writes since 8.4."""
+    last = document[-1] if isinstance(document, list) and document else {}
+    return isinstance(last, dict) and not {"medianMs", "startH2dMs"} & set(last)
 
 
 def read_layers(path: Path, content: Any) -> tuple[Layer, ...]:
     """An engine's layers in the order in which they run. Raises UserError where the file lists none."""
     with _complete(path):
-        layers = tuple(_layer(item) for item in content["Layers"])
+        layers = tuple(_layer(item) for item in content["Layers"] or ())
     if not layers:
         raise UserError(f"{path} lists no layer: the engine was built with profiling verbosity NONE")
     return layers
@@ -170,12 +208,15 @@ def read_layers(path: Path, content: Any) -> tuple[Layer, ...]:
 def read_times(path: Path, content: Any) -> tuple[LayerTime, ...]:
     """Times of layers, in the file's order, out of a file of the kind profile or iprofiler."""
     if kind_of(path, content) == "iprofiler":
-        return tuple(_measured(name, times) for name, times in content.items())
+        with _complete(path):
+            return tuple(_measured(name, times) for name, times in content.items())
     head, *rows = content
-    if any("medianMs" not in row for row in rows):
-        raise UserError(f"{path} lacks medianMs: it {TOO_OLD}")
+    if not rows:
+        raise UserError(f"{path} holds no layer's time: profile at least one inference")
     with _complete(path):
-        return tuple(_reported(row, int(head["count"])) for row in rows)
+        if any("medianMs" not in row for row in rows):
+            raise UserError(f"{path} lacks medianMs: it {TOO_OLD}")
+        return tuple(_reported(row, _positive(head["count"])) for row in rows)
 
 
 def inferences(path: Path, content: Sequence[Mapping[str, float]]) -> dict[str, np.ndarray]:
@@ -184,7 +225,7 @@ def inferences(path: Path, content: Sequence[Mapping[str, float]]) -> dict[str, 
         raise UserError(f"{path} lacks startH2dMs: it {TOO_OLD}")
     with _complete(path):
         columns = {name: np.array([row[name] for row in content], float) for name in content[0]}
-        stages = {stage: columns[f"{stage}Ms"] for stage in ("h2d", "compute", "d2h", "latency")}
+        stages = {stage: _durations(columns[f"{stage}Ms"]) for stage in ("h2d", "compute", "d2h", "latency")}
         stages["enqueue"] = columns["endEnqMs"] - columns["startEnqMs"]
     return {stage: values * NS_PER_MS for stage, values in stages.items()}
 
@@ -196,7 +237,8 @@ def _complete(path: Path) -> Iterator[None]:
         yield
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UserError(
-            f"{path} is not as TensorRT writes it ({type(error).__name__}: {error}): was it edited, or put together?"
+            f"{path} is not as TensorRT writes it ({type(error).__name__}: {in_one_line(error)}): was it edited, or "
+            "put together?"
         ) from None
 
 
@@ -239,12 +281,26 @@ def dtype_of(words: str) -> str | None:
 # --- times -----------------------------------------------------------------------------------------------------
 
 
+def _durations(values: np.ndarray) -> np.ndarray:
+    """The same. Raises ValueError where one is no duration."""
+    if not (np.isfinite(values) & (values >= 0)).all():
+        raise ValueError(f"{values[~(np.isfinite(values) & (values >= 0))][0]} ms is no duration")
+    return values
+
+
+def _positive(count: Any) -> int:
+    if not isinstance(count, int) or count < 1:
+        raise ValueError(f"a count of {count}")
+    return count
+
+
 def _reported(row: Mapping[str, Any], count: int) -> LayerTime:
-    total, mean, median = (float(row[key]) * NS_PER_MS for key in ("timeMs", "averageMs", "medianMs"))
+    told = _durations(np.array([row[key] for key in ("timeMs", "averageMs", "medianMs")], float))
+    total, mean, median = (told * NS_PER_MS).tolist()
     return LayerTime(str(row["name"]), count, total, mean, median)
 
 
 def _measured(name: str, times_ms: Sequence[float]) -> LayerTime:
-    times = np.array(times_ms, float) * NS_PER_MS
+    times = _durations(np.array(times_ms, float)) * NS_PER_MS
     spread = (float(times.min()), float(times.max()))
     return LayerTime(name, times.size, float(times.sum()), float(times.mean()), float(np.median(times)), *spread)

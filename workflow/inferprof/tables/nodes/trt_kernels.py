@@ -1,6 +1,6 @@
 """Kernels by layer and node of a TensorRT engine, as rows of the tidy table, and back.
 
-Levels kernel, memcpy and memset, with the owner as `parent`: `layer`, or `layer > node`; missing: nobody's. Kernels
+Levels kernel, memcpy and memset, whose `owner` is `layer`, or `layer > node`; missing: nobody's. Kernels
 have layer_confidence and node_confidence too, the least of their launches. Level layer: what the engine's layers are
 made of; level range: as for any trace.
 """
@@ -19,7 +19,7 @@ from inferprof.tables.nodes.graph_nodes import Node
 from inferprof.tables.nodes.trt_json import Layer
 from inferprof.tables.schema import conform
 from inferprof.tables.trace import aggregate
-from inferprof.tables.trace.timeline import KERNEL, PATH_SEPARATOR, Timeline, owned
+from inferprof.tables.trace.timeline import KERNEL, PATH_SEPARATOR, Timeline
 
 _CONFIDENCES: Final = ("layer_confidence", "node_confidence")
 
@@ -36,10 +36,9 @@ def tidy(timeline: Timeline, layers: Sequence[Layer], graph: Sequence[Node], too
         )
     whose = trt_join.owners(timeline, layers, graph)
     owner = whose["layer"].str.cat(PATH_SEPARATOR + whose["node"].fillna("")).str.removesuffix(PATH_SEPARATOR)
-    code, distinct = pd.factorize(owner)
     frames = [
-        aggregate.operations(owned(timeline, code, list(distinct))),
-        _confidences(timeline, whose.assign(parent=owner)),
+        aggregate.operations(timeline, owner=owner),
+        _confidences(timeline, whose.assign(owner=owner)),
         aggregate.ranges(timeline),
     ]
     rows = conform(pd.concat(frames, ignore_index=True), tool)
@@ -50,8 +49,8 @@ def _confidences(timeline: Timeline, whose: pd.DataFrame) -> pd.DataFrame:
     """A row per kernel, owner and kind of confidence."""
     kernels = timeline.ops["kind"].to_numpy() == KERNEL
     named = whose[kernels].assign(name=[timeline.names[code] for code in timeline.ops.loc[kernels, "name"]])
-    least = named.groupby(["name", "parent"], sort=False)[list(_CONFIDENCES)].min().reset_index()
-    rows: pd.DataFrame = least.melt(["name", "parent"], var_name="metric").dropna(subset=["value"])
+    least = named.groupby(["name", "owner"], sort=False)[list(_CONFIDENCES)].min().reset_index()
+    rows: pd.DataFrame = least.melt(["name", "owner"], var_name="metric").dropna(subset=["value"])
     return rows.assign(level="kernel")
 
 
@@ -60,12 +59,12 @@ def attributed(frame: pd.DataFrame) -> pd.DataFrame:
 
     Further columns: `layer`, also in the rows of level op.
     """
-    rows = frame.loc[frame["level"] == "kernel", ["name", "parent", "metric", "value", "instances"]]
-    table = rows[rows["metric"] == "duration_total"]
+    rows = frame[frame["level"] == "kernel"]
+    table = attribution.launched(frame)
     for metric in _CONFIDENCES:
-        values = rows.loc[rows["metric"] == metric, ["name", "parent", "value"]]
-        table = table.merge(values.rename(columns={"value": metric}), on=["name", "parent"], how="left")
-    owner = table["parent"].str.split(PATH_SEPARATOR, n=1, expand=True, regex=False).reindex(columns=range(2))
+        values = rows.loc[rows["metric"] == metric, ["name", "owner", "value"]]
+        table = table.merge(values.rename(columns={"value": metric}), on=["name", "owner"], how="left")
+    owner = table["owner"].str.split(PATH_SEPARATOR, n=1, expand=True, regex=False).reindex(columns=range(2))
     common = pd.DataFrame(
         {
             "kernel": table["name"],

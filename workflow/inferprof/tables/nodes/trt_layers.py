@@ -75,7 +75,7 @@ def _words(layer: Layer) -> dict[str, str]:
         "weight_dtype": layer.weights,
         "origin": layer.origin,
         "weight_sparsity": sparse,
-        "onnx_nodes": "\n".join(layer.nodes),
+        "onnx_nodes": "\n".join(map(_in_a_field, layer.nodes)),
         "input_tensors": "\n".join(map(_line, layer.inputs)),
         "output_tensors": "\n".join(map(_line, layer.outputs)),
     }
@@ -83,7 +83,12 @@ def _words(layer: Layer) -> dict[str, str]:
 
 
 def _line(tensor: Tensor) -> str:
-    return "\t".join((tensor.name, "x".join(map(str, tensor.dims)), tensor.layout or ""))
+    return "\t".join((_in_a_field(tensor.name), "x".join(map(str, tensor.dims)), _in_a_field(tensor.layout or "")))
+
+
+def _in_a_field(words: str) -> str:
+    """Without what ends a field or a line."""
+    return " ".join(words.split()) if "\t" in words or "\n" in words else words
 
 
 def _durations(time: LayerTime) -> list[dict[str, Any]]:

@@ -12,17 +12,24 @@ from inferprof.tables.trace.api_kind import api_kind
 from inferprof.tables.trace.intervals import Times
 from inferprof.tables.trace.timeline import KINDS, MEMCPY, MEMSET, NOT_TOLD, PATH_SEPARATOR, Timeline
 
-_KEYS: Final = ("kind", "name", "parent", "path", "device", "stream", "instances")
+_KEYS: Final = ("kind", "name", "range", "owner", "path", "device", "stream", "instances")
 
 
-def operations(timeline: Timeline, keys: Sequence[str] = ("name", "device", "stream", "parent")) -> pd.DataFrame:
+def operations(
+    timeline: Timeline,
+    keys: Sequence[str] = ("name", "device", "stream", "range"),
+    owner: Sequence[str | None] | None = None,
+) -> pd.DataFrame:
     """Levels kernel, memcpy, memset and graph: duration_* in ns, for copies and memsets bytes_total and bandwidth.
 
     Those two are missing where the tool leaves out the bytes of any of the copies.
-    `keys` says what makes a row of its own; `("name",)` is what `nsys stats` prints. `parent` is the path of ranges
-    that the launch lay in; missing outside of all.
+    `keys` says what makes a row of its own; `("name",)` is what `nsys stats` prints. `range` is the path of ranges
+    that the launch lay in; missing outside of all. owner: each operation's, where a join found it: a key too.
     """
-    columns = {"parent": timeline.op_path, **{key: timeline.ops[key].to_numpy() for key in timeline.ops}}
+    columns = {"range": timeline.op_path, **{key: timeline.ops[key].to_numpy() for key in timeline.ops}}
+    if owner is not None:
+        columns["owner"], owners = pd.factorize(np.asarray(owner, object))
+        keys = (*keys, "owner")
     group, wide = _grouped({key: columns[key] for key in ("kind", *keys)})
     wide = wide.join(_statistics(group, columns["end"] - columns["start"]))
     size = np.bincount(group, weights=columns["bytes"], minlength=len(wide))
@@ -31,17 +38,19 @@ def operations(timeline: Timeline, keys: Sequence[str] = ("name", "device", "str
     # bytes / ns = GB/s, with GB = 10^9 bytes as on a link's data sheet.
     wide["bandwidth"] = wide["bytes_total"] / wide["duration_total"].where(wide["duration_total"] > 0)
     rows = _named(tidy_rows(wide), timeline)
+    if owner is not None:
+        rows["owner"] = rows["owner"].map(dict(enumerate(owners)))
     return rows.assign(level=rows.pop("kind").map(dict(enumerate(KINDS))))
 
 
-def api_calls(timeline: Timeline, keys: Sequence[str] = ("name", "parent")) -> pd.DataFrame:
+def api_calls(timeline: Timeline, keys: Sequence[str] = ("name", "range")) -> pd.DataFrame:
     """Level api: duration_* in ns of every CUDA API call by name and range; level sync: those that wait for the GPU.
 
     A sync row repeats its api row, with `sync_kind` explicit (the call is a synchronise) or implicit.
     """
     columns = {
         "name": timeline.calls["name"].to_numpy(),
-        "parent": timeline.calls["path"].to_numpy(),
+        "range": timeline.calls["path"].to_numpy(),
         "duration": timeline.calls["end"].to_numpy() - timeline.calls["start"].to_numpy(),
     }
     kind = api_kind(timeline)
@@ -60,7 +69,7 @@ def _call_rows(columns: Mapping[str, np.ndarray], timeline: Timeline, keys: Sequ
 
 
 def ranges(timeline: Timeline) -> pd.DataFrame:
-    """Level range: duration_* in ns on the host; `name` is the range's own, `parent` the path around it."""
+    """Level range: duration_* in ns on the host; `name` is the range's own, `range` the path around it."""
     group, wide = _grouped({"path": timeline.ranges["path"].to_numpy()})
     duration = timeline.ranges["end"].to_numpy() - timeline.ranges["start"].to_numpy()
     rows = tidy_rows(wide.join(_statistics(group, duration)))
@@ -68,9 +77,9 @@ def ranges(timeline: Timeline) -> pd.DataFrame:
 
 
 def split_path(rows: pd.DataFrame, paths: pd.Series) -> pd.DataFrame:
-    """Columns `name` (the last range of the path) and `parent` (the path around it; missing for an outermost one)."""
+    """Columns `name` (the last range of the path) and `range` (the path around it; missing for an outermost one)."""
     parts = pd.DataFrame([str(path).rpartition(PATH_SEPARATOR) for path in paths], index=rows.index, columns=range(3))
-    return rows.assign(name=parts[2], parent=parts[0].where(parts[0] != ""))
+    return rows.assign(name=parts[2], range=parts[0].where(parts[0] != ""))
 
 
 def _grouped(keys: Mapping[str, np.ndarray]) -> tuple[np.ndarray, pd.DataFrame]:
@@ -133,8 +142,8 @@ def statistics(events: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 def _named(rows: pd.DataFrame, timeline: Timeline) -> pd.DataFrame:
     """Codes of names and paths → text; an unknown stream and the empty path become missing."""
     rows["name"] = rows["name"].map(dict(enumerate(timeline.names)))
-    if "parent" in rows:
-        rows["parent"] = rows["parent"].map({code: path or None for code, path in enumerate(timeline.paths)})
+    if "range" in rows:
+        rows["range"] = rows["range"].map({code: path or None for code, path in enumerate(timeline.paths)})
     if "stream" in rows:
         rows["stream"] = rows["stream"].astype("Int64").mask(rows["stream"] < 0)
     return rows

@@ -49,6 +49,12 @@ def _rule(kernel_class: KernelClass, source: str, pattern: str) -> Rule:
     return Rule(kernel_class, source, re.compile(pattern, re.IGNORECASE))
 
 
+_MOVING: Final = "Tran?|Resh?|Repl?|Move?|Cast?|Rel(?!u)a?"
+_SCALING: Final = "Mul|Div|Add|Sub|Min|Max|Roun?"
+"""Steps as TensorRT's Myelin spells them in names of kernels: three letters in 8.5, four in 10."""
+ONLY_SCALES: Final = re.compile(rf"^__myl\w*?_(?:{_SCALING}|{_MOVING})+(?:_|$)")
+"""Kernels that scale, clamp, round, cast and move: to or from 8-bit numbers, they quantize or dequantize."""
+
 RULES: Final = (
     _rule(
         "communication",
@@ -68,7 +74,7 @@ RULES: Final = (
     _rule(
         "attention",
         "flash, fused and paged attention; cuDNN sdpa",
-        r"fmha|flash_?(?:fwd|bwd|attn|attention|infer)|attention|attn_fwd|_attn_|sdpa|\bmha|"
+        r"fmha|flash_?(?:fwd|bwd|attn|attention|infer)|attention|attn_fwd|_attn_|sdpa|\bmha|_mha_|"
         r"MergeStates",
     ),
     _rule(
@@ -102,7 +108,15 @@ RULES: Final = (
         r"(?<!fb)gemm|gemv|matmul|nvjet|^cijk_|splitKreduce|\bbmm_|marlin|cublasLt|"
         r"cutlass::Kernel|cutlass_\d+_",
     ),
+    _rule(
+        "gemm", "TensorRT Myelin: a product, with what is fused to it", r"__myl\w*?_(?-i:(?:[A-Z][a-z]+)*Fc[A-Z_\d])"
+    ),
     _rule("quantize", "quantize and dequantize", r"quant(?!ile)"),
+    _rule(
+        "quantize",
+        "TensorRT Myelin: scale, clamp, round and cast, and moves",
+        rf"__myl\w*?_(?=\w*Roun?)(?-i:(?:{_SCALING}|{_MOVING})+)(?:_|$)",
+    ),
     _rule("elementwise", "rotary position embedding: arithmetic, no lookup", r"rotary|\brope"),
     _rule(
         "embedding",
@@ -113,20 +127,20 @@ RULES: Final = (
     _rule(
         "reformat",
         "transpose, permute, cast; TensorRT reformat",
-        r"transpose|permute|reformat|cast|convert(?!er)|copyVectorized|layout|tensorTransform|"
-        r"shuffle",
+        r"^(?!\S*__myl).*?(?:transpose|permute|reformat|cast|convert(?!er)|copyVectorized|layout|tensorTransform|"
+        r"shuffle)",
     ),
     _rule(
         "reformat",
         "TensorRT Myelin: only transposes, reshapes, moves, replications and casts",
-        r"__myl\w*?_(?=\w*(?:Tra|Rep|Cas))(?:Tra|Res|Rep|Mov|Cas|Rel)+(?:_|$)",
+        rf"__myl\w*?_(?=\w*(?:Tra|Rep|Cas))(?-i:(?:{_MOVING})+)(?:_|$)",
     ),
     _rule(
         "copy",
         "concatenate, split, slice, expand, pad",
         r"concat|CatArray|split(?!K)|slice|expand|\bpad|copy|memcpy|memset|repeat|roll_|stack",
     ),
-    _rule("copy", "TensorRT Myelin: moves only", r"__myl\w*?_(?:Mov|Res)+(?:_|$)"),
+    _rule("copy", "TensorRT Myelin: moves only", r"__myl\w*?_(?-i:(?:Move?|Resh?)+)(?:_|$)"),
     _rule(
         "reduction",
         "sums, extrema, scans, sorts, pooling, triton reductions",
@@ -159,6 +173,11 @@ _WHOLE_NAME_FIRST: Final = (
 )
 """Rules for which the template arguments say more than the kernel's own name."""
 
+_TF32: Final = re.compile(
+    r"tf32|(?<!75_tensorop_)(?<![a-z\d])s168[48](?:gemm|fprop|dgrad|wgrad)|tensorop_s\d+x\d+x8gemm|tensor\d+x\d+x[48](?!\d)",
+    re.IGNORECASE,
+)
+"""By name, or by the shape of the instruction: numbers of 32 bits reach tensor cores as TF32, 4 or 8 at a time."""
 _DTYPES: Final[tuple[tuple[DType, re.Pattern[str]], ...]] = (
     ("fp4", re.compile(r"e2m1|fp4|(?:nv|mx)_?f(?:loat)?4|ue[48]m[03]xf4|nvjet_(?:sm\d+_)?oo", re.IGNORECASE)),
     (
@@ -168,9 +187,9 @@ _DTYPES: Final[tuple[tuple[DType, re.Pattern[str]], ...]] = (
             re.IGNORECASE | re.DOTALL,
         ),
     ),
-    ("fp8", re.compile(r"(?<!u)e4m3|e5m2|fp8|float8|nvjet_(?:sm\d+_)?qq", re.IGNORECASE)),
+    ("fp8", re.compile(r"(?<!u)e4m3|e5m2|fp8|float8|(?<![a-z\d])f8_f8|nvjet_(?:sm\d+_)?qq", re.IGNORECASE)),
     ("int4", re.compile(r"int4(?!_t)|[su]4[su]4|awq|gptq", re.IGNORECASE)),
-    ("int8", re.compile(r"int8(?!_t)|[iu]8[iu]8|imma|i16832gemm|s8_s8", re.IGNORECASE)),
+    ("int8", re.compile(r"int8(?!_t)|[iu]8[iu]8|imma|(?<![a-z])i(?:\d{4,6})?gemm|i16832|i8816|s8_s8", re.IGNORECASE)),
     (
         "bf16",
         re.compile(
@@ -186,7 +205,7 @@ _DTYPES: Final[tuple[tuple[DType, re.Pattern[str]], ...]] = (
             re.IGNORECASE,
         ),
     ),
-    ("tf32", re.compile(r"tf32", re.IGNORECASE)),
+    ("tf32", _TF32),
     ("fp64", re.compile(r"\bdouble\b|dgemm|f64f64", re.IGNORECASE)),
     ("fp32", re.compile(r"\bfloat\b|sgemm|f32f32|fp32|scudnn|^Cijk_\w*?_SB_", re.IGNORECASE)),
 )
@@ -206,7 +225,7 @@ _XMMA_TYPES: Final[dict[str, DType]] = {
 }
 _XMMA: Final = re.compile(r"_({0})({0}|i32)_({0})({0}|i32)_({0}|i32)(?:_|$)".format("|".join(_XMMA_TYPES)))
 """A and C, B and the accumulator, and the scale, as TensorRT and cuBLAS name them: `f16e4m3_f16f32_f32` writes FP8
-and computes in FP16."""
+and computes in FP16, `f32f32_tf32f32_f32` reads FP32 and computes in TF32."""
 _TENSOR_CORES: Final = re.compile(
     r"nvjet|wgmma|gmma|hmma|imma|(?<![fx])mma_|tensor(?:op|\d)|tcgen05|utcmma|[shi](?:16816|16832|1688|884)|cutlass_tensorop|"
     r"warpgroupsize|sm(?:90|100)_xmma|_MI\d+x\d+",
@@ -242,7 +261,8 @@ def _class_of(name: str) -> KernelClass:
 
 def _dtype_of(name: str) -> DType | None:
     if types := _XMMA.search(name):
-        return _XMMA_TYPES[types.group(1)]
+        dtype = _XMMA_TYPES.get(types.group(3)) if types.group(1) == "f32" else _XMMA_TYPES[types.group(1)]
+        return "tf32" if dtype == "fp32" and _TF32.search(name) else dtype
     dtype = next((dtype for dtype, pattern in _DTYPES if pattern.search(name)), None)
     return EITHER_FP8 if dtype == "fp8" and not _SPELLS_SCALES.search(name) else dtype
 

@@ -22,15 +22,19 @@ def as_iterations(frame: pd.DataFrame, name: str) -> pd.DataFrame:
 
     ranges = frame["level"].eq("range") & frame["name"].eq(name)
     return frame.assign(
-        name=frame["name"].mask(ranges, ITERATION), parent=frame["parent"].map(renamed, na_action="ignore")
+        name=frame["name"].mask(ranges, ITERATION), range=frame["range"].map(renamed, na_action="ignore")
     )
 
 
 def of_iterations(frame: pd.DataFrame, *levels: Level) -> pd.DataFrame:
-    """The rows of kernels (or of `levels`) that were launched inside iterations; all of a profile without any."""
-    inside = _inside(frame)
+    """The rows of kernels (or of `levels`) that were launched inside iterations; all of a profile without any.
+
+    Earlier joins told the owner of a launch and not its range, of captures that hold iterations alone.
+    """
     wanted = frame["level"].isin(levels or ("kernel",))
-    return frame[wanted & inside] if inside.any() else frame[wanted]
+    inside = _inside(frame)
+    joined_earlier = frame["owner"].notna() & frame["range"].isna()
+    return frame[wanted & (inside | joined_earlier)] if inside.any() else frame[wanted]
 
 
 def per_iteration(frame: pd.DataFrame) -> pd.DataFrame:
@@ -55,8 +59,8 @@ def per_iteration(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _inside(frame: pd.DataFrame) -> pd.Series[bool]:
     """Which rows lie in a range called iteration, however deep."""
-    within = {path: ITERATION in path.split(PATH_SEPARATOR) for path in frame["parent"].dropna().unique()}
-    return frame["parent"].map(lambda path: within.get(path, False)).astype(bool)
+    within = {path: ITERATION in path.split(PATH_SEPARATOR) for path in frame["range"].dropna().unique()}
+    return frame["range"].map(lambda path: within.get(path, False)).astype(bool)
 
 
 def iterations(frame: pd.DataFrame) -> int:

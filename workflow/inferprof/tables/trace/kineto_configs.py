@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from inferprof.tables.trace.kineto_json import events, times
+from inferprof.tables.trace.kineto_json import NOT_KINETO, Event, events, not_kineto, times
 from inferprof.tables.trace.launch_configs import LaunchConfig
 
 SIZES: Final = ("grid", "block")
@@ -13,13 +14,25 @@ SIZES: Final = ("grid", "block")
 
 def read(path: Path) -> list[LaunchConfig]:
     """The launch configurations of all kernels; traces of AMD GPUs have none."""
+    try:
+        return _of(events(path))
+    except NOT_KINETO as error:
+        raise not_kineto(path, error) from None
+
+
+def _of(trace: Iterable[Event]) -> list[LaunchConfig]:
     durations: dict[tuple[Any, ...], list[int]] = {}
-    for event in events(path):
-        details = event.get("args", {})
+    seen = set()
+    for event in trace:
+        details = event.get("args") or {}
         if event.get("cat") == "kernel" and all(size in details for size in SIZES):
             start, end = times(event)
             sizes = (",".join(map(str, details[size])) for size in SIZES)
-            durations.setdefault((event["name"], int(details.get("device", 0)), *sizes), []).append(end - start)
+            config = (str(event["name"]), int(details.get("device", 0)), *sizes)
+            launch = (config, start, end, details.get("stream"), details.get("correlation"))
+            if launch not in seen:  # an event that is there twice counts once
+                seen.add(launch)
+                durations.setdefault(config, []).append(end - start)
     return [
         LaunchConfig(name, None, device, grid, block, len(spent), sum(spent), min(spent), max(spent))
         for (name, device, grid, block), spent in durations.items()

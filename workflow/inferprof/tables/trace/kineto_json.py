@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from decimal import Decimal
+from collections.abc import Mapping, Sequence
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, Final
 
 import pandas as pd
 
-from inferprof.errors import UserError
-from inferprof.files import opened
+from inferprof.errors import UserError, in_one_line
+from inferprof.files import unpacked
 from inferprof.tables.trace.timeline import KERNEL, MEMCPY, MEMSET, NOT_TOLD, Timeline, assemble, thread_of
 
 _OPERATIONS: Final = {"kernel": KERNEL, "gpu_memcpy": MEMCPY, "gpu_memset": MEMSET}
@@ -30,6 +30,10 @@ MODULE: Final = "nn.Module: "
 _COPY_NAME: Final = re.compile(r"Memcpy (\w+) \((\w+) -> (\w+)\)")
 _HOST_MEMORY: Final = ("pageable", "pinned", "managed")
 _NO_CORRELATION: Final = -1
+_MOST_NS: Final = 1 << 62
+"""So that differences of two times are 64-bit numbers."""
+NOT_KINETO: Final = (AttributeError, KeyError, TypeError, ValueError, ArithmeticError)
+"""What reading an event of another kind raises."""
 Event = Mapping[str, Any]
 
 
@@ -39,47 +43,63 @@ def read_timeline(path: Path, *, within_torch: bool = False) -> Timeline:
     within_torch: torch's operators and modules are ranges too, labelled with OPERATOR and MODULE.
     """
     spans = [event for event in events(path) if event.get("ph") == "X"]
-    names: dict[str, int] = {}
-    threads: dict[Any, int] = {}
-    ops = pd.DataFrame(
-        [_operation(event, names) for event in spans if event.get("cat") in _OPERATIONS],
-        columns=["start", "end", "kind", "name", "device", "stream", "bytes", "correlation"],
-    )
-    calls = pd.DataFrame(
-        [_call(event, i, names, threads) for i, event in enumerate(spans) if event.get("cat") in _CALLS],
-        columns=["start", "end", "thread", "name", "correlation"],
-    )
-    ranges = pd.DataFrame(
-        [
-            (*times(event), _thread(threads, event), label)
-            for event in spans
-            if (label := _label(event, within_torch=within_torch))
-        ],
-        columns=["start", "end", "thread", "label"],
-    )
-    if ops.empty and calls.empty:
+    try:
+        timeline = _timeline(spans, within_torch=within_torch)
+    except NOT_KINETO as error:
+        raise not_kineto(path, error) from None
+    if timeline is None:
         raise UserError(
             f"{path} holds no GPU activity: record it with ProfilerActivity.CUDA on a machine with a GPU, "
             "around work that uses it"
         )
-    return assemble(ops, calls, ranges, list(names))
+    return timeline
 
 
-def events(path: Path) -> Iterable[Event]:
-    """All events of a trace, decimal numbers as text. Raises UserError where it is not whole."""
-    with opened(path) as file:
-        try:
-            # As text: a double would lose the nanoseconds of microseconds since the epoch.
-            trace = json.load(file, parse_float=str)
-        except (ValueError, EOFError) as error:
-            raise UserError(f"{path} is not whole JSON ({error}): the run that wrote it was cut short") from None
-    found: Iterable[Event] = trace["traceEvents"]
-    return found
+def not_kineto(path: Path, error: Exception) -> UserError:
+    """The error of a trace with an event that Kineto does not write."""
+    return UserError(
+        f"{path} has an event that no Kineto trace has ({in_one_line(error)}): "
+        "read a trace as torch.profiler's export_chrome_trace wrote it"
+    )
+
+
+def _timeline(spans: Sequence[Event], *, within_torch: bool) -> Timeline | None:
+    """None where nothing is about a GPU."""
+    names: dict[str, int] = {}
+    threads: dict[Any, int] = {}
+    ops = [_operation(event, names) for event in spans if event.get("cat") in _OPERATIONS]
+    calls = [_call(event, i, names, threads) for i, event in enumerate(spans) if event.get("cat") in _CALLS]
+    ranges = [
+        (*times(event), _thread(threads, event), label)
+        for event in spans
+        if (label := _label(event, within_torch=within_torch))
+    ]
+    if not ops and not calls:
+        return None
+    return assemble(
+        pd.DataFrame(ops, columns=["start", "end", "kind", "name", "device", "stream", "bytes", "correlation"]),
+        pd.DataFrame(calls, columns=["start", "end", "thread", "name", "correlation"]),
+        pd.DataFrame(ranges, columns=["start", "end", "thread", "label"]),
+        list(names),
+    )
+
+
+def events(path: Path) -> list[Event]:
+    """All events of a trace, decimal numbers as text. Raises UserError where it is not whole, or none of Kineto's."""
+    try:
+        # As text: a double would lose the nanoseconds of microseconds since the epoch.
+        trace = json.loads(unpacked(path), parse_float=str)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is not whole JSON ({error}): the run that wrote it was cut short") from None
+    listed = trace.get("traceEvents") if isinstance(trace, dict) else None
+    if not isinstance(listed, list) or not all(isinstance(event, dict) for event in listed):
+        raise UserError(f"{path} has no list of events under traceEvents: record it again with torch.profiler")
+    return listed
 
 
 def _label(event: Event, *, within_torch: bool) -> str | None:
     """The label of an event that is a range; None for any other."""
-    kind, name = event.get("cat"), str(event["name"])
+    kind, name = event.get("cat"), str(event.get("name", ""))
     if kind == _ANNOTATION:
         return name if within_torch or not name.startswith(MODULE) else None
     if within_torch and kind == "cpu_op":
@@ -94,13 +114,18 @@ def times(event: Event) -> tuple[int, int]:
 
 
 def _nanoseconds(microseconds: int | str) -> int:
-    if isinstance(microseconds, int):
-        return microseconds * 1000
-    return int((Decimal(microseconds) * 1000).to_integral_value())
+    """Raises ValueError for what no clock shows, and TypeError for what is neither number nor text."""
+    try:
+        exact = Decimal(microseconds) * 1000
+    except InvalidOperation:
+        raise ValueError(f"a time of {microseconds!r} µs") from None
+    if not abs(exact) < _MOST_NS:
+        raise ValueError(f"a time of {microseconds} µs")
+    return int(exact.to_integral_value())
 
 
 def _operation(event: Event, names: dict[str, int]) -> tuple[int, ...]:
-    details = event.get("args", {})
+    details = event.get("args") or {}
     kind = _OPERATIONS[event["cat"]]
     return (
         *times(event),
@@ -126,7 +151,7 @@ def _operation_name(name: str, kind: int) -> str:
 
 def _call(event: Event, index: int, names: dict[str, int], threads: dict[Any, int]) -> tuple[int, ...]:
     # A call without a correlation launched nothing; it needs one of its own, since it is no second log of another.
-    correlation = event.get("args", {}).get("correlation", _NO_CORRELATION - 1 - index)
+    correlation = (event.get("args") or {}).get("correlation", _NO_CORRELATION - 1 - index)
     return (*times(event), _thread(threads, event), _code(names, str(event["name"])), int(correlation))
 
 

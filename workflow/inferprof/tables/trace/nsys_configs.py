@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
 from pathlib import Path
 from typing import Final
 
 from inferprof.tables.trace.launch_configs import LaunchConfig
+from inferprof.tables.trace.nsys_sqlite import ENDED, database_of
 
 TABLE: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
 SIZES: Final = tuple(f"{what}{axis}" for what in ("grid", "block") for axis in "XYZ")
@@ -15,7 +14,7 @@ SIZES: Final = tuple(f"{what}{axis}" for what in ("grid", "block") for axis in "
 
 def read(path: Path) -> list[LaunchConfig]:
     """The launch configurations of all kernels; none where the export has no kernels one by one."""
-    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as database:
+    with database_of(path) as database:
         known = {row[1] for row in database.execute(f"PRAGMA table_info({TABLE})")}
         if not set(SIZES) <= known:
             return []
@@ -27,7 +26,9 @@ def read(path: Path) -> list[LaunchConfig]:
             SELECT names.value, symbols.value, deviceId, {sizes}, instances, total, least, most FROM (
                 SELECT {name} AS name, {symbol} AS symbol, deviceId, {sizes}, COUNT(*) AS instances,
                     SUM(end - start) AS total, MIN(end - start) AS least, MAX(end - start) AS most
-                FROM {TABLE} GROUP BY 1, 2, deviceId, {sizes}
+                FROM (SELECT DISTINCT start, end, {name}, {symbol}, deviceId, {sizes}, streamId, correlationId
+                    FROM {TABLE} WHERE {ENDED})
+                GROUP BY 1, 2, deviceId, {sizes}
             )
             JOIN StringIds AS names ON names.id = name LEFT JOIN StringIds AS symbols ON symbols.id = symbol
             """

@@ -11,14 +11,15 @@ import contextlib
 import itertools
 import re
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
-from inferprof.errors import UserError
+from inferprof.errors import UserError, in_one_line
 from inferprof.tables.trace.api_kind import PAGEABLE
 from inferprof.tables.trace.timeline import GRAPH, KERNEL, MEMCPY, MEMSET, Timeline, assemble
 
@@ -46,7 +47,6 @@ _COPY_KINDS: Final = {
 """ENUM_CUDA_MEMCPY_OPER, whose first ten are CUpti_ActivityMemcpyKind."""
 _HOST_MEMORY: Final = {0: PAGEABLE, 1: "pinned", 4: "managed", 6: "managed"}
 """ENUM_CUDA_MEM_KIND, where it is host memory or may be."""
-_TYPES: Final = {"device": np.int16, "stream": np.int32}
 _CHUNK: Final = 2_000
 """Rows that are Python objects at a time: few enough for the processor's cache."""
 _MEMSET_NAME: Final = "memset"
@@ -54,13 +54,21 @@ _PUSH_POP, _START_END = 59, 60
 _API_VERSION: Final = re.compile(r"_v\d{4,}$")
 """The version of an entry point, which `nsys stats` leaves out too (where it has four digits)."""
 
+_HEADER: Final = struct.Struct(">16xH6xII60xI")
+"""Of SQLite's file format: page size, change counter, size in pages, and the change for which that size holds."""
+_LARGEST_PAGE: Final = 1 << 16
+"""Written as 1."""
+
+ENDED: Final = "end IS NOT NULL AND NOT (end = 0 AND start > 0)"
+"""Not what was still running when the capture stopped."""
+
 # A correlation is unique in its process: pid in the upper half. globalPid and globalTid hold the pid in bits 24-47.
 _CORRELATION: Final = "((COALESCE({owner}, 0) >> 24) & 0xFFFFFF) << 32 | COALESCE(correlationId, 0)"
 
 
 def read_timeline(path: Path) -> Timeline:
     """The export's GPU operations, CUDA API calls and NVTX ranges. Raises UserError where it holds none of them."""
-    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as database:
+    with database_of(path) as database:
         export = _Export(path, database)
         export.check()
         names = _Names(database)
@@ -72,6 +80,48 @@ def read_timeline(path: Path) -> Timeline:
                 "or nsys did not trace it (children need --trace-fork-before-exec=true)"
             )
         return assemble(export.with_nodes(ops), calls, export.ranges(), names.texts)
+
+
+@contextlib.contextmanager
+def database_of(path: Path) -> Iterator[sqlite3.Connection]:
+    """The export, to be read. Raises UserError, also for what is read in the block: the file is cut short, damaged,
+    or lacks what every export has."""
+    sure = _holds_its_pages(path)
+    try:
+        with contextlib.closing(
+            sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+        ) as database:
+            # A cut name of a kernel may end in half a character.
+            database.text_factory = lambda text: text.decode("utf-8", errors="replace")
+            if not sure:
+                _require_sound(database)
+            yield database
+    except (sqlite3.Error, ValueError, TypeError, ArithmeticError) as error:
+        raise UserError(
+            f"{path} is damaged, or no export as nsys writes it ({in_one_line(error)}): "
+            "export it again with `nsys export --type sqlite`"
+        ) from None
+
+
+def _holds_its_pages(path: Path) -> bool:
+    """Whether the file is as large as its header says; False where that says nothing. Raises UserError where it is
+    cut short."""
+    with path.open("rb") as file:
+        header = file.read(_HEADER.size)
+    size = path.stat().st_size
+    if len(header) == _HEADER.size:
+        page, changes, pages, of_change = _HEADER.unpack(header)
+        page = _LARGEST_PAGE if page == 1 else page
+        if size % max(page, 1) == 0 and (changes != of_change or size >= page * pages):
+            return bool(changes == of_change)  # a writer older than SQLite 3.7 leaves the number of pages as it was
+    raise UserError(f"{path} is cut short: it holds {size:,} bytes of a larger SQLite file; copy it again")
+
+
+def _require_sound(database: sqlite3.Connection) -> None:
+    """Read every page. Raises ValueError where one is missing."""
+    (said,) = database.execute("PRAGMA quick_check(1)").fetchone()
+    if said != "ok":
+        raise ValueError(said)
 
 
 def without_version(name: str) -> str:
@@ -100,7 +150,8 @@ class _Names:
         codes = []
         for string_id in distinct.tolist():
             found = self._database.execute(query, (string_id,)).fetchone()
-            codes.append(self.code(spelled(found[0]) if found else f"[string {string_id}]"))
+            told = found is not None and found[0] is not None
+            codes.append(self.code(spelled(str(found[0])) if told else f"[string {string_id}]"))
         return np.array(codes, np.int32)[inverse]
 
 
@@ -206,13 +257,14 @@ class _Export:
         return self._integers(_PREFIX + table, columns | optional).assign(kind=np.int8(kind))
 
     def _integers(self, table: str, columns: dict[str, str]) -> pd.DataFrame:
-        """Integer columns (name → SQL expression) of a table; no rows where the table does not exist."""
+        """Integer columns (name → SQL expression) of what ended, of a table; no rows where the table does not exist."""
         exists = bool(self._columns(table))
-        count = self._database.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0] if exists else 0
-        values = {name: np.empty(count, _TYPES.get(name, np.int64)) for name in columns}
+        ended = f"FROM {table} WHERE {ENDED}"
+        count = self._database.execute(f"SELECT COUNT(*) {ended}").fetchone()[0] if exists else 0
+        values = {name: np.empty(count, np.int64) for name in columns}
         if count:
             selected = ", ".join(f"COALESCE({expression}, 0)" for expression in columns.values())
-            rows = self._database.execute(f"SELECT {selected} FROM {table}")
+            rows = self._database.execute(f"SELECT {selected} {ended}")
             for begin in range(0, count, _CHUNK):
                 chunk = rows.fetchmany(_CHUNK)
                 flat = np.fromiter(itertools.chain.from_iterable(chunk), np.int64, len(chunk) * len(columns))

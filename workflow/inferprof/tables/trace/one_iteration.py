@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from inferprof.tables.schema import EVENT_KIND
 from inferprof.tables.trace.derived import WORKLOAD_RANGES
 from inferprof.tables.trace.kernel_compare import ITERATION
 from inferprof.tables.trace.timeline import KINDS, NOT_TOLD, PATH_SEPARATOR, Timeline
@@ -20,7 +21,7 @@ MOST_EVENTS: Final = 20_000
 
 def rows(timeline: Timeline) -> pd.DataFrame:
     """Level event: `start` since the iteration began and `duration_total`, both ns, of each event of the iteration of
-    median length; `parent` is its kind (one of KINDS, api, range) and `launch` its number, by start.
+    median length, and `event_kind` (one of KINDS, api, range); `launch` is its number, by start.
 
     An operation belongs to the iteration in which it was launched; where that is not told, in which it starts.
     Ranges are the workload's own. No rows where the capture has no iteration, or this one has too many events.
@@ -32,10 +33,14 @@ def rows(timeline: Timeline) -> pd.DataFrame:
     if not 0 < len(events) <= MOST_EVENTS:
         return pd.DataFrame()
     events = events.sort_values("start", kind="stable", ignore_index=True)
-    facts = events[["name", "parent", "device", "stream"]].assign(level=LEVEL, launch=events.index, instances=1)
+    facts = events[["name", "device", "stream"]].assign(level=LEVEL, launch=events.index, instances=1)
     start, length = events["start"] - window[0], events["end"] - events["start"]
     return pd.concat(
-        [facts.assign(metric="start", value=start), facts.assign(metric="duration_total", value=length)],
+        [
+            facts.assign(metric="start", value=start),
+            facts.assign(metric="duration_total", value=length),
+            facts.assign(metric=EVENT_KIND, text=events["kind"]),
+        ],
         ignore_index=True,
     )
 
@@ -43,12 +48,11 @@ def rows(timeline: Timeline) -> pd.DataFrame:
 def of_case(frame: pd.DataFrame) -> pd.DataFrame:
     """The events of a case's tidy table, by start: name, kind, device, stream (missing on the host), start, end."""
     rows = frame[frame["level"] == LEVEL].sort_values("launch", kind="stable")
-    start, length = (rows[rows["metric"] == metric] for metric in ("start", "duration_total"))
+    start, length, kind = (rows[rows["metric"] == metric] for metric in ("start", "duration_total", EVENT_KIND))
     begin = start["value"].to_numpy(float)
     return (
-        start[["name", "parent", "device", "stream"]]
-        .rename(columns={"parent": "kind"})
-        .assign(start=begin, end=begin + length["value"].to_numpy(float))
+        start[["name", "device", "stream"]]
+        .assign(kind=kind["text"].to_numpy(), start=begin, end=begin + length["value"].to_numpy(float))
         .reset_index(drop=True)
     )
 
@@ -75,7 +79,7 @@ def _median_iteration(timeline: Timeline) -> tuple[int, int] | None:
 
 
 def _events(timeline: Timeline, begin: int, end: int) -> list[pd.DataFrame]:
-    """Operations, API calls and ranges of the window: name, parent, device, stream, start, end."""
+    """Operations, API calls and ranges of the window: name, kind, device, stream, start, end."""
 
     def begun(frame: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.bool_]]:
         start = frame["start"].to_numpy()
@@ -94,9 +98,9 @@ def _events(timeline: Timeline, begin: int, end: int) -> list[pd.DataFrame]:
     return [
         ops[["start", "end", "device"]].assign(
             name=names[ops["name"].to_numpy()],
-            parent=np.array(KINDS, object)[ops["kind"].to_numpy()],
+            kind=np.array(KINDS, object)[ops["kind"].to_numpy()],
             stream=stream.where(stream != NOT_TOLD),
         ),
-        calls[["start", "end"]].assign(name=names[calls["name"].to_numpy()], parent=API),
-        ranges[["start", "end"]].assign(name=own[ranges["path"].to_numpy()], parent=RANGE),
+        calls[["start", "end"]].assign(name=names[calls["name"].to_numpy()], kind=API),
+        ranges[["start", "end"]].assign(name=own[ranges["path"].to_numpy()], kind=RANGE),
     ]

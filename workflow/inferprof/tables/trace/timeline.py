@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -74,18 +74,6 @@ class Timeline:
         return np.where(made != OUTSIDE, made, self.op_path)
 
 
-def owned(timeline: Timeline, owner: np.ndarray, names: Sequence[str]) -> Timeline:
-    """The timeline with the owners that a join found in place of ranges: `owner` is the index of each operation's in
-    `names`, -1 where it is nobody's. Of `calls` only the paths are left.
-    """
-    return replace(
-        timeline,
-        ops=timeline.ops.assign(call=np.arange(len(timeline.ops))),
-        calls=pd.DataFrame({"path": owner + 1}),
-        paths=["", *names],
-    )
-
-
 def assemble(ops: pd.DataFrame, calls: pd.DataFrame, ranges: pd.DataFrame, names: Sequence[str]) -> Timeline:
     """Join raw events to a Timeline.
 
@@ -94,9 +82,11 @@ def assemble(ops: pd.DataFrame, calls: pd.DataFrame, ranges: pd.DataFrame, names
     operation to its call; where a tool logs a call inside a call of the same correlation, the outer one counts.
     Calls that follow each other may share one too (cuProfilerStop and nsys's own cuCtxSynchronize behind it).
     ops may have made_at (time) and made_by (thread) of the nodes of a CUDA graph; both are 0 where there is none.
+    Rows that a tool wrote twice count once. Raises ValueError for what ends before it starts.
     """
-    ops = _in_order(ops)
+    ops = _once(_in_order(ops))
     calls = _in_order(calls)
+    ranges = _once(_in_order(ranges, "label"))
     correlation = calls.pop("correlation").to_numpy()
     order = np.argsort(correlation, kind="stable")
     before, after = order[:-1], order[1:]
@@ -114,12 +104,30 @@ def assemble(ops: pd.DataFrame, calls: pd.DataFrame, ranges: pd.DataFrame, names
     return Timeline(ops, calls, nested.ranges, names, nested.paths)
 
 
-def _in_order(events: pd.DataFrame) -> pd.DataFrame:
-    """By start; integers also where the frame is empty, and so has no types of its own."""
-    events = events.astype(np.int64) if events.empty else events.reset_index(drop=True)
+def _in_order(events: pd.DataFrame, *texts: str) -> pd.DataFrame:
+    """By start; integers also where the frame is empty, and so has no types of its own.
+
+    Raises ValueError for what is no number, and for what ends before it starts.
+    """
+    if events.empty or (events.dtypes.drop([*texts]) == object).any():
+        events = events.astype({column: np.int64 for column in events if column not in texts})
+    events = events.reset_index(drop=True)
+    if backwards := int((events["end"] < events["start"]).sum()):
+        raise ValueError(f"{backwards:,} events end before they start")
     if events["start"].is_monotonic_increasing:  # as exports mostly are: saves a copy of five million rows
         return events
     return events.sort_values("start", kind="stable", ignore_index=True)
+
+
+def _once(events: pd.DataFrame) -> pd.DataFrame:
+    """Without rows that are equal in all columns; `events` are in order."""
+    start = events["start"].to_numpy()
+    together = np.append(start[1:] == start[:-1], False)
+    together |= np.insert(together[:-1], 0, False)
+    if not together.any():  # as mostly: looking at a few saves hashing five million rows
+        return events
+    again = events[together].duplicated()
+    return events.drop(index=again.index[again]).reset_index(drop=True) if again.any() else events
 
 
 def _position(keys: Times, order: np.ndarray, wanted: Times) -> np.ndarray:

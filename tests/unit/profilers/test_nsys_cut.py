@@ -1,0 +1,106 @@
+"""Exports of nsys that are cut short, damaged or incomplete are refused in one line."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.unit.conftest import Export
+from tests.unit.cuts import accepted
+
+from inferprof.errors import UserError
+from inferprof.profilers import nsys
+
+
+def some_export(made: Export) -> Path:
+    made.range("iteration", 1000, 9000)
+    for i in range(100):
+        made.kernel(
+            f"kernel_{i}(float *)", 1500 + i, 1501 + i, made.call("cudaLaunchKernel_v7000", 1100 + i, 1101 + i)
+        )
+    made.copy(6000, 7000, made.call("cudaMemcpyAsync_v3020", 5000, 6500), kind=1, source=0, target=2, size=2000)
+    return made.done()
+
+
+def test_an_export_is_refused_at_every_cut(export: Callable[..., Export], tmp_path: Path) -> None:
+    content = some_export(export()).read_bytes()
+    pages = range(0, len(content), 4096)
+    anywhere = (*range(0, 4096, 311), *(page + step for page in pages for step in (0, 1, 4095)))
+    kept = [place for place in anywhere if place < len(content)]
+    assert len(kept) > 40
+    assert list(accepted(content, "cut.sqlite", nsys.read, tmp_path, kept)) == []
+
+
+def test_an_export_whose_header_says_no_size_is_refused_at_every_page(
+    export: Callable[..., Export], tmp_path: Path
+) -> None:
+    content = bytearray(some_export(export()).read_bytes())
+    content[92:96] = b"\0\0\0\0"
+    assert list(accepted(bytes(content), "cut.sqlite", nsys.read, tmp_path, range(4096, len(content), 4096))) == []
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        *(("CUPTI_ACTIVITY_KIND_KERNEL", name) for name in ("start", "deviceId", "streamId", "correlationId")),
+        *(("CUPTI_ACTIVITY_KIND_RUNTIME", name) for name in ("end", "globalTid", "nameId")),
+        *(("NVTX_EVENTS", name) for name in ("text", "eventType")),
+        ("StringIds", "value"),
+    ],
+)
+def test_a_column_that_is_missing_is_named(table: str, column: str, export: Callable[..., Export]) -> None:
+    path = some_export(export())
+    with sqlite3.connect(path) as database:
+        database.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+    database.close()
+    with pytest.raises(UserError, match=rf"made\.sqlite is damaged.*{column}.*export it again") as caught:
+        nsys.read(path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = 'soon'",
+        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = x'ffff'",
+        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = 1e300",
+        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = start - 1",
+        "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET end = start - 1",
+        "UPDATE NVTX_EVENTS SET end = start - 1",
+        "UPDATE NVTX_EVENTS SET start = 'soon'",
+        "UPDATE META_DATA_EXPORT SET value = 'newest'",
+        "DROP TABLE StringIds",
+    ],
+)
+def test_what_no_tool_wrote_is_refused_in_one_line(change: str, export: Callable[..., Export]) -> None:
+    path = some_export(export())
+    with sqlite3.connect(path) as database:
+        database.execute(change)
+    database.close()
+    with pytest.raises(UserError) as caught:
+        nsys.read(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_was_still_running_is_left_out_and_what_is_there_twice_counts_once(
+    export: Callable[..., Export],
+) -> None:
+    made = export()
+    call = made.call("cudaLaunchKernel_v7000", 10, 20)
+    for _ in range(2):
+        made.kernel("k", 30, 40, call)
+    made.kernel("k", 50, 0, call)
+    frame = nsys.read(made.done())
+    kernels = frame[frame["level"].isin(["kernel", "launch_config"]) & frame["metric"].eq("duration_total")]
+    assert kernels[["instances", "value"]].to_numpy().tolist() == [[1, 10.0], [1, 10.0]]
+
+
+def test_a_name_in_another_encoding_is_read(export: Callable[..., Export]) -> None:
+    made = export()
+    made.kernel("k", 30, 40, made.call("cudaLaunchKernel_v7000", 10, 20))
+    made.database.execute("UPDATE StringIds SET value = CAST(x'6bff' AS TEXT) WHERE value = 'k'")
+    frame = nsys.read(made.done())
+    assert set(frame.loc[frame["level"] == "kernel", "name"]) == {"k\ufffd"}
