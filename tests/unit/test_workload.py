@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.unit.graph_records import graphs_of
 from tests.unit.tuning_records import choice
 
 from inferprof import progress, registry, workload
@@ -257,10 +258,11 @@ def test_what_a_sessions_autotuners_chose_is_in_the_record_of_measured_and_profi
     runtime: Runtime, request_: RunRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "tuning" not in workload.run(request_)
-    backend = replace(registry.backends()["doubling"], tuning=lambda session: [{"kernel": "gemm"}])
+    chosen = [choice(512, {"small": 90.0})]
+    backend = replace(registry.backends()["doubling"], tuning=lambda session: chosen)
     monkeypatch.setattr(registry, "backends", lambda: {"doubling": backend})
     for profiling in (None, Profiling(iterations=1, range=contextlib.nullcontext)):
-        assert workload.run(replace(request_, profiling=profiling))["tuning"] == [{"kernel": "gemm"}]
+        assert workload.run(replace(request_, profiling=profiling))["tuning"] == chosen
 
 
 def test_choices_of_another_record_reach_the_backend_or_the_reason_is_given(
@@ -383,9 +385,9 @@ def test_memory_of_cuda_graphs_is_in_the_record_and_no_garbage_is_collected_whil
 
     def graph_memory(session: Any, request: OpenRequest) -> dict[str, Any]:
         enabled.append(gc.isenabled())
-        return {"rows": []}
+        return graphs_of()
 
     backend = replace(registry.backends()["doubling"], graph_memory=graph_memory)
     monkeypatch.setattr(registry, "backends", lambda: {"doubling": backend})
-    assert workload.run(request_)["memory"]["graphs"] == {"rows": []}
+    assert workload.run(request_)["memory"]["graphs"] == graphs_of()
     assert enabled == [False]
