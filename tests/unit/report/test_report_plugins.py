@@ -71,7 +71,7 @@ CHECK = Check(name="failing", title="Failing", level="host", scope="case", needs
 PLOT = Plot(name="failing", title="A failing plot", caption="", needs={"end_to_end_ms": 1}, draw=fail, place=5,
             section="Latency")
 """
-DEFECT = "ValueError: it broke; this is a defect of inferprof"
+DEFECT = "ValueError: it broke in its second line; this is a defect of inferprof"
 
 
 @pytest.fixture
