@@ -6,14 +6,13 @@ here is finite.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
 
 LARGEST = 2**62
 Count = Annotated[int, Meta(ge=0, le=LARGEST)]
-Position = Annotated[int, Meta(ge=0, le=LARGEST)]
 Number = Annotated[float, Meta(ge=-1e300, le=1e300)]
 NotNegative = Annotated[float, Meta(ge=0, le=1e300)]
 Positive = Annotated[float, Meta(gt=0, le=1e300)]
@@ -96,9 +95,3 @@ def require(part: Document, names: tuple[str, ...], though: str) -> None:
     """Raise ValueError where one of the fields is not set."""
     if lacking := [name for name in names if getattr(part, name) is None]:
         raise ValueError(f"lacks {', '.join(f'`{name}`' for name in lacking)}, {though}")
-
-
-def plain(document: Document) -> dict[str, Any]:
-    """The document as JSON has it: mappings, lists, numbers and text."""
-    content: dict[str, Any] = msgspec.to_builtins(document)
-    return content
