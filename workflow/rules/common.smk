@@ -89,9 +89,11 @@ def on_every_machine(files):
 
 def report_inputs(wildcards):
     """What the report on one machine is made from."""
-    files = targets.report_inputs(BY_FOLDER[wildcards.folder])
+    study = BY_FOLDER[wildcards.folder]
+    files = targets.report_inputs(study)
     # Snakemake leaves a report alone that is newer than its inputs, also where one of them was moved away.
-    workflow.dag.forcefiles.update(file for file in files if not Path(file).exists())
+    if all(Path(report).exists() for report in targets.report(study)):
+        workflow.dag.forcefiles.update(file for file in files if not Path(file).exists())
     return files
 
 
