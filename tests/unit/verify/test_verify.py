@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import re
 import itertools
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
