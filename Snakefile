@@ -53,6 +53,12 @@ rule all:
         "results/REPORT.txt",
 
 
+onstart:
+    # Jobs that run a Snakemake of their own hold no lock.
+    if workflow.is_main_process:
+        processes.sign_lock(Path.cwd())
+
+
 onerror:
     for command in PARTIAL_REPORTS:
         shell(command)

@@ -14,9 +14,9 @@ from typing import Any
 import pandas as pd
 
 from inferprof.report import bundled
+from inferprof.report.common import name_of
 from inferprof.report.model import NOT_MEASURED
 from inferprof.report.numbers import significant
-from inferprof.report.sections.common import name_of
 from inferprof.tables.records import CASE_KEY, rows_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]

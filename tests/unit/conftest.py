@@ -115,10 +115,11 @@ class Export:
         short: str = "k",
         device: int = 0,
         node: int | None = None,
+        process: int = GLOBAL_PID,
     ) -> None:
         self._activity(
             "KERNEL",
-            **_where(start, end, call, stream) | {"deviceId": device},
+            **_where(start, end, call, stream) | {"deviceId": device, "globalPid": process},
             demangledName=self.string(name),
             shortName=self.string(short),
             graphNodeId=node,
@@ -198,3 +199,10 @@ def captured(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Call
         return path
 
     return unpack
+
+
+@pytest.fixture(autouse=True)
+def no_plug_in_fails(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """A section, plot or check that raises is contained: here that is a failure, unless the test clears the log."""
+    yield
+    assert [record.exc_text for record in caplog.get_records("call") if record.name == "inferprof"] == []

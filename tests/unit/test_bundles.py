@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import gzip
@@ -9,18 +10,26 @@ import hashlib
 import io
 import json
 import lzma
+import re
 import shutil
+import sqlite3
 import stat
+import subprocess
+import sys
 import tarfile
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import yaml
 
-from inferprof import bundles, cli, compare
+from inferprof import bundles, cli, compare, files, report
 from inferprof.bundles import archive
 from inferprof.case import Case
 from inferprof.errors import UserError
@@ -32,6 +41,9 @@ REFUSED = Case("vit", "fp8", "ort_cuda", "default", "b8")
 TOKEN = "plantedtokenplantedtoken"
 HOST = "box17.example.org"
 OUTSIDE = "/scratch/alice/models/vit.onnx"
+
+CORPUS = yaml.safe_load((Path(__file__).parents[1] / "data/secrets.yaml").read_text(encoding="utf-8"))
+PLANTED = [(entry["text"].format("".join(entry["secret"])), entry["secret"]) for entry in CORPUS["planted"]]
 
 Change = Callable[[dict[str, bytes], dict[str, Any]], None]
 
@@ -449,6 +461,205 @@ def test_what_is_no_bundle_is_refused(tmp_path: Path, content: bytes | None) -> 
         bundles.unbundle(path, tmp_path / "out")
 
 
+def named(column: str, value: str) -> Change:
+    """A row of cases.csv of the bundle with this name in it."""
+
+    def change(files: dict[str, bytes], manifest: dict[str, Any]) -> None:
+        row = {"machine": MACHINE, **dataclasses.asdict(CASE), "outcome": "run", "reason": ""}
+        text = io.StringIO()
+        writer = csv.DictWriter(text, row)
+        writer.writeheader()
+        writer.writerows([row, {**row, column: value}])
+        added("reports/study/cases.csv", text.getvalue().encode())(files, manifest)
+
+    return change
+
+
+@pytest.mark.parametrize("column", ["machine", "model", "shape"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "../../victim",
+            "/etc",
+            "..",
+            ".",
+            "",
+            "a/b",
+            "a\\b",
+            "*",
+            "v?t",
+            "v[i]t",
+            ".hidden",
+            "nul",
+            "COM1.x",
+            "a\n",
+        ),
+        *("a" * 201, "模" * 100, "vit\x1b[31m"),
+    ],
+)
+def test_a_name_in_a_table_that_leads_elsewhere_is_refused_before_anything_is_written(
+    bundle: Path, tmp_path: Path, column: str, name: str
+) -> None:
+    rewritten(bundle, named(column, name))
+    before = sorted(tmp_path.rglob("*"))
+    for asked in (bundles.unbundle, bundled.write):
+        with pytest.raises(UserError, match=f"{column} .* can't be a part of a path") as refused:
+            asked(bundle, tmp_path / "new" / "out")
+        assert "\n" not in str(refused.value)
+        assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_report_that_is_refused_leaves_nothing_and_speaks_of_out(bundle: Path, tmp_path: Path) -> None:
+    rewritten(bundle, added("reports/study/config.json", b"{}"))
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(UserError, match=f"{tmp_path}/out/reports/study/config.json"):
+        bundled.write(bundle, tmp_path / "out")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+UNPACK = (
+    "import os, sys; from pathlib import Path; from inferprof import bundles\n"
+    "with bundles.unpacked(Path(sys.argv[1]), Path(sys.argv[2])):\n"
+    "    print('up', flush=True); sys.stdin.read()"
+)
+
+
+def killed_within(bundle: Path, out: Path) -> None:
+    """Unpack in a process that is killed when all is unpacked but not yet at `out`."""
+    with subprocess.Popen(
+        [sys.executable, "-c", UNPACK, bundle, out], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        assert list(out.parent.glob(".out-*"))
+        process.kill()
+
+
+def test_a_killed_unbundle_leaves_nothing(bundle: Path, tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    killed_within(bundle, place / "out")
+    deadline = time.monotonic() + 10
+    while list(place.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert list(place.iterdir()) == []
+
+
+def test_what_a_killed_unbundle_and_its_watcher_left_is_removed_by_the_next_and_no_living_one(
+    bundle: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "place"
+    left, other = place / f".out-1{files.UNFINISHED}", place / f".outer-1{files.UNFINISHED}"
+    for folder in (left, other):
+        put(folder / "results" / "x", "x")
+    with bundles.unpacked(bundle, place / "out"):
+        assert not left.exists()
+        (living,) = place.glob(".out-*")
+        second = subprocess.run(
+            [sys.executable, "-c", UNPACK, bundle, place / "out"], stdin=subprocess.DEVNULL, check=True
+        )
+        assert (second.returncode, living.exists()) == (0, True)
+        shutil.rmtree(place / "out")
+    assert sorted(path.name for path in place.iterdir()) == [other.name, "out"]
+
+
+def test_a_full_disk_names_what_it_could_not_write(bundle: Path, tmp_path: Path) -> None:
+    small = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+    small += "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+    small += "from inferprof import cli\nsys.exit(cli.main())"
+    out = tmp_path / "place" / "out"
+    command = [sys.executable, "-c", small, "unbundle", str(bundle), "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (2, f"inferprof: --out {out}: File too large\n")
+    assert not out.parent.exists()
+    command = [sys.executable, "-c", small, "bundle", str(bundle.parent / "results"), "--study", "study"]
+    done = subprocess.run([*command, "--machine", MACHINE, "--out", str(out)], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert re.fullmatch(r"inferprof: /\S+: File too large\n", done.stderr)
+
+
+# --- secrets of others -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def planted(results: Path) -> list[str]:
+    """Secrets of another machine in every kind of file; what must not survive of each."""
+    entries = [(text, pieces) for text, pieces in PLANTED if "\n" not in text]
+    texts = [text for text, _ in entries]
+    put(results / f"{MACHINE}/trtexec/{CASE}.json", {"texts": texts, "deep": [{"text": text} for text in texts]})
+    put(results / f"log/{MACHINE}/engine/{CASE}.log", "\n".join(texts))
+    trace = {"traceEvents": [{"name": text, "args": {"x": text}} for text in texts]}
+    put(results / f"{MACHINE}/capture/kineto/{CASE}.json.gz", gzip.compress(json.dumps(trace).encode()))
+    export = results / f"{MACHINE}/capture/nsys/{CASE}.sqlite"
+    with contextlib.closing(sqlite3.connect(export)) as database:
+        first = database.execute("SELECT max(id) FROM StringIds").fetchone()[0] + 1
+        strings = list(enumerate(texts, first))
+        database.executemany("INSERT INTO StringIds (id, value) VALUES (?, ?)", strings)
+        for number, text in strings:
+            database.execute("INSERT INTO NVTX_EVENTS (start, eventType, text) VALUES (1, 59, ?)", (text,))
+            database.execute("INSERT INTO NVTX_EVENTS (start, eventType, textId) VALUES (1, 59, ?)", (number,))
+        database.commit()
+    table = pa.table({"name": texts, "many": [[text] for text in texts]}, metadata={"note": " ".join(texts)})
+    pq.write_table(table, results / f"{MACHINE}/table/nsys/{CASE}.parquet")
+    return ["".join(pieces) for _, pieces in entries]
+
+
+def test_no_carrier_keeps_a_secret_of_another_machine(results: Path, planted: list[str], tmp_path: Path) -> None:
+    bundles.write(results, "study", MACHINE, out=tmp_path / "x.zip")
+    bundles.unbundle(tmp_path / "x.zip", tmp_path / "out")
+    table = pq.read_table(tmp_path / "out" / f"{MACHINE}/table/nsys/{CASE}.parquet")
+    held = [*contents(tmp_path / "out"), ("metadata", str(table.schema.metadata).encode())]
+    assert [(name, word) for name, content in held for word in planted if word.encode() in content] == []
+    assert table.num_rows == len(planted)
+
+
+def test_a_secret_by_its_name_goes_whatever_it_is_in(results: Path, tmp_path: Path) -> None:
+    said = {"auth": {"user": "bob1", "deep": ["tiktok"]}, "pin_code": 1234, "password": 12345678, "tokens": 4096}
+    put(results / f"{MACHINE}/trtexec/{CASE}.json", {**said, "argv": ["run", "--token", "tok7", "-p", "8080"]})
+    bundles.write(results, "study", MACHINE, out=tmp_path / "x.zip")
+    with zipfile.ZipFile(tmp_path / "x.zip") as found:
+        assert json.loads(found.read(f"{MACHINE}/trtexec/{CASE}.json")) == {
+            "auth": {"user": "[redacted]", "deep": ["[redacted]"]},
+            "pin_code": 1234,
+            "password": "[redacted]",
+            "tokens": 4096,
+            "argv": ["run", "--token", "[redacted]", "-p", "8080"],
+        }
+
+
+def test_a_bundle_that_still_holds_a_secret_is_refused(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(results / f"log/{MACHINE}/engine/{CASE}.log", "with " + "gh" + "p_" + "a1B2" * 9)
+    monkeypatch.setattr("inferprof.secret._STEPS", ())
+    with pytest.raises(UserError, match=r"b8\.log still holds a token after scrubbing"):
+        bundles.write(results, "study", MACHINE, out=tmp_path / "x.zip")
+    assert not (tmp_path / "x.zip").exists()
+
+
+@pytest.mark.parametrize("kind", ["link", "folder"])
+def test_what_links_out_of_the_results_folder_is_not_handed_on(results: Path, tmp_path: Path, kind: str) -> None:
+    put(tmp_path / "outside" / "b8.log", "private")
+    path = results / f"log/{MACHINE}/engine/{CASE}.log"
+    shutil.rmtree(path.parent)
+    if kind == "folder":
+        path.parent.symlink_to(tmp_path / "outside")
+    else:
+        path.parent.mkdir()
+        path.symlink_to(tmp_path / "outside" / "b8.log")
+    with pytest.raises(UserError, match="a link out of it"):
+        bundles.write(results, "study", MACHINE, out=tmp_path / "x.zip")
+
+
+def test_a_report_empties_no_folder_that_is_a_link(results: Path, tmp_path: Path) -> None:
+    put(tmp_path / "outside" / "x", "private")
+    (results / "reports/study/csv").symlink_to(tmp_path / "outside")
+    with pytest.raises(UserError, match="links to another folder"):
+        report._empty(results / "reports/study/csv")
+    assert (tmp_path / "outside" / "x").exists()
+
+
 def test_two_bundles_are_compared(results: Path, bundle: Path, tmp_path: Path) -> None:
     assert [record["machine"] for record in compare.read(bundle)] == [MACHINE]
     rewritten(bundle, altered)
@@ -457,7 +668,7 @@ def test_two_bundles_are_compared(results: Path, bundle: Path, tmp_path: Path) -
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(bundle: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"--out \S+: File exists"):
+    with pytest.raises(UserError, match=r"--out \S+: Not a directory"):
         bundles.unbundle(bundle, bundle / "out")
 
 

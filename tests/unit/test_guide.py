@@ -18,12 +18,12 @@ import yaml
 from benchmarks.diagnosis import DATA, LABELS, MACHINE, frames_of
 from tests.gpu.faulty_kernels import KERNELS
 
-from inferprof import bundles, registry
+from inferprof import bundles, registry, report
 from inferprof.cli import _VERBS
 from inferprof.diagnosis import run
 from inferprof.files import read_json
 from inferprof.findings import Answer, Frames
-from inferprof.report import compose, evidence, sections
+from inferprof.report import compose, evidence
 from inferprof.report.model import Column
 from inferprof.tables.metrics import METRICS
 from inferprof.tables.records import read_cases
@@ -152,9 +152,9 @@ def columns() -> dict[str, set[str]]:
 
 
 def modules() -> list[ModuleType]:
-    """Those that make the sections of a report."""
+    """Those that make a report."""
     return [
-        importlib.import_module(f"{sections.__name__}.{one.name}") for one in pkgutil.iter_modules(sections.__path__)
+        importlib.import_module(one.name) for one in pkgutil.walk_packages(report.__path__, f"{report.__name__}.")
     ]
 
 
@@ -174,8 +174,8 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     manifest = bundles.unbundle(REPOSITORY / "studies/reference/h100/vit-base.zip", results)
     cases = read_cases(results / "reports" / manifest["study"] / "cases.csv")
     found = evidence.load(results, manifest["study"], manifest["machine"], cases, "fp16/ort_cuda/default")
-    report = compose.compose(found)
-    return columns() | {table.name: {column.key for column in table.columns} for table in report.tables}
+    made = compose.compose(found).tables
+    return columns() | {table.name: {column.key for column in table.columns} for table in made}
 
 
 def test_every_name_in_code_is_one_of_ours_or_of_the_makers(tables: dict[str, set[str]]) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from inferprof import registry
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = REPOSITORY / "workflow/inferprof"
@@ -20,24 +24,29 @@ FUNCTION_LINES = 60
 RULE_LINES = 25
 
 CORE = (
-    *("case", "errors", "files", "measure.timing", "workload", "backends"),
+    *("case", "errors", "files", "documents", "measure.timing", "workload", "backends"),
     *("plugins", "registry", "model.model_spec", "machine.hardware", "devices", "stats", "verify"),
 )
-"""Modules that an interpreter with NumPy and nothing else must be able to import."""
+"""Modules that an interpreter with NumPy, msgspec and nothing else must be able to import."""
 
 IMPORT_WITH_NUMPY_ALONE = """
 import importlib, sys
 
 class Refuse:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] not in {*sys.stdlib_module_names, "numpy", "inferprof"}:
-            raise ImportError(f"{name} is neither standard library nor NumPy")
+        if name.partition(".")[0] not in {*sys.stdlib_module_names, "numpy", "msgspec", "inferprof"}:
+            raise ImportError(f"{name} is neither standard library, NumPy nor msgspec")
 
 sys.meta_path.insert(0, Refuse())
 for name in sys.argv[1:]:
     importlib.import_module(f"inferprof.{name}")
-from inferprof import registry
+from inferprof import documents, registry
 registry.backends()
+for kind in documents.TYPES:
+    try:
+        documents.decode(b"{}", kind)
+    except ValueError:
+        pass
 """
 
 
@@ -79,6 +88,56 @@ def test_no_function_is_longer_than_a_page() -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno
     ]
     assert [function for function in functions if function[2] > FUNCTION_LINES] == []
+
+
+def test_no_cache_depends_on_the_order_of_calls() -> None:
+    """What follows from frames or evidence is kept with them (`once.py`), not by the last few of them."""
+    few = re.compile(r"lru_cache\(maxsize=\d\b")
+    assert [str(path.relative_to(REPOSITORY)) for path in MODULES if few.search(path.read_text("utf-8"))] == []
+
+
+def names_of(tree: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
+    """The functions, classes and constants of a module, with what defines them."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name, node
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                yield from ((one.id, node) for one in ast.walk(target) if isinstance(one, ast.Name))
+
+
+def words_of(node: ast.AST) -> Counter[str]:
+    """How often names are used in it: read, as an attribute, or imported."""
+    words: Counter[str] = Counter()
+    for part in ast.walk(node):
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
+            words[part.id] += 1
+        elif isinstance(part, ast.Attribute):
+            words[part.attr] += 1
+        elif isinstance(part, ast.ImportFrom):
+            words.update(alias.name for alias in part.names)
+    return words
+
+
+def test_nothing_at_the_level_of_a_module_is_unused() -> None:
+    """By the package, its workflow or its scripts: tests alone are no use. Plug-ins are used by their registry."""
+    scripts = [*(REPOSITORY / "studies").rglob("*.py"), *(REPOSITORY / "benchmarks").rglob("*.py")]
+    parsed = {path: ast.parse(path.read_text(encoding="utf-8")) for path in (*MODULES, *scripts)}
+    uses = sum((words_of(tree) for tree in parsed.values()), Counter[str]())
+    for path in (REPOSITORY / "Snakefile", *(REPOSITORY / "workflow/rules").glob("*.smk")):
+        uses.update(re.findall(r"\w+", path.read_text(encoding="utf-8")))
+    kinds = ("backends", "quantizers", "precisions", "profilers", "plots", "sections", "checks", "thresholds")
+    plugins = {id(plugin) for kind in kinds for plugin in getattr(registry, kind)().values()}
+    unused = []
+    for path in MODULES:
+        name_of = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+        for name, node in names_of(parsed[path]):
+            own = words_of(node)[name] if isinstance(node, ast.FunctionDef | ast.ClassDef) else 0
+            if uses[name] > own or name.startswith("__"):
+                continue
+            if id(getattr(importlib.import_module(name_of), name, None)) not in plugins:
+                unused.append((where(path, node), name))
+    assert unused == []
 
 
 def test_only_the_command_line_prints() -> None:
@@ -124,8 +183,8 @@ def test_the_core_needs_numpy_alone() -> None:
 
 def test_the_core_imports_on_python_3_10() -> None:
     python = shutil.which("python3.10")
-    if python is None or subprocess.run([python, "-c", "import numpy"], capture_output=True).returncode:
-        pytest.skip("no python3.10 with NumPy")
+    if python is None or subprocess.run([python, "-c", "import numpy, msgspec"], capture_output=True).returncode:
+        pytest.skip("no python3.10 with NumPy and msgspec")
     command = [python, "-c", IMPORT_WITH_NUMPY_ALONE, *CORE]
     done = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": str(PACKAGE.parent)})
     assert (done.stderr, done.returncode) == ("", 0)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -63,29 +66,115 @@ def test_a_folder_without_a_lock_needs_nothing(tmp_path: Path) -> None:
     assert processes.release_stale_lock(tmp_path) is None
 
 
-def test_a_lock_without_a_living_holder_is_removed(tmp_path: Path) -> None:
-    lock = tmp_path / ".snakemake" / "locks" / "0.input.lock"
-    lock.parent.mkdir(parents=True)
-    lock.write_text("models/toy.yaml\n", encoding="utf-8")
+SIGN = (
+    "import sys, time; from pathlib import Path; from inferprof.processes import sign_lock\n"
+    "sign_lock(Path(sys.argv[1])); print('up', flush=True); time.sleep(60)"
+)
+RELEASE = (
+    "import sys; from pathlib import Path; from inferprof.processes import release_stale_lock\n"
+    "print(release_stale_lock(Path(sys.argv[1])))"
+)
+
+
+@pytest.fixture
+def lock(tmp_path: Path) -> Path:
+    """Snakemake's lock, which does not say who holds it."""
+    path = tmp_path / processes.LOCKS / "0.input.lock"
+    path.parent.mkdir(parents=True)
+    path.write_text("models/toy.yaml\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def holder(lock: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that signed the lock, alive."""
+    with subprocess.Popen([sys.executable, "-c", SIGN, tmp_path], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+        process.kill()
+
+
+def test_a_lock_that_nobody_signed_stays(lock: Path, tmp_path: Path) -> None:
+    done = processes.release_stale_lock(tmp_path)
+    assert done is not None and "snakemake --unlock" in done and "\n" not in done
+    assert lock.exists()
+
+
+def test_the_lock_of_a_killed_process_is_removed(lock: Path, tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    holder.kill()
+    holder.wait()
     done = processes.release_stale_lock(tmp_path)
     assert done is not None and "unlocked" in done
     assert not lock.exists()
+    assert processes.release_stale_lock(tmp_path) is None
 
 
-def test_a_living_snakemake_keeps_its_lock(tmp_path: Path) -> None:
-    lock = tmp_path / ".snakemake" / "locks" / "0.input.lock"
-    lock.parent.mkdir(parents=True)
-    lock.write_text("", encoding="utf-8")
-    script = tmp_path / "snakemake"
-    script.write_text("import time; print('up', flush=True); time.sleep(60)", encoding="utf-8")
-    command = [sys.executable, str(script)]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout is not None
-        holder.stdout.readline()
-        done = processes.release_stale_lock(tmp_path)
-        holder.kill()
+def test_a_living_process_keeps_its_lock(lock: Path, tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    done = processes.release_stale_lock(tmp_path)
     assert done is not None and str(holder.pid) in done
     assert lock.exists()
+
+
+def test_a_process_that_got_the_number_of_a_dead_one_does_not_hold_its_lock(
+    lock: Path, tmp_path: Path, holder: subprocess.Popen[str]
+) -> None:
+    signed(tmp_path, started="1")
+    processes.release_stale_lock(tmp_path)
+    assert not lock.exists()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"host": "node2"}, {"boot": "of yesterday"}, {"boot": None}, {"namespace": "pid:[1]"}, {"namespace": None}],
+)
+def test_of_another_host_boot_or_container_nothing_is_known(
+    lock: Path, tmp_path: Path, holder: subprocess.Popen[str], other: dict[str, str | None]
+) -> None:
+    signed(tmp_path, started="1", **other)
+    done = processes.release_stale_lock(tmp_path)
+    assert done is not None and "snakemake --unlock" in done and "\n" not in done
+    assert lock.exists()
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"pid": "x"}', '{"pid": 1e400}', "[" * 100_000])
+def test_a_damaged_signature_is_none(lock: Path, tmp_path: Path, content: str) -> None:
+    (tmp_path / processes.HOLDER).write_text(content)
+    done = processes.release_stale_lock(tmp_path)
+    assert done is not None and "snakemake --unlock" in done
+    assert lock.exists()
+
+
+def test_a_signature_of_another_lock_does_not_count(
+    lock: Path, tmp_path: Path, holder: subprocess.Popen[str]
+) -> None:
+    holder.kill()
+    holder.wait()
+    (lock.parent / "1.output.lock").write_text("of a run that did not sign")
+    processes.release_stale_lock(tmp_path)
+    assert lock.exists()
+
+
+@pytest.mark.parametrize("living", [True, False])
+def test_a_container_removes_no_lock_of_its_host(
+    lock: Path, tmp_path: Path, holder: subprocess.Popen[str], living: bool
+) -> None:
+    """A second PID namespace, in which the holder's number is nobody's."""
+    apart = ["unshare", "--pid", "--fork", "--mount-proc"]
+    if shutil.which("unshare") is None or subprocess.run([*apart, "true"], capture_output=True).returncode:
+        pytest.skip("unshare is not permitted here")
+    if not living:
+        holder.kill()
+        holder.wait()
+    done = subprocess.run([*apart, sys.executable, "-c", RELEASE, tmp_path], capture_output=True, text=True)
+    assert "snakemake --unlock" in done.stdout, done.stderr
+    assert lock.exists()
+
+
+def signed(folder: Path, **changed: str | None) -> None:
+    """The lock's signature, with these changes."""
+    path = folder / processes.HOLDER
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
 
 
 def alive(process: int) -> bool:

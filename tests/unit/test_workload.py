@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.unit.graph_records import graphs_of
 from tests.unit.tuning_records import choice
 
 from inferprof import progress, registry, workload
@@ -257,10 +258,11 @@ def test_what_a_sessions_autotuners_chose_is_in_the_record_of_measured_and_profi
     runtime: Runtime, request_: RunRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "tuning" not in workload.run(request_)
-    backend = replace(registry.backends()["doubling"], tuning=lambda session: [{"kernel": "gemm"}])
+    chosen = [choice(512, {"small": 90.0})]
+    backend = replace(registry.backends()["doubling"], tuning=lambda session: chosen)
     monkeypatch.setattr(registry, "backends", lambda: {"doubling": backend})
     for profiling in (None, Profiling(iterations=1, range=contextlib.nullcontext)):
-        assert workload.run(replace(request_, profiling=profiling))["tuning"] == [{"kernel": "gemm"}]
+        assert workload.run(replace(request_, profiling=profiling))["tuning"] == chosen
 
 
 def test_choices_of_another_record_reach_the_backend_or_the_reason_is_given(
@@ -278,19 +280,24 @@ def test_choices_of_another_record_reach_the_backend_or_the_reason_is_given(
     )
 
 
-def test_a_bug_is_no_record(runtime: Runtime, request_: RunRequest) -> None:
+def test_an_exception_that_nobody_expected_fails_the_case_with_its_traceback_in_the_log(
+    runtime: Runtime, request_: RunRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
     runtime.fault = "bug"
-    with pytest.raises(ZeroDivisionError):
-        workload.run(request_)
+    record = workload.run(request_)
+    assert record["status"] == "failed" and record["reason"].startswith("ZeroDivisionError")
+    assert "Traceback" in capsys.readouterr().err
 
 
 def test_an_engine_that_could_not_be_built_fails_with_the_builders_reason(
     runtime: Runtime, request_: RunRequest, tmp_path: Path
 ) -> None:
     (tmp_path / "b2.engine").touch()
-    (tmp_path / "b2.build.json").write_text('{"status": "failed", "reason": "node /Det (Det): unsupported"}')
+    (tmp_path / "b2.build.json").write_text(
+        '{"status": "failed", "stage": "build", "reason": "node /Det (Det): unsupported"}'
+    )
     record = workload.run(replace(request_, artifact=tmp_path / "b2.engine"))
-    assert record["reason"] == "the engine could not be built: node /Det (Det): unsupported"
+    assert record["reason"] == "node /Det (Det): unsupported"
     assert runtime.opened == []
 
 
@@ -378,9 +385,9 @@ def test_memory_of_cuda_graphs_is_in_the_record_and_no_garbage_is_collected_whil
 
     def graph_memory(session: Any, request: OpenRequest) -> dict[str, Any]:
         enabled.append(gc.isenabled())
-        return {"rows": []}
+        return graphs_of()
 
     backend = replace(registry.backends()["doubling"], graph_memory=graph_memory)
     monkeypatch.setattr(registry, "backends", lambda: {"doubling": backend})
-    assert workload.run(request_)["memory"]["graphs"] == {"rows": []}
+    assert workload.run(request_)["memory"]["graphs"] == graphs_of()
     assert enabled == [False]

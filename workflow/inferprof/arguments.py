@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ def read_config(text: str) -> Any:
         return read_yaml(Path(text))
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"--config is not JSON: {error}") from None
 
 
@@ -41,8 +42,8 @@ def thresholds_of(args: argparse.Namespace) -> dict[str, float]:
     given = dict(args.set)
     check_names("thresholds", given, registry.thresholds())
     for name, value in given.items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise UserError(f"--set {name}={value}: a threshold is a number")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+            raise UserError(f"--set {name}={value}: a threshold is a number of at least 0")
     return given
 
 
@@ -82,7 +83,10 @@ def convert_request(args: argparse.Namespace, onnx: Path, out: Path) -> Any:
     from inferprof.plugins import ConvertRequest
 
     defaults = registry.look_up("precision", args.precision, registry.precisions()).options
-    return ConvertRequest(onnx, spec_of(args), {**defaults, **dict(args.set)}, out)
+    spec = spec_of(args)
+    if args.shape:
+        spec = spec.sized(spec.at(Shape.parse(args.shape)))
+    return ConvertRequest(onnx, spec, {**defaults, **dict(args.set)}, out)
 
 
 def run_request(args: argparse.Namespace) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -13,11 +13,40 @@ from inferprof.errors import UserError
 BATCH = "b"
 EXCLUDED = "excluded by the config"
 """How the reason of a case begins that no machine refuses, but an entry of `exclude:`."""
+LONGEST_SHOWN = 60
+"""Characters of a name that is refused."""
 OptionValue = str | int | float | bool | list[str]
 """What an option of a variant or a precision may be in the config."""
 
-_SHAPE = re.compile(r"b[1-9]\d*(?:_(?:[a-z]+[1-9]\d*)+)?")
-_SIZE = re.compile(r"([a-z]+)(\d+)")
+_MEANS_MORE = re.compile(
+    r"[/\\*?\[\x00-\x1f\x7f]|\A\.|\.\Z|\A(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|\Z)", re.IGNORECASE
+)
+"""Separators, patterns, control characters, hidden and parent folders, and what Windows takes for a device."""
+LONGEST_NAME = 200
+"""In bytes: with a suffix it is still a file's name on every system."""
+_SHAPE = re.compile(r"b[1-9][0-9]{0,9}(?:_(?:[a-z]+[1-9][0-9]{0,9})+)?")
+_SIZE = re.compile(r"([a-z]+)([0-9]+)")
+_LONGEST = 40
+"""Characters of a label that a refusal quotes."""
+
+
+def is_plain(name: str) -> bool:
+    """Whether a name can stand in a path and in a pattern of paths, and means nothing but itself there."""
+    if not name or _MEANS_MORE.search(name):
+        return False
+    try:
+        return len(name.encode()) <= LONGEST_NAME
+    except UnicodeEncodeError:  # half letters
+        return False
+
+
+def require_plain(kind: str, *names: str) -> None:
+    """Raise UserError for a name that is not plain: out of a file, it could lead out of the results folder."""
+    for name in names:
+        if not is_plain(name):
+            shown = name if len(name) <= LONGEST_SHOWN else f"{name[:LONGEST_SHOWN]}…"
+            why = f"1 to {LONGEST_NAME} bytes, without / \\ * ? [, control characters, and dots at its ends"
+            raise UserError(f"{kind} {shown!r} can't be a part of a path: a name has {why}")
 
 
 @dataclass(frozen=True)
@@ -34,8 +63,8 @@ class Shape:
         """Read a label. Raises UserError where it is not one (also for a batch of 0)."""
         if not _SHAPE.fullmatch(label):
             raise UserError(
-                f"shape {label!r} is not a shape; write b<batch> with a batch of at least 1, "
-                "then the other symbols behind _, as in b8, b8_s128, b1_h512w512"
+                f"shape {label[:_LONGEST]!r} is not a shape; write b<batch> with a batch of at least 1, "
+                "then the other symbols behind _, as in b8, b8_s128, b1_h512w512; no size above 10 digits"
             )
         sizes = tuple((symbol, int(size)) for symbol, size in _SIZE.findall(label))
         symbols = [symbol for symbol, _ in sizes]
@@ -98,13 +127,20 @@ them."""
 
 @dataclass(frozen=True, order=True)
 class Case:
-    """One combination of a study. All five are names; `shape` is a label of Shape."""
+    """One combination of a study. All five are names; `shape` is a label of Shape.
+
+    Raises UserError for a name that is not plain: a case is a path, and a part of patterns of paths.
+    """
 
     model: str
     precision: str
     backend: str
     variant: str
     shape: str
+
+    def __post_init__(self) -> None:
+        for name in fields(self):
+            require_plain(name.name, getattr(self, name.name))
 
     @property
     def path(self) -> PurePosixPath:

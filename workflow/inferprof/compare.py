@@ -6,6 +6,7 @@ A and B are results folders, whole or of one machine, or bundles or tars of them
 from __future__ import annotations
 
 import io
+import json
 import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,8 +17,8 @@ from typing import Any, Literal
 from inferprof import bundles, stats
 from inferprof.case import Case
 from inferprof.errors import UserError
-from inferprof.files import read_document
 from inferprof.plugins import Boundary
+from inferprof.tables.records import of_folder
 
 HOSTS_DIFFER = 1 + stats.ONE_ROUND_THRESHOLD
 WIDTH = 100
@@ -86,23 +87,16 @@ def exit_code(comparison: Comparison) -> int:
     return int(bool(comparison.failures))
 
 
-# --- reading ---------------------------------------------------------------------------------------------------
-
-
 def read(path: Path) -> list[Record]:
     """The benchmark records under a results folder, or in a bundle or tar archive of one."""
     with bundles.opened(path) as folder:
-        records: list[Record] = [
-            read_document(file, "record") for file in sorted(folder.glob("**/benchmark/**/r*.json"))
-        ]
-    if not records:
+        folders = sorted(folder.glob("**/benchmark"))
+        found: list[Record] = [record for benchmark in folders for record in of_folder(benchmark)]
+    if not found:
         raise UserError(
             f"{path} holds no benchmark records; give a results folder, results/MACHINE, a bundle or a tar"
         )
-    return records
-
-
-# --- comparing -------------------------------------------------------------------------------------------------
+    return found
 
 
 def compare_records(
@@ -158,10 +152,12 @@ def _compare_case(case: Case, a: Rounds, b: Rounds, threshold: float) -> CaseCom
     if any(failures.values()):
         note = "; ".join(f"{side} failed: {reason}" for side, reason in failures.items() if reason)
         return CaseComparison(case, note=note, unrated="broke" if lost else "not compared")
+    _require_same_work(case, [*a.values(), *b.values()])
     common = sorted(a.keys() & b.keys())
     boundary = _boundary([a[i] for i in common] + [b[i] for i in common])
     if not common or boundary is None:
-        return CaseComparison(case, note="no round in common" if not common else "no boundary measured by both")
+        lacking = "round" if not common else "boundary that both measured"
+        raise UserError(f"{case}: A and B have no {lacking} in common, so that they can't be compared")
     samples_a, samples_b = ([side[i]["boundaries"][boundary]["samples_ns"] for i in common] for side in (a, b))
     return CaseComparison(
         case,
@@ -171,6 +167,13 @@ def _compare_case(case: Case, a: Rounds, b: Rounds, threshold: float) -> CaseCom
         ratio=stats.ratio(samples_a, samples_b, threshold),
         note="; ".join(_cautions(list(a.values()), list(b.values()))),
     )
+
+
+def _require_same_work(case: Case, records: Sequence[Record]) -> None:
+    """Raise UserError where records of a case are not of the same work: a ratio would say nothing of it."""
+    for what in ("options", "placement", "inputs"):
+        if len({json.dumps(record[what], sort_keys=True) for record in records if what in record}) > 1:
+            raise UserError(f"{case}: A and B were measured with other {what}, so that they can't be compared")
 
 
 def _failure(rounds: Rounds) -> str | None:

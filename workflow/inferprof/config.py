@@ -32,6 +32,7 @@ PROTOCOL: Mapping[str, Any] = {
     "interval": 0.01,
     "accuracy_samples": 64,
     "seed": 0,
+    "limit_s": 3600,
 }
 
 
@@ -65,7 +66,7 @@ def _typed(value: Any) -> Any:
 
     try:
         read = yaml.safe_load(value)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, RecursionError):
         return value
     return read if isinstance(read, int | float) else value
 
@@ -113,6 +114,14 @@ def variants(entries: Sequence[Mapping[str, Any]]) -> dict[str, Variant]:
         if shape:
             Shape.parse(shape)
     return chosen
+
+
+def sized(spec: ModelSpec, labels: Sequence[str]) -> ModelSpec:
+    """The model with the sizes of the first shape that gives all those which its description lacks, if one does."""
+    given = (Shape.parse(label) for label in labels)
+    complete = (shape for shape in given if spec.has(shape) and {*spec.unsized} <= shape.as_dict().keys())
+    shape = next(complete, None) if spec.unsized else None
+    return spec.sized(shape) if shape else spec
 
 
 def shapes(spec: ModelSpec, labels: Sequence[str]) -> list[Shape]:

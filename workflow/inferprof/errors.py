@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Iterable, Iterator
+import logging
+import signal
+from collections.abc import Iterable, Iterator, Sequence
 
-MENDABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EISDIR)
+MENDABLE = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOTDIR, errno.EISDIR),
+    *(errno.EEXIST, errno.ENOTEMPTY, errno.ENAMETOOLONG, errno.ELOOP),
+)
 """Errors of the system that are about the user's folder or disk."""
+LAST_EXIT_CODE = 128
+"""Larger ones are of shells and tools whose child a signal ended: 128 and its number."""
 
 
 class UserError(Exception):
@@ -17,30 +24,70 @@ class UserError(Exception):
     """
 
 
-class CaseFailed(Exception):
-    """A measurement that ran and failed in a way that is itself a result (out of memory, NaN, shape rejected).
+class SystemRefusal(UserError):
+    """The machine, not the case, is in the way: a full disk, a folder that can't be written to. Never a result."""
 
-    The record keeps the reason, the job exits with 0 and the report shows it.
+
+class CaseFailed(Exception):
+    """A stage of a case that ran and failed in a way that is itself a result (out of memory, NaN, shape rejected).
+
+    The stage's document keeps the reason, the job exits with 0 and the report shows it. `stage` is where it failed
+    (the innermost `outcomes.stage`), `notes` what failed after it, in clean-up.
     """
+
+    def __init__(self, reason: str, stage: str | None = None) -> None:
+        super().__init__(reason)
+        self.stage = stage
+        self.notes: list[str] = []
+
+
+def ended(returncode: int) -> str:
+    """`exited with 1`, `was ended by SIGSEGV`: of a process, or of what a shell or a tool ran (128 + signal)."""
+    number = -returncode if returncode < 0 else returncode - LAST_EXIT_CODE
+    if number <= 0:
+        return f"exited with {returncode}"
+    known = {value.value: value.name for value in signal.Signals}
+    return f"was ended by {known.get(number, f'signal {number}')}"
 
 
 class ToolError(Exception):
     """An external tool that failed: its command and the last lines of its log."""
 
-    def __init__(self, command: Iterable[str], returncode: int, log: str, lines: int = 15) -> None:
+    def __init__(self, command: Sequence[str], returncode: int, log: str, lines: int = 15) -> None:
+        self.returncode = returncode
+        self.summary = f"`{' '.join(command)}` {ended(returncode)}"
         tail = "\n".join(log.rstrip().splitlines()[-lines:])
-        super().__init__(f"`{' '.join(command)}` exited with {returncode}; the end of its log:\n{tail}")
+        super().__init__(f"{self.summary}; the end of its log:\n{tail}")
+
+
+def reason_of(error: BaseException) -> str:
+    """`out of memory on the host: …`, or `RuntimeError: …`: an exception by its type and its first line."""
+    lines = [" ".join(line.split()) for line in str(error).splitlines() if line.strip()]
+    no_memory = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+    return ": ".join(["out of memory on the host" if no_memory else type(error).__name__, *lines[:1]])
+
+
+def failure_of(error: Exception) -> str:
+    """What stands in place of what a plug-in should have made, when it raised; the traceback goes to the log.
+
+    Raises the error again where the machine is in the way: a full disk ends the stage.
+    """
+    if isinstance(error, SystemRefusal) or (isinstance(error, OSError) and error.errno in MENDABLE):
+        raise error
+    logging.getLogger("inferprof").error("a plug-in failed", exc_info=error)
+    return str(error) if isinstance(error, UserError) else f"{reason_of(error)}; this is a defect of inferprof"
 
 
 @contextlib.contextmanager
 def mendable() -> Iterator[None]:
-    """Errors of the system that are MENDABLE become a UserError."""
+    """Errors of the system that are MENDABLE become a SystemRefusal."""
     try:
         yield
     except OSError as error:
         if error.errno not in MENDABLE:
             raise
-        raise UserError(f"{error.filename}: {error.strerror}") from error
+        where = error.filename or "standard output or a temporary file"
+        raise SystemRefusal(f"{where}: {error.strerror}") from error
 
 
 def in_one_line(error: Exception, most: int = 120) -> str:
@@ -50,6 +97,19 @@ def in_one_line(error: Exception, most: int = 120) -> str:
     )
     text = " ".join(text.split())
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+@contextlib.contextmanager
+def failures_of(tool: str) -> Iterator[None]:
+    """What another's tool raises becomes a CaseFailed with the first line of its reason; our own errors stay."""
+    try:
+        yield
+    except (UserError, CaseFailed, ToolError):
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in MENDABLE:
+            raise
+        raise CaseFailed(f"{tool}: {reason_of(error)}") from error
 
 
 def unknown(kind: str, names: Iterable[str], known: Iterable[str]) -> UserError:

@@ -3,42 +3,38 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
+import glob
 import gzip
 import hashlib
 import json
+import math
 import os
+import shutil
+import subprocess
+import sys
+import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import IO, Any, Literal, cast
+from typing import IO, Any, cast
 
+from inferprof import documents
+from inferprof.documents import NOT_OURS as NOT_OURS
+from inferprof.documents import Kind
 from inferprof.errors import UserError
 
-Kind = Literal[
-    "record",
-    "watched",
-    "convert",
-    "audit",
-    "accuracy",
-    "cost",
-    "partition",
-    "environment",
-    "bandwidth",
-    "ceilings",
-    "build",
-    "trtexec",
-    "diagnosis",
-    "config",
-    "profilers",
-]
-"""The kinds of JSON files in a results folder: schemas/results.schema.json says what is read of each."""
-NOT_OURS = "not what inferprof writes: move it away and run the study again"
+UNFINISHED = ".unfinished"
+_REMOVES = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
+"""A program that removes a folder when its parent ends: that is what closes its stdin."""
 MOST_UNPACKED = 1 << 30
 """Bytes of a file of JSON or CSV that are read: as Python's objects they take ten times that much memory."""
 LONGEST_FAULT = 200
-"""Characters of what is wrong with a file: jsonschema quotes the value, which may be thousands of samples."""
+"""Characters of what is wrong with a file: jsonschema quotes the value, which may be long."""
+DEEPEST, MOST_VALUES, LARGEST = 50, 100_000, 2**63
+"""What a config or a model's description may hold: aliases make millions of values of a few lines."""
 
 
 @contextlib.contextmanager
@@ -47,10 +43,58 @@ def written_whole(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        yield partial
-        partial.replace(path)
+        with naming(path):
+            yield partial
+            partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """An error of the system that names no file, as a full disk does, names this one."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+@contextlib.contextmanager
+def folder_made_whole(out: Path) -> Iterator[Path]:
+    """Yield the path of a folder to make; it takes the name `out` only when the block succeeds.
+
+    It lies in a private folder near `out`. That goes with this process, however it ends: a watcher removes it, or the
+    next start, where that was killed too.
+    """
+    near = next(folder for folder in out.absolute().parents if folder.exists())
+    for left in near.glob(f".{glob.escape(out.name)}-*{UNFINISHED}"):
+        with contextlib.suppress(OSError), _locked(left):
+            shutil.rmtree(left)
+    private = Path(tempfile.mkdtemp(UNFINISHED, f".{out.name}-", near))
+    with (
+        _locked(private),
+        subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _REMOVES, private],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        ),
+    ):
+        yield private / "results"
+        out.parent.mkdir(parents=True, exist_ok=True)
+        (private / "results").replace(out)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder, which goes with the process. Raises OSError where another one holds it."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -61,17 +105,17 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Write JSON that a person can read; NaN is refused, since it is not JSON."""
-    write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+    write_text(path, as_json(value))
+
+
+def as_json(value: Any) -> str:
+    """JSON that a person can read."""
+    return json.dumps(value, indent=1, allow_nan=False) + "\n"
 
 
 def beside(path: Path, suffix: str) -> Path:
     """The file of the same name but for its suffix."""
     return path.with_name(path.stem + suffix)
-
-
-def write_facts(product: Path, suffix: str, facts: Mapping[str, Any], seconds: float) -> None:
-    """Write beside a product what is known of its making, its size, and how long that took."""
-    write_json(beside(product, suffix), {**facts, "bytes": product.stat().st_size, "seconds": round(seconds, 1)})
 
 
 def read_json(path: Path) -> Any:
@@ -84,16 +128,21 @@ def read_json(path: Path) -> Any:
         raise UserError(f"{path} is not JSON: {error}") from None
 
 
-def read_document(path: Path, kind: Kind) -> dict[str, Any]:
-    """Read a JSON file of a results folder. Raises UserError where it is missing, or not what inferprof writes."""
-    try:
-        content: dict[str, Any] = read_json(path)
-        check_schema(content, "results", str(path), kind)
-    except UserError as error:
-        if not path.exists():
-            raise
-        raise UserError(f"{error}; {NOT_OURS}") from None
-    return content
+def read_document(path: Path, kind: Kind, root: Path | None = None) -> dict[str, Any]:
+    """Read a JSON file of a results folder as mappings and lists: documents.read_plain."""
+    return documents.read_plain(path, kind, root)
+
+
+def write_document(path: Path, kind: Kind, content: Any) -> None:
+    """Write a JSON file of a results folder; ValueError where it is one that inferprof would not read."""
+    write_text(path, document_text(content, kind))
+
+
+def document_text(content: Any, kind: Kind) -> str:
+    """A document as JSON. Raises ValueError where it is one that inferprof would not read."""
+    text = as_json(content)
+    documents.decode(text.encode(), kind)
+    return text
 
 
 def check_schema(content: Any, schema: str, where: str, part: str | None = None) -> None:
@@ -103,6 +152,7 @@ def check_schema(content: Any, schema: str, where: str, part: str | None = None)
     """
     from jsonschema.exceptions import best_match
 
+    check_values(content, where)
     error = best_match(_validator(schema, part).iter_errors(content))
     if error is None:
         return
@@ -122,16 +172,29 @@ def check_schema(content: Any, schema: str, where: str, part: str | None = None)
 def _validator(schema: str, part: str | None) -> Any:
     import jsonschema
 
-    formats = jsonschema.FormatChecker(())
-    formats.checks("numbers")(_only_numbers)
     content = json.loads(resources.files("inferprof").joinpath("schemas", f"{schema}.schema.json").read_text("utf-8"))
     whole = {**content, "$ref": f"#/$defs/{part}"} if part else content
-    return jsonschema.Draft202012Validator(whole, format_checker=formats)
+    return jsonschema.Draft202012Validator(whole)
 
 
-def _only_numbers(value: Any) -> bool:
-    """The format `numbers`: `items` takes a hundred times as long, and records hold thousands of samples."""
-    return not isinstance(value, list) or set(map(type, value)) <= {int, float}
+def check_values(content: Any, where: str) -> None:
+    """Refuse what no schema can: NaN, infinity, numbers of many digits, and what is nested or repeated endlessly."""
+    stack: list[tuple[Any, tuple[str, ...]]] = [(content, ())]
+    values = 0
+    while stack:
+        value, path = stack.pop()
+        values += 1
+        place = ".".join(path) or "top level"
+        if values > MOST_VALUES or len(path) > DEEPEST:
+            raise UserError(f"{where}: nested deeper than {DEEPEST}, or of more than {MOST_VALUES} values (aliases?)")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f"{where}: {place}: {value} is not a finite number")
+        if isinstance(value, int) and abs(value) > LARGEST:
+            raise UserError(f"{where}: {place}: a number beyond {LARGEST}")
+        if isinstance(value, Mapping):
+            stack += ((entry, (*path, str(key))) for key, entry in value.items())
+        elif isinstance(value, list | tuple):
+            stack += ((entry, (*path, str(index))) for index, entry in enumerate(value))
 
 
 def read_yaml(path: Path) -> Any:
@@ -139,11 +202,31 @@ def read_yaml(path: Path) -> Any:
     import yaml
 
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), _loader())
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
+    except (ValueError, yaml.YAMLError) as error:
         raise UserError(f"{path}: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise UserError(f"{path}: nested too deeply") from None
+    check_values(content, str(path))
+    return content
+
+
+@functools.cache
+def _loader() -> Any:
+    """YAML's safe loader, which takes the last of two equal keys; this one refuses them."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+            node = super().compose_mapping_node(anchor)
+            keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            if twice := sorted({key for key in keys if keys.count(key) > 1}):
+                raise yaml.constructor.ConstructorError(None, None, f"{twice[0]} is given twice", node.start_mark)
+            return node
+
+    return Loader
 
 
 def sha256(path: Path) -> str:
@@ -166,7 +249,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def unpacked(path: Path) -> bytes:
-    """All bytes of a file, unpacked. Raises UserError where it is cut short, damaged, or larger than MOST_UNPACKED."""
+    """All bytes of a file, unpacked. Raises UserError where it is cut short, damaged or above MOST_UNPACKED."""
     try:
         with opened(path) as file:
             content = file.read(MOST_UNPACKED + 1)

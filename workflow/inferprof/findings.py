@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from inferprof.case import Case
+from inferprof.once import Derives
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -122,10 +123,10 @@ class Twin:
 
 
 @dataclass(frozen=True, eq=False)
-class Frames:
+class Frames(Derives):
     """All that is known of one case, as frames of tables/: each has rows of this case alone, apart from `peers`.
 
-    Each is equal to itself alone, so that what several checks ask of one can be kept.
+    What several checks ask of one is kept with it: Derives.once.
     """
 
     machine: str

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import math
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from inferprof.case import Case, OptionValue
@@ -38,6 +38,7 @@ def quantize(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("precision", metavar="PRECISION", help="a number format, e.g. int8")
     sub.add_argument("onnx", type=Path, metavar="ONNX", help="the model's fp32 ONNX")
     _model(sub)
+    sub.add_argument("--shape", help="gives sizes to the symbols that SPEC gives none to, as in b1_s128")
     _set(sub, "an option of the number format")
     out(sub)
 
@@ -72,7 +73,7 @@ def expect(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("onnx", type=Path, metavar="ONNX", help="the graph in its number format, or a model without one")
     _model(sub)
     sub.add_argument("--shape", required=True, help="b8, b8_s128")
-    sub.add_argument("--seed", type=int, default=0, help="which inputs (default 0)")
+    sub.add_argument("--seed", type=_whole(0), default=0, help="which inputs (default 0)")
     out(sub)
 
 
@@ -82,9 +83,10 @@ def accuracy(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("onnx", type=Path, metavar="ONNX", help="the converted graph")
     sub.add_argument("--reference", type=Path, required=True, metavar="ONNX", help="the fp32 graph")
     _model(sub)
+    sub.add_argument("--shape", help="gives sizes to the symbols that SPEC gives none to, as in b1_s128")
     _set(sub, "an option of the number format")
-    sub.add_argument("--samples", type=int, default=64, help="inputs to compare on (default 64)")
-    sub.add_argument("--seed", type=int, default=0, help="which inputs (default 0)")
+    sub.add_argument("--samples", type=_whole(2), default=64, help="inputs to compare on (default 64)")
+    sub.add_argument("--seed", type=_whole(0), default=0, help="which inputs (default 0)")
     out(sub)
 
 
@@ -131,9 +133,7 @@ def table(sub: argparse.ArgumentParser) -> None:
         help="…/capture/TOOL/MODEL/PRECISION/BACKEND/VARIANT/SHAPE.* names its case",
     )
     sub.add_argument("--machine", default="unknown", help="slug of the machine that made the capture")
-    sub.add_argument(
-        "--iteration", default="iteration", metavar="RANGE", help="another program's range around an inference"
-    )
+    sub.add_argument("--iteration", metavar="RANGE", help="another program's range around an inference")
     out(sub)
 
 
@@ -143,7 +143,10 @@ def formats(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--asked", metavar="PRECISION", help="the number format asked for (default: the table's case)")
     sub.add_argument("--ncu", type=Path, metavar="TABLE", help="ncu's table of the same case: its counters decide")
     sub.add_argument(
-        "--at-least", type=_fraction, metavar="SHARE", help="exit code 1 where less of the matrix products ran in it"
+        "--at-least",
+        type=_above_0(1),
+        metavar="SHARE",
+        help="exit code 1 where less of the matrix products ran in it",
     )
 
 
@@ -171,7 +174,7 @@ def report(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--partial", action="store_true", help="only what exists, into REPORT.partial.txt")
     sub.add_argument(
         "--processes",
-        type=_positive,
+        type=_whole(1),
         default=len(os.sched_getaffinity(0)),
         metavar="N",
         help="at most so many, this one among them, draw the plots (default: one per core that it may use)",
@@ -203,7 +206,7 @@ def compare(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("b", type=Path, metavar="B", help="the same; the verdicts are about this one")
     sub.add_argument(
         "--threshold",
-        type=_fraction,
+        type=_above_0(1),
         default=THRESHOLD,
         help=f"relative difference that matters (default {THRESHOLD})",
     )
@@ -217,7 +220,7 @@ def verify(sub: argparse.ArgumentParser) -> None:
     folder = Path("results/verify")
     sub.add_argument("--out", type=Path, default=folder, metavar="DIR", help=f"folder to work in (default {folder})")
     sub.add_argument("--only", nargs="+", default=[], metavar="ROW", help="these rows, and those that they need")
-    sub.add_argument("--minutes", type=_minutes, default=10.0, help="time for all rows together (default 10)")
+    sub.add_argument("--minutes", type=_above_0(), default=10.0, help="time for all rows together (default 10)")
     sub.add_argument("--attempt", action="store_true", help="try also what the machine is known to refuse")
     sub.add_argument("--engine", type=Path, help="an engine of verify's model for TensorRT, in place of building one")
 
@@ -238,12 +241,15 @@ def run(sub: argparse.ArgumentParser) -> None:
     _set(sub, "an option of the variant")
     sub.add_argument("--machine", help="slug to record (default: this machine's)")
     sub.add_argument("--probed", type=Path, metavar="FILE", help="environment.json that this machine must match")
-    sub.add_argument("--round", type=int, default=0, help="which of the case's processes this is (default 0)")
-    sub.add_argument("--budget", type=float, default=2.0, help="seconds per boundary (default 2)")
+    sub.add_argument("--round", type=_whole(0), default=0, help="which of the case's processes this is (default 0)")
+    sub.add_argument("--budget", type=_above_0(), default=2.0, help="seconds per boundary (default 2)")
     sub.add_argument(
-        "--interval", type=_fraction, default=0.01, help="relative half width of the median to stop at (default 0.01)"
+        "--interval",
+        type=_above_0(1),
+        default=0.01,
+        help="relative half width of the median to stop at (default 0.01)",
     )
-    sub.add_argument("--seed", type=int, default=0, help="which inputs (default 0)")
+    sub.add_argument("--seed", type=_whole(0), default=0, help="which inputs (default 0)")
     sub.add_argument(
         "--reference", type=Path, metavar="FILE", help="what the outputs must agree with: of `expect`, or a graph"
     )
@@ -251,7 +257,7 @@ def run(sub: argparse.ArgumentParser) -> None:
         "--tuned", type=Path, nargs="?", metavar="RECORD", help="take over what this record's autotuners chose"
     )
     sub.add_argument(
-        "--profiled", type=_positive, metavar="N", help="no measurement: N iterations for a profiler to watch"
+        "--profiled", type=_whole(1), metavar="N", help="no measurement: N iterations for a profiler to watch"
     )
     sub.add_argument("--kineto", type=Path, metavar="FILE", help="with --profiled: write a trace of torch.profiler")
     sub.add_argument("--modules", action="store_true", help="with --kineto: a range around each module of torch")
@@ -323,27 +329,19 @@ def _size(text: str) -> int:
     return int(match[1]) * {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}[match[2]]
 
 
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
+def _whole(least: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
+        return int(text)
+
+    return read
 
 
-def _minutes(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of minutes above 0")
-    return value
+def _above_0(most: float = 1e9) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        if not re.fullmatch(r"([0-9]+[.]?[0-9]*|[.][0-9]+)(e[+-]?[0-9]+)?", text) or not 0 < float(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0 and up to {most:g}")
+        return float(text)
 
-
-def _fraction(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0 and up to 1")
-    return value
+    return read

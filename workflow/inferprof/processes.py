@@ -4,20 +4,103 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
+import json
 import os
+import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NoReturn
 
 PR_SET_PDEATHSIG = 1
+STACKS_S = 1.0
+"""How long a process that is over its limit has to write down where it is."""
+GIB = 1 << 30
+LOCKS = Path(".snakemake", "locks")
+HOLDER = Path(".snakemake", "inferprof-holder.json")
+"""Beside the lock: who holds it, and which files it is."""
+_BY_HAND = "look for a running Snakemake, and if there is none, run snakemake --unlock"
 
 
 def die_with_parent() -> None:
     """Ask the kernel to kill this process when its parent ends, so that no orphan holds the GPU (Linux, prctl(2))."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def go_on_watched(limit_s: float) -> None:
+    """Return in a child; this process waits for it, says how it ended where it could not, and ends as it did.
+
+    A child that is not done after `limit_s` seconds is killed with its children, once it has written the stack of
+    each of its threads to stderr; so does one that crashes.
+    """
+    parent = os.getpid()
+    child = os.fork()
+    if child:
+        _wait(child, limit_s)
+    die_with_parent()
+    if os.getppid() != parent:
+        os._exit(1)
+    faulthandler.enable()
+    faulthandler.dump_traceback_later(limit_s)
+
+
+def _wait(child: int, limit_s: float) -> NoReturn:
+    """Wait for a child and end as it did: with its exit code, or with 1 and a line on stderr."""
+
+    def expired(*_: Any) -> NoReturn:
+        raise TimeoutError
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: os.kill(child, number))
+    signal.signal(signal.SIGALRM, expired)
+    signal.setitimer(signal.ITIMER_REAL, limit_s + STACKS_S)
+    try:
+        _, status, usage = os.wait4(child, 0)
+    except TimeoutError:
+        _kill_tree(child)
+        os.waitpid(child, 0)
+        _end(f"not done after {limit_s:g} s, the limit of a job (protocol.limit_s): ended; its stacks are above")
+    if os.WIFEXITED(status):
+        os._exit(os.WEXITSTATUS(status))
+    _end(_signalled(signal.Signals(os.WTERMSIG(status)), usage))
+
+
+def _signalled(ended_by: signal.Signals, usage: resource.struct_rusage) -> str:
+    """`ended by SIGKILL, …`: and what that usually means."""
+    if ended_by != signal.SIGKILL:
+        return f"ended by {ended_by.name}; its stack is above"
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    held = f"it held {usage.ru_maxrss * 1024 / GIB:.1f} of {total / GIB:.0f} GiB"
+    return f"ended by SIGKILL, as a machine does that is out of memory ({held})"
+
+
+def _end(reason: str) -> NoReturn:
+    """The last line of a job's log."""
+    os.write(2, f"inferprof: {reason}\n".encode())
+    os._exit(1)
+
+
+def _kill_tree(process: int) -> None:
+    """Kill a process and all that it started."""
+    import psutil
+
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(process).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+    os.kill(process, signal.SIGKILL)
+
+
+def end_at_once() -> NoReturn:
+    """End this process without unloading its libraries."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def run_merged(
@@ -65,26 +148,74 @@ def reader_may_leave() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def release_stale_lock(folder: Path) -> str | None:
-    """Unlock a workflow folder whose Snakemake was killed; what was done, or None where there was no lock.
+def sign_lock(folder: Path) -> None:
+    """Say beside Snakemake's lock of a workflow folder that this process holds it: the lock itself does not tell."""
+    (folder / HOLDER).write_text(json.dumps({**_identity(os.getpid()), "locks": _locks(folder)}), encoding="utf-8")
 
-    Snakemake's lock does not name its holder, so a live Snakemake that works in the folder keeps it.
+
+def release_stale_lock(folder: Path) -> str | None:
+    """Unlock a workflow folder whose Snakemake is known to be dead; what was done, or None where there was no lock.
+
+    Dead is a process of this boot, host and PID namespace that is gone, or whose number another one has. Of any other
+    nothing is known here: it may be alive, and its lock stays.
     """
-    locks = folder / ".snakemake" / "locks"
-    if not any(locks.glob("*")):
+    locks = _locks(folder)
+    if not locks:
         return None
-    if holder := _snakemake_in(folder):
-        return f"a Snakemake (process {holder}) works in this folder: wait for it, or stop it"
-    shutil.rmtree(locks)  # all that `snakemake --unlock` does, after reading the workflow
+    try:
+        holder = json.loads((folder / HOLDER).read_text(encoding="utf-8"))
+        process = int(holder["pid"])
+    except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        return f"{folder} is locked, and nothing says by whom: {_BY_HAND}"
+    if holder.get("locks") != locks:
+        return f"{folder} is locked by another run than the last that signed: {_BY_HAND}"
+    here = _identity(process)
+    if here == _identity_of(holder):
+        return f"a Snakemake (process {process}) works in this folder: wait for it, or stop it"
+    if any(not here[key] or here[key] != holder.get(key) for key in ("host", "boot", "namespace")):
+        whose = f"process {process} of {str(holder.get('host'))!r}, seen from another host or container"
+        return f"{folder} is locked by {whose}: {_BY_HAND}"
+    shutil.rmtree(folder / LOCKS)  # all that `snakemake --unlock` does, after reading the workflow
+    (folder / HOLDER).unlink(missing_ok=True)
     return "a killed run left this folder locked; unlocked it, as snakemake --unlock does"
 
 
-def _snakemake_in(folder: Path) -> int | None:
-    """The process id of a Snakemake whose working directory is the folder."""
-    import psutil
+def _locks(folder: Path) -> dict[str, int]:
+    """The files of Snakemake's lock, and when each was made."""
+    return {path.name: path.stat().st_mtime_ns for path in sorted((folder / LOCKS).glob("*"))}
 
-    for process in psutil.process_iter(["pid", "cmdline", "cwd"]):
-        words = [Path(word).name for word in process.info["cmdline"] or []]
-        if process.pid != os.getpid() and "snakemake" in words and process.info["cwd"] == str(folder.resolve()):
-            return int(process.pid)
-    return None
+
+def _identity(process: int) -> dict[str, Any]:
+    """What tells a process apart from all others, also from a later one of its number (Linux, proc(5))."""
+    return {
+        "host": socket.gethostname(),
+        "boot": _read(Path("/proc/sys/kernel/random/boot_id")),
+        "namespace": _namespace(),
+        "pid": process,
+        "started": _started(process),
+    }
+
+
+def _started(process: int) -> str | None:
+    """When a process was started, in ticks since the boot; None where there is none, or a zombie."""
+    # The name of the program, in brackets, may hold blanks and brackets.
+    state, *fields = (_read(Path("/proc", str(process), "stat")) or ")Z").rpartition(")")[2].split()
+    return None if state == "Z" else fields[18]
+
+
+def _identity_of(holder: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: holder.get(key) for key in ("host", "boot", "namespace", "pid", "started")}
+
+
+def _namespace() -> str | None:
+    try:
+        return Path("/proc/self/ns/pid").readlink().name
+    except OSError:
+        return None
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None

@@ -18,6 +18,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TextIO, TypeVar
 
+from inferprof import escape
+
 T = TypeVar("T")
 COUNT_EVERY_S = 10.0
 """Where lines stand below each other, a count is worth one this often."""
@@ -120,12 +122,12 @@ def _lines(shown: Task, out: TextIO, clock: Callable[[], float]) -> Iterator[Non
         if shown.step != said or now - said_at >= COUNT_EVERY_S:
             said, said_at = shown.step, now
             line = "; ".join(filter(None, (f"{shown.doing}, {now - begun:.0f} s", shown.left)))
-            out.write(f"inferprof: {shown.title}: {line}\n")
+            out.write(escape.line(f"inferprof: {shown.title}: {line}") + "\n")
             out.flush()
 
     shown.update = update
     yield
-    out.write(f"inferprof: {shown.title}: done in {clock() - begun:.0f} s\n")
+    out.write(f"inferprof: {escape.line(shown.title)}: done in {clock() - begun:.0f} s\n")
     out.flush()
 
 
@@ -139,11 +141,11 @@ def _drawn(shown: Task, out: TextIO) -> Iterator[None]:
     columns = (says, BarColumn(), TimeElapsedColumn(), left)
     console = Console(file=out, force_terminal=True)
     with Progress(*columns, console=console, transient=True, auto_refresh=not shown.measures) as bar:
-        row = bar.add_task(shown.title, total=len(shown.steps), left="")
+        row = bar.add_task(escape.line(shown.title), total=len(shown.steps), left="")
 
         def update() -> None:
             text = f"{shown.title}: {shown.doing}"
-            bar.update(row, description=text, completed=max(shown.number - 1, 0), left=shown.left)
+            bar.update(row, description=escape.line(text), completed=max(shown.number - 1, 0), left=shown.left)
             bar.refresh()
 
         shown.update = update

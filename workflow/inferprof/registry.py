@@ -1,15 +1,25 @@
-"""Finds plug-ins: constants of one dataclass in the modules of one folder. The folder listing is the registry."""
+"""Finds plug-ins: constants of one dataclass in the modules of one folder. The folder listing is the registry.
+
+Modules outside the package join in by the environment variable INFERPROF_PLUGINS: Python files, separated as in PATH.
+"""
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib
+import importlib.util
+import os
 import pkgutil
-from typing import Any, Protocol, TypeVar
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, Protocol, TypeVar
 
-from inferprof.errors import unknown
+from inferprof.errors import UserError, unknown
 from inferprof.findings import Threshold
-from inferprof.plugins import Backend, Check, Plot, Precision, Profiler, Quantizer
+from inferprof.plugins import Backend, Check, Plot, Precision, Profiler, Quantizer, Section
 
 
 class _Named(Protocol):
@@ -20,54 +30,95 @@ class _Named(Protocol):
 Plugin = TypeVar("Plugin", bound=_Named)
 
 
-def _constants(package: str, kind: type[Plugin]) -> dict[str, Plugin]:
-    """Every module-level constant of type `kind` in `package`, by name; two of one name are a bug."""
-    found: dict[str, Plugin] = {}
-    for module_info in pkgutil.iter_modules(importlib.import_module(package).__path__):
-        module = importlib.import_module(f"{package}.{module_info.name}")
-        for value in vars(module).values():
-            if isinstance(value, kind) and found.setdefault(value.name, value) is not value:
-                raise AssertionError(f"two {kind.__name__} plug-ins are named {value.name!r}")
-    return dict(sorted(found.items()))
+OUTSIDE: Final = "INFERPROF_PLUGINS"
+"""The environment variable that names Python files whose constants are plug-ins too."""
+
+
+def load_outside(files: str) -> list[ModuleType]:
+    """The modules that the value of INFERPROF_PLUGINS names. Raises UserError for one that cannot be loaded."""
+    return [_loaded(Path(file).resolve()) for file in files.split(os.pathsep) if file]
 
 
 @functools.cache
+def _loaded(path: Path) -> ModuleType:
+    """A file as a module, under a name that follows from its path: another process finds its functions again."""
+    name = f"inferprof_plugin_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise UserError(
+            f"{OUTSIDE}: {path} is no Python file; give paths of .py files, with {os.pathsep!r} between them"
+        )
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise UserError(f"{OUTSIDE}: {path} cannot be loaded: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _inside(package: str, folders: Iterable[str]) -> Iterator[ModuleType]:
+    """The modules in the folders of a package."""
+    for module_info in pkgutil.iter_modules(folders):
+        yield importlib.import_module(f"{package}.{module_info.name}")
+
+
+def _constants(package: str, kind: type[Plugin]) -> dict[str, Plugin]:
+    """Every module-level constant of type `kind` in `package` and in the modules outside, by name.
+
+    Raises UserError where two have one name.
+    """
+    folders = tuple(importlib.import_module(package).__path__)
+    plugins: dict[str, Plugin] = _all(package, folders, kind, os.environ.get(OUTSIDE, ""))
+    return plugins
+
+
+@functools.cache
+def _all(package: str, folders: tuple[str, ...], kind: type[Any], outside: str) -> dict[str, Any]:
+    """`_constants`, of a package in these folders and with what INFERPROF_PLUGINS is."""
+    plugins: dict[str, Any] = {}
+    for module in (*_inside(package, folders), *load_outside(outside)):
+        for value in vars(module).values():
+            if isinstance(value, kind) and plugins.setdefault(value.name, value) is not value:
+                raise UserError(f"{module.__file__}: another {kind.__name__} is named {value.name!r} too; rename one")
+    return dict(sorted(plugins.items()))
+
+
 def backends() -> dict[str, Backend]:
     """The runtimes, by name."""
     return _constants("inferprof.backends", Backend)
 
 
-@functools.cache
 def quantizers() -> dict[str, Quantizer]:
     """The ways to quantize a torch model, by name."""
     return _constants("inferprof.backends", Quantizer)
 
 
-@functools.cache
 def precisions() -> dict[str, Precision]:
     """The number formats, by name."""
     return _constants("inferprof.precisions", Precision)
 
 
-@functools.cache
 def profilers() -> dict[str, Profiler]:
     """The profilers, by name."""
     return _constants("inferprof.profilers", Profiler)
 
 
-@functools.cache
 def plots() -> dict[str, Plot]:
     """The plots, by name."""
     return _constants("inferprof.plots", Plot)
 
 
-@functools.cache
+def sections() -> dict[str, Section]:
+    """The sections of the report, by name."""
+    return _constants("inferprof.report.sections", Section)
+
+
 def checks() -> dict[str, Check]:
     """The checks of the diagnosis, by name."""
     return _constants("inferprof.diagnosis", Check)
 
 
-@functools.cache
 def thresholds() -> dict[str, Threshold]:
     """The thresholds of the checks, by name."""
     return _constants("inferprof.diagnosis", Threshold)

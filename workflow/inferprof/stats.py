@@ -63,10 +63,12 @@ class Summary:
 
 
 def summarize(samples: Samples) -> Summary:
-    """The summary of at least one sample; raises ValueError for none."""
+    """The summary of at least one sample; raises ValueError for none, and for NaN or infinity."""
     values = np.asarray(samples, dtype=float)
     if values.size == 0:
         raise ValueError("no samples to summarize")
+    if not np.isfinite(values).all():
+        raise ValueError("samples must be finite")
     tails = {
         name: float(np.quantile(values, p)) if values.size >= samples_needed(p) else None
         for name, p in PERCENTILES.items()
@@ -77,7 +79,7 @@ def summarize(samples: Samples) -> Summary:
         max=float(values.max()),
         median=float(np.median(values)),
         mean=float(values.mean()),
-        cov=float(values.std(ddof=1) / values.mean()) if values.size > 1 else None,
+        cov=float(values.std(ddof=1) / values.mean()) if values.size > 1 and values.mean() else None,
         interval=median_interval(values),
         effective_n=effective_size(values),
         **tails,
@@ -138,12 +140,13 @@ def effective_size(samples: Samples) -> float:
 def spread(samples: Samples) -> float | None:
     """90th percentile / 10th percentile, both interpolated linearly; None below SPREAD_SAMPLES.
 
-    Of a machine with two speeds it is their ratio, once each holds for more than a tenth of the samples.
+    Of a machine with two speeds it is their ratio, once each holds for more than a tenth of the samples. None where a
+    tenth is 0, too.
     """
     if len(samples) < SPREAD_SAMPLES:
         return None
     low, high = np.quantile(np.asarray(samples, dtype=float), (0.1, 0.9))
-    return float(high / low)
+    return float(high / low) if low > 0 else None
 
 
 @dataclass(frozen=True)
@@ -168,6 +171,8 @@ def drift(samples: Samples) -> Drift | None:
     medians = block_medians(samples)
     first, second = np.triu_indices(BLOCKS, 1)
     slope = np.median((medians[second] - medians[first]) / (second - first))
+    if not np.median(medians):
+        return None
     change = float(slope * (BLOCKS - 1) / np.median(medians))
     if abs(change) < DRIFT_MINIMUM:
         return Drift(change, None, False)
@@ -210,10 +215,12 @@ def ratio(a_rounds: Sequence[Samples], b_rounds: Sequence[Samples], threshold: f
     What a round shares (temperature, clocks, neighbours) cancels in its ratio, so the interval is Student's over the
     rounds' log ratios of medians. With one round it comes from the intervals of the two medians, and `reason` says
     so. `threshold` is the relative difference that matters. Raises ValueError where the numbers of rounds differ or
-    are 0.
+    are 0, and for samples that are no times.
     """
     if len(a_rounds) != len(b_rounds) or not a_rounds:
         raise ValueError(f"rounds must be paired: {len(a_rounds)} of A, {len(b_rounds)} of B")
+    if not all(_are_times(samples) for samples in (*a_rounds, *b_rounds)):
+        raise ValueError("samples must be finite and above 0")
     logs = np.array([math.log(np.median(b) / np.median(a)) for a, b in zip(a_rounds, b_rounds, strict=True)])
     estimate = float(logs.mean())
     if len(logs) == 1:
@@ -231,6 +238,11 @@ def ratio(a_rounds: Sequence[Samples], b_rounds: Sequence[Samples], threshold: f
         verdict=verdict,
         reason=why,
     )
+
+
+def _are_times(samples: Samples) -> bool:
+    values = np.asarray(samples, dtype=float)
+    return values.size > 0 and bool(np.isfinite(values).all() and values.min() > 0)
 
 
 def _student(logs: np.ndarray[Any, Any]) -> tuple[float, float, float]:

@@ -23,7 +23,7 @@ from inferprof.errors import UserError
 from inferprof.machine import hardware
 from inferprof.machine.hardware import Machine
 from inferprof.model import data
-from inferprof.model.model_spec import ModelSpec, discover, load
+from inferprof.model.model_spec import ModelSpec, discover, is_unsized, load
 from inferprof.plugins import Backend
 from inferprof.precisions import unconvertible
 
@@ -93,12 +93,25 @@ class Study:
         """The options of a number format, also of one that the study leaves out."""
         return self.precisions.get(precision, registry.precisions()[precision].options)
 
+    def sizes_from(self, model: str) -> Shape | None:
+        """The first shape of a model whose description lacks sizes, which it takes them from; else None."""
+        return self.shapes[model][0] if model in self.shapes and is_unsized(self.known_models[model]) else None
+
     def cases(self) -> list[Case]:
         """The cases that run."""
         return [planned.case for planned in self.planned if planned.outcome == "run"]
 
     def onnx(self) -> list[tuple[str, str]]:
-        """(model, precision) of every ONNX file: what can be converted, whether or not it can run here."""
+        """(model, precision) of every ONNX file: what can be converted, whether or not it can run here.
+
+        Not where every case of it is excluded, nor an engine for another GPU asked for.
+        """
+        wanted = {(p.case.model, p.case.precision) for p in self.planned if not p.reason.startswith(EXCLUDED)}
+        wanted |= {(case.model, case.precision) for _, case in self.ahead_of_time()}
+        return [pair for pair in self._convertible() if pair in wanted]
+
+    def _convertible(self) -> list[tuple[str, str]]:
+        """(model, precision) of what has an ONNX file in that format."""
         return [
             (model, precision)
             for model, precision in itertools.product(self.models, self.precisions)
@@ -115,7 +128,7 @@ class Study:
         built = [
             (aot_machine(capability), Case(model, precision, backend, variant, self.shapes[model][-1].label))
             for capability in self.target
-            for model, precision in self.onnx()
+            for model, precision in self._convertible()
             for backend in backends
         ]
         exclude = self.config["exclude"]
@@ -215,6 +228,7 @@ def plan(config: Mapping[str, Any], models_folder: Path, machine: Machine) -> St
     known |= {"precision": registry.precisions(), "backend": registry.backends(), "profiler": registry.profilers()}
     configs.check_exclude(config["exclude"], known)
     configs.check_shapes(models, config["shapes"])
+    models = {name: configs.sized(spec, config["shapes"]) for name, spec in models.items()}
     shapes = {name: configs.shapes(spec, config["shapes"]) for name, spec in models.items()}
     planned = [
         _planned(case, models[case.model], variants[case.variant], config["exclude"], machine)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from inferprof import progress, registry
+from inferprof import documents, outcomes, progress, registry
 from inferprof.case import Case, Shape, Variant
 from inferprof.devices.cpu import CpuDevice
 from inferprof.devices.cuda import CudaDevice
@@ -102,7 +102,7 @@ class RunRequest:
 def run(request: RunRequest) -> dict[str, Any]:
     """Measure the case and return its record, which also says if and why the case failed.
 
-    Raises UserError for what the user can mend. Any other exception is a bug or a broken machine, and no record.
+    Raises UserError for what the user can mend, as outcomes.stage does.
     """
     request = replace(request, protocol=replace(request.protocol, graph=request.variant.flag("cuda_graph")))
     backend: Backend = registry.look_up("backend", request.case.backend, registry.backends())
@@ -119,12 +119,10 @@ def run(request: RunRequest) -> dict[str, Any]:
     }
     with gpu_lock(gpu.uuid, str(request.case)) if gpu else contextlib.nullcontext():
         environment = provenance.of_run(gpu)
-        try:
-            content = _content(request, backend, gpu)
-        except CaseFailed as error:
-            content = {"status": "failed", "reason": str(error)}
-        except MemoryError as error:
-            content = {"status": "failed", "reason": f"out of memory on the host: {error}"}
+        kind: documents.Kind = "watched" if request.profiling else "record"
+        content = outcomes.attempt(
+            "run", lambda: _content(request, backend, gpu), kind, {**head, "environment": environment}
+        )
     return {**head, **content, "environment": environment}
 
 
@@ -132,7 +130,7 @@ def _content(request: RunRequest, backend: Backend, gpu: Gpu | None) -> dict[str
     """The case measured under telemetry, or run for a profiler."""
     if backend.where == "cuda" and gpu is None:
         raise CaseFailed("NVML sees no GPU")
-    _require_built(request.artifact)
+    outcomes.require_made(request.artifact)
     if request.profiling:
         return _profiled(request, request.profiling, backend, gpu)
     feeds = _feeds(request)
@@ -151,7 +149,9 @@ def _content(request: RunRequest, backend: Backend, gpu: Gpu | None) -> dict[str
 def _verdict(checks: Mapping[str, Check | timing.NotMeasured]) -> dict[str, Any]:
     """A number that fails a check of itself is no measurement."""
     failed = [f"{name}: {c.detail}" for name, c in checks.items() if isinstance(c, Check) and not c.passed]
-    return {"status": "failed" if failed else "ok", "reason": f"self-check {'; '.join(failed)}" if failed else None}
+    if not failed:
+        return {"status": "ok", "reason": None}
+    return {"status": "failed", "stage": documents.SELF_CHECK, "reason": f"self-check {'; '.join(failed)}"}
 
 
 def _compared(
@@ -173,13 +173,6 @@ def _compared(
     return {"outputs_match": Check(outcome != "fail", f"{reason} (against {source})")}
 
 
-def _require_built(artifact: Path) -> None:
-    """A build that failed leaves an empty engine and the reason beside it."""
-    if artifact.suffix == ".engine" and artifact.stat().st_size == 0:
-        reason = read_document(artifact.with_suffix(".build.json"), "build").get("reason")
-        raise CaseFailed(f"the engine could not be built: {reason}")
-
-
 # --- measuring -------------------------------------------------------------------------------------------------
 
 
@@ -196,26 +189,43 @@ def _task(request: RunRequest, gpu: Gpu | None) -> AbstractContextManager[None]:
 def _measured(
     request: RunRequest, backend: Backend, feeds: Feeds, gpu: Gpu | None
 ) -> tuple[timing.Timing, dict[str, Any]]:
-    """The timing, and what the record says of it and of memory."""
+    """The timing, and what the record says of it and of memory.
+
+    A session that cannot be closed keeps its numbers, and fails the self-check `closed`.
+    """
     device = _device(gpu)
     used_before = device.memory_used()
     progress.step("load")
+    parts = None
     start = time.perf_counter_ns()
-    with backend.open(_open_request(request, device)) as session:
-        load_ns = time.perf_counter_ns() - start
-        progress.step("first inference")
-        measured = timing.measure(session, device, feeds, request.placement, request.protocol)
-        memory = _memory(session, device, used_before)
-        if gpu and request.streams > 1:
-            measured = _pipelined(request, backend, (session, device), measured, feeds)
-        tuning = _tuning(backend, session)
-        with timing.undisturbed():  # the pipeline's lanes are garbage that holds device memory
-            graphs = backend.graph_memory and backend.graph_memory(session, _open_request(request, device))
-        memory |= {"graphs": graphs} if graphs else {}
+    try:
+        with outcomes.opened(backend.open(_open_request(request, device))) as session:
+            load_ns = time.perf_counter_ns() - start
+            measured, content = parts = _in_session(request, backend, (session, device), feeds, used_before)
+    except CaseFailed as error:
+        if parts is None:
+            raise
+        measured = replace(measured, checks={**measured.checks, "closed": Check(False, str(error))})
     record = measured.record()
     record["first"]["load_ns"] = load_ns
+    return measured, {**record, **content}
+
+
+def _in_session(
+    request: RunRequest, backend: Backend, opened: tuple[Session, Device], feeds: Feeds, used_before: int | None
+) -> tuple[timing.Timing, dict[str, Any]]:
+    """What is measured while the session is open."""
+    session, device = opened
+    progress.step("first inference")
+    measured = timing.measure(session, device, feeds, request.placement, request.protocol)
+    memory = _memory(session, device, used_before)
+    if device.where == "cuda" and request.streams > 1:
+        measured = _pipelined(request, backend, opened, measured, feeds)
+    tuning = _tuning(backend, session)
+    with timing.undisturbed():  # the pipeline's lanes are garbage that holds device memory
+        graphs = backend.graph_memory and backend.graph_memory(session, _open_request(request, device))
+    memory |= {"graphs": graphs} if graphs else {}
     return measured, {
-        **record,
         "memory": memory,
         "inputs": {name: {"shape": list(array.shape), "dtype": str(array.dtype)} for name, array in feeds.items()},
         "outputs": {name: digest(array) for name, array in measured.outputs.items()},
@@ -233,11 +243,12 @@ def _pipelined(
     if reason := backend.alone(request.variant):
         return replace(measured, pipelined=timing.NotMeasured(reason))
     try:
-        with contextlib.ExitStack() as stack:
+        with outcomes.stage("pipeline"), contextlib.ExitStack() as stack:
             lanes = [first]
             for _ in range(1, request.streams):
                 device = CudaDevice()
-                lanes.append((stack.enter_context(backend.open(_open_request(request, device))), device))
+                manager = outcomes.opened(backend.open(_open_request(request, device)))
+                lanes.append((stack.enter_context(manager), device))
             return timing.add_pipelined(measured, lanes, feeds, request.placement, request.protocol)
     except CaseFailed as error:
         return replace(measured, pipelined=timing.NotMeasured(str(error)))
@@ -324,13 +335,13 @@ def _profiled(request: RunRequest, profiling: Profiling, backend: Backend, gpu: 
         stack.enter_context(progress.task(f"Run {request.case} for a profiler", PROFILED_STEPS, measures=True))
         progress.step("load")
         with profiling.range("load"):
-            session = stack.enter_context(backend.open(_open_request(request, device)))
+            session = stack.enter_context(outcomes.opened(backend.open(_open_request(request, device))))
             lane = Lane(session, device, feeds, request.placement)
         progress.step("warm-up")
-        with profiling.range("warmup"):
+        with outcomes.stage("first inference"), profiling.range("warmup"):
             iterations.warm_up(lane, graph=request.variant.flag("cuda_graph"))
         progress.step("iterations")
-        with profiling.recorder, collected(device):
+        with outcomes.stage("measure"), profiling.recorder, collected(device):
             if profiling.native:  # whose times are the host's
                 mark_clock(profiling.range)
             samples = [iterations.once(lane, profiling.range) for _ in range(profiling.iterations)]

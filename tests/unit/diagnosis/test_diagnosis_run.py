@@ -54,6 +54,27 @@ def test_a_check_that_misses_something_on_the_way_says_what() -> None:
     assert (given.verdict, given.reason) == ("not assessed", "needs the driver's version")
 
 
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (lambda: 1 / 0, "ZeroDivisionError: division by zero; this is a defect of inferprof"),
+        (lambda: [], "TypeError: the check asked gave neither findings nor Clear; this is a defect of inferprof"),
+        (
+            lambda: ["text"],
+            "TypeError: the check asked gave neither findings nor Clear; this is a defect of inferprof",
+        ),
+        (lambda: None, "TypeError: 'NoneType' object is not iterable; this is a defect of inferprof"),
+    ],
+)
+def test_a_check_that_fails_is_not_assessed(
+    caplog: pytest.LogCaptureFixture, given: Callable[[], Any], reason: str
+) -> None:
+    failing = dataclasses.replace(check(Clear("")), run=lambda frames: given())
+    answer = run.answer(failing, NOTHING)
+    assert (answer.verdict, answer.reason, answer.findings) == ("not assessed", reason, ())
+    caplog.clear()
+
+
 def test_clear_keeps_its_reason_and_numbers() -> None:
     given = run.answer(check(Clear("2 ns of 100", {"idle_ns": 2.0})), NOTHING)
     assert (given.verdict, given.reason, given.evidence, given.findings) == (

@@ -2,6 +2,7 @@
 
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -168,13 +169,36 @@ def test_plots_that_several_processes_draw_are_the_same_bytes_in_the_same_order(
     def pngs(processes: int) -> list[Path]:
         return [tmp_path / f"{processes}-{place}.png" for place in range(len(draws))]
 
-    def drawn(processes: int) -> list[str]:
+    def drawn(processes: int) -> list[str | render.Failed]:
         drawings = [(draw, measurements(), png) for draw, png in zip(draws, pngs(processes), strict=True)]
         return render.every(drawings, processes)()
 
     alone, shared = drawn(1), drawn(2)
     assert alone == shared and alone[0] != alone[1]
     assert [png.read_bytes() for png in pngs(1)] == [png.read_bytes() for png in pngs(2)]
+
+
+def no_plot(frame: pd.DataFrame) -> Any:
+    raise ValueError("no axis\nin line two")
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_plot_that_raises_leaves_the_others_and_no_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, processes: int
+) -> None:
+    draws = {"failing": no_plot, "not_sent": lambda frame: None, "device": latency.DEVICE.draw}
+    drawings = [(draw, measurements(), tmp_path / f"{name}.png") for name, draw in draws.items()]
+    failed, not_sent, svg = render.every(drawings, processes)()
+    assert failed == render.Failed("ValueError: no axis in line two; this is a defect of inferprof")
+    assert isinstance(not_sent, render.Failed)
+    assert isinstance(svg, str) and svg.startswith("<svg")
+    assert [path.name for path in tmp_path.iterdir()] == ["device.png"]
+    caplog.clear()
+
+
+def test_a_plot_of_a_column_that_does_not_exist_is_left_out() -> None:
+    plot = replace(latency.DEVICE, needs={"made_up": 1})
+    assert render.lacks(plot, measurements()) == "made_up is no column of the measurements"
 
 
 def test_memory_of_cuda_graphs_is_a_line_per_case_and_time_is_saved_per_batch():

@@ -205,7 +205,7 @@ def test_a_refusal_is_a_result_and_not_a_broken_job(
     flags = ["--timeline", str(table), "--out", str(out), "--record", str(record)]
     assert not cli.main(["capture", "ncu", *flags, "--", "true"])
     assert json.loads(record.read_text())["reason"].startswith(reason)
-    (row,) = ncu.read(out).to_dict("records")
+    (row,) = profilers.read(ncu.NCU, out).to_dict("records")
     assert (row["level"], row["metric"]) == ("run", "not_measured")
     assert row["text"].startswith(reason)
     assert "\n" not in row["text"]
@@ -237,7 +237,7 @@ def test_a_timeline_without_single_kernels_is_a_result_too(
     frame[frame["level"] != "kernel"].to_parquet(table)
     out = tmp_path / "b8.ncu-rep"
     assert not cli.main(["capture", "ncu", "--timeline", str(table), "--out", str(out), "--", "true"])
-    assert ncu.read(out)["text"].tolist() == [
+    assert profilers.read(ncu.NCU, out)["text"].tolist() == [
         "ncu: the timeline holds no kernels of iterations one by one: trace CUDA graphs by node"
     ]
     assert not calls.exists()

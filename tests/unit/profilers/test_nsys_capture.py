@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from tests.unit.conftest import Export
 
-from inferprof import profilers, registry
+from inferprof import profilers, registry, secret
 from inferprof.case import Case
 from inferprof.errors import ToolError, UserError
 from inferprof.machine.hardware import Gpu, Machine
@@ -100,6 +100,7 @@ def test_the_run_keeps_what_it_needs_of_the_environment_and_no_more() -> None:
         "LC_ALL": "C",
         "PYTHONPATH": "x",
         "HF_HOME": "/cache",
+        "INFERPROF_PLUGINS": "/plugins/slow.py",
         "HF_TOKEN": TOKEN,
         "TORCH_API_KEY": TOKEN,
         "AWS_SECRET_ACCESS_KEY": TOKEN,
@@ -112,6 +113,7 @@ def test_the_run_keeps_what_it_needs_of_the_environment_and_no_more() -> None:
         "LC_ALL",
         "PYTHONPATH",
         "HF_HOME",
+        "INFERPROF_PLUGINS",
     }
 
 
@@ -163,13 +165,13 @@ def test_without_nsys_the_user_is_told(tmp_path: Path, monkeypatch: pytest.Monke
 def test_scrubbing_refuses_to_keep_a_secret_that_it_cannot_remove(export: Callable[..., Export]) -> None:
     made = export()
     made.call("cudaFree", 1, 2)
-    made._insert("ENUM_CUDA_SECRETS", "id name", id=0, name=TOKEN)
+    made._insert(f"ENUM_{TOKEN}", "id name", id=0, name="a table's name is no text in it")
     with pytest.raises(nsys_scrub.SecretFound):
         nsys_scrub.scrub(made.done(), [TOKEN])
 
 
 def test_short_values_are_no_secrets() -> None:
-    assert nsys_scrub.secrets_of({"A": "1", "TERM": "xterm", "KEY": TOKEN}, "vm", "alice") == [TOKEN, "alice"]
+    assert secret.values({"A": "1", "TERM": "xterm", "KEY": TOKEN}, "vm", "alice") == [TOKEN, "alice"]
 
 
 def test_scrubbing_changes_no_row_of_the_table(captured: Callable[[str], Path], tmp_path: Path) -> None:

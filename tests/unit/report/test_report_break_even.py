@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from tests.unit.report.conftest import evidence_of
 
-from inferprof.report import evidence
+from inferprof.report import break_even, evidence
 from inferprof.report.model import Table
-from inferprof.report.sections import break_even
 
 PROVIDER = "vit/fp16/ort_cuda/default/b8"
 ENGINE = "vit/fp16/tensorrt/default/b8"

@@ -14,7 +14,8 @@ from tests.unit.report.conftest import evidence_of
 from inferprof.case import Case
 from inferprof.profilers import ncu, nsys
 from inferprof.report import evidence, txt
-from inferprof.report.model import Report, Section, Table, Text
+from inferprof.report.compose import content_of
+from inferprof.report.model import Report, SectionContent, Table, Text
 from inferprof.report.sections import counters
 from inferprof.tables import schema
 
@@ -33,7 +34,7 @@ def profile(results: Any, case: str, frame: pd.DataFrame, tool: str) -> None:
     schema.of_case(frame, results.machine, Case(*case.split("/"))).to_parquet(path)
 
 
-def table_of(section: Section, name: str) -> Table:
+def table_of(section: SectionContent, name: str) -> Table:
     return next(block for block in section.blocks if isinstance(block, Table) and block.name == name)
 
 
@@ -68,10 +69,10 @@ def counted(repository: Path, tmp_path: Path) -> Callable[[str], pd.DataFrame]:
 
 
 @pytest.fixture
-def section(study, counted: Callable[[str], pd.DataFrame], captured: Callable[[str], Path]) -> Section:
+def section(study, counted: Callable[[str], pd.DataFrame], captured: Callable[[str], Path]) -> SectionContent:
     profile(study, ORT, counted("h100_ort_cuda_vit_details"), "ncu")
     profile(study, ORT, nsys.read(captured("h100_ort_cuda_vit")), "nsys")
-    return counters.section(load(study))
+    return content_of(counters.SECTION, load(study))
 
 
 def test_kernels_stand_with_their_duration_against_the_timelines(section):
@@ -102,7 +103,7 @@ def test_limits_and_nvidias_rule_of_the_largest_gain_stand_below(section):
 
 def test_waits_are_of_the_raw_page(study, counted):
     profile(study, ORT, counted("h100_ort_cuda_vit_raw"), "ncu")
-    section = counters.section(load(study))
+    section = content_of(counters.SECTION, load(study))
     reasons = texts(table_of(section, "counters_reasons"), "stall", "stall_percent", "rule")
     assert reasons[1] == ("long scoreboard", "28", "–")
     loads = table_of(section, "counters")
@@ -133,7 +134,7 @@ def test_a_refused_capture_is_named_with_its_reason_and_the_others_stand(study, 
     refused.write_text('{\n "not_measured": "ncu: the counters are held by another tool"\n}\n')
     profile(study, EAGER, ncu.read(refused), "ncu")
     profile(study, ORT, counted("h100_ort_cuda_vit_raw"), "ncu")
-    section = counters.section(load(study))
+    section = content_of(counters.SECTION, load(study))
     items = [block.text for block in section.blocks if isinstance(block, Text)]
     assert items == [
         f"{ORT}: not counted, since ncu took another kernel of the same size instead: softmax",
@@ -144,7 +145,7 @@ def test_a_refused_capture_is_named_with_its_reason_and_the_others_stand(study, 
 
 
 def test_a_study_without_ncu_has_no_such_section(study):
-    assert counters.section(load(study)).blocks == ()
+    assert content_of(counters.SECTION, load(study)).blocks == ()
 
 
 def test_the_page_is_as_wide_as_the_others(section):

@@ -6,8 +6,9 @@ import pytest
 from tests.unit.report.conftest import evidence_of
 
 from inferprof.report import fidelity, winner
+from inferprof.report.compose import content_of
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Section, Table, Text
+from inferprof.report.model import SectionContent, Table, Text
 from inferprof.report.sections import accuracy, answer, graphs, models
 
 TORCH_ALONE = "torch alone runs this model, so that no ONNX graph is made"
@@ -19,11 +20,11 @@ def load(results) -> Evidence:
     return evidence_of(results, BASELINE)
 
 
-def texts(section: Section) -> list[str]:
+def texts(section: SectionContent) -> list[str]:
     return [block.text for block in section.blocks if isinstance(block, Text)]
 
 
-def reasons(section: Section) -> set[str | None]:
+def reasons(section: SectionContent) -> set[str | None]:
     """Why cells of the section's first table are empty."""
     table = next(block for block in section.blocks if isinstance(block, Table))
     return {cell.missing for row in table.rows for cell in row if cell.missing}
@@ -35,14 +36,18 @@ def test_of_a_model_that_torch_alone_runs_there_is_no_reference(results) -> None
     found = load(results)
     sentence = f"not measured: {TORCH_ALONE} and there is no reference"
     assert fidelity.of(found, "block", "fp16").sentence == sentence
-    assert f"Accuracy of fp16 against fp32: {sentence}." in texts(answer.section(found))
+    assert f"Accuracy of fp16 against fp32: {sentence}." in texts(content_of(answer.SECTION, found))
 
 
 def test_its_graph_is_missed_for_that_reason_too_and_not_as_a_file(results) -> None:
     results.ok("block/fp32/torch_eager/plain/b1", 1.0, gpu=True)
     found = load(results)
-    assert reasons(accuracy.section(found)) == {f"not measured: {TORCH_ALONE} and there is no reference"}
-    assert reasons(models.section(found)) == reasons(graphs.section(found)) == {f"not measured: {TORCH_ALONE}"}
+    assert reasons(content_of(accuracy.SECTION, found)) == {f"not measured: {TORCH_ALONE} and there is no reference"}
+    assert (
+        reasons(content_of(models.SECTION, found))
+        == reasons(content_of(graphs.SECTION, found))
+        == {f"not measured: {TORCH_ALONE}"}
+    )
 
 
 @pytest.mark.parametrize(
@@ -70,4 +75,4 @@ def test_the_graph_says_nothing_of_weights_that_torch_quantizes(results) -> None
     )
     assert (first.name, first.fidelity.sentence) == ("fp16/torch_eager/narrow", f"not measured: {why}")
     assert fidelity.of(found, "block", "fp16").outcome == "fail"
-    assert f"Not measured: {why}." in texts(accuracy.section(found))
+    assert f"Not measured: {why}." in texts(content_of(accuracy.SECTION, found))

@@ -8,6 +8,7 @@ import pytest
 from tests.unit.report.conftest import evidence_of
 
 from inferprof.report import evidence
+from inferprof.report.compose import content_of
 from inferprof.report.model import Table
 from inferprof.report.sections import fixes
 
@@ -50,7 +51,7 @@ def diagnose(results: Any, case: str, check: str, verdict: str, gain: tuple[floa
 
 
 def rows(results: Any) -> list[dict[str, Any]]:
-    (table,) = fixes.section(load(results)).blocks
+    (table,) = content_of(fixes.SECTION, load(results)).blocks
     assert isinstance(table, Table)
     return [{column.key: cell for column, cell in zip(table.columns, row, strict=True)} for row in table.rows]
 
@@ -93,4 +94,4 @@ def test_where_nothing_was_predicted_the_reason_stands(study: Any) -> None:
 def test_a_study_without_such_pairs_has_no_section(results: Any) -> None:
     results.ok(BEFORE, 10.0, gpu=True)
     results.plan()
-    assert fixes.section(load(results)).blocks == ()
+    assert content_of(fixes.SECTION, load(results)).blocks == ()

@@ -10,18 +10,19 @@ from tests.unit.report.conftest import evidence_of
 from inferprof import report
 from inferprof.case import Case
 from inferprof.diagnosis import run
-from inferprof.report.model import Section, Table, Text
+from inferprof.report.compose import content_of
+from inferprof.report.model import SectionContent, Table, Text
 from inferprof.report.sections import graph_memory
 
 CASE = "vit/fp16/torch_eager/private/b16"
 
 
-def section_of(results: Any) -> Section:
+def section_of(results: Any) -> SectionContent:
     results.plan()
-    return graph_memory.section(evidence_of(results, None))
+    return content_of(graph_memory.SECTION, evidence_of(results, None))
 
 
-def rows(section: Section, name: str) -> list[list[str]]:
+def rows(section: SectionContent, name: str) -> list[list[str]]:
     table = next(one for one in section.blocks if isinstance(one, Table) and one.name == name)
     return [[cell.text for cell in row[5:]] for row in table.rows]
 

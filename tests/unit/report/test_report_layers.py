@@ -14,7 +14,8 @@ from tests.unit.report.conftest import evidence_of
 from inferprof.case import Case
 from inferprof.profilers import trt_layers, trt_nodes
 from inferprof.report import evidence, figures, html
-from inferprof.report.model import Figure, Outline, Report, Section, Table, Text
+from inferprof.report.compose import content_of
+from inferprof.report.model import Figure, Outline, Report, SectionContent, Table, Text
 from inferprof.report.sections import formats, layers
 from inferprof.report.txt import render
 from inferprof.tables import schema
@@ -45,18 +46,18 @@ def study(results: Any, frames: dict[str, pd.DataFrame], case: str = ENGINE) -> 
     return evidence_of(results, None)
 
 
-def table_of(section: Section, name: str) -> Table:
+def table_of(section: SectionContent, name: str) -> Table:
     return next(block for block in section.blocks if isinstance(block, Table) and block.name == name)
 
 
-def shown(section: Section, name: str) -> list[list[str]]:
+def shown(section: SectionContent, name: str) -> list[list[str]]:
     """What the page has behind the case's columns."""
     table = table_of(section, name)
     return [[row[index].text for index in table.shown if index >= 5] for row in table.rows]
 
 
 def test_layers_stand_by_the_time_of_their_kernels_with_reformats_flagged(results: Any, frames: Any) -> None:
-    section = layers.section(study(results, frames))
+    section = content_of(layers.SECTION, study(results, frames))
     assert shown(section, "layers") == [
         ["72.9", "227", "179", "{ForeignNode[b.0.n1…229) [ElementWise]]}", ""],
         ["23.3", "72.9", "57.2", "/p/Conv", ""],
@@ -69,12 +70,12 @@ def test_layers_stand_by_the_time_of_their_kernels_with_reformats_flagged(result
 
 
 def test_attributed_and_unattributed_shares_are_always_there(results: Any, frames: Any) -> None:
-    section = layers.section(study(results, frames))
+    section = content_of(layers.SECTION, study(results, frames))
     assert shown(section, "layer_shares") == [["245", "100.0", "23.3", "0.0", "3.3"]]
 
 
 def test_each_layer_opens_into_its_kernels(results: Any, frames: Any) -> None:
-    section = layers.section(study(results, frames))
+    section = content_of(layers.SECTION, study(results, frames))
     outline = next(block for block in section.blocks if isinstance(block, Outline))
     (case,) = outline.entries
     assert (case.text, case.figure) == (ENGINE, "5 layers")
@@ -89,7 +90,7 @@ def test_each_layer_opens_into_its_kernels(results: Any, frames: Any) -> None:
 
 
 def test_the_page_has_what_opens_and_the_text_says_where_it_is(results: Any, frames: Any) -> None:
-    report = Report("r", "m", (layers.section(study(results, frames)),))
+    report = Report("r", "m", (content_of(layers.SECTION, study(results, frames)),))
     page = html.render(report)
     assert page.count("<details>") == 6
     assert "<summary>/p/Conv (CaskConvolution)" in page and '<summary class="warn">Reformatting' in page
@@ -97,7 +98,7 @@ def test_the_page_has_what_opens_and_the_text_says_where_it_is(results: Any, fra
 
 
 def test_without_a_trace_only_the_layers_are_timed(results: Any, frames: Any) -> None:
-    section = layers.section(study(results, {"trt_layers": frames["trt_layers"]}))
+    section = content_of(layers.SECTION, study(results, {"trt_layers": frames["trt_layers"]}))
     assert [row[:3] for row in shown(section, "layers")][:2] == [["62.7", "227", "–"], ["20.1", "72.9", "–"]]
     assert table_of(section, "layers").footnotes == ("not measured: trt_nodes did not watch this case",)
     assert [block.name for block in section.blocks if isinstance(block, Table)] == ["layers", "all_layers"]
@@ -105,7 +106,7 @@ def test_without_a_trace_only_the_layers_are_timed(results: Any, frames: Any) ->
 
 def test_nodes_of_a_layer_are_named(results: Any, shared: Path) -> None:
     frame = trt_layers.read(shared / "real/trt_json/trt10_trtexec_alexnet_fp16.profile.json")
-    section = layers.section(study(results, {"trt_layers": frame}))
+    section = content_of(layers.SECTION, study(results, {"trt_layers": frame}))
     outline = next(block for block in section.blocks if isinstance(block, Outline))
     first = outline.entries[0].inside[0]
     assert first.text == "/classifier/classifier_1/Gemm_myl9_2 (gemm) fp16, fp32 → fp16"
@@ -114,19 +115,19 @@ def test_nodes_of_a_layer_are_named(results: Any, shared: Path) -> None:
 
 
 def test_studies_without_engines_have_no_such_section(results: Any) -> None:
-    assert layers.section(study(results, {})).blocks == ()
+    assert content_of(layers.SECTION, study(results, {})).blocks == ()
 
 
 # --- number formats --------------------------------------------------------------------------------------------
 
 
 def test_products_ran_as_asked_and_conversions_have_their_cost(results: Any, frames: Any) -> None:
-    section = formats.section(study(results, frames))
+    section = content_of(formats.SECTION, study(results, frames))
     assert shown(section, "formats") == [["100.0", "fp16 100%", "0", "8.19", "0", "3.3"]]
 
 
 def test_a_format_that_did_not_run_is_marked_and_its_kernels_listed(results: Any, frames: Any) -> None:
-    section = formats.section(study(results, frames, "vit_tiny/fp8/tensorrt/default/b8"))
+    section = content_of(formats.SECTION, study(results, frames, "vit_tiny/fp8/tensorrt/default/b8"))
     (row,) = table_of(section, "formats").rows
     assert (row[6].text, row[6].mark) == ("0.0", "warn")
     wrong = table_of(section, "other_formats").rows
@@ -135,7 +136,7 @@ def test_a_format_that_did_not_run_is_marked_and_its_kernels_listed(results: Any
 
 
 def test_a_format_of_ones_own_is_not_judged(results: Any, frames: Any) -> None:
-    section = formats.section(study(results, frames, "vit_tiny/mine/tensorrt/default/b8"))
+    section = content_of(formats.SECTION, study(results, frames, "vit_tiny/mine/tensorrt/default/b8"))
     (row,) = table_of(section, "formats").rows
     assert row[6].missing == "not measured: what mine is to compute in is not known"
 
@@ -144,18 +145,18 @@ def test_counters_of_the_same_case_decide(results: Any, frames: Any) -> None:
     names = frames["trt_nodes"].query("level == 'kernel'")["name"].drop_duplicates()
     rows = pd.DataFrame({"level": "kernel", "name": names, "metric": "tensor_ops_int8", "value": 8.0})
     counted = schema.conform(rows, "ncu")
-    section = formats.section(study(results, {**frames, "ncu": counted}))
+    section = content_of(formats.SECTION, study(results, {**frames, "ncu": counted}))
     assert shown(section, "formats")[0][:2] == ["0.0", "int8 100%"]
 
 
 def test_timed_layers_are_enough(results: Any, shared: Path) -> None:
     frame = trt_layers.read(shared / "real/trt_json/trt8_trex_mobilenet_qat.profile.json")
-    section = formats.section(study(results, {"trt_layers": frame}, "vit_tiny/int8/tensorrt/default/b8"))
+    section = content_of(formats.SECTION, study(results, {"trt_layers": frame}, "vit_tiny/int8/tensorrt/default/b8"))
     assert shown(section, "formats") == [["100.0", "int8 100%", "0", "4.10", "78.0", "17.5"]]
 
 
 def test_a_study_without_kernels_and_layers_has_no_such_section(results: Any) -> None:
-    assert formats.section(study(results, {})).blocks == ()
+    assert content_of(formats.SECTION, study(results, {})).blocks == ()
 
 
 # --- the engine's graph ----------------------------------------------------------------------------------------

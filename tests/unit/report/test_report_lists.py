@@ -6,8 +6,8 @@ import pytest
 from tests.unit.report.conftest import evidence_of
 
 from inferprof.report import compose, html, txt
+from inferprof.report.common import enumerated, few
 from inferprof.report.model import Report, Text
-from inferprof.report.sections.common import enumerated, few
 
 
 def composed(results: Any) -> Report:

@@ -12,7 +12,8 @@ from tests.unit.report.conftest import evidence_of
 from inferprof.case import Case
 from inferprof.profilers import ort_profile
 from inferprof.report import evidence
-from inferprof.report.model import Report, Section, Table, Text
+from inferprof.report.compose import content_of
+from inferprof.report.model import Report, SectionContent, Table, Text
 from inferprof.report.sections import kernels, operators, timeline
 from inferprof.report.txt import render
 from inferprof.tables import schema
@@ -33,11 +34,11 @@ def watch(results: Any, case: str, frame: pd.DataFrame) -> None:
     schema.of_case(frame, results.machine, Case(*case.split("/"))).to_parquet(path)
 
 
-def table_of(section: Section, name: str) -> Table:
+def table_of(section: SectionContent, name: str) -> Table:
     return next(block for block in section.blocks if isinstance(block, Table) and block.name == name)
 
 
-def rows_of(section: Section, name: str, first: int = 5) -> list[list[str]]:
+def rows_of(section: SectionContent, name: str, first: int = 5) -> list[list[str]]:
     return [[cell.text for cell in row[first:]] for row in table_of(section, name).rows]
 
 
@@ -65,7 +66,7 @@ def study(results: Any, captures: dict[str, pd.DataFrame]) -> Any:
 
 
 def test_each_provider_has_its_share_of_the_nodes_time_its_nodes_and_its_copies(study: Any) -> None:
-    rows = rows_of(operators.section(load(study)), "providers", first=6)
+    rows = rows_of(content_of(operators.SECTION, load(study)), "providers", first=6)
     assert rows == [
         ["CUDA", "93.0", "14.31", "356", "14", "29", "0", "Gemm 27%, MatMul 17%"],
         ["CPU", "7.0", "1.070", "61", "13", "5", "0", "Slice 4%, Concat 3%"],
@@ -76,7 +77,7 @@ def test_each_provider_has_its_share_of_the_nodes_time_its_nodes_and_its_copies(
 
 
 def test_nodes_left_to_the_cpu_are_named_where_another_provider_has_the_rest(study: Any) -> None:
-    section = operators.section(load(study))
+    section = content_of(operators.SECTION, load(study))
     shown = table_of(section, "cpu_nodes").shown
     assert [[row[i].text for i in shown[5:]] for row in table_of(section, "cpu_nodes").rows] == [
         ["0.2", "Concat", "node_Concat_414"],
@@ -95,7 +96,7 @@ def test_the_slow_down_is_by_the_clock_of_the_run_that_was_watched(study: Any) -
     record = {"case": names, "iterations": {"samples_ns": [3_100_000, 3_200_000, 3_300_000]}}
     study.write(f"{study.machine}/capture/ort_profile/{CUDA}.record.json", record)
     found = load(study)
-    table = table_of(operators.section(found), "providers")
+    table = table_of(content_of(operators.SECTION, found), "providers")
     bare = found.latency.set_index(["backend", "boundary"])["median"]["ort_cuda", "end_to_end"]
     assert table.rows[0][5].value == pytest.approx(3.2e6 / bare)
     reason = "not measured: neither the profile nor the record of its run has the time of an iteration"
@@ -106,17 +107,17 @@ def test_the_slow_down_is_by_the_clock_of_the_run_that_was_watched(study: Any) -
 
 def test_sections_on_the_gpu_do_not_speak_of_it(study: Any) -> None:
     found = load(study)
-    assert kernels.section(found).blocks == ()
-    assert timeline.section(found).blocks == (Text("No case was traced."),)
+    assert content_of(kernels.SECTION, found).blocks == ()
+    assert content_of(timeline.SECTION, found).blocks == (Text("No case was traced."),)
 
 
 def test_without_such_a_profile_there_is_no_section(results: Any) -> None:
     results.ok(CPU, 1.0)
     results.plan()
-    assert operators.section(load(results)).blocks == ()
+    assert content_of(operators.SECTION, load(results)).blocks == ()
 
 
 def test_it_fits_a_page_of_text(study: Any) -> None:
-    text = render(Report("t", "s", (operators.section(load(study)),)))
+    text = render(Report("t", "s", (content_of(operators.SECTION, load(study)),)))
     assert max(map(len, text.splitlines())) <= 100
     assert "TRTKernel_graph_fallback" not in text

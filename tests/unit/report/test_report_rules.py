@@ -10,6 +10,7 @@ from tests.unit.report.conftest import evidence_of
 
 from inferprof.case import Case
 from inferprof.profilers import ncu
+from inferprof.report.compose import content_of
 from inferprof.report.model import Table, Text
 from inferprof.report.sections import rules
 from inferprof.tables import schema
@@ -23,7 +24,7 @@ def section_of(results: Any, page: Path) -> Any:
     path = results.root / results.machine / f"table/ncu/{CASE}.parquet"
     path.parent.mkdir(parents=True)
     schema.of_case(ncu.read(page), results.machine, Case.from_path(CASE)).to_parquet(path)
-    return rules.section(evidence_of(results, None))
+    return content_of(rules.SECTION, evidence_of(results, None))
 
 
 @pytest.fixture

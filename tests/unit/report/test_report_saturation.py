@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from tests.unit.report.conftest import evidence_of
 
-from inferprof.report import evidence
-from inferprof.report.model import Section, Table, Text
+from inferprof.report import evidence, saturated
+from inferprof.report.compose import content_of
+from inferprof.report.model import SectionContent, Table, Text
 from inferprof.report.sections import answer, saturation, speed_ceiling
 from inferprof.tables.limits.waterfall import NEEDS_TIMELINE
 
@@ -17,14 +18,14 @@ def load(results: Any) -> evidence.Evidence:
     return evidence_of(results, "fp32/ort_cpu/default")
 
 
-def column(section: Section, name: str, key: str) -> list[str]:
+def column(section: SectionContent, name: str, key: str) -> list[str]:
     table = next(one for one in section.blocks if isinstance(one, Table) and one.name == name)
     place = [one.key for one in table.columns].index(key)
     return [row[place].text for row in table.rows]
 
 
 def test_cases_that_gain_by_every_batch_still_grow(gpu_study: Any) -> None:
-    section = saturation.section(load(gpu_study))
+    section = content_of(saturation.SECTION, load(gpu_study))
     assert column(section, "saturation", "backend") == ["ort_cpu", *["ort_cuda"] * 3, "torch_compile"]
     assert column(section, "saturation", "saturated") == ["flat", *["no larger batch"] * 4]
     assert column(section, "saturation", "batch") == ["≤ 1", "over 8", "over 8", "over 8", "over 8"]
@@ -34,7 +35,7 @@ def test_cases_that_gain_by_every_batch_still_grow(gpu_study: Any) -> None:
 def test_a_single_batch_saturates_nothing(results: Any) -> None:
     results.ok("vit/fp16/ort_cuda/default/b1", 1.0, gpu=True)
     results.plan()
-    assert saturation.section(load(results)).blocks == ()
+    assert content_of(saturation.SECTION, load(results)).blocks == ()
 
 
 @pytest.fixture
@@ -46,12 +47,12 @@ def with_graph(results: Any) -> Any:
 
 
 def test_changes_that_stand_among_the_fixes_are_in_the_csv_alone(with_graph: Any) -> None:
-    tables = [one for one in speed_ceiling.section(load(with_graph)).blocks if isinstance(one, Table)]
+    tables = [one for one in content_of(speed_ceiling.SECTION, load(with_graph)).blocks if isinstance(one, Table)]
     assert [(one.name, one.csv_only) for one in tables] == [("speed_ceiling", False), ("achieved", True)]
 
 
 def test_a_graph_stands_beside_what_was_predicted_of_it(with_graph: Any) -> None:
-    section = speed_ceiling.section(load(with_graph))
+    section = content_of(speed_ceiling.SECTION, load(with_graph))
     assert column(section, "achieved", "change") == ["graph"]
     assert column(section, "achieved", "verdict") == ["faster"]
     assert column(section, "achieved", "predicted_ms") == ["–"]
@@ -59,7 +60,7 @@ def test_a_graph_stands_beside_what_was_predicted_of_it(with_graph: Any) -> None
 
 
 def test_steps_without_their_source_are_missing_with_the_reason(with_graph: Any) -> None:
-    section = speed_ceiling.section(load(with_graph))
+    section = content_of(speed_ceiling.SECTION, load(with_graph))
     table = next(one for one in section.blocks if isinstance(one, Table) and one.name == "speed_ceiling")
     assert [row[5 + 1].text for row in table.rows] == ["–", "–"]
     assert f"not measured: {NEEDS_TIMELINE}" in table.footnotes
@@ -73,7 +74,9 @@ def test_the_answer_says_at_which_batch_each_backend_saturates(results: Any) -> 
     results.ok("vit/fp16/torch_eager/default/b1", 1.0, gpu=True)
     results.ok("vit/fp16/torch_eager/default/b8", 4.0, gpu=True)
     results.plan()
-    (sentence,) = saturation.sentences(load(results), "vit")
+    (sentence,) = saturated.sentences(load(results), "vit")
     assert sentence.startswith("Saturation over the batch (95 % of the most items/s) at b8: fp16/ort_cuda/default (")
     assert "; above b1, with none over b8 measured: fp16/torch_eager/default (" in sentence
-    assert sentence in [block.text for block in answer.section(load(results)).blocks if isinstance(block, Text)]
+    assert sentence in [
+        block.text for block in content_of(answer.SECTION, load(results)).blocks if isinstance(block, Text)
+    ]

@@ -8,6 +8,7 @@ import pandas as pd
 from tests.unit.report.conftest import evidence_of
 
 from inferprof.case import Case
+from inferprof.report.compose import content_of
 from inferprof.report.model import Table
 from inferprof.report.sections import sparsity
 from inferprof.tables import schema
@@ -24,7 +25,7 @@ def built(results: Any, case: str, options: dict[str, Any], **facts: Any) -> Non
 
 def table(results: Any) -> Table:
     results.plan()
-    section = sparsity.section(evidence_of(results, None))
+    section = content_of(sparsity.SECTION, evidence_of(results, None))
     (block,) = section.blocks
     assert isinstance(block, Table)
     return block
@@ -75,4 +76,4 @@ def test_studies_without_the_option_have_no_such_section(results: Any) -> None:
     built(results, DENSE, {})
     results.plan()
     found = evidence_of(results, None)
-    assert sparsity.section(found).blocks == ()
+    assert content_of(sparsity.SECTION, found).blocks == ()

@@ -9,7 +9,8 @@ from tests.unit.report.conftest import evidence_of
 
 from inferprof.case import Case
 from inferprof.profilers import nsys
-from inferprof.report.model import Section, Table, Text
+from inferprof.report.compose import content_of
+from inferprof.report.model import SectionContent, Table, Text
 from inferprof.report.sections import tiles
 from inferprof.tables import schema
 from inferprof.tables.limits.tile_advice import NEEDS_TIMELINE
@@ -17,11 +18,11 @@ from inferprof.tables.limits.tile_advice import NEEDS_TIMELINE
 MODEL = "vit_base/fp16/ort_cuda/default"
 
 
-def section_of(results: Any) -> Section:
-    return tiles.section(evidence_of(results, None))
+def section_of(results: Any) -> SectionContent:
+    return content_of(tiles.SECTION, evidence_of(results, None))
 
 
-def named(section: Section, name: str) -> Table:
+def named(section: SectionContent, name: str) -> Table:
     return next(block for block in section.blocks if isinstance(block, Table) and block.name == name)
 
 

@@ -11,9 +11,10 @@ from tests.unit.report.conftest import evidence_of
 from inferprof.case import Case
 from inferprof.profilers import nsys
 from inferprof.report import evidence
-from inferprof.report.model import Section, Table, Text
+from inferprof.report.compose import content_of
+from inferprof.report.model import SectionContent, Table, Text
+from inferprof.report.profiled import Profile
 from inferprof.report.sections import kernel_pairs, kernels, timeline
-from inferprof.report.sections.profiled import Profile
 from inferprof.tables import schema
 from inferprof.tables.records import KEY
 
@@ -33,16 +34,16 @@ def profile(results: Any, case: str, frame: pd.DataFrame, tool: str = "nsys") ->
     schema.of_case(frame.assign(tool=tool), results.machine, Case(*case.split("/"))).to_parquet(path)
 
 
-def tables_of(section: Section) -> list[Table]:
+def tables_of(section: SectionContent) -> list[Table]:
     return [block for block in section.blocks if isinstance(block, Table)]
 
 
-def table_of(section: Section, name: str) -> list[list[str]]:
+def table_of(section: SectionContent, name: str) -> list[list[str]]:
     table = next(table for table in tables_of(section) if table.name == name)
     return [[cell.text for cell in row] for row in table.rows]
 
 
-def text_of(section: Section) -> str:
+def text_of(section: SectionContent) -> str:
     return "\n".join(block.text for block in section.blocks if isinstance(block, Text))
 
 
@@ -70,7 +71,7 @@ def study(results):
 
 def test_kernels_inside_of_iterations_are_listed_by_their_share(study, eager):
     profile(study, EAGER, eager)
-    rows = [row[6:] for row in table_of(kernels.section(load(study)), "kernels")]
+    rows = [row[6:] for row in table_of(content_of(kernels.SECTION, load(study)), "kernels")]
     assert [(row[0], row[1], row[3]) for row in rows] == [
         ("19.5", "25", "at::native::<unnamed>::vectoriz…"),
         ("17.7", "24", "nvjet_sm90_hsh_64x64_64x13_1x4_…"),
@@ -84,7 +85,7 @@ def total(rows, column: int) -> float:
 
 def test_the_csv_has_every_kernel_of_an_iteration_by_its_whole_name(study, eager):
     profile(study, EAGER, eager)
-    (table,) = (one for one in tables_of(kernels.section(load(study))) if one.name == "all_kernels")
+    (table,) = (one for one in tables_of(content_of(kernels.SECTION, load(study))) if one.name == "all_kernels")
     assert table.csv_only
     assert len(table.rows) == 11
     assert total(table.rows, 6) == pytest.approx(100)
@@ -95,14 +96,14 @@ def test_the_csv_has_every_kernel_of_an_iteration_by_its_whole_name(study, eager
 def test_kernel_time_by_class_says_what_no_rule_knows(study, eager):
     odd = eager.assign(name=eager["name"].where(~eager["name"].str.startswith("cudnn_gen"), "xyz"))
     profile(study, EAGER, odd)
-    (row,) = table_of(kernels.section(load(study)), "kernel_classes")
+    (row,) = table_of(content_of(kernels.SECTION, load(study)), "kernel_classes")
     assert row[7:9] == ["gemm 38%, normalisation 19%, elementwise 15%", "14.9"]
 
 
 def test_a_graph_that_was_not_traced_kernel_by_kernel_is_named(study, eager, captured):
     profile(study, EAGER, eager)
     profile(study, GRAPH, nsys.read(captured("h100_torch_graph_trace")))
-    section = kernels.section(load(study))
+    section = content_of(kernels.SECTION, load(study))
     assert len(table_of(section, "kernel_classes")) == 1
     assert f"No single kernel in the profile of {GRAPH}." in text_of(section)
 
@@ -111,8 +112,8 @@ def test_of_two_tools_that_saw_a_case_the_preferred_one_speaks_of_its_kernels(st
     profile(study, EAGER, eager, "kineto")
     profile(study, EAGER, eager, "nsys")
     found = load(study)
-    assert [row[5] for row in table_of(kernels.section(found), "kernel_classes")] == ["nsys"]
-    assert [row[5] for row in table_of(timeline.section(found), "timeline")] == ["kineto", "nsys"]
+    assert [row[5] for row in table_of(content_of(kernels.SECTION, found), "kernel_classes")] == ["nsys"]
+    assert [row[5] for row in table_of(content_of(timeline.SECTION, found), "timeline")] == ["kineto", "nsys"]
 
 
 def test_an_iteration_is_shares_of_its_duration_and_calls_beside_the_slow_down(study, ort):
@@ -122,7 +123,7 @@ def test_an_iteration_is_shares_of_its_duration_and_calls_beside_the_slow_down(s
     latency = found.latency.set_index(["backend", "variant", "boundary"])["median"]
     assert entry["profiled_ns"] == 5_042_202.5
     assert entry["slow_down"] == 5_042_202.5 / latency["ort_cuda", "default", "end_to_end"]
-    (row,) = table_of(timeline.section(found), "timeline")
+    (row,) = table_of(content_of(timeline.SECTION, found), "timeline")
     assert row[5:] == ["nsys", "0", f"{entry['slow_down']:.2f}×", "45.4", "46.9", "0.0", "4.2", "3.5", "261", "2"]
 
 
@@ -132,7 +133,7 @@ def test_each_device_of_a_capture_has_a_row_of_its_own(study, export):
     made.kernel("a", 100, 900, made.call("cudaLaunchKernel", 0, 50), device=0)
     made.kernel("b", 300, 500, made.call("cudaLaunchKernel", 60, 260), device=1)
     profile(study, ORT, nsys.read(made.done()))
-    section = timeline.section(load(study))
+    section = content_of(timeline.SECTION, load(study))
     (table,) = (one for one in tables_of(section) if one.name == "timeline")
     assert [table.columns[index].title for index in table.shown][5:9] == ["GPU", "× bare", "busy", "host"]
     # Device 0 waits 100 ns for its launch and has nothing to do for the last 100; device 1 300 and 500.
@@ -145,13 +146,13 @@ def test_each_device_of_a_capture_has_a_row_of_its_own(study, export):
 
 def test_the_only_device_of_a_report_needs_no_column(study, ort):
     profile(study, ORT, ort)
-    (table,) = (one for one in tables_of(timeline.section(load(study))) if one.name == "timeline")
+    (table,) = (one for one in tables_of(content_of(timeline.SECTION, load(study))) if one.name == "timeline")
     assert "GPU" not in [table.columns[index].title for index in table.shown]
 
 
 def test_copies_whose_bytes_are_not_told_have_no_bandwidth(study, ort):
     profile(study, ORT, ort[~ort["metric"].isin(["bytes_total", "bandwidth"])])
-    (table,) = (one for one in tables_of(timeline.section(load(study))) if one.name == "copies")
+    (table,) = (one for one in tables_of(content_of(timeline.SECTION, load(study))) if one.name == "copies")
     assert [[cell.text for cell in row[6:11]] for row in table.rows] == [
         ["HtoD", "pageable", "1", "–", "–"],
         ["DtoH", "pageable", "1", "–", "–"],
@@ -164,9 +165,9 @@ def test_a_slow_down_that_was_not_measured_has_its_reason(results, ort):
     results.plan()
     profile(results, ORT, ort)
     found = load(results)
-    (table,) = (one for one in tables_of(timeline.section(found)) if one.name == "timeline")
+    (table,) = (one for one in tables_of(content_of(timeline.SECTION, found)) if one.name == "timeline")
     assert table.footnotes == ("not measured: end_to_end was not measured without a profiler",)
-    (classes, *_) = tables_of(kernels.section(found))
+    (classes, *_) = tables_of(content_of(kernels.SECTION, found))
     assert "What nsys costs was not measured: end_to_end was not measured without a profiler." in classes.note
 
 
@@ -177,7 +178,7 @@ def test_copies_of_an_iteration_stand_against_the_link(study, ort):
     content = {"method": "sample", "h2d": link, "d2h": link, "d2d": {**curve, "gb_per_s": 3000.0}}
     study.write(f"{study.machine}/bandwidth.json", content)
     # 24,084,480 and 160,000 bytes in 10 iterations
-    assert [row[6:] for row in table_of(timeline.section(load(study)), "copies")] == [
+    assert [row[6:] for row in table_of(content_of(timeline.SECTION, load(study)), "copies")] == [
         ["HtoD", "pageable", "1", "2.41", "9.99", "20", "50.0"],
         ["DtoH", "pageable", "1", "0.0160", "8.79", "18", "50.0"],
     ]
@@ -185,7 +186,7 @@ def test_copies_of_an_iteration_stand_against_the_link(study, ort):
 
 def test_without_a_measured_bandwidth_the_copies_say_so(study, ort):
     profile(study, ORT, ort)
-    (table,) = (one for one in tables_of(timeline.section(load(study))) if one.name == "copies")
+    (table,) = (one for one in tables_of(content_of(timeline.SECTION, load(study))) if one.name == "copies")
     assert table.footnotes == (f"not measured: no {study.machine}/bandwidth.json",)
     assert "as long as bare" in table.note
 
@@ -193,7 +194,7 @@ def test_without_a_measured_bandwidth_the_copies_say_so(study, ort):
 def test_two_runtimes_are_compared_by_class_with_new_and_gone_kernels(study, eager, ort):
     profile(study, EAGER, eager)
     profile(study, ORT, ort)
-    section = kernel_pairs.section(load(study))
+    section = content_of(kernel_pairs.SECTION, load(study))
     assert table_of(section, "kernel_pairs") == [
         ["vit_tiny", "b1", "default", "fp16/ort_cuda", "fp16/torch_eager", "0.247×", "gemm -39%", "11", "21"]
     ]
@@ -234,7 +235,9 @@ def test_quantized_weights_are_held_against_plain_ones(results, eager):
         results.ok(f"vit/fp16/torch_eager/{variant}/b1", 1.0, gpu=True, options=options)
         profile(results, f"vit/fp16/torch_eager/{variant}/b1", eager.assign(value=eager["value"] * times))
     results.plan()
-    ((*_, variant, before, after, ratio, _, _, _),) = table_of(kernel_pairs.section(load(results)), "kernel_pairs")
+    ((*_, variant, before, after, ratio, _, _, _),) = table_of(
+        content_of(kernel_pairs.SECTION, load(results)), "kernel_pairs"
+    )
     assert (variant, before, after) == ("default", "fp16/torch_eager/default", "fp16/torch_eager/fp8")
     assert ratio == "3.00×"
 
@@ -247,7 +250,7 @@ def test_only_the_pairs_that_changed_most_are_on_the_page(results, eager):
             slower = eager["level"].eq("kernel") & eager["metric"].eq("duration_total")
             profile(results, case, eager.assign(value=eager["value"].where(~slower, eager["value"] * share)))
     results.plan()
-    (table, *_) = tables_of(kernel_pairs.section(load(results)))
+    (table, *_) = tables_of(content_of(kernel_pairs.SECTION, load(results)))
     assert [row[5].text for row in table.page] == [f"{1 - batch / 20:.3f}×" for batch in range(9, 1, -1)]
     assert len(table.rows) == 9
     assert "1 more row in csv/kernel_pairs.csv" in table.remark

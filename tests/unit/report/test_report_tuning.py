@@ -7,7 +7,8 @@ from typing import Any
 from tests.unit.report.conftest import evidence_of
 from tests.unit.tuning_records import choice
 
-from inferprof.report.model import Section, Table
+from inferprof.report.compose import content_of
+from inferprof.report.model import SectionContent, Table
 from inferprof.report.sections import tuning
 
 CASE = "stack/fp16/torch_eager/{}/{}"
@@ -15,16 +16,16 @@ B64 = [choice(64, {"small": 20.0, "wide": 30.0, "large": None})]
 B512 = [choice(512, {"small": 90.0, "wide": 50.0, "large": 60.0})]
 
 
-def section_of(results: Any, **cases: list[dict[str, Any]]) -> Section:
+def section_of(results: Any, **cases: list[dict[str, Any]]) -> SectionContent:
     """The section of cases by variant_shape, each of 10 ms, whose first inference took 8 s."""
     for name, found in cases.items():
         first = {"load_ns": 1, "first_inference_ns": 8_000_000_000}
         results.ok(CASE.format(*name.rsplit("_", 1)), 10.0, gpu=True, tuning=found, first=first)
     results.plan()
-    return tuning.section(evidence_of(results))
+    return content_of(tuning.SECTION, evidence_of(results))
 
 
-def rows(section: Section, name: str) -> list[list[str]]:
+def rows(section: SectionContent, name: str) -> list[list[str]]:
     table = next(one for one in section.blocks if isinstance(one, Table) and one.name == name)
     return [[cell.text for cell in row] for row in table.rows]
 

@@ -15,6 +15,7 @@ from inferprof.case import Case
 from inferprof.diagnosis import frames, run
 from inferprof.profilers import nsys, ort_profile
 from inferprof.report import evidence
+from inferprof.report.compose import content_of
 from inferprof.report.model import Table, Text
 from inferprof.report.sections import answer, verdicts
 from inferprof.tables import schema
@@ -55,7 +56,9 @@ def study(results: Any, repository: Path, traced: pd.DataFrame) -> Any:
 
 
 def table(found: evidence.Evidence, name: str) -> Table:
-    return next(one for one in verdicts.section(found).blocks if isinstance(one, Table) and one.name == name)
+    return next(
+        one for one in content_of(verdicts.SECTION, found).blocks if isinstance(one, Table) and one.name == name
+    )
 
 
 def column(of: Table, key: str) -> list[str]:
@@ -82,7 +85,7 @@ def test_every_check_has_an_answer_on_every_case(study: Any) -> None:
 
 
 def test_the_answer_has_the_verdict_on_the_fastest_case(study: Any) -> None:
-    texts = [one.text for one in answer.section(load(study)).blocks if isinstance(one, Text)]
+    texts = [one.text for one in content_of(answer.SECTION, load(study)).blocks if isinstance(one, Text)]
     (sentence,) = [text for text in texts if "cumsum" in text]
     assert sentence.startswith("b4: fp32/ort_tensorrt/default: ")
     assert (
@@ -95,7 +98,7 @@ def test_captures_alone_have_their_verdicts_in_the_answer_too(study: Any) -> Non
         path.unlink()
     loaded = frames.load(study.root, study.machine, Case(*TENSORRT.split("/")))
     study.write(f"{study.machine}/diagnosis/{TENSORRT}.json", run.document(loaded, run.answers(loaded)))
-    texts = [one.text for one in answer.section(load(study)).blocks if isinstance(one, Text)]
+    texts = [one.text for one in content_of(answer.SECTION, load(study)).blocks if isinstance(one, Text)]
     assert texts[0] == "planted: no case was measured; the reasons are below."
     assert any(
         text.startswith(
@@ -106,7 +109,7 @@ def test_captures_alone_have_their_verdicts_in_the_answer_too(study: Any) -> Non
 
 
 def test_what_checks_needed_and_did_not_have_is_said_once(study: Any) -> None:
-    texts = [one.text for one in verdicts.section(load(study)).blocks if isinstance(one, Text)]
+    texts = [one.text for one in content_of(verdicts.SECTION, load(study)).blocks if isinstance(one, Text)]
     (lacking,) = [text for text in texts if "counters of the case's kernels" in text]
     assert lacking.startswith("Not assessed in 2 of 2 cases, atomics, bank_conflicts, ")
 
@@ -120,7 +123,7 @@ def test_cases_of_a_model_of_which_nothing_was_found_are_one_line(results: Any) 
         document = run.document(loaded, run.answers(loaded))
         document["verdict"] |= {"groups": [], "gain": None, "sentence": "2 ms; little can be said."}
         results.write(f"{results.machine}/diagnosis/{case}.json", document)
-    section = verdicts.section(load(results))
+    section = content_of(verdicts.SECTION, load(results))
     first = section.blocks[0]
     assert isinstance(first, Text)
     assert first.text.startswith(
@@ -133,7 +136,7 @@ def test_cases_of_a_model_of_which_nothing_was_found_are_one_line(results: Any) 
 def test_a_study_without_diagnoses_has_no_such_section(results: Any) -> None:
     results.ok(TENSORRT, 1.0, gpu=True)
     results.plan()
-    assert verdicts.section(load(results)).blocks == ()
+    assert content_of(verdicts.SECTION, load(results)).blocks == ()
 
 
 def test_a_share_that_is_not_known_is_missing_with_its_reason(study: Any) -> None:

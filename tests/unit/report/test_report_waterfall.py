@@ -10,15 +10,16 @@ from tests.unit.report.conftest import evidence_of
 
 from inferprof.case import Case
 from inferprof.profilers import nsys
-from inferprof.report.model import Section, Table, Text
+from inferprof.report.compose import content_of
+from inferprof.report.model import SectionContent, Table, Text
 from inferprof.report.sections import waterfall
 from inferprof.tables import schema
 
 CASE = "vit_tiny/fp16/ort_cuda/default/b8"
 
 
-def section_of(results: Any) -> Section:
-    return waterfall.section(evidence_of(results, None))
+def section_of(results: Any) -> SectionContent:
+    return content_of(waterfall.SECTION, evidence_of(results, None))
 
 
 def table(results: Any, tool: str, frame: pd.DataFrame) -> None:
@@ -28,7 +29,7 @@ def table(results: Any, tool: str, frame: pd.DataFrame) -> None:
     schema.of_case(frame.assign(tool=tool), results.machine, Case(*CASE.split("/"))).to_parquet(path)
 
 
-def named(section: Section, name: str) -> Table:
+def named(section: SectionContent, name: str) -> Table:
     return next(block for block in section.blocks if isinstance(block, Table) and block.name == name)
 
 

@@ -17,7 +17,7 @@ from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.plots import render
 from inferprof.report import compose, figures, html, txt
-from inferprof.report.model import Cell, Column, Report, Section, Table, Text, words
+from inferprof.report.model import Cell, Column, Report, SectionContent, Table, Text, words
 from inferprof.tables import schema
 
 BASELINE = "fp32/ort_cpu/default"
@@ -408,7 +408,7 @@ def test_where_a_sentence_can_be_folded_no_name_is():
     cells = (words("copy_over_floor"), words("a few words that can be folded"))
     numbers = tuple(Cell("1,234,567.8", 1234567.8) for _ in range(6))
     table = Table("t", "", columns, ((*cells, *numbers),))
-    lines = txt.render(Report("t", "s", (Section("x", (table,)),))).splitlines()
+    lines = txt.render(Report("t", "s", (SectionContent("x", (table,)),))).splitlines()
     assert any(line.startswith("copy_over_floor a few") for line in lines)
     assert max(map(len, lines)) <= 100
 
@@ -423,7 +423,7 @@ def test_a_heading_that_is_wider_than_its_numbers_cannot_be_folded():
     titles = [*["unexplained"] * 6, "unexplained_rest"]
     columns = (Column("name", "name"), *(Column(f"n{i}", title, "number") for i, title in enumerate(titles)))
     table = Table("t", "", columns, ((words("vit_base"), *(Cell("0.4", 0.4) for _ in titles)),))
-    lines = txt.render(Report("t", "s", (Section("x", (table,)),))).splitlines()
+    lines = txt.render(Report("t", "s", (SectionContent("x", (table,)),))).splitlines()
     assert lines[-1].split() == ["vit_base", *["0.4"] * 7]
 
 
@@ -433,7 +433,7 @@ def test_sentences_are_wrapped_before_a_name_breaks():
     cells = tuple(
         (Cell(name, name), Cell(text, text)) for name, text in zip(names, ("81559", "word " * 14), strict=True)
     )
-    lines = txt.render(Report("t", "s", (Section("x", (Table("t", "", columns, cells),)),))).splitlines()
+    lines = txt.render(Report("t", "s", (SectionContent("x", (Table("t", "", columns, cells),)),))).splitlines()
     assert [line.split()[0] for line in lines[-3:-1]] == list(names)
 
 
@@ -441,20 +441,20 @@ def rendered(name: str, numbers: int) -> list[str]:
     """The lines of a report with one row: a name and numbers of eleven characters."""
     columns = (Column("a", "a"), *(Column(f"n{index}", "n", "number") for index in range(numbers)))
     cells = (Cell(name, name), *(Cell("1,234,567.8", 1234567.8) for _ in range(numbers)))
-    return txt.render(Report("t", "s", (Section("x", (Table("t", "", columns, (cells,)),)),))).splitlines()
+    return txt.render(Report("t", "s", (SectionContent("x", (Table("t", "", columns, (cells,)),)),))).splitlines()
 
 
 def test_numbers_that_do_not_fit_the_page_are_folded_and_never_cut():
     columns = tuple(Column(f"n{index}", "n", "number") for index in range(12))
     cells = tuple(Cell("1,234,567.8", 1234567.8) for _ in columns)
-    lines = txt.render(Report("t", "s", (Section("x", (Table("t", "", columns, (cells,)),)),))).splitlines()
+    lines = txt.render(Report("t", "s", (SectionContent("x", (Table("t", "", columns, (cells,)),)),))).splitlines()
     assert sum(character.isdigit() for line in lines for character in line) == 12 * 8
     assert max(map(len, lines)) <= 100
 
 
 def test_a_sentence_is_folded_at_100_columns_and_lists_are_indented():
     blocks = (Text("word " * 30), Text("item " * 30, "item"), Text("second", "item"))
-    lines = txt.render(Report("t", "s", (Section("x", blocks),))).splitlines()
+    lines = txt.render(Report("t", "s", (SectionContent("x", blocks),))).splitlines()
     assert lines[6] == ("word " * 20).strip()
     assert lines[9].startswith("  - item") and lines[10].startswith("    item") and lines[11] == "  - second"
 

@@ -22,10 +22,11 @@ CASES = pd.DataFrame(
 )
 
 
-def content(round_: int, **more: Any) -> dict[str, Any]:
+def content(round_: int, precision: str = "fp32", **more: Any) -> dict[str, Any]:
+    case = ("vit", precision, "ort_cpu", "default", "b2")
     return {
         "schema": 1,
-        "case": dict.fromkeys(records.CASE_KEY, "x"),
+        "case": dict(zip(records.CASE_KEY, case, strict=True)),
         "machine": "box",
         "environment": {},
         "protocol": {},
@@ -35,7 +36,7 @@ def content(round_: int, **more: Any) -> dict[str, Any]:
         "reason": None,
         "boundaries": {
             "device": {"not_measured": "no device clock"},
-            "end_to_end": {"samples_ns": [10, 20, 30], "settled": True, "stopped_by": "count"},
+            "end_to_end": {"samples_ns": [1000, 2000, 3000], "settled": True, "stopped_by": "count"},
         },
         "stages": {"execute": {"samples_ns": [5e6, 7e6]}, "h2d": {"not_measured": "no copy"}},
         "throughput": {
@@ -53,7 +54,7 @@ def results(tmp_path):
     def write(precision: str, round_: int, **more: Any) -> None:
         path = tmp_path / f"box/benchmark/vit/{precision}/ort_cpu/default/b2/r{round_}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(content(round_, **more)))
+        path.write_text(json.dumps(content(round_, precision, **more)))
 
     for round_ in (0, 1, 10):
         write("fp32", round_)
@@ -74,7 +75,7 @@ def test_a_boundary_that_was_not_measured_keeps_its_row_and_reason(results):
     assert by_name["device"]["not_measured"] == "no device clock"
     assert by_name["device"]["samples"] is None
     assert by_name["call"]["not_measured"] == "the record does not have this boundary"
-    np.testing.assert_array_equal(by_name["end_to_end"]["samples"], [10.0, 20.0, 30.0])
+    np.testing.assert_array_equal(by_name["end_to_end"]["samples"], [1000.0, 2000.0, 3000.0])
 
 
 def test_throughput_is_inferences_per_second(results):

@@ -13,28 +13,50 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from inferprof.bundles.archive import MAX_BYTES, read_manifest, unpack
+from inferprof.bundles.archive import MAX_BYTES, MAX_FILES, read_manifest, unpack
 from inferprof.bundles.writing import Written, write
-from inferprof.errors import UserError
+from inferprof.errors import MENDABLE, UserError
+from inferprof.files import folder_made_whole
+from inferprof.tables.records import read_cases
 
-__all__ = ["Written", "opened", "read_manifest", "render", "unbundle", "write"]
+__all__ = ["Written", "opened", "read_manifest", "render", "unbundle", "unpacked", "write"]
 
 
-def unbundle(path: Path, out: Path) -> dict[str, Any]:
+def unbundle(path: Path, out: Path) -> Mapping[str, Any]:
     """Unpack a bundle as the results folder `out`, which must not exist yet or be empty. Returns the manifest.
 
     Raises UserError for anything but a whole bundle, before there is anything at `out`.
     """
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+    with unpacked(path, out) as (_, manifest):
+        return manifest
+
+
+@contextlib.contextmanager
+def unpacked(path: Path, out: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """Yield a bundle's files in a folder, and its manifest; the folder becomes `out` when the block succeeds.
+
+    Raises UserError as `unbundle`; what the block says of files, it says of those at `out`.
+    """
+    if out.is_symlink() or (out.exists() and not (out.is_dir() and not any(out.iterdir()))):
         raise UserError(f"--out {out} is there already; a bundle is unpacked into a new folder")
+    inside = out
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as private:
-            inside = Path(private, "results")
-            manifest = unpack(path, inside)
-            inside.replace(out)
+        with folder_made_whole(out) as inside:
+            yield inside, _checked(path, inside)
+    except UserError as error:
+        raise UserError(str(error).replace(str(inside), str(out))) from None
     except OSError as error:
+        if error.errno not in MENDABLE:
+            raise
         raise UserError(f"--out {out}: {error.strerror}") from None
+
+
+def _checked(path: Path, folder: Path) -> dict[str, Any]:
+    """The manifest of a bundle that is unpacked, and whose cases have names that stay in the folder."""
+    manifest = unpack(path, folder)
+    for name in manifest["files"]:
+        if name.endswith("/cases.csv"):
+            read_cases(folder / name)
     return manifest
 
 
@@ -69,8 +91,22 @@ def _extract(path: Path, folder: str) -> None:
     """A tar archive of a results folder. Raises UserError where it is damaged, too large or climbs out."""
     try:
         with tarfile.open(path) as archive:
-            if (total := sum(member.size for member in archive)) > MAX_BYTES:
-                raise UserError(f"{path} would unpack to {total} bytes; at most {MAX_BYTES} are allowed")
+            _check_members(path, archive)
             archive.extractall(folder, filter="data")
     except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
         raise UserError(f"{path} is damaged, or climbs out of its folder: {error}") from None
+
+
+def _check_members(path: Path, archive: tarfile.TarFile) -> None:
+    """Kinds and sizes, as far as the archive is read: what lies behind a limit is not unpacked to be counted."""
+    total = 0
+    for number, member in enumerate(archive, 1):
+        total += member.size
+        if number > MAX_FILES:
+            raise UserError(f"{path} holds more than {MAX_FILES} files")
+        if total > MAX_BYTES:
+            raise UserError(f"{path} would unpack to {total} bytes or more; at most {MAX_BYTES} are allowed")
+        if not (member.isreg() or member.isdir()):
+            raise UserError(
+                f"{path} holds {member.name[:200]!r}, which is neither a file nor a folder: pack the files"
+            )

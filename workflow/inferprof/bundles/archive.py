@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any, Final
 
+from inferprof.case import is_plain, require_plain
 from inferprof.errors import UserError
 from inferprof.files import check_schema, write_json
 
@@ -28,7 +29,7 @@ MAX_RATIO: Final = 100
 RATIO_FROM: Final = 64 * 10**6
 MAX_MANIFEST: Final = 64 * 10**6
 LONGEST_REASON: Final = 400
-_NAME: Final = re.compile(r"(?=.{1,500}$)\w[\w.+=-]{0,199}(?:/\w[\w.+=-]{0,199})*", re.ASCII)
+_NAME: Final = re.compile(r"(?=.{1,500}\Z)\w[\w.+=-]{0,199}(?:/\w[\w.+=-]{0,199})*", re.ASCII)
 """Paths below the folder: no part is empty or begins with a dot, and all are short and plain to every system."""
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 """The time of all files: the first that a zip knows."""
@@ -122,7 +123,7 @@ class _Reader:
 
     def _check_file(self, info: zipfile.ZipInfo) -> None:
         # ZipInfo cuts a name at its first NUL; orig_filename is what the archive says.
-        if not _NAME.fullmatch(info.orig_filename) or info.filename != info.orig_filename:
+        if not _is_path(info.orig_filename) or info.filename != info.orig_filename:
             raise self.refused(f"holds the name {info.orig_filename!r}, which is no plain path inside a folder")
         if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
             raise self.refused(f"holds {info.filename!r}, which is no file but a link or a device")
@@ -145,6 +146,9 @@ class _Reader:
             raise self.refused(f"is a bundle of schema {schema!r}; this version reads {SCHEMA}")
         try:
             check_schema(manifest, "bundle", MANIFEST)
+            require_plain("study", *manifest["study"].split("/"))
+            require_plain("machine", manifest["machine"])
+            require_plain("baseline", *(manifest["baseline"] or "a").split("/"))
         except UserError as error:
             raise self.refused(f"has a faulty manifest: {error}") from None
         return dict(manifest)
@@ -182,6 +186,10 @@ class _Reader:
             return file.read(size)
         except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
             raise self.refused(f"is damaged at {name!r}: {error}") from None
+
+
+def _is_path(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None and all(map(is_plain, name.split("/")))
 
 
 def _parents(name: str) -> Iterable[str]:

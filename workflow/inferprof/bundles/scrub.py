@@ -13,24 +13,21 @@ import re
 import sqlite3
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from inferprof import secret
 from inferprof.errors import UserError
-from inferprof.files import NOT_OURS
+from inferprof.files import NOT_OURS, naming
 from inferprof.profilers import kineto, nsys, nsys_scrub
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Redact = Callable[[str], str]
 
-_NAMES_A_SECRET: Final = r"\w*(?:TOKEN|SECRET|PASSW(?:OR)?D|CREDENTIALS?|API_?KEY)"
-_SECRET_KEY: Final = re.compile(_NAMES_A_SECRET, re.IGNORECASE)
-_ASSIGNED_SECRET: Final = re.compile(rf"(\b{_NAMES_A_SECRET}\s*[=:]\s*)[^\s\"',;]+", re.IGNORECASE)
-"""`HF_TOKEN=…` in a log: of another process or machine, so that its value is in no environment of ours."""
-_KNOWN_TOKEN: Final = re.compile(
-    r"\b(?:hf_\w{20,}|gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|nvapi-[\w-]{20,}|sk-[\w-]{20,}|AKIA[A-Z0-9]{16})"
-)
-"""Tokens that show by their prefix what they are: Hugging Face, GitHub, GitLab, NVIDIA, OpenAI, AWS."""
+_GZIP: Final = b"\x1f\x8b"
 _VERSION: Final = re.compile(r"[\d.+:-]+")
 _NOBODY: Final = ("root", "user", "ubuntu", "localhost")
 """Names of accounts and hosts that name nobody, and may be a word of any file."""
@@ -43,9 +40,9 @@ def secrets(public: Iterable[str], *folders: Path) -> list[str]:
     """
     words = list(public)
     found = [
-        secret
-        for secret in nsys.secrets()
-        if secret not in _NOBODY and not _VERSION.fullmatch(secret) and not any(secret in word for word in words)
+        value
+        for value in nsys.secrets()
+        if value not in _NOBODY and not _VERSION.fullmatch(value) and not any(value in word for word in words)
     ]
     return sorted({*found, *(str(folder) for folder in folders if len(folder.parts) > 1)}, key=len, reverse=True)
 
@@ -57,10 +54,7 @@ def scrubber(secrets: Sequence[str]) -> Callable[[Path], bytes]:
     """
 
     # The records of a study say the same things, thousands of times.
-    @functools.lru_cache(maxsize=100_000)
-    def redact(text: str) -> str:
-        text = _KNOWN_TOKEN.sub(nsys_scrub.REDACTED, nsys_scrub.redact(text, secrets))
-        return _ASSIGNED_SECRET.sub(rf"\1{nsys_scrub.REDACTED}", text)
+    redact = functools.lru_cache(maxsize=100_000)(lambda text: secret.redact(text, secrets))
 
     def unpacked(path: Path) -> bytes:
         content = path.read_bytes()
@@ -68,7 +62,7 @@ def scrubber(secrets: Sequence[str]) -> Callable[[Path], bytes]:
             return _sqlite(content, secrets)
         if content.startswith(b"PAR1"):
             return _parquet(content, redact)
-        if content.startswith(b"\x1f\x8b"):
+        if content.startswith(_GZIP):
             plain = gzip.decompress(content)
             clean = _text(path, plain, redact)
             return content if clean == plain else gzip.compress(clean, mtime=0)
@@ -76,11 +70,21 @@ def scrubber(secrets: Sequence[str]) -> Callable[[Path], bytes]:
 
     def scrubbed(path: Path) -> bytes:
         try:
-            return unpacked(path)
+            content = unpacked(path)
         except (ValueError, EOFError, gzip.BadGzipFile, zlib.error, sqlite3.Error) as error:
             raise UserError(f"{path}: {error}; {NOT_OURS}") from None
+        except nsys_scrub.SecretFound:
+            raise _refused(path, "a secret") from None
+        plain = gzip.decompress(content) if content.startswith(_GZIP) else content
+        if left := secret.survivors(plain, secrets):
+            raise _refused(path, left[0])
+        return content
 
     return scrubbed
+
+
+def _refused(path: Path, kind: str) -> UserError:
+    return UserError(f"{path} still holds {kind} after scrubbing: nothing was bundled; move the file away")
 
 
 def _text(path: Path, content: bytes, redact: Redact) -> bytes:
@@ -100,45 +104,72 @@ def _text(path: Path, content: bytes, redact: Redact) -> bytes:
 
 
 def _json(value: Any, redact: Redact) -> Any:
-    if isinstance(value, str):
-        return redact(value)
-    if isinstance(value, list):
-        return [_json(item, redact) if isinstance(item, (str, list, dict)) else item for item in value]
-    if isinstance(value, dict):
+    if isinstance(value, dict) and "traceEvents" in value:
         # The rest of a trace's top level names hosts, users and jobs.
-        kept = [key for key in value if key in kineto.KEPT] if "traceEvents" in value else list(value)
-        return {
-            redact(key): nsys_scrub.REDACTED if _is_secret(key, value[key]) else _json(value[key], redact)
-            for key in kept
-        }
-    return value
-
-
-def _is_secret(key: str, value: Any) -> bool:
-    return isinstance(value, str) and _SECRET_KEY.fullmatch(key) is not None
+        value = {key: value[key] for key in value if key in kineto.KEPT}
+    return secret.redact_value("", value, redact)
 
 
 def _parquet(content: bytes, redact: Redact) -> bytes:
-    import pandas as pd
+    """Values, names of columns and what the schema says beside them; numbers are not looked at."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
-    frame = pd.read_parquet(io.BytesIO(content))
-    changed = False
-    for column in frame.columns[[not pd.api.types.is_numeric_dtype(dtype) for dtype in frame.dtypes]]:
-        texts = {text for text in frame[column].dropna().unique() if isinstance(text, str)}
-        if replaced := {text: clean for text in texts if (clean := redact(text)) != text}:
-            frame[column] = frame[column].replace(replaced)
-            changed = True
-    if not changed:
+    try:
+        table = pq.read_table(io.BytesIO(content))
+    except OSError as error:  # of the content: there is no file behind it
+        raise ValueError(str(error)) from None
+    fields = [
+        pa.field(redact(field.name), field.type, field.nullable, _told(field.metadata, redact))
+        for field in table.schema
+    ]
+    schema = pa.schema(fields, _told(table.schema.metadata, redact))
+    clean = pa.table([_column(column, redact) for column in table.columns], schema=schema)
+    if clean.equals(table, check_metadata=True):
         return content
     out = io.BytesIO()
-    frame.to_parquet(out)
+    pq.write_table(clean, out)
     return out.getvalue()
+
+
+def _column(column: pa.ChunkedArray, redact: Redact) -> pa.ChunkedArray:
+    import pyarrow as pa
+
+    if pa.types.is_primitive(column.type):
+        return column
+    values = [_as_text(value) for value in column.to_pylist()]
+    clean = [secret.redact_value("", value, redact) for value in values]
+    return column if clean == values else pa.chunked_array([pa.array(clean, column.type)])
+
+
+def _as_text(value: Any) -> Any:
+    """Bytes as the text that they may be."""
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
+
+
+def _told(metadata: Mapping[bytes, bytes] | None, redact: Redact) -> dict[bytes, bytes]:
+    """What a schema says beside the values: JSON, as pandas writes it, or text."""
+    return {
+        key: _of_metadata(key.decode("utf-8", "replace"), value, redact) for key, value in (metadata or {}).items()
+    }
+
+
+def _of_metadata(key: str, value: bytes, redact: Redact) -> bytes:
+    text = value.decode("utf-8", "replace")
+    try:
+        said = json.loads(text)
+    except ValueError:
+        clean = secret.redact_value(key, text, redact)
+        return value if clean == text else str(clean).encode()
+    clean = secret.redact_value(key, said, redact)
+    return value if clean == said else json.dumps(clean).encode()
 
 
 def _sqlite(content: bytes, secrets: Sequence[str]) -> bytes:
     """An export of nsys; of any other database nothing stays."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder, "export.sqlite")
-        copy.write_bytes(content)
+        with naming(copy):
+            copy.write_bytes(content)
         nsys_scrub.scrub(copy, secrets)
         return copy.read_bytes()

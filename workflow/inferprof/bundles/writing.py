@@ -14,7 +14,8 @@ from inferprof.bundles import archive
 from inferprof.bundles.scrub import scrubber, secrets
 from inferprof.case import Case
 from inferprof.errors import UserError
-from inferprof.files import read_document, read_json, written_whole
+from inferprof.files import naming, read_document, read_json, written_whole
+from inferprof.secret import redact
 from inferprof.tables.records import CASE_KEY, read_cases, rows_of
 
 CAPTURES: Final = (".sqlite", ".csv", ".json", ".json.gz")
@@ -59,6 +60,7 @@ def write(
     records = [name for name in paths if name.startswith(f"{machine}/benchmark/")]
     if not records and VERIFIED[0] not in paths:
         raise UserError(f"{results} holds no record of {study} on {machine}: nothing to bundle")
+    _require_own(results, paths)
     _require_sound(results, study, records)
     hidden = secrets(_public(results, machine, cases), results.absolute(), Path.cwd(), Path(__file__).parents[2])
     scrubbed = scrubber(hidden)
@@ -117,6 +119,17 @@ def _files(results: Path, study: str, machine: str, cases: Sequence[Case]) -> It
         yield from results.glob(f"aot-*/engine/{graph}/*/*/*.build.json")
 
 
+def _require_own(results: Path, names: Iterable[str]) -> None:
+    """Raise UserError for a file that a link leads to from outside, that is none, or whose name tells a secret."""
+    root = results.resolve()
+    for name in names:
+        path = (results / name).resolve()
+        if not path.is_relative_to(root) or not path.is_file():
+            raise UserError(f"{results / name} is no file of the results folder but a link out of it, or a device")
+        if redact(name) != name:
+            raise UserError(f"{results} holds a file whose name tells a secret: {redact(name)}; rename it")
+
+
 def _require_sound(results: Path, study: str, records: Iterable[str]) -> None:
     """Raise UserError where the manifest can't be made: a bundle that nobody can report on is worth nothing."""
     for name in records:
@@ -166,7 +179,8 @@ def _public(results: Path, machine: str, cases: Iterable[Case]) -> Iterator[str]
 def _put(content: bytes, path: Path) -> dict[str, Any]:
     """Write a file; what the manifest says of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
+    with naming(path):
+        path.write_bytes(content)
     return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 

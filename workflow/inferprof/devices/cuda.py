@@ -12,11 +12,27 @@ from typing import Any
 
 import numpy as np
 
-from inferprof.errors import CaseFailed, UserError
+from inferprof.errors import CaseFailed, SystemRefusal, UserError
 from inferprof.plugins import Buffer, Where
 
 NS_PER_MS = 1e6
 NOT_CAPTURED = "the inference cannot be captured as a CUDA graph"
+
+
+MACHINE_FAULTS = frozenset(
+    f"CUDA_ERROR_{name}"
+    for name in (
+        *("NO_DEVICE", "INVALID_DEVICE", "DEVICE_UNAVAILABLE", "DEVICE_NOT_LICENSED", "DEINITIALIZED"),
+        *(
+            "ECC_UNCORRECTABLE",
+            "NVLINK_UNCORRECTABLE",
+            "SYSTEM_NOT_READY",
+            "SYSTEM_DRIVER_MISMATCH",
+            "HARDWARE_STACK_ERROR",
+        ),
+    )
+)
+"""Driver errors that no case causes: the job breaks, and is tried again when the GPU is back."""
 
 
 class CudaError(RuntimeError):
@@ -177,7 +193,7 @@ def _primary_context(ordinal: int) -> tuple[Any, Any]:
     try:
         (error,) = driver.cuInit(0)
     except RuntimeError as no_driver:  # the library that cuda.bindings loads at the first call
-        raise UserError(f"no CUDA driver: {' '.join(str(no_driver).split())}; run CPU backends only") from None
+        raise SystemRefusal(f"no CUDA driver: {' '.join(str(no_driver).split())}; run CPU backends only") from None
     context = None
     if error == driver.CUresult.CUDA_SUCCESS:
         error, device = driver.cuDeviceGet(ordinal)
@@ -186,15 +202,17 @@ def _primary_context(ordinal: int) -> tuple[Any, Any]:
     if error == driver.CUresult.CUDA_SUCCESS:
         (error,) = driver.cuCtxSetCurrent(context)
     if error != driver.CUresult.CUDA_SUCCESS:
-        raise UserError(f"CUDA device {ordinal} cannot be used: {_text(driver, error)}; see CUDA_VISIBLE_DEVICES")
+        raise SystemRefusal(f"CUDA device {ordinal} cannot be used: {_text(driver, error)}; see CUDA_VISIBLE_DEVICES")
     return driver, context
 
 
 def _failure(driver: Any, function: str, arguments: tuple[Any, ...], error: Any) -> Exception:
-    """The exception for a driver error: a case that needs too much memory has failed, anything else is broken."""
+    """The exception for a driver error: where the machine is at fault, the case must not be blamed."""
     if error == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
         wanted = f"{arguments[0]} bytes" if function in ("cuMemAlloc", "cuMemHostAlloc") else function
         return CaseFailed(f"out of memory on the GPU ({wanted})")
+    if error.name in MACHINE_FAULTS:
+        return SystemRefusal(f"{function}: {_text(driver, error)}: look at the driver's log (dmesg, nvidia-smi)")
     return CudaError(f"{function}: {_text(driver, error)}")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,19 +21,22 @@ if TYPE_CHECKING:
 SUMS: Final = ("nodes_ns", "copies_ns", "casts_ns", "copies", "casts", "executions")
 
 
-@functools.lru_cache(maxsize=1)  # asked for by several checks on one case
 def stays_of(frames: Frames) -> pd.DataFrame:
     """Stays of tables.nodes.fallback that are not on purpose, those that are alike in one row; none where no tool
     watched the session."""
+    return frames.once(_stays)
+
+
+def _stays(frames: Frames) -> pd.DataFrame:
     stays = fallback.explained(
-        fallback.ledger(_session(frames)[1]), frames.case.backend, frames.documents.get("partition")
+        fallback.ledger(frames.once(_session)[1]), frames.case.backend, frames.documents.get("partition")
     )
     return fallback.alike(stays[stays["why"] != fallback.ON_PURPOSE])
 
 
 def _fallback(frames: Frames) -> list[Finding] | Clear:
     """A finding for the stays that are alike, with the gain's bounds that are written in tables.nodes.fallback."""
-    tool, nodes = _session(frames)
+    tool, nodes = frames.once(_session)
     if not tool and not frames.case.backend.startswith("ort_"):
         return Clear(f"{frames.case.backend} has no second provider that nodes could fall back to")
     if not tool:
@@ -48,7 +50,6 @@ def _fallback(frames: Frames) -> list[Finding] | Clear:
     return [_of_first_run(finding) for finding in findings] if first_run_alone(frames.of_tool(tool)) else findings
 
 
-@functools.lru_cache(maxsize=1)
 def _session(frames: Frames) -> tuple[str, pd.DataFrame]:
     """The first tool that watched the session, and its nodes; no tool where none did."""
     tool = next((tool for tool in SESSIONS if len(frames.of_tool(tool))), "")

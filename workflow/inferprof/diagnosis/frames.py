@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,32 +14,22 @@ from inferprof.backends.torch_quantize import QUANTIZE
 from inferprof.case import Case
 from inferprof.diagnosis.kernel_time import inference_ns
 from inferprof.diagnosis.times import bare_ns
+from inferprof.documents import failed
 from inferprof.errors import UserError
 from inferprof.files import read_document
 from inferprof.findings import END_TO_END, Document, Frames, Total, Twin
-from inferprof.tables import join, overhead, records, schema, summary, tuning
+from inferprof.tables import join, overhead, records, schema, tuning
 from inferprof.tables.limits import copies, waterfall
 from inferprof.tables.limits.waterfall import COUNTERS
+from inferprof.tables.measurements import Measurements
 from inferprof.tables.nodes.providers import CALL, RUN, first_run_alone
 from inferprof.tables.trace import one_iteration
 from inferprof.tables.trace.kernel_compare import ITERATION
 
 Documents = Mapping[Document, Mapping[str, Any] | None]
+Read = Callable[[Path, Document], Mapping[str, Any]]
 FIRST_ALONE: Final = "the first and only run, in which engines are built and nodes tune themselves,"
 _OF_MACHINE: Final[tuple[Document, ...]] = ("environment", "bandwidth", "ceilings")
-
-
-@dataclass(frozen=True, eq=False)
-class Peers:
-    """Of the cases of a model on a machine that are ok in every round, as in the report: their records,
-    summary.latency, join.measured, tuning.trials, and which ones have quantized weights and `unquantized` twins
-    (records.twins_without)."""
-
-    ok: pd.DataFrame
-    latency: pd.DataFrame
-    measured: pd.DataFrame
-    trials: pd.DataFrame
-    unquantized: Mapping[records.Key, Sequence[records.Key]]
 
 
 def load(results: Path, machine: str, case: Case, thresholds: Mapping[str, float] | None = None) -> Frames:
@@ -50,7 +40,7 @@ def load(results: Path, machine: str, case: Case, thresholds: Mapping[str, float
     known = records.of_model(results, machine, case.model)
     own = pd.DataFrame([{"machine": machine, **dataclasses.asdict(case), "outcome": "run", "reason": ""}])
     cases = pd.concat([known, own]).drop_duplicates(records.KEY, ignore_index=True)
-    return _of_case(results, machine, case, peers_of(records.read(results, cases)), thresholds)
+    return _of_case(results, machine, case, peers_of(records.read(results, cases)), thresholds, read_document)
 
 
 def of_model(
@@ -61,32 +51,35 @@ def of_model(
     if known.empty:
         raise UserError(f"{results / machine / 'benchmark'} has no record of {model}: inferprof run")
     peers = peers_of(records.read(results, known))
+    read = functools.cache(read_document)  # the cases share those of the machine, and of their graphs
     for names in known[records.CASE_KEY].itertuples(index=False, name=None):
-        yield _of_case(results, machine, Case(*names), peers, thresholds)
+        yield _of_case(results, machine, Case(*names), peers, thresholds, read)
 
 
-def peers_of(found: pd.DataFrame) -> Peers:
-    """What the cases of a model have in common. found: records.read of all of them."""
+def peers_of(found: pd.DataFrame) -> Measurements:
+    """What the cases of a model on a machine have in common, as in the report. found: records.read of all of them."""
     planned = found[records.KEY].drop_duplicates().assign(outcome="run", reason="")
-    outcomes = join.outcomes(planned, found)
-    ok = found.merge(outcomes.loc[outcomes["outcome"] == "ok", records.KEY], on=records.KEY, validate="many_to_one")
-    latency = summary.latency(records.boundaries(ok))
-    measured = join.measured(outcomes, latency, records.throughput(ok))
-    twins = records.twins_without(QUANTIZE, records.options_of(ok))
-    return Peers(ok, latency, measured, tuning.trials(ok), twins)
+    return Measurements(join.outcomes(planned, found), found)
 
 
-def _of_case(results: Path, machine: str, case: Case, peers: Peers, thresholds: Mapping[str, float] | None) -> Frames:
+def _of_case(
+    results: Path,
+    machine: str,
+    case: Case,
+    peers: Measurements,
+    thresholds: Mapping[str, float] | None,
+    read: Read,
+) -> Frames:
     """The frames of a case."""
     if not _tables(results, machine, case) and not records.paths(results, machine, case):
         raise UserError(f"{results / machine} has neither a record nor a table of {case}: inferprof run, or table")
     profiles = _profiles(results, machine, case)
     folder = results / machine / "capture"
     watched = [
-        (machine, path.relative_to(folder).parts[0], read_document(path, "watched"))
+        (machine, path.relative_to(folder).parts[0], read_document(path, "watched", results))
         for path in sorted(folder.glob(f"*/{case.path}.record.json"))
     ]
-    frames = of_tables(machine, case, peers, profiles, documents(results, machine, case))
+    frames = of_tables(machine, case, peers, profiles, documents(results, machine, case, read))
     ledger = overhead.ledger(frames.latency, profiles, overhead.profiled_runs(watched))
     return dataclasses.replace(
         frames,
@@ -108,9 +101,9 @@ def _profiles(results: Path, machine: str, case: Case) -> pd.DataFrame:
     return schema.shared(pd.concat(tables)) if tables else pd.DataFrame(columns=list(schema.COLUMNS))
 
 
-def _unquantized(results: Path, machine: str, case: Case, peers: Peers) -> Twin | None:
+def _unquantized(results: Path, machine: str, case: Case, peers: Measurements) -> Twin | None:
     """The case with the same options but for `quantize`; None where there is none, or nothing is quantized."""
-    twins = peers.unquantized.get((machine, *case.path.parts))
+    twins = peers.once(Measurements.twins_without, QUANTIZE).get((machine, *case.path.parts))
     if not twins:
         return None
     _, *names = twins[0]
@@ -133,13 +126,14 @@ def _best_counters(results: Path, frames: Frames) -> Iterator[tuple[str, pd.Data
 
 
 def of_tables(
-    machine: str, case: Case, peers: Peers, profiles: pd.DataFrame, known: Documents | None = None
+    machine: str, case: Case, peers: Measurements, profiles: pd.DataFrame, known: Documents | None = None
 ) -> Frames:
     """Frames of a case. profiles: its own tidy tables."""
     given = known or {}
     key = (machine, *case.path.parts)
-    own, latency = (_of(frame, key) for frame in (peers.ok, peers.latency))
-    stages = join.stage_medians(records.stages(own))
+    own, latency, stages, traffic = (
+        _of(frame, key) for frame in (peers.ok, peers.latency, peers.stages, peers.traffic)
+    )
     tool, timeline = waterfall.traced(profiles)
     rows = records.rows_of(waterfall.of_cases(latency, stages, profiles))
     return Frames(
@@ -149,7 +143,7 @@ def of_tables(
         records=own,
         latency=latency,
         stages=stages,
-        floors=copies.floors(stages, records.traffic(own), given.get("bandwidth")),
+        floors=copies.floors(stages, traffic, given.get("bandwidth")),
         profiles=profiles,
         tool=tool,
         timeline=profiles.iloc[:0] if timeline is None else timeline,
@@ -166,15 +160,18 @@ def _of(frame: pd.DataFrame, key: records.Key) -> pd.DataFrame:
     return frame[(frame[records.KEY] == list(key)).all(axis=1)]
 
 
-def documents(results: Path, machine: str, case: Case) -> dict[Document, Mapping[str, Any] | None]:
-    """The JSON files about a case's graph and its machine; None where one is missing."""
+def documents(
+    results: Path, machine: str, case: Case, read: Read = read_document
+) -> dict[Document, Mapping[str, Any] | None]:
+    """The JSON files about a case's graph and its machine; None where one is missing, or its stage failed."""
     graph = results / "onnx" / case.model
     paths: dict[Document, Path] = {
         **{name: results / machine / f"{name}.json" for name in _OF_MACHINE},
         "cost": graph / f"{case.precision}.{case.shape}.cost.json",
         "partition": graph / f"{case.precision}.partition.json",
     }
-    return {name: read_document(path, name) if path.exists() else None for name, path in paths.items()}
+    contents = {name: read(path, name) if path.exists() else None for name, path in paths.items()}
+    return {name: None if failed(content) else content for name, content in contents.items()}
 
 
 def _total(latency: pd.DataFrame, profiles: pd.DataFrame, tool: str | None) -> Total | None:

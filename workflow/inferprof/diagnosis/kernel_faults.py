@@ -109,7 +109,6 @@ FAULTS: Final[Mapping[FaultName, Fault]] = {
 }
 
 
-@functools.lru_cache(maxsize=1)  # asked for by the check of each fault
 def judged(frames: Frames) -> pd.DataFrame:
     """kernel_faults.of_launches of the case's counters, with `time_share` of each launch in the timeline or None."""
     counters = counters_of(frames)
@@ -150,7 +149,7 @@ def time_shares(frames: Frames, counters: pd.DataFrame) -> dict[int, float]:
 
 def _run(frames: Frames, fault: FaultName) -> list[Finding] | Clear:
     """Kernels with KERNEL_SHARE of the time that have the fault. Gain: 0 to `waste` of their time (FAULTS)."""
-    table = judged(frames)
+    table = frames.once(judged)
     rows = rows_of(table[table["fault"] == fault])
     known = [row for row in rows if row["verdict"] != "not assessed"]
     if not known:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,8 +12,9 @@ from inferprof.case import Case
 from inferprof.diagnosis import verdict
 from inferprof.diagnosis.frames import load, of_model
 from inferprof.diagnosis.times import on_gpu
-from inferprof.files import write_json
-from inferprof.findings import NEEDS, Answer, Clear, Frames, Need, NotAssessed
+from inferprof.errors import failure_of
+from inferprof.files import write_document
+from inferprof.findings import NEEDS, Answer, Clear, Finding, Frames, Need, NotAssessed
 from inferprof.plugins import Check
 from inferprof.tables.limits.waterfall import COUNTERS
 
@@ -39,11 +40,19 @@ def diagnose_model(results: Path, machine: str, model: str, thresholds: Mapping[
     Raises UserError as `diagnose` does, and where no case has a record.
     """
     count = 0
-    for frames in of_model(results, machine, model, thresholds):
-        path = out.joinpath(*frames.case.path.parts[1:])
-        write_json(path.with_name(f"{path.name}.json"), document(frames, answers(frames)))
+    for case, diagnosis in documents_of_model(results, machine, model, thresholds):
+        path = out.joinpath(*case.path.parts[1:])
+        write_document(path.with_name(f"{path.name}.json"), "diagnosis", diagnosis)
         count += 1
     return count
+
+
+def documents_of_model(
+    results: Path, machine: str, model: str, thresholds: Mapping[str, float]
+) -> Iterator[tuple[Case, dict[str, Any]]]:
+    """The document of each case of a model that has a record. Raises UserError as `diagnose_model` does."""
+    for frames in of_model(results, machine, model, thresholds):
+        yield frames.case, document(frames, answers(frames))
 
 
 def answers(frames: Frames) -> list[Answer]:
@@ -52,19 +61,31 @@ def answers(frames: Frames) -> list[Answer]:
 
 
 def answer(check: Check, frames: Frames) -> Answer:
-    """One check's answer; what it needs and does not have is named, all of it; on a CPU the GPU alone."""
+    """One check's answer; what it needs and does not have is named, all of it; on a CPU the GPU alone.
+
+    A check that raises is not assessed, with the error as the reason.
+    """
+    try:
+        return _answer(check, frames)
+    except NotAssessed as lacking:
+        return Answer(check.name, check.level, "not assessed", f"needs {lacking}")
+    except Exception as error:  # The other checks are worth having without this one.
+        return Answer(check.name, check.level, "not assessed", failure_of(error))
+
+
+def _answer(check: Check, frames: Frames) -> Answer:
     missing: Sequence[Need] = [need for need in check.needs if not _HAS[need](frames)]
     if missing:
         on_cpu = "gpu" in missing and _HAS["record"](frames)
         named: Sequence[Need] = ("gpu",) if on_cpu else missing
-        return Answer(check.name, check.level, "not assessed", f"needs {'; '.join(NEEDS[need] for need in named)}")
-    try:
-        judged = check.run(frames)
-    except NotAssessed as lacking:
-        return Answer(check.name, check.level, "not assessed", f"needs {lacking}")
+        raise NotAssessed("; ".join(NEEDS[need] for need in named))
+    judged = check.run(frames)
     if isinstance(judged, Clear):
         return Answer(check.name, check.level, "clear", judged.reason, judged.evidence)
-    return Answer(check.name, check.level, "found", findings=tuple(judged))
+    findings = tuple(judged)
+    if not findings or not all(isinstance(finding, Finding) for finding in findings):
+        raise TypeError(f"the check {check.name} gave neither findings nor Clear")
+    return Answer(check.name, check.level, "found", findings=findings)
 
 
 def document(frames: Frames, given: list[Answer]) -> dict[str, Any]:

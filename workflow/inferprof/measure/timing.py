@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from inferprof import progress
+from inferprof import outcomes, progress
 from inferprof.errors import CaseFailed
 from inferprof.measure import loop, selfcheck, throughput
 from inferprof.measure.lane import STAGES, Lane, Stage
@@ -114,12 +114,15 @@ def measure(
     `feeds` are the host arrays of one inference. Raises CaseFailed where a graph was asked for and the runtime
     cannot capture one, or where an output changes its shape. Failed self-checks are in the result, not raised.
     """
-    lane = Lane(session, device, feeds, placement)
-    call = _call(lane, clock)
-    with undisturbed():
-        first = int(call())
+    with outcomes.stage("first inference"):
+        lane = Lane(session, device, feeds, placement)
+        call = _call(lane, clock)
+        with undisturbed():
+            first = int(call())
+    with undisturbed(), outcomes.stage("measure"):
         if protocol.graph:
-            _capture(session, call, protocol, clock)
+            with outcomes.stage("capture the CUDA graph"):
+                _capture(session, call, protocol, clock)
         progress.step(IN_TURNS)
         yardstick = Yardstick(clock)
         measured, stages = _in_turns(lane, protocol, clock, yardstick)
@@ -129,8 +132,8 @@ def measure(
         if device.where == "cuda":
             both = _by_both_clocks(lane, measured["call"].median, clock)
             checks["call_not_below_device"] = selfcheck.call_not_below_device(*both)
-    lane.begin()
-    outputs = lane.finish()
+        lane.begin()
+        outputs = lane.finish()
     checks["outputs_finite"] = selfcheck.outputs_finite(outputs)
     return Timing(
         boundaries={"device": NotMeasured(NO_DEVICE_CLOCK), **measured},

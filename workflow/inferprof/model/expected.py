@@ -20,17 +20,25 @@ SUFFIX = ".npz"
 Compute = Callable[[Feeds], tuple[dict[str, np.ndarray[Any, Any]], str]]
 """Outputs for the inputs of one inference, and what computed them; raises accuracy.NotMeasured."""
 FACTS = "inferprof.facts"
-"""The member of the file that is no output: JSON with `inputs`, and `source` or `not_measured`."""
+"""The member of the file that is no output: JSON with `inputs` and `source`, or with `not_measured`."""
 
 
 def write(compute: Compute, feeds: Feeds, out: Path) -> None:
     """The outputs for the inputs of one inference, as .npz; the reason where nothing here can compute them."""
-    facts: dict[str, Any] = {"inputs": _digests(feeds)}
-    outputs: Mapping[str, np.ndarray[Any, Any]] = {}
     try:
-        outputs, facts["source"] = compute(feeds)
+        outputs, source = compute(feeds)
     except accuracy.NotMeasured as error:
-        facts["not_measured"] = str(error)
+        write_reason(str(error), out)
+    else:
+        _write({"inputs": _digests(feeds), "source": source}, outputs, out)
+
+
+def write_reason(reason: str, out: Path) -> None:
+    """The same file where there are no outputs."""
+    _write({"not_measured": reason}, {}, out)
+
+
+def _write(facts: Mapping[str, Any], outputs: Mapping[str, np.ndarray[Any, Any]], out: Path) -> None:
     with written_whole(out) as partial, partial.open("wb") as file:
         np.savez(file, allow_pickle=False, **{**outputs, FACTS: np.array(json.dumps(facts))})
 
@@ -56,10 +64,10 @@ def _read(path: Path, feeds: Feeds) -> tuple[dict[str, np.ndarray[Any, Any]], st
         facts = json.loads(str(outputs.pop(FACTS)))
     except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise UserError(f"{path}: not written by `inferprof expect`: {error}") from None
-    if facts["inputs"] != _digests(feeds):
-        raise UserError(f"{path}: outputs for other inputs; run `inferprof expect` with this run's shape and seed")
     if reason := facts.get("not_measured"):
         raise accuracy.NotMeasured(reason)
+    if facts["inputs"] != _digests(feeds):
+        raise UserError(f"{path}: outputs for other inputs; run `inferprof expect` with this run's shape and seed")
     return outputs, facts["source"]
 
 

@@ -8,12 +8,17 @@ import hashlib
 import io
 import itertools
 import multiprocessing
+import os
 import re
 import warnings
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from inferprof import registry
+from inferprof.errors import failure_of
 from inferprof.plots.style import INK, STYLE, TIP
 from inferprof.plugins import Plot
 from inferprof.processes import die_with_parent
@@ -38,6 +43,8 @@ WITHOUT = re.compile(r"<metadata>.*?</metadata>|<defs>\s*<style.*?</style>\s*</d
 def lacks(plot: Plot, frame: pd.DataFrame) -> str | None:
     """Why a plot cannot be drawn of a frame, or None."""
     for column, count in plot.needs.items():
+        if column not in frame:
+            return f"{column} is no column of the measurements"
         known = frame[column].dropna()
         found = known.nunique() if count > 1 else min(len(known), 1)  # a whole series of samples has no equal
         if found == 0:
@@ -72,21 +79,51 @@ def written(draw: Callable[[pd.DataFrame], Figure], frame: pd.DataFrame, png: Pa
     return _inline(svg.getvalue())
 
 
-def every(drawings: Sequence[Drawing], processes: int) -> Callable[[], list[str]]:
-    """`written` of each, in their order, by so many processes: this one begins when asked, the others at once."""
+@dataclass(frozen=True)
+class Failed:
+    """What a plot is that raised."""
+
+    reason: str
+
+
+def attempt(draw: Callable[[pd.DataFrame], Figure], frame: pd.DataFrame, png: Path) -> str | Failed:
+    """`written`, or why there is none: the other plots are worth having without it."""
+    try:
+        return written(draw, frame, png)
+    except Exception as error:
+        png.unlink(missing_ok=True)
+        return Failed(failure_of(error))
+
+
+def _result(future: Future[str | Failed]) -> str | Failed:
+    """What another process drew; also why it got no drawing, or ended."""
+    try:
+        return future.result()
+    except Exception as error:
+        return Failed(failure_of(error))
+
+
+def _begin() -> None:
+    """What a process that draws does first: the plots that it is sent may be from outside the package."""
+    die_with_parent()
+    registry.load_outside(os.environ.get(registry.OUTSIDE, ""))
+
+
+def every(drawings: Sequence[Drawing], processes: int) -> Callable[[], list[str | Failed]]:
+    """`attempt` of each, in their order, by so many processes: this one begins when asked, the others at once."""
     if processes == 1:
-        return lambda: list(itertools.starmap(written, drawings))
+        return lambda: list(itertools.starmap(attempt, drawings))
     # Spawned, not forked: threads of libraries that are loaded here would not be there in a copy.
     others = concurrent.futures.ProcessPoolExecutor(
-        processes - 1, multiprocessing.get_context("spawn"), initializer=die_with_parent
+        processes - 1, multiprocessing.get_context("spawn"), initializer=_begin
     )
-    theirs = [others.submit(written, *drawing) for drawing in drawings]
+    theirs = [others.submit(attempt, *drawing) for drawing in drawings]
 
-    def svgs() -> list[str]:
+    def svgs() -> list[str | Failed]:
         with others:  # They go from first to last, so that what they have not begun is taken from them at the end.
             places = reversed(range(len(drawings)))
-            own = {place: written(*drawings[place]) for place in places if theirs[place].cancel()}
-            return [own[place] if place in own else one.result() for place, one in enumerate(theirs)]
+            own = {place: attempt(*drawings[place]) for place in places if theirs[place].cancel()}
+            return [own[place] if place in own else _result(one) for place, one in enumerate(theirs)]
 
     return svgs
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from inferprof.profilers.capturing import capture, capture_or_reason
+from inferprof.profilers.capturing import capture, capture_or_reason, read
 
-__all__ = ["capture", "capture_or_reason"]
+__all__ = ["capture", "capture_or_reason", "read"]

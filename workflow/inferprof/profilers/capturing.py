@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from inferprof import processes, progress, registry
+from inferprof import outcomes, processes, progress, registry
 from inferprof.case import Case
-from inferprof.errors import CaseFailed, ToolError, UserError
-from inferprof.files import write_json
+from inferprof.errors import CaseFailed, SystemRefusal, ToolError, UserError
+from inferprof.files import read_document, write_document, write_json
 from inferprof.machine.hardware import Machine
 from inferprof.plugins import Profiler
+from inferprof.secret import allowed_variable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ALLOWED: Final = re.compile(
     r"PATH|LD_LIBRARY_PATH|HOME|LANG|LC_\w+|TMPDIR|VIRTUAL_ENV|CONDA_PREFIX|XDG_CACHE_HOME|HF_HOME|HF_HUB_OFFLINE|"
+    r"INFERPROF_PLUGINS|"
     r"(?:CUDA|NVIDIA|CUBLAS|CUDNN|NCCL|TRT|POLYGRAPHY|ORT|OMP|MKL|KMP|OPENBLAS|TORCH|TORCHINDUCTOR|TRITON|PYTORCH|"
-    r"PYTHON)_?\w*"
+    r"PYTHON)_?\w*|INFERPROF_PLUGINS"
 )
 """Environment variables that the run may need. Profilers store all that they are started with."""
-_NAMES_A_SECRET: Final = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|API_?KEY", re.IGNORECASE)
 
 
 Done = subprocess.CompletedProcess[str]
@@ -33,11 +41,7 @@ Runner = Callable[[Sequence[str], Mapping[str, str]], Done]
 
 def allowed_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that a profiler, and with it the run, is started with."""
-    return {
-        name: value
-        for name, value in environment.items()
-        if ALLOWED.fullmatch(name) and not _NAMES_A_SECRET.search(name)
-    }
+    return {name: value for name, value in environment.items() if ALLOWED.fullmatch(name) and allowed_variable(name)}
 
 
 def no_gpu_work(case: Case, machine: Machine) -> str | None:
@@ -54,8 +58,12 @@ def aimed(profiler: Profiler, timeline: Path) -> Profiler:
 
     Raises UserError for one that watches everything, CaseFailed where there is nothing in the table to look at.
     """
+    from inferprof.tables import schema
+
     if profiler.aim is None:
         raise UserError(f"--timeline {timeline}: {profiler.name} watches all of a run; leave the flag out")
+    if reason := schema.reason_in(schema.read_table(timeline)):
+        raise CaseFailed(reason)
     return profiler.aim(timeline)
 
 
@@ -68,26 +76,30 @@ def capture_or_reason(
 ) -> None:
     """Capture, aimed by a timeline's table if it is given; where that cannot be done, `out` holds the reason.
 
-    So does `record`, the run's own, if the run could not write it.
+    So does `record`, the run's own, if the run could not write it. The reason of a run that failed is the capture's.
     """
+    if record:
+        record.unlink(missing_ok=True)
     try:
-        capture(aimed(profiler, timeline) if timeline else profiler, argv, out)
+        with outcomes.stage("capture"):
+            capture(aimed(profiler, timeline) if timeline else profiler, argv, out, record)
     except CaseFailed as error:
-        write_json(out, {"not_measured": str(error)})
+        write_json(out, {"not_measured": str(error) if error.stage == "capture" else f"{error.stage}: {error}"})
         if record and not record.exists():
-            write_json(record, {"status": "failed", "reason": str(error)})
+            write_document(record, "watched", outcomes.failure(error))
 
 
 def capture(
     profiler: Profiler,
     argv: Sequence[str],
     out: Path,
+    record: Path | None = None,
     runner: Runner = processes.run_merged,
 ) -> None:
     """Run `argv` under the profiler; its capture is then at `out`, and what else it wrote lies beside it.
 
-    Raises UserError where the tool is missing, CaseFailed where it says that it could not watch, ToolError where it
-    or the run failed; nothing is left then.
+    Raises UserError where the tool is missing, CaseFailed where it says that it could not watch, or the run's
+    `record` that it failed, ToolError where it or the run broke; nothing is left then.
     """
     allowed = allowed_environment(os.environ)
 
@@ -102,10 +114,17 @@ def capture(
     ):
         inside = Path(private, out.name)
         progress.step("run")
-        way, done = _watched(profiler, lambda way: runner(way.command(argv, inside), allowed))
+
+        def watch(way: Profiler) -> Done:
+            done = runner(way.command(argv, inside), allowed)
+            _require_run(record)
+            return done
+
+        way, done = _watched(profiler, watch)
         progress.step("export")
-        if way.finish:
-            way.finish(inside, run)
+        with outcomes.stage("export"):
+            if way.finish:
+                way.finish(inside, run)
         if not inside.exists():
             raise ToolError(done.args, 0, f"{profiler.name} wrote no capture: did the run reach its iterations?")
         for file in sorted(Path(private).iterdir()):
@@ -123,6 +142,34 @@ def _watched(profiler: Profiler, run: Callable[[Profiler], Done]) -> tuple[Profi
     return profiler, done
 
 
+def _require_run(record: Path | None) -> None:
+    """Raise CaseFailed where the run that was watched says that it failed: no profiler can add anything to that."""
+    if record and record.exists() and (content := read_document(record, "watched")).get("status") == "failed":
+        raise CaseFailed(content["reason"], content.get("stage"))
+
+
 def _require_success(done: Done) -> None:
+    """Raise ToolError where a command failed, SystemRefusal where that was for want of space."""
+    if done.returncode != 0 and (full := os.strerror(errno.ENOSPC)) in done.stdout:
+        raise SystemRefusal(next(line for line in done.stdout.splitlines() if full in line))
     if done.returncode != 0:
         raise ToolError(done.args, done.returncode, done.stdout)
+
+
+def read(profiler: Profiler, capture: Path, iteration: str | None = None) -> pd.DataFrame:
+    """The tidy table of a capture, with another program's range around an inference as iteration; of what
+    `capture_or_reason` wrote where there is no capture, the reason.
+
+    Raises UserError for what the profiler does not read, and where there is no such range.
+    """
+    from inferprof.profilers.capture_file import reason_in
+    from inferprof.tables import schema
+    from inferprof.tables.trace.kernel_compare import as_iterations
+
+    if reason := reason_in(capture):
+        return schema.not_measured(reason, profiler.name)
+    if iteration is None:
+        return profiler.read(capture)
+    if profiler.read_iterations is not None:
+        return profiler.read_iterations(capture, iteration)
+    return as_iterations(profiler.read(capture), iteration)

@@ -164,19 +164,13 @@ def find() -> str:
 
 
 def read(path: Path) -> pd.DataFrame:
-    """The tidy table of a report, or of a CSV of its raw or details page. Raises UserError for anything else.
-
-    Of a capture that ncu refused it has one row, the reason.
-    """
+    """The tidy table of a report, or of a CSV of its raw or details page. Raises UserError for anything else."""
     import pandas as pd
 
     from inferprof.tables import schema
     from inferprof.tables.counters import ncu_csv, ncu_launches, ncu_rep
 
     kind = identify(path)
-    if kind == "not_measured":
-        rows = [{"metric": "not_measured", "text": read_json(path)["not_measured"]}]
-        return schema.conform(pd.DataFrame(rows).assign(level="run", name=NAME), NAME)
     if kind not in ("ncu_report", "ncu_csv"):
         raise other_reader(path, kind)
     launches = ncu_rep.read(path) if kind == "ncu_report" else ncu_csv.read(path)

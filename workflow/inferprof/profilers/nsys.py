@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from inferprof import processes
+from inferprof import processes, secret
 from inferprof.case import Case
 from inferprof.errors import ToolError, UserError
 from inferprof.machine.hardware import Machine
@@ -82,7 +82,7 @@ def capture(
     UserError where there is no nsys, ToolError where nsys or the run failed.
     """
     profiler = dataclasses.replace(NSYS, command=functools.partial(command, options=options))
-    capturing.capture(profiler, argv, out, runner)
+    capturing.capture(profiler, argv, out, runner=runner)
 
 
 def finish(out: Path, run: Run) -> None:
@@ -98,14 +98,14 @@ def finish(out: Path, run: Run) -> None:
     hidden = secrets()
     nsys_scrub.scrub(out, hidden)
     for csv in out.parent.glob("*.csv"):
-        csv.write_text(nsys_scrub.redact(csv.read_text(encoding="utf-8"), hidden), encoding="utf-8")
+        csv.write_text(secret.redact(csv.read_text(encoding="utf-8"), hidden), encoding="utf-8")
 
 
 def secrets() -> list[str]:
     """What no output may hold: host, user, home, and the variables that the run is not given."""
     allowed = capturing.allowed_environment(os.environ)
     withheld = {name: value for name, value in os.environ.items() if name not in allowed}
-    return nsys_scrub.secrets_of(withheld, socket.gethostname(), getpass.getuser(), str(Path.home()))
+    return secret.values(withheld, socket.gethostname(), getpass.getuser(), str(Path.home()))
 
 
 def find() -> str:
@@ -115,19 +115,31 @@ def find() -> str:
     raise UserError("nsys is not on PATH: install Nsight Systems, or take nsys out of `profilers`")
 
 
-def read(path: Path) -> pd.DataFrame:
-    """The tidy table of a .sqlite export or of a CSV of `nsys stats`. Raises UserError for anything else."""
+def read(path: Path, iteration: str | None = None) -> pd.DataFrame:
+    """The tidy table of a .sqlite export or of a CSV of `nsys stats`, with another program's range as iteration.
+
+    Raises UserError for anything else, and where there is no such range.
+    """
     import pandas as pd
 
-    from inferprof.tables.trace import launch_configs, nsys_configs, nsys_sqlite, nsys_stats
+    from inferprof.tables.trace import (
+        iterations,
+        kernel_compare,
+        launch_configs,
+        nsys_configs,
+        nsys_sqlite,
+        nsys_stats,
+    )
     from inferprof.tables.trace.events import tidy
 
     kind = identify(path)
     if kind == "nsys_sqlite":
-        parts = [tidy(nsys_sqlite.read_timeline(path), NAME), launch_configs.rows(nsys_configs.read(path), NAME)]
+        timeline = iterations.of_case(nsys_sqlite.read_timeline(path), iteration)
+        processes = timeline.ops["process"].unique().tolist()
+        parts = [tidy(timeline, NAME), launch_configs.rows(nsys_configs.read(path, processes), NAME)]
         return pd.concat([part for part in parts if len(part)], ignore_index=True)
     if kind == "nsys_stats":
-        return nsys_stats.read(path, NAME)
+        return kernel_compare.as_iterations(nsys_stats.read(path, NAME), iteration or kernel_compare.ITERATION)
     raise other_reader(path, kind)
 
 
@@ -146,5 +158,6 @@ NSYS: Final = Profiler(
     refuses=refuses,
     command=command,
     read=read,
+    read_iterations=read,
     finish=finish,
 )

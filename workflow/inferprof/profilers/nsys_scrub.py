@@ -7,47 +7,29 @@ output. So this keeps what is known to be needed and drops the rest, rather than
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
+
+from inferprof.secret import redact, survivors
 
 KEPT_TABLES: Final = re.compile(
     r"CUPTI_ACTIVITY_KIND_\w+|NVTX_EVENTS|CUDNN_EVENTS|CUBLAS_EVENTS|OSRT_API|CUDA_GRAPH_\w+|GPU_METRICS|"
     r"ENUM_\w+|TARGET_INFO_(?:GPU\w*|CUDA_\w+)|META_DATA_EXPORT|EXPORT_META_DATA|StringIds"
 )
 KEPT_META: Final = ("EXPORT_PRODUCT_NAME", "EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
-REDACTED: Final = "[redacted]"
 _IDENTITIES: Final = ("uuid", "busLocation", "luid", "ctxswDevPath", "ctrlDevPath")
 """Columns of TARGET_INFO_GPU that name one card or the machine that it is in."""
 _STRING_REFERENCE: Final = re.compile(
     r"(?:demangled|short|mangled)Name|name|\w*(?:name|Name|text|Text|string|String)Id"
 )
-_OUTSIDE_PATH: Final = re.compile(
-    r"(?:/(?:home|root|Users|tmp|var|mnt|opt|srv|scratch|workspace|private)(?:/[^\s'\",;:()<>]*)+|[A-Z]:\\[^\s'\",;()<>]+)"
-)
-"""Absolute paths by their first folder: names such as /encoder/layer.0/MatMul are layers, not paths."""
-_MIN_SECRET: Final = 4
-"""Shorter strings (a host called `vm`) would be found by chance in the names of kernels."""
 
 
 class SecretFound(Exception):
     """A secret survived the scrubbing; the file must not be kept."""
-
-
-def secrets_of(environment: Mapping[str, str], *more: str) -> list[str]:
-    """What must not be found: the values of an environment, and `more` (host, user, home)."""
-    # Values such as `1` or `xterm` are no secrets, and would be found in any file.
-    values = {value for value in environment.values() if len(value) >= 2 * _MIN_SECRET}
-    return sorted({*values, *(text for text in more if len(text) >= _MIN_SECRET)}, key=len, reverse=True)
-
-
-def redact(text: str, secrets: Iterable[str]) -> str:
-    """The text without the secrets and without absolute paths outside of it."""
-    for secret in secrets:
-        text = text.replace(secret, REDACTED)
-    return _OUTSIDE_PATH.sub(REDACTED, text)
 
 
 def scrub(export: Path, secrets: Iterable[str] = ()) -> None:
@@ -64,15 +46,11 @@ def scrub(export: Path, secrets: Iterable[str] = ()) -> None:
         _drop_identities(database)
         _drop_payloads(database)
         _drop_unused_strings(database)
-        database.create_function("redact", 1, lambda text: redact(text, secrets) if isinstance(text, str) else text)
-        for table, column in (("StringIds", "value"), ("NVTX_EVENTS", "text")):
-            if column in _columns(database, table):
-                database.execute(f"UPDATE {table} SET {column} = redact({column}) WHERE {column} IS NOT NULL")
+        _redact_texts(database, secrets)
         database.commit()
         database.execute("VACUUM")
-    content = export.read_bytes()
-    if any(secret.encode() in content for secret in secrets):
-        raise SecretFound(f"{export} still holds a value of the environment after scrubbing")
+    if left := survivors(export.read_bytes(), secrets):
+        raise SecretFound(f"{export} still holds {left[0]} after scrubbing")
 
 
 def _drop_tables(database: sqlite3.Connection) -> None:
@@ -103,17 +81,37 @@ def _drop_payloads(database: sqlite3.Connection) -> None:
 
 def _drop_unused_strings(database: sqlite3.Connection) -> None:
     """Most strings belong to what was dropped (environments among them): keep those that kept rows refer to."""
-    tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()]
     references = [
         # A NULL in the list would make NOT IN keep everything.
         f'SELECT "{column}" FROM "{table}" WHERE "{column}" IS NOT NULL'
-        for table in tables
+        for table in _tables(database)
         if table != "StringIds" and not table.startswith(("ENUM_", "META_DATA", "EXPORT_META", "TARGET_INFO"))
         for column in sorted(_columns(database, table))
         if _STRING_REFERENCE.fullmatch(column)
     ]
     used = " UNION ".join(references) or "SELECT NULL WHERE 0"
     database.execute(f"DELETE FROM StringIds WHERE id NOT IN ({used})")
+
+
+def _redact_texts(database: sqlite3.Connection, secrets: Iterable[str]) -> None:
+    """Every text of every table, whatever its column is declared as; bytes that hold one are dropped."""
+    clean = functools.lru_cache(maxsize=100_000)(lambda text: redact(text, secrets))
+
+    def redacted(value: str | bytes) -> str | bytes | None:
+        if isinstance(value, str):
+            return clean(value)
+        text = value.decode("utf-8", "replace")
+        return None if clean(text) != text else value
+
+    database.create_function("redact", 1, redacted, deterministic=True)
+    for table in _tables(database):
+        for column in sorted(_columns(database, table)):
+            held = f"typeof(\"{column}\") IN ('text', 'blob')"
+            database.execute(f'UPDATE "{table}" SET "{column}" = redact("{column}") WHERE {held}')
+
+
+def _tables(database: sqlite3.Connection) -> list[str]:
+    return [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()]
 
 
 def _columns(database: sqlite3.Connection, table: str) -> set[str]:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import dataclasses
 import gc
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from inferprof.files import write_text, written_whole
+from inferprof import escape
+from inferprof.diagnosis import run
+from inferprof.errors import UserError
+from inferprof.files import read_document, write_text, written_whole
 from inferprof.report import compose, evidence, figures, html, txt
+from inferprof.report.documents import Document
 from inferprof.report.model import Cell, Report, Table
 from inferprof.tables import records
 
@@ -77,12 +82,27 @@ def write_partial(results: Path, study: str, machine: str, baseline: str | None 
     planned = folder / "cases.csv"
     cases = records.read_cases(planned) if planned.exists() else records.of_model(results, machine, "*")
     found = evidence.load(results, study, machine, cases, baseline)
+    found = dataclasses.replace(found, diagnoses={**_diagnosed(found), **found.diagnoses})
     write_text(folder / PARTIAL, txt.render(compose.compose_partial(found, planned.exists())))
     return folder / PARTIAL
 
 
+def _diagnosed(found: evidence.Evidence) -> dict[tuple[str, ...], Document]:
+    """The diagnoses of models that no job made, since the record of one of their cases is missing."""
+    config = found.results / "reports" / found.study / "config.json"
+    thresholds = read_document(config, "config").get("thresholds", {}) if config.exists() else {}
+    lacking = set(found.records["model"]) - {key[1] for key in found.diagnoses}
+    return {
+        (found.machine, *case.path.parts): Document(f"{found.machine}/diagnosis/{case}.json", content)
+        for model in sorted(lacking)
+        for case, content in run.documents_of_model(found.results, found.machine, model, thresholds)
+    }
+
+
 def _empty(folder: Path) -> None:
     """Make a folder without the files of an earlier report: what is no longer drawn must not look current."""
+    if folder.is_symlink():
+        raise UserError(f"{folder} links to another folder, whose files would be removed: move the link away")
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.iterdir():
         path.unlink()
@@ -92,9 +112,10 @@ def write_csv(table: Table, path: Path) -> None:
     """Write a table in full precision. What is missing is empty, with its reason in the last column."""
     with written_whole(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([*(column.key for column in table.columns), "not_measured"])
+        writer.writerow([*(escape.cell(column.key) for column in table.columns), "not_measured"])
         for row in table.rows:
-            writer.writerow(["" if cell.value is None else cell.value for cell in row] + [_reasons(table, row)])
+            values = ["" if cell.value is None else cell.value for cell in row]
+            writer.writerow([escape.cell(value) for value in [*values, _reasons(table, row)]])
 
 
 def _reasons(table: Table, row: tuple[Cell, ...]) -> str:

@@ -15,13 +15,15 @@ from inferprof.tables import records
 def write(bundle: Path, out: Path) -> Mapping[str, Any]:
     """Unpack to `out`, a new folder, diagnose its cases and write its report; the bundle's manifest.
 
-    Raises UserError for anything but a whole bundle, and where `out` is there already.
+    Raises UserError for anything but a whole bundle that can be reported, and where `out` is there already; there is
+    nothing at `out` then.
     """
-    manifest = bundles.unbundle(bundle, out)
-    study, machine = manifest["study"], manifest["machine"]
-    folder = out / "reports" / study
-    config = read_document(folder / "config.json", "config") if (folder / "config.json").exists() else {}
-    for model in records.read_cases(folder / "cases.csv").query("outcome == 'run'")["model"].unique():
-        run.diagnose_model(out, machine, model, config.get("thresholds", {}), out / machine / "diagnosis" / model)
-    report.write(out, study, machine, manifest["baseline"])
+    with bundles.unpacked(bundle, out) as (results, manifest):
+        study, machine = manifest["study"], manifest["machine"]
+        folder = results / "reports" / study
+        config = read_document(folder / "config.json", "config") if (folder / "config.json").exists() else {}
+        for model in records.read_cases(folder / "cases.csv").query("outcome == 'run'")["model"].unique():
+            diagnoses = results / machine / "diagnosis" / model
+            run.diagnose_model(results, machine, model, config.get("thresholds", {}), diagnoses)
+        report.write(results, study, machine, manifest["baseline"])
     return manifest

@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferprof import registry
-from inferprof.case import Case
+from inferprof.case import EXCLUDED, Case
+from inferprof.documents import Kind, failed
 from inferprof.errors import UserError
-from inferprof.files import Kind, read_document
+from inferprof.files import read_document
 from inferprof.tables import records
 
 if TYPE_CHECKING:
     import pandas as pd
 
 TORCH_ALONE = "torch alone runs {}, so that no ONNX graph is made"
+TELL_FAILURES: tuple[Kind, ...] = ("build", "watched")
+"""Kinds whose failures the report shows as they are; of others a failed one is missing, with its reason."""
 OF_GRAPH: tuple[Kind, ...] = ("convert", "audit", "accuracy")
 
 
@@ -30,11 +33,13 @@ class Document:
     """Why nobody writes it; None where the study asks for it."""
     damage: str | None = None
     """What is wrong with the file, where it is there but can't be used."""
+    failure: str | None = None
+    """The stage that failed, and why: all that such a file holds."""
 
     @property
     def lacking(self) -> str:
         """Why there is no content."""
-        return self.damage or self.why or f"no {self.file}"
+        return self.damage or self.failure or self.why or f"no {self.file}"
 
     def get(self, key: str, default: Any = None) -> Any:
         """A top-level value."""
@@ -57,17 +62,23 @@ class Engine:
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads the documents about the cases of `outcomes`; `damaged` are those that were left out so far."""
+    """Reads the documents about the cases of `outcomes`; `damaged` and `failed` are those without content so far."""
 
     results: Path
     outcomes: pd.DataFrame
     damaged: list[Document] = field(default_factory=list)
+    failed: list[Document] = field(default_factory=list)
 
     def read(self, path: Path, kind: Kind, why: str | None = None) -> Document:
         """A document, which may be missing or damaged."""
         name = path.relative_to(self.results).as_posix()
         try:
-            return Document(name, read_document(path, kind) if path.exists() else None, why)
+            content = read_document(path, kind, self.results) if path.exists() else None
+            reason = None if kind in TELL_FAILURES else failed(content)
+            if reason is None:
+                return Document(name, content, why)
+            self.failed.append(document := Document(name, None, failure=reason))
+            return document
         except UserError as error:
             document = Document(name, None, damage=str(error).replace(str(path), name))
             self.damaged.append(document)
@@ -76,9 +87,9 @@ class Reader:
     def of_graphs(self) -> dict[tuple[str, str, str], Document]:
         """(model, precision, kind) → what is known of each graph."""
         graphs = self._pairs()
-        why = {model: self._no_graph(model) for model, _ in graphs}
+        why = {graph: self._no_graph(graph[0]) or self._excluded(*graph) for graph in graphs}
         return {
-            (*graph, kind): self.read(self._onnx(*graph, f"{kind}.json"), kind, why[graph[0]])
+            (*graph, kind): self.read(self._onnx(*graph, f"{kind}.json"), kind, why[graph])
             for graph in graphs
             for kind in OF_GRAPH
         }
@@ -142,6 +153,13 @@ class Reader:
         """The document, where it is there and not damaged."""
         found = self.read(path, kind)
         return [] if found.content is None else [found]
+
+    def _excluded(self, model: str, precision: str) -> str | None:
+        """Why nobody asks for a graph all of whose cases the config leaves out."""
+        of_graph = (self.outcomes["model"] == model) & (self.outcomes["precision"] == precision)
+        reasons = set(self.outcomes.loc[of_graph, "reason"].fillna("").astype(str))
+        excluded = all(reason.startswith(EXCLUDED) for reason in reasons)
+        return "; ".join(sorted(reasons)) if excluded else None
 
     def _no_graph(self, model: str) -> str | None:
         """Why there is no graph of a model, where none was made and no runtime was to run one."""

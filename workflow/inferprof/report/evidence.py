@@ -16,6 +16,7 @@ from inferprof.report import broken
 from inferprof.report.documents import Document, Engine, Reader
 from inferprof.tables import join, overhead, records, roofs, schema, summary
 from inferprof.tables.limits import copies, roofline, saturation, speed_up_flags, tile_advice, waterfall
+from inferprof.tables.measurements import Measurements
 from inferprof.tables.roofs import Roofs
 from inferprof.tables.trace import one_iteration
 
@@ -24,33 +25,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
-    """The measurements of a study on a machine, as frames (see tables/), and the documents about its models."""
+class Evidence(Measurements):
+    """What was read of a study on a machine, and what follows from it (see tables/), each derived once."""
 
     results: Path
     study: str
     machine: str
     baseline: str | None
-    outcomes: pd.DataFrame
-    records: pd.DataFrame
-    boundaries: pd.DataFrame
-    latency: pd.DataFrame
-    speed_ups: pd.DataFrame
-    measured: pd.DataFrame
-    stage_samples: pd.DataFrame
-    stages: pd.DataFrame
-    """The medians of stage_samples."""
-    floors: pd.DataFrame
-    """h2d and d2h against what the link needs: tables.limits.copies.floors."""
-    checks: pd.DataFrame
-    throughput: pd.DataFrame
-    resources: pd.DataFrame
     profiles: pd.DataFrame
     """The tidy tables of all profilers."""
-    overheads: pd.DataFrame
-    """What the profilers cost: tables.overhead.ledger."""
-    waterfall: pd.DataFrame
-    """Where end_to_end goes: tables.limits.waterfall.of_cases."""
+    profiled_runs: pd.DataFrame
+    """The runs that were watched: tables.overhead.profiled_runs."""
     documents: Mapping[tuple[str, str, str], Document]
     """(model, precision, convert | audit | accuracy) → document."""
     partitions: Mapping[tuple[str, str], Document]
@@ -60,28 +45,76 @@ class Evidence:
     engines: tuple[Engine, ...]
     second_clocks: tuple[Document, ...]
     """What trtexec says of TensorRT's engines: trtexec.measure."""
-    rebuilds: pd.DataFrame
-    """The spread over engines that were built several times: tables.summary.rebuilds."""
     environment: Document
     bandwidth: Document
     """Of the link and the device's memory: devices.bandwidth.measure."""
     ceilings: Document
     """Of the GPU's matrix products and memory: devices.ceilings.measure."""
-    roofs: Roofs
-    roofline: pd.DataFrame
-    """The cases on a GPU against its roofs: tables.limits.roofline.by_case."""
-    saturation: pd.DataFrame
-    """Where each series of batches saturates: tables.limits.saturation.of_cases."""
-    tiles: pd.DataFrame
-    """The products of the cases and the tiles that compute them: tables.limits.tile_advice.of_cases."""
-    tile_advice: pd.DataFrame
-    """The sizes at which these tiles would waste less: the same."""
     refused_profilers: Document
     """Profiler → why it could watch none of the cases."""
     diagnoses: Mapping[tuple[str, ...], Document]
     """KEY of a case → its diagnosis (diagnosis.run.document), of those that were diagnosed."""
     damaged: tuple[Document, ...]
     """The documents that are there and were left out, since they are not what inferprof writes."""
+    failed: tuple[Document, ...]
+    """The documents of stages that failed, captures apart: their tables have the reason."""
+
+    @functools.cached_property
+    def speed_ups(self) -> pd.DataFrame:
+        """Over the baseline: tables.summary.speed_ups, those that are none flagged."""
+        frame = summary.speed_ups(self.boundaries, self.baseline or "")
+        return speed_up_flags.flagged(frame, self.profiles, self.roofline, self.baseline)
+
+    @functools.cached_property
+    def floors(self) -> pd.DataFrame:
+        """h2d and d2h against what the link needs: tables.limits.copies.floors."""
+        return copies.floors(self.stages, self.traffic, self.bandwidth.content)
+
+    @functools.cached_property
+    def checks(self) -> pd.DataFrame:
+        """The self-checks: tables.records.checks."""
+        return records.checks(self.records)
+
+    @functools.cached_property
+    def overheads(self) -> pd.DataFrame:
+        """What the profilers cost: tables.overhead.ledger."""
+        return overhead.ledger(self.latency, self.profiles, self.profiled_runs)
+
+    @functools.cached_property
+    def waterfall(self) -> pd.DataFrame:
+        """Where end_to_end goes: tables.limits.waterfall.of_cases."""
+        return waterfall.of_cases(self.latency, self.stages, self.profiles)
+
+    @functools.cached_property
+    def rebuilds(self) -> pd.DataFrame:
+        """The spread over engines that were built several times: tables.summary.rebuilds."""
+        return summary.rebuilds(self.latency, _builds(self.engines))
+
+    @functools.cached_property
+    def roofs(self) -> Roofs:
+        """Those of the machine's GPU."""
+        return roofs.of_machine(self.environment.content, self.ceilings.content, self.bandwidth.content)
+
+    @functools.cached_property
+    def roofline(self) -> pd.DataFrame:
+        """The cases on a GPU against its roofs: tables.limits.roofline.by_case."""
+        costs = {graph: cost.content for graph, cost in self.costs.items()}
+        return roofline.by_case(self.measured, self.ok, costs, self.roofs)
+
+    @functools.cached_property
+    def saturation(self) -> pd.DataFrame:
+        """Where each series of batches saturates: tables.limits.saturation.of_cases."""
+        return saturation.of_cases(self.boundaries, self.waterfall, self.roofline)
+
+    @property
+    def tiles(self) -> pd.DataFrame:
+        """The products of the cases and the tiles that compute them: tables.limits.tile_advice.of_cases."""
+        return self.once(_tiles)[0]
+
+    @property
+    def tile_advice(self) -> pd.DataFrame:
+        """The sizes at which these tiles would waste less: the same."""
+        return self.once(_tiles)[1]
 
     @property
     def models(self) -> list[str]:
@@ -108,6 +141,13 @@ class Evidence:
         return frozenset(variant for variant, content in options if QUANTIZE in content.get("options", {}))
 
     @property
+    def planned(self) -> list[Case]:
+        """The cases that were to run."""
+        return [
+            Case(*row) for row in self.outcomes.loc[self.outcomes["outcome"] != "refused", records.CASE_KEY].values
+        ]
+
+    @property
     def rounds(self) -> int:
         """The most rounds that any case has."""
         return max(self.outcomes["rounds"], default=0)
@@ -121,24 +161,7 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
     """Read all that the results folder holds on these cases. UserError: a broken file, or another machine's cases."""
     found = records.read(results, _of_machine(cases, study, machine))
     outcomes = _explained(results, join.outcomes(cases, found))
-    ok = _of_ok_cases(found, outcomes)
-    boundaries = records.boundaries(ok)
-    latency = summary.latency(boundaries)
-    throughput = records.throughput(ok)
-    stage_samples = records.stages(ok)
-    stages = join.stage_medians(stage_samples)
     reader = Reader(results, outcomes)
-    profiles = _profiles(reader)
-    engines = tuple(reader.engines(machine))
-    environment = reader.read(results / machine / "environment.json", "environment")
-    bandwidth = reader.read(results / machine / "bandwidth.json", "bandwidth")
-    ceilings = reader.read(results / machine / "ceilings.json", "ceilings")
-    limits = roofs.of_machine(environment.content, ceilings.content, bandwidth.content)
-    measured = join.measured(outcomes, latency, throughput)
-    costs = reader.costs()
-    at_roof = roofline.by_case(measured, ok, {graph: cost.content for graph, cost in costs.items()}, limits)
-    nodes = {graph: cost.get("nodes", ()) for graph, cost in costs.items()}
-    tiles, advice = tile_advice.of_cases(latency, profiles, nodes, _sms(environment))
     return Evidence(
         results=results,
         study=study,
@@ -146,36 +169,20 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
         baseline=baseline,
         outcomes=outcomes,
         records=found,
-        boundaries=boundaries,
-        latency=latency,
-        speed_ups=speed_up_flags.flagged(summary.speed_ups(boundaries, baseline or ""), profiles, at_roof, baseline),
-        measured=measured,
-        stage_samples=stage_samples,
-        stages=stages,
-        floors=copies.floors(stages, records.traffic(ok), bandwidth.content),
-        checks=records.checks(found),
-        throughput=throughput,
-        resources=records.resources(ok),
-        profiles=profiles,
-        overheads=overhead.ledger(latency, profiles, overhead.profiled_runs(reader.profiled_runs())),
-        waterfall=(parts := waterfall.of_cases(latency, stages, profiles)),
+        profiles=_profiles(reader),
+        engines=tuple(reader.engines(machine)),
+        environment=reader.read(results / machine / "environment.json", "environment"),
+        bandwidth=reader.read(results / machine / "bandwidth.json", "bandwidth"),
+        ceilings=reader.read(results / machine / "ceilings.json", "ceilings"),
+        costs=reader.costs(),
+        profiled_runs=overhead.profiled_runs(reader.profiled_runs()),
         documents=reader.of_graphs(),
         partitions=reader.partitions(),
-        costs=costs,
-        ceilings=ceilings,
-        roofs=limits,
-        roofline=at_roof,
-        saturation=saturation.of_cases(boundaries, parts, at_roof),
-        tiles=tiles,
-        tile_advice=advice,
-        engines=engines,
         second_clocks=tuple(reader.second_clocks()),
-        rebuilds=summary.rebuilds(latency, _builds(engines)),
-        environment=environment,
-        bandwidth=bandwidth,
         refused_profilers=reader.read(results / "reports" / study / "profilers.json", "profilers"),
         diagnoses=dict(reader.diagnoses()),
         damaged=tuple(reader.damaged),
+        failed=tuple(reader.failed),
     )
 
 
@@ -193,12 +200,6 @@ def _explained(results: Path, outcomes: pd.DataFrame) -> pd.DataFrame:
     return outcomes
 
 
-def _of_ok_cases(found: pd.DataFrame, outcomes: pd.DataFrame) -> pd.DataFrame:
-    """The records of the cases that are ok in every round: a failed case has no latency in the report."""
-    ok = outcomes.loc[outcomes["outcome"] == "ok", records.KEY]
-    return found.merge(ok, on=records.KEY, validate="many_to_one")
-
-
 def _profiles(reader: Reader) -> pd.DataFrame:
     """The profilers' tables of the cases that were to run, without single events, which are many."""
     import pandas as pd
@@ -211,10 +212,12 @@ def _profiles(reader: Reader) -> pd.DataFrame:
     return schema.shared(pd.concat(tables)) if tables else pd.DataFrame(columns=list(schema.COLUMNS))
 
 
-def _sms(environment: Document) -> int | None:
-    """The streaming multiprocessors of the GPU that ran; None where the probe could not tell."""
-    count = (roofs.gpu_in_use(environment.content) or {}).get("sm_count")
-    return count if isinstance(count, int) else None
+def _tiles(evidence: Evidence) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """tables.limits.tile_advice.of_cases."""
+    nodes = {graph: cost.get("nodes", ()) for graph, cost in evidence.costs.items()}
+    sms = (roofs.gpu_in_use(evidence.environment.content) or {}).get("sm_count")
+    known = sms if isinstance(sms, int) else None  # None where the probe could not tell
+    return tile_advice.of_cases(evidence.latency, evidence.profiles, nodes, known)
 
 
 def _builds(engines: Iterable[Engine]) -> pd.DataFrame:

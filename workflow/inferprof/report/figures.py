@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 from inferprof import registry
 from inferprof.plots import engine_graph, render
 from inferprof.report import plot_frame
+from inferprof.report.common import few
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Figure, Section, Text
-from inferprof.report.sections import layers
-from inferprof.report.sections.common import few
+from inferprof.report.model import Figure, SectionContent, Text
+from inferprof.report.sections.layers import SECTION, cases
 from inferprof.tables.nodes import layer_graph, layer_times
 
 if TYPE_CHECKING:
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     Wanted = tuple[Drawing, str, str, str]
     """What to draw, and title, caption and section of the figure."""
 
+PLACE: Final = 355
+"""Where the plots stand that belong to no section of the report: before Method."""
 PLOTS_OF_A_PROCESS: Final = 16
 """A process beside this one is worth its start from so many plots on: it takes as long as four of them."""
 
 
-def draw(evidence: Evidence, folder: Path, processes: int = 1) -> Callable[[], Section]:
+def draw(evidence: Evidence, folder: Path, processes: int = 1) -> Callable[[], SectionContent]:
     """Begin to write {plot}-{model}.png into `folder`, in at most so many processes, this one among them. The answer
     waits for them; what can't be drawn is named in it with its reason."""
     plots, left_out = _plots(evidence, folder)
@@ -34,14 +36,19 @@ def draw(evidence: Evidence, folder: Path, processes: int = 1) -> Callable[[], S
     others = min(processes - 1, len(wanted) // PLOTS_OF_A_PROCESS)
     svgs = render.every([drawing for drawing, *_ in wanted], 1 + others)
 
-    def section() -> Section:
-        drawn = [
-            Figure(title, caption, f"{folder.name}/{png.name}", svg, place)
-            for ((_, _, png), title, caption, place), svg in zip(wanted, svgs(), strict=True)
-        ]
-        return Section("Plots", (*drawn, *left_out, *too_large))
+    def section() -> SectionContent:
+        drawn = [_figure(one, folder, svg) for one, svg in zip(wanted, svgs(), strict=True)]
+        return SectionContent("Plots", (*drawn, *left_out, *too_large), PLACE)
 
     return section
+
+
+def _figure(wanted: Wanted, folder: Path, svg: str | render.Failed) -> Figure | Text:
+    """The figure, or why there is none."""
+    (_, _, png), title, caption, section = wanted
+    if isinstance(svg, render.Failed):
+        return Text(f"{title}: not drawn: {svg.reason}", "item", "fail")
+    return Figure(title, caption, f"{folder.name}/{png.name}", svg, section)
 
 
 def _plots(evidence: Evidence, folder: Path) -> tuple[list[Wanted], list[Text]]:
@@ -73,9 +80,7 @@ def _left_out(lacking: Mapping[tuple[str, str], list[str]]) -> list[Text]:
 
 def _engine_graphs(evidence: Evidence, folder: Path) -> tuple[list[Wanted], list[Text]]:
     """The layers of an engine per model and format, that of the largest batch: its graph, or why it is not drawn."""
-    chosen = {
-        tuple(one.case[key] for key in ("model", "precision", "backend")): one for one in layers.cases(evidence)
-    }
+    chosen = {tuple(one.case[key] for key in ("model", "precision", "backend")): one for one in cases(evidence)}
     wanted: list[Wanted] = []
     left_out = []
     for names, one in chosen.items():
@@ -88,5 +93,5 @@ def _engine_graphs(evidence: Evidence, folder: Path) -> tuple[list[Wanted], list
         times = layer_times.of_case(one.frame)
         graph = layer_graph.of_layers(described, dict(zip(times["layer"], times["share"], strict=True)))
         drawing = engine_graph.draw, graph, folder / f"engine-{'-'.join(names)}.png"
-        wanted.append((drawing, title, engine_graph.CAPTION, layers.TITLE))
+        wanted.append((drawing, title, engine_graph.CAPTION, SECTION.title))
     return wanted, left_out

@@ -56,6 +56,10 @@ class Table:
     csv_only: bool = False
     limit: int | None = None
 
+    def __post_init__(self) -> None:
+        if any(len(row) != len(self.columns) for row in self.rows):
+            raise ValueError(f"a row of the table {self.name} does not have {len(self.columns)} cells")
+
     @property
     def page(self) -> tuple[tuple[Cell, ...], ...]:
         """The rows that the report shows."""
@@ -136,11 +140,12 @@ Block = Text | Table | Figure | Outline
 
 
 @dataclass(frozen=True)
-class Section:
-    """A heading and what stands under it."""
+class SectionContent:
+    """A heading and what stands under it: what a section (plugins.Section) made. `place` is that among the others."""
 
     title: str
     blocks: tuple[Block, ...]
+    place: int = 0
 
 
 @dataclass(frozen=True)
@@ -149,7 +154,7 @@ class Report:
 
     title: str
     subtitle: str
-    sections: tuple[Section, ...]
+    sections: tuple[SectionContent, ...]
 
     @property
     def tables(self) -> tuple[Table, ...]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+from inferprof.report.common import name_of, sources_of
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Cell, Report, Table
-from inferprof.report.sections.common import name_of, sources_of
 from inferprof.tables.records import CASE_KEY
 
 FASTEST = ("model", "shape", "case")

@@ -8,7 +8,8 @@ import textwrap
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from inferprof.report.model import Block, Figure, Outline, Report, Section, Table, Text
+from inferprof import escape
+from inferprof.report.model import Block, Figure, Outline, Report, SectionContent, Table, Text
 
 if TYPE_CHECKING:
     import rich.table
@@ -27,12 +28,13 @@ BREAK_PATH = re.compile(r"(?<=/)(?=.)")
 
 def render(report: Report) -> str:
     """The report as text: no line is longer than WIDTH, none ends in blanks."""
+    report = escape.everywhere(report)
     head = [report.title, "=" * len(report.title), _wrap(report.subtitle)]
     parts = ["\n".join(head), *(_section(section) for section in report.sections)]
     return "\n\n".join(parts) + "\n"
 
 
-def _section(section: Section) -> str:
+def _section(section: SectionContent) -> str:
     heading = f"{section.title}\n{'-' * len(section.title)}"
     text = heading
     previous: Block | None = None

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from inferprof.plugins import Boundary
 from inferprof.report import fidelity
+from inferprof.report.common import name_of
 from inferprof.report.evidence import Evidence
 from inferprof.report.fidelity import Fidelity
 from inferprof.report.numbers import three_digits
-from inferprof.report.sections.common import name_of
 from inferprof.tables import summary
 from inferprof.tables.records import KEY, rows_of
 

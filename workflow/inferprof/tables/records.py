@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inferprof.case import Case
+from inferprof.case import Case, require_plain
+from inferprof.documents import NOT_OURS, failed
+from inferprof.documents.record import SCHEMA as SCHEMA
 from inferprof.errors import UserError
-from inferprof.files import NOT_OURS, read_document
+from inferprof.files import read_document
 from inferprof.measure.lane import STAGES
 
 if TYPE_CHECKING:
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
 
 CASE_KEY = ["model", "precision", "backend", "variant", "shape"]
 KEY = ["machine", *CASE_KEY]
-SCHEMA = 1
-"""The version of the record: what `inferprof run` writes. Which one is read says schemas/results.schema.json."""
 CASES_COLUMNS = [*KEY, "outcome", "reason"]
 OUTCOMES = ("run", "refused")
 """What a study plans with a case."""
@@ -54,6 +54,11 @@ def read_cases(path: Path) -> pd.DataFrame:
     if (unlike := cases[~cases["outcome"].isin(OUTCOMES) | cases["reason"].isna()]).size:
         line = int(unlike.index[0]) + 2
         raise UserError(f"{path}: line {line}: cut short, or its outcome is not {' or '.join(OUTCOMES)}; {NOT_OURS}")
+    try:
+        for column in KEY:
+            require_plain(column, *cases[column].unique())
+    except UserError as error:
+        raise UserError(f"{path}: {error}; {NOT_OURS}") from None
     return cases.astype(object)
 
 
@@ -79,8 +84,18 @@ def read(results: Path, cases: pd.DataFrame) -> pd.DataFrame:
     return frame_of(rows, [*RECORD_KEY, "status", "reason", "content"])
 
 
+def of_folder(benchmark: Path) -> list[dict[str, Any]]:
+    """The records under a `benchmark`, whatever the name of its folder. Raises UserError for several machines."""
+    found = [read_document(file, "record", benchmark.parent) for file in sorted(benchmark.glob("**/r*.json"))]
+    if len(machines := sorted({record["machine"] for record in found})) > 1:
+        raise UserError(f"{benchmark.parent} holds records of several machines: {', '.join(machines)}")
+    return found
+
+
 def of_model(results: Path, machine: str, model: str) -> pd.DataFrame:
     """The cases of a model (`*`: of all) that have a record, as `read` wants them: KEY, `outcome` and `reason`."""
+    if model != "*":
+        require_plain("model", model)
     folder = results / machine / "benchmark"
     found = dict.fromkeys(
         Case.from_path(path.parent.relative_to(folder).as_posix())
@@ -189,13 +204,13 @@ def frame_of(rows: list[Row], columns: list[str]) -> pd.DataFrame:
 
 
 def _row(results: Path, path: Path, machine: str, case: Case) -> Row:
-    content = read_document(path, "record")
+    content = read_document(path, "record", results)
     return {
         **dict(zip(KEY, [machine, *case.path.parts], strict=True)),
         "round": int(path.stem[1:]),
         "file": path.relative_to(results).as_posix(),
         "status": content["status"],
-        "reason": content.get("reason"),
+        "reason": failed(content),
         "content": content,
     }
 

@@ -29,7 +29,6 @@ Level = Literal[
     "event",
 ]
 
-CASE_COLUMNS = ("machine", "model", "precision", "backend", "variant", "shape", "round")
 COLUMNS: dict[str, str] = {
     "machine": "str",
     "model": "str",
@@ -81,6 +80,18 @@ def conform(frame: pd.DataFrame, tool: str) -> pd.DataFrame:
     full["tool"] = tool
     full["unit"] = full["metric"].map({name: metric.unit for name, metric in METRICS.items()})
     return full.astype(COLUMNS).reset_index(drop=True)
+
+
+def not_measured(reason: str, tool: str) -> pd.DataFrame:
+    """The table of a capture that there is none of: one row, the reason."""
+    rows = pd.DataFrame([{"metric": "not_measured", "text": reason, "level": "run", "name": tool}])
+    return conform(rows, tool)
+
+
+def reason_in(frame: pd.DataFrame) -> str | None:
+    """Why a table holds no capture; None where it holds one."""
+    reasons = frame.loc[frame["metric"] == "not_measured", "text"]
+    return str(reasons.iloc[0]) if len(reasons) else None
 
 
 def shared(frame: pd.DataFrame) -> pd.DataFrame:

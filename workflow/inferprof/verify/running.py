@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from inferprof import bundles, processes, progress
+from inferprof import bundles, escape, processes, progress
 from inferprof.case import Case
 from inferprof.errors import CaseFailed, UserError, unknown
 from inferprof.files import read_json, write_json, write_text
@@ -96,7 +96,7 @@ def verify(
 
 def _write(out: Path, content: Mapping[str, Any]) -> None:
     write_json(out / f"{STUDY}.json", content)
-    write_text(out / f"{STUDY}.txt", table.render(content) + "\n")
+    write_text(out / f"{STUDY}.txt", escape.text(table.render(content)) + "\n")
 
 
 def _bundle(out: Path, machine: str, started: str) -> str:

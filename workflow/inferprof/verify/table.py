@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from inferprof import escape
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -45,9 +47,9 @@ def _table(content: Mapping[str, Any]) -> Table:
         table.add_column(name, no_wrap=True, justify="right" if name == "s" else "left")
     table.add_column("what was seen, and what to do next", overflow="fold")
     for row in content["rows"]:
-        seen = Text(row["detail"])
+        seen = Text(escape.text(row["detail"]))
         if row["next_step"]:
-            seen.append(f"\n→ {row['next_step']}", style="bold")
+            seen.append(f"\n→ {escape.text(row['next_step'])}", style="bold")
         outcome = Text(row["outcome"], style=STYLES[row["outcome"]])
         table.add_row(outcome, row["name"], f"{row['seconds']:.1f}", seen)
     return table

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from inferprof.plugins import Section
 from inferprof.report import fidelity
+from inferprof.report.common import few, optional
 from inferprof.report.evidence import Evidence
 from inferprof.report.fidelity import Fidelity
-from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, without_number, words
+from inferprof.report.model import Block, Cell, Column, Table, Text, missing, without_number, words
 from inferprof.report.numbers import significant
-from inferprof.report.sections.common import few, optional
 
 NO_NUMBER = "the outputs give no finite value"
 COLUMNS = (
@@ -29,7 +31,7 @@ COLUMNS = (
 )
 
 
-def section(evidence: Evidence) -> Section:
+def build(evidence: Evidence) -> Sequence[Block]:
     """The table, the reasons of what didn't pass, and what random weights mean for it."""
     found = {pair: fidelity.of(evidence, *pair) for pair in evidence.variants}
     rows = tuple(tuple(_row(evidence, *pair, found[pair])) for pair in found)
@@ -57,7 +59,7 @@ def section(evidence: Evidence) -> Section:
     if evidence.quantized:
         blocks.append(Text(f"Not measured: {fidelity.quantized(few(sorted(evidence.quantized)))}."))
     blocks += _sources(evidence)
-    return Section("Accuracy", tuple(blocks))
+    return blocks
 
 
 def _row(evidence: Evidence, model: str, precision: str, one: Fidelity) -> list[Cell]:
@@ -102,3 +104,11 @@ def _sources(evidence: Evidence) -> list[Text]:
         if source := evidence.documents[model, precision, "accuracy"].get("from"):
             by_source.setdefault(source, []).append(f"{model} {precision}")
     return [Text(f"Computed by {source}: {few(names)}.") for source, names in by_source.items()]
+
+
+SECTION = Section(
+    name="accuracy",
+    title="Accuracy",
+    place=280,
+    build=build,
+)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from inferprof.case import EXCLUDED
-from inferprof.report import fidelity
+from inferprof.plugins import Section
+from inferprof.report import break_even, fidelity, saturated
+from inferprof.report.common import FEW, ONE_ROUND, few, name_of
+from inferprof.report.diagnosed import sentence_of, sentences
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, without_number, words
+from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, without_number, words
 from inferprof.report.numbers import half_width, interval, percent, plural, ratio, significant, three_digits
-from inferprof.report.sections import break_even, saturation
-from inferprof.report.sections.common import FEW, few, name_of
-from inferprof.report.sections.speed_up import ONE_ROUND
-from inferprof.report.sections.verdicts import sentence_of, sentences
 from inferprof.report.winner import Winner, find
 from inferprof.tables import summary
 from inferprof.tables.records import key_of, rows_of
@@ -38,7 +37,7 @@ VAGUE: Final = 0.1
 NO_ROOF = "the case has no device time, or its graph or this GPU no known roof"
 
 
-def section(evidence: Evidence) -> Section:
+def build(evidence: Evidence) -> Sequence[Block]:
     """Sentences per model, then the table over all shapes."""
     blocks: list[Block] = []
     rows = []
@@ -53,7 +52,7 @@ def section(evidence: Evidence) -> Section:
     if rows:
         title = "The fastest case at each shape whose accuracy does not fail, and its speed-up over the baseline"
         blocks.append(Table("fastest", title, COLUMNS, tuple(rows), groups=2))
-    return Section("Answer", tuple(blocks))
+    return blocks
 
 
 def _sentences(evidence: Evidence, model: str, winners: list[Winner]) -> list[Block]:
@@ -70,7 +69,7 @@ def _sentences(evidence: Evidence, model: str, winners: list[Winner]) -> list[Bl
     if best.shape != first.shape:
         most = f"Most items per second: {three_digits(best.items_per_s)}/s, at {_sentence(best, evidence.baseline)}"
         blocks.append(Text(most))
-    blocks += [Text(line) for line in saturation.sentences(evidence, model)]
+    blocks += [Text(line) for line in saturated.sentences(evidence, model)]
     blocks += [Text(line) for line in break_even.sentences(evidence, model, (first.shape, best.shape))]
     blocks += [Text(line) for line in _verdicts(evidence, (first, best))]
     blocks += [Text(f"{first.shape}: {lucky}", mark="warn") for lucky in _lottery(evidence, first)]
@@ -213,3 +212,11 @@ def _counts(evidence: Evidence) -> str:
     names["broken"] = "without a record"
     parts = [f"{counts[key]} {name}" for key, name in names.items() if key in counts]
     return f"{plural(len(evidence.outcomes), 'case')}: {', '.join(parts) or 'none'}."
+
+
+SECTION = Section(
+    name="answer",
+    title="Answer",
+    place=10,
+    build=build,
+)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from inferprof.plugins import Section
+from inferprof.report.common import CASE_COLUMNS, case_cells, few, optional, path_of, scaled, short_kernel
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, words
+from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
 from inferprof.report.numbers import NS_PER_US, microseconds, ratio, significant
-from inferprof.report.sections.common import CASE_COLUMNS, case_cells, few, optional, path_of, scaled
-from inferprof.report.sections.kernels import short
-from inferprof.report.sections.profiled import Profile, profiles
+from inferprof.report.profiled import Profile, profiles
 from inferprof.tables.counters.ncu_timeline import against_timeline
 from inferprof.tables.limits.waterfall import TRACERS
 from inferprof.tables.records import key_of, rows_of
@@ -60,11 +60,11 @@ NO_STALL: Final = "no warp waited, or ncu did not count it"
 NO_RULE: Final = "no rule of NVIDIA's expects a shorter run time"
 
 
-def section(evidence: Evidence) -> Section:
+def build(evidence: Evidence) -> Sequence[Block]:
     """Durations and loads, then limits, waits and advice; the refusals below. Empty where ncu is not in the study."""
     seen = profiles(evidence, (TOOL,))
     if not seen:
-        return Section("Counters", ())
+        return ()
     traced = sorted(profiles(evidence), key=lambda one: -TRACERS.index(one.tool))
     timelines = {key_of(one.case): one.frame for one in traced}
     counted = [(one, _launches(one, timelines.get(key_of(one.case)))) for one in seen]
@@ -76,7 +76,7 @@ def section(evidence: Evidence) -> Section:
     ]
     counted = [(one, launches) for one, launches in counted if launches]
     tables = _tables(counted) if counted else ()
-    return Section("Counters", (*tables, *remarks))
+    return (*tables, *remarks)
 
 
 def _tables(counted: list[tuple[Profile, list[dict[str, Any]]]]) -> tuple[Block, ...]:
@@ -141,7 +141,7 @@ def _refusal(profile: Profile) -> str | None:
 
 def _lacking(profile: Profile) -> str | None:
     """The chosen kernels that are not among the counted ones."""
-    names = [short(str(name)) for name in _run(profile.frame, "not_counted")["text"]]
+    names = [short_kernel(str(name)) for name in _run(profile.frame, "not_counted")["text"]]
     return f"not counted, since ncu took another kernel of the same size instead: {few(names)}" if names else None
 
 
@@ -227,9 +227,18 @@ def _reason(profile: Profile, rank: int, launch: Mapping[str, Any]) -> tuple[Cel
 
 
 def _kernel(launch: Mapping[str, Any]) -> Cell:
-    return Cell(short(launch["name"]), launch["name"])
+    return Cell(short_kernel(launch["name"]), launch["name"])
 
 
 def _words(text: Any, reason: str) -> Cell:
     """NaN is how a frame says "missing"."""
     return words(text) if isinstance(text, str) else missing(reason)
+
+
+SECTION = Section(
+    name="counters",
+    title="Counters",
+    place=170,
+    build=build,
+    needs=("profiles",),
+)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
+from inferprof.plugins import Section
+from inferprof.report.common import CASE_COLUMNS, FEW, by_case, few, optional, path_of, scaled
 from inferprof.report.documents import Engine
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Cell, Column, Section, Table, Text, missing, number, words
+from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
 from inferprof.report.numbers import MIB, NS_PER_MS, mebibytes, milliseconds, percent, three_digits
-from inferprof.report.sections.common import CASE_COLUMNS, FEW, by_case, few, optional, path_of, scaled
 from inferprof.tables.records import rows_of
 
 COLUMNS = (
@@ -35,12 +37,10 @@ REBUILD_COLUMNS = (
 )
 
 
-def section(evidence: Evidence) -> Section:
+def build(evidence: Evidence) -> Sequence[Block]:
     """The table, then the messages of failed builds, each once."""
     if not evidence.engines:
-        return Section(
-            "Engines", (Text("No engine was built: none of the cases needs one, or every one was refused."),)
-        )
+        return (Text("No engine was built: none of the cases needs one, or every one was refused."),)
     rows = tuple(tuple(_row(engine)) for engine in evidence.engines)
     by_reason: dict[str, list[str]] = {}
     for engine in evidence.engines:
@@ -52,7 +52,7 @@ def section(evidence: Evidence) -> Section:
     note = "Engines for aot-sm… were compiled ahead of time, for GPUs that need not be here." if foreign else ""
     heading = [Text("Builds that failed, with the message of the builder or its parser:")] if failed else []
     body = Table("engines", "", COLUMNS, rows, note, groups=2)
-    return Section("Engines", (body, *heading, *failed, *_rebuilds(evidence)))
+    return (body, *heading, *failed, *_rebuilds(evidence))
 
 
 def _rebuilds(evidence: Evidence) -> list[Table]:
@@ -103,3 +103,11 @@ def _row(engine: Engine) -> list[Cell]:
         words("" if ok else _reason(engine)),
         words(engine.build.file),
     ]
+
+
+SECTION = Section(
+    name="engines",
+    title="Engines",
+    place=300,
+    build=build,
+)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from inferprof.plugins import Section
+from inferprof.report.common import few, optional, scaled
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Section, Table, Text, number, words
+from inferprof.report.model import Block, Cell, Column, Table, Text, number, words
 from inferprof.report.numbers import NS_PER_US, microseconds, plural, significant
-from inferprof.report.sections.common import few, optional, scaled
 
 COLUMNS = (Column("fact", "fact"), Column("value", "value"))
 BANDWIDTH_COLUMNS = (
@@ -20,7 +21,7 @@ BANDWIDTH_COLUMNS = (
 NULL = "not known"
 
 
-def section(evidence: Evidence) -> Section:
+def build(evidence: Evidence) -> Sequence[Block]:
     """Every fact of environment.json, then revisions and start times of the records."""
     blocks: list[Block] = []
     if evidence.environment.content is None:
@@ -30,7 +31,7 @@ def section(evidence: Evidence) -> Section:
         blocks.append(Table("environment", f"From {evidence.environment.file}", COLUMNS, rows))
     blocks += _bandwidth(evidence)
     blocks += _records(evidence)
-    return Section("Environment", tuple(blocks))
+    return blocks
 
 
 def _bandwidth(evidence: Evidence) -> list[Block]:
@@ -93,3 +94,11 @@ def _records(evidence: Evidence) -> list[Block]:
     if len(revisions) > 1:
         blocks.append(Text("The records come from different revisions of this code.", mark="warn"))
     return blocks
+
+
+SECTION = Section(
+    name="environment",
+    title="Environment",
+    place=350,
+    build=build,
+)

@@ -6,14 +6,16 @@ From ONNX Runtime's own profiles, from the partitions of the graphs, and from tr
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from inferprof.plugins import Section
+from inferprof.report.common import CASE_COLUMNS, case_cells, few, in_percent, name_of
 from inferprof.report.documents import Document
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, words
+from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
 from inferprof.report.numbers import NS_PER_US, count, microseconds, three_digits
-from inferprof.report.sections.common import CASE_COLUMNS, case_cells, few, in_percent, name_of
-from inferprof.report.sections.profiled import Profile, caution, first_of
+from inferprof.report.profiled import Profile, caution, first_of
 from inferprof.tables.limits.speed_up_flags import SESSIONS
 from inferprof.tables.nodes.fallback import ON_PURPOSE, WHYS, alike, explained, ledger
 from inferprof.tables.nodes.kernel_loops import loops
@@ -23,7 +25,6 @@ from inferprof.tables.records import key_of, rows_of
 if TYPE_CHECKING:
     import pandas as pd
 
-TITLE = "What falls back"
 TRACES = ("nsys",)
 TOP = 3
 KIB = 1024
@@ -78,18 +79,17 @@ LOOP_NOTE = (
 )
 
 
-def section(evidence: Evidence) -> Section:
+def build(evidence: Evidence) -> Sequence[Block]:
     """Findings first, then the stays, the partitions and the loops; empty where there is none of them."""
     seen = first_of(evidence, SESSIONS)
     stays = [(one, _explained(evidence, one, ledger(per_run(one.frame)))) for one in seen]
     looping = [(one, loops(one.frame)) for one in first_of(evidence, TRACES)]
-    blocks = [
+    return [
         *_findings(evidence, stays, looping),
         *_stays(evidence, [one for one, table in stays if len(table)], stays),
         *_partitions(evidence),
         *_loops(evidence, looping),
     ]
-    return Section(TITLE, tuple(blocks))
 
 
 Tables = list[tuple[Profile, "pd.DataFrame"]]
@@ -263,3 +263,11 @@ def _loop(one: Profile, row: dict[str, Any], operator: str) -> tuple[Cell, ...]:
         in_percent(row["share"]),
         _time(row["region_duration"]),
     )
+
+
+SECTION = Section(
+    name="fallback",
+    title="What falls back",
+    place=250,
+    build=build,
+)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from inferprof.findings import END_TO_END
+from inferprof.plugins import Section
+from inferprof.report.common import CASE_COLUMNS, FEW, by_case, case_cells, scaled
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Cell, Column, Section, Table, missing, number, words
+from inferprof.report.model import Block, Cell, Column, Table, missing, number, words
 from inferprof.report.numbers import NS_PER_MS, milliseconds
-from inferprof.report.sections.common import CASE_COLUMNS, FEW, by_case, case_cells, scaled
 from inferprof.tables.records import key_of, options_of, rows_of, twins_without
 
-TITLE: Final = "Fixes: predicted against achieved"
 FIXES: Final[Mapping[tuple[str, str | bool], str]] = {
     ("cuda_graph", True): "cuda_graph",
     ("placement", "pinned"): "pageable_copies",
@@ -37,10 +37,10 @@ NOTE: Final = (
 )
 
 
-def section(evidence: Evidence) -> Section:
+def build(evidence: Evidence) -> Sequence[Block]:
     """A row per pair of cases. Empty where no two cases differ in one such option alone."""
     rows = tuple(tuple(_row(evidence, *pair)) for pair in _pairs(evidence))
-    return Section(TITLE, (Table("fixes", "", COLUMNS, rows, NOTE, groups=2),) if rows else ())
+    return (Table("fixes", "", COLUMNS, rows, NOTE, groups=2),) if rows else ()
 
 
 Case = dict[str, Any]
@@ -102,3 +102,11 @@ def _judged(predicted: tuple[float, float], achieved: tuple[float, float] | None
     if achieved[1] < predicted[0]:
         return "less"
     return "more" if achieved[0] > predicted[1] else "as predicted"
+
+
+SECTION = Section(
+    name="fixes",
+    title="Fixes: predicted against achieved",
+    place=40,
+    build=build,
+)

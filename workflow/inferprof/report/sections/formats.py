@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from inferprof.plugins import Section
+from inferprof.report.common import CASE_COLUMNS, case_cells, in_percent, scaled
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Cell, Column, Section, Table, missing, words
+from inferprof.report.model import Block, Cell, Column, Table, missing, words
 from inferprof.report.numbers import NS_PER_US, microseconds
-from inferprof.report.sections.common import CASE_COLUMNS, case_cells, in_percent, scaled
-from inferprof.report.sections.profiled import Profile, caution, first_of
+from inferprof.report.profiled import Profile, caution, first_of
 from inferprof.tables.nodes import kernel_formats, layer_times, precision_truth
 from inferprof.tables.records import key_of, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TITLE = "Number formats that ran"
 COUNTERS = "ncu"
 FEW = 0.5
 """Less of the matrix products than this in the format asked for is marked."""
@@ -48,11 +49,11 @@ NOTE = (
 )
 
 
-def section(evidence: Evidence) -> Section:
+def build(evidence: Evidence) -> Sequence[Block]:
     """A row per case whose kernels or layers were timed; what ran otherwise than asked is in a CSV."""
     seen = first_of(evidence, kernel_formats.TOOLS, lambda one: kernel_formats.tells(one.frame))
     if not seen:
-        return Section(TITLE, ())
+        return ()
     counters = {key_of(one.case): one.frame for one in first_of(evidence, (COUNTERS,))}
     found = [(one, kernel_formats.of_case(one.frame, counters.get(key_of(one.case)))) for one in seen]
     rows = tuple(_row(one, kernels) for one, kernels in found)
@@ -61,7 +62,7 @@ def section(evidence: Evidence) -> Section:
     if wrong:
         title = "Matrix products that ran in another format than asked"
         blocks.append(Table("other_formats", title, WRONG_COLUMNS, wrong, csv_only=True))
-    return Section(TITLE, tuple(blocks))
+    return blocks
 
 
 def _row(profile: Profile, kernels: pd.DataFrame) -> tuple[Cell, ...]:
@@ -109,3 +110,12 @@ def _other(profile: Profile, row: dict[str, Any]) -> tuple[Cell, ...]:
         words(layer if isinstance(layer, str) else ""),
         words(row["kernel"]),
     )
+
+
+SECTION = Section(
+    name="formats",
+    title="Number formats that ran",
+    place=200,
+    build=build,
+    needs=("profiles",),
+)

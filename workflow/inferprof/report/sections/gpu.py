@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from inferprof.findings import END_TO_END
+from inferprof.plugins import Section
+from inferprof.report.common import CASE_COLUMNS, case_cells, enumerated, optional, path_of, table
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Section, Text, words
+from inferprof.report.model import Block, Cell, Column, Text, words
 from inferprof.report.numbers import significant, three_digits
-from inferprof.report.sections.common import CASE_COLUMNS, case_cells, enumerated, optional, path_of, table
 from inferprof.tables.records import key_of, rows_of
 
 UNTOLD = "NVML does not tell it"
@@ -35,18 +36,18 @@ Round = Mapping[str, Any]
 """A row of Evidence.records."""
 
 
-def section(evidence: Evidence) -> Section:
+def build(evidence: Evidence) -> Sequence[Block]:
     """A row per case whose records have samples, then what was not as it should be."""
     cases: dict[tuple[str, ...], list[Round]] = {}
     for row in rows_of(evidence.records):
         if "summary" in row["content"].get("telemetry", {}):
             cases.setdefault(key_of(row), []).append(row)
     if not cases:
-        return Section("GPU telemetry", (Text(f"Not measured: {_why(evidence)}."),))
+        return (Text(f"Not measured: {_why(evidence)}."),)
     order = evidence.order
     rounds = sorted(cases.values(), key=lambda rows: order[rows[0]["model"], rows[0]["shape"]])
     body = table("telemetry", "", COLUMNS, [_row(rows) for rows in rounds], NOTE)
-    return Section("GPU telemetry", (body, *_doubts(rounds)))
+    return (body, *_doubts(rounds))
 
 
 def _why(evidence: Evidence) -> str:
@@ -113,3 +114,11 @@ def _doubts(cases: list[list[Round]]) -> list[Block]:
         Text(f"{doubt}: {enumerated(names, len(cases), 'csv/telemetry.csv')}.", "item", "warn")
         for doubt, names in found.items()
     ]
+
+
+SECTION = Section(
+    name="gpu",
+    title="GPU telemetry",
+    place=260,
+    build=build,
+)

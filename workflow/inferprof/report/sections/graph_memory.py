@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from inferprof.plugins import Section
+from inferprof.report.common import CASE_COLUMNS, by_case, case_cells, name_of, optional, path_of, scaled
+from inferprof.report.diagnosed import diagnosed
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Section, Table, Text, number, words
+from inferprof.report.model import Block, Cell, Column, Table, Text, number, words
 from inferprof.report.numbers import MIB, NS_PER_MS, NS_PER_US, mebibytes, milliseconds, three_digits
-from inferprof.report.sections.common import CASE_COLUMNS, by_case, case_cells, name_of, optional, path_of, scaled
-from inferprof.report.sections.verdicts import diagnosed
 from inferprof.tables import graph_memory
 from inferprof.tables.records import KEY, rows_of
 
-TITLE: Final = "Memory of CUDA graphs"
 CHECK: Final = "graph_memory"
 ROWS: Final = 33
 """Graphs on the page: those of a few cases."""
@@ -77,7 +77,7 @@ SEGMENT_COLUMNS: Final = (
 )
 
 
-def section(evidence: Evidence) -> Section:
+def build(evidence: Evidence) -> Sequence[Block]:
     """Empty where no variant has `graphs`."""
     records = evidence.records[evidence.records["status"] == "ok"].drop_duplicates(KEY)
     wholes = by_case(rows_of(graph_memory.wholes(records)), evidence.order)
@@ -96,7 +96,7 @@ def section(evidence: Evidence) -> Section:
         blocks.append(Table("graph_curve", "Memory against the number of graphs", CURVE_COLUMNS, rows, csv_only=True))
         rows = tuple(_segment(row) for row in by_case(rows_of(graph_memory.segments(records)), evidence.order))
         blocks.append(Table("graph_pools", "The allocator's pools", SEGMENT_COLUMNS, rows, csv_only=True))
-    return Section(TITLE, (*_found(evidence), *blocks, *_lacking(wholes)))
+    return (*_found(evidence), *blocks, *_lacking(wholes))
 
 
 def _found(evidence: Evidence) -> Iterator[Text]:
@@ -173,3 +173,12 @@ def _mib(size: float | None, reason: str) -> Cell:
 
 def _ms(ns: float | None) -> Cell:
     return scaled(ns, NS_PER_MS, milliseconds, NO_EAGER)
+
+
+SECTION = Section(
+    name="graph_memory",
+    title="Memory of CUDA graphs",
+    place=80,
+    build=build,
+    needs=("records",),
+)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
+from inferprof.plugins import Section
+from inferprof.report.common import optional
 from inferprof.report.documents import Document
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, words
+from inferprof.report.model import Block, Cell, Column, Table, Text, missing, words
 from inferprof.report.numbers import mebibytes
-from inferprof.report.sections.common import optional
 
 COLUMNS = (
     Column("model", "model"),
@@ -28,7 +29,7 @@ COLUMNS = (
 )
 
 
-def section(evidence: Evidence) -> Section:
+def build(evidence: Evidence) -> Sequence[Block]:
     """One row per ONNX file, then the advice; advice that several formats or models share stands once."""
     documents = {pair: evidence.documents[(*pair, "audit")] for pair in evidence.variants}
     rows = tuple(tuple(_row(*pair, document)) for pair, document in documents.items())
@@ -47,7 +48,7 @@ def section(evidence: Evidence) -> Section:
         Text(f"{', '.join(models)} {precisions}: {line}", "item") for (precisions, line), models in alike.items()
     ]
     blocks: list[Block] = [Table("audit", "", COLUMNS, rows, note, groups=1)]
-    return Section("What the graphs compute in", (*blocks, *([Text("Advice:")] if advice else []), *advice))
+    return (*blocks, *([Text("Advice:")] if advice else []), *advice)
 
 
 def _row(model: str, precision: str, document: Document) -> list[Cell]:
@@ -77,3 +78,11 @@ def _joined(parts: Mapping[str, float], write: Callable[[float], str]) -> str:
     """`float16 98.2%, float32 1.8%`: types with a thousandth of the whole or more."""
     total = sum(parts.values())
     return ", ".join(f"{name} {write(value)}" for name, value in parts.items() if value >= total / 1000)
+
+
+SECTION = Section(
+    name="graphs",
+    title="What the graphs compute in",
+    place=290,
+    build=build,
+)

@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from inferprof.backends.torch_quantize import QUANTIZE
+from inferprof.plugins import Section
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Section, Table, number, words
+from inferprof.report.model import Block, Cell, Column, Table, number, words
 from inferprof.report.numbers import NS_PER_MS, count, ratio, significant
-from inferprof.report.sections.profiled import Profile, caution, chosen
+from inferprof.report.profiled import Profile, caution, chosen
 from inferprof.tables.records import Key, key_of, options_of, rows_of, twins_without
 from inferprof.tables.trace.kernel_compare import by_class, side_by_side
 
@@ -55,11 +56,11 @@ NAME_COLUMNS = (
 )
 
 
-def section(evidence: Evidence) -> Section:
+def build(evidence: Evidence) -> Sequence[Block]:
     """A row per pair, those that changed most first; by class and by name in the CSVs."""
     found = pairs(chosen(evidence, "kernel"), twins_without(QUANTIZE, options_of(evidence.records)))
     if not found:
-        return Section("Kernels of two cases", ())
+        return ()
     compared = _compared(found)
     compared.sort(key=lambda one: -abs(math.log(_ratio(one[1]))))
     seen = list({id(profile): profile for pair in found for profile in pair}.values())
@@ -75,7 +76,7 @@ def section(evidence: Evidence) -> Section:
         Table("kernel_pairs_by_class", "By class", CLASS_COLUMNS, classes, csv_only=True),
         Table("kernel_pairs_by_name", "By kernel, new and gone ones too", NAME_COLUMNS, names, csv_only=True),
     )
-    return Section("Kernels of two cases", blocks)
+    return blocks
 
 
 def _compared(pairs: list[Pair]) -> list[tuple[Pair, pd.DataFrame, pd.DataFrame]]:
@@ -155,3 +156,12 @@ def _amounts(row: dict[str, Any]) -> tuple[Cell, ...]:
     launches = (number(row[key], count(row[key])) for key in ("launches_a", "launches_b"))
     times = (row[key] / NS_PER_MS for key in ("duration_a", "duration_b", "change"))
     return (*launches, *(number(ms, significant(ms)) for ms in times))
+
+
+SECTION = Section(
+    name="kernel_pairs",
+    title="Kernels of two cases",
+    place=190,
+    build=build,
+    needs=("profiles",),
+)

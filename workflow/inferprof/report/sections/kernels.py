@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, get_args
 
+from inferprof.plugins import Section
+from inferprof.report.common import CASE_COLUMNS, case_cells, few, path_of, short_kernel
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Section, Table, Text, number, words
+from inferprof.report.model import Block, Cell, Column, Table, Text, number, words
 from inferprof.report.numbers import count
-from inferprof.report.sections.common import CASE_COLUMNS, case_cells, few, path_of
-from inferprof.report.sections.profiled import SLOW_DOWN_COLUMN, Profile, caution, chosen, profiles, slow_down
+from inferprof.report.profiled import SLOW_DOWN_COLUMN, Profile, caution, chosen, profiles, slow_down
 from inferprof.tables.records import key_of, rows_of
 from inferprof.tables.trace.kernel_class import KernelClass
 
 TOP_CLASSES = 3
 TOP_KERNELS = 3
-NAME_LENGTH = 32
-"""Kernel names are cut to this on the page; the CSV has them in full."""
 UNCLASSIFIED = "other"
 CLASSES: tuple[str, ...] = tuple(name for name in get_args(KernelClass) if name != UNCLASSIFIED)
 CLASS_COLUMNS = (
@@ -36,11 +36,11 @@ KERNEL_COLUMNS = (
 )
 
 
-def section(evidence: Evidence) -> Section:
+def build(evidence: Evidence) -> Sequence[Block]:
     """Classes, then the longest kernels; empty where no kernel was traced."""
     seen = chosen(evidence, "kernel")
     if not seen:
-        return Section("Kernels", ())
+        return ()
     note = (
         f"By the kernels' names, of those launched inside iterations. Unclassified: no rule knows the name. "
         f"{caution(evidence, seen)}"
@@ -58,13 +58,7 @@ def section(evidence: Evidence) -> Section:
         Table("all_kernels", "Every kernel", KERNEL_COLUMNS, tuple(row for _, row in rows), csv_only=True),
         *lacking,
     )
-    return Section("Kernels", blocks)
-
-
-def short(name: str) -> str:
-    """A kernel's name as the page has it."""
-    brief = name.removeprefix("void ")
-    return brief if len(brief) <= NAME_LENGTH else f"{brief[: NAME_LENGTH - 1]}…"
+    return blocks
 
 
 def _classes(evidence: Evidence, profile: Profile) -> tuple[Cell, ...]:
@@ -95,9 +89,18 @@ def _kernel(profile: Profile, row: dict[str, Any], percent: float) -> tuple[Cell
         _percent(percent),
         number(row["launches"], count(row["launches"])),
         words(row["kernel_class"]),
-        Cell(short(row["name"]), row["name"]),
+        Cell(short_kernel(row["name"]), row["name"]),
     )
 
 
 def _percent(value: float) -> Cell:
     return number(value, f"{value:.1f}")
+
+
+SECTION = Section(
+    name="kernels",
+    title="Kernels",
+    place=160,
+    build=build,
+    needs=("profiles",),
+)

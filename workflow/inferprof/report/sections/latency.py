@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from inferprof.case import Shape
-from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Section, Text, missing, number, without_number, words
-from inferprof.report.numbers import NS_PER_MS, half_width, milliseconds, significant
-from inferprof.report.sections import host
-from inferprof.report.sections.common import (
+from inferprof.plugins import Section
+from inferprof.report import host
+from inferprof.report.common import (
     CASE_COLUMNS,
     FEW,
     by_case,
@@ -22,6 +21,9 @@ from inferprof.report.sections.common import (
     sources_of,
     table,
 )
+from inferprof.report.evidence import Evidence
+from inferprof.report.model import Block, Cell, Column, Text, missing, number, without_number, words
+from inferprof.report.numbers import NS_PER_MS, half_width, milliseconds, significant
 from inferprof.stats import PERCENTILES, samples_needed
 from inferprof.tables.records import key_of, rows_of
 
@@ -53,7 +55,7 @@ LATENCY_COLUMNS = [
 ]
 
 
-def section(evidence: Evidence) -> Section:
+def build(evidence: Evidence) -> Sequence[Block]:
     """A table for each boundary, how steady the host was, and what speaks against single values."""
     blocks: list[Block] = []
     for boundary, title in TITLES.items():
@@ -61,7 +63,7 @@ def section(evidence: Evidence) -> Section:
     blocks += [*host.blocks(evidence), *_doubts(evidence)]
     if evidence.latency.empty:
         blocks = [Text("No case was measured; the reasons are below.")]
-    return Section("Latency", tuple(blocks))
+    return blocks
 
 
 def _latency(evidence: Evidence, boundary: str, title: str) -> list[Block]:
@@ -131,3 +133,11 @@ def _doubts(evidence: Evidence) -> list[Block]:
         Text(f"{doubt}: {enumerated(names, len(measured), ALL_OF_THEM)}.", "item", "warn")
         for doubt, names in concerned.items()
     ]
+
+
+SECTION = Section(
+    name="latency",
+    title="Latency",
+    place=60,
+    build=build,
+)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from inferprof.plugins import Section
+from inferprof.report.common import CASE_COLUMNS, case_cells, few, in_percent, path_of, scaled
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import (
     Block,
@@ -11,22 +14,19 @@ from inferprof.report.model import (
     Column,
     Entry,
     Outline,
-    Section,
     Table,
     missing,
     number,
     words,
 )
 from inferprof.report.numbers import NS_PER_US, count, microseconds, plural
-from inferprof.report.sections.common import CASE_COLUMNS, case_cells, few, in_percent, path_of, scaled
-from inferprof.report.sections.profiled import Profile, profiles
+from inferprof.report.profiled import Profile, profiles
 from inferprof.tables.nodes import attribution, layer_times, trt_kernels
 from inferprof.tables.records import key_of, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TITLE = "Layers"
 TOOLS = ("trt_layers", "trt_nodes")
 TOP_LAYERS = 5
 OPENED_LAYERS = 20
@@ -80,11 +80,11 @@ SHARES_NOTE = (
 )
 
 
-def section(evidence: Evidence) -> Section:
+def build(evidence: Evidence) -> Sequence[Block]:
     """How much of the kernels' time is told, the longest layers, and what is in them; empty without engines."""
     found = cases(evidence)
     if not found:
-        return Section(TITLE, ())
+        return ()
     tables = [(one, layer_times.of_case(one.frame), layer_times.kernels(one.frame)) for one in found]
     longest = tuple(_layer(one, row) for one, layers, _ in tables for row in rows_of(layers.head(TOP_LAYERS)))
     every = tuple(_layer(one, row) for one, layers, _ in tables for row in rows_of(layers))
@@ -98,7 +98,7 @@ def section(evidence: Evidence) -> Section:
     ]
     if kernels:
         blocks.append(Table("layer_kernels", "Kernels by layer and node", KERNEL_COLUMNS, kernels, csv_only=True))
-    return Section(TITLE, tuple(blocks))
+    return blocks
 
 
 def cases(evidence: Evidence) -> list[Profile]:
@@ -200,3 +200,12 @@ def short(name: str) -> str:
         return name
     half = (NAME_LENGTH - 1) // 2
     return f"{name[:half]}…{name[half + 1 - NAME_LENGTH :]}"
+
+
+SECTION = Section(
+    name="layers",
+    title="Layers",
+    place=210,
+    build=build,
+    needs=("profiles",),
+)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from inferprof.plugins import Section
+from inferprof.report.common import braced, few
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Column, Section, Table, Text, number, words
+from inferprof.report.model import Block, Column, Table, Text, number, words
 from inferprof.report.numbers import plural
-from inferprof.report.sections.common import braced, few
 from inferprof.stats import PERCENTILES, samples_needed
 from inferprof.tables.records import CASE_KEY, rows_of
 
-TITLE = "Method"
 NO_REVISION = "that is not known"
 KIND_COLUMNS = (Column("pattern", "path under results/"), Column("count", "files", "number"))
 FILE_COLUMNS = (Column("file", "file under results/", "path"),)
 
 
-def method(evidence: Evidence) -> Section:
+def method(evidence: Evidence) -> Sequence[Block]:
     """The rules that the tables above follow."""
     stopped = sorted({str(how) for how in evidence.latency["stopped_by"] if how})
     ended = f"; here it ended by {', '.join(stopped)}" if stopped else ""
@@ -30,10 +32,10 @@ def method(evidence: Evidence) -> Section:
         "GPU against GPU is compared by device; anything against a CPU by end_to_end. fp32 means TF32 off.",
         "“–” is never zero: the number beside it leads to the reason.",
     )
-    return Section(TITLE, tuple(Text(sentence, "item") for sentence in sentences))
+    return tuple(Text(sentence, "item") for sentence in sentences)
 
 
-def reproduce(evidence: Evidence) -> Section:
+def reproduce(evidence: Evidence) -> Sequence[Block]:
     """The commands that measure all of it, or one case, again; on which code and machine it was measured."""
     config = f"results/reports/{evidence.study}/config.json"
     contents = evidence.records["content"]
@@ -48,20 +50,19 @@ def reproduce(evidence: Evidence) -> Section:
     if case:
         one = f"snakemake --cores 1 --configfile {config} --force -- results/{case['files'][0]}"
         sentences.append(f"One case once more: {one}")
-    return Section("How to reproduce", tuple(Text(sentence, "item") for sentence in sentences))
+    return tuple(Text(sentence, "item") for sentence in sentences)
 
 
-def files(evidence: Evidence) -> Section:
+def files(evidence: Evidence) -> Sequence[Block]:
     """Where the file behind a number lies, by kind; the files themselves are in the CSV."""
     by_kind = {kind: paths for kind, paths in _files(evidence).items() if paths}
     kinds = tuple((words(kind), number(len(paths), f"{len(paths):,}")) for kind, paths in by_kind.items())
     every = tuple((words(path),) for paths in by_kind.values() for path in paths)
     note = "Each CSV in csv/ is one of these tables in full precision, with the columns that do not fit on a page."
-    blocks = (
+    return (
         Table("kinds_of_files", "", KIND_COLUMNS, kinds, note),
         Table("files", "Every one of them", FILE_COLUMNS, every, csv_only=True),
     )
-    return Section("The file behind each number", blocks)
 
 
 def _files(evidence: Evidence) -> dict[str, list[str]]:
@@ -85,3 +86,25 @@ def _files(evidence: Evidence) -> dict[str, list[str]]:
             one.file for one in (evidence.environment, evidence.bandwidth, evidence.ceilings) if one.content
         ],
     }
+
+
+METHOD = Section(
+    name="method",
+    title="Method",
+    place=360,
+    build=method,
+)
+
+REPRODUCE = Section(
+    name="reproduce",
+    title="How to reproduce",
+    place=370,
+    build=reproduce,
+)
+
+FILES = Section(
+    name="files",
+    title="The file behind each number",
+    place=380,
+    build=files,
+)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from inferprof.plugins import Section
+from inferprof.report.common import few, scaled
 from inferprof.report.documents import Document
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, words
+from inferprof.report.model import Block, Cell, Column, Table, Text, missing, words
 from inferprof.report.numbers import MIB, mebibytes
-from inferprof.report.sections.common import few, scaled
 
 COLUMNS = (
     Column("model", "model"),
@@ -19,7 +22,7 @@ COLUMNS = (
 )
 
 
-def section(evidence: Evidence) -> Section:
+def build(evidence: Evidence) -> Sequence[Block]:
     """One row per ONNX file, then what is not reproducible."""
     documents = {pair: evidence.documents[(*pair, "convert")] for pair in evidence.variants}
     rows = tuple(tuple(_row(evidence, *pair, document)) for pair, document in documents.items())
@@ -31,7 +34,7 @@ def section(evidence: Evidence) -> Section:
     blocks += [
         Text(f"{few(names)}: not reproducible to the bit: {what}.", "item", "warn") for what, names in unlike.items()
     ]
-    return Section("Models and number formats", tuple(blocks))
+    return blocks
 
 
 def _row(evidence: Evidence, model: str, precision: str, document: Document) -> list[Cell]:
@@ -56,3 +59,11 @@ def _how(document: Document) -> str:
     """The conversion's method; of an export where the weights come from."""
     parts = (document.get(key) for key in ("method", "architecture", "origin"))
     return ", ".join(str(part) for part in parts if part) or "not recorded"
+
+
+SECTION = Section(
+    name="models",
+    title="Models and number formats",
+    place=270,
+    build=build,
+)

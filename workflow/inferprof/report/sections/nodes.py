@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from inferprof.plugins import Section
+from inferprof.report.common import (
+    CASE_COLUMNS,
+    NODE_NAME_LENGTH,
+    case_cells,
+    in_percent,
+    optional,
+    path_of,
+    short_kernel,
+)
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Entry, Outline, Section, Table, missing, number, words
+from inferprof.report.model import Block, Cell, Column, Entry, Outline, Table, missing, number, words
 from inferprof.report.numbers import NS_PER_MS, count, milliseconds, plural, significant
-from inferprof.report.sections.common import CASE_COLUMNS, case_cells, in_percent, optional, path_of
-from inferprof.report.sections.kernels import short
-from inferprof.report.sections.operators import NAME_LENGTH
-from inferprof.report.sections.profiled import SLOW_DOWN_COLUMN, Profile, caution, profiles, slow_down
+from inferprof.report.profiled import SLOW_DOWN_COLUMN, Profile, caution, profiles, slow_down
 from inferprof.tables.counters.kernel_counters import COUNTERS, of_kernels
 from inferprof.tables.nodes import attribution, ort_kernels, torch_kernels
 from inferprof.tables.overhead import ITERATION
@@ -21,7 +28,6 @@ from inferprof.tables.trace.timeline import PATH_SEPARATOR
 if TYPE_CHECKING:
     import pandas as pd
 
-TITLE = "Kernels by node"
 JOINS: Mapping[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
     "ort_nodes": ort_kernels.attributed,
     "ort_nodes_kineto": ort_kernels.attributed,
@@ -67,11 +73,11 @@ NOTE = (
 )
 
 
-def section(evidence: Evidence) -> Section:
+def build(evidence: Evidence) -> Sequence[Block]:
     """Shares, then the owners of the longest kernels; empty where no case was watched so."""
     joins = [(one, JOINS[one.tool](one.frame)) for one in profiles(evidence, tuple(JOINS))]
     if not joins:
-        return Section(TITLE, ())
+        return ()
     note = f"{NOTE} {caution(evidence, [one for one, _ in joins])}"
     shares = tuple(row for one, join in joins for row in _shares(evidence, one, join))
     owned = [(one, _owners(one, join, level)) for one, join in joins for level in LEVELS]
@@ -98,7 +104,7 @@ def section(evidence: Evidence) -> Section:
         Table("all_nodes", "Every owner", OWNER_COLUMNS, every, csv_only=True),
         Table("node_kernels", "The kernels of every owner", KERNEL_COLUMNS, kernels, csv_only=True),
     )
-    return Section(TITLE, blocks)
+    return blocks
 
 
 def _levels(join: pd.DataFrame) -> list[Any]:
@@ -149,10 +155,10 @@ def _owner(one: Profile, row: dict[str, Any], runs: int) -> tuple[Cell, ...]:
 
 def _brief(name: str) -> str:
     """The end of a long name, which tells it from others: of a path the last part, if that is short enough."""
-    if len(name) <= NAME_LENGTH:
+    if len(name) <= NODE_NAME_LENGTH:
         return name
     last = name.rpartition(PATH_SEPARATOR)[2]
-    return f"… {last}" if len(last) < NAME_LENGTH - 1 else f"…{name[1 - NAME_LENGTH :]}"
+    return f"… {last}" if len(last) < NODE_NAME_LENGTH - 1 else f"…{name[1 - NODE_NAME_LENGTH :]}"
 
 
 def _kernels(one: Profile, join: pd.DataFrame, counted: Counted) -> list[tuple[Cell, ...]]:
@@ -164,7 +170,7 @@ def _kernels(one: Profile, join: pd.DataFrame, counted: Counted) -> list[tuple[C
             *case_cells(one.case),
             words(LEVELS[row["owner_level"]]),
             words(row["owner"]),
-            Cell(short(row["kernel"]), row["kernel"]),
+            Cell(short_kernel(row["kernel"]), row["kernel"]),
             in_percent(row["duration_ns"] / float(totals[row["owner_level"]])),
             number(row["instances"] / runs, count(row["instances"] / runs)),
             *(optional(counted.get(row["kernel"], {}).get(metric), significant, NOT_COUNTED) for metric in COUNTERS),
@@ -206,3 +212,12 @@ def _counters(values: Mapping[str, float]) -> str:
     """` (tensor 42 %, DRAM 10 %)`; nothing where nothing was counted."""
     told = [f"{COUNTERS[metric].removesuffix(' %')} {value:.0f} %" for metric, value in values.items()]
     return f" ({', '.join(told)})" if told else ""
+
+
+SECTION = Section(
+    name="nodes",
+    title="Kernels by node",
+    place=230,
+    build=build,
+    needs=("profiles",),
+)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from inferprof.plugins import Section
+from inferprof.report.common import CASE_COLUMNS, NODE_NAME_LENGTH, case_cells, in_percent, scaled
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Section, Table, number, words
+from inferprof.report.model import Block, Cell, Column, Table, number, words
 from inferprof.report.numbers import NS_PER_MS, NS_PER_US, count, microseconds, milliseconds
-from inferprof.report.sections.common import CASE_COLUMNS, case_cells, in_percent, scaled
-from inferprof.report.sections.profiled import SLOW_DOWN_COLUMN, Profile, caution, first_of, slow_down
+from inferprof.report.profiled import SLOW_DOWN_COLUMN, Profile, caution, first_of, slow_down
 from inferprof.tables.nodes.fallback import subgraphs
 from inferprof.tables.nodes.providers import by_provider, on_cpu, per_run
 from inferprof.tables.records import rows_of
@@ -19,12 +21,10 @@ if TYPE_CHECKING:
 
 TOOLS = ("ort_profile", "ort_nodes", "ort_nodes_kineto")
 """Of several that watched a case the cheapest counts."""
-TITLE = "Operators by provider"
 TOP_TYPES = 2
 TOP_NODES = 3
 ONE_RUN = "the profile has no first run apart from others"
 PARTS = ("subgraphs", "largest")
-NAME_LENGTH = 36
 """Names are cut to this on the page, at the front: a node's name ends with what tells it from others."""
 PROVIDER_COLUMNS = (
     *CASE_COLUMNS,
@@ -58,11 +58,11 @@ ON_CPU_NOTE = (
 )
 
 
-def section(evidence: Evidence) -> Section:
+def build(evidence: Evidence) -> Sequence[Block]:
     """Providers, then the nodes left to the CPU; empty where no case has such a profile."""
     seen = first_of(evidence, TOOLS)
     if not seen:
-        return Section(TITLE, ())
+        return ()
     nodes = [(one, per_run(one.frame)) for one in seen]
     shares = tuple(row for one, table in nodes for row in _providers(evidence, one, table))
     everything = tuple(_node(one, row) for one, table in nodes for row in rows_of(table))
@@ -72,7 +72,7 @@ def section(evidence: Evidence) -> Section:
         *_left_to_the_cpu(nodes),
         Table("all_operators", "Every node", NODE_COLUMNS, everything, csv_only=True),
     )
-    return Section(TITLE, blocks)
+    return blocks
 
 
 def _providers(evidence: Evidence, profile: Profile, nodes: pd.DataFrame) -> list[tuple[Cell, ...]]:
@@ -116,5 +116,14 @@ def _node(profile: Profile, row: dict[str, Any]) -> tuple[Cell, ...]:
         number(row["executions"], count(row["executions"])),
         *(scaled(row[key], NS_PER_US, microseconds, ONE_RUN) for key in ("duration", "first_run")),
         words(row["op_type"]),
-        Cell(name if len(name) <= NAME_LENGTH else f"…{name[1 - NAME_LENGTH :]}", name),
+        Cell(name if len(name) <= NODE_NAME_LENGTH else f"…{name[1 - NODE_NAME_LENGTH :]}", name),
     )
+
+
+SECTION = Section(
+    name="operators",
+    title="Operators by provider",
+    place=240,
+    build=build,
+    needs=("profiles",),
+)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from inferprof.plugins import Section
+from inferprof.report.common import CASE_COLUMNS, EXAMPLES, case_cells, path_of
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Mark, Section, Table, Text, words
+from inferprof.report.model import Block, Cell, Column, Mark, Table, Text, words
 from inferprof.report.numbers import plural
-from inferprof.report.sections.common import CASE_COLUMNS, EXAMPLES, case_cells
 from inferprof.tables.records import rows_of
 
 MEANINGS = {"failed": "failed while measured", "broken": "without a record: their job broke, or has not run"}
+NCU = "ncu"
 LIMIT = 20
 """Rows of failures on the page; the CSV has all."""
 REFUSED_COLUMNS = (
@@ -20,6 +23,7 @@ REFUSED_COLUMNS = (
 )
 
 REASON_COLUMNS = (*CASE_COLUMNS, Column("reason", "reason"), Column("files", "files", "path", hidden=True))
+STAGE_COLUMNS = (Column("file", "file", "path"), Column("reason", "reason"))
 CHECK_COLUMNS = (
     *CASE_COLUMNS,
     Column("round", "round", "number"),
@@ -29,18 +33,18 @@ CHECK_COLUMNS = (
 )
 
 
-def refused(evidence: Evidence) -> Section:
+def refused(evidence: Evidence) -> Sequence[Block]:
     """Refused cases, grouped by reason: the most frequent first."""
     frame = evidence.of("refused")
     if frame.empty:
-        return Section("Refused cases", (Text("No case was refused."),))
+        return (Text("No case was refused."),)
     groups = sorted(frame.groupby("reason", sort=False), key=lambda item: -len(item[1]))
     rows = tuple(_refusal(str(reason), group) for reason, group in groups)
     title = f"{plural(len(frame), 'case')} refused before running, by reason; each of them is in cases.csv"
-    return Section("Refused cases", (Table("refused", title, REFUSED_COLUMNS, rows),))
+    return (Table("refused", title, REFUSED_COLUMNS, rows),)
 
 
-def failed(evidence: Evidence) -> Section:
+def failed(evidence: Evidence) -> Sequence[Block]:
     """Cases that failed while they were measured, and cases whose job broke."""
     blocks: list[Block] = []
     for outcome, meaning in MEANINGS.items():
@@ -48,13 +52,30 @@ def failed(evidence: Evidence) -> Section:
         if not frame.empty:
             title = f"{plural(len(frame), 'case')} {meaning}"
             blocks.append(Table(outcome, title, REASON_COLUMNS, _reasons(frame, "fail"), groups=2, limit=LIMIT))
-    return Section("Failed cases", tuple(blocks) or (Text("No case failed."),))
+    stages = [*_failed_stages(evidence), *_failed_captures(evidence)]
+    if stages:
+        title = f"{plural(len(stages), 'stage')} without a result"
+        blocks.append(Table("failed_stages", title, STAGE_COLUMNS, tuple(stages), limit=LIMIT))
+    return tuple(blocks) or (Text("No case failed."),)
 
 
-def checks(evidence: Evidence) -> Section:
+def _failed_stages(evidence: Evidence) -> Iterator[tuple[Cell, ...]]:
+    """What became of conversions, audits and the like whose documents hold a reason alone."""
+    for document in evidence.failed:
+        yield words(document.file), words(document.failure, "fail")
+
+
+def _failed_captures(evidence: Evidence) -> Iterator[tuple[Cell, ...]]:
+    """The profilers that saw nothing of a case; Nsight Compute's refusals stand beside its counters."""
+    rows = evidence.profiles[evidence.profiles["metric"].eq("not_measured") & evidence.profiles["tool"].ne(NCU)]
+    for row in rows_of(rows):
+        yield words(f"{row['machine']}/capture/{row['tool']}/{path_of(row)}"), words(row["text"], "fail")
+
+
+def checks(evidence: Evidence) -> Sequence[Block]:
     """Self-checks that failed, and those that could not be made; with the number of those that passed."""
     if evidence.checks.empty:
-        return Section("Self-checks", (Text("No record holds a self-check."),))
+        return (Text("No record holds a self-check."),)
     made = evidence.checks[evidence.checks["passed"].notna()]
     bad = made[~made["passed"].astype(bool)]
     passed = f"{len(made) - len(bad)} of {plural(len(made), 'self-check')} passed"
@@ -66,7 +87,7 @@ def checks(evidence: Evidence) -> Section:
     unmade = evidence.checks[evidence.checks["passed"].isna()]
     for (check, why), rows_ in unmade.groupby(["check", "detail"], sort=True):
         blocks.append(Text(f"{check} could not be checked in {plural(len(rows_), 'run')}: {why}", "item", "warn"))
-    return Section("Self-checks", tuple(blocks))
+    return blocks
 
 
 def _refusal(reason: str, group: Any) -> tuple[Cell, ...]:
@@ -92,3 +113,25 @@ def _reasons(frame: Any, mark: Mark | None = None) -> tuple[tuple[Cell, ...], ..
 def _check(row: dict[str, Any]) -> tuple[Cell, ...]:
     number = Cell(str(row["round"]), row["round"])
     return (*case_cells(row), number, words(row["check"], "fail"), words(row["detail"]), words(row["file"]))
+
+
+REFUSED = Section(
+    name="refused",
+    title="Refused cases",
+    place=320,
+    build=refused,
+)
+
+FAILED = Section(
+    name="failed",
+    title="Failed cases",
+    place=330,
+    build=failed,
+)
+
+SELF_CHECKS = Section(
+    name="self_checks",
+    title="Self-checks",
+    place=340,
+    build=checks,
+)

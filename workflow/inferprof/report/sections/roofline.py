@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
-from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, words
-from inferprof.report.numbers import ratio, significant, three_digits
-from inferprof.report.sections import roofline_parts
-from inferprof.report.sections.common import (
+from inferprof.plugins import Section
+from inferprof.report import roofline_parts
+from inferprof.report.common import (
     CASE_COLUMNS,
     by_case,
     case_cells,
@@ -19,6 +18,9 @@ from inferprof.report.sections.common import (
     scaled,
     table,
 )
+from inferprof.report.evidence import Evidence
+from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
+from inferprof.report.numbers import ratio, significant, three_digits
 from inferprof.tables import roofs
 from inferprof.tables.records import rows_of
 
@@ -55,13 +57,13 @@ NO_DEVICE = "No case has a device time: nothing ran on a GPU, so no roof is know
 UNKNOWN_BYTES = "a size is not known"
 
 
-def section(evidence: Evidence) -> Section:
+def build(evidence: Evidence) -> Sequence[Block]:
     """The cases, the roofs and the counted kernels; one line where nothing ran on a GPU."""
     rows = by_case(rows_of(evidence.roofline), evidence.order, lambda row: row["device_ms"])
     if not rows:
-        return Section("Roofline", (Text(NO_DEVICE),))
+        return (Text(NO_DEVICE),)
     cases: tuple[Block, ...] = (_cases(evidence, rows), *_beyond_the_roof(rows))
-    return Section("Roofline", (*cases, *_roofs(evidence), *roofline_parts.blocks(evidence)))
+    return (*cases, *_roofs(evidence), *roofline_parts.blocks(evidence))
 
 
 # --- cases -----------------------------------------------------------------------------------------------------
@@ -173,3 +175,11 @@ def _roofs(evidence: Evidence) -> list[Block]:
     )
     title = "The roofs: what a large matrix product and a copy reached here, and what the datasheet says (dense)"
     return [Table("roofs", title, ROOF_COLUMNS, rows, note, limit=max(shown, 1))] if rows else [Text(note, "item")]
+
+
+SECTION = Section(
+    name="roofline",
+    title="Roofline",
+    place=130,
+    build=build,
+)

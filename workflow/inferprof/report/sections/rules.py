@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from inferprof.plugins import Section
+from inferprof.report.common import CASE_COLUMNS, both_ends, case_cells
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Cell, Column, Section, Table, Text, missing, number, words
+from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
 from inferprof.report.numbers import plural
-from inferprof.report.sections.common import CASE_COLUMNS, both_ends, case_cells
-from inferprof.report.sections.profiled import Profile, profiles
+from inferprof.report.profiled import Profile, profiles
 from inferprof.tables.counters import ncu_rules
 from inferprof.tables.counters.ncu_choice import function_name
 from inferprof.tables.limits.waterfall import COUNTERS
 from inferprof.tables.records import rows_of
 
-TITLE: Final = "NVIDIA's rules and ours"
 APART: Final = ("theirs alone", "ours alone")
 LIMIT: Final = 20
 COLUMNS: Final = (
@@ -38,11 +38,11 @@ NOTE: Final = (
 )
 
 
-def section(evidence: Evidence) -> Section:
+def build(evidence: Evidence) -> Sequence[Block]:
     """The disagreements, and every rule that expects a gain in a CSV; empty where ncu has told of no rules."""
     found = [(one, row) for one in profiles(evidence, (COUNTERS,)) for row in rows_of(ncu_rules.agreement(one.frame))]
     if not found:
-        return Section(TITLE, ())
+        return ()
     counts = Counter(row["agreement"] for _, row in found)
     told = ", ".join(f"{count} {agreement}" for agreement, count in counts.most_common())
     every = tuple(_row(one, row) for one, row in found)
@@ -50,7 +50,7 @@ def section(evidence: Evidence) -> Section:
     title = "Where they disagree"
     tables = [Table("ncu_rules", title, COLUMNS, apart, NOTE, groups=5, limit=LIMIT)] if apart else []
     rest = Table("all_ncu_rules", "Every rule that expects a gain", COLUMNS, every, csv_only=True)
-    return Section(TITLE, (Text(f"{plural(len(found), 'result')}: {told}."), *tables, rest))
+    return (Text(f"{plural(len(found), 'result')}: {told}."), *tables, rest)
 
 
 def _row(one: Profile, row: Mapping[str, Any]) -> tuple[Cell, ...]:
@@ -67,3 +67,12 @@ def _row(one: Profile, row: Mapping[str, Any]) -> tuple[Cell, ...]:
         words(row["ours"] or "no check of ours looks at it"),
         words(row["message"]) if row["message"] else missing(silent),
     )
+
+
+SECTION = Section(
+    name="rules",
+    title="NVIDIA's rules and ours",
+    place=180,
+    build=build,
+    needs=("profiles",),
+)

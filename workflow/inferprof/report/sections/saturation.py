@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from inferprof.plugins import Section
+from inferprof.report.common import sources_of
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Cell, Column, Mark, Section, Table, missing, number, words
-from inferprof.report.numbers import percent, three_digits
-from inferprof.report.sections.common import name_of, sources_of
-from inferprof.tables.limits import saturation
+from inferprof.report.model import Block, Cell, Column, Mark, Table, missing, number, words
+from inferprof.report.saturated import SHARE, rate
 from inferprof.tables.records import KEY, rows_of
 
-TITLE: Final = "Saturation over the batch"
 NO_REGIME: Final = "needs a timeline of the case, with counters of its kernels or the graph's cost"
-SHARE: Final = percent(100 * saturation.SHARE)
 FLAT, LARGEST = "flat", "no larger batch"
 COLUMNS: Final = (
     Column("model", "model"),
@@ -42,39 +40,16 @@ NOTE: Final = (
 )
 
 
-def section(evidence: Evidence) -> Section:
+def build(evidence: Evidence) -> Sequence[Block]:
     """One table; empty where no case was measured at two batches."""
     found = rows_of(evidence.saturation)
     if not found:
-        return Section(TITLE, ())
+        return ()
     places = evidence.models
     found.sort(key=lambda row: (places.index(row["model"]), row["rest"]))
     files = sources_of(evidence)
     rows = tuple(_row(row, files) for row in found)
-    return Section(TITLE, (Table("saturation", "", COLUMNS, rows, NOTE, groups=2),))
-
-
-def sentences(evidence: Evidence, model: str) -> Iterator[str]:
-    """Where each backend saturates, by its series with the most items/s; a sentence for each rest of the shape."""
-    own = evidence.saturation[evidence.saturation["model"] == model]
-    ranked = own.sort_values("peak_items_per_s", ascending=False, kind="stable")
-    best = rows_of(ranked.drop_duplicates(["backend", "rest"]))
-    for rest in dict.fromkeys(row["rest"] for row in best):
-        reached: dict[str, list[str]] = {}
-        for row in (one for one in best if one["rest"] == rest):
-            reached.setdefault(_reached(row), []).append(f"{name_of(row)} ({_rate(row)}/s)")
-        told = "; ".join(f"{where}: {', '.join(names)}" for where, names in reached.items())
-        yield f"Saturation over the batch{f' at {rest}' if rest else ''} ({SHARE} of the most items/s) {told}."
-
-
-def _reached(row: Mapping[str, Any]) -> str:
-    if not row["saturated"]:
-        return f"above b{row['below']}, with none over b{row['batch']} measured"
-    return f"at b{row['batch']}{' or less' if row['batch'] == row['smallest'] else ''}"
-
-
-def _rate(row: Mapping[str, Any]) -> str:
-    return three_digits(row["peak_items_per_s"])
+    return (Table("saturation", "", COLUMNS, rows, NOTE, groups=2),)
 
 
 def _batch(row: Mapping[str, Any]) -> str:
@@ -100,7 +75,16 @@ def _row(row: Mapping[str, Any], files: Mapping[tuple[str, ...], str]) -> tuple[
         *(number(row[key], str(row[key])) for key in ("low", "high")),
         words(FLAT if row["saturated"] else LARGEST, mark),
         number(row["below"], str(row["below"])),
-        number(row["peak_items_per_s"], _rate(row)),
+        number(row["peak_items_per_s"], rate(row)),
         number(row["peak_batch"], str(row["peak_batch"])),
         missing(NO_REGIME) if _untold(row["regimes"]) else words(row["regimes"]),
     )
+
+
+SECTION = Section(
+    name="saturation",
+    title="Saturation over the batch",
+    place=100,
+    build=build,
+    needs=("saturation",),
+)

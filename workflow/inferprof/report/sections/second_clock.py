@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from inferprof.plugins import Section
+from inferprof.report.common import CASE_COLUMNS, by_case, case_cells, optional, scaled, table
 from inferprof.report.documents import Document
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Cell, Column, Section, words
+from inferprof.report.model import Block, Cell, Column, words
 from inferprof.report.numbers import NS_PER_MS, milliseconds, significant
-from inferprof.report.sections.common import CASE_COLUMNS, by_case, case_cells, optional, scaled, table
 from inferprof.tables.records import key_of, rows_of
 
-TITLE = "trtexec beside our clock"
 COLUMNS = [
     *(Column(column.key, column.title, hidden=column.key == "backend") for column in CASE_COLUMNS),
     Column("end_to_end_ms", "end_to_end", "number"),
@@ -31,12 +32,12 @@ NOTE = (
 )
 
 
-def section(evidence: Evidence) -> Section:
+def build(evidence: Evidence) -> Sequence[Block]:
     """A row per engine that trtexec was asked to run; where it is not compared, why."""
     whole = {key_of(row): row["end_to_end_ms"] for row in rows_of(evidence.measured)}
     rows = by_case([_row(evidence, one) for one in evidence.second_clocks], evidence.order)
     body = [[*case_cells(row), *_cells(row, whole.get(key_of(row)))] for row in rows]
-    return Section(TITLE, (table("trtexec", "", COLUMNS, body, NOTE),) if body else ())
+    return (table("trtexec", "", COLUMNS, body, NOTE),) if body else ()
 
 
 def _row(evidence: Evidence, one: Document) -> dict[str, Any]:
@@ -61,3 +62,12 @@ def _cells(row: dict[str, Any], end_to_end_ms: float | None) -> list[Cell]:
         words(row["version"]),
         words(row["file"]),
     ]
+
+
+SECTION = Section(
+    name="second_clock",
+    title="trtexec beside our clock",
+    place=310,
+    build=build,
+    needs=("second_clocks",),
+)

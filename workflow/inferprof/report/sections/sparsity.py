@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from inferprof.plugins import Section
+from inferprof.report.common import CASE_COLUMNS, FEW, case_cells, in_percent, name_of, optional
 from inferprof.report.documents import Engine
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Cell, Column, Section, Table, missing, number, words
+from inferprof.report.model import Block, Cell, Column, Table, missing, number, words
 from inferprof.report.numbers import half_width, ratio
-from inferprof.report.sections.common import CASE_COLUMNS, FEW, case_cells, in_percent, name_of, optional
-from inferprof.report.sections.profiled import profiles
+from inferprof.report.profiled import profiles
 from inferprof.tables import summary
 from inferprof.tables.nodes import kernel_formats, layer_times, precision_truth
 from inferprof.tables.records import KEY, Key, key_of, rows_of, twins_without
 
-TITLE = "Sparse weights"
 OPTION = "sparsity"
 TRACER = "trt_nodes"
 NOT_TRACED = "trt_nodes did not watch this case"
@@ -36,15 +36,15 @@ NOTE = (
 )
 
 
-def section(evidence: Evidence) -> Section:
+def build(evidence: Evidence) -> Sequence[Block]:
     """A row per engine that was built with the option; empty where none was."""
     engines = [engine for engine in evidence.engines if engine.build.get(OPTION)]
     if not engines:
-        return Section(TITLE, ())
+        return ()
     options = {one.key: given for one in evidence.engines if (given := one.build.get("options")) is not None}
     twins = twins_without(OPTION, options)
     rows = tuple(_row(evidence, engine, twins.get(engine.key, ())) for engine in engines)
-    return Section(TITLE, (Table(OPTION, "", COLUMNS, rows, NOTE, groups=2),))
+    return (Table(OPTION, "", COLUMNS, rows, NOTE, groups=2),)
 
 
 def _row(evidence: Evidence, engine: Engine, dense: Sequence[Key]) -> tuple[Cell, ...]:
@@ -83,3 +83,12 @@ def _gain(evidence: Evidence, sparse: Key, dense: Sequence[Key]) -> tuple[Cell, 
         words(row["verdict"]),
         words(twin["variant"]),
     )
+
+
+SECTION = Section(
+    name="sparsity",
+    title="Sparse weights",
+    place=220,
+    build=build,
+    needs=("engines",),
+)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from inferprof.plugins import Section
+from inferprof.report.common import CASE_COLUMNS, FEW, by_case, case_cells, scaled
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Section, Table, missing, number, words
+from inferprof.report.model import Block, Cell, Column, Table, missing, number, words
 from inferprof.report.numbers import NS_PER_MS, milliseconds, percent, ratio
-from inferprof.report.sections.common import CASE_COLUMNS, FEW, by_case, case_cells, scaled
 from inferprof.tables.limits import speed_ceiling
 from inferprof.tables.records import key_of, options_of, rows_of
 
-TITLE: Final = "Speed-up ceiling"
 STEP_TITLES: Final[Mapping[str, str]] = {
     "launches": "free launches",
     "copies": "free copies",
@@ -50,7 +50,7 @@ ACHIEVED_NOTE: Final = (
 )
 
 
-def section(evidence: Evidence) -> Section:
+def build(evidence: Evidence) -> Sequence[Block]:
     """The steps, then predicted against achieved; empty where there is no waterfall."""
     options = options_of(evidence.records)
     costs = {graph: cost.content for graph, cost in evidence.costs.items()}
@@ -70,7 +70,7 @@ def section(evidence: Evidence) -> Section:
     if ordered:
         title = "Predicted by these steps and achieved, of every change"
         blocks.append(Table("achieved", title, ACHIEVED_COLUMNS, tuple(map(_pair, ordered)), csv_only=True))
-    return Section(TITLE, tuple(blocks))
+    return blocks
 
 
 def _case(steps: list[dict[str, Any]]) -> tuple[Cell, ...]:
@@ -104,3 +104,12 @@ def _pair(row: Mapping[str, Any]) -> tuple[Cell, ...]:
         part,
         words(row["verdict"]),
     )
+
+
+SECTION = Section(
+    name="speed_ceiling",
+    title="Speed-up ceiling",
+    place=120,
+    build=build,
+    needs=("waterfall",),
+)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
-from inferprof.report.evidence import Evidence
-from inferprof.report.model import Cell, Column, Section, Text, missing, number, words
-from inferprof.report.numbers import half_width, ratio
-from inferprof.report.sections.common import (
+from inferprof.plugins import Section
+from inferprof.report.common import (
     CASE_COLUMNS,
     FEW,
+    ONE_ROUND,
     by_case,
     case_cells,
     few,
@@ -19,14 +19,13 @@ from inferprof.report.sections.common import (
     sources_of,
     table,
 )
+from inferprof.report.evidence import Evidence
+from inferprof.report.model import Block, Cell, Column, Text, missing, number, words
+from inferprof.report.numbers import half_width, ratio
 from inferprof.tables.records import key_of, rows_of
 
 FLAGGED = "flagged"
 """In place of a verdict: the factor says more about the baseline, or the measurement, than about the case."""
-ONE_ROUND = (
-    "One round only (R = 1): each case ran in a single process, so the spread between processes is unknown and only "
-    "differences of 5 % or more are called. More are `rounds:` under `protocol:`, on a CPU `cpu_rounds:`."
-)
 
 COLUMNS = [
     *CASE_COLUMNS,
@@ -42,17 +41,16 @@ COLUMNS = [
 ]
 
 
-def section(evidence: Evidence) -> Section:
+def build(evidence: Evidence) -> Sequence[Block]:
     """One table, or why there is none."""
-    title = "Speed-up over the baseline"
     if not evidence.baseline:
-        return Section(title, (Text("No baseline was given."),))
+        return (Text("No baseline was given."),)
     rows = by_case(rows_of(evidence.speed_ups), evidence.order, lambda row: -(row["speed_up"] or 0))
     if not rows:
         other = f" other than the baseline {evidence.baseline}" if len(evidence.latency) else ""
-        return Section(title, (Text(f"No case{other} was measured."),))
+        return (Text(f"No case{other} was measured."),)
     if len(reasons := {row["not_measured"] for row in rows}) == 1 and None not in reasons:
-        return Section(title, (Text(f"Not measured, for each case: {reasons.pop()}."),))
+        return (Text(f"Not measured, for each case: {reasons.pop()}."),)
     note = (
         f"Baseline: {evidence.baseline} of the same model and shape. Speed-up: its time / the case's time, paired by "
         "round, with the 95 % interval. Undecided: below what these rounds could tell apart."
@@ -61,7 +59,7 @@ def section(evidence: Evidence) -> Section:
         note = f"{note} {ONE_ROUND}"
     sources = sources_of(evidence)
     found = table("speed_up", "", COLUMNS, [_row(row, sources[key_of(row)]) for row in rows], note)
-    return Section(title, (*_flags(rows), found))
+    return (*_flags(rows), found)
 
 
 def _flags(rows: list[dict[str, Any]]) -> list[Text]:
@@ -95,3 +93,11 @@ def _row(row: dict[str, Any], source: str) -> list[Cell]:
         optional(row["detectable"], ratio, FEW),
         words(row["reason"]),
     ]
+
+
+SECTION = Section(
+    name="speed_up",
+    title="Speed-up over the baseline",
+    place=50,
+    build=build,
+)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Mark, Section, Table, Text, missing, number, words
-from inferprof.report.numbers import three_digits
-from inferprof.report.sections.common import (
+from inferprof.plugins import Section
+from inferprof.report.common import (
     CASE_COLUMNS,
     FEW,
     by_case,
@@ -15,9 +14,12 @@ from inferprof.report.sections.common import (
     enumerated,
     path_of,
     scaled,
+    short_kernel,
     table,
 )
-from inferprof.report.sections.kernels import short
+from inferprof.report.evidence import Evidence
+from inferprof.report.model import Block, Cell, Column, Mark, Table, Text, missing, number, words
+from inferprof.report.numbers import three_digits
 from inferprof.tables.limits import tile_advice, tile_trials
 from inferprof.tables.records import key_of, rows_of
 
@@ -72,12 +74,12 @@ PRODUCT_COLUMNS = (
 )
 
 
-def section(evidence: Evidence) -> Section:
+def build(evidence: Evidence) -> Sequence[Block]:
     """Waste by case, suggestions and what came of them; empty where no graph was counted for a case on a GPU."""
     products = by_case(rows_of(evidence.tiles), evidence.order)
     if not products:
-        return Section("Tiles and waves", ())
-    return Section("Tiles and waves", (*_cases(products), *_advice(evidence), *_tried(evidence), _products(products)))
+        return ()
+    return (*_cases(products), *_advice(evidence), *_tried(evidence), _products(products))
 
 
 # --- waste by case ---------------------------------------------------------------------------------------------
@@ -134,7 +136,7 @@ def _products(products: list[dict[str, Any]]) -> Table:
             number(row["waves"], three_digits(row["waves"])),
             *(_percent(row[part]) for part in ("padding", "last_wave", "efficiency")),
             missing(NO_KERNEL) if row["device_share"] is None else _percent(row["device_share"]),
-            Cell(short(row["kernel"]), row["kernel"]) if row["kernel"] else missing(NO_KERNEL),
+            Cell(short_kernel(row["kernel"]), row["kernel"]) if row["kernel"] else missing(NO_KERNEL),
         )
         for row in products
     )
@@ -208,3 +210,12 @@ def _percent(share: float) -> Cell:
 
 def _written(share: float) -> str:
     return f"{share / PERCENT:.1f}"
+
+
+SECTION = Section(
+    name="tiles",
+    title="Tiles and waves",
+    place=140,
+    build=build,
+    needs=("tiles",),
+)

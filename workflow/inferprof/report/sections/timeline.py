@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from inferprof.plugins import Section
+from inferprof.report.common import CASE_COLUMNS, case_cells, optional
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, words
+from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
 from inferprof.report.numbers import count, three_digits
-from inferprof.report.sections.common import CASE_COLUMNS, case_cells, optional
-from inferprof.report.sections.profiled import (
+from inferprof.report.profiled import (
     SLOW_DOWN_COLUMN,
     Profile,
     caution,
@@ -31,6 +32,8 @@ MB = 1e6
 IDLE = {"idle_launch": "host", "idle_sync": "sync", "idle_copy": "copy"}
 NO_BYTES = "the tool does not tell the bytes of every copy"
 OTHER_IDLE = ("idle_queued", "idle_end", "idle_unknown")
+OTHER_PROCESS = "idle_other_process"
+"""Only in profiles of a GPU that another process used."""
 TOOL_COLUMN = Column("tool", "tool")
 DEVICE_COLUMN = Column("device", "GPU", "number")
 TIMELINE_COLUMNS = (
@@ -57,14 +60,14 @@ COPY_COLUMNS = (
 )
 
 
-def section(evidence: Evidence) -> Section:
+def build(evidence: Evidence) -> Sequence[Block]:
     """GPU busy and idle by cause, copies against the link, and the profilers that watched nothing."""
     if not profiles(evidence):
-        return Section("Timeline", (Text("No case was traced."), *_refused(evidence)))
+        return (Text("No case was traced."), *_refused(evidence))
     blocks: list[Block] = [*_iterations(evidence), *_copies(evidence)]
     if not blocks:
         blocks.append(Text("The profiles hold no iteration and no copy."))
-    return Section("Timeline", (*blocks, *_refused(evidence)))
+    return (*blocks, *_refused(evidence))
 
 
 def _refused(evidence: Evidence) -> list[Text]:
@@ -125,7 +128,7 @@ def _iteration(evidence: Evidence, profile: Profile, device: int) -> tuple[Cell,
         slow_down(evidence, profile),
         share("gpu_busy"),
         *(share(metric) for metric in IDLE),
-        share(*OTHER_IDLE),
+        share(*OTHER_IDLE, *(metric for metric in (OTHER_PROCESS,) if metric in found)),
         *(optional(found.get(metric), count, "not in the profile") for metric in ("launches", "syncs")),
     )
 
@@ -174,3 +177,11 @@ def _copy(evidence: Evidence, row: dict[str, Any], iterations: int | None) -> tu
         optional(row["link_share"] and 100 * row["link_share"], lambda value: f"{value:.0f}", no_share),
         optional(row["link_gb_per_s"], three_digits, unknown),
     )
+
+
+SECTION = Section(
+    name="timeline",
+    title="Timeline",
+    place=150,
+    build=build,
+)

@@ -8,17 +8,17 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from inferprof.plugins import Section
+from inferprof.report.common import CASE_COLUMNS, by_case, case_cells, optional, scaled
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Section, Table, missing, number, words
+from inferprof.report.model import Block, Cell, Column, Table, missing, number, words
 from inferprof.report.numbers import MIB, NS_PER_US, count, microseconds, percent, ratio, three_digits
-from inferprof.report.sections.common import CASE_COLUMNS, by_case, case_cells, optional, scaled
 from inferprof.tables import tuning
 from inferprof.tables.records import KEY, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TITLE: Final = "Choices of autotuned kernels"
 KIB: Final = MIB / 1024
 KERNEL: Final = (Column("kernel", "kernel"), Column("key", "key", hidden=True))
 COST: Final = (
@@ -82,11 +82,11 @@ DID_NOT_RUN: Final = "it did not compile or fit"
 ONE: Final = "one configuration alone was timed"
 
 
-def section(evidence: Evidence) -> Section:
+def build(evidence: Evidence) -> Sequence[Block]:
     """Empty where no kernel was chosen by trying. Of cases that failed too: what they chose they chose before."""
     choices = by_case(rows_of(tuning.choices(evidence.records)), evidence.order)
     if not choices:
-        return Section(TITLE, ())
+        return ()
     trials = tuning.trials(evidence.records)
     chosen = tuple(map(_choice, choices))
     blocks: list[Block] = [
@@ -98,7 +98,7 @@ def section(evidence: Evidence) -> Section:
         rows, columns = tuple(map(_elsewhere, found)), _narrow(ELSEWHERE_COLUMNS, found)
         title = "What the best choice at one shape costs at another"
         blocks.append(Table("tuning_elsewhere", title, columns, rows, groups=2))
-    return Section(TITLE, tuple(blocks))
+    return blocks
 
 
 def _narrow(columns: tuple[Column, ...], rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
@@ -199,3 +199,12 @@ def _elsewhere(row: Mapping[str, Any]) -> tuple[Cell, ...]:
         *(words(row[name]) for name in ("kernel", "config", "at_variant", "at_shape")),
         optional(row["relative"], lambda value: f"{value:.2f}", "it was not tried there"),
     )
+
+
+SECTION = Section(
+    name="tuning",
+    title="Choices of autotuned kernels",
+    place=90,
+    build=build,
+    needs=("records",),
+)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from inferprof.measure.lane import STAGES
+from inferprof.plugins import Section
+from inferprof.report import break_even, link
+from inferprof.report.common import CASE_COLUMNS, NOT_RECORDED, by_case, case_cells, optional, scaled, table
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number
+from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number
 from inferprof.report.numbers import MIB, NS_PER_MS, mebibytes, milliseconds, significant, three_digits
-from inferprof.report.sections import break_even, link
-from inferprof.report.sections.common import CASE_COLUMNS, NOT_RECORDED, by_case, case_cells, optional, scaled, table
 from inferprof.tables.join import MODES
 from inferprof.tables.records import KEY, first_rounds, key_of, rows_of
 
@@ -25,11 +26,11 @@ RESOURCES = {
 }
 
 
-def section(evidence: Evidence) -> Section:
+def build(evidence: Evidence) -> Sequence[Block]:
     """A table for each, or a sentence where nothing was measured."""
     blocks: list[Block] = [_throughput(evidence), _stages(evidence), *link.blocks(evidence), _resources(evidence)]
     blocks += break_even.blocks(evidence)
-    return Section("Throughput, stages, first use and memory", tuple(blocks))
+    return blocks
 
 
 def _throughput(evidence: Evidence) -> Table | Text:
@@ -101,3 +102,11 @@ def _resource(row: dict[str, Any], name: str) -> Cell:
     if name.endswith("_ns"):
         return scaled(row[name], NS_PER_MS, milliseconds)
     return scaled(row[name], MIB, mebibytes, "the process uses no device memory, or it could not be read")
+
+
+SECTION = Section(
+    name="use",
+    title="Throughput, stages, first use and memory",
+    place=70,
+    build=build,
+)

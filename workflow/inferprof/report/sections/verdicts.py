@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from inferprof.report.documents import Document
-from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, without_number, words
-from inferprof.report.numbers import NS_PER_MS, significant, three_digits
-from inferprof.report.sections.common import (
+from inferprof.plugins import Section
+from inferprof.report.common import (
     CASE_COLUMNS,
-    EXAMPLES,
     both_ends,
-    by_case,
     case_cells,
     few,
     in_percent,
     name_of,
 )
-from inferprof.tables.records import KEY, key_of
+from inferprof.report.diagnosed import Diagnosis, diagnosed, sentence_of
+from inferprof.report.documents import Document
+from inferprof.report.evidence import Evidence
+from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, without_number, words
+from inferprof.report.numbers import NS_PER_MS, significant, three_digits
 
-TITLE: Final = "What holds each case back"
 TOP: Final = 3
 """Findings of a case on the page; all of them are in the CSV."""
 NO_SHARE: Final = "the case has no total that this could be a share of"
@@ -75,11 +73,11 @@ FINDING_NOTE: Final = (
 )
 
 
-def section(evidence: Evidence) -> Section:
+def build(evidence: Evidence) -> Sequence[Block]:
     """Sentences, the verdicts, the findings; and what could not be assessed. Empty where no case was diagnosed."""
     seen = diagnosed(evidence)
     if not seen:
-        return Section(TITLE, ())
+        return ()
     verdicts = tuple(_verdict(case, one) for case, one in seen)
     every = [(case, _findings(case, one)) for case, one in seen]
     found = tuple(row for _, rows in every for row in rows)
@@ -95,39 +93,7 @@ def section(evidence: Evidence) -> Section:
     blocks.append(
         Table("check_answers", "The answer of every check on every case", ANSWER_COLUMNS, answers, csv_only=True)
     )
-    return Section(TITLE, (*blocks, *_cautions(seen), *_lacking(seen)))
-
-
-Diagnosis = tuple[dict[str, Any], Document]
-
-
-def diagnosed(evidence: Evidence) -> list[Diagnosis]:
-    """The cases that were diagnosed, by model and shape."""
-    found = {key: one for key, one in evidence.diagnoses.items() if one.content is not None}
-    rows = [dict(zip(KEY, key, strict=True)) for key in found]
-    ordered = by_case(rows, evidence.order)
-    return [(row, found[key_of(row)]) for row in ordered]
-
-
-def sentences(evidence: Evidence, model: str) -> list[str]:
-    """The verdicts on a few cases of a model of which nothing was measured bare."""
-    own = [(case, one) for case, one in diagnosed(evidence) if case["model"] == model]
-    return [f"{name_of(case)} {case['shape']}: {sentence_of(one)}" for case, one in _headlines(own)]
-
-
-def sentence_of(document: Document) -> str:
-    """The verdict in one sentence."""
-    return str(document.get("verdict")["sentence"])
-
-
-def _headlines(seen: list[Diagnosis]) -> list[Diagnosis]:
-    """A few cases of each model, of its first shape; the others are in the table."""
-    first: dict[str, list[Diagnosis]] = {}
-    for case, one in seen:
-        cases = first.setdefault(case["model"], [])
-        if len(cases) < EXAMPLES and (not cases or case["shape"] == cases[0][0]["shape"]):
-            cases.append((case, one))
-    return [pair for cases in first.values() for pair in cases]
+    return (*blocks, *_cautions(seen), *_lacking(seen))
 
 
 def _by_finding(seen: list[Diagnosis]) -> Iterator[Text]:
@@ -238,3 +204,12 @@ def _lacking(seen: list[Diagnosis]) -> Iterator[Text]:
         checks = few(sorted({check for _, check in pairs}))
         cases = len({case for case, _ in pairs})
         yield Text(f"Not assessed in {cases} of {len(seen)} cases, {checks}: {reason}.", "item")
+
+
+SECTION = Section(
+    name="verdicts",
+    title="What holds each case back",
+    place=30,
+    build=build,
+    needs=("diagnoses",),
+)

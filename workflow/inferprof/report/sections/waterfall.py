@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from inferprof.plugins import Section
+from inferprof.report.common import CASE_COLUMNS, by_case, case_cells, enumerated, optional, path_of, table
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number
+from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number
 from inferprof.report.numbers import NS_PER_MS, milliseconds
-from inferprof.report.sections.common import CASE_COLUMNS, by_case, case_cells, enumerated, optional, path_of, table
 from inferprof.tables.counters.bounds import BOUNDS
 from inferprof.tables.limits.waterfall import PARTS
 from inferprof.tables.records import rows_of
@@ -38,13 +39,13 @@ KERNEL_COLUMNS = (
 )
 
 
-def section(evidence: Evidence) -> Section:
+def build(evidence: Evidence) -> Sequence[Block]:
     """Both tables, and the cases that have none; empty where no case is on a GPU."""
     rows = by_case(rows_of(evidence.waterfall), evidence.order, lambda row: row["total_ns"] or 0.0)
     split = [_with_all_kernels(row) for row in rows if row["total_ns"] is not None]
     if not split:
-        return Section("Waterfall", ())
-    return Section("Waterfall", (_whole(split), *_kernels(split), *_without(rows)))
+        return ()
+    return (_whole(split), *_kernels(split), *_without(rows))
 
 
 def _with_all_kernels(row: dict[str, Any]) -> dict[str, Any]:
@@ -117,3 +118,12 @@ def _without(rows: list[dict[str, Any]]) -> list[Block]:
     lacking = [row for row in rows if row["total_ns"] is None]
     names = enumerated([path_of(row) for row in lacking], len(rows), "csv/latency.csv")
     return [Text(f"No waterfall of {names}: {lacking[0]['not_measured']}", "item")] if lacking else []
+
+
+SECTION = Section(
+    name="waterfall",
+    title="Waterfall",
+    place=110,
+    build=build,
+    needs=("waterfall",),
+)

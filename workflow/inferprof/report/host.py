@@ -8,10 +8,7 @@ from typing import Any
 
 from inferprof.diagnosis.unsteady_host import HOST_SPREAD, HOST_WAITED
 from inferprof.findings import Threshold
-from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Text
-from inferprof.report.numbers import NS_PER_MS, milliseconds, percent, significant
-from inferprof.report.sections.common import (
+from inferprof.report.common import (
     CASE_COLUMNS,
     by_case,
     case_cells,
@@ -21,6 +18,9 @@ from inferprof.report.sections.common import (
     scaled,
     table,
 )
+from inferprof.report.evidence import Evidence
+from inferprof.report.model import Block, Cell, Column, Text
+from inferprof.report.numbers import NS_PER_MS, milliseconds, percent, significant
 from inferprof.tables import summary
 from inferprof.tables.records import hosts, rows_of
 

@@ -11,10 +11,10 @@ from inferprof.compare import CaseComparison, Comparison
 from inferprof.errors import UserError
 from inferprof.machine.hardware import SLUG_PACKAGES
 from inferprof.report import winner
+from inferprof.report.common import CASE_COLUMNS, FEW, case_cells
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Section, Table, Text, missing, number, words
+from inferprof.report.model import Block, Cell, Column, SectionContent, Table, Text, missing, number, words
 from inferprof.report.numbers import half_width, milliseconds, ratio, significant
-from inferprof.report.sections.common import CASE_COLUMNS, FEW, case_cells
 from inferprof.report.winner import Winner
 from inferprof.tables.roofs import gpu_in_use
 
@@ -33,7 +33,7 @@ NOTE = (
 )
 
 
-def fastest(machines: Sequence[Evidence]) -> Section:
+def fastest(machines: Sequence[Evidence]) -> SectionContent:
     """The fastest case of each model and shape on each machine, whose accuracy does not fail."""
     found = [
         (evidence.machine, one)
@@ -46,9 +46,9 @@ def fastest(machines: Sequence[Evidence]) -> Section:
     found.sort(key=lambda pair: (models.index(pair[1].row["model"]), pair[1].row["batch"], pair[1].shape))
     cells = [_fastest(machine, one) for machine, one in found]
     if not cells:
-        return Section("Answer", (Text("No machine measured a case.", "headline", "fail"),))
+        return SectionContent("Answer", (Text("No machine measured a case.", "headline", "fail"),))
     title = "The fastest case on each machine whose accuracy does not fail"
-    return Section("Answer", (Table("fastest", title, FASTEST, tuple(cells), groups=2),))
+    return SectionContent("Answer", (Table("fastest", title, FASTEST, tuple(cells), groups=2),))
 
 
 def _fastest(machine: str, one: Winner) -> tuple[Cell, ...]:
@@ -56,15 +56,15 @@ def _fastest(machine: str, one: Winner) -> tuple[Cell, ...]:
     return (*map(words, names), number(one.median_ms, significant(one.median_ms)))
 
 
-def described(machines: Sequence[Evidence]) -> Section:
+def described(machines: Sequence[Evidence]) -> SectionContent:
     """What each machine is, what became of its cases, and where its own report is."""
     facts = [_facts(evidence) for evidence in machines]
     rows = tuple((words(name), *(words(one[name]) for one in facts)) for name in facts[0])
     columns = (Column("fact", "fact"), *(Column(one.machine, one.machine) for one in machines))
-    return Section("Machines", (Table("machines", "", columns, rows),))
+    return SectionContent("Machines", (Table("machines", "", columns, rows),))
 
 
-def against_first(machines: Sequence[Evidence]) -> list[Section]:
+def against_first(machines: Sequence[Evidence]) -> list[SectionContent]:
     """A section per further machine: what was not the same, then its cases against those of the first."""
     first, *others = machines
     return [_pair(first, other) for other in others]
@@ -86,19 +86,21 @@ def _facts(evidence: Evidence) -> dict[str, str]:
     }
 
 
-def _pair(a: Evidence, b: Evidence) -> Section:
+def _pair(a: Evidence, b: Evidence) -> SectionContent:
     title = f"{b.machine} against {a.machine}"
     if silent := [evidence.machine for evidence in (a, b) if evidence.records.empty]:
-        return Section(title, (Text(f"Not compared: nothing was measured on {' and '.join(silent)}.", mark="warn"),))
+        return SectionContent(
+            title, (Text(f"Not compared: nothing was measured on {' and '.join(silent)}.", mark="warn"),)
+        )
     of_a, of_b = (list(evidence.records["content"]) for evidence in (a, b))
     try:
         found = compare.compare_records(of_a, of_b, (a.machine, b.machine))
     except UserError as error:
-        return Section(title, (Text(f"Not compared: {error}.", mark="warn"),))
+        return SectionContent(title, (Text(f"Not compared: {error}.", mark="warn"),))
     rows = tuple(_row(case) for case in found.cases)
     note = NOTE.format(a=a.machine, b=b.machine)
     name = f"{b.machine}_against_{a.machine}"
-    return Section(title, (*_conditions(found), Table(name, "", _columns(a, b), rows, note, groups=2)))
+    return SectionContent(title, (*_conditions(found), Table(name, "", _columns(a, b), rows, note, groups=2)))
 
 
 def _conditions(found: Comparison) -> list[Block]:

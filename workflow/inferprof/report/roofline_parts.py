@@ -7,12 +7,11 @@ from collections.abc import Callable
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
+from inferprof.report.common import CASE_COLUMNS, case_cells, optional, scaled, short_kernel
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, missing, number, words
 from inferprof.report.numbers import NS_PER_US, microseconds, ratio, three_digits
-from inferprof.report.sections.common import CASE_COLUMNS, case_cells, optional, scaled
-from inferprof.report.sections.kernels import short
-from inferprof.report.sections.profiled import Profile, caution, first_of
+from inferprof.report.profiled import Profile, caution, first_of
 from inferprof.tables.counters import kernel_roofline
 from inferprof.tables.limits import roofline
 from inferprof.tables.nodes import attribution, node_roofline, ort_kernels, trt_kernels
@@ -137,7 +136,7 @@ def _node(row: dict[str, Any]) -> list[Cell]:
         number(row["distance"], ratio(row["distance"])),
         words(row["limit"]),
         words(row["op"]),
-        Cell(short(row["owner"]), row["owner"]),
+        Cell(short_kernel(row["owner"]), row["owner"]),
     ]
 
 
@@ -173,7 +172,7 @@ def _kernel(row: dict[str, Any]) -> list[Cell]:
         *(scaled(row[f"{what}_ns"], NS_PER_US, microseconds) for what in ("roof", "duration")),
         optional(row["distance"], ratio, "its time at the roof is 0"),
         words(row["limit"]),
-        Cell(short(row["name"]), row["name"]),
+        Cell(short_kernel(row["name"]), row["name"]),
     ]
 
 

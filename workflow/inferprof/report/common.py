@@ -22,7 +22,14 @@ EXAMPLES = 4
 NARROW = 24
 """Characters of a narrow column."""
 NOT_RECORDED = "not in the record"
+KERNEL_NAME_LENGTH = 32
+"""Kernel names are cut to this on the page; the CSV has them in full."""
+NODE_NAME_LENGTH = 36
 FEW = "too few independent samples for an interval"
+ONE_ROUND = (
+    "One round only (R = 1): each case ran in a single process, so the spread between processes is unknown and only "
+    "differences of 5 % or more are called. More are `rounds:` under `protocol:`, on a CPU `cpu_rounds:`."
+)
 
 
 def case_cells(row: Mapping[str, Any]) -> list[Cell]:
@@ -49,6 +56,12 @@ def both_ends(name: str) -> Cell:
     """As much of a name as a narrow column has room for; all of it in the CSV."""
     half = NARROW // 2
     return Cell(name if len(name) <= NARROW else f"{name[:half]}…{name[1 - half :]}", name)
+
+
+def short_kernel(name: str) -> str:
+    """A kernel's name as the page has it."""
+    brief = name.removeprefix("void ")
+    return brief if len(brief) <= KERNEL_NAME_LENGTH else f"{brief[: KERNEL_NAME_LENGTH - 1]}…"
 
 
 def few(names: Iterable[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any, Final
@@ -10,10 +9,10 @@ from typing import Any, Final
 from inferprof import registry
 from inferprof.findings import END_TO_END
 from inferprof.report import fidelity
+from inferprof.report.common import name_of, table
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, number, words
 from inferprof.report.numbers import NS_PER_MS, NS_PER_S, milliseconds, three_digits
-from inferprof.report.sections.common import name_of, table
 from inferprof.tables.limits.break_even import Candidate, Stretch, stretches
 from inferprof.tables.records import KEY, Key, first_rounds, key_of, rows_of
 
@@ -35,13 +34,15 @@ NOTE: Final = (
 
 def blocks(evidence: Evidence) -> list[Block]:
     """A table of the models and shapes where one case starts sooner and another infers faster; else nothing."""
-    rows = [_row(place, stretch) for place, found in _found(evidence).items() if len(found) > 1 for stretch in found]
+    rows = [
+        _row(place, stretch) for place, found in evidence.once(_found).items() if len(found) > 1 for stretch in found
+    ]
     return [table("break_even", TITLE, [*COLUMNS], rows, NOTE)] if rows else []
 
 
 def sentences(evidence: Evidence, model: str, shapes: tuple[str, ...]) -> Iterator[str]:
     """Which cases are worth their start at these shapes, where there is more than one to choose from."""
-    found = _found(evidence)
+    found = evidence.once(_found)
     for shape in dict.fromkeys(shapes):
         worth = found.get((model, shape), [])
         if len(worth) > 1:
@@ -49,7 +50,6 @@ def sentences(evidence: Evidence, model: str, shapes: tuple[str, ...]) -> Iterat
             yield f"Worth its start at {shape}: {_name(worth[0])} ({_start(worth[0])}) at first; {'; '.join(later)}."
 
 
-@functools.lru_cache(maxsize=1)  # asked for by the answer on each model, and by the section
 def _found(evidence: Evidence) -> dict[tuple[str, str], list[Stretch]]:
     """(model, shape) → its stretches, in the order of the study."""
     starts = _starts(evidence)

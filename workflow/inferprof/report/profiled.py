@@ -44,10 +44,9 @@ class Profile:
 
 def profiles(evidence: Evidence, tools: Sequence[str] = TRACERS) -> list[Profile]:
     """Every profile of these tools, by model and shape."""
-    return [one for one in _all(evidence) if one.tool in tools]
+    return [one for one in evidence.once(_all) if one.tool in tools]
 
 
-@functools.lru_cache(maxsize=1)
 def _all(evidence: Evidence) -> list[Profile]:
     """Every profile, by model and shape: all sections ask for them."""
     groups = evidence.profiles.groupby([*KEY, "tool"], sort=False)
@@ -56,9 +55,12 @@ def _all(evidence: Evidence) -> list[Profile]:
     return sorted(found, key=lambda one: order[one.case["model"], one.case["shape"]])
 
 
-@functools.lru_cache(maxsize=2)
 def chosen(evidence: Evidence, level: Level) -> list[Profile]:
     """One profile per case: of the first of TRACERS that saw operations of this level in iterations."""
+    return evidence.once(_chosen, level)
+
+
+def _chosen(evidence: Evidence, level: Level) -> list[Profile]:
     return _first(profiles(evidence), TRACERS, lambda one: len(of_iterations(one.frame, level)) > 0)
 
 
@@ -78,9 +80,12 @@ def _first(candidates: list[Profile], tools: Sequence[str], fits: Callable[[Prof
     return list(found.values())
 
 
-@functools.lru_cache(maxsize=1)
 def costs(evidence: Evidence) -> dict[tuple[Any, ...], dict[str, Any]]:
     """KEY and tool → the row of the ledger, with None where a value is missing."""
+    return evidence.once(_costs)
+
+
+def _costs(evidence: Evidence) -> dict[tuple[Any, ...], dict[str, Any]]:
     ledger = evidence.overheads.astype(object)
     rows = rows_of(ledger.where(ledger.notna(), None))
     return {(*key_of(row), row["tool"]): row for row in rows}

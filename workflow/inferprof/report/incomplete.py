@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from inferprof.report.broken import jobs
+from inferprof.report.common import EXAMPLES, few, path_of
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Section, Text
+from inferprof.report.model import Block, SectionContent, Text
 from inferprof.report.numbers import plural
-from inferprof.report.sections.common import EXAMPLES, few, path_of
 from inferprof.tables.records import rows_of
 
+JOBS = 200
+"""Broken jobs that are listed."""
 
-def section(evidence: Evidence, planned: bool) -> Section:
+
+def section(evidence: Evidence, planned: bool) -> SectionContent:
     """The cases without a record, with the end of their logs, and the files about the models that are not there."""
     blocks: list[Block] = [
         Text("Jobs broke, so this is not the report. Run the same command again: what is done is kept.")
     ]
     if not planned:
         blocks.append(Text("cases.csv is not written yet, so only cases with a record are known.", mark="warn"))
+    every_job = jobs(evidence.results, evidence.machine, evidence.planned)
+    if every_job:
+        blocks.append(Text(f"{plural(len(every_job), 'job')} broke; the end of each log:"))
+        blocks += [Text(f"{job.log}: {job.reason}", "item", "fail") for job in every_job[:JOBS]]
+        if len(every_job) > JOBS:
+            blocks.append(Text(f"and {len(every_job) - JOBS} more under results/log/", "item"))
     broken = rows_of(evidence.of("broken"))
     if broken:
         blocks.append(Text(f"{plural(len(broken), 'case')} without a record:"))
@@ -23,12 +33,9 @@ def section(evidence: Evidence, planned: bool) -> Section:
         if len(broken) > EXAMPLES:
             blocks.append(Text(f"and {len(broken) - EXAMPLES} more, each with its reason under Failed cases", "item"))
     every = evidence.documents.values()
-    absent = [document.file for document in every if document.content is None and not document.damage]
+    absent = [
+        document.file for document in every if document.content is None and document.lacking == f"no {document.file}"
+    ]
     if absent:
         blocks.append(Text(f"{plural(len(absent), 'file')} about the models missing: {few(absent)}."))
-    return Section("What is missing", tuple(blocks))
-
-
-def damaged(evidence: Evidence) -> Section:
-    """The files that are left out since inferprof does not write such."""
-    return Section("Files left out", tuple(Text(str(one.damage), "item", "warn") for one in evidence.damaged))
+    return SectionContent("What is missing", tuple(blocks))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from inferprof.report.common import CASE_COLUMNS, EXAMPLES, by_case, case_cells, optional, path_of, table
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Text, missing, number
 from inferprof.report.numbers import ratio, three_digits
-from inferprof.report.sections.common import CASE_COLUMNS, EXAMPLES, by_case, case_cells, optional, path_of, table
 from inferprof.tables.records import key_of, rows_of
 
 MB = 1e6

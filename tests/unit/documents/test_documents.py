@@ -1,0 +1,316 @@
+"""One type per kind of JSON file: what is read back is what was written, and anything else is one line."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from inferprof import documents
+from inferprof.documents import published
+from inferprof.errors import UserError
+from inferprof.files import write_document
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+BUNDLES = sorted((REPOSITORY / "studies").rglob("*.zip"))
+RECORD = REPOSITORY / (
+    "tests/data/records/h100-80gb-hbm3-sm90-93fb0a94/benchmark/minilm/fp16/ort_cuda/graph/b8_s128/r0.json"
+)
+CASE = ("vit", "fp16", "ort_cpu", "default", "b1")
+OF_MACHINE = ("environment", "bandwidth", "ceilings", "config", "profilers")
+SUFFIXES = ("convert", "audit", "accuracy", "cost", "partition", "build")
+
+
+def kind_of(name: str) -> documents.Kind | None:
+    """The kind of a file of a bundle; None for captures, which tools wrote, and for what has a check of its own."""
+    parts = Path(name).parts
+    if name.endswith(".record.json"):
+        return "watched"
+    folders: dict[str, documents.Kind] = {"benchmark": "record", "trtexec": "trtexec", "diagnosis": "diagnosis"}
+    for folder, kind in folders.items():
+        if folder in parts[:-1]:
+            return kind
+    last = Path(name).stem.split(".")[-1]
+    return next((kind for kind in documents.TYPES if kind == last), None) if "capture" not in parts else None
+
+
+def head(**more: Any) -> dict[str, Any]:
+    """What even a record has that failed before anything was known."""
+    case = dict(zip(("model", "precision", "backend", "variant", "shape"), CASE, strict=True))
+    return {
+        "schema": 1,
+        "case": case,
+        "round": 0,
+        "machine": "m",
+        "options": {},
+        "placement": "pageable",
+        "protocol": {},
+        "started": "2026-01-01T00:00:00+00:00",
+        "environment": {},
+        **more,
+    }
+
+
+def ok(samples: Any, **more: Any) -> dict[str, Any]:
+    return head(status="ok", boundaries={"end_to_end": {"samples_ns": samples}}, **more)
+
+
+def decode(content: Any, kind: documents.Kind = "record") -> Any:
+    text = content if isinstance(content, str) else json.dumps(content)
+    return documents.decode(text.encode(), kind)
+
+
+@pytest.mark.parametrize("bundle", BUNDLES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_every_document_of_the_committed_bundles_is_read_and_written_back_equal(bundle: Path) -> None:
+    with zipfile.ZipFile(bundle) as archive:
+        kinds = {name: kind_of(name) for name in archive.namelist() if name.endswith(".json")}
+        read = {name: (kind, documents.decode(archive.read(name), kind)) for name, kind in kinds.items() if kind}
+    assert {kind for kind, _ in read.values()} >= {"environment", "bandwidth"}
+    for kind, document in read.values():
+        again = documents.decode(msgspec.json.encode(document), kind)
+        assert again == document
+
+
+def test_the_published_schemas_are_those_of_the_types() -> None:
+    folder = REPOSITORY / "workflow/inferprof/schemas"
+    generated = {name: published.text(content) for name, content in published.schemas().items()}
+    written = {name: (folder / name).read_text(encoding="utf-8") for name in generated}
+    assert written == generated, "python -m inferprof.documents.published writes them anew"
+
+
+@pytest.mark.parametrize("name", ["results", "bundle"])
+def test_the_published_schemas_hold_of_what_is_read(name: str) -> None:
+    import jsonschema
+
+    content = json.loads((REPOSITORY / f"workflow/inferprof/schemas/{name}.schema.json").read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator.check_schema(content)
+    if name == "results":
+        of_record = jsonschema.Draft202012Validator({**content, "$ref": "#/$defs/record"})
+        assert of_record.is_valid(json.loads(RECORD.read_text(encoding="utf-8")))
+        assert of_record.is_valid(head(status="failed", reason="out of memory"))
+        assert not of_record.is_valid(head(status="failed"))
+        assert not of_record.is_valid(head(status="ok"))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in documents.TYPES if kind not in (*OF_MACHINE, "record")])
+def test_a_failed_document_needs_a_reason_and_nothing_else(kind: documents.Kind) -> None:
+    failed = {"status": "failed", "reason": "out of memory", "stage": "build", "notes": ["close: also that"]}
+    assert decode(failed, kind).failure == "build: out of memory"
+    for without in ({"status": "failed"}, {"status": "failed", "reason": " "}, {"status": "lost", "reason": "x"}):
+        with pytest.raises(ValueError, match=": "):
+            decode(without, kind)
+
+
+def test_a_failed_record_needs_its_head_alone() -> None:
+    record = decode(head(status="failed", reason="the graph was refused", stage="load", notes=["close: illegal"]))
+    assert (record.status, record.failure, record.notes) == (
+        "failed",
+        "load: the graph was refused",
+        ["close: illegal"],
+    )
+    for name in ("schema", "case", "round", "machine", "protocol", "started", "environment"):
+        with pytest.raises(ValueError, match=name):
+            decode({key: value for key, value in head(status="failed", reason="x").items() if key != name})
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        "[NaN]",
+        "[Infinity]",
+        "[-Infinity]",
+        "[1e400]",
+        "[1e-300]",
+        "[0]",
+        "[-5]",
+        "[true]",
+        "[null]",
+        '["9"]',
+        "[]",
+        "{}",
+    ],
+)
+def test_samples_are_finite_times_above_0(samples: str) -> None:
+    with pytest.raises(ValueError, match=r"samples_ns|JSON|top level"):
+        decode(json.dumps(ok("SAMPLES")).replace('"SAMPLES"', samples))
+
+
+@pytest.mark.parametrize(("ns", "taken"), [(1, False), (99, False), (100, True), (1e9, True), (1e19, False)])
+def test_no_inference_takes_less_than_reading_the_clock_does(ns: float, taken: bool) -> None:
+    if taken:
+        assert decode(ok([ns] * 3)).boundaries.end_to_end.samples_ns == [ns] * 3
+        return
+    with pytest.raises(ValueError, match=r"boundaries\.end_to_end"):
+        decode(ok([ns] * 3))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"throughput": {"back_to_back": {"inferences": 5, "seconds": 0}}},
+        {"throughput": {"back_to_back": {"inferences": True, "seconds": 1.0}}},
+        {"throughput": {"pipelined": {"inferences": 5, "seconds": 1.0, "overlap": 1.5}}},
+        {"host": {"yardstick_ns": [0], "yardstick_cpu_ns": [1], "steal": {"percent": 1}}},
+        {"host": {"yardstick_ns": [1], "yardstick_cpu_ns": [1], "steal": {"percent": 101}}},
+        {"telemetry": {"summary": {"throttled_share": -0.1}}},
+        {"memory": {"host_rss_bytes": -1}},
+        {"round": -1},
+        {"status": "maybe"},
+        {"inputs": {"x": {"shape": [-1], "dtype": "float32"}}},
+    ],
+    ids=lambda more: json.dumps(more)[:40],
+)
+def test_numbers_are_in_their_ranges(more: dict[str, Any]) -> None:
+    decode(ok([1e6]))
+    with pytest.raises(ValueError, match=r": Expected|: Invalid"):
+        decode(ok([1e6]) | more)
+
+
+def test_a_record_whose_self_check_failed_is_failed_whatever_its_status_says(tmp_path: Path) -> None:
+    record = ok([1e6], checks={"outputs_match": {"passed": False, "detail": "all NaN"}, "other": {"passed": None}})
+    path = tmp_path / "m/benchmark" / "/".join(CASE) / "r0.json"
+    write_document(path, "record", record)
+    content = documents.read_plain(path, "record")
+    assert (content["status"], content["reason"]) == ("failed", "self-check outputs_match: all NaN")
+    assert documents.read(path, "record").failure == "self-check outputs_match: all NaN"
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("m/benchmark/vit/fp16/ort_cpu/default/b1/r0.json", None),
+        ("results/m/benchmark/vit/fp16/ort_cpu/default/b1/r0.json", None),
+        ("anywhere/r0.json", None),
+        ("m/benchmark/vit/fp32/ort_cpu/default/b1/r0.json", "of the case vit/fp16/ort_cpu/default/b1, not of"),
+        ("other/benchmark/vit/fp16/ort_cpu/default/b1/r0.json", "of the machine m, not of other"),
+        ("m/benchmark/vit/fp16/ort_cpu/default/b1/r1.json", "of round 0, not of r1"),
+    ],
+)
+def test_a_record_is_of_the_case_machine_and_round_that_its_path_names(
+    tmp_path: Path, place: str, said: str | None
+) -> None:
+    write_document(tmp_path / place, "record", ok([1e6]))
+    if said is None:
+        assert documents.read(tmp_path / place, "record").machine == "m"
+        return
+    with pytest.raises(UserError, match=said):
+        documents.read(tmp_path / place, "record")
+
+
+@pytest.mark.parametrize(
+    ("kind", "place"),
+    [
+        ("watched", "m/capture/nsys/{}.record.json"),
+        ("trtexec", "m/trtexec/{}.json"),
+        ("diagnosis", "m/diagnosis/{}.json"),
+    ],
+)
+def test_what_else_is_about_a_case_is_of_the_case_of_its_path(
+    tmp_path: Path, kind: documents.Kind, place: str
+) -> None:
+    content = {"case": head()["case"], "machine": "m", "status": "failed", "reason": "x"}
+    for case, fits in (("/".join(CASE), True), ("vit/fp16/ort_cpu/graph/b1", False)):
+        path = tmp_path / place.format(case)
+        write_document(path, kind, content)
+        if fits:
+            assert documents.read(path, kind).case.path == case
+        else:
+            with pytest.raises(UserError, match="of the case"):
+                documents.read(path, kind)
+
+
+def test_the_name_of_the_folder_given_says_nothing_of_the_machine(tmp_path: Path) -> None:
+    path = tmp_path / "before/benchmark" / "/".join(CASE) / "r0.json"
+    write_document(path, "record", ok([1e6]))
+    assert documents.read(path, "record", tmp_path / "before").machine == "m"
+
+
+def test_what_inferprof_would_not_read_is_not_written(tmp_path: Path) -> None:
+    for content in (ok([float("nan")]), ok([0]), head(status="failed")):
+        with pytest.raises(ValueError, match=r"JSON|Expected|reason"):
+            write_document(tmp_path / "r0.json", "record", content)
+    assert not list(tmp_path.iterdir())
+
+
+# --- damage ----------------------------------------------------------------------------------------------------
+
+JUNK = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.floats(),
+    st.text(max_size=8),
+    st.just([]),
+    st.just({}),
+    st.just(10**400),
+)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The paths of all values, of long lists the first ones."""
+    entries = value.items() if isinstance(value, dict) else enumerate(value[:3]) if isinstance(value, list) else ()
+    return [path, *(place for key, entry in entries for place in places(entry, (*path, key)))]
+
+
+def damaged(content: Any, place: tuple[Any, ...], junk: Any, drop: bool) -> Any:
+    """The content with another value at a place, or none."""
+    if not place:
+        return junk
+    copy = json.loads(json.dumps(content))
+    parent = copy
+    for key in place[:-1]:
+        parent = parent[key]
+    if drop:
+        del parent[place[-1]]
+    else:
+        parent[place[-1]] = junk
+    return copy
+
+
+def samples_of_kinds() -> dict[documents.Kind, Any]:
+    """A document of each kind, out of the committed bundles."""
+    contents: dict[documents.Kind, Any] = {}
+    for bundle in BUNDLES:
+        with zipfile.ZipFile(bundle) as archive:
+            for name in archive.namelist():
+                kind = kind_of(name) if name.endswith(".json") else None
+                if kind and kind not in contents:
+                    contents[kind] = json.loads(archive.read(name))
+    return contents
+
+
+CONTENTS = samples_of_kinds()
+
+
+@pytest.mark.parametrize("kind", sorted(CONTENTS))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_damaged_document_is_read_or_refused_in_one_line(tmp_path: Path, kind: documents.Kind, data: Any) -> None:
+    place = data.draw(st.sampled_from(places(CONTENTS[kind])))
+    text = json.dumps(damaged(CONTENTS[kind], place, data.draw(JUNK), data.draw(st.booleans())))
+    cut = data.draw(st.one_of(st.just(len(text)), st.integers(0, len(text))))
+    path = tmp_path / "damaged.json"
+    path.write_text(text[:cut], encoding="utf-8")
+    try:
+        document = documents.read(path, kind)
+    except UserError as error:
+        assert "\n" not in str(error) and str(error).startswith(str(path)) and len(str(error)) < 600
+    else:
+        content = msgspec.to_builtins(document) if isinstance(document, documents.Document) else document
+        write_document(path, kind, content)
+        assert documents.read(path, kind) == document
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff", b'"\xff"', b"[" * 100_000, b"9" * 5000, b'{"a": "\\ud800"}'])
+def test_what_is_no_json_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "r0.json"
+    path.write_bytes(content)
+    with pytest.raises(UserError) as refused:
+        documents.read(path, "record")
+    assert "\n" not in str(refused.value)

@@ -1,0 +1,211 @@
+"""Sections, checks and plots as plug-ins: what a made-up one adds to a report, and what one that fails leaves."""
+
+import csv
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.report.conftest import CASE_KEYS, Results, evidence_of
+
+from inferprof import registry, report
+from inferprof.case import Case
+from inferprof.diagnosis import run
+from inferprof.plugins import Section
+from inferprof.report import compose, figures
+from inferprof.report.evidence import Evidence
+from inferprof.report.model import Column, Report, Table, Text, words
+
+SECTION = """
+from inferprof.plugins import Section
+from inferprof.report.model import Column, Table, number, words
+from inferprof.tables.records import rows_of
+
+
+def build(evidence):
+    columns = (Column("model", "model"), Column("made_up_ms", "made up", "number"))
+    rows = tuple((words(row["model"]), number(4.25, "4.25")) for row in rows_of(evidence.measured))
+    return (Table("made_up", "A table", columns, rows),)
+
+
+MADE_UP = Section(name="made_up", title="A made-up section", place=5, build=build, needs=("measured",))
+"""
+CHECK = """
+from inferprof.findings import Clear
+from inferprof.plugins import Check
+
+
+def run(frames):
+    return Clear("it is made up", {"answer": 42.0})
+
+
+MADE_UP = Check(name="made_up", title="Made up", level="host", scope="case", needs=("record",), run=run)
+"""
+PLOT = """
+from matplotlib.figure import Figure
+
+from inferprof.plugins import Plot
+
+
+def draw(frame):
+    figure = Figure()
+    figure.add_subplot().bar(frame["shape"], frame["end_to_end_ms"])
+    return figure
+
+
+MADE_UP = Plot(name="made_up", title="A made-up plot", caption="Of nothing.", needs={"end_to_end_ms": 1}, draw=draw,
+               place=5, section="Latency")
+"""
+FAILING = """
+from inferprof.findings import Frames
+from inferprof.plugins import Check, Plot, Section
+
+
+def fail(given):
+    raise ValueError("it broke\\nin its second line")
+
+
+SECTION = Section(name="failing", title="A failing section", place=5, build=fail)
+CHECK = Check(name="failing", title="Failing", level="host", scope="case", needs=(), run=fail)
+PLOT = Plot(name="failing", title="A failing plot", caption="", needs={"end_to_end_ms": 1}, draw=fail, place=5,
+            section="Latency")
+"""
+DEFECT = "ValueError: it broke in its second line; this is a defect of inferprof"
+
+
+@pytest.fixture
+def add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Loads a module as INFERPROF_PLUGINS does."""
+
+    def use(text: str) -> None:
+        path = tmp_path / "added.py"
+        path.write_text(text)
+        monkeypatch.setenv(registry.OUTSIDE, str(path))
+
+    return use
+
+
+def test_a_module_adds_a_section_with_its_table_and_csv(add: Callable[[str], None], cpu_study: Results) -> None:
+    add(SECTION)
+    folder = report.write(cpu_study.root, cpu_study.study, cpu_study.machine).parent
+    lines = (folder / "REPORT.txt").read_text().splitlines()
+    assert lines.index("A made-up section") < lines.index("Answer")
+    with (folder / "csv/made_up.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["model"] for row in rows] == list(evidence_of(cpu_study).measured["model"])
+    assert {row["made_up_ms"] for row in rows} == {"4.25"}
+    assert "A made-up section" in (folder / "REPORT.html").read_text()
+
+
+def test_a_section_is_left_out_where_what_it_needs_is_empty(add: Callable[[str], None], results: Results) -> None:
+    add(SECTION)
+    results.refused("vit/fp32/ort_cuda/default/b1", "no GPU")
+    results.plan()
+    assert "A made-up section" not in titles(compose.compose(evidence_of(results)))
+
+
+def test_a_module_adds_a_check_to_each_diagnosis_and_to_the_report(
+    add: Callable[[str], None], cpu_study: Results, repository: Path
+) -> None:
+    add(CHECK)
+    measured = Case.from_path("vit_base/fp16/ort_cuda/default/b114.json")
+    document = run.diagnose(repository / "tests/data/records", "h100-80gb-hbm3-sm90-93fb0a94", measured, {})
+    case = "vit_tiny/fp32/ort_cpu/default/b1"
+    named = {"machine": cpu_study.machine, "case": dict(zip(CASE_KEYS, case.split("/"), strict=True))}
+    cpu_study.write(f"{cpu_study.machine}/diagnosis/{case}.json", {**document, **named})
+    (answer,) = (one for one in document["answers"] if one["check"] == "made_up")
+    assert (answer["verdict"], answer["evidence"]) == ("clear", {"answer": 42.0})
+    answers = table(compose.compose(evidence_of(cpu_study)), "check_answers")
+    assert "made_up" in {cell.text for row in answers.rows for cell in row}
+
+
+def test_a_module_adds_a_plot_of_each_model(add: Callable[[str], None], cpu_study: Results, tmp_path: Path) -> None:
+    add(PLOT)
+    (tmp_path / "plots").mkdir()
+    plots = figures.draw(evidence_of(cpu_study), tmp_path / "plots")
+    made = compose.with_plots(compose.compose(evidence_of(cpu_study)), plots())
+    latency = next(section for section in made.sections if section.title == "Latency")
+    assert [block.title for block in latency.blocks[:1] if not isinstance(block, Text)] == [
+        "A made-up plot: vit_tiny"
+    ]
+    assert {path.name for path in (tmp_path / "plots").glob("made_up-*")} == {
+        "made_up-minilm.png",
+        "made_up-vit_tiny.png",
+    }
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_what_fails_is_said_and_takes_nothing_else(
+    add: Callable[[str], None],
+    cpu_study: Results,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    processes: int,
+) -> None:
+    monkeypatch.setattr(figures, "PLOTS_OF_A_PROCESS", 1)
+    whole = set(titles(compose.compose(evidence_of(cpu_study))))
+    add(FAILING)
+    folder = report.write(cpu_study.root, cpu_study.study, cpu_study.machine, processes=processes).parent
+    text = " ".join((folder / "REPORT.txt").read_text().split())
+    assert f"This section could not be made: {DEFECT}." in text
+    assert f"A failing plot: vit_tiny: not drawn: {DEFECT}" in text
+    assert set(titles(compose.compose(evidence_of(cpu_study)))) == whole | {"A failing section"}
+    assert not list((folder / "plots").glob("failing-*"))
+    assert "it broke\nin its second line" in caplog.text
+    caplog.clear()
+
+
+def rows_without_a_cell(evidence: Evidence) -> Any:
+    return [Table("short", "", (Column("a", "a"), Column("b", "b")), ((words("x"),),))]
+
+
+def late(evidence: Evidence) -> Any:
+    yield Text("first")
+    raise ValueError("it broke")
+
+
+@pytest.mark.parametrize(
+    ("build", "needs"),
+    [(rows_without_a_cell, ()), (late, ()), (lambda evidence: ["text"], ()), (late, ("no_such_field",))],
+)
+def test_a_section_may_fail_in_any_way(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    cpu_study: Results,
+    build: Callable[[Evidence], Any],
+    needs: tuple[str, ...],
+) -> None:
+    failing = Section("failing", "A failing section", 5, build, needs)
+    monkeypatch.setattr(registry, "sections", lambda: {"failing": failing})
+    (section,) = compose.compose(evidence_of(cpu_study)).sections
+    (said,) = section.blocks
+    assert isinstance(said, Text) and said.mark == "fail" and said.text.endswith("this is a defect of inferprof.")
+    caplog.clear()
+
+
+def test_every_module_among_the_sections_is_one() -> None:
+    from inferprof.report import sections
+
+    modules = {path.stem for path in Path(str(sections.__file__)).parent.glob("[a-z]*.py")}
+    with_one = {section.build.__module__.rpartition(".")[2] for section in registry.sections().values()}
+    assert modules == with_one
+
+
+def test_places_and_titles_are_unique_and_needs_are_fields_of_the_evidence() -> None:
+    every = registry.sections().values()
+    assert len({section.place for section in every}) == len({section.title for section in every}) == len(every)
+    fields = {field.name for field in dataclasses.fields(Evidence)} | {*dir(Evidence)}
+    assert {need for section in every for need in section.needs} <= fields
+
+
+def test_every_plot_belongs_to_a_section() -> None:
+    assert {plot.section for plot in registry.plots().values()} <= {one.title for one in registry.sections().values()}
+
+
+def titles(made: Report) -> list[str]:
+    return [section.title for section in made.sections]
+
+
+def table(made: Report, name: str) -> Table:
+    return next(one for one in made.tables if one.name == name)

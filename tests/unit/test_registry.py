@@ -1,0 +1,103 @@
+"""Plug-ins: found in the folder of their kind, and in the files that INFERPROF_PLUGINS names."""
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from inferprof import diagnosis, plugins, registry
+from inferprof.errors import UserError
+
+CHECK = """
+from inferprof.findings import Clear, Threshold
+from inferprof.plugins import Check
+
+LIMIT = Threshold("made_up_limit", 1.0, "%", "ours")
+
+
+def run(frames):
+    return Clear("nothing")
+
+
+ASKED = Check(name={name!r}, title="Made up", level="host", scope="case", needs=(), run=run)
+"""
+
+RECEIVE = """
+import os, pickle, sys
+from inferprof import registry
+registry.load_outside(os.environ[registry.OUTSIDE])
+print(pickle.load(sys.stdin.buffer)(None).reason)
+"""
+
+
+def file_of(folder: Path, name: str, text: str = CHECK) -> Path:
+    """A Python file with a check of that name."""
+    path = folder / f"{name}.py"
+    path.write_text(text.format(name=name))
+    return path
+
+
+def use(monkeypatch: pytest.MonkeyPatch, *files: Path) -> None:
+    monkeypatch.setenv(registry.OUTSIDE, os.pathsep.join(str(file) for file in files))
+
+
+def test_files_outside_the_package_add_plug_ins_of_each_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, limits = registry.checks(), registry.thresholds()
+    use(monkeypatch, file_of(tmp_path, "made_up"))
+    assert set(registry.checks()) - set(before) == {"made_up"}
+    assert set(registry.thresholds()) - set(limits) == {"made_up_limit"}
+    monkeypatch.delenv(registry.OUTSIDE)
+    assert registry.checks() == before
+
+
+def test_a_module_in_the_folder_of_a_package_is_all_that_a_plug_in_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file_of(tmp_path, "in_the_folder")
+    monkeypatch.setattr(diagnosis, "__path__", [*diagnosis.__path__, str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "inferprof.diagnosis.in_the_folder", raising=False)
+    assert "in_the_folder" in registry.checks()
+
+
+def test_several_files_may_have_one_name_in_different_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").mkdir()
+    first = file_of(tmp_path, "first")
+    second = file_of(tmp_path, "second").rename(tmp_path / "a/first.py")
+    use(monkeypatch, first, second)
+    assert {"first", "second"} <= set(registry.checks())
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("absent", None),
+        ("broken", "import nowhere_at_all"),
+        ("unfinished", "def f(:"),
+        ("launch_bound", CHECK),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_the_users_to_mend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str | None
+) -> None:
+    path = tmp_path / f"{name}.py" if text is None else file_of(tmp_path, name, text)
+    use(monkeypatch, path)
+    with pytest.raises(UserError, match=name):
+        registry.checks()
+
+
+def test_a_function_of_such_a_file_reaches_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, file_of(tmp_path, "sent"))
+    run = registry.checks()["sent"].run
+    done = subprocess.run([sys.executable, "-c", RECEIVE], input=pickle.dumps(run), capture_output=True, check=True)
+    assert done.stdout.decode().strip() == "nothing"
+
+
+def test_every_kind_of_plug_in_has_some() -> None:
+    kinds = (registry.backends, registry.quantizers, registry.precisions, registry.profilers, registry.plots)
+    assert all(kind() for kind in (*kinds, registry.sections, registry.checks, registry.thresholds))
+    assert all(isinstance(backend, plugins.Backend) for backend in registry.backends().values())

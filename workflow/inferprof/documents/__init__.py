@@ -1,0 +1,223 @@
+"""One type per kind of JSON file in a results folder: it says what is read, checked, written and published.
+
+Reading, checking, writing and schemas/results.schema.json follow from the types. Numbers are finite and in range
+once they are here, and an outcome is ok with all its parts, or failed with a reason.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from inferprof.documents.base import Document, OfCase, Outcome
+from inferprof.documents.diagnosed import Diagnosis
+from inferprof.documents.engine import Build, Trtexec
+from inferprof.documents.graph import Accuracy, Audit, Convert, Cost, Partition
+from inferprof.documents.machine import Bandwidth, Ceilings, Environment
+from inferprof.documents.record import Record, Watched
+from inferprof.documents.study import Bundle, StudyConfig
+from inferprof.errors import UserError
+
+Kind = Literal[
+    "record",
+    "watched",
+    "convert",
+    "audit",
+    "accuracy",
+    "cost",
+    "partition",
+    "environment",
+    "bandwidth",
+    "ceilings",
+    "build",
+    "trtexec",
+    "diagnosis",
+    "config",
+    "profilers",
+]
+"""The kinds of JSON files in a results folder."""
+TYPES: Mapping[Kind, Any] = {
+    "record": Record,
+    "watched": Watched,
+    "convert": Convert,
+    "audit": Audit,
+    "accuracy": Accuracy,
+    "cost": Cost,
+    "partition": Partition,
+    "environment": Environment,
+    "bandwidth": Bandwidth,
+    "ceilings": Ceilings,
+    "build": Build,
+    "trtexec": Trtexec,
+    "diagnosis": Diagnosis,
+    "config": StudyConfig,
+    "profilers": dict[str, str],
+}
+NOT_OURS = "not what inferprof writes: move it away and run the study again"
+OF_ANOTHER = "move it away and run the study again"
+LONGEST_FAULT = 200
+"""Characters of what is wrong with a file: it may quote the file."""
+SELF_CHECK = "self-check"
+"""The stage of a record that was measured and judged itself; its reason says so by itself."""
+CASE_FOLDERS = {"benchmark": 0, "capture": 1, "trtexec": 0, "diagnosis": 0}
+"""Folders of a machine with a file per case → how many folders lie between."""
+CASE_PARTS = 5
+T = TypeVar("T", bound=Document)
+
+__all__ = [
+    "NOT_OURS",
+    "SELF_CHECK",
+    "TYPES",
+    "Accuracy",
+    "Audit",
+    "Bandwidth",
+    "Build",
+    "Bundle",
+    "Ceilings",
+    "Convert",
+    "Cost",
+    "Diagnosis",
+    "Document",
+    "Environment",
+    "Kind",
+    "Outcome",
+    "Partition",
+    "Record",
+    "StudyConfig",
+    "Trtexec",
+    "Watched",
+    "decode",
+    "failed",
+    "read",
+    "read_plain",
+]
+
+
+def decode(content: bytes, kind: Kind) -> Any:
+    """The document in JSON. Raises ValueError, in one line that says where, for anything else."""
+    try:
+        return _decoder(kind).decode(content)
+    except msgspec.ValidationError as error:
+        raise ValueError(f": {_fault(error)}") from None
+    except (ValueError, RecursionError) as error:
+        why = next(_not_finite(content), None)
+        raise ValueError(f": {why}" if why else f" is not JSON: {_one_line(str(error))}") from None
+
+
+def read(path: Path, kind: Kind, root: Path | None = None) -> Any:
+    """The document in a file. Raises UserError where it is missing, not what inferprof writes, or of another case.
+
+    With `root` only what the path says below that folder must agree.
+    """
+    return _read(path, kind, root)[0]
+
+
+def read_plain(path: Path, kind: Kind, root: Path | None = None) -> dict[str, Any]:
+    """The same as mappings and lists, also with what the type does not name."""
+    document, content = _read(path, kind, root)
+    plain: dict[str, Any] = msgspec.json.decode(content)
+    if isinstance(document, Record | Watched):
+        _drop_nulls(document, plain)
+    if isinstance(document, Record):
+        plain |= {"status": document.status, "reason": document.reason}
+    return plain
+
+
+def _drop_nulls(document: Any, plain: Any) -> None:
+    """Take parts that are null out of a record: they are as good as not there."""
+    if isinstance(document, msgspec.Struct):
+        for field in msgspec.structs.fields(document):
+            name, value = field.encode_name, getattr(document, field.name)
+            if value is None and field.default is None and plain.get(name, "") is None:
+                del plain[name]
+            elif name in plain:
+                _drop_nulls(value, plain[name])
+    elif isinstance(document, dict):
+        for name, value in document.items():
+            _drop_nulls(value, plain[name])
+
+
+def failed(content: Mapping[str, Any] | None) -> str | None:
+    """`build: out of memory`: where and why what a document is about failed; None where it did not."""
+    if content is None or content.get("status") != "failed":
+        return None
+    stage = content.get("stage")
+    return f"{stage}: {content['reason']}" if stage and stage != SELF_CHECK else str(content["reason"])
+
+
+def _read(path: Path, kind: Kind, root: Path | None) -> tuple[Any, bytes]:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from None
+    try:
+        document = decode(content, kind)
+    except ValueError as error:
+        raise UserError(f"{path}{error}; {NOT_OURS}") from None
+    if difference := _not_of_its_path(document, path if root is None else path.relative_to(root)):
+        raise UserError(f"{path}: {difference}; {OF_ANOTHER}")
+    return document, content
+
+
+def _not_of_its_path(document: Any, path: Path) -> str | None:
+    """What the content says otherwise than the path: …/{machine}/{stage}/{case}[/r{round}.json]."""
+    case: OfCase | None = getattr(document, "case", None)
+    stem = path.name.split(".")[0]
+    parts = (*path.parts[:-1], stem)
+    if isinstance(document, Record):
+        parts = parts[:-1]
+    stage = next((n for n, between in CASE_FOLDERS.items() if parts[-CASE_PARTS - between - 1 :][:1] == (n,)), None)
+    if case is None or stage is None:
+        return None
+    place = "/".join(parts[-CASE_PARTS:])
+    if case.path != place:
+        return f"it is of the case {_one_line(case.path)}, not of {place}"
+    machine = parts[: -CASE_PARTS - CASE_FOLDERS[stage] - 1][-1:]
+    own: str | None = getattr(document, "machine", None)
+    if own and machine and machine != (own,):
+        return f"it is of the machine {_one_line(own)}, not of {machine[0]}"
+    if isinstance(document, Record) and stem != f"r{document.round}":
+        return f"it is of round {document.round}, not of {stem}"
+    return None
+
+
+@functools.cache
+def _decoder(kind: Kind) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(TYPES[kind])
+
+
+def _not_finite(content: bytes) -> Iterator[str]:
+    """Where NaN or infinity stand in what would else be JSON."""
+
+    def within(value: Any, place: str) -> Iterator[str]:
+        if isinstance(value, float) and not math.isfinite(value):
+            yield f"{place.lstrip('.') or 'top level'}: {value} is not a finite number"
+        entries = value.items() if isinstance(value, dict) else ()
+        for key, entry in entries:
+            yield from within(entry, f"{place}.{_one_line(key)}")
+        for index, entry in enumerate(value if isinstance(value, list) else ()):
+            yield from within(entry, f"{place}[{index}]")
+
+    with contextlib.suppress(ValueError, RecursionError):
+        yield from within(json.loads(content), "")
+
+
+def _fault(error: msgspec.ValidationError) -> str:
+    """`boundaries.call.samples_ns[3]: Expected …`; what a whole document lacks names its own place."""
+    fault, _, place = str(error).partition(" - at `")
+    place = place.strip("`$.") or ("" if fault.startswith("schema: ") else "top level")
+    return f"{place}: {_one_line(fault)}" if place else _one_line(fault)
+
+
+def _one_line(text: str) -> str:
+    """Without what a terminal would take for more than text, and shortened in its middle where it is very long."""
+    line = "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
+    half = LONGEST_FAULT // 2
+    return line if len(line) <= LONGEST_FAULT else f"{line[:half]} … {line[-half:]}"

@@ -1,0 +1,87 @@
+"""The diagnosis of a case: the verdict, the answers behind it, and what their shares are of."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta
+
+from inferprof.documents.base import Document, NotNegative, Number, OfCase, Outcome
+
+Evidence = dict[str, Number]
+
+
+class Gain(Document):
+    """How much time following the advice saves."""
+
+    low_ns: Number
+    high_ns: Number
+
+
+class Finding(Document):
+    """What a check found."""
+
+    subject: str
+    bottleneck: str
+    share: Number | None
+    reason: str
+    evidence: Evidence
+    source: str
+    gain: Gain | None
+    advice: str
+    confidence: str
+
+
+class Ranked(Document):
+    """A finding and the check that made it."""
+
+    check: str
+    finding: Finding
+
+
+class Group(Document):
+    """The findings about one resource."""
+
+    resource: str
+    share: Number | None
+    findings: Annotated[list[Ranked], Meta(min_length=1)]
+
+
+class Verdict(Document):
+    """What the answers come to."""
+
+    sentence: str
+    groups: list[Group]
+    cautions: list[Ranked]
+    gain: Gain | None
+
+
+class CheckAnswer(Document):
+    """What one check says."""
+
+    check: str
+    level: str
+    verdict: Literal["found", "clear", "not assessed"]
+    reason: str
+    findings: list[Finding]
+    evidence: Evidence = {}
+
+
+class Total(Document):
+    """What shares are of."""
+
+    ns: NotNegative
+    of: str
+
+
+class Diagnosis(Outcome):
+    """results/{machine}/diagnosis/{case}.json: why the case is as fast as it is."""
+
+    NEEDS: ClassVar[tuple[str, ...]] = ("verdict", "answers")
+
+    machine: str | None = None
+    case: OfCase | None = None
+    thresholds: dict[str, Number] = {}
+    total: Total | None = None
+    verdict: Verdict | None = None
+    answers: list[CheckAnswer] | None = None

@@ -1,0 +1,184 @@
+"""Documents about an ONNX graph: how it was made, what it holds, computes and loses."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import msgspec
+
+from inferprof.documents.base import Cosine, Count, Document, Measured, NotNegative, Number, Outcome, Share
+
+
+class Convert(Outcome):
+    """results/onnx/{model}/{precision}.convert.json: how the graph was exported or converted."""
+
+    options: dict[str, Any] = {}
+    not_reproducible: list[str] | None = None
+    bytes: Count | None = None
+    seconds: NotNegative | None = None
+
+
+class HighPrecision(Document):
+    """A product of a graph that is computed in more bits than its format has."""
+
+    name: str
+    with_weight: bool
+    dtype: str | None = None
+    macs_share: Share | None = None
+
+
+class Audit(Outcome):
+    """results/onnx/{model}/{precision}.audit.json: what the graph is made of."""
+
+    NEEDS: ClassVar[tuple[str, ...]] = (
+        *("macs_share", "weight_bytes", "casts", "quantizers", "dequantizers"),
+        *("softmax", "normalization", "high_precision"),
+    )
+
+    precision: str | None = None
+    shape: str | None = None
+    macs: Count | None = None
+    macs_share: dict[str, Share] | None = None
+    weight_bytes: dict[str, Count] | None = None
+    casts: Count | None = None
+    quantizers: Count | None = None
+    dequantizers: Count | None = None
+    softmax: dict[str, Count] | None = None
+    normalization: dict[str, Count] | None = None
+    high_precision: list[HighPrecision] | None = None
+    products_of_unknown_size: list[str] = []
+    products_in_loops_of_unknown_length: dict[str, Count] = {}
+    branches: list[dict[str, Any]] = []
+    assumed_sizes: list[str] = []
+    no_opset: bool = False
+    normalization_in_pieces: list[str] = []
+    not_tensorrt_int8: dict[str, str] = {}
+    quantized_nodes: list[str] = []
+    uncounted_domains: list[str] = []
+    foreign_domains: dict[str, list[str]] = {}
+    unaligned: list[dict[str, Any]] = []
+    advice: list[str] | None = None
+
+
+class Left(Document):
+    """A node that a parser leaves to another runtime."""
+
+    node: str
+    op_type: str
+    why: str
+    words: str
+
+
+class Part(Measured):
+    """What a parser takes of a graph, in how many subgraphs, and what it leaves."""
+
+    NEEDS: ClassVar[tuple[str, ...]] = ("nodes", "taken", "subgraphs", "left")
+
+    nodes: Count | None = None
+    taken: Count | None = None
+    subgraphs: list[Count] | None = None
+    left: list[Left] | None = None
+
+
+class Partition(Outcome):
+    """results/onnx/{model}/{precision}.partition.json: what TensorRT's parser takes of the graph."""
+
+    NEEDS: ClassVar[tuple[str, ...]] = ("by", "dynamic", "static")
+
+    by: str | None = None
+    dynamic: Part | None = None
+    static: Part | None = None
+    looped: list[str] | None = None
+
+
+class Gemm(Document):
+    """The sizes of a matrix product; the batch is in `m` or in `count`."""
+
+    m: Count
+    n: Count
+    k: Count
+    count: Count
+    batch_in: Literal["m", "count"]
+
+
+class Node(Document):
+    """What a node computes and moves; None where its shape is not known, or how often it runs."""
+
+    name: str
+    op: str
+    dtype: str
+    product: bool
+    flops: Count | None
+    read: Count | None
+    written: Count | None
+    weights: Count | None
+    sparse: bool = False
+    gemm: Gemm | None = None
+    times: Count | None = 1
+
+
+class Cost(Outcome):
+    """results/onnx/{model}/{precision}.{shape}.cost.json: FLOPs and bytes of each node."""
+
+    NEEDS: ClassVar[tuple[str, ...]] = ("weights", "nodes")
+
+    shape: str | None = None
+    inputs: Count | None = None
+    outputs: Count | None = None
+    weights: Count | None = None
+    nodes: list[Node] | None = None
+
+
+class Tolerance(Document):
+    """From which SQNR on an output passes, and down to which it warns."""
+
+    passes_db: Number
+    warns_db: Number
+    reason: str | None = None
+
+
+class Distance(Document):
+    """How far an output is from fp32's."""
+
+    sqnr_db: Number | None
+    cosine_min: Cosine | None
+    max_abs_error: NotNegative | None
+    cosine_mean: Cosine | None = None
+    max_abs_expected: NotNegative | None = None
+
+
+class Agreement(Document):
+    """How often the answers agree: the first class of a classifier, or the neighbours of an embedding."""
+
+    kind: str
+    share: Share | None = None
+    spearman: Cosine | None = None
+    shared_neighbours: Share | None = None
+    of: Count | None = None
+    neighbours: Count | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind == "top-1" and self.share is None:
+            raise ValueError("top-1 without a `share`")
+
+
+class Accuracy(Outcome):
+    """results/onnx/{model}/{precision}.accuracy.json: the graph's outputs against fp32's."""
+
+    NEEDS: ClassVar[tuple[str, ...]] = ("outcome", "reason", "tolerance")
+
+    outcome: Literal["pass", "warn", "fail", "not measured"] | None = None
+    precision: str | None = None
+    seed: Count | None = None
+    pretrained: bool | None = None
+    samples: Count | None = None
+    source: str | None = msgspec.field(default=None, name="from")
+    tolerance: Tolerance | None = None
+    outputs: dict[str, Distance] = {}
+    agreement: Agreement | None = None
+    collapse: list[Any] = []
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.status == "failed":
+            self.outcome = "not measured"

@@ -1,0 +1,126 @@
+"""Documents about a machine: what it is, and how fast its link and its GPU are."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from msgspec import Meta
+
+from inferprof.documents.base import Count, Document, Elapsed, NotNegative, Outcome, Positive, Unknown, require
+
+
+class GpuFacts(Document):
+    """A GPU as NVML tells of it."""
+
+    name: str
+    used: bool = False
+    compute_capability: str | Unknown | None = None
+    memory_mib: Count | Unknown | None = None
+    sm_count: Count | Unknown | None = None
+    clock_sm_max_mhz: NotNegative | Unknown | None = None
+    clock_memory_max_mhz: NotNegative | Unknown | None = None
+    power_limit_w: NotNegative | Unknown | None = None
+    power_limit_default_w: NotNegative | Unknown | None = None
+    mig: bool | Unknown | None = None
+    mig_instance: bool | Unknown | None = None
+    ecc: bool | Unknown | None = None
+    persistence_mode: bool | Unknown | None = None
+    pcie_generation: Count | Unknown | None = None
+    pcie_generation_max: Count | Unknown | None = None
+    pcie_width: Count | Unknown | None = None
+    pcie_width_max: Count | Unknown | None = None
+
+
+class CpuFacts(Document):
+    """The CPU and what of it may be used."""
+
+    model: Any
+    cores: Count | Unknown | None = None
+    threads: Count | Unknown | None = None
+    threads_usable: Count | Unknown | None = None
+    quota_cores: NotNegative | Unknown | None = None
+    memory_mib: Count | Unknown | None = None
+    governor: str | Unknown | None = None
+
+
+class Environment(Outcome):
+    """results/{machine}/environment.json: what the machine is and what is installed on it."""
+
+    NEEDS: ClassVar[tuple[str, ...]] = ("gpus",)
+
+    machine: str | None = None
+    gpus: list[GpuFacts] | Unknown | None = None
+    driver: dict[str, Any] = {}
+    processes_on_gpu: list[Any] | Unknown | None = None
+    performance_counters: bool | Unknown | None = None
+    packages: dict[str, Any] = {}
+    nvinfer: list[Count] = []
+    onnxruntime_providers: list[str] | Unknown | None = None
+    tools: dict[str, Any] = {}
+    container: dict[str, Any] = {}
+    cpu: CpuFacts | None = None
+    system: dict[str, Any] = {}
+    git: str | Unknown | None = None
+
+
+BySize = dict[Annotated[str, Meta(pattern="^[0-9]{1,18}$")], Elapsed]
+"""Bytes → the ns that moving them takes."""
+
+
+class Curve(Document):
+    """How fast bytes are moved, by their number."""
+
+    gb_per_s: Positive
+    latency_ns: Elapsed
+    by_size: BySize
+
+
+class Link(Document):
+    """Copies of pageable and of page-locked arrays."""
+
+    pinned: Curve
+    pageable: Curve
+
+
+class Bandwidth(Outcome):
+    """results/{machine}/bandwidth.json: the link between host and device, and the device's memory."""
+
+    NEEDS: ClassVar[tuple[str, ...]] = ("method", "h2d", "d2h", "d2d")
+
+    method: str | None = None
+    h2d: Link | None = None
+    d2h: Link | None = None
+    d2d: Curve | None = None
+    h2h: Curve | None = None
+
+
+class GemmCeiling(Document):
+    """The fastest matrix product of a format, or why there is none."""
+
+    flops_per_s: Positive | None = None
+    by_size: dict[str, Elapsed] = {}
+    not_measured: str | None = None
+
+
+class MemoryCeiling(Document):
+    """The fastest reading or writing of the GPU's memory, or why it is not known."""
+
+    bytes_per_s: Positive | None = None
+    not_measured: str | None = None
+
+
+class Ceilings(Outcome):
+    """results/{machine}/ceilings.json: how fast the GPU computes and reads at best, or why that is not known."""
+
+    not_measured: str | None = None
+    method: str | None = None
+    gpu: str | None = None
+    torch: str | None = None
+    l2_bytes: Count | None = None
+    gemm: dict[str, GemmCeiling] | None = None
+    memory: dict[str, MemoryCeiling] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.status == "ok" and self.not_measured is None:
+            require(self, ("gemm", "memory"), "and no `not_measured` says why")
