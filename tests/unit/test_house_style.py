@@ -40,8 +40,13 @@ class Refuse:
 sys.meta_path.insert(0, Refuse())
 for name in sys.argv[1:]:
     importlib.import_module(f"inferprof.{name}")
-from inferprof import registry
+from inferprof import documents, registry
 registry.backends()
+for kind in documents.TYPES:
+    try:
+        documents.decode(b"{}", kind)
+    except ValueError:
+        pass
 """
 
 

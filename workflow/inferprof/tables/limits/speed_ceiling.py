@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from inferprof import stats
-from inferprof.model.products import bits
+from inferprof.model.operators import bits
 from inferprof.tables.counters.bounds import BOUNDS
 from inferprof.tables.limits import roofline
 from inferprof.tables.limits.waterfall import NEEDS_TIMELINE, traced
