@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from tests.unit.documents.test_documents import CONTENTS, JUNK, RECORD, damaged, places
 from tests.unit.report.conftest import Results, evidence_of
 
-from inferprof import compare
+from inferprof import compare, compare_text
 from inferprof.case import Case
 from inferprof.diagnosis import run
 from inferprof.errors import UserError
@@ -44,7 +44,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Results:
     results = Results(tmp_path_factory.mktemp("whole"))
     results.cases.append((str(CASE), "run", ""))
     results.plan()
-    contents: dict[str, Any] = {**CONTENTS, "record": json.loads(RECORD.read_text(encoding="utf-8"))}
+    contents: dict[str, Any] = {
+        **{str(kind): content for kind, content in CONTENTS.items()},
+        "record": json.loads(RECORD.read_text(encoding="utf-8")),
+    }
     for kind, name in FILES.items():
         content = shortened(contents.get(kind, {"status": "failed", "reason": "not in any bundle"}))
         if kind != "profilers":
@@ -65,7 +68,7 @@ def read_all(study: Results) -> None:
     """What report, diagnose and compare make of the folder."""
     txt.render(compose.compose(evidence_of(study, "fp16/ort_cuda/graph")))
     run.diagnose(study.root, study.machine, CASE, {})
-    compare.render(compare.compare(study.root, study.root))
+    compare_text.render(compare.compare(study.root, study.root))
 
 
 def test_the_whole_study_is_read(whole: Results) -> None:
@@ -100,7 +103,7 @@ def test_a_failed_document_costs_one_row(whole: Results, kind: str) -> None:
     try:
         report = txt.render(compose.compose(evidence_of(whole, "fp16/ort_cuda/graph")))
         run.diagnose(whole.root, whole.machine, CASE, {})
-        compare.render(compare.compare(whole.root, whole.root))
+        compare_text.render(compare.compare(whole.root, whole.root))
     finally:
         path.write_text(text, encoding="utf-8")
     assert "Files left out" not in report
