@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from inferprof import cli, escape, progress, report
+from inferprof import cli, escape, progress, report, verbs
 from inferprof.errors import UserError
 from inferprof.report import html, txt
 from inferprof.report.model import Column, Report, SectionContent, Table, Text, missing, number, words
@@ -69,7 +69,7 @@ def test_errors_and_progress_say_no_escape(
     def fails(_: Path) -> None:
         raise UserError(f"x.json: {RED}")
 
-    monkeypatch.setattr(cli, "write_document", lambda *_: fails(Path()))
+    monkeypatch.setattr(verbs, "write_document", lambda *_: fails(Path()))
     monkeypatch.setattr("inferprof.devices.bandwidth.measure", lambda _: {})
     monkeypatch.setattr("inferprof.devices.cuda.CudaDevice", lambda: None)
     assert cli.main(["bandwidth", "--out", "x.json"]) == 2

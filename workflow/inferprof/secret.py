@@ -15,7 +15,11 @@ from typing import Any, Final
 
 REDACTED: Final = "[redacted]"
 _SECRET_WORDS: Final = r"SECRET|TOKEN|KEY|PASS|AUTH|CREDENTIAL|PWD|COOKIE"
-_OF_VARIABLE: Final = re.compile(_SECRET_WORDS, re.IGNORECASE)
+_OF_VARIABLE: Final = re.compile(
+    r"SECRET|TOKEN(?!I[ZS])|(?<!MON)(?<!TUR)KEY(?!BOARD|POINT|FRAME)|PASS(?!ED|ES|AGE)|AUTH(?!OR(?!I[ZS]))|CREDENTIAL|"
+    "PWD|COOKIE",
+    re.IGNORECASE,
+)
 _VARIABLE: Final = re.compile(r"[A-Z][A-Z0-9_]*")
 _ALWAYS: Final = re.compile(
     r"secret|passw(?:or)?d|passphrase|passcode|credential|(?:api|access|private|auth|account)[_.-]?(?:key|token)|"
@@ -41,7 +45,7 @@ _TRIVIAL: Final = re.compile(r"(?:true|false|none|null|yes|no|on|off|\d{1,3}|\[r
 _QUOTES: Final = "\\\"'"
 _QUOTE: Final = r"\\*[\"']"
 _VALUE: Final = re.compile(r"\"[^\"\n]*\"|'[^'\n]*'|\\+\"[^\"\n]*?\\+\"|[^\s\"',;&|<>(){}\\]+")
-_SCHEME: Final = r"(?:(?:Bearer|Basic|Token|Digest|ApiKey|Negotiate|NTLM)\s+)?"
+_SCHEME: Final = r"(?:(?i:Bearer|Basic|Token|Digest|ApiKey|Negotiate|NTLM)\s+)?"
 _ASSIGNED: Final = re.compile(
     rf"(?<![\w.-])(?P<name>-{{0,2}}[A-Za-z_][\w.-]*)(?P<sign>(?:{_QUOTE})?\s*(?:=>|=|:(?!:))\s*{_SCHEME})"
 )
@@ -50,6 +54,9 @@ _FLAG: Final = re.compile(r"(?<!\S)(?P<name>--?[A-Za-z][\w-]*)(?P<sign>\s+)(?=\S
 _FLAGS: Final = frozenset({"p", "key", "pass", "auth", "token", "pw"})
 """Flags of which the name alone says it."""
 _USER_FLAG: Final = re.compile(r"(?<!\S)(-u|--user)([ =]+)(?=[^\s:]+:)\S+")
+_NETRC: Final = re.compile(r"\b(login\s+)\S+(\s+password\s+)\S+")
+_GLUED: Final = re.compile(r"\b(sshpass\s+-p)(?!\s)\S+")
+_SIGNED: Final = re.compile(r"([?&](?:sig|signature|key|code|x-amz-\w+|x-goog-\w+)=)[^&\s\"'<>]+", re.IGNORECASE)
 _BEARER: Final = re.compile(r"\b(Bearer\s+)(?=[\w.~+/=-]*\d|[\w.~+/=-]{20})[\w.~+/=-]{4,}", re.IGNORECASE)
 _BASIC: Final = re.compile(r"\b(Basic\s+)([A-Za-z0-9+/]{6,}={0,2})", re.IGNORECASE)
 _IN_URL: Final = re.compile(
@@ -94,9 +101,11 @@ _HOST_IN_URL: Final = re.compile(r"\b((?:tcp|ssh|sftp|smb|nfs|gpfs|nccl|ucx|rsyn
 _AT_HOST: Final = re.compile(r"(?<![\w.+-])[a-z_][a-z0-9_-]*@[a-z][a-z-]*\d+\b(?!\.)")
 
 _ROOTS: Final = (
-    "home|root|Users|tmp|var|mnt|opt|srv|scratch|workspace|private|data|work|nfs|lustre|Volumes|gpfs|beegfs|weka|"
-    "cephfs|afs|cvmfs|fsx|efs|raid|nobackup|pscratch|gscratch|localscratch|local_scratch|project|projects|users|"
-    "home\\d+|scratch\\d+|data\\d+|work\\d+|nfs\\d+|nobackup\\d+|mnt\\d+"
+    r"(?:export|storage|global|p|cluster|shared?|usr|system|run|dev|media|nas|hpc|arc|cfs|fs\w*|vol\w*)/"
+    r"(?:home\d*|users?|scratch\d*|projects?|shm)|home\d*|scratch\d*|projects|users(?=/[a-z])|"
+    "root|Users|tmp|var|mnt|opt|srv|scratch|workspace|private|data|work|nfs|lustre|Volumes|gpfs|beegfs|weka|"
+    "cephfs|afs|cvmfs|fsx|efs|raid|nobackup|pscratch|gscratch|localscratch|local_scratch|storage|export|media|"
+    "data\\d+|work\\d+|nfs[\\d_]\\w*|lustre[\\d_]\\w*|nobackup\\d+|mnt\\d+"
 )
 _IN_PATH: Final = r"(?:\\ |[^\s'\",;:()<>\\])"
 _PATH: Final = re.compile(
@@ -273,6 +282,11 @@ _STEPS: Final[tuple[tuple[re.Pattern[str], Callable[[str], str]], ...]] = (
     ),
     (_hint(" "), lambda text: _values_out(text, _FLAG, _hides_next)),
     (_hint("-u"), lambda text: _USER_FLAG.sub(rf"\1\2{REDACTED}", text)),
+    (_hint(r"[?&]"), lambda text: _SIGNED.sub(rf"\1{REDACTED}", text)),
+    (
+        _hint("login|sshpass"),
+        lambda text: _GLUED.sub(rf"\1{REDACTED}", _NETRC.sub(rf"\1{REDACTED}\2{REDACTED}", text)),
+    ),
     (_hint("@"), lambda text: _AT_HOST.sub(REDACTED, _MAIL.sub(REDACTED, text))),
     (_hint(r"[/\\]"), lambda text: _PATH.sub(REDACTED, text)),
     (_hint(r"\.|ip-|nid"), lambda text: _HOST.sub(REDACTED, text)),

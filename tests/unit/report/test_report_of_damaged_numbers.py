@@ -44,10 +44,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Results:
     results = Results(tmp_path_factory.mktemp("whole"))
     results.cases.append((str(CASE), "run", ""))
     results.plan()
-    contents: dict[str, Any] = {
-        **{str(kind): content for kind, content in CONTENTS.items()},
-        "record": json.loads(RECORD.read_text(encoding="utf-8")),
-    }
+    contents: dict[Any, Any] = {**CONTENTS, "record": json.loads(RECORD.read_text(encoding="utf-8"))}
     for kind, name in FILES.items():
         content = shortened(contents.get(kind, {"status": "failed", "reason": "not in any bundle"}))
         if kind != "profilers":

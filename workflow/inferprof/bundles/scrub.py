@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from inferprof import secret
 from inferprof.errors import UserError
-from inferprof.files import NOT_OURS
+from inferprof.files import NOT_OURS, naming
 from inferprof.profilers import kineto, nsys, nsys_scrub
 
 if TYPE_CHECKING:
@@ -169,6 +169,7 @@ def _sqlite(content: bytes, secrets: Sequence[str]) -> bytes:
     """An export of nsys; of any other database nothing stays."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder, "export.sqlite")
-        copy.write_bytes(content)
+        with naming(copy):
+            copy.write_bytes(content)
         nsys_scrub.scrub(copy, secrets)
         return copy.read_bytes()

@@ -6,7 +6,7 @@ here is finite.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
@@ -105,9 +105,3 @@ def require(part: Document, names: tuple[str, ...], though: str) -> None:
     """Raise ValueError where one of the fields is not set."""
     if lacking := [name for name in names if getattr(part, name) is None]:
         raise ValueError(f"lacks {', '.join(f'`{name}`' for name in lacking)}, {though}")
-
-
-def plain(document: Document) -> dict[str, Any]:
-    """The document as JSON has it: mappings, lists, numbers and text."""
-    content: dict[str, Any] = msgspec.to_builtins(document)
-    return content

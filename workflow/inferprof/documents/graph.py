@@ -49,7 +49,15 @@ class Audit(Outcome):
     normalization: dict[str, Count] | None = None
     high_precision: list[HighPrecision] | None = None
     products_of_unknown_size: list[str] = []
-    foreign_domains: dict[str, Count] = {}
+    products_in_loops_of_unknown_length: dict[str, Count] = {}
+    branches: list[dict[str, Any]] = []
+    assumed_sizes: list[str] = []
+    no_opset: bool = False
+    normalization_in_pieces: list[str] = []
+    not_tensorrt_int8: dict[str, str] = {}
+    quantized_nodes: list[str] = []
+    uncounted_domains: list[str] = []
+    foreign_domains: dict[str, list[str]] = {}
     unaligned: list[dict[str, Any]] = []
     advice: list[str] | None = None
 
@@ -97,7 +105,7 @@ class Gemm(Document):
 
 
 class Node(Document):
-    """What a node computes and moves; None where its shape is not known."""
+    """What a node computes and moves; None where its shape is not known, or how often it runs."""
 
     name: str
     op: str
@@ -109,6 +117,7 @@ class Node(Document):
     weights: Count | None
     sparse: bool = False
     gemm: Gemm | None = None
+    times: Count | None = 1
 
 
 class Cost(Outcome):

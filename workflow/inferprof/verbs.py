@@ -1,0 +1,293 @@
+"""What each verb of the command line does: one function per verb, whose first line is its help."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from inferprof import arguments, escape, outcomes, processes, progress, registry
+from inferprof.case import Case, Shape
+from inferprof.errors import CaseFailed, UserError
+from inferprof.files import read_document, write_document, write_text, written_whole
+
+
+def probe(args: argparse.Namespace) -> None:
+    """Write what this machine is and what is installed on it."""
+    from inferprof.machine import environment, hardware
+
+    write_document(args.out, "environment", environment.probe(hardware.detect(args.label)))
+
+
+def bandwidth(args: argparse.Namespace) -> None:
+    """Measure the link and the memory of this machine's GPU (about 3 s): from it the floor of every copy."""
+    from inferprof.devices import bandwidth
+    from inferprof.devices.cuda import CudaDevice
+
+    write_document(args.out, "bandwidth", bandwidth.measure(CudaDevice()))
+
+
+def ceilings(args: argparse.Namespace) -> None:
+    """Measure how fast this machine's GPU multiplies matrices of each type and reads its memory (about 10 s)."""
+    from inferprof.devices import ceilings
+    from inferprof.devices.cuda import CudaDevice
+
+    write_document(args.out, "ceilings", ceilings.measure(CudaDevice()))
+
+
+def cases(args: argparse.Namespace) -> None:
+    """Write the cases of a study, which run and which are refused; beside it its config and refused profilers."""
+    from inferprof import study
+
+    planned = arguments.planned_study(args)
+    write_text(args.out, study.cases_csv(planned))
+    write_document(args.out.with_name("config.json"), "config", planned.config)
+    write_document(args.out.with_name("profilers.json"), "profilers", planned.refused_profilers())
+
+
+def export(args: argparse.Namespace) -> None:
+    """Write a model as fp32 ONNX, and facts about the export beside it."""
+    from inferprof.model import export
+
+    spec = arguments.spec_of(args)
+    outcomes.make_onnx(args.out, lambda: export.export(spec, args.out))
+
+
+def quantize(args: argparse.Namespace) -> None:
+    """Convert a model to a number format, and write facts about the conversion beside it."""
+    from inferprof import precisions
+
+    precision = registry.look_up("precision", args.precision, registry.precisions())
+    arguments.require_files(args.onnx)
+    request = arguments.convert_request(args, args.onnx, args.out)
+    outcomes.make_onnx(args.out, lambda: precisions.convert(precision, request), args.onnx)
+
+
+def audit(args: argparse.Namespace) -> None:
+    """Say what an ONNX graph really computes in."""
+    from inferprof.model import audit
+
+    arguments.require_files(args.onnx)
+    if args.precision:
+        registry.look_up("precision", args.precision, registry.precisions())
+    spec, shape = arguments.asked_shape(args)
+    if args.out:
+        outcomes.record(args.out, "audit", lambda: audit.audit(args.onnx, args.precision, shape, spec), args.onnx)
+    else:
+        _say(audit.render(audit.audit(args.onnx, args.precision, shape, spec)))
+
+
+def partition(args: argparse.Namespace) -> None:
+    """Say which nodes of an ONNX graph TensorRT would take and which would fall back, and why; needs no GPU."""
+    from inferprof.backends import tensorrt_partition
+
+    arguments.require_files(args.onnx)
+    spec, shape = arguments.asked_shape(args)
+    shapes = {item.name: item.shape(shape) for item in spec.inputs} if spec else None
+
+    def partition() -> dict[str, Any]:
+        return {**tensorrt_partition.partition(args.onnx, shapes), "shape": str(shape) if shape else None}
+
+    if args.out:
+        outcomes.record(args.out, "partition", partition, args.onnx)
+    else:
+        _say(tensorrt_partition.render(partition()))
+
+
+def cost(args: argparse.Namespace) -> None:
+    """Count the FLOPs and bytes of each node of an ONNX graph at a shape."""
+    from inferprof.model import cost
+
+    arguments.require_files(args.onnx)
+    spec = arguments.spec_of(args)
+    shape = spec.at(Shape.parse(args.shape))
+    outcomes.record(args.out, "cost", lambda: cost.cost(args.onnx, shape, spec), args.onnx)
+
+
+def expect(args: argparse.Namespace) -> None:
+    """Compute on the CPU the outputs that each run of a graph, or of a model without one, must agree with."""
+    from inferprof.model import data, expected, export
+
+    arguments.require_files(args.onnx)
+    spec = arguments.spec_of(args)
+    shape = spec.at(Shape.parse(args.shape))
+    try:
+        with outcomes.stage("expect"):
+            outcomes.require_made(args.onnx)
+            export.expect(args.onnx, spec, data.feeds(spec, shape, 1, args.seed)[0], args.out)
+    except CaseFailed as error:
+        expected.write_reason(f"{error.stage}: {error}", args.out)
+
+
+def accuracy(args: argparse.Namespace) -> None:
+    """Compare a converted graph with the fp32 graph on real inputs."""
+    from inferprof.model import accuracy, samples
+
+    precision = registry.look_up("precision", args.precision, registry.precisions())
+    arguments.require_files(args.onnx, args.reference)
+    request = arguments.convert_request(args, args.reference, args.onnx)
+    outcomes.record(
+        args.out,
+        "accuracy",
+        lambda: accuracy.measure(request, precision, samples.feeds, args.samples, args.seed),
+        args.reference,
+        args.onnx,
+    )
+
+
+def build(args: argparse.Namespace) -> None:
+    """Build an engine. A graph that the runtime refuses is a result: an empty engine and its reason."""
+    from inferprof.plugins import BuildRequest
+
+    backend = registry.look_up("backend", args.backend, registry.backends())
+    if backend.build is None:
+        raise UserError(f"{backend.name} builds no engine; it loads the {backend.artifact} as it is")
+    arguments.require_files(args.onnx)
+    request = BuildRequest(
+        args.onnx,
+        arguments.spec_of(args),
+        Shape.parse(args.shape),
+        arguments.variant_of(args),
+        args.out,
+        target=args.target,
+    )
+    build = backend.build
+    title = f"Build {request.spec.name} {request.shape} with {backend.name}"
+    with progress.task(title, ("read the graph", "build the engine")):
+        outcomes.make(args.out, "build", lambda: {"status": "ok", "reason": None, **build(request)}, args.onnx)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Measure one case in this process and write its record."""
+    from inferprof import workload
+
+    record = workload.run(arguments.run_request(args))
+    write_document(args.out, "watched" if args.profiled else "record", record)
+    # After a fault of the GPU, libraries were seen to crash while they are unloaded; the record is whole by now.
+    args.at_once = record["status"] == "failed"
+
+
+def trtexec(args: argparse.Namespace) -> None:
+    """Let trtexec measure an engine too, every switch spelled out, and say how far it is from a run's `device`."""
+    from inferprof import trtexec
+
+    spec, record = arguments.spec_of(args), read_document(args.record, "record")
+    result = outcomes.record(args.out, "trtexec", lambda: trtexec.measure(args.engine, spec, record), args.engine)
+    if result.get("status") != "failed":
+        _say(trtexec.render(result))
+
+
+def capture(args: argparse.Namespace) -> None:
+    """Run a command (inferprof run …) under a profiler and keep what it saw, or the reason where it refuses."""
+    from inferprof import profilers
+
+    profiler = registry.look_up("profiler", args.profiler, registry.profilers())
+    command = args.command[1:] if args.command[:1] == ["--"] else args.command
+    profilers.capture_or_reason(profiler, command, args.out, args.timeline, args.record)
+
+
+def table(args: argparse.Namespace) -> None:
+    """Turn a capture into rows of the tidy table."""
+    from inferprof import profilers
+    from inferprof.tables import schema
+
+    profiler = registry.look_up("profiler", args.tool, registry.profilers())
+    try:
+        with outcomes.stage("table"):
+            rows = profilers.read(profiler, args.capture, args.iteration)
+    except CaseFailed as error:
+        rows = schema.not_measured(str(error), args.tool)
+    frame = schema.of_case(rows, args.machine, Case.of_capture(args.capture.absolute()))
+    with written_whole(args.out) as partial:
+        frame.to_parquet(partial)
+
+
+def formats(args: argparse.Namespace) -> int:
+    """Say in which number formats a case really computed. Exit code 1 below --at-least."""
+    from inferprof.tables import schema
+    from inferprof.tables.nodes import kernel_formats, precision_truth, trt_layers
+
+    frame = schema.read_table(args.table)
+    asked = args.asked or next(iter(frame["precision"].dropna()), None)
+    if asked is None:
+        raise UserError(f"{args.table} does not say what number format was asked for: give --asked")
+    kernels = kernel_formats.of_case(frame, schema.read_table(args.ncu) if args.ncu else None)
+    _say(precision_truth.render(kernels, asked, trt_layers.layers_of(frame)))
+    share = precision_truth.share_as_asked(kernels, asked)
+    return int(args.at_least is not None and (share is None or share < args.at_least))
+
+
+def diagnose(args: argparse.Namespace) -> None:
+    """Say why a case is as fast as it is: what each check found in its measurements and profiles, and the verdict."""
+    from inferprof.diagnosis import run
+
+    thresholds = arguments.thresholds_of(args)
+    if args.model:
+        count = run.diagnose_model(args.results, args.machine, args.model, thresholds, args.out)
+        _say(f"{count} cases of {args.model} diagnosed")
+        return
+    result = run.diagnose(args.results, args.machine, args.case, thresholds)
+    write_document(args.out, "diagnosis", result)
+    _say(result["verdict"]["sentence"])
+
+
+def report(args: argparse.Namespace) -> None:
+    """Write REPORT.txt, REPORT.html, plots/ and csv/ of a study."""
+    from inferprof import report
+
+    if len(args.machine) > 1:
+        written = report.write_machines(args.results, args.study, args.machine, args.baseline)
+    elif args.partial:
+        written = report.write_partial(args.results, args.study, args.machine[0], args.baseline)
+    else:
+        written = report.write(args.results, args.study, args.machine[0], args.baseline, args.processes)
+    _say(f"inferprof: wrote {written}")
+
+
+def compare(args: argparse.Namespace) -> int:
+    """Compare two studies case by case. Exit code 1 where a case of B is slower, failed or missing."""
+    from inferprof import compare, compare_text
+
+    comparison = compare.compare(args.a, args.b, args.threshold, allow_missing=args.allow_missing)
+    _say(compare_text.render(comparison))
+    return compare.exit_code(comparison)
+
+
+def bundle(args: argparse.Namespace) -> None:
+    """Write a study's measured files as one archive to hand on: scrubbed, hashed, without weights and engines."""
+    from inferprof import bundles
+
+    _say(bundles.write(args.results, args.study, args.machine, args.baseline, args.out, args.max_size).render())
+
+
+def unbundle(args: argparse.Namespace) -> None:
+    """Unpack a bundle as a new results folder; one that is damaged or hostile is refused."""
+    from inferprof import bundles
+    from inferprof.report import bundled
+
+    manifest = (bundled.write if args.report else bundles.unbundle)(args.bundle, args.out)
+    _say(bundles.render(manifest, args.out, reported=args.report))
+
+
+def verify(args: argparse.Namespace) -> int:
+    """Try here all that inferprof does, in under 10 minutes, and say what to do next. Exit code 1: a row failed."""
+    from inferprof import verify
+
+    content = verify.verify(verify.Asked(args.out, tuple(args.only), args.minutes, args.attempt, args.engine))
+    in_colours, width = sys.stdout.isatty(), shutil.get_terminal_size().columns
+    _say(verify.drawn(content, width) if in_colours else verify.render(content), escaped=in_colours)
+    return verify.exit_code(content)
+
+
+def unlock(args: argparse.Namespace) -> None:
+    """Remove the lock that a killed Snakemake left in this folder; a live one keeps it."""
+    if done := processes.release_stale_lock(Path.cwd()):
+        print(escape.text(f"inferprof: {done}"), file=sys.stderr)
+
+
+def _say(text: str, *, escaped: bool = False) -> None:
+    """Print, harmless to a terminal, at once: a reader that is gone is found out here, not at the process's end."""
+    with processes.reader_may_leave():
+        print(text if escaped else escape.text(text), flush=True)
