@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from inferprof import documents
 from inferprof.documents import Record
 from inferprof.tables.records import CASE_KEY
@@ -21,6 +23,12 @@ HEAD: Mapping[str, Any] = {
     "protocol": {},
     "started": "2026-01-01T00:00:00+00:00",
 }
+
+
+def plain(record: Record) -> dict[str, Any]:
+    """Its content as mappings and lists, to be changed."""
+    content: dict[str, Any] = msgspec.to_builtins(record)
+    return content
 
 
 def made(content: Mapping[str, Any]) -> Record:

@@ -10,12 +10,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from tests.unit.made_records import made
+from tests.unit.made_records import made, plain
 
 from inferprof.case import Case
 from inferprof.diagnosis import frames
 from inferprof.documents import Record
-from inferprof.documents.base import plain
 from inferprof.files import read_json
 from inferprof.findings import Frames
 from inferprof.profilers import nsys

@@ -10,11 +10,11 @@ from typing import Any
 import pandas as pd
 import pytest
 from tests.unit.diagnosis.asking import approx, ask
+from tests.unit.made_records import plain
 from tests.unit.tuning_records import choice, records_of
 
 from inferprof.case import Case
 from inferprof.diagnosis import frames
-from inferprof.documents.base import plain
 from inferprof.findings import Answer
 from inferprof.tables import schema
 from inferprof.tables.records import CASE_KEY, rows_of

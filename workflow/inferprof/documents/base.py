@@ -97,7 +97,7 @@ class OfCase(Document):
 class Unknown(Document):
     """A fact that could not be found out, and why."""
 
-    value: bool | None = None
+    value: bool | msgspec.UnsetType | None = msgspec.UNSET
     reason: str | None = None
 
 
