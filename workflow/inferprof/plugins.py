@@ -228,6 +228,24 @@ class Precision:
     convert: Callable[[ConvertRequest], dict[str, Any]]
     """Writes `request.out`; returns facts for the report (method, calibration, what isn't reproducible)."""
     tolerance: Tolerance
+    storage: str
+    """The type that the operands of its products have in the ONNX graph, as ONNX spells it in small letters."""
+    computes: str
+    """The format that its matrix products are to run in, as tables.trace.kernel_class tells it of a kernel."""
+    roof: str
+    """The ceiling that its products are held against: a column of peaks.csv, and a kind of ceilings.json."""
+    quantized: bool = False
+    """Whether its graph has quantizers."""
+    plain: bool = False
+    """Whether the gain of a quantized format is told against it; of several the first in order that was measured."""
+    colour: str | None = None
+    """In every plot; None: one that is left."""
+    order: int = 100
+    """Where it stands among the formats: the smallest first."""
+    least_share: float | None = None
+    """Of the time in matrix products, what `inferprof verify` wants to run in it; None: verify does not try it. A
+    narrow format leaves attention and the patch convolution in a wider one, which take longer than their part of the
+    work; where a runtime quietly computes in another format the share is 0."""
     options: Mapping[str, OptionValue] = field(default_factory=dict)
     """The options it understands, with their defaults."""
     needs_compute_capability: tuple[int, int] | None = None
@@ -240,6 +258,18 @@ class Precision:
 
 Run = Callable[[Sequence[str]], None]
 """Runs a command to its end; raises ToolError where it fails."""
+Owner = Literal["node", "layer", "module"]
+"""What a profiler's rows belong to: nodes of the ONNX graph, layers of an engine, operators and modules of torch."""
+
+
+@dataclass(frozen=True)
+class Join:
+    """How a profiler's table of a case ties kernels to their owners."""
+
+    attributed: Callable[[pd.DataFrame], pd.DataFrame]
+    """The tidy table → a row per kernel and owner, with the columns of tables.nodes.attribution."""
+    inferences: Callable[[pd.DataFrame], int]
+    """How many inferences a tidy table is of; 0 where it holds none."""
 
 
 @dataclass(frozen=True)
@@ -269,6 +299,18 @@ class Profiler:
     read_iterations: Callable[[Path, str], pd.DataFrame] | None = None
     """As `read`, with the ranges of a name, which another program opens around an inference, as iterations. Raises
     UserError where there is none of that name. None: only the ranges of its table are renamed."""
+    rank: int = 100
+    """Of several profilers that tell the same of a case, that of the smallest rank speaks for it."""
+    traces: bool = False
+    """It traces iterations, kernels and copies: a timeline."""
+    counts: bool = False
+    """It reads counters of single kernels."""
+    session: bool = False
+    """It tells which execution provider ran each node of an ONNX Runtime session."""
+    owner: Owner | None = None
+    """What its rows belong to; None where that is nothing but the case."""
+    join: Join | None = None
+    """With `owner`: how it ties kernels to it. None where it times the owners themselves and sees no kernel."""
 
 
 # --- checks ----------------------------------------------------------------------------------------------------

@@ -112,4 +112,6 @@ KINETO: Final = Profiler(
     read=read,
     read_iterations=read,
     finish=finish,
+    rank=50,
+    traces=True,
 )
