@@ -82,7 +82,7 @@ def test_the_architecture_names_every_option_of_a_variant() -> None:
     from inferprof import registry
 
     text = (REPOSITORY / "docs/architecture.md").read_text(encoding="utf-8")
-    options = {option for backend in registry.backends().values() for option in backend.options}
+    options = {option for backend in registry.backends().values() for option in registry.options_of(backend)}
     assert {option for option in options if f"| `{option}` |" not in text} == set()
 
 

@@ -157,7 +157,8 @@ class BuildRequest:
 
 @dataclass(frozen=True)
 class Backend:
-    """A runtime. `options` are the variant options that it understands; `precisions` None means any ONNX graph."""
+    """A runtime. `options` are the variant options that it understands beside those of its builder (BuilderOption);
+    `precisions` None means any ONNX graph."""
 
     name: str
     title: str
@@ -181,6 +182,18 @@ class Backend:
     """What the session's autotuners tried so far and chose: backends.triton_tuning.Decision.record of each choice."""
     refuses_variant: Callable[[Variant, Case, Machine], str | None] = lambda variant, case, machine: None
     """Why a machine cannot run a case with the options of a variant; None where there is no objection."""
+
+
+@dataclass(frozen=True)
+class BuilderOption:
+    """An option of a variant that the builders of engines understand."""
+
+    name: str
+    backends: frozenset[str]
+    """Those that have it."""
+    arguments: Callable[[Variant, Any], Mapping[str, Any]]
+    """A variant, whether or not it gives the option, and TensorRT's module → arguments of Polygraphy's CreateConfig.
+    """
 
 
 @dataclass(frozen=True)

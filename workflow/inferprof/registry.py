@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from inferprof.errors import UserError, unknown
 from inferprof.findings import Threshold
-from inferprof.plugins import Backend, Check, Owner, Plot, Precision, Profiler, Quantizer, Section
+from inferprof.plugins import Backend, BuilderOption, Check, Owner, Plot, Precision, Profiler, Quantizer, Section
 
 
 class _Named(Protocol):
@@ -87,6 +87,17 @@ def _all(package: str, folders: tuple[str, ...], kind: type[Any], outside: str) 
 def backends() -> dict[str, Backend]:
     """The runtimes, by name."""
     return _constants("inferprof.backends", Backend)
+
+
+def builder_options(backend: str) -> dict[str, BuilderOption]:
+    """The options that a backend's builder of engines understands, by name."""
+    options = _constants("inferprof.backends", BuilderOption)
+    return {name: option for name, option in options.items() if backend in option.backends}
+
+
+def options_of(backend: Backend) -> frozenset[str]:
+    """The options of a variant that a backend understands."""
+    return backend.options | builder_options(backend.name).keys()
 
 
 def quantizers() -> dict[str, Quantizer]:

@@ -29,23 +29,8 @@ FLOOR = "10.8"
 RTX_GPUS = ((7, 5), (8, 0), (8, 6), (8, 9), (12, 0), (12, 1))
 """What TensorRT-RTX 1.7 names when it refuses another GPU."""
 
-RUN_OPTIONS = frozenset({"cuda_graph", "placement", "host_cast"})
-BUILD_OPTIONS = frozenset(
-    {
-        "hardware_compatible",
-        "optimization_level",
-        "profile",
-        "rebuild",
-        "refit",
-        "sparsity",
-        "tf32",
-        "timing_cache",
-        "version_compatible",
-        "workspace",
-    }
-)
-"""`workspace` is in MiB; `profile` lists shapes; `rebuild` is any number, to measure the spread between builds."""
-RTX_BUILD_OPTIONS = frozenset({"profile", "rebuild", "refit", "tf32", "workspace"})
+OPTIONS = frozenset({"cuda_graph", "placement", "host_cast", "profile", "rebuild"})
+"""`profile` lists shapes; `rebuild` is any number, to measure the spread between builds."""
 
 
 @contextlib.contextmanager
@@ -99,7 +84,7 @@ TENSORRT = Backend(
     artifact="engine",
     open=functools.partial(open_engine, "tensorrt"),
     refuses=refuses_tensorrt,
-    options=RUN_OPTIONS | BUILD_OPTIONS,
+    options=OPTIONS | {"timing_cache"},
     build=functools.partial(build, flavour="tensorrt"),
 )
 
@@ -110,7 +95,7 @@ TENSORRT_RTX = Backend(
     artifact="engine",
     open=functools.partial(open_engine, "tensorrt_rtx"),
     refuses=refuses_tensorrt_rtx,
-    options=RUN_OPTIONS | RTX_BUILD_OPTIONS,
+    options=OPTIONS,
     build=functools.partial(build, flavour="tensorrt_rtx"),
     ahead_of_time=True,
 )

@@ -186,7 +186,7 @@ def _attention(frames: Frames) -> list[Finding] | Clear:
 
 
 def _quantization(frames: Frames) -> list[Finding] | Clear:
-    """A quantized case whose interval lies above that of the same case in a plain one. Gain: the difference of medians."""
+    """A quantized case whose interval lies above that of the same case in plain. Gain: the difference of medians."""
     case, formats = frames.case, registry.precisions()
     if case.precision not in formats or not formats[case.precision].quantized:
         return Clear(f"{case.precision} has no quantizers")
