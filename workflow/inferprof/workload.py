@@ -18,6 +18,7 @@ import numpy as np
 
 from inferprof import documents, outcomes, progress, registry
 from inferprof.case import REFERENCE, Case, Shape, Variant
+from inferprof.device import Device
 from inferprof.devices.cpu import CpuDevice
 from inferprof.devices.cuda import CudaDevice
 from inferprof.devices.ranges import collected, mark_clock, nvtx_range
@@ -32,7 +33,7 @@ from inferprof.measure.selfcheck import Check
 from inferprof.measure.telemetry import Telemetry
 from inferprof.model import data
 from inferprof.model.model_spec import ModelSpec
-from inferprof.plugins import Backend, Device, Feeds, OpenRequest, Placement, Precision, Session
+from inferprof.plugins import Backend, Feeds, OpenRequest, Placement, Precision, Session
 from inferprof.tables.records import SCHEMA
 
 PLACEMENTS: tuple[Placement, ...] = ("pageable", "pinned", "device")

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from inferprof.backends import refusals
 from inferprof.backends.ort_session import OrtSession, Provider, create, opened, preload_cuda, session_options
 from inferprof.case import Case
+from inferprof.device import Device
 from inferprof.machine.hardware import Machine
-from inferprof.plugins import Backend, Device, OpenRequest
+from inferprof.plugins import Backend, OpenRequest
 
 PACKAGE = "onnxruntime-gpu"
 CPU: Provider = ("CPUExecutionProvider", {})

@@ -15,11 +15,12 @@ import numpy as np
 from inferprof.backends import refusals, torch_graphs, torch_quantize, triton_tuning
 from inferprof.backends.torch_quantize import QUANTIZE
 from inferprof.case import TUNING, Case, Shape, Variant
+from inferprof.device import Buffer, Device, Where
 from inferprof.errors import CaseFailed, UserError
 from inferprof.machine.hardware import Machine
 from inferprof.model import export
 from inferprof.model.model_spec import ModelSpec
-from inferprof.plugins import Backend, Buffer, Device, OpenRequest, Quantizer, Session, Where
+from inferprof.plugins import Backend, OpenRequest, Quantizer, Session
 
 if TYPE_CHECKING:
     import torch

@@ -7,8 +7,9 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from inferprof.device import Buffer, Device
 from inferprof.errors import CaseFailed
-from inferprof.plugins import Buffer, Device, Feeds, Placement, Session
+from inferprof.plugins import Feeds, Placement, Session
 
 Stage = Literal["stage_inputs", "h2d", "bind", "execute", "d2h", "extract"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
