@@ -78,8 +78,8 @@ def test_what_a_missing_driver_says_is_not_the_reason(written: Written) -> None:
     assert "CUDA" not in one["words"].upper()
 
 
-def test_the_planted_fallback_is_none_for_a_parser_that_knows_hardmax_and_its_loop_is_named(shared: Path) -> None:
-    found = partition(shared / "captures/h100-ort-tensorrt-ep/planted_fallback.onnx", None)
+def test_the_planted_fallback_is_none_for_a_parser_that_knows_hardmax_and_its_loop_is_named(repository: Path) -> None:
+    found = partition(repository / "tests/data/models/planted_fallback.onnx", None)
     assert found["by"].startswith("TensorRT-RTX ")
     assert (found["static"]["subgraphs"], found["static"]["left"]) == ([9], [])
     assert found["looped"] == ["cumsum"]
