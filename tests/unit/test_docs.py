@@ -7,6 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from docs import generate
+
+from inferprof import registry
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = REPOSITORY / "workflow/inferprof"
@@ -62,6 +65,38 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def test_tables_say_what_the_code_has(document: str) -> None:
+    assert generate.page(document) == document, "run `make docs`"
+
+
+def test_every_table_that_can_be_made_is_in_one_page() -> None:
+    marks = [mark for page in DOCUMENTS for mark in generate.MARK.findall(page.read_text(encoding="utf-8"))]
+    assert sorted(marks) == sorted(generate.TABLES)
+
+
+def test_a_table_that_is_out_of_date_is_made_anew() -> None:
+    mark = "<!-- `make docs` writes the table of quantizers -->"
+    made = generate.page(f"before\n{mark}\n| old |\n{generate.END}\nbehind\n")
+    head, dashes, *rows = made.split(f"{mark}\n")[1].split(f"\n{generate.END}")[0].splitlines()
+    assert (head, dashes) == ("| Quantizer | Meaning |", "| --- | --- |")
+    assert {row.split("`")[1] for row in rows} == set(registry.quantizers())
+    assert (made.startswith("before\n"), made.endswith("\nbehind\n"), "old" in made) == (True, True, False)
+
+
+def test_a_verb_is_listed_with_each_of_its_flags() -> None:
+    _, rows = generate.verbs()
+    words = [cells[:2] for cells in rows]
+    start = words.index(("`audit`", ""))
+    assert words[start + 1 : start + 5] == [
+        ("", "`ONNX`"),
+        ("", "`--precision PRECISION`"),
+        ("", "`--spec SPEC`"),
+        ("", "`--shape SHAPE`"),
+    ]
+    assert ("", "`--machine MACHINE`, required") in words
+    assert ("", "`--partial`") in words
+
+
 def test_nobody_is_told_to_run_a_container_with_all_privileges(document: str) -> None:
     assert "--privileged" not in document
 
@@ -79,8 +114,6 @@ def test_the_architecture_names_every_module_and_no_other() -> None:
 
 
 def test_the_architecture_names_every_option_of_a_variant() -> None:
-    from inferprof import registry
-
     text = (REPOSITORY / "docs/architecture.md").read_text(encoding="utf-8")
     options = {option for backend in registry.backends().values() for option in backend.options}
     assert {option for option in options if f"| `{option}` |" not in text} == set()
