@@ -115,10 +115,11 @@ class Export:
         short: str = "k",
         device: int = 0,
         node: int | None = None,
+        process: int = GLOBAL_PID,
     ) -> None:
         self._activity(
             "KERNEL",
-            **_where(start, end, call, stream) | {"deviceId": device},
+            **_where(start, end, call, stream) | {"deviceId": device, "globalPid": process},
             demangledName=self.string(name),
             shortName=self.string(short),
             graphNodeId=node,

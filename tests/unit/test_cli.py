@@ -151,7 +151,7 @@ def test_a_capture_from_elsewhere_has_no_case(tmp_path: Path) -> None:
     out = tmp_path / "table.parquet"
     assert cli.main(["table", "nsys", str(capture), "--out", str(out)]) == 0
     frame = pd.read_parquet(out)
-    assert frame["name"].tolist() == ["gemm"]
+    assert frame.loc[frame["level"] == "kernel", "name"].tolist() == ["gemm"]
     assert frame[["model", "precision", "backend", "variant", "shape"]].isna().all(axis=None)
 
 

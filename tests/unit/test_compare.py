@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inferprof import compare
+from inferprof import cli, compare
 from inferprof.case import Case
 from inferprof.errors import UserError
 
@@ -287,3 +288,55 @@ def test_records_of_another_schema_are_refused(tmp_path):
 def test_a_gate_that_would_compare_nothing_is_refused():
     with pytest.raises(UserError, match="A and B have no case in common"):
         compare.compare_records(rounds(VIT), rounds(BERT))
+
+
+@pytest.mark.parametrize(
+    ("of_a", "of_b", "said"),
+    [
+        ({"options": {"tf32": True}}, {"options": {}}, "options"),
+        ({"placement": "pinned"}, {"placement": "device"}, "placement"),
+        (
+            {"inputs": {"x": {"shape": [1, 3], "dtype": "float32"}}},
+            {"inputs": {"x": {"shape": [1, 4], "dtype": "float32"}}},
+            "inputs",
+        ),
+        ({"boundaries": {}}, {}, "boundary"),
+    ],
+)
+def test_what_is_not_the_same_work_is_refused(of_a, of_b, said):
+    with pytest.raises(UserError, match=f"{VIT}: .*{said}"):
+        compare.compare_records(rounds(**of_a), rounds(**of_b))
+
+
+def test_rounds_that_do_not_meet_are_refused():
+    with pytest.raises(UserError, match="no round in common"):
+        compare.compare_records(rounds()[:2], rounds()[2:])
+
+
+@pytest.mark.parametrize("ns", ["NaN", "Infinity", "0", "-1", "1e400", "1e-300", "true"])
+@pytest.mark.parametrize("place", ["boundaries.device.samples_ns", "host.yardstick_cpu_ns"])
+def test_a_number_that_is_none_fails_the_gate(tmp_path, capsys, ns, place):
+    a = write(tmp_path / "a", rounds())
+    host = {"yardstick_ns": [9.0], "yardstick_cpu_ns": [9.0], "steal": {"percent": 0.0}}
+    (path,) = (b := write(tmp_path / "b", [record(host=host)])).rglob("r0.json")
+    content = json.loads(path.read_text())
+    *outer, last = place.split(".")
+    functools.reduce(lambda part, name: part[name], outer, content)[last] = ["NUMBER"]
+    path.write_text(json.dumps(content).replace('"NUMBER"', ns))
+    assert cli.main(["compare", str(a), str(b)]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and f"{path}: {place}" in said
+
+
+def test_records_are_of_the_case_and_round_of_their_path_and_of_one_machine_per_folder(tmp_path):
+    a = write(tmp_path / "a", rounds())
+    (a / "gpu-9000-sm90-abc").rename(a / "renamed")
+    assert len(compare.read(a)) == 5
+    first, second = sorted(a.rglob("r?.json"))[:2]
+    whole = second.read_text()
+    second.write_text(first.read_text())
+    with pytest.raises(UserError, match="of round 0, not of r1"):
+        compare.read(a)
+    second.write_text(whole.replace('"gpu-9000-sm90-abc"', '"another"'))
+    with pytest.raises(UserError, match="several machines: another, gpu-9000"):
+        compare.read(a)

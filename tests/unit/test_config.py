@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from inferprof import config
-from inferprof.files import read_json
+from inferprof import arguments, config
+from inferprof.case import Shape
+from inferprof.errors import UserError
+from inferprof.files import read_json, read_yaml
+from inferprof.model import model_spec
 
 
 @pytest.mark.parametrize(
@@ -30,3 +34,68 @@ def test_what_is_text_by_the_schema_stays_text(repository: Path) -> None:
     properties = read_json(repository / "workflow/inferprof/schemas/config.schema.json")["properties"]
     of_text = {name for name, one in properties.items() if one.get("items", {}).get("type") == "string"}
     assert of_text == config.TEXTS
+
+
+BASE = "study: x\nmodels: [vit_tiny]\nprecisions: [fp32]\nbackends: [ort_cpu]\nshapes: [b1]\n"
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n"
+    for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (BASE + "protocol: {budget_s: .nan}\n", "protocol.budget_s"),
+        (BASE + "protocol: {budget_s: .inf}\n", "protocol.budget_s"),
+        (BASE + "protocol: {budget_s: 0}\n", "protocol.budget_s"),
+        (BASE + "protocol: {seed: -1}\n", "protocol.seed"),
+        (BASE + "protocol: {rounds: true}\n", "protocol.rounds"),
+        (BASE + f"protocol: {{rounds: {'9' * 30}}}\n", "protocol.rounds"),
+        (BASE + f"protocol: {{rounds: {'9' * 5000}}}\n", "digits"),
+        (BASE + "thresholds: {gap_share: .nan}\n", "thresholds.gap_share"),
+        (BASE + "study: y\n", "study is given twice"),
+        (BASE + "protocol: {seed: 1, seed: 2}\n", "seed is given twice"),
+        (BASE.replace("x\n", '"x\\n"\n', 1), "config: study"),
+        (BASE.replace("x\n", "../x\n", 1), "config: study"),
+        (BASE + 'machine: "m\\n"\n', "config: machine"),
+        (BASE + "variants: [{name: a/b}]\n", "config: variants.0.name"),
+        (BASE.replace("b1", "b" + "9" * 5000), "shape 'b999"),
+        (BASE + "thresholds: " + "[" * 3000 + "\n", "nested too deeply"),
+        (BASE + "thresholds: " + "[" * 60 + "]" * 60 + "\n", "nested deeper than 50"),
+        ("&a [*a]\n", "nested deeper than 50"),
+        (BOMB, "values"),
+        (BASE + "? [1]\n: 2\n", "unhashable"),
+        ('{"study": NaN}', "study"),
+        ('{"study": ' + "[" * 100_000, "not JSON"),
+    ],
+    ids=lambda value: str(value)[-30:],
+)
+def test_a_config_that_no_study_can_be_made_of_is_one_line(tmp_path: Path, text: str, said: str) -> None:
+    given = text
+    if not text.startswith("{"):
+        (tmp_path / "study.yaml").write_text(text, encoding="utf-8")
+        given = str(tmp_path / "study.yaml")
+    with pytest.raises(UserError) as refused:
+        content = config.with_defaults(arguments.read_config(given))
+        for label in content["shapes"]:
+            Shape.parse(label)
+    assert said in str(refused.value) and "\n" not in str(refused.value) and len(str(refused.value)) < 600
+
+
+def test_what_a_config_may_hold_is_taken(tmp_path: Path) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(
+        BASE + "exclude:\n- {model: &names [a, b], reason: r}\n- {model: *names, variant: v, reason: r}\n"
+    )
+    assert config.with_defaults(read_yaml(path))["exclude"][1]["model"] == ["a", "b"]
+
+
+@pytest.mark.parametrize("package", ["..", ".", "a..b", "/etc", "a/b", "a\n", ""])
+def test_a_package_of_a_model_is_a_name(tmp_path: Path, package: str) -> None:
+    path = tmp_path / "m.yaml"
+    inputs = [{"name": "x", "dtype": "float32", "dims": ["b"]}]
+    content = {"source": "onnx", "onnx": "m.onnx", "package": package, "inputs": inputs}
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(UserError, match="package"):
+        model_spec.load(path)

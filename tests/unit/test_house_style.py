@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from inferprof import registry
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = REPOSITORY / "workflow/inferprof"
@@ -36,8 +40,13 @@ class Refuse:
 sys.meta_path.insert(0, Refuse())
 for name in sys.argv[1:]:
     importlib.import_module(f"inferprof.{name}")
-from inferprof import registry
+from inferprof import documents, registry
 registry.backends()
+for kind in documents.TYPES:
+    try:
+        documents.decode(b"{}", kind)
+    except ValueError:
+        pass
 """
 
 
@@ -85,6 +94,50 @@ def test_no_cache_depends_on_the_order_of_calls() -> None:
     """What follows from frames or evidence is kept with them (`once.py`), not by the last few of them."""
     few = re.compile(r"lru_cache\(maxsize=\d\b")
     assert [str(path.relative_to(REPOSITORY)) for path in MODULES if few.search(path.read_text("utf-8"))] == []
+
+
+def names_of(tree: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
+    """The functions, classes and constants of a module, with what defines them."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name, node
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                yield from ((one.id, node) for one in ast.walk(target) if isinstance(one, ast.Name))
+
+
+def words_of(node: ast.AST) -> Counter[str]:
+    """How often names are used in it: read, as an attribute, or imported."""
+    words: Counter[str] = Counter()
+    for part in ast.walk(node):
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
+            words[part.id] += 1
+        elif isinstance(part, ast.Attribute):
+            words[part.attr] += 1
+        elif isinstance(part, ast.ImportFrom):
+            words.update(alias.name for alias in part.names)
+    return words
+
+
+def test_nothing_at_the_level_of_a_module_is_unused() -> None:
+    """By the package, its workflow or its scripts: tests alone are no use. Plug-ins are used by their registry."""
+    scripts = [*(REPOSITORY / "studies").rglob("*.py"), *(REPOSITORY / "benchmarks").rglob("*.py")]
+    parsed = {path: ast.parse(path.read_text(encoding="utf-8")) for path in (*MODULES, *scripts)}
+    uses = sum((words_of(tree) for tree in parsed.values()), Counter[str]())
+    for path in (REPOSITORY / "Snakefile", *(REPOSITORY / "workflow/rules").glob("*.smk")):
+        uses.update(re.findall(r"\w+", path.read_text(encoding="utf-8")))
+    kinds = ("backends", "quantizers", "precisions", "profilers", "plots", "sections", "checks", "thresholds")
+    plugins = {id(plugin) for kind in kinds for plugin in getattr(registry, kind)().values()}
+    unused = []
+    for path in MODULES:
+        name_of = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+        for name, node in names_of(parsed[path]):
+            own = words_of(node)[name] if isinstance(node, ast.FunctionDef | ast.ClassDef) else 0
+            if uses[name] > own or name.startswith("__"):
+                continue
+            if id(getattr(importlib.import_module(name_of), name, None)) not in plugins:
+                unused.append((where(path, node), name))
+    assert unused == []
 
 
 def test_only_the_command_line_prints() -> None:

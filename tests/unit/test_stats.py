@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import math
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
 import scipy.stats
+from hypothesis import given
 
 from inferprof import stats
 
@@ -216,3 +218,31 @@ def test_one_sample_each_decides_nothing():
 def test_unpaired_rounds_are_refused():
     with pytest.raises(ValueError, match="2 of A, 1 of B"):
         stats.ratio([[1.0], [1.0]], [[1.0]])
+
+
+@pytest.mark.parametrize("samples", [[math.nan, 1.0], [math.inf, 1.0], [0.0, 1.0], [-1.0, 1.0], []])
+def test_samples_that_are_no_times_have_no_ratio(samples):
+    for pair in (([samples], [[1.0, 2.0]]), ([[1.0, 2.0]], [samples])):
+        with pytest.raises(ValueError, match="finite and above 0"):
+            stats.ratio(*pair)
+
+
+@given(st.lists(st.floats(1, 1e15), min_size=1, max_size=80))
+def test_statistics_of_any_times_are_finite_and_in_order(samples):
+    summary = stats.summarize(samples)
+    assert summary.min <= summary.median <= summary.max
+    assert summary.interval is None or summary.min <= summary.interval[0] <= summary.interval[1] <= summary.max
+    assert 0 < summary.effective_n <= summary.n
+    assert math.isfinite(summary.mean) and (summary.cov is None or math.isfinite(summary.cov))
+    ratio = stats.ratio([samples], [samples])
+    assert ratio.estimate == pytest.approx(1) and ratio.low <= 1 <= ratio.high
+    spread = stats.spread(samples)
+    assert (spread is None) == (len(samples) < stats.SPREAD_SAMPLES)
+    assert spread is None or spread >= 1
+    drift = stats.drift(samples)
+    assert (drift is None) == (len(samples) < 2 * stats.BLOCKS)
+
+
+def test_zeros_have_neither_a_spread_nor_a_drift():
+    assert stats.spread([0.0] * 40) is None and stats.drift([0.0] * 40) is None
+    assert stats.summarize([0.0] * 40).cov is None

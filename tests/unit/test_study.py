@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -286,3 +287,40 @@ def test_configurations_are_tuned_by_another_variant_of_the_config(config: dict[
     for wrong in ("tunde", "reused"):
         with pytest.raises(UserError, match=f"variants in tuning: of variant reused: {wrong}"):
             plan(config, repository, GPU_BOX, variants=[{"name": "default"}, tuned, {**reused, "tuning": wrong}])
+
+
+def foreign(repository: Path, folder: Path, names: Sequence[str], **keys: Any) -> studies.Study:
+    """A study of files that other people made."""
+    for name in names:
+        path = folder / f"{name}.onnx"
+        path.write_bytes((repository.parent / "shared/faults/onnx" / path.name).read_bytes())
+    given = {"study": "s", "precisions": ["fp32"], "backends": ["ort_cpu"], "variants": [{"name": "default"}]}
+    given |= {"models": [*names], "profilers": [], "target": [], "baseline": "fp32/ort_cpu/default"}
+    return studies.plan({**given, **keys}, folder, LAPTOP)
+
+
+def test_sizes_that_only_a_shape_gives_are_those_of_all_that_is_made(
+    repository: Path, shared: Path, tmp_path: Path
+) -> None:
+    study = foreign(repository, tmp_path, ["two_symbols", "dimparam"], shapes=["b1", "b1_sequence8", "b2_sequence9"])
+    assert [shape.label for shape in study.shapes["two_symbols"]] == ["b1_sequence8", "b2_sequence9"]
+    assert str(study.sizes_from("two_symbols")) == "b1_sequence8"
+    assert study.sizes_from("dimparam") is None
+
+
+def test_sizes_that_nothing_gives_are_asked_for_while_planning(
+    repository: Path, shared: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=r"gives no size to sequence.*sizes: \{sequence: 128\}"):
+        foreign(repository, tmp_path, ["two_symbols"], shapes=["b1"])
+
+
+def test_a_graph_that_is_quantized_already_is_refused_without_the_others(
+    repository: Path, shared: Path, tmp_path: Path
+) -> None:
+    study = foreign(repository, tmp_path, ["quantized_already", "dimparam"], shapes=["b1"])
+    outcomes = {planned.case.model: (planned.outcome, planned.reason) for planned in study.planned}
+    assert outcomes["dimparam"] == ("run", "")
+    assert outcomes["quantized_already"][0] == "refused"
+    assert "no fp32 baseline" in outcomes["quantized_already"][1]
+    assert study.onnx() == [("dimparam", "fp32")]

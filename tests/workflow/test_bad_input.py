@@ -84,3 +84,9 @@ def test_a_sequence_over_the_models_maximum_is_a_refused_case_and_the_rest_goes_
     cases = Path(workspace.folder, "results/reports/toy/cases.csv").read_text(encoding="utf-8")
     assert jobs["benchmark"] == 5  # ort_cpu in three formats and torch_eager in two, at b1 alone
     assert "b65 is over the model's maximum b64" in cases
+
+
+def test_a_key_that_is_given_twice_is_one_line_and_exit_code_2(workspace: Workspace) -> None:
+    path = workspace.folder / "config.yaml"
+    path.write_text(path.read_text(encoding="utf-8") + "\nstudy: other\n", encoding="utf-8")
+    assert "study is given twice" in refusal(workspace.run())

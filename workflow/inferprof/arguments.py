@@ -83,7 +83,10 @@ def convert_request(args: argparse.Namespace, onnx: Path, out: Path) -> Any:
     from inferprof.plugins import ConvertRequest
 
     defaults = registry.look_up("precision", args.precision, registry.precisions()).options
-    return ConvertRequest(onnx, spec_of(args), {**defaults, **dict(args.set)}, out)
+    spec = spec_of(args)
+    if args.shape:
+        spec = spec.sized(spec.at(Shape.parse(args.shape)))
+    return ConvertRequest(onnx, spec, {**defaults, **dict(args.set)}, out)
 
 
 def run_request(args: argparse.Namespace) -> Any:

@@ -17,8 +17,8 @@ from typing import Any, Literal
 from inferprof import bundles, stats
 from inferprof.case import Case
 from inferprof.errors import UserError
-from inferprof.files import read_document
 from inferprof.plugins import Boundary
+from inferprof.tables.records import of_folder
 
 HOSTS_DIFFER = 1 + stats.ONE_ROUND_THRESHOLD
 WIDTH = 100
@@ -90,14 +90,13 @@ def exit_code(comparison: Comparison) -> int:
 def read(path: Path) -> list[Record]:
     """The benchmark records under a results folder, or in a bundle or tar archive of one."""
     with bundles.opened(path) as folder:
-        records: list[Record] = [
-            read_document(file, "record", folder) for file in sorted(folder.glob("**/benchmark/**/r*.json"))
-        ]
-    if not records:
+        folders = sorted(folder.glob("**/benchmark"))
+        found: list[Record] = [record for benchmark in folders for record in of_folder(benchmark)]
+    if not found:
         raise UserError(
             f"{path} holds no benchmark records; give a results folder, results/MACHINE, a bundle or a tar"
         )
-    return records
+    return found
 
 
 def compare_records(

@@ -116,6 +116,14 @@ def variants(entries: Sequence[Mapping[str, Any]]) -> dict[str, Variant]:
     return chosen
 
 
+def sized(spec: ModelSpec, labels: Sequence[str]) -> ModelSpec:
+    """The model with the sizes of the first shape that gives all those which its description lacks, if one does."""
+    given = (Shape.parse(label) for label in labels)
+    complete = (shape for shape in given if spec.has(shape) and {*spec.unsized} <= shape.as_dict().keys())
+    shape = next(complete, None) if spec.unsized else None
+    return spec.sized(shape) if shape else spec
+
+
 def shapes(spec: ModelSpec, labels: Sequence[str]) -> list[Shape]:
     """The shapes of the config that fit the model's symbols, resolved; at least one must."""
     resolved = [shape for label in labels if (shape := spec.resolve(Shape.parse(label)))]

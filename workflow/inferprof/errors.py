@@ -61,11 +61,10 @@ class ToolError(Exception):
 
 
 def reason_of(error: BaseException) -> str:
-    """`out of memory on the host: …`, or `RuntimeError: …`: an exception in one line."""
-    said = " ".join(str(error).split())
-    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
-        return f"out of memory on the host: {said}".rstrip(": ")
-    return f"{type(error).__name__}: {said}".rstrip(": ")
+    """`out of memory on the host: …`, or `RuntimeError: …`: an exception by its type and its first line."""
+    lines = [" ".join(line.split()) for line in str(error).splitlines() if line.strip()]
+    no_memory = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+    return ": ".join(["out of memory on the host" if no_memory else type(error).__name__, *lines[:1]])
 
 
 def failure_of(error: Exception) -> str:
@@ -98,6 +97,19 @@ def in_one_line(error: Exception, most: int = 120) -> str:
     )
     text = " ".join(text.split())
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+@contextlib.contextmanager
+def failures_of(tool: str) -> Iterator[None]:
+    """What another's tool raises becomes a CaseFailed with the first line of its reason; our own errors stay."""
+    try:
+        yield
+    except (UserError, CaseFailed, ToolError):
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in MENDABLE:
+            raise
+        raise CaseFailed(f"{tool}: {reason_of(error)}") from error
 
 
 def unknown(kind: str, names: Iterable[str], known: Iterable[str]) -> UserError:

@@ -249,7 +249,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def unpacked(path: Path) -> bytes:
-    """All bytes of a file, unpacked. Raises UserError where it is cut short, damaged, or larger than MOST_UNPACKED."""
+    """All bytes of a file, unpacked. Raises UserError where it is cut short, damaged or above MOST_UNPACKED."""
     try:
         with opened(path) as file:
             content = file.read(MOST_UNPACKED + 1)

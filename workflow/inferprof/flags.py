@@ -38,6 +38,7 @@ def quantize(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("precision", metavar="PRECISION", help="a number format, e.g. int8")
     sub.add_argument("onnx", type=Path, metavar="ONNX", help="the model's fp32 ONNX")
     _model(sub)
+    sub.add_argument("--shape", help="gives sizes to the symbols that SPEC gives none to, as in b1_s128")
     _set(sub, "an option of the number format")
     out(sub)
 
@@ -82,6 +83,7 @@ def accuracy(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("onnx", type=Path, metavar="ONNX", help="the converted graph")
     sub.add_argument("--reference", type=Path, required=True, metavar="ONNX", help="the fp32 graph")
     _model(sub)
+    sub.add_argument("--shape", help="gives sizes to the symbols that SPEC gives none to, as in b1_s128")
     _set(sub, "an option of the number format")
     sub.add_argument("--samples", type=_whole(2), default=64, help="inputs to compare on (default 64)")
     sub.add_argument("--seed", type=_whole(0), default=0, help="which inputs (default 0)")
@@ -131,9 +133,7 @@ def table(sub: argparse.ArgumentParser) -> None:
         help="…/capture/TOOL/MODEL/PRECISION/BACKEND/VARIANT/SHAPE.* names its case",
     )
     sub.add_argument("--machine", default="unknown", help="slug of the machine that made the capture")
-    sub.add_argument(
-        "--iteration", default="iteration", metavar="RANGE", help="another program's range around an inference"
-    )
+    sub.add_argument("--iteration", metavar="RANGE", help="another program's range around an inference")
     out(sub)
 
 

@@ -269,6 +269,9 @@ class Profiler:
     """Out of what the tool said: who watches the run once more, in a way that may see what this one did not."""
     iterations: int = 10
     """How many iterations of a run it watches."""
+    read_iterations: Callable[[Path, str], pd.DataFrame] | None = None
+    """As `read`, with the ranges of a name, which another program opens around an inference, as iterations. Raises
+    UserError where there is none of that name. None: only the ranges of its table are renamed."""
 
 
 # --- checks ----------------------------------------------------------------------------------------------------

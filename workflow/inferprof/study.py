@@ -23,7 +23,7 @@ from inferprof.errors import UserError
 from inferprof.machine import hardware
 from inferprof.machine.hardware import Machine
 from inferprof.model import data
-from inferprof.model.model_spec import ModelSpec, discover, load
+from inferprof.model.model_spec import ModelSpec, discover, is_unsized, load
 from inferprof.plugins import Backend
 from inferprof.precisions import unconvertible
 
@@ -92,6 +92,10 @@ class Study:
     def precision_options(self, precision: str) -> Mapping[str, OptionValue]:
         """The options of a number format, also of one that the study leaves out."""
         return self.precisions.get(precision, registry.precisions()[precision].options)
+
+    def sizes_from(self, model: str) -> Shape | None:
+        """The first shape of a model whose description lacks sizes, which it takes them from; else None."""
+        return self.shapes[model][0] if model in self.shapes and is_unsized(self.known_models[model]) else None
 
     def cases(self) -> list[Case]:
         """The cases that run."""
@@ -224,6 +228,7 @@ def plan(config: Mapping[str, Any], models_folder: Path, machine: Machine) -> St
     known |= {"precision": registry.precisions(), "backend": registry.backends(), "profiler": registry.profilers()}
     configs.check_exclude(config["exclude"], known)
     configs.check_shapes(models, config["shapes"])
+    models = {name: configs.sized(spec, config["shapes"]) for name, spec in models.items()}
     shapes = {name: configs.shapes(spec, config["shapes"]) for name, spec in models.items()}
     planned = [
         _planned(case, models[case.model], variants[case.variant], config["exclude"], machine)

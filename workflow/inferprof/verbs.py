@@ -72,11 +72,11 @@ def audit(args: argparse.Namespace) -> None:
     arguments.require_files(args.onnx)
     if args.precision:
         registry.look_up("precision", args.precision, registry.precisions())
-    _, shape = arguments.asked_shape(args)
+    spec, shape = arguments.asked_shape(args)
     if args.out:
-        outcomes.record(args.out, "audit", lambda: audit.audit(args.onnx, args.precision, shape), args.onnx)
+        outcomes.record(args.out, "audit", lambda: audit.audit(args.onnx, args.precision, shape, spec), args.onnx)
     else:
-        _say(audit.render(audit.audit(args.onnx, args.precision, shape)))
+        _say(audit.render(audit.audit(args.onnx, args.precision, shape, spec)))
 
 
 def partition(args: argparse.Namespace) -> None:
@@ -101,8 +101,9 @@ def cost(args: argparse.Namespace) -> None:
     from inferprof.model import cost
 
     arguments.require_files(args.onnx)
-    shape = arguments.spec_of(args).at(Shape.parse(args.shape))
-    outcomes.record(args.out, "cost", lambda: cost.cost(args.onnx, shape), args.onnx)
+    spec = arguments.spec_of(args)
+    shape = spec.at(Shape.parse(args.shape))
+    outcomes.record(args.out, "cost", lambda: cost.cost(args.onnx, shape, spec), args.onnx)
 
 
 def expect(args: argparse.Namespace) -> None:
@@ -191,12 +192,11 @@ def table(args: argparse.Namespace) -> None:
     """Turn a capture into rows of the tidy table."""
     from inferprof import profilers
     from inferprof.tables import schema
-    from inferprof.tables.trace.kernel_compare import as_iterations
 
     profiler = registry.look_up("profiler", args.tool, registry.profilers())
     try:
         with outcomes.stage("table"):
-            rows = as_iterations(profilers.read(profiler, args.capture), args.iteration)
+            rows = profilers.read(profiler, args.capture, args.iteration)
     except CaseFailed as error:
         rows = schema.not_measured(str(error), args.tool)
     frame = schema.of_case(rows, args.machine, Case.of_capture(args.capture.absolute()))
@@ -207,15 +207,14 @@ def table(args: argparse.Namespace) -> None:
 def formats(args: argparse.Namespace) -> int:
     """Say in which number formats a case really computed. Exit code 1 below --at-least."""
     from inferprof.tables import schema
-    from inferprof.tables.nodes import kernel_formats, precision_truth
-    from inferprof.tables.nodes.trt_layers import layers_of
+    from inferprof.tables.nodes import kernel_formats, precision_truth, trt_layers
 
     frame = schema.read_table(args.table)
     asked = args.asked or next(iter(frame["precision"].dropna()), None)
     if asked is None:
         raise UserError(f"{args.table} does not say what number format was asked for: give --asked")
     kernels = kernel_formats.of_case(frame, schema.read_table(args.ncu) if args.ncu else None)
-    _say("\n".join([precision_truth.render(kernels, asked), *precision_truth.remarks(kernels, layers_of(frame))]))
+    _say(precision_truth.render(kernels, asked, trt_layers.layers_of(frame)))
     share = precision_truth.share_as_asked(kernels, asked)
     return int(args.at_least is not None and (share is None or share < args.at_least))
 

@@ -16,6 +16,7 @@ from inferprof import (
 )
 from inferprof.case import Case
 from inferprof.errors import UserError
+from inferprof.files import read_yaml
 
 
 def give_up(reason):
@@ -33,6 +34,9 @@ SUBMITS = (
 
 try:
     # One per machine: what does not depend on the machine is asked of the first.
+    # Snakemake takes the last of two equal keys; this refuses them.
+    for path in workflow.configfiles:
+        read_yaml(Path(path))
     config = configs.as_in_a_file(config, workflow.config_settings.config)
     STUDIES = studies.from_config(config, Path("models"), Path("results"))
     BY_MACHINE = {study.machine.slug: study for study in STUDIES}
@@ -85,9 +89,11 @@ def on_every_machine(files):
 
 def report_inputs(wildcards):
     """What the report on one machine is made from."""
-    files = targets.report_inputs(BY_FOLDER[wildcards.folder])
+    study = BY_FOLDER[wildcards.folder]
+    files = targets.report_inputs(study)
     # Snakemake leaves a report alone that is newer than its inputs, also where one of them was moved away.
-    workflow.dag.forcefiles.update(file for file in files if not Path(file).exists())
+    if all(Path(report).exists() for report in targets.report(study)):
+        workflow.dag.forcefiles.update(file for file in files if not Path(file).exists())
     return files
 
 
@@ -167,9 +173,16 @@ def artifact(wildcards):
     return f"results/{wildcards.machine}/engine/{Case.from_wildcards(wildcards)}.engine"
 
 
+def size_flags(wildcards):
+    """The shape whose sizes a model takes that has none of its own, as a flag."""
+    shape = STUDY.sizes_from(wildcards.model)
+    return f"--shape {shape}" if shape else ""
+
+
 def precision_flags(wildcards):
-    """The options of the number format, as flags."""
-    return targets.flags(STUDY.precision_options(wildcards.precision))
+    """The options of the number format, and the shape whose sizes it is made at, as flags."""
+    options = targets.flags(STUDY.precision_options(wildcards.precision))
+    return " ".join(filter(None, (options, size_flags(wildcards))))
 
 
 def variant_flags(wildcards):

@@ -48,10 +48,12 @@ rule audit:
     log:
         "results/log/onnx/{model}/{precision}.audit.log",
     priority: studies.BEFORE_MEASURING
+    params:
+        sizes=size_flags,
     message:
         "Audit the graph of {wildcards.model} in {wildcards.precision}"
     shell:
-        "inferprof audit {input.onnx:q} --spec {input.spec:q} --precision {wildcards.precision} "
+        "inferprof audit {input.onnx:q} --spec {input.spec:q} {params.sizes} --precision {wildcards.precision} "
         "--out {output:q} 2> {log:q}"
 
 
@@ -64,10 +66,12 @@ rule partition:
     log:
         "results/log/onnx/{model}/{precision}.partition.log",
     priority: studies.BEFORE_MEASURING
+    params:
+        sizes=size_flags,
     message:
         "Ask TensorRT's parser what it takes of {wildcards.model} in {wildcards.precision}"
     shell:
-        "inferprof partition {input.onnx:q} --spec {input.spec:q} --out {output:q} 2> {log:q}"
+        "inferprof partition {input.onnx:q} --spec {input.spec:q} {params.sizes} --out {output:q} 2> {log:q}"
 
 
 rule cost:

@@ -10,6 +10,7 @@ import pytest
 
 from inferprof.backends import tensorrt_partition
 from inferprof.backends.tensorrt_partition import partition
+from inferprof.errors import UserError
 
 pytest.importorskip("tensorrt_rtx")
 parser = pytest.importorskip("onnx.parser")
@@ -128,3 +129,35 @@ def test_the_text_says_what_crosses_and_why(written: Written) -> None:
         "         2 tensors of 136 bytes cross to what is left:",
         "         Det Det 1: operator (not among the operators of this parser)",
     ]
+
+
+def test_a_stretch_that_is_asked_about_again_keeps_its_types(shared: Path) -> None:
+    part = partition(shared / "faults/onnx/two_biases.onnx", None)["static"]
+    assert (part["taken"], part["nodes"], part["subgraphs"]) == (4, 6, [2, 2])
+    assert left(part) == [("bias1", "number format"), ("bias2", "number format")]
+
+
+def test_an_operator_of_another_domain_is_no_operator_of_onnx(written: Written) -> None:
+    graph = "g (float[1,4] x) => (float[1,4] y) { h = Relu(x) y = my.Relu(h) }"
+    part = partition(written(graph, '"": 17, "my": 1'), None)["static"]
+    assert (part["taken"], left(part)) == (1, [("Relu 1", "operator")])
+    assert part["left"][0]["words"].startswith("caution: another domain's operator (my)")
+
+
+def test_a_local_function_is_judged_by_what_is_in_it(written: Written) -> None:
+    graph = """g (float[1,4] x) => (float[1,4] y) { y = own.Relu(x) }
+        <domain: "own", opset_import: ["": 17]> Relu (a) => (b) { b = Tanh(a) }"""
+    assert partition(written(graph, '"": 17, "own": 1'), None)["static"]["taken"] == 1
+
+
+def test_a_graph_without_its_weights_is_refused(shared: Path) -> None:
+    with pytest.raises(UserError, match=r"external data ext_weights\.data .* is missing"):
+        partition(shared / "faults/onnx/weights_missing/missing.onnx", None)
+
+
+def test_sizes_that_do_not_fit_the_graph_are_refused(written: Written) -> None:
+    path = written("g (float[n,4] x) => (float[n,4] y) { y = Relu(x) }")
+    with pytest.raises(UserError, match="input x has dims"):
+        partition(path, {"x": (1, 2, 3)})
+    with pytest.raises(UserError, match="input x has dims"):
+        partition(path, {"x": (1, 5)})

@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 
 from inferprof import documents
 from inferprof.documents import published
-from inferprof.documents.base import plain
 from inferprof.errors import UserError
 from inferprof.files import write_document
 
@@ -303,7 +302,7 @@ def test_a_damaged_document_is_read_or_refused_in_one_line(tmp_path: Path, kind:
     except UserError as error:
         assert "\n" not in str(error) and str(error).startswith(str(path)) and len(str(error)) < 600
     else:
-        content = plain(document) if isinstance(document, documents.Document) else document
+        content = msgspec.to_builtins(document) if isinstance(document, documents.Document) else document
         write_document(path, kind, content)
         assert documents.read(path, kind) == document
 

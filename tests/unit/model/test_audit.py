@@ -11,7 +11,7 @@ import pytest
 onnx = pytest.importorskip("onnx")
 
 from inferprof.case import Shape  # noqa: E402
-from inferprof.model import audit, typed_graph  # noqa: E402
+from inferprof.model import audit, inference  # noqa: E402
 
 FLOAT, FLOAT16, INT8, INT64 = 1, 10, 3, 7
 B8 = Shape.parse("b8")
@@ -89,7 +89,7 @@ def test_what_onnx_runtime_says_while_it_folds_is_not_shown(
     weights = [onnx.numpy_helper.from_array(array.astype(np.int64), name) for name, array in constants.items()]
     nodes = [node("Unsqueeze", ["one", "zero"], ["y"], "kept")]
     path = save(tmp_path / "m.onnx", nodes, [], [value("y", INT64, 1)], weights)
-    with typed_graph._without_warnings():
+    with inference._without_warnings():
         onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     assert capfd.readouterr().err == ""
     onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
@@ -106,7 +106,7 @@ def test_a_product_whose_output_has_no_known_size_is_listed_and_no_share_is_zero
     found = audit.audit(path, None, B8)
     assert (found["macs"], found["macs_share"], found["products_of_unknown_size"]) == (0, {}, ["conv"])
     assert found["advice"][0].startswith("1 of 1 products have sizes that only a run tells")
-    assert found["advice"][-1] == "runs in TensorRT only: trt (Magic)"
+    assert found["advice"][-1] == "runs in TensorRT only: trt (Magic), whose products count as nothing here"
     assert [file.name for file in tmp_path.iterdir()] == ["m.onnx"]
 
 

@@ -217,3 +217,23 @@ def test_a_capture_is_what_the_run_recorded(tmp_path: Path) -> None:
     out = tmp_path / "out" / "b8.json.gz"
     capture(kineto.KINETO, [sys.executable, str(script)], out)
     assert json.loads(gzip.decompress(out.read_bytes())) == {"traceEvents": []}
+
+
+def test_the_categories_of_torch_up_to_1_11(tmp_path: Path) -> None:
+    args = {"device": 0, "stream": 7, "correlation": 1, "bytes": 8}
+    path = trace(
+        tmp_path,
+        event("Runtime", "cudaLaunchKernel", 1, 2, correlation=1),
+        event("Kernel", "k", 10, 5, **args, grid=[1, 1, 1], block=[32, 1, 1]),
+        event("Memcpy", "Memcpy HtoD (Pageable -> Device)", 20, 5, **args),
+    )
+    frame = kineto.read(path)
+    totals = frame[
+        frame["metric"].eq("duration_total") & frame["level"].isin(["kernel", "memcpy", "api", "launch_config"])
+    ]
+    assert sorted(totals[["level", "name", "value"]].to_numpy().tolist()) == [
+        ["api", "cudaLaunchKernel", 2000.0],
+        ["kernel", "k", 5000.0],
+        ["launch_config", "k", 5000.0],
+        ["memcpy", "HtoD pageable", 5000.0],
+    ]

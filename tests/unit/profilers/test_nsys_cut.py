@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -96,6 +97,24 @@ def test_what_was_still_running_is_left_out_and_what_is_there_twice_counts_once(
     frame = nsys.read(made.done())
     kernels = frame[frame["level"].isin(["kernel", "launch_config"]) & frame["metric"].eq("duration_total")]
     assert kernels[["instances", "value"]].to_numpy().tolist() == [[1, 10.0], [1, 10.0]]
+
+
+def test_bytes_that_flipped_are_read_or_refused_in_one_line(export: Callable[..., Export], tmp_path: Path) -> None:
+    content = some_export(export()).read_bytes()
+    choose = random.Random(0)
+    path = tmp_path / "flipped.sqlite"
+    refused = 0
+    for _ in range(40):
+        flipped = bytearray(content)
+        for _ in range(choose.choice((1, 20, 500))):
+            flipped[choose.randrange(len(content))] = choose.randrange(256)
+        path.write_bytes(flipped)
+        try:
+            nsys.read(path)
+        except UserError as error:
+            refused += 1
+            assert "\n" not in str(error)
+    assert refused > 10
 
 
 def test_a_name_in_another_encoding_is_read(export: Callable[..., Export]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.report.conftest import Results, evidence_of
+from tests.unit.report.conftest import CASE_KEYS, Results, evidence_of
 
 from inferprof import registry, report
 from inferprof.case import Case
@@ -71,7 +71,7 @@ CHECK = Check(name="failing", title="Failing", level="host", scope="case", needs
 PLOT = Plot(name="failing", title="A failing plot", caption="", needs={"end_to_end_ms": 1}, draw=fail, place=5,
             section="Latency")
 """
-DEFECT = "ValueError: it broke; this is a defect of inferprof"
+DEFECT = "ValueError: it broke in its second line; this is a defect of inferprof"
 
 
 @pytest.fixture
@@ -111,7 +111,9 @@ def test_a_module_adds_a_check_to_each_diagnosis_and_to_the_report(
     add(CHECK)
     measured = Case.from_path("vit_base/fp16/ort_cuda/default/b114.json")
     document = run.diagnose(repository / "tests/data/records", "h100-80gb-hbm3-sm90-93fb0a94", measured, {})
-    cpu_study.write(f"{cpu_study.machine}/diagnosis/vit_tiny/fp32/ort_cpu/default/b1.json", document)
+    case = "vit_tiny/fp32/ort_cpu/default/b1"
+    named = {"machine": cpu_study.machine, "case": dict(zip(CASE_KEYS, case.split("/"), strict=True))}
+    cpu_study.write(f"{cpu_study.machine}/diagnosis/{case}.json", {**document, **named})
     (answer,) = (one for one in document["answers"] if one["check"] == "made_up")
     assert (answer["verdict"], answer["evidence"]) == ("clear", {"answer": 42.0})
     answers = table(compose.compose(evidence_of(cpu_study)), "check_answers")

@@ -7,12 +7,13 @@ about again by itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from inferprof.backends.tensorrt_runtime import message_log
+from inferprof.model import onnx_graph
 
 if TYPE_CHECKING:
     import onnx
@@ -85,8 +86,12 @@ def _extracted(model: onnx.ModelProto, nodes: Sequence[int]) -> onnx.ModelProto 
     others = [node for index, node in enumerate(model.graph.node) if index not in set(nodes)]
     weights = {item.name for item in model.graph.initializer}
     made = [name for node in own for name in node.output if name]
-    wanted = {name for node in others for name in read(node)} | {value.name for value in model.graph.output}
-    needed = dict.fromkeys(name for node in own for name in read(node) if name not in weights and name not in made)
+    wanted = {name for node in others for name in onnx_graph.taken_by(node)} | {
+        value.name for value in model.graph.output
+    }
+    needed = dict.fromkeys(
+        name for node in own for name in onnx_graph.taken_by(node) if name not in weights and name not in made
+    )
     results = [name for name in made if name in wanted]
     values = {value.name: value for value in (*model.graph.value_info, *model.graph.input, *model.graph.output)}
     if any(name not in values for name in (*needed, *results)):
@@ -98,18 +103,8 @@ def _extracted(model: onnx.ModelProto, nodes: Sequence[int]) -> onnx.ModelProto 
     part.graph.node.extend(own)
     part.graph.input.extend(values[name] for name in needed)
     part.graph.output.extend(values[name] for name in results)
+    part.graph.value_info.extend(values[name] for name in made if name in values and name not in results)
     return part
-
-
-def read(node: Any) -> Iterable[str]:
-    """The tensors that a node reads, those that its bodies take from around it among them."""
-    yield from (name for name in node.input if name)
-    for attribute in node.attribute:
-        for graph in (attribute.g, *attribute.graphs):
-            inside = {name for inner in graph.node for name in inner.output} | {value.name for value in graph.input}
-            inside |= {item.name for item in graph.initializer}
-            yield from (name for inner in graph.node for name in read(inner) if name not in inside)
-            yield from (value.name for value in graph.output if value.name not in inside)
 
 
 def _why(error: Any) -> tuple[Why, str]:

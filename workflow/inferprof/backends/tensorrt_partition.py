@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from inferprof.backends.tensorrt_parser import DEPTH, Answer, Why, ask, read
+from inferprof.backends.tensorrt_parser import DEPTH, Answer, Why, ask
 from inferprof.backends.tensorrt_runtime import load
 from inferprof.model import onnx_graph
+from inferprof.model.operators import full_name, is_foreign
 
 if TYPE_CHECKING:
     import onnx
@@ -26,6 +27,7 @@ CONTEXT: Final = "EPContext"
 """A node of a compiled graph, which holds an engine in place of the nodes that a provider took."""
 LOOPED: Final = frozenset({"CumSum", "GRU", "LSTM", "Loop", "RNN", "Scan"})
 """Operators that TensorRT turns into a loop, which runs its body's kernels once per step."""
+CAUTION: Final = "caution: another domain's operator ({}); by its bare name the parser would take it for ONNX's"
 NO_SIZES: Final = "no sizes were given; --spec has them, --shape the batch"
 
 
@@ -47,7 +49,7 @@ def partition(path: Path, shapes: Shapes | None) -> dict[str, Any]:
     nodes, also of bodies, that become loops. A compiled graph has its partition in it, made `by` who is named.
     """
     model = onnx_graph.read(path)
-    looped = [node.name or node.op_type for node in _all_nodes(model.graph) if node.op_type in LOOPED]
+    looped = [node.name or node.op_type for node in onnx_graph.all_nodes(model.graph) if node.op_type in LOOPED]
     if compiled := [index for index, node in enumerate(model.graph.node) if node.op_type == CONTEXT]:
         fixed = _described(model, Answer([[index] for index in compiled], {}))
         as_it_is = {"not_measured": "the graph was compiled: its partition is fixed"}
@@ -61,15 +63,6 @@ def partition(path: Path, shapes: Shapes | None) -> dict[str, Any]:
     else:
         static = _asked(trt, path, model)
     return {"by": f"TensorRT-RTX {trt.__version__}", "dynamic": dynamic, "static": static, "looped": looped}
-
-
-def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """The nodes of a graph and of the bodies in it."""
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for body in (attribute.g, *attribute.graphs):
-                yield from _all_nodes(body)
 
 
 def _sources(model: onnx.ModelProto) -> str:
@@ -87,7 +80,7 @@ def _fixed(model: onnx.ModelProto, shapes: Shapes) -> onnx.ModelProto:
     fixed.CopyFrom(model)
     del fixed.graph.value_info[:]
     for value in onnx_graph.inputs(fixed):
-        for dim, size in zip(onnx_graph.dimensions(value), shapes[value.name], strict=True):
+        for dim, size in zip(onnx_graph.dimensions(value), onnx_graph.given(value, shapes), strict=False):
             dim.dim_value = size
     for value in fixed.graph.output:
         value.type.tensor_type.ClearField("shape")
@@ -100,7 +93,30 @@ def _asked(trt: Any, path: Path, model: onnx.ModelProto) -> dict[str, Any]:
     # ONNX gives up on operators of a domain that the file does not import: their neighbours keep what the file says.
     with contextlib.suppress(onnx.shape_inference.InferenceError):
         model = onnx.shape_inference.infer_shapes(model, data_prop=True)
-    return _described(model, ask(trt, path, model, DEPTH))
+    asked, foreign = _under_full_names(model)
+    answer = ask(trt, path, asked, DEPTH)
+    answer.errors.update({i: ("operator", CAUTION.format(model.graph.node[i].domain)) for i in foreign})
+    return _described(model, answer)
+
+
+def _under_full_names(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[int]]:
+    """The model with other domains' operators under names that are nobody's, and the indices of these nodes.
+
+    The parser looks at the bare name alone: it would take `my.domain::Relu` for ONNX's. What it knows by a name that
+    is none of ONNX's is a plugin, and local functions it takes apart.
+    """
+    import onnx
+
+    own = {(function.domain, function.name) for function in model.functions}
+    standard = {schema.name for schema in onnx.defs.get_all_schemas()}
+    asked = onnx.ModelProto()
+    asked.CopyFrom(model)
+    for node in onnx_graph.all_nodes(asked.graph):
+        if is_foreign(node) and node.op_type in standard and (node.domain, node.op_type) not in own:
+            node.op_type = full_name(node)
+    pairs = zip(model.graph.node, asked.graph.node, strict=True)
+    foreign = [index for index, (before, after) in enumerate(pairs) if before.op_type != after.op_type]
+    return asked, foreign
 
 
 def _described(model: onnx.ModelProto, answer: Answer) -> dict[str, Any]:
@@ -136,7 +152,7 @@ def _edges(model: onnx.ModelProto, taken: set[int]) -> list[str]:
     crossing = (
         name
         for index, node in enumerate(model.graph.node)
-        for name in read(node)
+        for name in onnx_graph.taken_by(node)
         if name in side and side[name] != (index in taken)
     )
     return list(dict.fromkeys(crossing))

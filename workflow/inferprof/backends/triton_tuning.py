@@ -313,10 +313,6 @@ def _of_sms(kernel: Any, threads: int) -> tuple[int, int, int]:
 # --- names -----------------------------------------------------------------------------------------------------
 
 
-def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> int:
-    return sum(other.get(name) != value for name, value in one.items())
-
-
 def _name(tuner: Any) -> str:
     return str(tuner.base_fn.__name__)
 

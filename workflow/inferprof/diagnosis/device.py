@@ -20,6 +20,8 @@ BELOW_PEAK = Threshold(
     "below_peak", 0.05, "share of peak throughput", "tables.limits.saturation: 95 % of the peak is saturated"
 )
 NS_PER_S: Final = 1e9
+OTHER_PROCESS: Final = "other_process"
+"""Seen only where another process worked on the device."""
 IDLE: Final[Mapping[str, tuple[str, str]]] = {
     "sync": ("the host sits in a synchronise", "wait once, at the end of the inference"),
     "copy": ("the host is in a copy call", "page-locked memory, asynchronous copies"),
@@ -28,6 +30,7 @@ IDLE: Final[Mapping[str, tuple[str, str]]] = {
         "one stream, or a CUDA graph",
     ),
     "unknown": ("the capture does not say for what", "a capture by nsys, which ties operations to launches"),
+    OTHER_PROCESS: ("it computes for another process", "measure again on a GPU of its own"),
 }
 """Cause of tables.trace.idle → what it means inside an inference, and what to do. Launches are the host's level."""
 
@@ -41,7 +44,8 @@ def _gaps(frames: Frames) -> list[Finding] | Clear:
     require_undistorted(frames)
     seen, inside = iteration(frames), watched(frames.timeline)
     total = seen["gpu_busy"] + seen["gpu_idle"]
-    idle = {cause: seen[f"idle_{cause}"] for cause in IDLE} | {"copy": inside.idle_copy}
+    causes = [cause for cause in IDLE if cause != OTHER_PROCESS or f"idle_{cause}" in seen]
+    idle = {cause: seen[f"idle_{cause}"] for cause in causes} | {"copy": inside.idle_copy}
     findings = [
         _gap(frames, cause, ns, total)
         for cause, ns in sorted(idle.items(), key=lambda pair: -pair[1])

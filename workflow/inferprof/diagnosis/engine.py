@@ -7,7 +7,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from inferprof.backends.torch_quantize import QUANTIZE
-from inferprof.diagnosis.kernel_time import clipped, longest, of_kernels, options_of, roofs_of, short, trace_of
+from inferprof.diagnosis.kernel_time import (
+    clipped,
+    hides_kernels,
+    longest,
+    of_kernels,
+    options_of,
+    roofs_of,
+    short,
+    trace_of,
+)
 from inferprof.diagnosis.peers import compared_by, peer_of
 from inferprof.diagnosis.times import NS_PER_MS, percent
 from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
@@ -60,7 +69,7 @@ def _executed(frames: Frames) -> tuple[str, pd.DataFrame]:
     counters = frames.of_tool(COUNTERS)
     for tool in kernel_formats.TOOLS:
         rows = frames.of_tool(tool)
-        if kernel_formats.tells(rows):
+        if kernel_formats.tells(rows) and not hides_kernels(rows):
             return tool, kernel_formats.of_case(rows, counters)
     raise NotAssessed("a trace of the case's kernels, or the times of its layers")
 

@@ -9,7 +9,9 @@ from inferprof.case import Shape
 from inferprof.diagnosis.kernel_faults import counters_of, merged, of_time, time_shares
 from inferprof.diagnosis.kernel_time import (
     KERNEL_SHARE,
+    NEEDS_NODES,
     clipped,
+    hidden_in_graphs,
     kernels_ns,
     longest,
     of_kernels,
@@ -97,10 +99,15 @@ def _bound(frames: Frames) -> list[Finding] | Clear:
 
 
 def _hot(frames: Frames) -> list[Finding] | Clear:
-    """The kernel with HOT_SHARE of the kernels' time, and the layer that launches it. Its gain: see its roof."""
+    """The kernel with HOT_SHARE of the kernels' time, and the layer that launches it. Its gain: see its roof.
+
+    Where most of that time is in CUDA graphs that were traced as a whole, the longest of these.
+    """
+    if hidden := hidden_in_graphs(frames):
+        return [hidden]
     kernels = longest(frames)
     if kernels.empty:
-        raise NotAssessed("a trace with kernels one by one: CUDA graphs traced by node")
+        raise NotAssessed(NEEDS_NODES)
     first = rows_of(kernels.head(1))[0]
     name = short(first["name"])
     words = f"{name} is the longest kernel, {percent(first['share'])} of the kernels' time"

@@ -4,36 +4,95 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from inferprof.findings import Frames, NotAssessed, Threshold
+from inferprof.diagnosis.times import ms, percent
+from inferprof.findings import Finding, Frames, NotAssessed, Threshold
 from inferprof.tables import roofs
 from inferprof.tables.counters.bounds import BOUNDS
 from inferprof.tables.limits import waterfall
 from inferprof.tables.nodes import layer_times
 from inferprof.tables.nodes.trt_join import layer_of_path
 from inferprof.tables.trace.kernel_class import own_name
-from inferprof.tables.trace.kernel_compare import per_iteration
+from inferprof.tables.trace.kernel_compare import iterations, of_iterations, per_iteration
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from inferprof.tables.roofs import Roofs
+    from inferprof.tables.schema import Level
 
 KERNEL_SHARE: Final = Threshold(
     "kernel_share", 0.01, "of the kernels' time", "ours: a kernel with less is not worth anybody's afternoon"
 )
 NEEDS_TRACE: Final = "a trace of the case's kernels: nsys or kineto under `profilers:`"
+NEEDS_NODES: Final = "a trace with kernels one by one: CUDA graphs traced by node (nsys --cuda-graph-trace=node)"
 NAME_LENGTH: Final = 60
 
 
 def trace_of(frames: Frames) -> pd.DataFrame:
-    """The rows of the tracer that speaks for the case, also of one that saw no iterations. Raises NotAssessed."""
+    """The rows of the tracer that speaks for the case, also of one that saw no iterations.
+
+    Raises NotAssessed, also where most kernels are hidden in CUDA graphs that were traced as a whole.
+    """
+    rows = _traced(frames)
+    if hides_kernels(rows):
+        raise NotAssessed(NEEDS_NODES)
+    return rows
+
+
+def hides_kernels(rows: pd.DataFrame) -> bool:
+    """Whether most of what a tool saw computing is in CUDA graphs that it traced as a whole."""
+    if not rows["level"].eq("graph").any():
+        return False
+    return bool(_per_iteration(rows, "graph")["value"].sum() > _per_iteration(rows, "kernel")["value"].sum())
+
+
+def _traced(frames: Frames) -> pd.DataFrame:
     if frames.tool is not None:
         return frames.timeline
     for tool in waterfall.TRACERS:
         rows = frames.of_tool(tool)
-        if (rows["level"] == "kernel").any():
+        if rows["level"].isin(("kernel", "graph")).any():
             return rows
     raise NotAssessed(NEEDS_TRACE)
+
+
+def whole_graphs(frames: Frames) -> pd.DataFrame:
+    """The CUDA graphs that were traced as a whole, the longest first: name, instances and value, ns, per iteration.
+
+    Raises NotAssessed where nothing was traced.
+    """
+    return _per_iteration(_traced(frames), "graph").sort_values("value", ascending=False, ignore_index=True)
+
+
+def hidden_in_graphs(frames: Frames) -> Finding | None:
+    """The CUDA graphs, the longest by name, that were traced as a whole and hide most kernels; None where none do.
+
+    Raises NotAssessed where nothing was traced.
+    """
+    if not hides_kernels(_traced(frames)):
+        return None
+    graphs = whole_graphs(frames)
+    time = float(graphs["value"].sum())
+    share = frames.share(time)
+    words = f"{percent(share)} of {frames.total.of}" if frames.total else ms(time)
+    return Finding(
+        subject=str(graphs["name"].iloc[0]),
+        bottleneck="kernels",
+        share=share,
+        reason=f"{words} is in CUDA graphs traced as a whole: which kernels run in them is not told",
+        evidence={"graph_ns": time, "launches": float(graphs["instances"].sum())},
+        source=str(frames.tool or "trace"),
+        gain=None,
+        advice="trace their nodes: nsys profile --cuda-graph-trace=node",
+        confidence="medium",
+    )
+
+
+def _per_iteration(rows: pd.DataFrame, level: Level) -> pd.DataFrame:
+    """name, instances and value (ns) of what was launched in an iteration, or in all of a trace without any."""
+    totals = rows[rows["metric"].eq("duration_total")]
+    sums = of_iterations(totals, level).groupby("name", as_index=False)[["instances", "value"]].sum()
+    return sums.assign(**{column: sums[column] / max(1, iterations(totals)) for column in ("instances", "value")})
 
 
 def kernels_ns(frames: Frames) -> float | None:
@@ -61,9 +120,10 @@ def inference_ns(profiles: pd.DataFrame) -> float | None:
 
 
 def longest(frames: Frames) -> pd.DataFrame:
-    """The kernels by name, longest first: kernel_compare.per_iteration with `share` of all kernel time."""
+    """The kernels by name, longest first: kernel_compare.per_iteration with `share` of all kernel time, which is also
+    that of graphs as a whole."""
     table = per_iteration(trace_of(frames))
-    table = table.assign(share=table["duration"] / table["duration"].sum())
+    table = table.assign(share=table["duration"] / (table["duration"].sum() + whole_graphs(frames)["value"].sum()))
     return table.sort_values("duration", ascending=False, kind="stable", ignore_index=True)
 
 

@@ -17,6 +17,8 @@ from inferprof.tables.trace.kernel_compare import ITERATION, iterations, of_iter
 
 RECORDS: Final = "records"
 NS_PER_MS: Final = 1e6
+ON_GPU: Final = ("kernel", "graph", "memcpy", "memset", "api")
+"""Levels of the tidy table that only a case on a GPU has: a capture may hold graphs, copies or calls alone."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +54,8 @@ def bare_ns(latency: pd.DataFrame, boundary: Boundary) -> float | None:
 
 def on_gpu(frames: Frames) -> bool:
     """Whether the case ran on a GPU, by the clock of the bare run or by a profile."""
-    profiles = frames.profiles
-    launched = profiles["level"].isin(("kernel", "graph")).any()
-    return bare_ns(frames.latency, "device") is not None or bool(launched) or providers.on_gpu(profiles)
+    launched = frames.profiles["level"].isin(ON_GPU).any()
+    return bare_ns(frames.latency, "device") is not None or bool(launched) or providers.on_gpu(frames.profiles)
 
 
 def iteration(frames: Frames) -> dict[str, float]:

@@ -6,8 +6,11 @@ once they are here, and an outcome is ok with all its parts, or failed with a re
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Mapping
+import json
+import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -104,7 +107,8 @@ def decode(content: bytes, kind: Kind) -> Any:
     except msgspec.ValidationError as error:
         raise ValueError(f": {_fault(error)}") from None
     except (ValueError, RecursionError) as error:
-        raise ValueError(f" is not JSON: {_one_line(str(error))}") from None
+        why = next(_not_finite(content), None)
+        raise ValueError(f": {why}" if why else f" is not JSON: {_one_line(str(error))}") from None
 
 
 def read(path: Path, kind: Kind, root: Path | None = None) -> Any:
@@ -119,9 +123,25 @@ def read_plain(path: Path, kind: Kind, root: Path | None = None) -> dict[str, An
     """The same as mappings and lists, also with what the type does not name."""
     document, content = _read(path, kind, root)
     plain: dict[str, Any] = msgspec.json.decode(content)
+    if isinstance(document, Record | Watched):
+        _drop_nulls(document, plain)
     if isinstance(document, Record):
         plain |= {"status": document.status, "reason": document.reason}
     return plain
+
+
+def _drop_nulls(document: Any, plain: Any) -> None:
+    """Take parts that are null out of a record: they are as good as not there."""
+    if isinstance(document, msgspec.Struct):
+        for field in msgspec.structs.fields(document):
+            name, value = field.encode_name, getattr(document, field.name)
+            if value is None and field.default is None and plain.get(name, "") is None:
+                del plain[name]
+            elif name in plain:
+                _drop_nulls(value, plain[name])
+    elif isinstance(document, dict):
+        for name, value in document.items():
+            _drop_nulls(value, plain[name])
 
 
 def failed(content: Mapping[str, Any] | None) -> str | None:
@@ -171,6 +191,22 @@ def _not_of_its_path(document: Any, path: Path) -> str | None:
 @functools.cache
 def _decoder(kind: Kind) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(TYPES[kind])
+
+
+def _not_finite(content: bytes) -> Iterator[str]:
+    """Where NaN or infinity stand in what would else be JSON."""
+
+    def within(value: Any, place: str) -> Iterator[str]:
+        if isinstance(value, float) and not math.isfinite(value):
+            yield f"{place.lstrip('.') or 'top level'}: {value} is not a finite number"
+        entries = value.items() if isinstance(value, dict) else ()
+        for key, entry in entries:
+            yield from within(entry, f"{place}.{_one_line(key)}")
+        for index, entry in enumerate(value if isinstance(value, list) else ()):
+            yield from within(entry, f"{place}[{index}]")
+
+    with contextlib.suppress(ValueError, RecursionError):
+        yield from within(json.loads(content), "")
 
 
 def _fault(error: msgspec.ValidationError) -> str:

@@ -6,24 +6,24 @@ here is finite.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
 
+# Numbers are of two types, so that whole ones stay whole.
 LARGEST = 2**62
 Count = Annotated[int, Meta(ge=0, le=LARGEST)]
-Position = Annotated[int, Meta(ge=0, le=LARGEST)]
-Number = Annotated[float, Meta(ge=-1e300, le=1e300)]
-NotNegative = Annotated[float, Meta(ge=0, le=1e300)]
-Positive = Annotated[float, Meta(gt=0, le=1e300)]
-Share = Annotated[float, Meta(ge=0, le=1)]
-Percent = Annotated[float, Meta(ge=0, le=100)]
-Cosine = Annotated[float, Meta(ge=-1.001, le=1.001)]
+Number = Annotated[int, Meta(ge=-LARGEST, le=LARGEST)] | Annotated[float, Meta(ge=-1e300, le=1e300)]
+NotNegative = Annotated[int, Meta(ge=0, le=LARGEST)] | Annotated[float, Meta(ge=0, le=1e300)]
+Positive = Annotated[int, Meta(gt=0, le=LARGEST)] | Annotated[float, Meta(gt=0, le=1e300)]
+Share = Annotated[int, Meta(ge=0, le=1)] | Annotated[float, Meta(ge=0, le=1)]
+Percent = Annotated[int, Meta(ge=0, le=100)] | Annotated[float, Meta(ge=0, le=100)]
+Cosine = Annotated[int, Meta(ge=-1, le=1)] | Annotated[float, Meta(ge=-1.001, le=1.001)]
 """Also of a rank correlation; rounding takes both a little beyond 1."""
-Nanoseconds = Annotated[float, Meta(ge=1, le=1e18)]
+Nanoseconds = Annotated[int, Meta(ge=1, le=10**18)] | Annotated[float, Meta(ge=1, le=1e18)]
 """What an inference takes: more than nothing, and less than the 30 years from which on it is no measurement."""
-Elapsed = Annotated[float, Meta(ge=0, le=1e18)]
+Elapsed = Annotated[int, Meta(ge=0, le=10**18)] | Annotated[float, Meta(ge=0, le=1e18)]
 """ns of a part of an inference, which may take no time at all."""
 Text = Annotated[str, Meta(min_length=1)]
 
@@ -96,9 +96,3 @@ def require(part: Document, names: tuple[str, ...], though: str) -> None:
     """Raise ValueError where one of the fields is not set."""
     if lacking := [name for name in names if getattr(part, name) is None]:
         raise ValueError(f"lacks {', '.join(f'`{name}`' for name in lacking)}, {though}")
-
-
-def plain(document: Document) -> dict[str, Any]:
-    """The document as JSON has it: mappings, lists, numbers and text."""
-    content: dict[str, Any] = msgspec.to_builtins(document)
-    return content

@@ -77,7 +77,7 @@ class Total(Document):
 class Diagnosis(Outcome):
     """results/{machine}/diagnosis/{case}.json: why the case is as fast as it is."""
 
-    NEEDS: ClassVar = ("verdict", "answers")
+    NEEDS: ClassVar[tuple[str, ...]] = ("verdict", "answers")
 
     machine: str | None = None
     case: OfCase | None = None

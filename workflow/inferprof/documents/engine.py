@@ -46,7 +46,7 @@ class ClockComparison(Document):
 class Trtexec(Outcome):
     """results/{machine}/trtexec/{case}.json: trtexec as a second clock."""
 
-    NEEDS: ClassVar = ("case", "version", "comparison")
+    NEEDS: ClassVar[tuple[str, ...]] = ("case", "version", "comparison")
 
     case: OfCase | None = None
     version: str | None = None

@@ -30,7 +30,7 @@ class HighPrecision(Document):
 class Audit(Outcome):
     """results/onnx/{model}/{precision}.audit.json: what the graph is made of."""
 
-    NEEDS: ClassVar = (
+    NEEDS: ClassVar[tuple[str, ...]] = (
         *("macs_share", "weight_bytes", "casts", "quantizers", "dequantizers"),
         *("softmax", "normalization", "high_precision"),
     )
@@ -47,7 +47,15 @@ class Audit(Outcome):
     normalization: dict[str, Count] | None = None
     high_precision: list[HighPrecision] | None = None
     products_of_unknown_size: list[str] = []
-    foreign_domains: dict[str, Count] = {}
+    products_in_loops_of_unknown_length: dict[str, Count] = {}
+    branches: list[dict[str, Any]] = []
+    assumed_sizes: list[str] = []
+    no_opset: bool = False
+    normalization_in_pieces: list[str] = []
+    not_tensorrt_int8: dict[str, str] = {}
+    quantized_nodes: list[str] = []
+    uncounted_domains: list[str] = []
+    foreign_domains: dict[str, list[str]] = {}
     unaligned: list[dict[str, Any]] = []
     advice: list[str] | None = None
 
@@ -64,7 +72,7 @@ class Left(Document):
 class Part(Measured):
     """What a parser takes of a graph, in how many subgraphs, and what it leaves."""
 
-    NEEDS: ClassVar = ("nodes", "taken", "subgraphs", "left")
+    NEEDS: ClassVar[tuple[str, ...]] = ("nodes", "taken", "subgraphs", "left")
 
     nodes: Count | None = None
     taken: Count | None = None
@@ -75,7 +83,7 @@ class Part(Measured):
 class Partition(Outcome):
     """results/onnx/{model}/{precision}.partition.json: what TensorRT's parser takes of the graph."""
 
-    NEEDS: ClassVar = ("by", "dynamic", "static")
+    NEEDS: ClassVar[tuple[str, ...]] = ("by", "dynamic", "static")
 
     by: str | None = None
     dynamic: Part | None = None
@@ -94,7 +102,7 @@ class Gemm(Document):
 
 
 class Node(Document):
-    """What a node computes and moves; None where its shape is not known."""
+    """What a node computes and moves; None where its shape is not known, or how often it runs."""
 
     name: str
     op: str
@@ -106,12 +114,13 @@ class Node(Document):
     weights: Count | None
     sparse: bool = False
     gemm: Gemm | None = None
+    times: Count | None = 1
 
 
 class Cost(Outcome):
     """results/onnx/{model}/{precision}.{shape}.cost.json: FLOPs and bytes of each node."""
 
-    NEEDS: ClassVar = ("weights", "nodes")
+    NEEDS: ClassVar[tuple[str, ...]] = ("weights", "nodes")
 
     shape: str | None = None
     inputs: Count | None = None
@@ -156,7 +165,7 @@ class Agreement(Document):
 class Accuracy(Outcome):
     """results/onnx/{model}/{precision}.accuracy.json: the graph's outputs against fp32's."""
 
-    NEEDS: ClassVar = ("outcome", "reason", "tolerance")
+    NEEDS: ClassVar[tuple[str, ...]] = ("outcome", "reason", "tolerance")
 
     outcome: Literal["pass", "warn", "fail", "not measured"] | None = None
     precision: str | None = None

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
-from inferprof.documents.base import Count, Document, Elapsed, Measured, NotNegative, Outcome, Positive, Unknown
+from inferprof.documents.base import Count, Document, Elapsed, NotNegative, Outcome, Positive, Unknown, require
 
 
 class GpuFacts(Document):
@@ -46,7 +46,7 @@ class CpuFacts(Document):
 class Environment(Outcome):
     """results/{machine}/environment.json: what the machine is and what is installed on it."""
 
-    NEEDS: ClassVar = ("gpus",)
+    NEEDS: ClassVar[tuple[str, ...]] = ("gpus",)
 
     machine: str | None = None
     gpus: list[GpuFacts] | Unknown | None = None
@@ -85,7 +85,7 @@ class Link(Document):
 class Bandwidth(Outcome):
     """results/{machine}/bandwidth.json: the link between host and device, and the device's memory."""
 
-    NEEDS: ClassVar = ("method", "h2d", "d2h", "d2d")
+    NEEDS: ClassVar[tuple[str, ...]] = ("method", "h2d", "d2h", "d2d")
 
     method: str | None = None
     h2d: Link | None = None
@@ -109,14 +109,18 @@ class MemoryCeiling(Document):
     not_measured: str | None = None
 
 
-class Ceilings(Measured):
-    """results/{machine}/ceilings.json: how fast the GPU computes and reads at best."""
+class Ceilings(Outcome):
+    """results/{machine}/ceilings.json: how fast the GPU computes and reads at best, or why that is not known."""
 
-    NEEDS: ClassVar = ("gemm", "memory")
-
+    not_measured: str | None = None
     method: str | None = None
     gpu: str | None = None
     torch: str | None = None
     l2_bytes: Count | None = None
     gemm: dict[str, GemmCeiling] | None = None
     memory: dict[str, MemoryCeiling] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.status == "ok" and self.not_measured is None:
+            require(self, ("gemm", "memory"), "and no `not_measured` says why")

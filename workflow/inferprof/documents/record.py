@@ -32,7 +32,7 @@ FASTEST_NS = 100
 class Boundary(Measured):
     """The samples of a boundary in ns, how its loop went, or why it was not measured."""
 
-    NEEDS: ClassVar = ("samples_ns",)
+    NEEDS: ClassVar[tuple[str, ...]] = ("samples_ns",)
 
     samples_ns: Annotated[list[Nanoseconds], Meta(min_length=1)] | None = None
     span_ns: list[Number] | None = None
@@ -60,7 +60,7 @@ class Boundaries(Document):
 class Stage(Measured):
     """The samples of a stage of end_to_end in ns, or why it was not measured."""
 
-    NEEDS: ClassVar = ("samples_ns",)
+    NEEDS: ClassVar[tuple[str, ...]] = ("samples_ns",)
 
     samples_ns: Annotated[list[Elapsed], Meta(min_length=1)] | None = None
 
@@ -68,7 +68,7 @@ class Stage(Measured):
 class Throughput(Measured):
     """How many inferences there were in how many seconds."""
 
-    NEEDS: ClassVar = ("inferences", "seconds")
+    NEEDS: ClassVar[tuple[str, ...]] = ("inferences", "seconds")
 
     inferences: Annotated[int, Meta(ge=1, le=2**62)] | None = None
     seconds: Annotated[float, Meta(ge=1e-6, le=1e9)] | None = None
@@ -107,7 +107,7 @@ class GraphRow(Document):
 class Graphs(Measured):
     """What CUDA graphs of several batch sizes hold."""
 
-    NEEDS: ClassVar = ("pool", "order", "inputs", "rows")
+    NEEDS: ClassVar[tuple[str, ...]] = ("pool", "order", "inputs", "rows")
 
     pool: str | None = None
     order: str | None = None
@@ -148,7 +148,7 @@ class Array(Document):
 class Steal(Measured):
     """The share of the CPUs' time that a hypervisor took."""
 
-    NEEDS: ClassVar = ("percent",)
+    NEEDS: ClassVar[tuple[str, ...]] = ("percent",)
 
     percent: Percent | None = None
 
@@ -187,7 +187,7 @@ class Gauges(Document):
 class Energy(Measured):
     """The energy of an inference, back to back."""
 
-    NEEDS: ClassVar = ("j_per_inference", "mean_w")
+    NEEDS: ClassVar[tuple[str, ...]] = ("j_per_inference", "mean_w")
 
     j_per_inference: NotNegative | None = None
     mean_w: NotNegative | None = None
@@ -262,7 +262,7 @@ class Run(Outcome):
 class Record(Run, kw_only=True):
     """results/{machine}/benchmark/{case}/r{round}.json: the measurements of a case in one round."""
 
-    NEEDS: ClassVar = ("boundaries",)
+    NEEDS: ClassVar[tuple[str, ...]] = ("boundaries",)
 
     schema: int
     case: OfCase

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from inferprof import progress
+from inferprof.errors import CaseFailed
 from inferprof.model import emulation
 from inferprof.model.model_spec import ModelSpec
 from inferprof.plugins import ConvertRequest, Feeds, Precision, Tolerance
@@ -21,6 +22,7 @@ Draw = Callable[[ModelSpec, int, int], list[Feeds]]
 STEPS = ("read samples", "run fp32", "run the format")
 NEIGHBOURS = 10
 """How many nearest neighbours of each sentence are compared."""
+DISTANCES = ("cosine_mean", "cosine_min", "sqnr_db", "max_abs_error", "max_abs_expected")
 IN_ORT = "onnxruntime cpu"
 IN_ORT_ROUNDED = "onnxruntime cpu, half-precision results rounded node by node"
 IN_TORCH = "fake-quantized torch model"
@@ -111,12 +113,24 @@ def _run(session: Any, batch: Feeds) -> dict[str, Array]:
     float32 = {item.name for item in session.get_inputs() if item.type == "tensor(float)"}
     feeds = {name: array.astype(np.float32) if name in float32 else array for name, array in batch.items()}
     names = [item.name for item in session.get_outputs()]
-    return dict(zip(names, session.run(names, feeds), strict=True))
+    outputs = dict(zip(names, session.run(names, feeds), strict=True))
+    for name, value in outputs.items():
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "biufc":
+            raise NotMeasured(f"output {name} is no tensor of numbers, so nothing can be compared with it")
+    return outputs
 
 
 def joined(batches: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
     """The batches of each output, one behind the other."""
-    return {name: np.concatenate([np.atleast_1d(batch[name]) for batch in batches]) for name in batches[0]}
+    return {name: _joined([batch[name] for batch in batches]) for name in batches[0]}
+
+
+def _joined(parts: Sequence[Array]) -> Array:
+    """One output of all batches; flat where its size is another in each, as that of NonZero."""
+    arrays = [np.atleast_1d(part) for part in parts]
+    if len({array.shape[1:] for array in arrays}) > 1:
+        arrays = [array.ravel() for array in arrays]
+    return np.concatenate(arrays)
 
 
 # --- comparing -------------------------------------------------------------------------------------------------
@@ -126,6 +140,8 @@ def compare(
     expected: Outputs, actual: Outputs, batches: Sequence[Feeds], spec: ModelSpec, tolerance: Tolerance
 ) -> dict[str, Any]:
     """Distances of every output, agreement of decisions, collapse, and the outcome."""
+    if missing := [name for name in expected.arrays if name not in actual.arrays]:
+        raise CaseFailed(f"the converted graph has no output {', '.join(missing)}: {', '.join(actual.arrays)}")
     outputs = {name: distance(array, actual.arrays[name]) for name, array in expected.arrays.items()}
     collapsed = [
         f"output {name}: {why}"
@@ -148,10 +164,14 @@ def compare(
 def distance(expected: Array, actual: Array) -> dict[str, Any]:
     """Cosine (mean and worst over samples), SQNR in dB over all values, largest absolute error.
 
+    Of an empty output, or one of another shape, nothing is told but that two empty ones are the same.
     SQNR = 10 log10(Σ expected² / Σ (expected − actual)²). None stands for "not finite": an SQNR of None with a
     `max_abs_error` of 0 is an identical output.
     """
     a, b = (np.atleast_1d(array).astype(np.float64) for array in (expected, actual))
+    if a.shape != b.shape or not a.size:
+        same = a.shape == b.shape
+        return dict.fromkeys(DISTANCES) | {"max_abs_error": 0.0 if same else None}
     rows_a, rows_b = a.reshape(len(a), -1), b.reshape(len(b), -1)
     with np.errstate(all="ignore"):
         norms = np.linalg.norm(rows_a, axis=1) * np.linalg.norm(rows_b, axis=1)
@@ -173,7 +193,11 @@ def finite(value: float) -> float | None:
 
 
 def collapse(expected: Array, actual: Array) -> str | None:
-    """Why an output is no result at all (NaN, overflow, constant), or None."""
+    """Why an output is no result at all (another shape, NaN, overflow, constant), or None."""
+    if actual.shape != expected.shape:
+        return f"shape {list(actual.shape)}, not {list(expected.shape)}"
+    if not actual.size:
+        return None
     if np.isnan(actual).all():
         return "all NaN"
     if (nans := int(np.isnan(actual).sum() - np.isnan(expected).sum())) > 0:

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from inferprof.case import Shape
-from inferprof.model import onnx_graph, typed_graph
-from inferprof.model.products import Product, bits, nbytes, products_of
-from inferprof.model.typed_graph import DEQUANTIZERS, QUANTIZERS, TypedGraph
+from inferprof.model import half_overflow, onnx_graph, typed_graph
+from inferprof.model.model_spec import ModelSpec, input_shapes
+from inferprof.model.operators import DEQUANTIZERS, QUANTIZERS, STANDARD_DOMAINS, bits, dtype_name, is_foreign, nbytes
+from inferprof.model.products import Product, one_branch, products_of
+from inferprof.model.typed_graph import TypedGraph
 
 DECLARED = {
     "fp32": "float32",
@@ -24,7 +26,8 @@ DECLARED = {
 }
 """The type that a number format's products are in."""
 NORMALIZATIONS = ("LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization", "GroupNormalization")
-STANDARD_DOMAINS = ("", "ai.onnx")
+FLOATS = ("fp32", "fp16", "fp16_sparse", "bf16")
+"""The number formats without quantizers."""
 WHO_KNOWS = {"trt": "runs in TensorRT only", "com.microsoft": "runs in ONNX Runtime only"}
 """The runtimes that know the operators of a domain outside the standard."""
 SHOWN = 5
@@ -33,13 +36,16 @@ WORTH_SAYING = 0.001
 """Share of the weights' bytes from which on those in a wider type are spoken of."""
 
 
-def audit(onnx: Path, precision: str | None, shape: Shape | None) -> dict[str, Any]:
+def audit(onnx: Path, precision: str | None, shape: Shape | None, spec: ModelSpec | None = None) -> dict[str, Any]:
     """The content of .audit.json. `precision` is what the graph claims to be in; a claim that is not true is flagged.
 
-    Multiply-accumulates are counted at `shape`; without one every symbolic dimension counts as 1.
+    Multiply-accumulates are counted at `shape` of the model that `spec` describes, of which symbols may have other
+    names; without a shape every symbolic dimension counts as 1.
     """
     model = onnx_graph.read(onnx, external=True)
-    graph = typed_graph.analyse(model, shape.as_dict() if shape else {})
+    sizes = shape.as_dict() if shape else {}
+    whole = typed_graph.analyse(model, sizes, input_shapes(spec, shape) if spec and shape else {})
+    graph, branches = one_branch(whole)
     products = products_of(graph)
     counts = Counter(node.op_type for node in graph.nodes)
     result = {
@@ -47,13 +53,23 @@ def audit(onnx: Path, precision: str | None, shape: Shape | None) -> dict[str, A
         "shape": shape.label if shape else None,
         "macs": sum(product.macs for product in products),
         "macs_share": _shares(products),
-        "products_of_unknown_size": [product.name for product in products if not product.macs],
+        "products_of_unknown_size": [product.name for product in products if not product.sized],
+        "products_in_loops_of_unknown_length": {
+            product.name: product.macs_once for product in products if product.macs_once and not product.macs
+        },
+        "branches": branches,
+        "assumed_sizes": [*graph.assumed] if shape else [],
+        "no_opset": not model.opset_import,
         "weight_bytes": _weight_bytes(graph),
         "casts": counts["Cast"],
         "quantizers": sum(counts[name] for name in QUANTIZERS),
         "dequantizers": sum(counts[name] for name in DEQUANTIZERS),
         "softmax": _types_of(("Softmax",), graph),
         "normalization": _types_of(NORMALIZATIONS, graph),
+        "normalization_in_pieces": half_overflow.normalizations(graph),
+        "not_tensorrt_int8": _not_tensorrt_int8(graph),
+        "quantized_nodes": onnx_graph.quantized_nodes(model),
+        "uncounted_domains": sorted({node.domain for node in graph.nodes if is_foreign(node)}),
         "foreign_domains": _domains(graph.nodes),
         "high_precision": _left_behind(products, precision),
         "unaligned": unaligned(products),
@@ -66,7 +82,7 @@ def _domains(nodes: Iterable[Any]) -> dict[str, list[str]]:
     found: dict[str, set[str]] = {}
     for node in nodes:
         if node.domain not in STANDARD_DOMAINS:
-            found.setdefault(node.domain, set()).add(node.op_type)
+            found.setdefault(node.domain, set()).add(node.op_type.rpartition("::")[2])
     return {domain: sorted(operators) for domain, operators in sorted(found.items())}
 
 
@@ -128,7 +144,7 @@ def _weight_bytes(graph: TypedGraph) -> dict[str, int]:
     """Type → bytes of the weights; two 4-bit values share a byte."""
     sizes: Counter[str] = Counter()
     for weight in graph.weights.values():
-        dtype = typed_graph.dtype_name(weight.data_type)
+        dtype = dtype_name(weight.data_type)
         sizes[dtype] += nbytes(dtype, weight.dims)
     return dict(sizes.most_common())
 
@@ -136,8 +152,32 @@ def _weight_bytes(graph: TypedGraph) -> dict[str, int]:
 def _types_of(operators: Sequence[str], graph: TypedGraph) -> dict[str, int]:
     """Type of the first input → how many nodes of these operators take it."""
     return dict(
-        Counter(graph.types.get(node.input[0], "unknown") for node in graph.nodes if node.op_type in operators)
+        Counter(
+            graph.types.get(node.input[0], "unknown")
+            for node in graph.nodes
+            if node.op_type in operators and node.input
+        )
     )
+
+
+def _not_tensorrt_int8(graph: TypedGraph) -> dict[str, str]:
+    """The quantizers and dequantizers that TensorRT has no int8 for → what they are: unsigned, or off zero."""
+    import numpy as np
+    import onnx
+
+    found: dict[str, str] = {}
+    for node in graph.nodes:
+        if node.op_type not in ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"):
+            continue
+        zero = node.input[2] if len(node.input) > 2 else ""
+        stored = graph.origin(zero)
+        zeros = onnx.numpy_helper.to_array(graph.weights[stored]) if stored in graph.weights else np.zeros(1)
+        tensor = node.output[0] if node.op_type != "DequantizeLinear" else node.input[0]
+        unsigned = "uint8" in (graph.types.get(zero), graph.stored_type(tensor))
+        if unsigned or np.any(zeros.astype(np.float32)):
+            kind = "uint8" if unsigned else graph.types.get(zero, "unknown")
+            found[node.name or node.output[0]] = f"{kind}, zero point {float(zeros.flat[0]):g}"
+    return found
 
 
 # --- advice ----------------------------------------------------------------------------------------------------
@@ -145,12 +185,7 @@ def _types_of(operators: Sequence[str], graph: TypedGraph) -> dict[str, int]:
 
 def advice(result: Mapping[str, Any], products: Sequence[Product]) -> list[str]:
     """What to do about it, one line each, the costliest first."""
-    lines = []
-    if unsized := result["products_of_unknown_size"]:
-        lines.append(
-            f"{len(unsized)} of {len(products)} products have sizes that only a run tells, and count in no share: "
-            f"{_some(unsized)}"
-        )
+    lines = _claims(result) + _uncounted(result, products)
     for weighted, what in ((True, "products with weights"), (False, "products of two activations")):
         left = [entry for entry in result["high_precision"] if entry["with_weight"] is weighted]
         if left:
@@ -166,12 +201,62 @@ def advice(result: Mapping[str, Any], products: Sequence[Product]) -> list[str]:
         lines += [
             f"{count} {kind} in float32: Casts around them move data twice as wide"
             for kind in ("softmax", "normalization")
-            if (count := result[kind].get("float32"))
+            if (count := result[kind].get("float32")) and result["casts"]
         ]
+    if pieces := result.get("normalization_in_pieces"):
+        lines.append(
+            f"{len(pieces)} normalization{'s' * (len(pieces) > 1)} in pieces in float16: a square overflows from 256 "
+            f"on (256² is over 65,504): {_some(pieces)}; export with opset 17 or later, which has it as one node, "
+            "LayerNormalization, or keep these nodes in float32"
+        )
     return lines + [
         f"{WHO_KNOWS.get(domain, 'runs only where its operators are known')}: {domain} ({', '.join(operators)})"
+        f"{', whose products count as nothing here' if domain in result.get('uncounted_domains', ()) else ''}"
         for domain, operators in result["foreign_domains"].items()
     ]
+
+
+def _claims(result: Mapping[str, Any]) -> list[str]:
+    """What a graph isn't that it says it is."""
+    lines = []
+    if result.get("no_opset"):
+        lines.append("the file names no opset, so its operators are taken for those of the newest; export it again")
+    quantized = result.get("quantized_nodes")
+    if quantized and result["precision"] in FLOATS:
+        baseline = "no fp32 baseline" if result["precision"] == "fp32" else f"not {result['precision']}"
+        lines.append(f"it is quantized already, {baseline}: {len(quantized)} nodes ({_some(quantized)})")
+    if other := result.get("not_tensorrt_int8"):
+        kinds = "; ".join(dict.fromkeys(other.values()))
+        lines.append(
+            f"{len(other)} quantizers are not TensorRT's int8, which is signed with a zero point of 0 ({kinds}): "
+            f"{_some([*other])}; quantize again, symmetric"
+        )
+    return lines
+
+
+def _uncounted(result: Mapping[str, Any], products: Sequence[Product]) -> list[str]:
+    """What the multiply-accumulates leave out, or take for granted."""
+    lines = []
+    if unsized := result.get("products_of_unknown_size"):
+        lines.append(
+            f"{len(unsized)} of {len(products)} products have sizes that only a run tells, and count in no share: "
+            f"{_some(unsized)}"
+        )
+    if looped := result.get("products_in_loops_of_unknown_length"):
+        lines.append(
+            f"{len(looped)} of {len(products)} products are in loops whose length only a run tells, and count in no "
+            f"share: {sum(looped.values()):,} MACs a step ({_some([*looped])})"
+        )
+    if branches := result.get("branches"):
+        told = [
+            f"{one['node']} ({', '.join(f'{name} {n:,}' for name, n in one['macs'].items())})" for one in branches
+        ]
+        lines.append(
+            f"which branch of {len(branches)} If runs, only a run tells; that of more MACs is counted: {_some(told)}"
+        )
+    if assumed := result.get("assumed_sizes"):
+        lines.append(f"counted as 1, since the shape gives no size to them: {_some(assumed)}")
+    return lines
 
 
 def _padded(unaligned: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -27,8 +27,20 @@ from typing import Any
 
 from inferprof.case import Shape
 from inferprof.model import onnx_graph, typed_graph
-from inferprof.model.products import PRODUCTS, Gemm, attention_scores, gemm_of, nbytes, product_of
-from inferprof.model.typed_graph import DEQUANTIZERS, MOVES, QUANTIZERS, TypedGraph
+from inferprof.model.control_flow import FLOW
+from inferprof.model.model_spec import ModelSpec, input_shapes
+from inferprof.model.operators import DEQUANTIZERS, MOVES, QUANTIZERS, nbytes
+from inferprof.model.products import (
+    PRODUCTS,
+    RECURRENT,
+    Gemm,
+    attention_scores,
+    gemm_of,
+    one_branch,
+    product_of,
+    recurrent_elements,
+)
+from inferprof.model.typed_graph import TypedGraph
 
 VIEWS = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout", "Shape", "Size"))
 """Operators that move nothing: they rename data, or tell its shape."""
@@ -48,6 +60,10 @@ COMPOSITE = {
     **dict.fromkeys(QUANTIZERS, 2),  # divide, round
 }
 """FLOPs per output element of operators that others define."""
+ADDED_TO_A_GATE = 2
+"""FLOPs per value of a gate: the sum of its two products, and the activation; two more with a bias each."""
+BEHIND_GATES = {"LSTM": 5, "GRU": 5, "RNN": 0}
+"""FLOPs per value of the hidden state: f·c + i·c', o·tanh(c); r·h, (1 - z)·h' + z·h."""
 _ELEMENTWISE = (
     "Abs Add And BiasGelu Ceil Clip Cos Div Elu Equal Erf Exp FastGelu Floor Greater GreaterOrEqual HardSigmoid "
     "HardSwish IsInf IsNaN LeakyRelu Less LessOrEqual Log Max Mean Min Mish Mod Mul Neg Not Or PRelu Pow QuickGelu "
@@ -81,22 +97,28 @@ class NodeCost:
     written: int | None
     weights: int | None
     """Bytes of constants, of the rows alone where it picks some."""
+    times: int | None = 1
+    """How often an inference runs it, which FLOPs and bytes count; None, and so are these, where only a run tells."""
 
 
-def cost(onnx: Path, shape: Shape) -> dict[str, Any]:
+def cost(onnx: Path, shape: Shape, spec: ModelSpec | None = None) -> dict[str, Any]:
     """The content of .cost.json: the nodes, and the bytes that even one fused kernel would move.
 
-    `inputs`, `outputs` and `weights` are bytes; a weight counts once, however many nodes read it.
+    `inputs`, `outputs` and `weights` are bytes; a weight counts once, however many nodes read it. `spec` describes
+    the model, of which symbols may have other names than in the file. Of an If the branch of more products counts; in
+    a loop each node as often as it runs.
     """
     model = onnx_graph.read(onnx, external=True)
-    return {"shape": shape.label, **cost_of(model, typed_graph.analyse(model, shape.as_dict()))}
+    shapes = input_shapes(spec, shape) if spec else {}
+    graph, _ = one_branch(typed_graph.analyse(model, shape.as_dict(), shapes))
+    return {"shape": shape.label, **cost_of(model, graph)}
 
 
 def cost_of(model: Any, graph: TypedGraph) -> dict[str, Any]:
     """The same of a loaded onnx.ModelProto."""
     constants = _constants(graph)
     executed = [node for node in graph.nodes if _is_executed(node, graph, constants)]
-    inputs = [value.name for value in model.graph.input if value.name not in graph.weights]
+    inputs = [value.name for value in onnx_graph.inputs(model)]
     outputs = [value.name for value in model.graph.output]
     return {
         "inputs": _total(_held(graph, name) for name in inputs),
@@ -110,6 +132,8 @@ def _constants(graph: TypedGraph) -> frozenset[str]:
     """The tensors that depend on weights and, at one shape, on shapes alone."""
     found = set(graph.weights)
     for node in graph.nodes:
+        if node.op_type in FLOW or node.op_type.startswith("Random"):
+            continue
         if node.op_type in ("Shape", "Size") or all(name in found for name in node.input if name):
             found.update(node.output)
     return frozenset(found)
@@ -117,7 +141,7 @@ def _constants(graph: TypedGraph) -> frozenset[str]:
 
 def _is_executed(node: Any, graph: TypedGraph, constants: frozenset[str]) -> bool:
     """Whether a runtime has to do something for a node: a Cast of what was just dequantized is part of that."""
-    if node.op_type in VIEWS | DEQUANTIZERS or constants.issuperset(node.output):
+    if graph.runs(node) == 0 or node.op_type in VIEWS | DEQUANTIZERS | FLOW or constants.issuperset(node.output):
         return False
     return node.op_type != "Cast" or graph.quantized_type(node.output[0]) is None
 
@@ -131,6 +155,7 @@ def _node(node: Any, graph: TypedGraph, constants: frozenset[str]) -> NodeCost:
         read = _sum(written, _total(_held(graph, name) for name in activations[1:]))
     else:
         read = _total(_held(graph, name) for name in activations)
+    times = graph.runs(node)
     return NodeCost(
         name=node.name or node.output[0],
         op=node.op_type,
@@ -138,10 +163,11 @@ def _node(node: Any, graph: TypedGraph, constants: frozenset[str]) -> NodeCost:
         product=product is not None,
         sparse=product is not None and _is_sparse(node, graph),
         gemm=gemm_of(node, graph),
-        flops=_flops(node, graph),
-        read=read,
-        written=written,
-        weights=_total(_weights([node], graph, constants).values()),
+        flops=_times(_flops(node, graph), times),
+        read=_times(read, times),
+        written=_times(written, times),
+        weights=_times(_total(_weights([node], graph, constants).values()), times),
+        times=times,
     )
 
 
@@ -176,13 +202,17 @@ def _flops(node: Any, graph: TypedGraph) -> int | None:
 def _product_flops(node: Any, graph: TypedGraph) -> int | None:
     """Two per multiply-accumulate, the bias of a Gemm or convolution, and the Softmax of an Attention."""
     product = product_of(node, graph)
-    if product is None or not product.macs:
+    if product is None or not product.macs_once:
         return None
     if node.op_type == "Attention":
-        return 2 * product.macs + COMPOSITE["Softmax"] * attention_scores(node, graph)
+        return 2 * product.macs_once + COMPOSITE["Softmax"] * attention_scores(node, graph)
+    if node.op_type in RECURRENT:
+        has_bias = len(node.input) > 3 and bool(node.input[3])
+        gates = RECURRENT[node.op_type] * (ADDED_TO_A_GATE + 2 * has_bias)
+        return 2 * product.macs_once + recurrent_elements(node, graph) * (gates + BEHIND_GATES[node.op_type])
     has_bias = node.op_type in ("Gemm", "Conv", "ConvTranspose") and len(node.input) > 2 and node.input[2]
     bias = _elements(graph, node.output[0]) if has_bias else 0
-    return _sum(2 * product.macs, bias)
+    return _sum(2 * product.macs_once, bias)
 
 
 def _elements(graph: TypedGraph, tensor: str) -> int | None:
@@ -248,5 +278,5 @@ def _sum(*parts: int | None) -> int | None:
     return sum(known) if len(known) == len(parts) else None
 
 
-def _times(number: int | None, factor: int) -> int | None:
-    return None if number is None else number * factor
+def _times(number: int | None, factor: int | None) -> int | None:
+    return None if number is None or factor is None else number * factor

@@ -90,7 +90,10 @@ def _from_file(spec: ModelSpec) -> tuple[onnx.ModelProto, dict[str, Any]]:
         origin += f" of package {spec.options['package']}"
     if edit:
         origin += f", edited by {spec.options['python']}"
-    return onnx_file.checked(spec.onnx_path, spec, edit), {"origin": origin}
+    model = onnx_file.checked(spec.onnx_path, spec, edit)
+    if nodes := onnx_graph.quantized_nodes(model):
+        raise UserError(onnx_graph.no_baseline(spec.onnx_path, nodes))
+    return model, {"origin": origin}
 
 
 def to_onnx(module: torch.nn.Module, spec: ModelSpec) -> onnx.ModelProto:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from inferprof.case import BATCH, Shape
 from inferprof.errors import UserError
 from inferprof.files import check_schema, read_yaml
-from inferprof.model import onnx_graph
+from inferprof.model import onnx_inputs
 
 DEFAULT_OPSET = 20
 Task = Literal["classification", "embedding", "other"]
@@ -100,12 +101,30 @@ class ModelSpec:
         given = shape.as_dict()
         missing = [symbol for symbol in self.symbols if symbol not in given and symbol not in self.sizes]
         if missing:
+            sizes = "".join(f"{symbol}128" for symbol in missing)
             raise UserError(
-                f"model {self.name}: shape {shape} gives no size to {', '.join(missing)}; "
-                f"write it behind the batch (b8_{missing[0]}128) or under sizes: in {self.path}"
+                f"model {self.name}: shape {shape} gives no size to {', '.join(missing)}; write it behind the batch "
+                f"({shape}{'' if '_' in str(shape) else '_'}{sizes}) or {self._where_sizes_go(missing)}"
             )
         rest = [(s, given.get(s, self.sizes.get(s, 0))) for s in self.symbols if s != BATCH]
         return Shape(((BATCH, shape.batch), *rest))
+
+    def sized(self, shape: Shape) -> ModelSpec:
+        """The model with a shape's sizes where its description gives none: for what is drawn at sizes of its own."""
+        given = {symbol: size for symbol, size in shape.sizes if symbol != BATCH and symbol in self.symbols}
+        return replace(self, sizes={**given, **self.sizes})
+
+    @property
+    def unsized(self) -> tuple[str, ...]:
+        """The symbols that only a shape gives sizes to, without the batch."""
+        return tuple(symbol for symbol in self.symbols if symbol != BATCH and symbol not in self.sizes)
+
+    def _where_sizes_go(self, symbols: Sequence[str]) -> str:
+        """Where a description takes the sizes of symbols; of a bare ONNX file a whole one, in YAML on one line."""
+        if self.path.suffix != ".onnx":
+            return f"under sizes: in {self.path}"
+        inputs = [(item.name, item.dtype, item.dims) for item in self.inputs]
+        return f"into {self.path.with_suffix('.yaml')}, as in {onnx_inputs.stub(self.path, inputs, symbols)}"
 
     def at(self, shape: Shape) -> Shape:
         """As `resolve`, but raises UserError also for a symbol that the model lacks."""
@@ -122,6 +141,11 @@ class ModelSpec:
         if BATCH not in self.symbols and shape.batch != 1:
             return f"the model has a fixed batch, so b{shape.batch} cannot be run; allowed: b1"
         return None
+
+
+def input_shapes(spec: ModelSpec, shape: Shape) -> dict[str, tuple[int, ...]]:
+    """Input → its sizes at a shape."""
+    return {item.name: item.shape(shape) for item in spec.inputs}
 
 
 def package_roots(package: str) -> list[Path]:
@@ -174,6 +198,12 @@ def load(path: Path) -> ModelSpec:
     spec = _from_yaml(path, content)
     _check(spec)
     return spec
+
+
+@functools.cache  # asked for once per job
+def is_unsized(path: Path) -> bool:
+    """Whether only a shape gives sizes to some symbol of a model."""
+    return bool(load(path).unsized)
 
 
 def _from_yaml(path: Path, content: Mapping[str, Any]) -> ModelSpec:
@@ -231,7 +261,7 @@ def _check(spec: ModelSpec) -> None:
 
 def _from_onnx(path: Path) -> ModelSpec:
     """A ModelSpec of a bare ONNX file. Raises UserError where the file does not say what to feed."""
-    inputs, opset = onnx_graph.describe(path)
+    inputs, opset = onnx_inputs.describe(path)
     spec = ModelSpec(
         name=path.stem,
         path=path,

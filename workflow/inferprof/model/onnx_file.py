@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import contextlib
+import itertools
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,8 @@ from inferprof.model.model_spec import InputSpec, ModelSpec
 if TYPE_CHECKING:
     import onnx
 
+FIRST_IR_WITHOUT_LISTED_WEIGHTS = 4
+"""Before it, each weight had to be listed among the inputs."""
 MAX_BYTES = 2**31 - 1
 """What one protobuf message may hold."""
 
@@ -38,10 +42,10 @@ def checked(
         raise UserError(
             f"{path} names no opset (opset_import is empty), so its operators mean nothing; export it again"
         )
-    _inline(model, path)
-    model = edit(model) if edit else model
-    if any(not value.type.tensor_type.HasField("shape") for value in model.graph.output):
-        model = onnx.shape_inference.infer_shapes(model)  # runtimes don't mind, but the checker does
+    if (size := onnx_graph.check_external(model, path)) > MAX_BYTES:
+        raise UserError(f"{path}: {size} bytes of external data; at most {MAX_BYTES} can be inlined")
+    onnx_graph.load_external(model, path)
+    model = tidied(edit(model) if edit else model)
     try:
         onnx.checker.check_model(model)
     except (onnx.checker.ValidationError, ValueError) as error:
@@ -60,6 +64,44 @@ def strip(message: Any) -> None:
         if field.message_type is not None:
             for inner in value if hasattr(value, "__len__") else [value]:
                 strip(inner)
+
+
+def tidied(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model as converters want it, which computes the same; where it can it is changed in place.
+
+    Its weights are no inputs, as in files from before 2019 (IR 3), nor sparse; no two nodes have one name, and there
+    are no local functions, which converters drop.
+    """
+    model = onnx_graph.inlined(model)
+    for graph in onnx_graph.graphs(model.graph):
+        graph.initializer.extend(map(onnx_graph.dense, graph.sparse_initializer))
+        graph.ClearField("sparse_initializer")
+        weights = {item.name for item in graph.initializer}
+        values = [value for value in graph.input if value.name not in weights]
+        if weights:
+            model.ir_version = max(model.ir_version, FIRST_IR_WITHOUT_LISTED_WEIGHTS)
+        if len(values) < len(graph.input):
+            kept = [type(value).FromString(value.SerializeToString()) for value in values]
+            del graph.input[:]
+            graph.input.extend(kept)
+    used: set[str] = set()
+    for node in onnx_graph.all_nodes(model.graph):
+        if node.name in used:
+            names = (f"{node.name}_{number}" for number in itertools.count(1))
+            node.name = next(name for name in names if name not in used)
+        used |= {node.name} - {""}
+    return _with_shapes(model)
+
+
+def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the shapes of its outputs, which runtimes don't need, but checkers and converters do."""
+    import onnx
+
+    if all(value.type.tensor_type.HasField("shape") for value in model.graph.output):
+        return model
+    with contextlib.suppress(onnx.shape_inference.InferenceError):  # what is wrong then, the checker says
+        return onnx.shape_inference.infer_shapes(model)
+    return model
 
 
 def save(model: onnx.ModelProto, out: Path) -> None:
@@ -84,42 +126,6 @@ def describe(model: onnx.ModelProto) -> dict[str, Any]:
     }
 
 
-def _inline(model: onnx.ModelProto, path: Path) -> None:
-    """Load the weights that lie in other files."""
-    import onnx
-
-    external = [item for item in _tensors(model.graph) if onnx.external_data_helper.uses_external_data(item)]
-    total = 0
-    for tensor in external:
-        info = onnx.external_data_helper.ExternalDataInfo(tensor)
-        file = path.parent / info.location
-        end = (info.offset or 0) + (info.length or 0)
-        if not file.is_file() or file.stat().st_size < end:
-            state = "is missing" if not file.is_file() else f"has {file.stat().st_size} bytes, not the {end} expected"
-            raise UserError(
-                f"{path}: external data {info.location} (weights of {tensor.name}) {state}; copy it beside the .onnx"
-            )
-        total += info.length or 0
-    if total > MAX_BYTES:
-        raise UserError(f"{path}: {total} bytes of external data; at most {MAX_BYTES} can be inlined")
-    try:
-        onnx.external_data_helper.load_external_data_for_model(model, str(path.parent))
-    except (OSError, ValueError, onnx.checker.ValidationError) as error:
-        raise UserError(f"{path}: external data: {' '.join(str(error).split())}") from None
-
-
-def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """Every tensor of a graph: initializers, constants, and those of its subgraphs."""
-    yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.HasField("t"):
-                yield attribute.t
-            yield from attribute.tensors
-            for subgraph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-                yield from _tensors(subgraph)
-
-
 def _match_inputs(model: onnx.ModelProto, spec: ModelSpec, path: Path) -> None:
     """Check names, types and dimensions against the YAML and give the graph's dimensions the YAML's symbols."""
     actual = {item.name: item for item in onnx_graph.inputs(model)}
@@ -142,6 +148,10 @@ def _match_input(value: onnx.ValueInfoProto, item: InputSpec, spec: ModelSpec, p
     actual = onnx_graph.dtype(value)
     if actual != item.dtype:
         raise UserError(f"{spec.path}: input {item.name} is {item.dtype}, but {actual} in {path.name}")
+    if not value.type.tensor_type.HasField("shape"):  # the file leaves even the rank open
+        value.type.tensor_type.shape.SetInParent()
+        for _ in item.dims:
+            value.type.tensor_type.shape.dim.add()
     dims = onnx_graph.dimensions(value)
     fits = len(dims) == len(item.dims) and all(
         dim.dim_value <= 0 or dim.dim_value == given for dim, given in zip(dims, item.dims, strict=True)

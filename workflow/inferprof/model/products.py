@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from inferprof.model.operators import bits
 from inferprof.model.typed_graph import TypedGraph
 
 PRODUCTS = {
@@ -17,19 +19,19 @@ PRODUCTS = {
     "ConvTranspose": (0, 1),
     "MatMulInteger": (0, 1),
     "ConvInteger": (0, 1),
+    "DeformConv": (0, 1),
     "QLinearMatMul": (0, 3),
     "QLinearConv": (0, 3),
     "Einsum": (0, 1),
     "Attention": (0, 1),
+    "LSTM": (0, 1),
+    "GRU": (0, 1),
+    "RNN": (0, 1),
 }
 """Operators that multiply and add, and where their two operands stand among the inputs."""
-BITS = {
-    **dict.fromkeys(("float4e2m1", "int4", "uint4"), 4),
-    **dict.fromkeys(("int8", "uint8", "bool", "float8e4m3fn", "float8e5m2", "float8e8m0"), 8),
-    **dict.fromkeys(("float16", "bfloat16", "int16", "uint16"), 16),
-    **dict.fromkeys(("float64", "int64", "uint64"), 64),
-}
-"""What a value of a type takes, where that is not 32 bits."""
+RECURRENT = {"LSTM": 4, "GRU": 3, "RNN": 1}
+"""Operators that go through a sequence step by step, and their gates."""
+NO_SINGLE_PRODUCT = frozenset(("Einsum", "Attention", *RECURRENT))
 
 
 @dataclass(frozen=True)
@@ -39,10 +41,14 @@ class Product:
     name: str
     dtype: str
     macs: int
-    """0 where a shape could not be inferred."""
+    """Of an inference; 0 where a shape could not be inferred, or only a run tells how often it runs."""
     sizes: Mapping[str, int]
-    """Empty where a shape could not be inferred, and of Einsum and Attention, which are no single product."""
+    """Empty where a shape could not be inferred, and of what is NO_SINGLE_PRODUCT."""
     with_weight: bool
+    macs_once: int = 0
+    """Of one run of the node: another number in the body of a loop."""
+    sized: bool = True
+    """Whether its shapes are known."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +64,9 @@ class Gemm:
 
 
 def products_of(graph: TypedGraph) -> list[Product]:
-    """The products of a graph, in its order."""
-    return [product for node in graph.nodes if (product := product_of(node, graph))]
+    """The products that an inference runs, in the graph's order."""
+    nodes = (node for node in graph.nodes if graph.runs(node) != 0)
+    return [product for node in nodes if (product := product_of(node, graph))]
 
 
 def product_of(node: Any, graph: TypedGraph) -> Product | None:
@@ -68,18 +75,45 @@ def product_of(node: Any, graph: TypedGraph) -> Product | None:
         return None
     left, right = (node.input[index] for index in PRODUCTS[node.op_type])
     sizes = _sizes(node, left, right, graph)
+    once = _macs(node, graph, sizes)
     return Product(
         name=node.name or node.output[0],
         dtype=max((graph.operand_type(tensor) for tensor in (left, right)), key=bits),
-        macs=_macs(node, graph, sizes),
+        macs=once * (graph.runs(node) or 0),
         sizes=sizes,
-        with_weight=graph.is_weight(right) or graph.is_weight(left),
+        with_weight=node.op_type in RECURRENT or graph.is_weight(right) or graph.is_weight(left),
+        macs_once=once,
+        sized=once > 0 or any(0 in graph.shapes.get(tensor, ()) for tensor in (left, right)),
     )
 
 
+def one_branch(graph: TypedGraph) -> tuple[TypedGraph, list[dict[str, Any]]]:
+    """The graph with one branch of each If running, the one of more multiply-accumulates; and those of each branch.
+
+    Which one runs, only a run tells. An If without products in it is left out of the list.
+    """
+    told: list[dict[str, Any]] = []
+    for branches in graph.branches:
+        macs = {
+            name: sum(
+                product.macs or product.macs_once
+                for node in graph.nodes
+                if node.output
+                and node.output[0] in outputs
+                and (product := product_of(node, graph))
+                and graph.runs(node) != 0
+            )
+            for name, outputs in branches.outputs.items()
+        }
+        counted = max(macs, key=lambda name: macs[name])
+        left_out = [output for name in macs if name != counted for output in branches.outputs[name]]
+        graph = dataclasses.replace(graph, times={**graph.times, **dict.fromkeys(left_out, 0)})
+        if any(macs.values()):
+            told.append({"node": branches.node, "counted": counted, "macs": macs})
+    return graph, told
+
+
 def _is_product(node: Any) -> bool:
-    if node.op_type == "Attention":  # com.microsoft has another one
-        return node.domain in ("", "ai.onnx")
     return node.op_type in PRODUCTS and len(node.input) > max(PRODUCTS[node.op_type])
 
 
@@ -88,8 +122,9 @@ def _sizes(node: Any, left: str, right: str, graph: TypedGraph) -> dict[str, int
     a, b = graph.shapes.get(left, ()), graph.shapes.get(right, ())
     if "Conv" in node.op_type:
         return {"k": math.prod(b[1:]), "n": b[0]} if b else {}
-    if len(a) < 2 or len(b) < 2 or node.op_type in ("Einsum", "Attention"):
+    if not a or not b or node.op_type in NO_SINGLE_PRODUCT:
         return {}
+    a, b = (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b  # a vector is a row, or a column
     flags = {attribute.name: attribute.i for attribute in node.attribute}
     m, k = a[-2:][::-1] if flags.get("transA") else a[-2:]
     return {"m": m, "k": k, "n": b[-2] if flags.get("transB") else b[-1]}
@@ -103,16 +138,16 @@ def gemm_of(node: Any, graph: TypedGraph) -> Gemm | None:
     one such product per group.
     """
     product = product_of(node, graph)
-    if product is None or not product.macs or not product.sizes:
+    if product is None or not product.macs_once or not product.sizes:
         return None
     n, k = product.sizes["n"], product.sizes["k"]
     if "Conv" in node.op_type:
         groups = next((attribute.i for attribute in node.attribute if attribute.name == "group"), 1)
-        return Gemm(product.macs // (n * k), n // groups, k, groups, "m")
+        return Gemm(product.macs_once // (n * k), n // groups, k, groups, "m")
     if len(graph.shapes[node.input[PRODUCTS[node.op_type][1]]]) == 2:
-        return Gemm(product.macs // (n * k), n, k, 1, "m")
+        return Gemm(product.macs_once // (n * k), n, k, 1, "m")
     m = product.sizes["m"]
-    return Gemm(m, n, k, product.macs // (m * n * k), "count")
+    return Gemm(m, n, k, product.macs_once // (m * n * k), "count")
 
 
 def _macs(node: Any, graph: TypedGraph, sizes: Mapping[str, int]) -> int:
@@ -121,6 +156,8 @@ def _macs(node: Any, graph: TypedGraph, sizes: Mapping[str, int]) -> int:
         return _einsum_macs(node, graph)
     if node.op_type == "Attention":
         return _attention_macs(node, graph)
+    if node.op_type in RECURRENT:
+        return recurrent_steps(node, graph) * sum(math.prod(graph.shapes.get(name, (0,))) for name in node.input[1:3])
     if not sizes:
         return 0
     tensor = node.input[0] if node.op_type == "ConvTranspose" else node.output[0]
@@ -158,11 +195,18 @@ def _attention_macs(node: Any, graph: TypedGraph) -> int:
     return attention_scores(node, graph) * (q[-1] // heads[0] + v[-1] // heads[1])
 
 
-def bits(dtype: str) -> int:
-    """How many bits a value of a type takes."""
-    return BITS.get(dtype, 32)
+def recurrent_steps(node: Any, graph: TypedGraph) -> int:
+    """Sequence length · batch of a recurrent operator, in whichever order; 0 where a shape is not known.
+
+    A step multiplies by both weights, W [directions, gates · hidden, input] and R [directions, gates · hidden,
+    hidden].
+    """
+    if any(len(graph.shapes.get(name, ())) != 3 for name in node.input[:3]):
+        return 0
+    return math.prod(graph.shapes[node.input[0]][:2])
 
 
-def nbytes(dtype: str, dims: Sequence[int]) -> int:
-    """Bytes of a tensor; two 4-bit values share one."""
-    return -(-bits(dtype) * math.prod(dims) // 8)
+def recurrent_elements(node: Any, graph: TypedGraph) -> int:
+    """How many values of the hidden state a recurrent operator computes, in all steps and directions."""
+    directions, _, hidden = graph.shapes[node.input[2]]
+    return recurrent_steps(node, graph) * directions * hidden

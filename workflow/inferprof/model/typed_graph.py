@@ -2,43 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-QUANTIZERS = {
-    "QuantizeLinear": "",
-    "DynamicQuantizeLinear": "uint8",
-    "TRT_FP4DynamicQuantize": "float4e2m1",
-    "TRT_MXFP8DynamicQuantize": "float8e4m3fn",
-    "TRT_FP8QuantizeLinear": "float8e4m3fn",
-}
-"""Operators that quantize, and the type they quantize to; QuantizeLinear says it itself."""
-DEQUANTIZERS = frozenset(
-    (
-        "DequantizeLinear",
-        "TRT_FP4QDQ",
-        "TRT_MXFP8DequantizeLinear",
-        "TRT_FP8DequantizeLinear",
-        "TRT_INT4DequantizeLinear",
-    )
-)
-FOLDED_BYTES = 1 << 16
-"""Larger constants are weights, and folding them would only cost time."""
-_ORT_WARNING, _ORT_ERROR = 2, 3
-"""Severities of ONNX Runtime's log; the first is its own default."""
-_MOVES = "Cast Expand Flatten Gather Identity Reshape Slice Squeeze Transpose Unsqueeze"
-MOVES = frozenset(_MOVES.split())
-"""Operators between a dequantizer and a product that leave it a quantized product."""
-
-
-def dtype_name(number: int) -> str:
-    """TensorProto's number of a type → `float32`, `float16`, `bfloat16`, `int8`, `float8e4m3fn`, `float4e2m1`, …"""
-    import onnx
-
-    name = str(onnx.TensorProto.DataType.Name(number)).lower()
-    return {"float": "float32", "double": "float64"}.get(name, name)
+from inferprof.model import control_flow, onnx_graph
+from inferprof.model.control_flow import Branches
+from inferprof.model.inference import Tensor
+from inferprof.model.operators import DEQUANTIZERS, MOVES, QUANTIZERS, dtype_name, full_name
 
 
 @dataclass(frozen=True)
@@ -50,6 +21,15 @@ class TypedGraph:
     producers: Mapping[str, Any]
     types: Mapping[str, str]
     shapes: Mapping[str, tuple[int, ...]]
+    times: Mapping[str, int | None] = field(default_factory=dict)
+    """First output of a node → how often an inference runs it, where that isn't 1; None where only a run tells."""
+    branches: tuple[Branches, ...] = ()
+    assumed: tuple[str, ...] = ()
+    """Symbols that count as 1, since nothing gave them a size."""
+
+    def runs(self, node: Any) -> int | None:
+        """How often an inference runs a node; None where only a run tells."""
+        return self.times.get(node.output[0], 1) if node.output else 1
 
     def quantized_type(self, tensor: str) -> str | None:
         """The type that a tensor was dequantized from, seen through Casts and moves; None where it never was."""
@@ -94,123 +74,51 @@ class TypedGraph:
         return self.types.get(node.input[2], "uint8") if len(node.input) > 2 else "uint8"
 
 
-def analyse(model: Any, sizes: Mapping[str, int]) -> TypedGraph:
-    """The types and shapes of an onnx.ModelProto at the sizes of its symbols; a symbol without a size counts as 1."""
-    import onnx
+def analyse(model: Any, sizes: Mapping[str, int], shapes: Mapping[str, Sequence[int]] | None = None) -> TypedGraph:
+    """The types and shapes of an onnx.ModelProto at the `shapes` of its inputs, or at the sizes of its symbols.
 
-    skeleton = _skeleton(model)
-    for value in skeleton.graph.input:
-        for dim in value.type.tensor_type.shape.dim:
-            if dim.WhichOneof("value") != "dim_value" or dim.dim_value < 0:  # some exporters write -1 for any size
-                dim.dim_value = sizes.get(dim.dim_param, 1)
-    for node in skeleton.graph.node:
-        _as_standard(node)
-    inferred = onnx.shape_inference.infer_shapes(skeleton, data_prop=True)
-    types = {value.name: dtype_name(value.type.tensor_type.elem_type) for value in _values(inferred)}
-    shapes = _static_shapes(inferred)
-    if len(shapes) < len(types):
-        shapes |= _folded_shapes(skeleton, shapes)
-    weights = {weight.name: weight for weight in model.graph.initializer}
+    A symbol without a size counts as 1, and is listed. Local functions are taken apart, and the bodies of If, Loop
+    and Scan stand behind their node.
+    """
+    model = onnx_graph.inlined(model)
+    given, assumed = _inputs(model, sizes, shapes or {})
+    flat = control_flow.flatten(model, given)
+    for node in flat.nodes:
+        node.op_type = full_name(node)
+    stored = {name: dtype_name(weight.data_type) for name, weight in flat.weights.items()}
     return TypedGraph(
-        nodes=tuple(model.graph.node),
-        weights=weights,
-        producers={name: node for node in model.graph.node for name in node.output},
-        types=types | {name: dtype_name(weight.data_type) for name, weight in weights.items()},
-        shapes=shapes | {name: tuple(weight.dims) for name, weight in weights.items()},
+        nodes=tuple(flat.nodes),
+        weights=flat.weights,
+        producers={name: node for node in flat.nodes for name in node.output if name},
+        types=flat.types | stored,
+        shapes=flat.shapes | {name: tuple(weight.dims) for name, weight in flat.weights.items()},
+        times=flat.times,
+        branches=tuple(flat.branches),
+        assumed=assumed,
     )
 
 
-def _skeleton(model: Any) -> Any:
-    """The graph with its large weights as inputs: inference copies and serialises all that a model holds.
-
-    Of its outputs the names alone: a size of 1 that is declared for want of a better one must contradict nothing.
-    """
-    import onnx
-
-    skeleton = onnx.ModelProto(
-        ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions
-    )
-    graph = skeleton.graph
-    graph.name = model.graph.name
-    graph.node.extend(model.graph.node)
-    graph.input.extend(model.graph.input)
-    graph.output.extend(onnx.ValueInfoProto(name=value.name) for value in model.graph.output)
-    graph.sparse_initializer.extend(model.graph.sparse_initializer)
-    declared = {value.name for value in model.graph.input}
-    for weight in model.graph.initializer:
-        if weight.ByteSize() <= FOLDED_BYTES:
-            graph.initializer.append(weight)
-        elif weight.name not in declared:
-            graph.input.append(onnx.helper.make_tensor_value_info(weight.name, weight.data_type, weight.dims))
-    return skeleton
-
-
-def _values(model: Any) -> list[Any]:
-    return [*model.graph.input, *model.graph.output, *model.graph.value_info]
-
-
-def _static_shapes(model: Any) -> dict[str, tuple[int, ...]]:
-    """The shapes in which every dimension has a size."""
-    tensors = {value.name: value.type.tensor_type for value in _values(model)}
-    return {
-        name: tuple(dim.dim_value for dim in tensor.shape.dim)
-        for name, tensor in tensors.items()
-        if tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim)
-    }
-
-
-def _folded_shapes(skeleton: Any, known: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """The shapes that follow once what is computed from shapes is folded, which inference by itself gives up on.
-
-    `Shape` of a known shape is replaced first: onnx propagates it as a whole where it has a start or an end.
-    """
-    import numpy as np
-    import onnx
-    from polygraphy.backend.onnx import fold_constants
-
-    shape_nodes = [node for node in skeleton.graph.node if node.op_type == "Shape" and node.input[0] in known]
-    for node in shape_nodes:
-        ends = {attribute.name: attribute.i for attribute in node.attribute}
-        sizes = np.array(known[node.input[0]][ends.get("start", 0) : ends.get("end")], np.int64)
-        skeleton.graph.initializer.append(onnx.numpy_helper.from_array(sizes, node.output[0]))
-        skeleton.graph.node.remove(node)
-    with _without_warnings():
-        folded = fold_constants(
-            skeleton,
-            num_passes=2,
-            size_threshold=FOLDED_BYTES,
-            error_ok=True,
-            allow_onnxruntime_shape_inference=False,  # where it gives up, it leaves files in the working directory
-        )
-    inferred = onnx.shape_inference.infer_shapes(folded, data_prop=True)
-    return _static_shapes(inferred) | {weight.name: tuple(weight.dims) for weight in inferred.graph.initializer}
-
-
-@contextlib.contextmanager
-def _without_warnings() -> Iterator[None]:
-    """Silence the libraries that fold: they warn of types that NumPy lacks, and of nodes that they leave in."""
-    import onnx_graphsurgeon.logger as graphsurgeon
-    import onnxruntime
-    from polygraphy.logger import G_LOGGER
-
-    onnxruntime.set_default_logger_severity(_ORT_ERROR)
-    try:
-        with G_LOGGER.verbosity(G_LOGGER.CRITICAL), graphsurgeon.G_LOGGER.suppress():
-            yield
-    finally:
-        onnxruntime.set_default_logger_severity(_ORT_WARNING)
-
-
-def _as_standard(node: Any) -> None:
-    """Turn TensorRT's own quantizers into standard operators of the same shapes and, behind dequantizers, types."""
-    import onnx
-
-    if node.domain in ("", "ai.onnx") or node.op_type not in QUANTIZERS.keys() | DEQUANTIZERS:
-        return
-    target = next((a.i for a in node.attribute if a.name == "output_dtype"), onnx.TensorProto.FLOAT)
-    quantizes = node.op_type in QUANTIZERS
-    del node.input[1:], node.output[1:], node.attribute[:]
-    node.domain = ""
-    node.op_type = "Identity" if quantizes else "Cast"
-    if not quantizes:
-        node.attribute.append(onnx.helper.make_attribute("to", target))
+def _inputs(
+    model: Any, sizes: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
+) -> tuple[dict[str, Tensor], tuple[str, ...]]:
+    """The inputs of a graph, and its symbols that nothing gives a size to."""
+    symbols = dict(sizes)
+    for value in onnx_graph.inputs(model):
+        for dim, size in zip(onnx_graph.dimensions(value), onnx_graph.given(value, shapes), strict=False):
+            symbols |= {dim.dim_param: size} if dim.dim_param else {}
+    assumed: dict[str, None] = {}
+    tensors: dict[str, Tensor] = {}
+    for value in model.graph.input:
+        tensor = value.type.tensor_type
+        fixed = onnx_graph.given(value, shapes)
+        dims = []
+        for axis, dim in enumerate(onnx_graph.dimensions(value)):
+            if fixed and dim.dim_value < 1:
+                dims.append(fixed[axis])
+            elif dim.HasField("dim_value") and dim.dim_value >= 0:
+                dims.append(dim.dim_value)
+            else:  # some exporters write -1 for any size
+                dims.append(symbols.get(dim.dim_param, 1))
+                assumed |= {dim.dim_param or f"{value.name}[{axis}]": None} if dim.dim_param not in symbols else {}
+        tensors[value.name] = Tensor(tensor.elem_type, dims if tensor.HasField("shape") else None)
+    return tensors, tuple(assumed)

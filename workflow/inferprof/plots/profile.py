@@ -33,6 +33,7 @@ IDLE: Final[Mapping[str, Look]] = {
     "idle_queued": ("idle: queued", OKABE_ITO[5], "xx"),
     "idle_end": ("idle: at the end", OKABE_ITO[7], "--"),
     "idle_unknown": ("idle: not told", GREY, ""),
+    "idle_other_process": ("idle: another process", GREY, "///"),
 }
 
 

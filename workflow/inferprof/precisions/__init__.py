@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 from inferprof import progress
 from inferprof.errors import UserError, unknown
+from inferprof.model import onnx_graph
 from inferprof.model.model_spec import ModelSpec
 from inferprof.plugins import ConvertRequest, Precision
 
@@ -16,13 +18,26 @@ STEPS = ("read samples", "convert", "write the file")
 
 def unconvertible(spec: ModelSpec, precision: Precision) -> str | None:
     """Why a model has no ONNX file in a number format, or None."""
-    if precision.name in spec.ready_made or precision.source == "onnx" or spec.from_torch:
+    if precision.name in spec.ready_made or spec.from_torch:
+        return None
+    if spec.onnx_path and "python" not in spec.options and (reason := quantized_already(spec.onnx_path, spec)):
+        return reason
+    if precision.source == "onnx":
         return None
     return (
         f"{precision.name} is made from a torch model and {spec.name} is an ONNX file; describe the torch source in "
         f"{spec.path.with_suffix('.yaml').name}, or give a ready-made file there "
         f"(variants: {{{precision.name}: FILE.onnx}})"
     )
+
+
+def quantized_already(onnx: Path, spec: ModelSpec) -> str | None:
+    """Why nothing can be made of an ONNX file that is quantized already, or None."""
+    try:
+        nodes = onnx_graph.quantized_nodes_of(onnx)
+    except UserError:  # whoever needs the file will say it
+        return None
+    return onnx_graph.no_baseline(onnx, nodes) if nodes else None
 
 
 def convert(precision: Precision, request: ConvertRequest) -> dict[str, Any]:
@@ -34,7 +49,7 @@ def convert(precision: Precision, request: ConvertRequest) -> dict[str, Any]:
     spec = request.spec
     if precision.name in spec.ready_made:
         return _take_ready_made(spec.ready_made[precision.name], request)
-    if reason := unconvertible(spec, precision):
+    if reason := unconvertible(spec, precision) or quantized_already(request.onnx, spec):
         raise UserError(reason)
     if foreign := sorted(set(request.options) - set(precision.options)):
         raise unknown(f"options of precision {precision.name}:", foreign, precision.options)

@@ -25,13 +25,13 @@ def to_low_precision(request: ConvertRequest, onnx_path: Path, low: Literal["fp1
 
     batch = conversion.calibration(request)[0]
     progress.step("convert")
-    with tempfile.TemporaryDirectory() as folder, conversion.quiet_modelopt():
+    with tempfile.TemporaryDirectory() as folder, conversion.modelopt(onnx_path):
         from modelopt.onnx import autocast
 
         inputs = Path(folder, "inputs.npz")
         np.savez(inputs, allow_pickle=False, **batch)
         return autocast.convert_to_mixed_precision(
-            str(onnx_path),
+            str(conversion.prepared(onnx_path, Path(folder))),
             low_precision_type=low,
             keep_io_types=True,
             calibration_data=str(inputs),

@@ -29,7 +29,7 @@ def convert(request: ConvertRequest, kind: Format) -> dict[str, Any]:
     """Write the quantized graph. Layers whose width is no multiple of the block stay in FP16 and are listed."""
     batches = _calibration(request)
     progress.step("convert")
-    with conversion.quiet_modelopt():
+    with conversion.modelopt(request.onnx):
         model, kernels, left = quantized(request, kind, batches)
         graph = torch_graph.write(model, request, batches[0], OPSET)
     conversion.save(graph, request.out)
@@ -49,7 +49,7 @@ def simulate(
     import torch
 
     names = torch_graph.output_names(request.onnx)
-    with conversion.quiet_modelopt(), torch.inference_mode():
+    with conversion.modelopt(request.onnx), torch.inference_mode():
         model, _, _ = quantized(request, kind, _calibration(request))
         mtq.fold_weight(model)  # quantized once, not at each batch
         results = [model(*tensors(batch, model)) for batch in batches]

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from inferprof import progress
-from inferprof.errors import UserError
-from inferprof.model import onnx_file, samples
+from inferprof.errors import CaseFailed, UserError, failures_of
+from inferprof.model import onnx_file, onnx_graph, samples
+from inferprof.model.operators import full_name, is_foreign
 from inferprof.plugins import ConvertRequest, Feeds
 
 
@@ -35,6 +36,43 @@ def calibration(request: ConvertRequest) -> list[Feeds]:
 
 
 @contextlib.contextmanager
+def modelopt(onnx_path: Path) -> Iterator[None]:
+    """ModelOpt at work: quiet, and what it or what it calls raises is a CaseFailed with the reason.
+
+    With it stands what the graph has that ModelOpt is known to stumble over.
+    """
+    try:
+        with quiet_modelopt(), failures_of("ModelOpt"):
+            yield
+    except CaseFailed as error:
+        if peculiar := peculiarities(onnx_path):
+            raise CaseFailed(f"{error} (the graph has {', '.join(peculiar)})") from error
+        raise
+
+
+def peculiarities(onnx_path: Path) -> list[str]:
+    """What ModelOpt is known to stumble over: bodies, other domains' operators, scalar inputs. The first of each."""
+    model = onnx_graph.read(onnx_path)
+    nodes = list(onnx_graph.all_nodes(model.graph))
+    bodies = [f"bodies in node {node.name or node.output[0]} ({node.op_type})" for node in nodes if has_bodies(node)]
+    foreign = [f"node {node.name or node.output[0]} ({full_name(node)})" for node in nodes if is_foreign(node)]
+    scalars = [f"a scalar input {v.name}" for v in onnx_graph.inputs(model) if not onnx_graph.dimensions(v)]
+    return [*bodies[:1], *foreign[:1], *scalars[:1]]
+
+
+def has_bodies(node: Any) -> bool:
+    """Whether a node has graphs inside."""
+    return any(onnx_graph.bodies(attribute) for attribute in node.attribute)
+
+
+def prepared(onnx_path: Path, folder: Path) -> Path:
+    """The graph, tidied, in a file in `folder`: converters leave files beside their input."""
+    source = folder / "fp32.onnx"
+    onnx_file.save(onnx_file.tidied(onnx_graph.read(onnx_path, external=True)), source)
+    return source
+
+
+@contextlib.contextmanager
 def quiet_modelopt() -> Iterator[None]:
     """Keep what ModelOpt and what it calls print, progress and deprecations, to itself, and its errors on stderr.
 
@@ -42,9 +80,10 @@ def quiet_modelopt() -> Iterator[None]:
     """
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read once, when torch is loaded below
     os.environ.setdefault("TQDM_DISABLE", "1")  # bars inside of our own; read when tqdm is loaded
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -53,7 +92,8 @@ def quiet_modelopt() -> Iterator[None]:
             configure_logging(logging.ERROR)
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def save(model: Any, out: Path) -> None:
@@ -78,6 +118,11 @@ def facts(method: str, **more: Any) -> dict[str, Any]:
 def calibration_facts(request: ConvertRequest, batches: Sequence[Feeds]) -> dict[str, Any]:
     """How many samples calibrated the format, and the seed that they were drawn with."""
     return {
-        "calibration_samples": sum(len(next(iter(batch.values()))) for batch in batches),
+        "calibration_samples": sum(_samples(batch) for batch in batches),
         "calibration_seed": samples.calibration_seed(request.spec),
     }
+
+
+def _samples(batch: Feeds) -> int:
+    """How many samples a batch holds: the first axis of its first input that has one."""
+    return next((len(array) for array in batch.values() if array.ndim), 1)

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from inferprof.model import onnx_file
+from inferprof.model import onnx_file, onnx_graph
 from inferprof.plugins import ConvertRequest, Precision, Tolerance
 from inferprof.precisions import autocast, conversion
 
@@ -19,9 +19,7 @@ GROUP = 4
 
 def convert(request: ConvertRequest) -> dict[str, Any]:
     """Write the pruned graph in FP16. Weights whose reduction is no multiple of 4 stay dense and are listed."""
-    import onnx
-
-    model = onnx.load(request.onnx)
+    model = onnx_graph.read(request.onnx, external=True)
     pruned, dense = prune(model)
     with tempfile.TemporaryDirectory() as folder:
         sparse = Path(folder, "sparse.onnx")

@@ -11,7 +11,7 @@ import numpy as np
 
 from inferprof import progress
 from inferprof.errors import UserError
-from inferprof.model import onnx_file
+from inferprof.model import onnx_graph
 from inferprof.plugins import ConvertRequest, Feeds
 from inferprof.precisions import conversion
 
@@ -34,17 +34,14 @@ def convert(request: ConvertRequest, mode: Literal["int8", "fp8"]) -> dict[str, 
         raise UserError(f"option exclude: {exclude!r} for {request.spec.name}; allowed: a list of node name patterns")
     batches = conversion.calibration(request)
     progress.step("convert")
-    with tempfile.TemporaryDirectory() as folder, conversion.quiet_modelopt():
+    with tempfile.TemporaryDirectory() as folder, conversion.modelopt(request.onnx):
         from modelopt.onnx.quantization import quantize
 
-        # ModelOpt leaves intermediate files beside its input, so that it gets a folder of its own.
-        source, target = Path(folder, "fp32.onnx"), Path(folder, "quantized.onnx")
-        onnx_file.save(onnx.load(request.onnx), source)
+        source, target = conversion.prepared(request.onnx, Path(folder)), Path(folder, "quantized.onnx")
         quantize(
             str(source),
             quantize_mode=mode,
-            calibration_data=joined(batches),
-            calibration_shapes=shapes(batches[0]),
+            **calibrated(batches),
             calibration_method=calibration,
             calibration_eps=["cpu"],
             disable_mha_qdq=not request.options["attention"],
@@ -53,11 +50,35 @@ def convert(request: ConvertRequest, mode: Literal["int8", "fp8"]) -> dict[str, 
             high_precision_dtype=high,
             log_level="ERROR",
         )
-        conversion.save(onnx.load(target), request.out)
+        quantized = onnx.load(target)
+        conversion.save(quantized, request.out)
+    nothing = "" if onnx_graph.quantized_nodes(quantized) else ": nothing was quantized"
     return conversion.facts(
-        f"ModelOpt ONNX post-training quantization, {mode}, {calibration} calibration, the rest in {high}",
+        f"ModelOpt ONNX post-training quantization, {mode}, {calibration} calibration, the rest in {high}{nothing}",
         **conversion.calibration_facts(request, batches),
     )
+
+
+def calibrated(batches: Sequence[Feeds]) -> dict[str, Any]:
+    """The calibration data as ModelOpt takes them: joined, or one by one where an input is a scalar."""
+    if all(array.ndim for array in batches[0].values()):
+        return {"calibration_data": joined(batches), "calibration_shapes": shapes(batches[0])}
+    from onnxruntime.quantization.calibrate import CalibrationDataReader
+
+    class OneByOne(CalibrationDataReader):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.rewind()
+
+        def rewind(self) -> None:
+            self.left = iter(batches)
+
+        def get_next(self) -> Feeds | None:
+            return next(self.left, None)
+
+        def get_first(self) -> Feeds:
+            return batches[0]
+
+    return {"calibration_data_reader": OneByOne()}
 
 
 def joined(batches: Sequence[Feeds]) -> dict[str, np.ndarray[Any, Any]]:

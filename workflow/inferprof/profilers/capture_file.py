@@ -11,8 +11,8 @@ import zlib
 from pathlib import Path
 from typing import Final, Literal
 
-from inferprof.errors import UserError
-from inferprof.files import opened, unpacked
+from inferprof.errors import UserError, in_one_line
+from inferprof.files import opened, read_json, unpacked
 
 CaptureKind = Literal[
     "nsys_sqlite", "nsys_stats", "ncu_report", "ncu_csv", "not_measured", "kineto", "ort_profile", "trt_layers"
@@ -45,7 +45,7 @@ _REFUSED_MAGIC: Final = (
 _TAR_MAGIC: Final = slice(257, 262)
 _NCU_REPORT: Final = b"NVR\0"
 _NCU_TEXT_PAGE: Final = re.compile(r"^\s+Section: ", re.MULTILINE)
-_STATS_HEADER: Final = re.compile(r"^(?:Time \(%\)|Total \([^)\n]+\)|Start \([^)\n]+\)),", re.MULTILINE)
+_STATS_HEADER: Final = re.compile(r"^(?:Time \(%\)|Total \([^)\n]+\)|Start \([^)\n]+\))[,;\t]", re.MULTILINE)
 """How the tables of `nsys stats --format csv` begin, perhaps behind what the tool or the program printed."""
 _PROGRESS: Final = re.compile(r"\[\d+/\d+\]")
 """How nsys counts its steps, in front of text tables."""
@@ -106,6 +106,13 @@ def identify(path: Path) -> CaptureKind:
     )
 
 
+def reason_in(path: Path) -> str | None:
+    """Why there is no capture, where `inferprof capture` wrote that in its place; None for anything else."""
+    if not _head(path).startswith(_NOT_MEASURED.encode()):
+        return None
+    return str(read_json(path)["not_measured"])
+
+
 def other_reader(path: Path, kind: CaptureKind) -> UserError:
     """The error of a reader that was given another tool's file."""
     what, tool = _READERS[kind]
@@ -131,8 +138,10 @@ def _sqlite_kind(path: Path) -> CaptureKind:
         with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
             tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             string_columns = {row[1] for row in database.execute("PRAGMA table_info(StringTable)")}
-    except sqlite3.DatabaseError as error:
-        raise UserError(f"{path} is a damaged SQLite file ({error}): export it again with `nsys export`") from None
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        raise UserError(
+            f"{path} is a damaged SQLite file ({in_one_line(error)}): export it again with `nsys export`"
+        ) from None
     if string_columns or "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL" in tables:
         raise UserError(f"{path} is an nvprof database: profile again with nsys and read its .sqlite export")
     if "StringIds" not in tables:

@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Final
 from inferprof import outcomes, processes, progress, registry
 from inferprof.case import Case
 from inferprof.errors import CaseFailed, SystemRefusal, ToolError, UserError
-from inferprof.files import read_document, read_json, write_document, write_json
+from inferprof.files import read_document, write_document, write_json
 from inferprof.machine.hardware import Machine
 from inferprof.plugins import Profiler
 from inferprof.secret import allowed_variable
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -139,16 +142,6 @@ def _watched(profiler: Profiler, run: Callable[[Profiler], Done]) -> tuple[Profi
     return profiler, done
 
 
-def read(profiler: Profiler, path: Path) -> pd.DataFrame:
-    """The tidy table of a capture; of what `capture_or_reason` wrote where there is none, the reason."""
-    from inferprof.profilers.capture_file import identify
-    from inferprof.tables import schema
-
-    if identify(path) == "not_measured":
-        return schema.not_measured(read_json(path)["not_measured"], profiler.name)
-    return profiler.read(path)
-
-
 def _require_run(record: Path | None) -> None:
     """Raise CaseFailed where the run that was watched says that it failed: no profiler can add anything to that."""
     if record and record.exists() and (content := read_document(record, "watched")).get("status") == "failed":
@@ -161,3 +154,22 @@ def _require_success(done: Done) -> None:
         raise SystemRefusal(next(line for line in done.stdout.splitlines() if full in line))
     if done.returncode != 0:
         raise ToolError(done.args, done.returncode, done.stdout)
+
+
+def read(profiler: Profiler, capture: Path, iteration: str | None = None) -> pd.DataFrame:
+    """The tidy table of a capture, with another program's range around an inference as iteration; of what
+    `capture_or_reason` wrote where there is no capture, the reason.
+
+    Raises UserError for what the profiler does not read, and where there is no such range.
+    """
+    from inferprof.profilers.capture_file import reason_in
+    from inferprof.tables import schema
+    from inferprof.tables.trace.kernel_compare import as_iterations
+
+    if reason := reason_in(capture):
+        return schema.not_measured(reason, profiler.name)
+    if iteration is None:
+        return profiler.read(capture)
+    if profiler.read_iterations is not None:
+        return profiler.read_iterations(capture, iteration)
+    return as_iterations(profiler.read(capture), iteration)

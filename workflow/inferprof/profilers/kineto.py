@@ -77,17 +77,21 @@ def finish(out: Path, run: Run) -> None:
         json.dump({key: trace[key] for key in KEPT if key in trace}, file)
 
 
-def read(path: Path) -> pd.DataFrame:
-    """The tidy table of a trace. Raises UserError for anything else."""
+def read(path: Path, iteration: str | None = None) -> pd.DataFrame:
+    """The tidy table of a trace, with another program's range as iteration.
+
+    Raises UserError for anything else, and where there is no such range.
+    """
     import pandas as pd
 
-    from inferprof.tables.trace import kineto_configs, kineto_json, launch_configs
+    from inferprof.tables.trace import iterations, kineto_configs, kineto_json, launch_configs
     from inferprof.tables.trace.events import tidy
 
     kind = identify(path)
     if kind != NAME:
         raise other_reader(path, kind)
-    parts = [tidy(kineto_json.read_timeline(path), NAME), launch_configs.rows(kineto_configs.read(path), NAME)]
+    timeline = iterations.of_case(kineto_json.read_timeline(path), iteration)
+    parts = [tidy(timeline, NAME), launch_configs.rows(kineto_configs.read(path), NAME)]
     return pd.concat([part for part in parts if len(part)], ignore_index=True)
 
 
@@ -100,4 +104,12 @@ def refuses(case: Case, machine: Machine) -> str | None:
     return None
 
 
-KINETO: Final = Profiler(name=NAME, suffix=".json.gz", refuses=refuses, command=command, read=read, finish=finish)
+KINETO: Final = Profiler(
+    name=NAME,
+    suffix=".json.gz",
+    refuses=refuses,
+    command=command,
+    read=read,
+    read_iterations=read,
+    finish=finish,
+)

@@ -176,7 +176,10 @@ def read(path: Path) -> pd.DataFrame:
     launches = ncu_rep.read(path) if kind == "ncu_report" else ncu_csv.read(path)
     parts = [ncu_launches.rows(launches, NAME)]
     if (settings := _settings_of(path)).exists():
-        rows = _settings(read_json(settings), launches)
+        facts = read_json(settings)
+        if kind == "ncu_report" and facts["bytes"] != path.stat().st_size:
+            raise UserError(f"{path} is cut short: it had {facts['bytes']:,} bytes; copy it again")
+        rows = _settings(facts, launches)
         parts.append(schema.conform(pd.DataFrame(rows).assign(level="run", name=NAME), NAME))
     return pd.concat(parts, ignore_index=True)
 

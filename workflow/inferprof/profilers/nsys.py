@@ -115,19 +115,31 @@ def find() -> str:
     raise UserError("nsys is not on PATH: install Nsight Systems, or take nsys out of `profilers`")
 
 
-def read(path: Path) -> pd.DataFrame:
-    """The tidy table of a .sqlite export or of a CSV of `nsys stats`. Raises UserError for anything else."""
+def read(path: Path, iteration: str | None = None) -> pd.DataFrame:
+    """The tidy table of a .sqlite export or of a CSV of `nsys stats`, with another program's range as iteration.
+
+    Raises UserError for anything else, and where there is no such range.
+    """
     import pandas as pd
 
-    from inferprof.tables.trace import launch_configs, nsys_configs, nsys_sqlite, nsys_stats
+    from inferprof.tables.trace import (
+        iterations,
+        kernel_compare,
+        launch_configs,
+        nsys_configs,
+        nsys_sqlite,
+        nsys_stats,
+    )
     from inferprof.tables.trace.events import tidy
 
     kind = identify(path)
     if kind == "nsys_sqlite":
-        parts = [tidy(nsys_sqlite.read_timeline(path), NAME), launch_configs.rows(nsys_configs.read(path), NAME)]
+        timeline = iterations.of_case(nsys_sqlite.read_timeline(path), iteration)
+        processes = timeline.ops["process"].unique().tolist()
+        parts = [tidy(timeline, NAME), launch_configs.rows(nsys_configs.read(path, processes), NAME)]
         return pd.concat([part for part in parts if len(part)], ignore_index=True)
     if kind == "nsys_stats":
-        return nsys_stats.read(path, NAME)
+        return kernel_compare.as_iterations(nsys_stats.read(path, NAME), iteration or kernel_compare.ITERATION)
     raise other_reader(path, kind)
 
 
@@ -146,5 +158,6 @@ NSYS: Final = Profiler(
     refuses=refuses,
     command=command,
     read=read,
+    read_iterations=read,
     finish=finish,
 )

@@ -118,7 +118,7 @@ def _tried(records: pd.DataFrame) -> pd.DataFrame:
 def _iteration(profile: Profile) -> dict[str, float]:
     """gpu_busy and idle_* of the first device as shares of their sum; empty where there is no iteration."""
     frame = profile.frame
-    metrics = ["gpu_busy", *(f"idle_{cause}" for cause in IDLE_CAUSES)]
+    metrics = ["gpu_busy", *(f"idle_{cause}" for cause in IDLE_CAUSES), "idle_other_process"]
     rows = frame[(frame["level"] == "range") & (frame["name"] == ITERATION) & frame["metric"].isin(metrics)]
     rows = rows[rows["device"] == rows["device"].min()]
     found = dict(zip(rows["metric"], rows["value"].astype(float), strict=True))

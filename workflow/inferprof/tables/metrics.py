@@ -58,6 +58,10 @@ _ALL = (
     Metric("idle_queued", "ns", "GPU idle although the next operation was launched: latency, or another stream"),
     Metric("idle_end", "ns", "GPU idle: no further operation begins in the range"),
     Metric("idle_unknown", "ns", "GPU idle: the capture does not tie the next operation to a launch"),
+    Metric("idle_other_process", "ns", "GPU idle for the case while another process's operations ran on it"),
+    Metric(
+        "untold_share", "ratio", "time that may lack at most: rows cut off, which a CSV of nsys stats cannot tell"
+    ),
     Metric("streams_overlap", "ns", "two or more streams busy"),
     Metric("launches", "count", "API calls that launched an operation; a graph launch is one"),
     Metric("launch_overhead", "ns", "host time in launching calls"),

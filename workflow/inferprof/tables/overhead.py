@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from inferprof.tables.records import CASE_KEY, KEY
+from inferprof.tables.records import KEY
 
 ITERATION = "iteration"
 """The range around one pass from host arrays to host arrays, as end_to_end has it."""
@@ -65,15 +65,3 @@ def _ranges(profiles: pd.DataFrame) -> pd.DataFrame:
     rows = profiles["level"].eq("range") & profiles["name"].eq(ITERATION) & profiles["metric"].eq("duration_median")
     columns = {"value": "range_ns", "instances": "range_iterations"}
     return profiles.loc[rows, [*KEY, "tool", *columns]].rename(columns=columns)
-
-
-def slow_down(table: pd.DataFrame, case: dict[str, str], tool: str) -> str:
-    """The ledger's entry as words: `1.57 times slower under nsys (8.39 ms, bare 5.33 ms)`, or why there is none."""
-    rows = table[(table[CASE_KEY] == pd.Series(case)[CASE_KEY]).all(axis=1) & (table["tool"] == tool)]
-    if rows.empty:
-        return f"slow-down under {tool} not measured: it did not watch this case"
-    row = rows.iloc[0]
-    if pd.isna(row["slow_down"]):
-        return f"slow-down under {tool} not measured: {row['not_measured']}"
-    profiled, bare = (float(row[column]) / 1e6 for column in ("profiled_ns", "bare_ns"))
-    return f"{float(row['slow_down']):.2f} times slower under {tool} ({profiled:.3g} ms, bare {bare:.3g} ms)"

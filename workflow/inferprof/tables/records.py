@@ -84,6 +84,14 @@ def read(results: Path, cases: pd.DataFrame) -> pd.DataFrame:
     return frame_of(rows, [*RECORD_KEY, "status", "reason", "content"])
 
 
+def of_folder(benchmark: Path) -> list[dict[str, Any]]:
+    """The records under a `benchmark`, whatever the name of its folder. Raises UserError for several machines."""
+    found = [read_document(file, "record", benchmark.parent) for file in sorted(benchmark.glob("**/r*.json"))]
+    if len(machines := sorted({record["machine"] for record in found})) > 1:
+        raise UserError(f"{benchmark.parent} holds records of several machines: {', '.join(machines)}")
+    return found
+
+
 def of_model(results: Path, machine: str, model: str) -> pd.DataFrame:
     """The cases of a model (`*`: of all) that have a record, as `read` wants them: KEY, `outcome` and `reason`."""
     if model != "*":

@@ -29,7 +29,6 @@ Level = Literal[
     "event",
 ]
 
-CASE_COLUMNS = ("machine", "model", "precision", "backend", "variant", "shape", "round")
 COLUMNS: dict[str, str] = {
     "machine": "str",
     "model": "str",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pandas as pd
 import pytest
 
-from inferprof.tables.trace.kernel_class import EITHER_FP8, by_class, classify, own_name
+from inferprof.tables.trace.kernel_class import EITHER_FP8, classify, own_name
 
 CASES = [
     # gemm
@@ -202,16 +201,3 @@ def test_names_of_real_kernels(name: str, kernel_class: str, dtype: str | None, 
 )
 def test_a_kernels_own_name_is_without_return_type_templates_and_parameters(name: str, own: str) -> None:
     assert own_name(name) == own
-
-
-def test_shares_are_of_all_kernel_time_and_show_what_no_rule_knows() -> None:
-    rows = [("ampere_sgemm_128x32_tn", 2, 600.0), ("volta_sgemm_64x64_nn", 1, 150.0), ("mystery", 5, 250.0)]
-    frame = pd.DataFrame(
-        [
-            {"level": "kernel", "name": name, "metric": metric, "instances": n, "value": value}
-            for name, n, value in rows
-            for metric in ("duration_total", "duration_median")
-        ]
-    )
-    table = by_class(frame)
-    assert table.to_numpy().tolist() == [["gemm", 3, 750.0, 0.75], ["other", 5, 250.0, 0.25]]

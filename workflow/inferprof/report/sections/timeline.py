@@ -32,6 +32,8 @@ MB = 1e6
 IDLE = {"idle_launch": "host", "idle_sync": "sync", "idle_copy": "copy"}
 NO_BYTES = "the tool does not tell the bytes of every copy"
 OTHER_IDLE = ("idle_queued", "idle_end", "idle_unknown")
+OTHER_PROCESS = "idle_other_process"
+"""Only in profiles of a GPU that another process used."""
 TOOL_COLUMN = Column("tool", "tool")
 DEVICE_COLUMN = Column("device", "GPU", "number")
 TIMELINE_COLUMNS = (
@@ -126,7 +128,7 @@ def _iteration(evidence: Evidence, profile: Profile, device: int) -> tuple[Cell,
         slow_down(evidence, profile),
         share("gpu_busy"),
         *(share(metric) for metric in IDLE),
-        share(*OTHER_IDLE),
+        share(*OTHER_IDLE, *(metric for metric in (OTHER_PROCESS,) if metric in found)),
         *(optional(found.get(metric), count, "not in the profile") for metric in ("launches", "syncs")),
     )
 

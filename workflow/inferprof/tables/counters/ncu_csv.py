@@ -10,16 +10,18 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from inferprof.errors import UserError
-from inferprof.files import opened
+from inferprof.files import unpacked
 from inferprof.tables.counters.ncu_launches import SCOPES, Launch, RuleResult
 from inferprof.tables.counters.ncu_metrics import DURATION, WANTED
-from inferprof.tables.counters.ncu_units import scale_of
+from inferprof.tables.counters.ncu_units import TIMES, scale_of
 
 HEADER: Final = '"ID","Process ID",'
 """How the table of either page begins."""
@@ -27,8 +29,11 @@ COMMAND_LINE: Final = "Command line profiler metrics"
 """The section of --metrics, whose names are ncu's own."""
 KINDS: Final = {"OPT": "optimization", "WRN": "warning", "INF": "information"}
 _MESSAGE: Final = re.compile(r"^==(?:ERROR|WARNING)== (.*)$", re.MULTILINE)
-_COMMA_DECIMAL: Final = re.compile(r"\d{1,3}(?:\.\d{3})*,(?!\d{3}$)\d+")
-_NOT_A_NUMBER: Final = ("", "nan", "no data", "n/a")
+_ROW: Final = re.compile(r'"\d*(?:"[,\r\n]|"?$)')
+"""How a row of a table begins, perhaps cut: with a number, or nothing in front of units."""
+_GROUPING: Final = re.compile("[\\s'\u2019]")
+_WHOLE: Final = ("ns", "nsecond", "byte")
+"""Units of which there are no parts."""
 
 LABELS: Final = {
     ("GPU Speed Of Light", "Duration"): DURATION,
@@ -88,14 +93,16 @@ Row = dict[str, str]
 
 
 def read(path: Path) -> list[Launch]:
-    """The launches of one page, in the order of the file. Raises UserError where there are none, saying why."""
-    with opened(path) as file:
-        text = file.read().decode("utf-8-sig", errors="replace")
-    header, rows = _table(path, text)
-    if "Metric Name" in header:
-        return _details(rows)
-    if "Section Name" not in header and "Kernel Name" in header:
-        return _raw(rows)
+    """The launches of one page, in the order of the file. Raises UserError where there are none, saying why, and
+    where the file is cut short."""
+    header, rows = _table(path, unpacked(path).decode("utf-8-sig", errors="replace"))
+    try:
+        if "Metric Name" in header:
+            return _details(rows)
+        if "Section Name" not in header and "Kernel Name" in header:
+            return _raw(rows)
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from None
     raise UserError(
         f"{path} is another page of Nsight Compute: `ncu --import X.ncu-rep --csv --page raw` writes what is read"
     )
@@ -106,13 +113,53 @@ def _table(path: Path, text: str) -> tuple[list[str], list[Row]]:
     place = text.find(HEADER)
     if place < 0:
         raise _nothing(path, text)
-    reader = csv.reader(io.StringIO(text[place:]))
-    header = next(reader)
-    taken = itertools.takewhile(lambda cells: bool(cells) and (not cells[0] or cells[0].isdecimal()), reader)
-    rows = [dict(zip(header, cells, strict=False)) for cells in taken]
-    if not any(row["ID"] for row in rows):
+    if text.find(HEADER, place + 1) > 0:
+        raise UserError(f"{path} holds several tables of Nsight Compute: give each in a file of its own")
+    header, *rows = _rows(path, text[place:])
+    found = [dict(zip(header, cells, strict=False)) for cells in rows]
+    if not any(row["ID"] for row in found):
         raise _nothing(path, text)
-    return header, rows
+    return header, found
+
+
+def _rows(path: Path, text: str) -> Iterator[list[str]]:
+    """The header, and the rows under it as long as they are of the table. Raises UserError for half of one.
+
+    A row of the details page needs no more cells than those of its metric; any other has all.
+    """
+    lines = list(io.StringIO(text, newline=""))
+    reader = csv.reader(lines, strict=True)
+    header: list[str] = []
+    while reader.line_num < len(lines):
+        line = lines[reader.line_num]
+        if header and not _ROW.match(line):
+            break
+        try:
+            cells = next(reader)
+        except csv.Error:
+            cells = []
+        last = not lines[reader.line_num - 1].endswith(("\n", "\r"))
+        header = header or cells
+        ends_anywhere = last and (text.endswith(",") or _is_rule(header, cells))
+        if ends_anywhere or not _is_whole(header, cells):
+            raise UserError(f"{path} is cut short or damaged at {line[:40].strip()!r}: export it again")
+        yield cells
+
+
+def _is_whole(header: Sequence[str], cells: Sequence[str]) -> bool:
+    if len(cells) == len(header):
+        return bool(cells)
+    metric = "Metric Value" in header and not _is_rule(header, cells)
+    return metric and header.index("Metric Value") < len(cells) < len(header)
+
+
+def _is_rule(header: Sequence[str], cells: Sequence[str]) -> bool:
+    """Whether a row of the details page is the result of a rule, whose words may end anywhere."""
+    return (
+        cells is not header
+        and "Metric Name" in header
+        and not dict(zip(header, cells, strict=False)).get("Metric Name")
+    )
 
 
 def _nothing(path: Path, text: str) -> UserError:
@@ -128,9 +175,9 @@ def _raw(rows: Sequence[Row]) -> list[Launch]:
     """The page with a column per metric; the row without an ID has the units."""
     units = next((row for row in rows if not row["ID"]), {})
     launches = [row for row in rows if row["ID"]]
-    comma = _decimal_comma((units.get(name, ""), cell) for row in launches for name, cell in row.items())
+    comma = _decimal_comma((units.get(name, ""), row[name]) for row in launches for name in row if name in WANTED)
     found = []
-    for row in launches:
+    for row in _numbered(launches):
         cells = ((name, units.get(name, ""), row[name]) for name in row if name in WANTED)
         found.append(_launch(row, _numbers(cells, comma)))
     return found
@@ -140,12 +187,29 @@ def _details(rows: Sequence[Row]) -> list[Launch]:
     """The page with a row per metric and per rule result."""
     comma = _decimal_comma((row.get("Metric Unit", ""), row.get("Metric Value", "")) for row in rows)
     found = []
-    for _, group in itertools.groupby(rows, key=lambda row: row["ID"]):
-        own = list(group)
+    groups = [list(group) for _, group in itertools.groupby(rows, key=lambda row: (row["ID"], row["Process ID"]))]
+    _numbered([own[0] for own in groups])
+    _require_equal_sections(groups)
+    for own in groups:
         cells = ((_name_of(row), row["Metric Unit"], row["Metric Value"]) for row in own if row["Metric Name"])
-        rules = [_rule(row) for row in own if not row["Metric Name"] and row.get("Rule Name")]
+        rules = [_rule(row, comma) for row in own if not row["Metric Name"] and row.get("Rule Name")]
         found.append(_launch(own[0], _numbers(cells, comma), rules))
     return found
+
+
+def _numbered(launches: Sequence[Row]) -> Sequence[Row]:
+    """The same. Raises ValueError where two have one number."""
+    numbers = Counter(row["ID"] for row in launches)
+    if twice := [number for number, count in numbers.items() if count > 1]:
+        raise ValueError(f"launch {twice[0]} is there twice: give one run of ncu in a file of its own")
+    return launches
+
+
+def _require_equal_sections(groups: Sequence[Sequence[Row]]) -> None:
+    """Raise ValueError where the last launch lacks metrics that all others have, as where the end is cut off."""
+    names = [{(row["Section Name"], row["Metric Name"]) for row in own if row["Metric Name"]} for own in groups]
+    if len(names) > 1 and (lacking := set.intersection(*names[:-1]) - names[-1]):
+        raise ValueError(f"the last launch lacks {len(lacking)} metrics that all others have: the file is cut short")
 
 
 def _name_of(row: Row) -> str:
@@ -170,13 +234,12 @@ def _launch(row: Row, raw: dict[str, float], rules: Sequence[RuleResult] = ()) -
     )
 
 
-def _rule(row: Row) -> RuleResult:
-    speed_up = row.get("Estimated Speedup", "")
+def _rule(row: Row, comma: bool) -> RuleResult:
     return RuleResult(
         rule=row["Rule Name"],
         kind=KINDS.get(row["Rule Type"], row["Rule Type"]),
         message=row["Rule Description"],
-        speed_up=float(speed_up.replace(",", "")) if speed_up else None,
+        speed_up=_number(row.get("Estimated Speedup", ""), comma),
         scope=SCOPES.get(row.get("Estimated Speedup Type", "")),
     )
 
@@ -187,25 +250,52 @@ def _sizes(text: str) -> str:
 
 
 def _numbers(cells: Iterable[tuple[str, str, str]], comma: bool) -> dict[str, float]:
-    """(name, unit, text) → name → number in base units; words and what has no value are left out."""
-    return {
-        name: value * scale_of(unit)
-        for name, unit, text in cells
-        if name in WANTED and (value := _number(text, comma)) is not None
-    }
+    """(name, unit, text) → name → number in base units; words and what has no value are left out.
+
+    Raises ValueError for a duration in an unknown unit.
+    """
+    numbers = {}
+    for name, unit, text in cells:
+        if name in WANTED and (value := _number(text, comma)) is not None:
+            if name == DURATION and unit not in TIMES:
+                raise ValueError(f"{name} in {unit or 'no unit'}: known are {', '.join(TIMES)}")
+            numbers[name] = value * scale_of(unit)
+    return numbers
 
 
 def _number(text: str, comma: bool) -> float | None:
-    if text.lower() in _NOT_A_NUMBER:
-        return None
-    plain = text.replace(".", "").replace(",", ".") if comma else text.replace(",", "")
+    """Of any locale's groups of thousands: a blank, an apostrophe, and what is not its decimal sign."""
+    plain = _GROUPING.sub("", text)
+    plain = plain.replace(".", "").replace(",", ".") if comma else plain.replace(",", "")
     try:
-        return float(plain)
+        value = float(plain)
     except ValueError:
         return None
+    return value if math.isfinite(value) else None
 
 
 def _decimal_comma(cells: Iterable[tuple[str, str]]) -> bool:
-    """Whether `65,77` is a number in this file: told by its percentages, none of which has three decimals."""
-    percentages: Iterator[str] = (text for unit, text in cells if unit == "%")
-    return any(_COMMA_DECIMAL.fullmatch(text) for text in percentages)
+    """Whether `65,77` is a number in this file: (unit, text) of its cells, some of which tell.
+
+    A number with two groups has its thousands apart, ns and bytes are whole, and percentages are below 1,000.
+    Raises ValueError where some say so and some the opposite.
+    """
+    told = Counter(sign for unit, text in cells if (sign := _sign(unit, _GROUPING.sub("", text))))
+    if len(told) > 1:
+        raise ValueError("its numbers are of two locales, so 1,234 may be either: give one page as ncu wrote it")
+    return "," in told
+
+
+def _sign(unit: str, text: str) -> Literal[",", "."] | None:
+    """The decimal sign that a cell shows; None where it may be either's."""
+    signs: tuple[tuple[Literal[",", "."], str], ...] = ((",", "."), (".", ","))
+    for decimal, group in signs:
+        one, other = re.escape(decimal), re.escape(group)
+        grouped = rf"-?\d{{1,3}}(?:{other}\d{{3}})"
+        if re.fullmatch(rf"{grouped}{{2,}}|{grouped}+{one}\d+|-?\d+{one}(?:\d{{1,2}}|\d{{4,}})", text):
+            return decimal
+        if unit in _WHOLE and re.fullmatch(grouped, text):
+            return decimal
+        if unit == "%" and re.fullmatch(rf"\d+{one}\d+", text):
+            return decimal
+    return None

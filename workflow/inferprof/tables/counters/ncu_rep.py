@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +15,9 @@ from inferprof.tables.counters.ncu_metrics import WANTED
 from inferprof.tables.counters.ncu_units import scale_of
 from inferprof.tables.trace.timeline import PATH_SEPARATOR
 
+MAGIC: Final = b"NVR\0"
+PAYLOAD_SIZE: Final = 5
+_SIZE: Final = struct.Struct("<I")
 AXES: Final = ("x", "y", "z")
 _LINK: Final = re.compile(
     r"@(?:url:(?P<text>[^:@]+):[^@]*|(?:section|sass):[^:@]*:(?P<place>[^@]*)|source:[^@]*:(?P<line>[^:@]*))@"
@@ -29,12 +34,60 @@ def read(path: Path) -> list[Launch]:
             f"{path} is read with NVIDIA's package ncu-report ({error}): `pip install ncu-report`, "
             "or read what `ncu --import X.ncu-rep --csv --page raw` writes"
         ) from None
+    if not _is_whole(path.read_bytes()):
+        raise UserError(f"{path} is cut short: copy it again, or profile again")
     context = ncu_report.load_report(str(path))
     if not context.num_ranges():  # also how the package says that it could not read the file
         raise UserError(
             f"{path} holds no profiled kernel, or is damaged or of a newer ncu than the package ncu-report"
         )
     return launches(context, ncu_report)
+
+
+def _is_whole(content: bytes) -> bool:
+    """Whether the last block of a report is there to its end, as far as blocks are as they were since 2020.
+
+    Behind magic and header follow blocks: a size, a message of that size, and what its field PAYLOAD_SIZE says.
+    """
+    end = len(MAGIC)
+    payload: int | None = 0
+    while payload is not None and end < len(content):
+        start = end + _SIZE.size
+        if start > len(content):
+            return False
+        end = start + int(_SIZE.unpack_from(content, end)[0])
+        if end > len(content):
+            return False
+        payload = 0 if start == len(MAGIC) + _SIZE.size else _payload(content[start:end])
+        end += payload or 0
+    return payload is None or end == len(content)
+
+
+def _payload(message: bytes) -> int | None:
+    """The number in a message's field PAYLOAD_SIZE; None where it has none, or is no message of Protocol Buffers."""
+    place = 0
+    with contextlib.suppress(IndexError):
+        while place < len(message):
+            key, place = _varint(message, place)
+            number, kind = key >> 3, key & 7
+            if kind not in (0, 2):
+                return None
+            value, place = _varint(message, place)
+            if number == PAYLOAD_SIZE:
+                return value
+            place += value if kind == 2 else 0
+    return None
+
+
+def _varint(message: bytes, place: int) -> tuple[int, int]:
+    """A number of seven bits to a byte, the lowest first, and the place behind it."""
+    value = shift = 0
+    while True:
+        byte = message[place]
+        value |= (byte & 0x7F) << shift
+        place, shift = place + 1, shift + 7
+        if byte < 0x80:
+            return value, place
 
 
 def launches(context: Any, package: Any) -> list[Launch]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_TIMES: Final = {
+TIMES: Final = {
     "ns": 1.0,
     "nsecond": 1.0,
     "us": 1e3,
@@ -25,10 +25,10 @@ def scale_of(unit: str) -> float:
 
     K is 1000, in ncu as in SI. What is counted, or a share, is as it is.
     """
-    if unit in _TIMES:
-        return _TIMES[unit]
+    if unit in TIMES:
+        return TIMES[unit]
     if match := _SCALED.fullmatch(unit):
         return _PREFIXES[match["prefix"].upper()]
-    if (match := _FREQUENCY.fullmatch(unit)) and match["time"] in _TIMES:
-        return 1e9 / _TIMES[match["time"]]
+    if (match := _FREQUENCY.fullmatch(unit)) and match["time"] in TIMES:
+        return 1e9 / TIMES[match["time"]]
     return 1.0

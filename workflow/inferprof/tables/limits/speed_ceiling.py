@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
 from inferprof import stats
-from inferprof.model.products import bits
+from inferprof.model.operators import bits
 from inferprof.tables.counters.bounds import BOUNDS
 from inferprof.tables.limits import roofline
 from inferprof.tables.limits.waterfall import NEEDS_TIMELINE, traced
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Step = Literal["launches", "copies", "gaps", "fp8", "fp4"]
-STEPS: tuple[Step, ...] = get_args(Step)
 Change = Literal["graph", "pinned", "device", "fp8", "fp4"]
 """graph: a CUDA graph; pinned, device: where the inputs lie; fp8, fp4: the number format of the products."""
 COLUMNS: Final = (*KEY, "total_ns", "step", "gain_ns", "left_ns", "speed_up", "not_known")

@@ -24,7 +24,8 @@ from typing import Any, Final, Literal
 import pandas as pd
 
 from inferprof.case import BATCH, Shape
-from inferprof.model.products import Gemm, bits
+from inferprof.model.operators import bits
+from inferprof.model.products import Gemm
 from inferprof.tables.limits.tile_placing import NO_TIES, Placed, place
 from inferprof.tables.limits.tiles import fit, groups_of
 from inferprof.tables.limits.waterfall import traced, watched

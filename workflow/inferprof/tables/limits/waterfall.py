@@ -246,7 +246,9 @@ def watched(frame: pd.DataFrame) -> Watched:
         copies=min(_between_kernels(frame), iteration["gpu_busy"] - iteration["kernel_busy"]),
         launch=max(0.0, iteration["idle_launch"] - host - to_launch),
         idle_copy=max(0.0, iteration["idle_copy"] - to_copy),
-        idle_other=sum(iteration[f"idle_{cause}"] for cause in ("sync", "queued", "unknown")),
+        idle_other=sum(
+            iteration.get(f"idle_{cause}", 0.0) for cause in ("sync", "queued", "unknown", "other_process")
+        ),
     )
 
 

@@ -107,7 +107,7 @@ def tidy(timeline: Timeline, profile: OrtProfile, tool: str) -> pd.DataFrame:
     nodes["owner"] = nodes["provider"] + PATH_SEPARATOR + nodes["op_type"]
     paths = (nodes["owner"] + PATH_SEPARATOR + nodes["name"]).to_numpy(object)
     launched_by = owners(timeline, nodes)
-    owner = np.where(launched_by >= 0, paths[launched_by], None)
+    owner = pd.Series(paths[launched_by]).where(launched_by >= 0)
     seen = dataclasses.replace(profile, nodes=nodes, runs=profile.runs[profile.runs.index.isin(nodes["run"])])
     frames = [
         aggregate.operations(timeline, owner=owner),

@@ -92,8 +92,8 @@ def _worded(dtype: str) -> str:
     return f"{dtype} (nothing tells which)" if dtype == EITHER_FP8 else dtype
 
 
-def render(kernels: pd.DataFrame, precision: str) -> str:
-    """The sentence, the products that ran otherwise, and what conversions cost, a line each."""
+def render(kernels: pd.DataFrame, precision: str, layers: Sequence[Layer] = ()) -> str:
+    """The sentence, the products that ran otherwise, what conversions cost, and remarks, a line each."""
     lines = [f"{sentence(kernels, precision)}."]
     for row in rows_of(otherwise(kernels, precision).head(SHOWN)):
         where = row.get("layer")
@@ -103,7 +103,7 @@ def render(kernels: pd.DataFrame, precision: str) -> str:
         lines.append(
             f"{row['conversion']}: {row['duration_ns']:.0f} ns, {100 * row['share']:.1f} % of all kernel time"
         )
-    return "\n".join(lines)
+    return "\n".join([*lines, *remarks(kernels, layers)])
 
 
 def remarks(kernels: pd.DataFrame, layers: Sequence[Layer]) -> list[str]:

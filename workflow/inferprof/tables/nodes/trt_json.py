@@ -174,16 +174,22 @@ def _documents(text: str) -> list[Any]:
 
     TensorRT 8.6 writes the separators of Metadata as they are, which JSON has escaped.
     """
-    decoder, documents = json.JSONDecoder(strict=False, parse_constant=_not_finite), []
-    place = _BETWEEN.match(text).end()
+    decoder = json.JSONDecoder(strict=False, parse_constant=_not_finite)
+    documents: list[Any] = []
+    place = _next(text, 0)
     while place < len(text) or not documents:
         document, end = decoder.raw_decode(text, place)
         documents.append(document)
-        between = _BETWEEN.match(text, end)
-        place = between.end()
-        if place == len(text) and between[0].strip(" \t\r\n,"):
-            raise ValueError(f"nothing behind {between[0].strip()[:40]!r}")
+        place = _next(text, end)
+        if place == len(text) and (left := text[end:].strip(" \t\r\n,")):
+            raise ValueError(f"nothing behind {left[:40]!r}")
     return documents
+
+
+def _next(text: str, end: int) -> int:
+    """Where the document behind a place begins."""
+    between = _BETWEEN.match(text, end)
+    return between.end() if between else end
 
 
 def _not_finite(word: str) -> float:

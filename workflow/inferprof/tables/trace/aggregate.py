@@ -18,7 +18,7 @@ _KEYS: Final = ("kind", "name", "range", "owner", "path", "device", "stream", "i
 def operations(
     timeline: Timeline,
     keys: Sequence[str] = ("name", "device", "stream", "range"),
-    owner: Sequence[str | None] | None = None,
+    owner: pd.Series[str] | np.ndarray | None = None,
 ) -> pd.DataFrame:
     """Levels kernel, memcpy, memset and graph: duration_* in ns, for copies and memsets bytes_total and bandwidth.
 

@@ -18,10 +18,11 @@ from inferprof.tables.trace.aggregate import split_path, tidy_rows
 from inferprof.tables.trace.api_kind import ApiKind, api_kind
 from inferprof.tables.trace.idle import Gpu
 from inferprof.tables.trace.intervals import Times
-from inferprof.tables.trace.timeline import PATH_SEPARATOR, Timeline
+from inferprof.tables.trace.kernel_compare import ITERATION
+from inferprof.tables.trace.timeline import PATH_SEPARATOR, Timeline, only, process_of
 
 WHOLE: Final = -1
-"""Path code of the whole capture, which is no range."""
+"""Path code of the whole capture, which is no range, and the process of its window, which is of all."""
 WHOLE_CAPTURE: Final = "capture"
 WORKLOAD_RANGES: Final = re.compile(
     r"load|warmup|iteration|inference|device|call|end_to_end|stages|back_to_back|pipelined|"
@@ -31,14 +32,16 @@ WORKLOAD_RANGES: Final = re.compile(
 
 
 def windows(timeline: Timeline) -> pd.DataFrame:
-    """start, end, path code of the ranges to account for: the outermost ones, and the workload's own inside them."""
+    """start, end, path code and process of the ranges to account for: the outermost ones, the workload's own inside
+    them, and iterations wherever they lie."""
 
     def accounted(path: str) -> bool:
         _, *inner = path.split(PATH_SEPARATOR)
-        return all(WORKLOAD_RANGES.fullmatch(name) for name in inner)
+        return all(WORKLOAD_RANGES.fullmatch(name) for name in inner) or inner[-1] == ITERATION
 
     chosen = np.array([accounted(path) for path in timeline.paths])[timeline.ranges["path"].to_numpy()]
-    return pd.DataFrame({key: timeline.ranges[key].to_numpy()[chosen] for key in ("start", "end", "path")})
+    columns = {key: timeline.ranges[key].to_numpy()[chosen] for key in ("start", "end", "path")}
+    return pd.DataFrame({**columns, "process": process_of(timeline.ranges["thread"].to_numpy()[chosen])})
 
 
 def per_window(timeline: Timeline, window: pd.DataFrame) -> pd.DataFrame:
@@ -47,7 +50,8 @@ def per_window(timeline: Timeline, window: pd.DataFrame) -> pd.DataFrame:
     duration            end - start
     gpu_busy            length of the union of all operations (kernels, copies, memsets, graphs) in the window
     kernel_busy         the same of kernels and graphs: time in which something is computed
-    gpu_idle            duration - gpu_busy = sum of idle_launch, idle_sync, … (idle.IDLE_CAUSES)
+    gpu_idle            duration - gpu_busy = sum of idle_launch, idle_sync, … (idle.IDLE_CAUSES), and of
+    idle_other_process  another process computed or copied meanwhile; missing where none did on the device
     streams_overlap     time in which two or more streams are busy
     launches            count of the API calls begun in the window that launched an operation; a graph launch is one
     launch_overhead     host time in those calls
@@ -55,8 +59,30 @@ def per_window(timeline: Timeline, window: pd.DataFrame) -> pd.DataFrame:
     allocations, allocation_time, syncs, sync_time, implicit_syncs, implicit_sync_time
                         count of, and host time in, the calls begun in the window (for any device)
 
-    Without GPU operations there are no columns about the GPU and no `device`.
+    Without GPU operations there are no columns about the GPU and no `device`. Where the tool tells processes, each
+    window is of its own: others' work is none of it. `window`: start, end, process and more.
     """
+    numbered = window.drop(columns="process").assign(place=np.arange(len(window)))
+    parts = [
+        _of_all(_of_process(timeline, int(str(process))), own)
+        for process, own in numbered.groupby(window["process"].to_numpy(), sort=True)
+    ] or [_of_all(timeline, numbered)]
+    order = [column for column in ("device", "place") if column in parts[0]]
+    return pd.concat(parts).sort_values(order, kind="stable", ignore_index=True).drop(columns="place")
+
+
+def _of_process(timeline: Timeline, process: int) -> Timeline:
+    """The timeline of a process alone, as far as the tool tells; all of it for WHOLE."""
+    if "process" not in timeline.ops or process == WHOLE:
+        return timeline
+    mine = (timeline.ops["process"] == process).to_numpy()
+    if mine.all() or not mine.any():
+        return timeline
+    others = pd.concat([timeline.others, timeline.ops.loc[~mine, timeline.others.columns]], ignore_index=True)
+    return only(timeline, mine, process_of(timeline.calls["thread"].to_numpy()) == process, others)
+
+
+def _of_all(timeline: Timeline, window: pd.DataFrame) -> pd.DataFrame:
     start, end = window["start"].to_numpy(), window["end"].to_numpy()
     kind = api_kind(timeline)
     host = window.assign(duration=end - start, **_host_amounts(timeline, kind, window))
@@ -114,9 +140,10 @@ def whole_capture(timeline: Timeline) -> pd.DataFrame:
     """The window from the first to the last event of any kind, path WHOLE; no row where nothing was captured."""
     frames = [frame for frame in (timeline.ops, timeline.calls, timeline.ranges) if len(frame)]
     if not frames:
-        return pd.DataFrame({"start": [], "end": [], "path": []}, dtype="int64")
+        return pd.DataFrame({"start": [], "end": [], "path": [], "process": []}, dtype="int64")
     start = min(frame["start"].min() for frame in frames)
-    return pd.DataFrame({"start": [start], "end": [max(frame["end"].max() for frame in frames)], "path": [WHOLE]})
+    end = max(frame["end"].max() for frame in frames)
+    return pd.DataFrame({"start": [start], "end": [end], "path": [WHOLE], "process": [WHOLE]})
 
 
 def _host_amounts(timeline: Timeline, kind: ApiKind, window: pd.DataFrame) -> dict[str, Times]:

@@ -19,10 +19,14 @@ launch   the host had not yet launched the next operation, or was launching it, 
 sync     the host was inside a synchronise call before it launched the next operation;
 copy     the host was inside a copy call, or launching the copy that comes next;
 queued   the next operation had been launched before the GPU went idle (latency between dependent kernels,
-         a wait for another stream's event);
+         a wait for another stream's event), or its call had returned: a copy should start then, a kernel or graph
+         LATENCY_NS later at the latest;
 end      no further operation begins in the window;
 unknown  the capture does not tie the next operation to a launch.
 """
+LATENCY_NS: Final = 100_000
+"""Ours: how long after its launch returned a kernel or a CUDA graph may still be on its way. A graph of a thousand
+nodes takes a tenth of a millisecond; what takes longer waits for something else."""
 _CHUNK = 50_000
 """Gaps that are looked at together: few enough for the processor's cache."""
 _LAUNCH, _SYNC, _COPY, _QUEUED, _END, _UNKNOWN = range(len(IDLE_CAUSES))
@@ -43,20 +47,29 @@ class _Gaps:
     returned: Times
     thread: Times
 
-    def causes(self, waiting: dict[int, tuple[Intervals, Intervals]]) -> Times:
-        """ns of each cause of IDLE_CAUSES, an array [gap, cause]; `waiting`: thread → its sync and its copy calls."""
+    def causes(self, waiting: dict[int, tuple[Intervals, Intervals]], others: Intervals) -> Times:
+        """ns of each cause of IDLE_CAUSES, an array [gap, cause]; `waiting`: thread → its sync and its copy calls.
+
+        `others`: when other processes compute, which is none of these causes.
+        """
         split = np.zeros((self.start.size, len(IDLE_CAUSES)), np.int64)
         called = np.where(self.known, np.clip(self.called, self.start, self.end), self.start)
+        settled = np.clip(self.returned + np.where(self.copy_next, 0, LATENCY_NS), called, self.end)
         for thread, (sync, copy) in waiting.items():
             own = np.flatnonzero(self.known & (self.thread == thread))
             split[own, _SYNC] = sync.within(self.start[own], called[own])
             split[own, _COPY] = copy.within(self.start[own], called[own])
-        split[:, _LAUNCH] = called - self.start - split[:, _SYNC] - split[:, _COPY]
-        launching = np.select(
-            [~self.known, self.returned <= self.start, self.copy_next], [_UNKNOWN, _QUEUED, _COPY], _LAUNCH
-        )
-        split[np.arange(self.start.size), launching] += self.end - called
+        split[:, _LAUNCH] = _without(others, self.start, called) - split[:, _SYNC] - split[:, _COPY]
+        launching = np.select([~self.known, self.copy_next], [_UNKNOWN, _COPY], _LAUNCH)
+        settled = np.select([~self.known, self.returned <= self.start], [self.end, called], settled)
+        split[np.arange(self.start.size), launching] += _without(others, called, settled)
+        split[:, _QUEUED] += _without(others, settled, self.end)
         return split
+
+
+def _without(others: Intervals, start: Times, end: Times) -> Times:
+    """Length of each [start, end) outside of `others`."""
+    return end - start - others.within(start, end)
 
 
 @dataclass(frozen=True)
@@ -72,6 +85,8 @@ class Gpu:
     """Per interval of `busy`: whether that operation is a copy."""
     calls: pd.DataFrame
     waiting: dict[int, tuple[Intervals, Intervals]]
+    others: Intervals
+    """When other processes compute or copy, and none of these operations does."""
 
     @classmethod
     def of(cls, timeline: Timeline, kind: ApiKind, ops: pd.DataFrame) -> Gpu:
@@ -80,6 +95,7 @@ class Gpu:
         busy = Intervals.union(start, end)
         first = np.searchsorted(start, busy.start)
         computing = np.isin(code, (KERNEL, GRAPH))
+        others = _alone(timeline.others, int(ops["device"].iloc[0]), busy)
         return cls(
             busy=busy,
             kernels=busy if computing.all() else Intervals.union(start[computing], end[computing]),
@@ -87,18 +103,21 @@ class Gpu:
             call=ops["call"].to_numpy()[first],
             copy=code[first] == MEMCPY,
             calls=timeline.calls,
-            waiting=_waiting(timeline, kind),
+            waiting=_waiting(timeline, kind, others),
+            others=others,
         )
 
     def amounts(self, start: Times, end: Times) -> dict[str, Times]:
         """What `derived.per_window` documents, for each window [start, end)."""
         busy = self.busy.within(start, end)
         idle = self._idle(start, end)
+        others = {"idle_other_process": self.others.within(start, end)} if self.others.total else {}
         return {
             "gpu_busy": busy,
             "kernel_busy": self.kernels.within(start, end),
             "gpu_idle": end - start - busy,
             **{f"idle_{cause}": idle[:, code] for code, cause in enumerate(IDLE_CAUSES)},
+            **others,
             "streams_overlap": self.shared.within(start, end),
         }
 
@@ -112,9 +131,11 @@ class Gpu:
         free_from = np.where(first > 0, np.maximum(start, closing[np.maximum(first - 1, 0)]), start)
         from_second, to_last = np.split(self._summed_gaps(np.concatenate((first[some] + 1, last[some]))), 2)
         idle[some] = to_last - from_second
-        idle[some] += self._gaps(first[some], np.minimum(free_from[some], opening[first[some]])).causes(self.waiting)
+        idle[some] += self._gaps(first[some], np.minimum(free_from[some], opening[first[some]])).causes(
+            self.waiting, self.others
+        )
         idle_from = np.where(some, np.maximum(closing[np.maximum(last - 1, 0)], start), free_from)
-        idle[:, _END] += np.maximum(end - idle_from, 0)
+        idle[:, _END] += _without(self.others, idle_from, np.maximum(end, idle_from))
         return idle
 
     def _summed_gaps(self, until: Times) -> Times:
@@ -123,7 +144,7 @@ class Gpu:
         total = np.zeros(len(IDLE_CAUSES), np.int64)
         for begin in range(1, self.busy.start.size, _CHUNK):
             index = np.arange(begin, min(begin + _CHUNK, self.busy.start.size))
-            running = np.cumsum(self._gaps(index, self.busy.end[index - 1]).causes(self.waiting), axis=0)
+            running = np.cumsum(self._gaps(index, self.busy.end[index - 1]).causes(self.waiting, self.others), axis=0)
             here = (until > begin) & (until <= begin + index.size)
             summed[here] = total + running[until[here] - begin - 1]
             total += running[-1]
@@ -157,12 +178,19 @@ def _streams_overlap(ops: pd.DataFrame) -> Intervals:
     )
 
 
-def _waiting(timeline: Timeline, kind: ApiKind) -> dict[int, tuple[Intervals, Intervals]]:
-    """Thread → its synchronise calls and its copy calls."""
+def _alone(others: pd.DataFrame, device: int, busy: Intervals) -> Intervals:
+    """When the operations of others run on a device while it is not `busy`."""
+    theirs = others[others["device"] == device]
+    return Intervals.union(theirs["start"].to_numpy(), theirs["end"].to_numpy()).minus(busy)
+
+
+def _waiting(timeline: Timeline, kind: ApiKind, others: Intervals) -> dict[int, tuple[Intervals, Intervals]]:
+    """Thread → its synchronise calls and its copy calls, without the time of others."""
     calls = timeline.calls
     thread, start, end = (calls[column].to_numpy() for column in ("thread", "start", "end"))
     found = {}
     for own in np.unique(thread[kind.explicit_sync | kind.copy]):
         sync, copy = (mask & (thread == own) for mask in (kind.explicit_sync, kind.copy))
-        found[int(own)] = (Intervals.union(start[sync], end[sync]), Intervals.union(start[copy], end[copy]))
+        synced, copied = (Intervals.union(start[mask], end[mask]).minus(others) for mask in (sync, copy))
+        found[int(own)] = (synced, copied)
     return found

@@ -55,6 +55,15 @@ class Intervals:
         """Length of the set within each window [start, end)."""
         return self.covered(end) - self.covered(start)
 
+    def minus(self, other: Intervals) -> Intervals:
+        """What of the set lies outside of the other."""
+        if not self.start.size or not other.start.size:
+            return self
+        edges = np.unique(np.concatenate((self.start, self.end, other.start, other.end)))
+        start, end = edges[:-1], edges[1:]
+        kept = (self.within(start, end) > 0) & (other.within(start, end) == 0)
+        return Intervals.union(start[kept], end[kept])
+
 
 def at_least_two(sets: Iterable[Intervals]) -> Intervals:
     """Where two or more of the sets overlap."""

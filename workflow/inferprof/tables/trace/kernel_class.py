@@ -289,14 +289,3 @@ def annotate(frame: pd.DataFrame) -> pd.DataFrame:
         dtype=pd.array([kind.dtype for kind in kinds], dtype="str"),
         tensor_cores=pd.array([kind.tensor_cores for kind in kinds], dtype="boolean"),
     )
-
-
-def by_class(frame: pd.DataFrame) -> pd.DataFrame:
-    """Per class: `instances`, `duration_total` (ns) and `share` of all kernel time, longest first.
-
-    `other` is the share that no rule knows.
-    """
-    totals = annotate(frame).query("metric == 'duration_total'")
-    table = totals.groupby("kernel_class").agg(instances=("instances", "sum"), duration_total=("value", "sum"))
-    table["share"] = table["duration_total"] / table["duration_total"].sum()
-    return table.sort_values("duration_total", ascending=False).reset_index()

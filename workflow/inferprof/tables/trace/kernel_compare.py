@@ -2,27 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import pandas as pd
 
+from inferprof.errors import UserError
 from inferprof.tables.schema import Level
 from inferprof.tables.trace.kernel_class import classify
-from inferprof.tables.trace.timeline import PATH_SEPARATOR
+from inferprof.tables.trace.timeline import PATH_SEPARATOR, without_serial
 
 ITERATION: Final = "iteration"
+MOST_NAMED: Final = 20
+"""Ranges that an error lists."""
 
 
 def as_iterations(frame: pd.DataFrame, name: str) -> pd.DataFrame:
-    """The same rows, with the ranges of a name as iterations: of a capture that was not made by `inferprof run`."""
+    """The same rows, with the ranges of a name as iterations: of a capture that was not made by `inferprof run`.
+
+    Raises UserError where there is no range of another name than ITERATION.
+    """
+    if name == ITERATION:
+        return frame
+    name = without_serial(name)
 
     def renamed(path: str) -> str:
         return PATH_SEPARATOR.join(ITERATION if part == name else part for part in path.split(PATH_SEPARATOR))
 
     ranges = frame["level"].eq("range") & frame["name"].eq(name)
+    if not ranges.any():
+        counted = frame[frame["level"].eq("range") & frame["metric"].eq("duration_total")]
+        instances = counted.groupby("name")["instances"].sum()
+        raise unknown_range(name, {str(known): int(count) for known, count in instances.items()})
     return frame.assign(
         name=frame["name"].mask(ranges, ITERATION), range=frame["range"].map(renamed, na_action="ignore")
+    )
+
+
+def unknown_range(name: str, instances: Mapping[str, int]) -> UserError:
+    """The error of a range that is not there, with those that are, the most frequent first."""
+    often = sorted(instances, key=lambda known: (-instances[known], known))
+    rest = len(often) - MOST_NAMED
+    there = [f"{known} ({instances[known]})" for known in often[:MOST_NAMED]]
+    return UserError(
+        f"the capture has no range {name}; there are (how often): {', '.join(there) or 'none'}"
+        f"{f' and {rest:,} more' if rest > 0 else ''}"
     )
 
 

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from inferprof.tables.trace.kineto_json import NOT_KINETO, Event, events, not_kineto, times
+from inferprof.tables.trace.kineto_json import NOT_KINETO, OPERATIONS, Event, events, not_kineto, times
 from inferprof.tables.trace.launch_configs import LaunchConfig
+from inferprof.tables.trace.timeline import KERNEL
 
 SIZES: Final = ("grid", "block")
 
@@ -25,7 +26,7 @@ def _of(trace: Iterable[Event]) -> list[LaunchConfig]:
     seen = set()
     for event in trace:
         details = event.get("args") or {}
-        if event.get("cat") == "kernel" and all(size in details for size in SIZES):
+        if OPERATIONS.get(event.get("cat", "")) == KERNEL and all(size in details for size in SIZES):
             start, end = times(event)
             sizes = (",".join(map(str, details[size])) for size in SIZES)
             config = (str(event["name"]), int(details.get("device", 0)), *sizes)

@@ -20,8 +20,12 @@ from inferprof.errors import UserError, in_one_line
 from inferprof.files import unpacked
 from inferprof.tables.trace.timeline import KERNEL, MEMCPY, MEMSET, NOT_TOLD, Timeline, assemble, thread_of
 
-_OPERATIONS: Final = {"kernel": KERNEL, "gpu_memcpy": MEMCPY, "gpu_memset": MEMSET}
-_CALLS: Final = ("cuda_runtime", "cuda_driver")
+OPERATIONS: Final = {
+    **{"kernel": KERNEL, "gpu_memcpy": MEMCPY, "gpu_memset": MEMSET},
+    **{"Kernel": KERNEL, "Memcpy": MEMCPY, "Memset": MEMSET},
+}
+"""Category → kind; the second line is of torch up to 1.11."""
+_CALLS: Final = ("cuda_runtime", "cuda_driver", "Runtime")
 _ANNOTATION: Final = "user_annotation"
 OPERATOR: Final = "op:"
 """How the range of an operator of torch is labelled, in front of its name."""
@@ -67,7 +71,7 @@ def _timeline(spans: Sequence[Event], *, within_torch: bool) -> Timeline | None:
     """None where nothing is about a GPU."""
     names: dict[str, int] = {}
     threads: dict[Any, int] = {}
-    ops = [_operation(event, names) for event in spans if event.get("cat") in _OPERATIONS]
+    ops = [_operation(event, names) for event in spans if event.get("cat") in OPERATIONS]
     calls = [_call(event, i, names, threads) for i, event in enumerate(spans) if event.get("cat") in _CALLS]
     ranges = [
         (*times(event), _thread(threads, event), label)
@@ -126,7 +130,7 @@ def _nanoseconds(microseconds: int | str) -> int:
 
 def _operation(event: Event, names: dict[str, int]) -> tuple[int, ...]:
     details = event.get("args") or {}
-    kind = _OPERATIONS[event["cat"]]
+    kind = OPERATIONS[event["cat"]]
     return (
         *times(event),
         kind,

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
 from inferprof.tables.trace.launch_configs import LaunchConfig
-from inferprof.tables.trace.nsys_sqlite import ENDED, database_of
+from inferprof.tables.trace.nsys_sqlite import ENDED, PROCESS, database_of
 
 TABLE: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
 SIZES: Final = tuple(f"{what}{axis}" for what in ("grid", "block") for axis in "XYZ")
 
 
-def read(path: Path) -> list[LaunchConfig]:
-    """The launch configurations of all kernels; none where the export has no kernels one by one."""
+def read(path: Path, processes: Collection[int] | None = None) -> list[LaunchConfig]:
+    """The launch configurations of all kernels, or of those of some processes; none where the export has no kernels
+    one by one."""
     with database_of(path) as database:
         known = {row[1] for row in database.execute(f"PRAGMA table_info({TABLE})")}
         if not set(SIZES) <= known:
@@ -21,13 +23,14 @@ def read(path: Path) -> list[LaunchConfig]:
         name = "demangledName" if "demangledName" in known else "shortName"
         symbol = "mangledName" if "mangledName" in known else "NULL"
         sizes = ", ".join(SIZES)
+        mine = "" if processes is None else f" AND ({PROCESS}) IN ({', '.join(map(str, sorted(processes)))})"
         found = database.execute(
             f"""
             SELECT names.value, symbols.value, deviceId, {sizes}, instances, total, least, most FROM (
                 SELECT {name} AS name, {symbol} AS symbol, deviceId, {sizes}, COUNT(*) AS instances,
                     SUM(end - start) AS total, MIN(end - start) AS least, MAX(end - start) AS most
                 FROM (SELECT DISTINCT start, end, {name}, {symbol}, deviceId, {sizes}, streamId, correlationId
-                    FROM {TABLE} WHERE {ENDED})
+                    FROM {TABLE} WHERE {ENDED}{mine})
                 GROUP BY 1, 2, deviceId, {sizes}
             )
             JOIN StringIds AS names ON names.id = name LEFT JOIN StringIds AS symbols ON symbols.id = symbol

@@ -29,6 +29,8 @@ READABLE_SCHEMAS: Final = (2, 3)
 _PREFIX: Final = "CUPTI_ACTIVITY_KIND_"
 _NODES: Final = "CUDA_GRAPH_NODE_EVENTS"
 """When and by which thread each node of a CUDA graph was made, and of which other node it is a copy."""
+_GPUS: Final = "TARGET_INFO_CUDA_DEVICE"
+"""Which of the machine's GPUs each process counts as which; from schema 3.20 on."""
 _COPY_KINDS: Final = {
     1: "HtoD",
     2: "DtoH",
@@ -63,7 +65,10 @@ ENDED: Final = "end IS NOT NULL AND NOT (end = 0 AND start > 0)"
 """Not what was still running when the capture stopped."""
 
 # A correlation is unique in its process: pid in the upper half. globalPid and globalTid hold the pid in bits 24-47.
+_PROCESS_SHIFT: Final = 32
 _CORRELATION: Final = "((COALESCE({owner}, 0) >> 24) & 0xFFFFFF) << 32 | COALESCE(correlationId, 0)"
+PROCESS: Final = "(COALESCE(globalPid, 0) >> 24) & 0xFFFFFF"
+"""Of an operation."""
 
 
 def read_timeline(path: Path) -> Timeline:
@@ -79,7 +84,8 @@ def read_timeline(path: Path) -> Timeline:
                 f"{path} holds no CUDA activity: the traced process did not use the GPU in the capture range, "
                 "or nsys did not trace it (children need --trace-fork-before-exec=true)"
             )
-        return assemble(export.with_nodes(ops), calls, export.ranges(), names.texts)
+        ops["process"] = ops["correlation"].to_numpy() >> _PROCESS_SHIFT
+        return assemble(export.with_nodes(export.with_gpus(ops)), calls, export.ranges(), names.texts)
 
 
 @contextlib.contextmanager
@@ -96,7 +102,7 @@ def database_of(path: Path) -> Iterator[sqlite3.Connection]:
             if not sure:
                 _require_sound(database)
             yield database
-    except (sqlite3.Error, ValueError, TypeError, ArithmeticError) as error:
+    except (sqlite3.Error, ValueError, OverflowError) as error:
         raise UserError(
             f"{path} is damaged, or no export as nsys writes it ({in_one_line(error)}): "
             "export it again with `nsys export --type sqlite`"
@@ -200,6 +206,22 @@ class _Export:
         labels = {graph: names.code(f"CUDA graph {graph}") for graph in graphs.unique()}
         return frame.assign(name=graphs.map(labels).astype(np.int32), bytes=0)
 
+    def with_gpus(self, ops: pd.DataFrame) -> pd.DataFrame:
+        """The operations with the machine's numbers of GPUs in place of their processes' own, where several GPUs have
+        the same of these: each rank of a job may see but one, as 0."""
+        columns = ["gpuId", "cudaId", "pid"]
+        if not set(columns) <= self._columns(_GPUS):
+            return ops
+        there = " AND ".join(f"{column} IS NOT NULL" for column in columns)
+        told = self._database.execute(f"SELECT pid & 0xFFFFFF, cudaId, gpuId FROM {_GPUS} WHERE {there}")
+        gpus = pd.DataFrame(told, columns=["process", "device", "gpu"], dtype=np.int64)
+        gpus = gpus.drop_duplicates(["process", "device"])
+        used = ops[["process", "device"]].drop_duplicates().merge(gpus, on=["process", "device"])
+        if not (used.groupby("device")["gpu"].nunique() > 1).any():
+            return ops
+        placed = ops[["process", "device"]].merge(gpus, on=["process", "device"], how="left")["gpu"].to_numpy(float)
+        return ops.assign(device=np.where(np.isnan(placed), ops["device"], placed).astype(np.int64))
+
     def with_nodes(self, ops: pd.DataFrame) -> pd.DataFrame:
         """The operations with made_at and made_by of their nodes of CUDA graphs, in captures that trace these."""
         if "node" not in ops:
@@ -257,7 +279,7 @@ class _Export:
         return self._integers(_PREFIX + table, columns | optional).assign(kind=np.int8(kind))
 
     def _integers(self, table: str, columns: dict[str, str]) -> pd.DataFrame:
-        """Integer columns (name → SQL expression) of what ended, of a table; no rows where the table does not exist."""
+        """Integer columns (name → SQL expression) of what ended; no rows where the table does not exist."""
         exists = bool(self._columns(table))
         ended = f"FROM {table} WHERE {ENDED}"
         count = self._database.execute(f"SELECT COUNT(*) {ended}").fetchone()[0] if exists else 0

@@ -1,12 +1,13 @@
 """Reads the CSVs of `nsys stats` (nsys 2022.2 to 2026.3): what is left where only they were kept.
 
-They hold sums per name: no range, stream or launch, and sizes rounded to 1 kB.
+They hold sums per name: no range, stream or launch, and sizes rounded to 1 kB. Where one is cut off behind a whole
+line, only its percentages tell: they are of the whole. How much of the time may lack all the same is the row
+`untold_share` of each report; of traces and sizes, which have no percentages, it is 1.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,10 +15,11 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from inferprof.errors import UserError
+from inferprof.errors import UserError, in_one_line
 from inferprof.tables.schema import Level, conform
 from inferprof.tables.trace.aggregate import ranges
 from inferprof.tables.trace.events import tidy
+from inferprof.tables.trace.nsys_csv import SIZES, NotPlain, Table, tables
 from inferprof.tables.trace.timeline import KERNEL, MEMCPY, MEMSET, NOT_TOLD, assemble
 
 
@@ -46,6 +48,8 @@ SUMMARIES: Final = (
 )
 READABLE: Final = (*(report.name for report in SUMMARIES), "cuda_gpu_trace", "nvtx_pushpop_trace")
 
+_ROUNDING: Final = 1e-9
+"""Of doubles, far more than they lose."""
 _METRICS: Final = {
     "Total Time": "duration_total",
     "Avg": "duration_mean",
@@ -53,11 +57,7 @@ _METRICS: Final = {
     "Min": "duration_min",
     "Max": "duration_max",
     "StdDev": "duration_stddev",
-    "Total": "bytes_total",
 }
-_UNITS: Final = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "MB": 1_000_000}
-"""In ns and bytes; the header names the unit, which `--timeunit` changes."""
-_HEADER: Final = re.compile(r"(?P<name>[^(]+?) \((?P<unit>[^)]+)\)")
 _OPERATION: Final = re.compile(r"\[CUDA (?P<unified>Unified Memory )?mem(?P<kind>cpy|set) ?(?P<way>[\w-]*)\]")
 _DIRECTIONS: Final = {
     "Host-to-Device": "HtoD",
@@ -66,49 +66,81 @@ _DIRECTIONS: Final = {
     "Host-to-Host": "HtoH",
     "Peer-to-Peer": "PtoP",
 }
+_API: Final = re.compile(r"cu|hip")
+"""How calls of a GPU's API begin: the same columns are also those of reports of other APIs."""
+_TRACE: Final = frozenset(("Start", "Duration", "CorrId", "Strm", "Name", "Bytes", "SrcMemKd", "DstMemKd", "Device"))
+_RANGES: Final = frozenset(("NameTree", "TID", "Start", "End", "Name", "NumChild", "RangeId", "ParentId"))
 _DEVICE: Final = re.compile(r"\((\d+)\)$")
 
 
 def read(path: Path, tool: str) -> pd.DataFrame:
-    """The tidy table of one CSV. Raises UserError for a report that is not in READABLE."""
+    """The tidy table of all reports in a file. Raises UserError where none of them is in READABLE, and for one that
+    is cut short, as far as it tells, or in units that are not known."""
     try:
-        raw = pd.read_csv(path, dtype=str, keep_default_na=False)
-    except (pd.errors.ParserError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is no CSV as `nsys stats` writes it ({error}): write it again") from None
-    if raw.empty:
-        raise UserError(f"{path} has a heading and no rows: nothing of its kind was traced")
-    units = {column: _split(str(column)) for column in raw}
-    if foreign := sorted({unit for name, unit in units.values() if name in _METRICS} - _UNITS.keys() - {""}):
-        raise UserError(f"{path} is in {', '.join(foreign)}: write it again with `nsys stats --timeunit nsec`")
-    table = raw.rename(columns={column: name for column, (name, _) in units.items()})
-    factors = {name: _UNITS.get(unit, 1) for name, unit in units.values()}
-    columns = set(table)
-    try:
-        if {"Duration", "CorrId", "Strm", "Name"} <= columns:
-            return _gpu_trace(table, tool)
-        if {"NameTree", "TID", "End"} <= columns:
-            return _pushpop_trace(table, tool)
-        for report in SUMMARIES:
-            if report.columns <= columns:
-                return conform(_summary(table, report, factors), tool)
+        parts = [part for table in tables(path) if (part := _report(table, tool)) is not None]
+    except KeyError as unit:
+        raise UserError(
+            f"{path} is in {unit.args[0] or 'no unit'}: write it again with `nsys stats --timeunit nsec`"
+        ) from None
+    except NotPlain as error:
+        raise UserError(
+            f"{path} has a cell that is no plain number ({error}): write it again with LC_ALL=C, "
+            "as `nsys stats --format csv` writes it"
+        ) from None
     except ValueError as error:
-        raise UserError(f"{path} is cut short or damaged ({error}): write it again") from None
-    raise UserError(f"{path} is none of the `nsys stats` reports that can be read: {', '.join(READABLE)}")
+        raise UserError(f"{path} is cut short or damaged ({in_one_line(error)}): write it again") from None
+    if not parts:
+        raise UserError(f"{path} is none of the `nsys stats` reports that can be read: {', '.join(READABLE)}")
+    return pd.concat(parts, ignore_index=True)
 
 
-def _split(column: str) -> tuple[str, str]:
-    """`Total Time (ns)` → name and unit; no unit is an empty one."""
-    match = _HEADER.fullmatch(column)
-    return (match["name"], match["unit"]) if match else (column, "")
+def _report(table: Table, tool: str) -> pd.DataFrame | None:
+    """The rows of a report; None for one that is not read. Raises KeyError, with a unit that is not known."""
+    columns = set(table.cells)
+    if columns >= _TRACE:
+        return pd.concat([_gpu_trace(table, tool), _untold("cuda_gpu_trace", 1.0, tool)])
+    if columns >= _RANGES:
+        return pd.concat([_pushpop_trace(table, tool), _untold("nvtx_pushpop_trace", 1.0, tool)])
+    for report in SUMMARIES:
+        if report.columns <= columns and (report.level != "api" or table.cells["Name"].str.match(_API).all()):
+            untold = _missing_at_most(table) if "Time" in columns else 1.0
+            return pd.concat([conform(_summary(table, report), tool), _untold(report.name, untold, tool)])
+    return None
 
 
-def _summary(table: pd.DataFrame, report: Report, factors: Mapping[str, int]) -> pd.DataFrame:
-    wide = pd.DataFrame({"name": [operation_name(name) for name in table[report.named_by]]})
-    wide["instances"] = table[report.counted_by].astype(int)
-    # The spread of sizes has no metric: only that of durations does.
-    chosen = ["Total"] if report.total == "Total" else [column for column in _METRICS if column in table]
-    for column in chosen:
-        wide[_METRICS[column]] = (table[column].astype(float) * factors[column]).round(6)
+def _untold(report: str, share: float, tool: str) -> pd.DataFrame:
+    row = {"level": "run", "name": report, "metric": "untold_share", "value": share}
+    return conform(pd.DataFrame([row]), tool)
+
+
+def _missing_at_most(table: Table) -> float:
+    """What share of the time rows may have that are not there, by the percentages. Raises ValueError where some must
+    be missing.
+
+    A row of v and p % says that the whole is v / p; the whole lies where all rows say so, as far as both are rounded.
+    """
+    values, shares = table.numbers("Total Time"), table.numbers("Time") / 100
+    off, share_off = table.half_places("Total Time"), table.half_places("Time").clip(lower=0.005) / 100
+    total = float(values.sum())
+    if not total:
+        return 0.0
+    low = float(((values - off) / (shares + share_off)).max())
+    most = shares > share_off
+    high = float(((values + off)[most] / (shares - share_off)[most]).min()) if most.any() else float("inf")
+    slack = float(off.sum()) + total * _ROUNDING
+    if total + slack < low or total - slack > high:
+        raise ValueError(f"its rows hold {100 * total / low:.1f} % of the time that its percentages are of")
+    return max(0.0, 1 - total / high)
+
+
+def _summary(table: Table, report: Report) -> pd.DataFrame:
+    wide = pd.DataFrame({"name": [operation_name(name) for name in table.cells[report.named_by]]})
+    wide["instances"] = table.whole(report.counted_by)
+    if report.total == "Total":  # the spread of sizes has no metric: only that of durations does
+        wide["bytes_total"] = (table.numbers("Total") * SIZES[table.units["Total"]]).round(6)
+    else:
+        for column in [column for column in _METRICS if column in table.cells]:
+            wide[_METRICS[column]] = table.ns(column)
     rows = wide.melt(id_vars=["name", "instances"], var_name="metric", value_name="value")
     memsets = (rows["name"] == "memset") & (report.level == "memcpy")
     return rows.assign(level=np.where(memsets, "memset", report.level))
@@ -124,23 +156,27 @@ def operation_name(name: str) -> str:
     return name.removeprefix(":")
 
 
-def _gpu_trace(table: pd.DataFrame, tool: str) -> pd.DataFrame:
+def _gpu_trace(table: Table, tool: str) -> pd.DataFrame:
     """One row per operation, with no launch: idle time is of unknown cause."""
-    names = [_traced_name(*row) for row in zip(table["Name"], table["SrcMemKd"], table["DstMemKd"], strict=True)]
+    cells = table.cells
+    names = [_traced_name(*row) for row in zip(cells["Name"], cells["SrcMemKd"], cells["DstMemKd"], strict=True)]
+    if not all(names):
+        raise ValueError("an operation without a name")
     codes, distinct = pd.factorize(np.array(names, dtype=object))
-    start = table["Start"].astype(np.int64)
-    kinds = [_kind(name) for name in table["Name"]]
-    devices = [int(match[1]) if (match := _DEVICE.search(text)) else 0 for text in table["Device"]]
+    start = table.times("Start")
+    kinds = [_kind(name) for name in cells["Name"]]
+    devices = [int(match[1]) if (match := _DEVICE.search(text)) else 0 for text in cells["Device"]]
+    factor = SIZES[table.units["Bytes"]]
     ops = pd.DataFrame(
         {
             "start": start,
-            "end": start + table["Duration"].astype(np.int64),
+            "end": start + table.times("Duration"),
             "kind": kinds,
             "name": codes,
             "device": devices,
-            "stream": table["Strm"].astype(np.int64),
-            "bytes": [_traced_bytes(*row) for row in zip(table["Bytes"], kinds, strict=True)],
-            "correlation": table["CorrId"].astype(np.int64),
+            "stream": table.whole("Strm"),
+            "bytes": [_traced_bytes(*row, factor) for row in zip(cells["Bytes"], kinds, strict=True)],
+            "correlation": table.whole("CorrId"),
         }
     )
     return tidy(assemble(ops, _no_calls(), _no_ranges(), list(distinct)), tool)
@@ -151,10 +187,10 @@ def _traced_name(name: str, source: str, target: str) -> str:
     return f"{operation_name(name)} {memory}" if memory and _kind(name) == MEMCPY else operation_name(name)
 
 
-def _traced_bytes(size: str, kind: int) -> int:
-    """The column is in MB; it is empty for kernels, which move none that a trace would tell."""
+def _traced_bytes(size: str, kind: int, factor: int) -> int:
+    """The column is empty for kernels, which move none that a trace would tell."""
     if size:
-        return round(float(size) * _UNITS["MB"])
+        return round(float(size) * factor)
     return 0 if kind == KERNEL else NOT_TOLD
 
 
@@ -165,14 +201,19 @@ def _kind(name: str) -> int:
     return MEMSET if match["kind"] == "set" else MEMCPY
 
 
-def _pushpop_trace(table: pd.DataFrame, tool: str) -> pd.DataFrame:
-    """One row per range: the ranges of a capture without its GPU operations."""
+def _pushpop_trace(table: Table, tool: str) -> pd.DataFrame:
+    """One row per range: the ranges of a capture without its GPU operations. Raises ValueError where a range has
+    fewer inside than it says."""
+    cells = table.cells
+    inside = cells["RangeId"].map(cells["ParentId"].value_counts()).fillna(0).astype(np.int64)
+    if lacking := int((table.whole("NumChild") - inside).clip(lower=0).sum()):
+        raise ValueError(f"{lacking:,} ranges are missing")
     nested = pd.DataFrame(
         {
-            "start": table["Start"].astype(np.int64),
-            "end": table["End"].astype(np.int64),
-            "thread": table["TID"].astype(np.int64),
-            "label": [name.removeprefix(":") for name in table["Name"]],
+            "start": table.times("Start"),
+            "end": table.times("End"),
+            "thread": table.whole("TID"),
+            "label": [name.removeprefix(":") for name in cells["Name"]],
         }
     )
     no_ops = pd.DataFrame(columns=["start", "end", "kind", "name", "device", "stream", "bytes", "correlation"])

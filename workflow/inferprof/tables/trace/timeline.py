@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
@@ -36,17 +36,28 @@ def thread_of(process: int, thread: int) -> int:
     return (process & mask) << ID_BITS | thread & mask
 
 
+def process_of(threads: Times) -> Times:
+    """The processes of threads of a Timeline, as nsys counts them; -1 where the system's number is not known."""
+    return np.where(threads < 0, -1, (threads >> ID_BITS) & ((1 << ID_BITS) - 1))
+
+
+def _nothing() -> pd.DataFrame:
+    return pd.DataFrame({"start": [], "end": [], "device": []}, dtype="int64")
+
+
 @dataclass(frozen=True)
 class Timeline:
     """One capture. Times are nanoseconds on the tool's clock; frames are sorted by `start`.
 
     ops: start, end, kind (code of KINDS), name (code), device, stream (or NOT_TOLD), bytes (of a memcpy or
         memset, or NOT_TOLD; else 0), call (row of `calls` that launched it, or NO_CALL); in captures of CUDA graphs
-        node by node also made (code of the range in which its node of the graph was made, or OUTSIDE).
+        node by node also made (code of the range in which its node of the graph was made, or OUTSIDE); process, where
+        the tool tells it.
     calls: start, end, thread (negative where the system's number of it is not known), name (code), path (code): CUDA
         API calls on the host.
     ranges: start, end, thread, path (code): closed NVTX ranges or profiler annotations.
     names, paths: what the codes stand for; a path joins the nested names with PATH_SEPARATOR.
+    others: start, end, device of the operations of processes that are not the case's (trace.iterations).
     """
 
     ops: pd.DataFrame
@@ -54,6 +65,7 @@ class Timeline:
     ranges: pd.DataFrame
     names: Sequence[str]
     paths: Sequence[str]
+    others: pd.DataFrame = field(default_factory=_nothing)
 
     @property
     def op_path(self) -> np.ndarray:
@@ -72,6 +84,19 @@ class Timeline:
             return self.op_path
         made: np.ndarray = self.ops["made"].to_numpy()
         return np.where(made != OUTSIDE, made, self.op_path)
+
+
+def only(timeline: Timeline, ops: np.ndarray, calls: np.ndarray, others: pd.DataFrame) -> Timeline:
+    """The timeline with these of its operations and calls, which are flagged; `others`: see Timeline."""
+    place = np.where(calls, np.cumsum(calls) - 1, NO_CALL)
+    kept = timeline.ops[ops].reset_index(drop=True)
+    call = kept["call"].to_numpy()
+    return replace(
+        timeline,
+        ops=kept.assign(call=np.where(call >= 0, place[call], NO_CALL) if len(place) else call),
+        calls=timeline.calls[calls].reset_index(drop=True),
+        others=others,
+    )
 
 
 def assemble(ops: pd.DataFrame, calls: pd.DataFrame, ranges: pd.DataFrame, names: Sequence[str]) -> Timeline:
@@ -109,8 +134,9 @@ def _in_order(events: pd.DataFrame, *texts: str) -> pd.DataFrame:
 
     Raises ValueError for what is no number, and for what ends before it starts.
     """
-    if events.empty or (events.dtypes.drop([*texts]) == object).any():
-        events = events.astype({column: np.int64 for column in events if column not in texts})
+    numbers = [column for column in events if column not in texts]
+    if events.empty or any(events[column].dtype.kind != "i" for column in numbers):
+        events = events.astype(dict.fromkeys(numbers, np.int64))
     events = events.reset_index(drop=True)
     if backwards := int((events["end"] < events["start"]).sum()):
         raise ValueError(f"{backwards:,} events end before they start")
@@ -136,6 +162,11 @@ def _position(keys: Times, order: np.ndarray, wanted: Times) -> np.ndarray:
         return np.full(wanted.size, NO_CALL, np.int64)
     place = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), keys.size - 1)]
     return np.where(keys[place] == wanted, place, NO_CALL)
+
+
+def without_serial(label: str) -> str:
+    """A range's label as it is in paths: serial numbers (torch's emit_nvtx) would make every call one of its own."""
+    return _SERIAL_NUMBERS.sub("", label).strip()
 
 
 class Nesting:
@@ -176,8 +207,7 @@ class Nesting:
         return np.array(times, np.int64), np.array(inner, np.int32)
 
     def _code(self, parent: int, label: str) -> int:
-        # Serial numbers in a label (torch's emit_nvtx) would make every call a range of its own.
-        label = _SERIAL_NUMBERS.sub("", label).strip()
+        label = without_serial(label)
         code = self._codes.setdefault((parent, label), len(self.paths))
         if code == len(self.paths):
             self.paths.append(f"{self.paths[parent]}{PATH_SEPARATOR}{label}" if parent else label)

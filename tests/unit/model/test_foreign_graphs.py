@@ -1,0 +1,160 @@
+"""Graphs of other people: what an audit and a cost say of them, at the sizes that were asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+
+from inferprof.case import Shape  # noqa: E402
+from inferprof.errors import UserError  # noqa: E402
+from inferprof.model import audit, cost, export, model_spec  # noqa: E402
+
+ONNX = "faults/onnx"
+EVERY_FILE = "real/onnx"
+
+
+def parsed(graph: str, imports: str = '"": 17') -> Any:
+    return onnx.parser.parse_model(f"<ir_version: 8, opset_import: [{imports}]> {graph}")
+
+
+def audited(folder: Path, model: Any, precision: str | None = None) -> dict[str, Any]:
+    path = folder / "m.onnx"
+    onnx.save(model, path)
+    return audit.audit(path, precision, None)
+
+
+def test_every_foreign_graph_is_counted_or_refused_in_one_line(shared: Path) -> None:
+    files = sorted((shared / EVERY_FILE).glob("*.onnx"))
+    assert len(files) > 18
+    refused = {}
+    for path in files:
+        try:
+            assert audit.audit(path, None, None)["macs"] >= 0
+            cost.cost(path, Shape.parse("b1"))
+        except UserError as error:
+            refused[path.stem] = str(error)
+    assert list(refused) == ["polygraphy_empty"]
+    assert "\n" not in refused["polygraphy_empty"]
+
+
+@pytest.mark.parametrize(
+    ("name", "macs", "weights"),
+    [
+        ("magika_standard_v3_3", 366_717_952, None),
+        ("onnx_light_resnet50", 4_089_184_256, None),
+        ("ort_model_with_valid_ort_config_json", 3 * 2, {"float32": 8}),  # opset 7
+        ("ort_sparse_initializer_handling", 0, {"float32": 3 * 4 * 5 * 4}),
+        ("polygraphy_sparse.conv", 25_600, None),
+    ],
+)
+def test_products_of_foreign_graphs_are_counted_exactly(
+    name: str, macs: int, weights: dict[str, int] | None, shared: Path
+) -> None:
+    result = audit.audit(shared / EVERY_FILE / f"{name}.onnx", None, None)
+    assert (result["macs"], result["products_of_unknown_size"]) == (macs, [])
+    assert weights is None or result["weight_bytes"] == weights
+
+
+def test_symbols_of_the_file_take_the_sizes_of_the_descriptions_inputs(shared: Path, tmp_path: Path) -> None:
+    path = tmp_path / "mine.onnx"
+    path.write_bytes((shared / ONNX / "other_symbols.onnx").read_bytes())
+    (tmp_path / "mine_half.onnx").touch()
+    described = tmp_path / "mine.yaml"
+    described.write_text((shared / ONNX / "other_symbols.yaml").read_text())
+    spec, shape = model_spec.load(described), Shape.parse("b8")
+    assert audit.audit(path, None, shape, spec)["macs"] == 8 * 32 * 32
+    assert cost.cost(path, shape, spec)["nodes"][0]["flops"] == 2 * 8 * 32 * 32
+    alone = audit.audit(path, None, shape)
+    assert (alone["macs"], alone["assumed_sizes"]) == (32 * 32, ["batch_size"])
+    assert "counted as 1" in alone["advice"][0]
+
+
+def test_a_graph_of_another_rank_than_its_description_is_refused(shared: Path, tmp_path: Path) -> None:
+    described = tmp_path / "m.yaml"
+    described.write_text("{source: onnx, onnx: m.onnx, inputs: [{name: x, dtype: float32, dims: [b, 4, 4]}]}")
+    (tmp_path / "m.onnx").write_bytes((shared / ONNX / "other_symbols.onnx").read_bytes())
+    with pytest.raises(UserError, match="input x has dims"):
+        audit.audit(tmp_path / "m.onnx", None, Shape.parse("b1"), model_spec.load(described))
+
+
+def test_an_operator_of_another_domain_is_never_counted_by_its_bare_name(tmp_path: Path) -> None:
+    graph = "g (float[2,8] x, float[8,8] w) => (float[2,8] y) { h = my.MatMul(x, w) y = my.Softmax(h) }"
+    for imports in ('"": 17, "my": 1', '"": 17'):  # some files forget to import it
+        result = audited(tmp_path, parsed(graph, imports))
+        assert (result["macs"], result["softmax"]) == (0, {})
+        assert result["foreign_domains"] == {"my": ["MatMul", "Softmax"]}
+        assert result["advice"][-1].endswith("my (MatMul, Softmax), whose products count as nothing here")
+    nodes = cost.cost(tmp_path / "m.onnx", Shape.parse("b1"))["nodes"]
+    assert [(node["op"], node["flops"]) for node in nodes] == [("my::MatMul", None), ("my::Softmax", None)]
+
+
+def test_a_file_without_any_opset_is_counted_with_a_remark(shared: Path) -> None:
+    result = audit.audit(shared / EVERY_FILE / "ort_mul_1.noopset.onnx", None, None)
+    assert any("names no opset" in line for line in result["advice"])
+
+
+def test_int8_with_a_zero_point_is_not_tensorrts(shared: Path) -> None:
+    result = audit.audit(shared / ONNX / "uint8.onnx", "int8", None)
+    assert result["not_tensorrt_int8"] == {"q": "uint8, zero point 128", "dq": "uint8, zero point 128"}
+    assert sum("zero point 128" in line for line in result["advice"]) == 1
+    assert not any("Casts" in line for line in result["advice"])
+    symmetric = audit.audit(shared / ONNX / "quantized_already.onnx", "int8", None)
+    assert symmetric["not_tensorrt_int8"] == {}
+
+
+def test_a_signed_zero_point_that_is_off_zero_is_not_tensorrts(tmp_path: Path) -> None:
+    graph = """g (float[2,8] x) => (float[2,8] y) <float s = {0.1}, int8 z = {3}> {
+        q = QuantizeLinear(x, s, z) y = DequantizeLinear(q, s, z) }"""
+    assert set(audited(tmp_path, parsed(graph))["not_tensorrt_int8"].values()) == {"int8, zero point 3"}
+
+
+def test_a_graph_that_is_quantized_already_is_no_baseline(shared: Path, tmp_path: Path) -> None:
+    result = audit.audit(shared / ONNX / "quantized_already.onnx", "fp32", None)
+    assert result["quantized_nodes"] == ["q", "dq", "dqw"]
+    assert sum("no fp32 baseline" in line for line in result["advice"]) == 1
+    with pytest.raises(UserError, match="no fp32 baseline"):
+        export.export(model_spec.load(shared / ONNX / "quantized_already.onnx"), tmp_path / "fp32.onnx")
+
+
+def test_a_bias_in_int32_makes_no_quantized_graph(shared: Path, tmp_path: Path) -> None:
+    facts = export.export(model_spec.load(shared / ONNX / "two_biases.onnx"), tmp_path / "fp32.onnx")
+    assert facts["nodes"] == 6
+
+
+def test_a_normalization_in_pieces_in_float16_is_told(shared: Path) -> None:
+    result = audit.audit(shared / ONNX / "half_layernorm.onnx", "fp16", None)
+    assert result["normalization_in_pieces"] == ["s"]
+    assert sum("256" in line and "65,504" in line for line in result["advice"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("pieces", "told"),
+    [
+        ("s = Mul(x, x) m = ReduceMean<axes = [-1]>(s) e = Add(m, c) r = Sqrt(e) y = Div(x, r)", ["s"]),
+        ("m = ReduceSumSquare<axes = [-1]>(x) r = Sqrt(m) y = Div(x, r)", ["m"]),
+        ("r = ReduceL2<axes = [-1]>(x) y = Div(x, r)", ["r"]),
+        ("s = Mul(x, x) y = Add(s, c)", []),
+        ("s = Mul(x, x) y = ReduceMean<axes = [-1]>(s)", []),
+        ("w = Cast<to = 1>(x) s = Mul(w, w) m = ReduceMean<axes = [-1]>(s) r = Sqrt(m) y = Cast<to = 10>(r)", []),
+    ],
+)
+def test_only_squares_under_a_root_are_a_normalization(pieces: str, told: list[str], tmp_path: Path) -> None:
+    model = parsed(f"g (float16[2,8] x) => (float16[2,8] y) {{ {pieces} }}")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.float16(1e-3), "c"))
+    assert audited(tmp_path, model)["normalization_in_pieces"] == told
+
+
+def test_a_product_of_nothing_is_no_product_of_unknown_size(tmp_path: Path) -> None:
+    model = parsed("g (float[2,0] x, float[0,4] w) => (float[2,4] y) { y = MatMul(x, w) }")
+    result = audited(tmp_path, model)
+    assert (result["macs"], result["products_of_unknown_size"]) == (0, [])
+
+
+def test_a_vector_multiplies_as_a_row_or_a_column(tmp_path: Path) -> None:
+    model = parsed("g (float[8] x, float[8,4] w) => (float[4] y) { y = MatMul(x, w) }")
+    assert audited(tmp_path, model)["macs"] == 8 * 4

@@ -1,0 +1,128 @@
+"""Conversions of other people's graphs: converted, or a failure with the tool's reason in one line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("modelopt")
+
+from inferprof import precisions, registry  # noqa: E402
+from inferprof.errors import CaseFailed, UserError, failures_of  # noqa: E402
+from inferprof.model import accuracy, export, model_spec, samples  # noqa: E402
+from inferprof.plugins import ConvertRequest  # noqa: E402
+
+FAULTS = "faults/onnx"
+
+
+def request(path: Path, out: Path) -> ConvertRequest:
+    return ConvertRequest(path, model_spec.load(path), {"samples": 8}, out)
+
+
+def converted(name: str, path: Path, folder: Path) -> dict[str, Any]:
+    """The accuracy of a file in a number format, compared with its export."""
+    options = {} if name == "fp32" else {"samples": 8}
+    given = replace(request(path, folder / f"{name}.onnx"), options=options)
+    precision = registry.precisions()[name]
+    precisions.convert(precision, given)
+    export.export(given.spec, folder / "exported.onnx")
+    return accuracy.measure(replace(given, onnx=folder / "exported.onnx"), precision, samples.feeds, 8, 0)
+
+
+def written(folder: Path, graph: str, functions: str = "", imports: str = '"": 17') -> Path:
+    path = folder / "given.onnx"
+    onnx.save(onnx.parser.parse_model(f"<ir_version: 8, opset_import: [{imports}]> {graph} {functions}"), path)
+    return path
+
+
+@pytest.mark.parametrize("name", ["initializer_listed_as_input", "dupnames", "two_biases"])
+def test_what_older_exporters_write_is_converted(name: str, shared: Path, tmp_path: Path) -> None:
+    assert converted("fp16", shared / FAULTS / f"{name}.onnx", tmp_path)["outcome"] == "pass"
+
+
+@pytest.mark.parametrize("precision", ["fp16", "int8"])
+def test_local_functions_are_converted_with_the_graph(precision: str, tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        "g (float[b,4] x) => (float[b,4] y) { y = own.twice(x) }",
+        '<domain: "own", opset_import: ["": 17]> twice (p) => (q) { r = Relu(p) q = Add(r, r) }',
+        '"": 17, "own": 1',
+    )
+    assert converted(precision, path, tmp_path)["outcome"] == "pass"
+
+
+def test_an_empty_output_is_compared(shared: Path, tmp_path: Path) -> None:
+    result = converted("fp32", shared / FAULTS / "empty_output.onnx", tmp_path)
+    assert (result["outcome"], result["collapse"]) == ("pass", [])
+    assert result["outputs"]["y"]["max_abs_error"] == 0.0
+
+
+def test_an_output_of_text_has_no_distance(tmp_path: Path) -> None:
+    path = written(tmp_path, "g (float[b,4] x) => (string[b,4] y) { y = Cast<to = 8>(x) }")
+    result = converted("fp32", path, tmp_path)
+    assert result["outcome"] == "not measured"
+    assert "output y is no tensor of numbers" in result["reason"]
+
+
+def test_a_graph_with_scalar_inputs_and_bodies_is_quantized(shared: Path, tmp_path: Path) -> None:
+    given = request(shared / FAULTS / "if_bodies.onnx", tmp_path / "int8.onnx")
+    facts = precisions.convert(registry.precisions()["int8"], given)
+    assert facts["method"].endswith("nothing was quantized")  # ModelOpt leaves bodies alone
+    assert facts["calibration_samples"] == 16
+
+
+def test_what_modelopt_stumbles_over_is_named(shared: Path, tmp_path: Path) -> None:
+    given = request(shared / FAULTS / "if_bodies.onnx", tmp_path / "fp16.onnx")
+    with pytest.raises(CaseFailed) as failed:
+        precisions.convert(registry.precisions()["fp16"], given)
+    message = str(failed.value)
+    assert message.startswith("ModelOpt: ") and "\n" not in message
+    assert "bodies in node y (If)" in message and "a scalar input c" in message
+
+
+def test_the_first_line_of_a_tools_reason_is_the_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from modelopt.onnx import quantization
+
+    def refuse(*args: Any, **options: Any) -> None:
+        raise RuntimeError("\nShape for /MatMul_output_0 is incorrect\n  File x.py, line 1\n")
+
+    monkeypatch.setattr(quantization, "quantize", refuse)
+    path = written(tmp_path, "g (float[b,4] x) => (float[b,4] y) { y = Relu(x) }")
+    with pytest.raises(CaseFailed) as failed:
+        precisions.convert(registry.precisions()["int8"], request(path, tmp_path / "int8.onnx"))
+    assert str(failed.value) == "ModelOpt: RuntimeError: Shape for /MatMul_output_0 is incorrect"
+
+
+def test_what_the_user_can_mend_and_what_failed_already_stay_what_they_are() -> None:
+    for error in (UserError("mend"), CaseFailed("failed"), OSError(28, "No space left on device", "x")):
+        with pytest.raises(type(error)) as caught, failures_of("tool"):
+            raise error
+        assert caught.value is error
+    with pytest.raises(CaseFailed, match=r"^tool: KeyError$"), failures_of("tool"):
+        raise KeyError
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
+def test_nothing_is_made_of_a_graph_that_is_quantized_already(precision: str, shared: Path, tmp_path: Path) -> None:
+    path = shared / FAULTS / "quantized_already.onnx"
+    reason = precisions.unconvertible(model_spec.load(path), registry.precisions()[precision])
+    assert reason and "quantized already (q and 2 more nodes)" in reason and "\n" not in reason
+    with pytest.raises(UserError, match="nothing was quantized"):
+        precisions.convert(registry.precisions()[precision], request(path, tmp_path / "out.onnx"))
+    assert not (tmp_path / "out.onnx").exists()
+
+
+def test_a_quantized_graph_that_is_named_by_its_precision_is_taken(shared: Path, tmp_path: Path) -> None:
+    for name in ("quantized_already", "half_layernorm"):
+        (tmp_path / f"{name}.onnx").write_bytes((shared / FAULTS / f"{name}.onnx").read_bytes())
+    described = tmp_path / "m.yaml"
+    described.write_text(
+        "{source: onnx, onnx: half_layernorm.onnx, variants: {int8: quantized_already.onnx}, "
+        "inputs: [{name: x, dtype: float32, dims: [4, 32]}]}"
+    )
+    spec = model_spec.load(described)
+    assert precisions.unconvertible(spec, registry.precisions()["int8"]) is None

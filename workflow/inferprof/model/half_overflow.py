@@ -1,0 +1,67 @@
+"""Normalizations that a graph computes in pieces in float16, whose squares overflow from 256 on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from inferprof.model.typed_graph import TypedGraph
+
+SUMS = frozenset(("ReduceMean", "ReduceSum"))
+SQUARED_SUMS = frozenset(("ReduceSumSquare", "ReduceL2"))
+"""Reductions that square by themselves."""
+ROOTS = frozenset(("Sqrt", "Pow", "Reciprocal"))
+BETWEEN = frozenset(("Add", "Max", "Clip", "Cast", "Div", "Mul"))
+"""What may stand between the mean of the squares and its root: what keeps it from 0."""
+STEPS = 4
+"""How many nodes are looked through for the root."""
+
+
+def normalizations(graph: TypedGraph) -> list[str]:
+    """The nodes that square in float16 what is then averaged and put under a root, as a normalization does."""
+    readers: dict[str, list[Any]] = {}
+    for node in graph.nodes:
+        for name in dict.fromkeys(node.input):
+            readers.setdefault(name, []).append(node)
+    return [node.name or node.output[0] for node in graph.nodes if _squares(node, graph) and _rooted(node, readers)]
+
+
+def _squares(node: Any, graph: TypedGraph) -> bool:
+    """Whether a node squares in float16: x², x · x, or a reduction that does."""
+    if not node.output or graph.types.get(node.output[0]) != "float16":
+        return False
+    if node.op_type == "Mul":
+        return len(set(node.input)) == 1
+    if node.op_type == "Pow":
+        return _constant(node.input[1], graph) == 2
+    return node.op_type in SQUARED_SUMS
+
+
+def _constant(name: str, graph: TypedGraph) -> float | None:
+    """The value of a constant with one element."""
+    import onnx
+
+    weight = graph.weights.get(graph.origin(name))
+    if weight is None or weight.data_type == onnx.TensorProto.STRING:
+        return None
+    array = onnx.numpy_helper.to_array(weight)
+    return float(array.item()) if array.size == 1 else None
+
+
+def _rooted(node: Any, readers: dict[str, list[Any]]) -> bool:
+    """Whether the squares are averaged, and a root is taken of that."""
+    if node.op_type == "ReduceL2":
+        return True
+    means = [node] if node.op_type in SQUARED_SUMS else [one for one in _read(node, readers) if one.op_type in SUMS]
+    return any(_reaches_root(mean, readers, STEPS) for mean in means)
+
+
+def _reaches_root(node: Any, readers: dict[str, list[Any]], steps: int) -> bool:
+    following = list(_read(node, readers))
+    if any(one.op_type in ROOTS for one in following):
+        return True
+    return steps > 1 and any(_reaches_root(one, readers, steps - 1) for one in following if one.op_type in BETWEEN)
+
+
+def _read(node: Any, readers: dict[str, list[Any]]) -> Iterator[Any]:
+    return (reader for name in node.output for reader in readers.get(name, ()))

@@ -1,0 +1,111 @@
+"""What an ONNX file says of its inputs: names, types, and dimensions with symbols of letters."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from inferprof.case import BATCH
+from inferprof.errors import UserError
+from inferprof.model.onnx_graph import dimensions, dtype, inputs, opset, read
+
+if TYPE_CHECKING:
+    import onnx
+
+Dims = tuple[int | str, ...]
+UNNAMED = "unnamed"
+"""How the symbol ends that is offered for an axis without a size and a name."""
+FOLLOWS = re.compile(r"[*/+%()]|\s-\s")
+"""What a name of a dimension has that is an expression of other names."""
+
+
+def describe(path: Path) -> tuple[list[tuple[str, str, Dims]], int]:
+    """Name, NumPy type and dimensions of each input of a file, and its opset.
+
+    Raises UserError where it has no inputs, or one with a dimension that is not named.
+    """
+    model = read(path)
+    values = inputs(model)
+    if not values:
+        raise UserError(f"{path} has no inputs, so there is nothing to run")
+    if unshaped := [value.name for value in values if not value.type.tensor_type.HasField("shape")]:
+        raise UserError(
+            f"{path}: input {unshaped[0]} has no shape, or is no tensor; "
+            f"describe the inputs in {path.with_suffix('.yaml')} (source: onnx, onnx: {path.name})"
+        )
+    symbols = _symbols(values)
+    told = [(value.name, dtype(value), _dims(value, symbols)) for value in values]
+    for value in values:
+        for axis, dim in enumerate(dimensions(value)):
+            if _is_unnamed(dim, axis, symbols):
+                raise UserError(_unnamed(path, value, axis, told))
+    return told, opset(model)
+
+
+def _is_unnamed(dim: Any, axis: int, symbols: Mapping[str, str]) -> bool:
+    """Whether an axis has neither a size nor a name of its own; without both the first one is the batch."""
+    return dim.dim_value < 1 and dim.dim_param not in symbols and (axis > 0 or bool(dim.dim_param))
+
+
+def _unnamed(path: Path, value: onnx.ValueInfoProto, axis: int, told: Sequence[tuple[str, str, Dims]]) -> str:
+    """What to say of such an axis."""
+    own = dimensions(value)[axis].dim_param
+    lacks = f"follows from others ({own})" if own else "has neither a size nor a name"
+    open_sizes = dict.fromkeys(str(dim) for _, _, dims in told for dim in dims if str(dim).endswith(UNNAMED))
+    return (
+        f"{path}: input {value.name}, axis {axis}, {lacks}; describe the inputs in {path.with_suffix('.yaml')}, "
+        f"as in {stub(path, told, list(open_sizes))}"
+    )
+
+
+def stub(path: Path, told: Sequence[tuple[str, str, Dims]], open_sizes: Sequence[str]) -> str:
+    """A description of an ONNX file to begin with, in YAML on one line; each open size is 128 in it."""
+    inputs = ", ".join(
+        f"{{name: {json.dumps(name)}, dtype: {dtype}, dims: [{', '.join(map(str, dims))}]"
+        f"{'' if dtype.startswith('float') else ', data: integers:2'}}}"
+        for name, dtype, dims in told
+    )
+    sizes = ", ".join(f"{symbol}: 128" for symbol in open_sizes)
+    return f"{{source: onnx, onnx: {json.dumps(path.name)}, inputs: [{inputs}], sizes: {{{sizes}}}}}"
+
+
+def _symbols(values: Iterable[onnx.ValueInfoProto]) -> dict[str, str]:
+    """A graph's names of dimensions → symbols of letters only, no two names with one symbol.
+
+    The batch is whatever has "batch" in its name, or else the first named axis 0. Digits are left out (`unk__214` →
+    unk) unless two names would become one: then they turn into letters (s0, s1 → sa, sb). What follows from other
+    sizes (`batch*4`) has no symbol.
+    """
+    named = [(axis, dim.dim_param) for value in values for axis, dim in enumerate(dimensions(value)) if dim.dim_param]
+    named = [(axis, name) for axis, name in named if not FOLLOWS.search(name)]
+    letters = {name: re.sub("[^a-z]", "", name.lower()) for _, name in named}
+    first = [name for axis, name in named if axis == 0][:1]
+    batches = [name for name, short in letters.items() if "batch" in short] or first
+    symbols = dict.fromkeys(batches, BATCH)
+    times = Counter(short for name, short in letters.items() if name not in symbols)
+    for name, short in letters.items():
+        if name in symbols:
+            continue
+        digits = "".join(chr(ord("a") + int(digit)) for digit in re.findall("[0-9]", name))
+        symbol = short if short and times[short] == 1 else f"{short}{digits}"
+        while not symbol or symbol in symbols.values():
+            symbol += "x"
+        symbols[name] = symbol
+    return symbols
+
+
+def _dims(value: onnx.ValueInfoProto, symbols: Mapping[str, str]) -> Dims:
+    """Sizes and symbols of an input. An axis 0 without either is the batch; another one gets a symbol to offer."""
+    dims: list[int | str] = []
+    for axis, dim in enumerate(dimensions(value)):
+        if dim.dim_value > 0:
+            dims.append(dim.dim_value)
+        elif _is_unnamed(dim, axis, symbols):
+            dims.append(f"{'abcdefghijklmnopqrstuvwxyz'[axis % 26]}{UNNAMED}")
+        else:
+            dims.append(symbols.get(dim.dim_param, BATCH))
+    return tuple(dims)

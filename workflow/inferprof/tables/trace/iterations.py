@@ -1,0 +1,132 @@
+"""Which of a capture's ranges are iterations, what belongs to them, and when each ends.
+
+* Only processes with iterations are the case's: what others compute on the same GPU is kept apart (Timeline.others).
+* The calls of a thread that launches in an iteration of another one belong to it, where its process has one iteration
+  at a time; those of threads that launch nothing (a watchdog's) do not.
+* An iteration that returns before its kernels are done lasts until they are. One that begins before those of the
+  iteration before it are done lasts from there on: so iterations never overlap on a thread.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from inferprof.tables.trace.intervals import Times
+from inferprof.tables.trace.kernel_compare import ITERATION, unknown_range
+from inferprof.tables.trace.timeline import NO_CALL, PATH_SEPARATOR, Timeline, only, process_of, without_serial
+
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+def of_case(timeline: Timeline, name: str | None = None) -> Timeline:
+    """The timeline of the case alone, with its iterations as they are described above; as it is without any.
+
+    name: another program's range around an inference, which becomes an iteration. Raises UserError where there is no
+    such range, with those that are there.
+    """
+    named = timeline if name is None else _renamed(timeline, name)
+    if not is_iteration(named).any():
+        return named
+    return _until_done(_of_threads(_of_processes(named)))
+
+
+def is_iteration(timeline: Timeline) -> Mask:
+    """Which of the timeline's ranges are iterations."""
+    own = [path.rpartition(PATH_SEPARATOR)[2] == ITERATION for path in timeline.paths]
+    iterations: Mask = np.array(own, bool)[timeline.ranges["path"].to_numpy()]
+    return iterations
+
+
+def _renamed(timeline: Timeline, name: str) -> Timeline:
+    wanted = without_serial(name)
+    parts = [path.split(PATH_SEPARATOR) for path in timeline.paths]
+    if not any(path[-1] == wanted for path in parts[1:]):
+        codes = Counter(timeline.ranges["path"].tolist())
+        raise unknown_range(name, {parts[code][-1]: count for code, count in codes.items()})
+    paths = [PATH_SEPARATOR.join(ITERATION if part == wanted else part for part in path) for path in parts]
+    return replace(timeline, paths=paths)
+
+
+def _of_processes(timeline: Timeline) -> Timeline:
+    """Without the operations, calls and ranges of processes that have no iterations; as it is where the tool does not
+    tell processes, or those with iterations compute nothing."""
+    if "process" not in timeline.ops:
+        return timeline
+    ranges, calls, ops = timeline.ranges, timeline.calls, timeline.ops
+    own = np.unique(process_of(ranges["thread"].to_numpy())[is_iteration(timeline)])
+    ours = np.isin(ops["process"].to_numpy(), own)
+    if not ours.any() or ours.all():
+        return timeline
+    called, opened = (np.isin(process_of(frame["thread"].to_numpy()), own) for frame in (calls, ranges))
+    others = ops.loc[~ours, timeline.others.columns].reset_index(drop=True)
+    return replace(only(timeline, ours, called, others), ranges=ranges[opened].reset_index(drop=True))
+
+
+def _of_threads(timeline: Timeline) -> Timeline:
+    """With the iteration in front of the path of calls that lie in it by time alone."""
+    outside = ~np.array([ITERATION in path.split(PATH_SEPARATOR) for path in timeline.paths], bool)
+    path = timeline.calls["path"].to_numpy()
+    lost = outside[path] & (_around(timeline) >= 0)
+    call, thread = timeline.ops["call"].to_numpy(), timeline.calls["thread"].to_numpy()
+    launching = np.zeros(len(lost), bool)
+    launching[call[call != NO_CALL]] = True
+    lost &= np.isin(thread, np.unique(thread[lost & launching]))
+    if not lost.any():
+        return timeline
+    paths = list(timeline.paths)
+    codes = {}
+    for code in np.unique(path[lost]).tolist():
+        inside = f"{ITERATION}{PATH_SEPARATOR}{paths[code]}" if paths[code] else ITERATION
+        codes[code] = paths.index(inside) if inside in paths else len(paths)
+        if codes[code] == len(paths):
+            paths.append(inside)
+    moved = path.copy()
+    moved[lost] = [codes[code] for code in path[lost].tolist()]
+    return replace(timeline, calls=timeline.calls.assign(path=moved), paths=paths)
+
+
+def _around(timeline: Timeline) -> Times:
+    """Per call the row of `ranges` of the iteration of its thread, or else of its process, that it begins in; -1 for
+    none, and where iterations of a process overlap."""
+    thread, start = (timeline.calls[column].to_numpy() for column in ("thread", "start"))
+    around = np.full(thread.size, -1, np.int64)
+    rows = np.flatnonzero(is_iteration(timeline))
+    ranges = timeline.ranges.iloc[rows]
+    for owner, of_ranges in (
+        (process_of(thread), process_of(ranges["thread"].to_numpy())),
+        (thread, ranges["thread"].to_numpy()),
+    ):
+        for member in np.unique(of_ranges):
+            mine = of_ranges == member
+            begun, ended = (ranges[column].to_numpy()[mine] for column in ("start", "end"))
+            if (begun[1:] < ended[:-1]).any():
+                continue
+            calls = np.flatnonzero(owner == member)
+            place = np.searchsorted(begun, start[calls], side="right") - 1
+            inside = (place >= 0) & (start[calls] < ended[np.maximum(place, 0)])
+            around[calls[inside]] = rows[mine][place[inside]]
+    return around
+
+
+def _until_done(timeline: Timeline) -> Timeline:
+    """With iterations until the end of what was launched in them."""
+    call = timeline.ops["call"].to_numpy()
+    launched = np.flatnonzero(call != NO_CALL)
+    around = _around(timeline)[call[launched]] if launched.size else np.empty(0, np.int64)
+    done = timeline.ranges["end"].to_numpy().copy()
+    inside = around >= 0
+    np.maximum.at(done, around[inside], timeline.ops["end"].to_numpy()[launched[inside]])
+    if (done == timeline.ranges["end"].to_numpy()).all():
+        return timeline
+    begun = timeline.ranges["start"].to_numpy().copy()
+    iterations, thread = is_iteration(timeline), timeline.ranges["thread"].to_numpy()
+    for member in np.unique(thread[iterations]):
+        rows = np.flatnonzero(iterations & (thread == member))
+        until = np.maximum.accumulate(done[rows])
+        begun[rows[1:]] = np.minimum(np.maximum(begun[rows[1:]], until[:-1]), done[rows[1:]])
+    ranges = timeline.ranges.assign(start=begun, end=done)
+    return replace(timeline, ranges=ranges.sort_values("start", kind="stable", ignore_index=True))
