@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
 from docs import generate
 
-from inferprof import registry
+from inferprof import cli, registry
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = REPOSITORY / "workflow/inferprof"
-DOCUMENTS = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")]
+DOCUMENTS = [
+    *REPOSITORY.glob("*.md"),
+    *(REPOSITORY / "docs").rglob("*.md"),
+    *(
+        path for path in (REPOSITORY / "studies").rglob("*.md") if path.name != "notes.md"
+    ),  # parts of docs/reference-*
+]
 FOLDERS = "workflow|docs|docker|offline|models|requirements|profiles|studies|tests|benchmarks"
 
 
@@ -31,6 +39,41 @@ def targets() -> set[str]:
 def test_every_make_target_that_is_named_exists(document: str) -> None:
     named = set(re.findall(r"(?:^|`)make ([a-z][a-z-]*)", document, re.MULTILINE))
     assert named <= targets()
+
+
+def commands(document: str, program: str) -> list[list[str]]:
+    """The arguments of each command of a program in backticks, in a block, or on an indented line.
+
+    `inferprof verb: …` is a message.
+    """
+    blocks = re.findall(r"^```\w*\n(.*?)^```", document, re.MULTILINE | re.DOTALL)
+    lines = [*"\n".join(blocks).replace("\\\n", " ").splitlines(), *re.findall(r"(?<!`)`([^`\n]+)`", document)]
+    lines += re.findall(r"^ {4}(.+)$", document.replace("\\\n", " "), re.MULTILINE)
+    return [shlex.split(line, comments=True)[1:] for line in lines if re.match(rf"{program} (?!\w+:)", line)]
+
+
+def test_every_verb_that_is_named_exists_and_has_the_flags(document: str) -> None:
+    for verb, *arguments in commands(document, "inferprof"):
+        assert verb in cli.VERBS or verb in {"VERB", "--version"}, verb
+        named = {word.partition("=")[0] for word in itertools.takewhile(lambda word: word != "--", arguments)}
+        flags = generate.Flags()
+        cli.VERBS.get(verb, (None, lambda _: None))[1](flags)
+        flags_of_verb = {row[0].strip("`").split("`")[0].split()[0] for row in flags.rows} | {"--help"}
+        assert {word for word in named if word.startswith("-")} <= flags_of_verb, (verb, arguments)
+
+
+def test_every_target_of_snakemake_that_is_named_exists(document: str) -> None:
+    files = [REPOSITORY / "Snakefile", *(REPOSITORY / "workflow/rules").glob("*.smk")]
+    rules = re.findall(r"^ *(?:rule|checkpoint) (\w+):", "".join(map(Path.read_text, files)), re.MULTILINE)
+    targets = {*rules, *registry.profilers()}
+    for arguments in commands(document, "snakemake"):
+        values = {value for flag, value in itertools.pairwise(arguments) if flag.startswith("--")}
+        assert {word for word in arguments if re.fullmatch(r"[a-z_]+", word)} - values <= targets, arguments
+
+
+def test_commands_of_a_page_are_seen_wherever_they_stand() -> None:
+    page = "`inferprof a --b` and inferprof c\n```\ninferprof d \\\n  --e  # f\n$ g\n```\n\n    inferprof h -- i\n"
+    assert commands(page, "inferprof") == [["d", "--e"], ["a", "--b"], ["h", "--", "i"]]
 
 
 def test_make_help_says_what_every_target_does() -> None:
