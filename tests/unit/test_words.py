@@ -92,3 +92,12 @@ def test_words_of_names_are_counted_one_by_one() -> None:
     code = "class _TwinCase: pass\nfrom a import mendable\nrow['stays_high']; x.twins_without('a stay')"
     count = Counter(words(identifiers(ast.parse(code))))
     assert (count["twin"], count["mendable"], count["stay"], count["case"]) == (2, 1, 1, 1)
+
+
+def test_the_glossary_points_at_what_there_is() -> None:
+    text = GLOSSARY.read_text(encoding="utf-8").split("## Words that are not used")[0]
+    places = re.findall(r"^\| [^|]+ \| [^|]+ \| ([^|]+) \|", text, re.MULTILINE)
+    named = {word.rstrip(":").split(".")[-1] for place in places for word in re.findall(r"`([\w.]+:?)`", place)}
+    source = "".join(path.read_text(encoding="utf-8") for path in MODULES)
+    assert len(named) > 30
+    assert {name for name in named if not re.search(rf"\b{name}\b", source)} == set()
