@@ -64,12 +64,12 @@ MEANINGS: dict[str, str] = {
     "level": f"what the row is about: {', '.join(get_args(Level))}",
     "name": "of the kernel, call, range, node, …",
     "range": "path of the ranges around it on the host",
-    "owner": "what it belongs to: the layer or the node that launched a kernel, provider and type of a node, the kernel "
-    "that a rule speaks of",
+    "owner": "what it belongs to: the layer or the node that launched a kernel, provider and type of a node, the "
+    "kernel that a rule speaks of",
     "device": "number of the GPU",
     "stream": "number of the CUDA stream",
-    "launch": "number of the launch where a capture holds them one by one, or of the launch configuration (kernel, grid "
-    "and block); missing where a row sums over them",
+    "launch": "number of the launch where a capture holds them one by one, or of the launch configuration (kernel, "
+    "grid and block); missing where a row sums over them",
     "instances": "how many of them the row sums over",
     "metric": "a name of the next table",
     "value": "a number, in `unit`",
