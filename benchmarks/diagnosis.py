@@ -36,7 +36,7 @@ LABELS = Path(__file__).with_suffix(".yaml")
 MACHINE = "h100-80gb-hbm3-sm90-93fb0a94"
 MADE_KERNELS = "ncu/faults.csv"
 NO_ROWS = pd.DataFrame(columns=list(schema.COLUMNS))
-NO_RECORDS = records.frame_of([], [*records.RECORD_KEY, "status", "reason", "content"])
+NO_RECORDS = records.frame_of([], [*records.RECORD_KEY, "status", "reason", "record"])
 
 
 @dataclass(frozen=True)

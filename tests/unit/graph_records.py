@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
+from tests.unit.made_records import made
 
 from inferprof.tables.records import CASE_KEY
 
@@ -60,7 +61,7 @@ def records_of(*graphs: dict[str, Any] | None) -> pd.DataFrame:
     """Records, as far as tables.graph_memory reads them."""
     rows = [
         {"machine": "h100", **dict.fromkeys(CASE_KEY, "x"), "round": 0, "file": f"{place}.json"}
-        | {"content": {"memory": {} if found is None else {"graphs": found}}}
+        | {"record": made({"memory": {} if found is None else {"graphs": found}})}
         for place, found in enumerate(graphs)
     ]
     return pd.DataFrame(rows)

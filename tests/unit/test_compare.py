@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.unit.made_records import made
 
-from inferprof import cli, compare
+from inferprof import cli, compare, compare_text
 from inferprof.case import Case
 from inferprof.errors import UserError
 
@@ -46,19 +47,23 @@ def rounds(case: Case = VIT, ms: float = 10.0, jitter: float = 0.001, **changes:
     return [record(case, i, ms * factor, **changes) for i, factor in enumerate(spread)]
 
 
+def compared(a: list[dict[str, Any]], b: list[dict[str, Any]], **options: Any) -> compare.Comparison:
+    return compare.compare_records([made(entry) for entry in a], [made(entry) for entry in b], **options)
+
+
 def only(comparison: compare.Comparison) -> compare.CaseComparison:
     (case,) = comparison.cases
     return case
 
 
 def test_a_slower_case_fails_the_gate():
-    comparison = compare.compare_records(rounds(ms=10.0), rounds(ms=10.4))
+    comparison = compared(rounds(ms=10.0), rounds(ms=10.4))
     case = only(comparison)
     assert case.ratio is not None
     assert (case.verdict, case.boundary, case.ratio.rounds) == ("slower", "device", 5)
     assert case.ratio.estimate == pytest.approx(1.04, abs=0.003)
     assert compare.exit_code(comparison) == 1
-    assert compare.render(comparison).endswith(
+    assert compare_text.render(comparison).endswith(
         "Gate (no case slower by 1.0% or more, none broke, none is missing): FAILED by\n"
         "vit/fp16/ort_cuda/default/b8.\n"
     )
@@ -66,27 +71,27 @@ def test_a_slower_case_fails_the_gate():
 
 @pytest.mark.parametrize(("ms", "verdict"), [(9.0, "faster"), (10.001, "same")])
 def test_a_faster_and_an_equal_case_pass_the_gate(ms, verdict):
-    comparison = compare.compare_records(rounds(ms=10.0), rounds(ms=ms))
+    comparison = compared(rounds(ms=10.0), rounds(ms=ms))
     assert only(comparison).verdict == verdict
     assert compare.exit_code(comparison) == 0
-    assert compare.render(comparison).endswith("none is missing): passed.\n")
+    assert compare_text.render(comparison).endswith("none is missing): passed.\n")
 
 
 def test_noise_is_undecided_and_passes_the_gate():
-    comparison = compare.compare_records(rounds(jitter=0.05), rounds(ms=10.2, jitter=0.05))
+    comparison = compared(rounds(jitter=0.05), rounds(ms=10.2, jitter=0.05))
     assert only(comparison).verdict == "undecided"
     assert compare.exit_code(comparison) == 0
 
 
 def test_a_slow_down_below_the_threshold_given_passes():
-    comparison = compare.compare_records(rounds(ms=10.0), rounds(ms=10.4), threshold=0.1)
+    comparison = compared(rounds(ms=10.0), rounds(ms=10.4), threshold=0.1)
     assert only(comparison).verdict == "same"
     assert compare.exit_code(comparison) == 0
 
 
 def test_a_case_that_fails_in_b_alone_broke_and_fails_the_gate():
     failed = rounds(status="failed", reason="out of memory on the GPU (8 bytes)")
-    comparison = compare.compare_records(rounds(), failed)
+    comparison = compared(rounds(), failed)
     case = only(comparison)
     assert (case.verdict, case.note) == ("broke", "B failed: out of memory on the GPU (8 bytes)")
     assert compare.exit_code(comparison) == 1
@@ -94,40 +99,40 @@ def test_a_case_that_fails_in_b_alone_broke_and_fails_the_gate():
 
 def test_a_case_that_failed_in_a_already_did_not_break():
     failed = rounds(status="failed", reason="NaN")
-    comparison = compare.compare_records(failed, failed)
+    comparison = compared(failed, failed)
     assert (only(comparison).verdict, only(comparison).note) == ("not compared", "A failed: NaN; B failed: NaN")
     assert compare.exit_code(comparison) == 0
 
 
 def test_a_case_that_b_lacks_fails_the_gate_unless_it_is_allowed_to():
     a = [*rounds(), *rounds(BERT)]
-    comparison = compare.compare_records(a, rounds())
+    comparison = compared(a, rounds())
     bert, vit = comparison.cases
     assert (bert.case, bert.verdict, bert.note) == (BERT, "missing", "only in A")
     assert vit.ratio is not None
     assert compare.exit_code(comparison) == 1
-    allowed = compare.compare_records(a, rounds(), allow_missing=True)
+    allowed = compared(a, rounds(), allow_missing=True)
     assert compare.exit_code(allowed) == 0
-    assert compare.render(allowed).endswith("Gate (no case slower by 1.0% or more, none broke): passed.\n")
+    assert compare_text.render(allowed).endswith("Gate (no case slower by 1.0% or more, none broke): passed.\n")
 
 
 @pytest.mark.parametrize(
     ("a", "b", "side"), [([], rounds(BERT), "B"), (rounds(BERT, status="failed", reason="NaN"), [], "A")]
 )
 def test_a_new_case_and_one_that_had_failed_before_pass_the_gate(a, b, side):
-    comparison = compare.compare_records([*rounds(), *a], [*rounds(), *b])
+    comparison = compared([*rounds(), *a], [*rounds(), *b])
     assert (comparison.cases[0].verdict, comparison.cases[0].note) == ("not compared", f"only in {side}")
     assert compare.exit_code(comparison) == 0
 
 
 def test_cpu_cases_are_compared_end_to_end():
     boundaries = record()["boundaries"] | {"device": {"not_measured": "the CPU has no device clock"}}
-    comparison = compare.compare_records(rounds(boundaries=boundaries), rounds(boundaries=boundaries))
+    comparison = compared(rounds(boundaries=boundaries), rounds(boundaries=boundaries))
     assert only(comparison).boundary == "end_to_end"
 
 
 def test_rounds_that_only_one_side_has_are_left_out():
-    case = only(compare.compare_records(rounds(), rounds()[:3]))
+    case = only(compared(rounds(), rounds()[:3]))
     assert case.ratio is not None
     assert case.ratio.rounds == 3
 
@@ -136,7 +141,7 @@ def test_what_differs_is_said_first():
     environment = {"git": "beef", "packages": {"torch": "2.12", "onnx": "1.23"}, "gpu": GPU | {"driver": "590.2"}}
     protocol = {"budget_s": 1.0, "graph": True}
     b = rounds(environment=environment, protocol=protocol)[:4]
-    comparison = compare.compare_records(rounds(), b)
+    comparison = compared(rounds(), b)
     assert comparison.differences == (
         compare.Difference("commit", "c0ffee", "beef"),
         compare.Difference("driver", "580.1", "590.2"),
@@ -145,13 +150,13 @@ def test_what_differs_is_said_first():
         compare.Difference("protocol budget_s", "2.0", "1.0"),
         compare.Difference("rounds", "5", "4"),
     )
-    text = compare.render(comparison)
+    text = compare_text.render(comparison)
     assert text.index("driver: 580.1 | 590.2") < text.index("verdict")
 
 
 def test_the_table_shows_medians_ratio_interval_verdict_and_the_reason_below():
     b = [record(round_=i, ms=12.0) for i in range(3)]
-    lines = compare.render(compare.compare_records([record(round_=i) for i in range(3)], b)).splitlines()
+    lines = compare_text.render(compared([record(round_=i) for i in range(3)], b)).splitlines()
     row = next(line for line in lines if line.startswith("vit/"))
     assert row.split() == [
         *("vit/fp16/ort_cuda/default/b8", "device", "10.00", "12.00", "1.200"),
@@ -161,16 +166,16 @@ def test_the_table_shows_medians_ratio_interval_verdict_and_the_reason_below():
 
 
 def test_the_same_conditions_are_said_too():
-    assert "under the same recorded conditions" in compare.render(compare.compare_records(rounds(), rounds()))
+    assert "under the same recorded conditions" in compare_text.render(compared(rounds(), rounds()))
 
 
 def test_cautions_name_throttling_neighbours_unsettled_runs_and_changed_outputs():
     b = rounds(
-        outputs={"y": {"sha256": "22"}},
+        outputs={"y": {"sha256": "22", "shape": [1], "dtype": "float32"}},
         telemetry={"summary": {"throttle_reasons": ["power cap"], "other_processes": 1}},
-        boundaries={"device": {"samples_ns": [1, 2, 3], "settled": False}},
+        boundaries={"device": {"samples_ns": [1e3, 2e3, 3e3], "settled": False}},
     )
-    assert only(compare.compare_records(rounds(), b)).note == (
+    assert only(compared(rounds(), b)).note == (
         "B throttled (power cap); B shared the GPU; B never settled; outputs differ"
     )
 
@@ -184,54 +189,54 @@ def on_host(yardstick_ns: int, python: str = "3.12.3", **changes: Any) -> list[d
 
 def test_a_slower_host_is_a_condition_and_a_caution_for_what_waits_for_it():
     a = on_host(1_000_000)
-    found = compare.compare_records(a, on_host(1_450_000))
+    found = compared(a, on_host(1_450_000))
     what = "the host's yardstick (B's host was 1.45 times as slow: what waits for launches too)"
     assert found.differences == (compare.Difference(what, "1 ms", "1.45 ms"),)
     assert only(found).note == "B's host was 1.45 times as slow"
-    assert only(compare.compare_records(on_host(1_450_000), a)).note == "A's host was 1.45 times as slow"
+    assert only(compared(on_host(1_450_000), a)).note == "A's host was 1.45 times as slow"
     assert compare.exit_code(found) == 0
 
 
 def test_a_cuda_graph_is_not_cautioned_against_the_host():
     graph = {"budget_s": 2.0, "graph": True}
-    found = compare.compare_records(on_host(1_000_000, protocol=graph), on_host(1_450_000, protocol=graph))
+    found = compared(on_host(1_000_000, protocol=graph), on_host(1_450_000, protocol=graph))
     assert (len(found.differences), only(found).note) == (1, "")
 
 
 def test_hosts_of_nearly_the_same_speed_are_not_mentioned():
-    found = compare.compare_records(on_host(1_000_000), on_host(1_040_000))
+    found = compared(on_host(1_000_000), on_host(1_040_000))
     assert (found.differences, only(found).note) == ((), "")
 
 
 def test_yardsticks_of_two_pythons_are_not_compared():
-    found = compare.compare_records(on_host(1_000_000), on_host(1_450_000, python="3.13.0"))
+    found = compared(on_host(1_000_000), on_host(1_450_000, python="3.13.0"))
     assert found.differences == (compare.Difference("Python", "3.12.3", "3.13.0"),)
     assert only(found).note == ""
 
 
 def test_a_side_without_a_yardstick_says_nothing_of_its_host():
-    found = compare.compare_records(rounds(), on_host(1_450_000))
+    found = compared(rounds(), on_host(1_450_000))
     assert found.differences == (compare.Difference("Python", "unknown", "3.12.3"),)
     assert only(found).note == ""
 
 
 def test_another_machine_is_paired_when_each_side_has_one():
-    comparison = compare.compare_records(rounds(), rounds(machine="other"))
+    comparison = compared(rounds(), rounds(machine="other"))
     assert comparison.differences == (compare.Difference("machine", "gpu-9000-sm90-abc", "other"),)
     assert only(comparison).ratio is not None
 
 
 def test_several_machines_pair_by_name_or_are_refused():
     both = [*rounds(), *rounds(machine="other")]
-    assert len(compare.compare_records(both, both).cases) == 2
+    assert len(compared(both, both).cases) == 2
     with pytest.raises(UserError, match=r"A holds gpu-9000-sm90-abc, other and B other: .* results/MACHINE"):
-        compare.compare_records(both, rounds(machine="other"))
+        compared(both, rounds(machine="other"))
 
 
 def test_no_line_is_wider_than_100_columns():
     long = Case("a_model_with_a_long_name", "fp16_calibrated", "ort_tensorrt_rtx", "reduce-overhead", "b64_s384")
     failed = rounds(long, status="failed", reason="a reason " * 40)
-    text = compare.render(compare.compare_records([*rounds(long), *rounds()], [*failed, *rounds(ms=11.0)]))
+    text = compare_text.render(compared([*rounds(long), *rounds()], [*failed, *rounds(ms=11.0)]))
     assert max(map(len, text.splitlines())) <= 100
     assert "a reason" in text
 
@@ -287,7 +292,7 @@ def test_records_of_another_schema_are_refused(tmp_path):
 
 def test_a_gate_that_would_compare_nothing_is_refused():
     with pytest.raises(UserError, match="A and B have no case in common"):
-        compare.compare_records(rounds(VIT), rounds(BERT))
+        compared(rounds(VIT), rounds(BERT))
 
 
 @pytest.mark.parametrize(
@@ -305,12 +310,12 @@ def test_a_gate_that_would_compare_nothing_is_refused():
 )
 def test_what_is_not_the_same_work_is_refused(of_a, of_b, said):
     with pytest.raises(UserError, match=f"{VIT}: .*{said}"):
-        compare.compare_records(rounds(**of_a), rounds(**of_b))
+        compared(rounds(**of_a), rounds(**of_b))
 
 
 def test_rounds_that_do_not_meet_are_refused():
     with pytest.raises(UserError, match="no round in common"):
-        compare.compare_records(rounds()[:2], rounds()[2:])
+        compared(rounds()[:2], rounds()[2:])
 
 
 @pytest.mark.parametrize("ns", ["NaN", "Infinity", "0", "-1", "1e400", "1e-300", "true"])

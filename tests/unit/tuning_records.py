@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
+from tests.unit.made_records import made
 
 from inferprof.tables import records
 
@@ -50,12 +51,14 @@ def records_of(*cases: tuple[str, str, list[dict[str, Any]]], first_s: float = 8
         {
             **dict(zip(records.KEY, ("h100", "stack", "fp16", "torch_eager", variant, shape), strict=True)),
             **{"round": 0, "file": f"{variant}/{shape}/r0.json", "status": "ok", "reason": None},
-            "content": {
-                "tuning": tuning,
-                "first": {"first_inference_ns": first_s * 1e9},
-                "boundaries": {"device": {"samples_ns": [1e6] * 9, "stopped_by": "count", "settled": True}},
-            },
+            "record": made(
+                {
+                    "tuning": tuning,
+                    "first": {"first_inference_ns": first_s * 1e9},
+                    "boundaries": {"device": {"samples_ns": [1e6] * 9, "stopped_by": "count", "settled": True}},
+                }
+            ),
         }
         for variant, shape, tuning in cases
     ]
-    return records.frame_of(rows, [*records.RECORD_KEY, "status", "reason", "content"])
+    return records.frame_of(rows, [*records.RECORD_KEY, "status", "reason", "record"])

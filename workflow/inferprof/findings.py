@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from inferprof.case import Case
+from inferprof.documents.record import Record
 from inferprof.once import Derives
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class Twin:
     """The case that is the same but for one option: that of `quantize`, which it lacks."""
 
     case: Case
-    record: Mapping[str, Any]
+    record: Record
     """Of its first round."""
     profiles: pd.DataFrame
     """The tidy tables of all tools."""
@@ -133,7 +134,7 @@ class Frames(Derives):
     case: Case
     total: Total | None
     records: pd.DataFrame
-    """tables.records.read of a case that is ok in every round, else none; `content` is the record itself."""
+    """tables.records.read of a case that is ok in every round, else none."""
     latency: pd.DataFrame
     """tables.summary.latency: a row per boundary."""
     stages: pd.DataFrame
@@ -162,6 +163,12 @@ class Frames(Derives):
     """Of a case with the option `quantize`: the measured case without it."""
     thresholds: Mapping[str, float] = field(default_factory=dict)
     """By name: the config's, instead of those in the code."""
+
+    @property
+    def record(self) -> Record:
+        """The record of the first round; there must be one."""
+        record: Record = self.records["record"].iloc[0]
+        return record
 
     def limit(self, threshold: Threshold) -> float:
         """A threshold's value: the config's where it has one."""

@@ -248,10 +248,10 @@ def report(args: argparse.Namespace) -> None:
 
 def compare(args: argparse.Namespace) -> int:
     """Compare two studies case by case. Exit code 1 where a case of B is slower, failed or missing."""
-    from inferprof import compare
+    from inferprof import compare, compare_text
 
     comparison = compare.compare(args.a, args.b, args.threshold, allow_missing=args.allow_missing)
-    _say(compare.render(comparison))
+    _say(compare_text.render(comparison))
     return compare.exit_code(comparison)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import lzma
 from collections.abc import Callable
@@ -11,9 +10,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from tests.unit.made_records import made, plain
 
 from inferprof.case import Case
 from inferprof.diagnosis import frames
+from inferprof.documents import Record
 from inferprof.files import read_json
 from inferprof.findings import Frames
 from inferprof.profilers import nsys
@@ -21,7 +22,7 @@ from inferprof.tables import records, schema
 from inferprof.tables.trace.kernel_compare import as_iterations
 
 CASE = Case("vit", "fp16", "ort_cuda", "default", "b8")
-NO_RECORDS = records.frame_of([], [*records.RECORD_KEY, "status", "reason", "content"])
+NO_RECORDS = records.frame_of([], [*records.RECORD_KEY, "status", "reason", "record"])
 DATA = Path(__file__).parents[2] / "data"
 MACHINE = "h100-80gb-hbm3-sm90-93fb0a94"
 
@@ -54,6 +55,13 @@ def captured(table: Callable[[str], pd.DataFrame]) -> Captured:
     return of
 
 
+def changed(record: Record, change: Change) -> Record:
+    """The record that an edit of its content gives."""
+    content = plain(record)
+    change(content)
+    return made(content)
+
+
 @pytest.fixture
 def measured(table: Callable[[str], pd.DataFrame]) -> Measured:
     """Path of a case of tests/data/records (of one H100; up to 96 samples of each loop, and none of telemetry) → its
@@ -64,11 +72,10 @@ def measured(table: Callable[[str], pd.DataFrame]) -> Measured:
     ) -> Frames:
         case = Case.from_path(path)
         found = records.read(DATA / "records", records.of_model(DATA / "records", MACHINE, case.model))
-        found["content"] = [copy.deepcopy(content) for content in found["content"]]
-        for content, *own in found[["content", *records.CASE_KEY]].itertuples(index=False, name=None):
-            if Case(*own) == case:
-                change(content)
-        found["status"] = [content["status"] for content in found["content"]]
+        read = zip(found["record"], found[records.CASE_KEY].itertuples(index=False, name=None), strict=True)
+        edited: Any = [changed(record, change) if Case(*own) == case else record for record, own in read]
+        found["record"] = edited
+        found["status"] = [record.status for record in found["record"]]
         known: dict[Any, Any] = {**frames.documents(DATA / "records", MACHINE, case), **documents}
         rows = table(profile) if profile else pd.DataFrame(columns=list(schema.COLUMNS))
         profiles = schema.of_case(rows, MACHINE, case)

@@ -22,7 +22,7 @@ CASE = Case("vit", "fp16", "ort_cuda", "default", "b8")
 NOTHING = frames.of_tables(
     "m",
     CASE,
-    frames.peers_of(records.frame_of([], [*records.RECORD_KEY, "status", "reason", "content"])),
+    frames.peers_of(records.frame_of([], [*records.RECORD_KEY, "status", "reason", "record"])),
     pd.DataFrame(columns=list(schema.COLUMNS)),
 )
 
@@ -117,7 +117,7 @@ def test_a_table_alone_is_enough_and_every_answer_says_what_is_missing(tmp_path:
 
 def test_a_case_that_failed_in_one_round_counts_as_not_measured(measured: Callable[..., Frames]) -> None:
     def fail(record: dict[str, Any]) -> None:
-        record["status"] = "failed"
+        record |= {"status": "failed", "reason": "out of memory"}
 
     path = "vit_base/fp16/ort_cuda/default/b8"
     assert measured(path).total is not None

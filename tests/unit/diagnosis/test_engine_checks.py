@@ -30,7 +30,7 @@ def of_case(frames: Frames, case: str, *tables: pd.DataFrame, **documents: Any) 
     """The frames of a capture under another name, with the tables of further tools and with documents."""
     named = Case.from_path(case)
     profiles = [frames.profiles, *(schema.of_case(table, frames.machine, named) for table in tables)]
-    found = records.frame_of([], [*records.RECORD_KEY, "status", "reason", "content"])
+    found = records.frame_of([], [*records.RECORD_KEY, "status", "reason", "record"])
     return reading.of_tables(
         frames.machine, named, reading.peers_of(found), pd.concat(profiles), cast(Documents, documents)
     )
@@ -110,7 +110,7 @@ def test_without_a_profile_of_the_session_nothing_is_said_of_fallbacks(captured:
 def alone(session: pd.DataFrame, case: str) -> Frames:
     """The frames of a case that nothing but ONNX Runtime's profile watched."""
     named = Case.from_path(case)
-    none = records.frame_of([], [*records.RECORD_KEY, "status", "reason", "content"])
+    none = records.frame_of([], [*records.RECORD_KEY, "status", "reason", "record"])
     return reading.of_tables("box", named, reading.peers_of(none), schema.of_case(session, "box", named))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from tests.unit.diagnosis.asking import approx, ask
+from tests.unit.made_records import made
 
 from inferprof.case import Case
 from inferprof.diagnosis import frames as reading
@@ -32,7 +33,7 @@ def with_kernel(rows: pd.DataFrame, name: str, ns: float, launches: int) -> pd.D
 
 def compared(frames: Frames, own_ms: float, plain_ms: float, half: float = 0.001) -> Frames:
     """The frames with a twin of these rows, and the device times of both."""
-    record = {"memory": {"runtime": {"weights": 200_000_000}}, "options": {}}
+    record = made({"memory": {"runtime": {"weights": 200_000_000}}})
     rows = [
         {
             **dataclasses.asdict(case),

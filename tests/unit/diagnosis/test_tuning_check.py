@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from tests.unit.diagnosis.asking import approx, ask
+from tests.unit.made_records import plain
 from tests.unit.tuning_records import choice, records_of
 
 from inferprof.case import Case
@@ -115,8 +116,7 @@ def test_counters_of_both_configurations_say_why_one_is_slower(tmp_path: Path) -
         path = tmp_path / MACHINE / "benchmark/stack/fp16/torch_eager" / row["file"]
         path.parent.mkdir(parents=True)
         about = {"case": {key: row[key] for key in CASE_KEY}, "round": 0, "machine": MACHINE, "status": "ok"}
-        made = {"environment": {}, "protocol": {}, "started": "2026-01-01T00:00:00+00:00"}
-        path.write_text(json.dumps({"schema": 1, **about, **made, **row["content"]}))
+        path.write_text(json.dumps(plain(row["record"]) | about))
     tables = {
         "reused_b64": {"pipe_tensor": 12.0, "l2_hit_rate": 50.4, "dram_throughput": 9.0},
         "reused": {"pipe_tensor": 31.0, "l2_hit_rate": 80.0},

@@ -314,3 +314,30 @@ def test_what_is_no_json_is_refused_in_one_line(tmp_path: Path, content: bytes) 
     with pytest.raises(UserError) as refused:
         documents.read(path, "record")
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("audit", "macs"),
+        ("audit", "shape"),
+        ("cost", "inputs"),
+        ("cost", "outputs"),
+        ("partition", "looped"),
+        ("diagnosis", "total"),
+    ],
+)
+def test_what_may_be_null_must_be_said_all_the_same(kind: documents.Kind, name: str) -> None:
+    without = {key: value for key, value in CONTENTS[kind].items() if key != name}
+    assert getattr(decode(without | {name: None}, kind), name) is None
+    with pytest.raises(ValueError, match=name):
+        decode(without, kind)
+    assert getattr(decode(without | {"status": "failed", "reason": "x"}, kind), name) is None
+
+
+def test_what_need_not_be_there_is_not_there_where_it_is_null(tmp_path: Path) -> None:
+    content = ok([1e6], host=None, telemetry=None, memory={"graphs": None, "device_bytes": None})
+    path = tmp_path / "r0.json"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    plain_content = documents.read_plain(path, "record")
+    assert not plain_content.keys() & {"host", "telemetry"} and plain_content["memory"] == {}

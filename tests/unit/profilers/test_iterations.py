@@ -165,8 +165,8 @@ def test_launches_of_another_thread_belong_to_the_iteration_in_which_they_fall(e
     frame = nsys.read(made.done(), "infer")
     assert kernels(frame) == {"k": (1, 100), "j": (1, 100)}
     parents = frame[frame["level"].eq("kernel") & frame["metric"].eq("duration_total")]
-    assert set(parents["parent"].fillna("")) == {"iteration > layer", "iteration", ""}
-    assert set(frame.loc[frame["level"].eq("api") & frame["name"].eq("cudaEventQuery"), "parent"].fillna("")) == {""}
+    assert set(parents["range"].fillna("")) == {"iteration > layer", "iteration", ""}
+    assert set(frame.loc[frame["level"].eq("api") & frame["name"].eq("cudaEventQuery"), "range"].fillna("")) == {""}
 
 
 def test_kernels_of_another_process_are_not_the_cases(made: Path) -> None:

@@ -78,7 +78,6 @@ REFUSED = {
     "words": [PROFILE[0], {**PROFILE[1], "timeMs": "fast"}],
     "no count": [{"count": 0}, PROFILE[1]],
     "half a count": [{"count": 0.5}, PROFILE[1]],
-    "no layer": [PROFILE[0]],
     "no row": [PROFILE[0], 7],
     "layers of numbers": {"Layers": [1, 2]},
     "layers of nothing": {"Layers": None},

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from tests.unit.documents.test_documents import CONTENTS, JUNK, RECORD, damaged, places
 from tests.unit.report.conftest import Results, evidence_of
 
-from inferprof import compare
+from inferprof import compare, compare_text
 from inferprof.case import Case
 from inferprof.diagnosis import run
 from inferprof.errors import UserError
@@ -65,7 +65,7 @@ def read_all(study: Results) -> None:
     """What report, diagnose and compare make of the folder."""
     txt.render(compose.compose(evidence_of(study, "fp16/ort_cuda/graph")))
     run.diagnose(study.root, study.machine, CASE, {})
-    compare.render(compare.compare(study.root, study.root))
+    compare_text.render(compare.compare(study.root, study.root))
 
 
 def test_the_whole_study_is_read(whole: Results) -> None:
@@ -100,7 +100,7 @@ def test_a_failed_document_costs_one_row(whole: Results, kind: str) -> None:
     try:
         report = txt.render(compose.compose(evidence_of(whole, "fp16/ort_cuda/graph")))
         run.diagnose(whole.root, whole.machine, CASE, {})
-        compare.render(compare.compare(whole.root, whole.root))
+        compare_text.render(compare.compare(whole.root, whole.root))
     finally:
         path.write_text(text, encoding="utf-8")
     assert "Files left out" not in report

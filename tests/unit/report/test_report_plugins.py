@@ -13,9 +13,10 @@ from inferprof import registry, report
 from inferprof.case import Case
 from inferprof.diagnosis import run
 from inferprof.plugins import Section
-from inferprof.report import compose, figures
+from inferprof.report import compose, figures, txt
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Column, Report, Table, Text, words
+from inferprof.report.sections import use
 
 SECTION = """
 from inferprof.plugins import Section
@@ -103,6 +104,17 @@ def test_a_section_is_left_out_where_what_it_needs_is_empty(add: Callable[[str],
     results.refused("vit/fp32/ort_cuda/default/b1", "no GPU")
     results.plan()
     assert "A made-up section" not in titles(compose.compose(evidence_of(results)))
+
+
+def test_a_column_of_a_table_is_declared_in_the_module_of_its_section(
+    monkeypatch: pytest.MonkeyPatch, cpu_study: Results
+) -> None:
+    monkeypatch.setitem(use.RESOURCES, "round", ("made_up_mib", "extra"))
+    made = compose.compose(evidence_of(cpu_study))
+    resources = table(made, "first_use_memory")
+    place = [column.key for column in resources.columns].index("made_up_mib")
+    assert {row[place].value for row in resources.rows} == {0.0}
+    assert "extra" in txt.render(made)
 
 
 def test_a_module_adds_a_check_to_each_diagnosis_and_to_the_report(

@@ -6,6 +6,7 @@ import dataclasses
 import importlib.util
 import itertools
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -119,10 +120,11 @@ def test_counters_that_are_not_permitted_are_not_here_and_the_guide_is_named(ver
     assert row["next_step"] == "allow counters as docs/new-gpu.md says (Counters), then verify again"
 
 
-def test_without_nsys_the_layers_tell_the_formats(verified: Verified) -> None:
+def test_without_nsys_a_fused_region_among_the_layers_leaves_formats_untold(verified: Verified) -> None:
     rows = verified(machine=h100(tools={}))
     assert rows["join"]["detail"] == "trt_nodes: not on PATH; install Nsight Systems"
-    assert rows["kernels_fp16"]["outcome"] == "pass"
+    assert rows["kernels_fp16"]["outcome"] == "fail"
+    assert re.search(r"in fp16, of \d+\.\d % nothing tells the format", rows["kernels_fp16"]["detail"])
 
 
 def test_without_pandas_layers_and_partitions_are_told_all_the_same(

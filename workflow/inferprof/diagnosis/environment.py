@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from inferprof.diagnosis.times import NS_PER_MS, RECORDS, copying, ms, percent
+from inferprof.documents.record import Gauges
 from inferprof.findings import END_TO_END, Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables.records import rows_of
@@ -48,12 +49,10 @@ def _power_cap(frames: Frames) -> list[Finding] | Clear:
 def _lowered(frames: Frames, counts: Callable[[str], bool], advice: str) -> list[Finding] | Clear:
     """Gain: at most what all of end_to_end would gain if it ran at the card's highest clock, 1 - median / highest."""
     loops = _telemetry(frames)
-    if all(one["throttled_share"] is None for one in loops):
+    if all(one.throttled_share is None for one in loops):
         raise NotAssessed("a GPU that tells why its clock is low")
-    reasons = sorted({reason for one in loops for reason in one["throttle_reasons"] if counts(reason)})
-    share = max(
-        (one["throttled_share"] or 0.0 for one in loops if any(map(counts, one["throttle_reasons"]))), default=0.0
-    )
+    reasons = sorted({reason for one in loops for reason in one.throttle_reasons if counts(reason)})
+    share = max((one.throttled_share or 0.0 for one in loops if any(map(counts, one.throttle_reasons))), default=0.0)
     reason = f"{', '.join(reasons) or 'nothing'} lowered the clock in {percent(share)} of the samples of end_to_end"
     loss, clocks = _clock_loss(frames, loops)
     evidence = {"throttled_share": share, **({} if loss is None else {"clock_loss": loss})}
@@ -64,9 +63,9 @@ def _lowered(frames: Frames, counts: Callable[[str], bool], advice: str) -> list
     return [Finding(subject, "kernels", loss, f"{reason}; {clocks}", evidence, RECORDS, gain, advice, "medium")]
 
 
-def _clock_loss(frames: Frames, loops: list[Mapping[str, Any]]) -> tuple[float | None, str]:
+def _clock_loss(frames: Frames, loops: list[Gauges]) -> tuple[float | None, str]:
     """1 - median clock of the slowest round / the card's highest, and that in words; None where either is unknown."""
-    clocks = [one["sm_mhz"]["median"] for one in loops if one["sm_mhz"]]
+    clocks = [one.sm_mhz.median for one in loops if one.sm_mhz]
     highest = (gpu_in_use(frames.documents.get("environment")) or {}).get("clock_sm_max_mhz")
     if not clocks or not isinstance(highest, int | float):
         return None, "clock unknown"
@@ -75,7 +74,7 @@ def _clock_loss(frames: Frames, loops: list[Mapping[str, Any]]) -> tuple[float |
 
 def _other_process(frames: Frames) -> list[Finding] | Clear:
     """Another process computed on the GPU while the case was measured. What it took is not known."""
-    told = [one["other_processes"] for one in _telemetry(frames) if one["other_processes"] is not None]
+    told = [one.other_processes for one in _telemetry(frames) if one.other_processes is not None]
     if not told:
         raise NotAssessed("a GPU that tells which processes compute on it, which it hides in some containers")
     if not max(told):
@@ -91,7 +90,7 @@ def _low_clock(frames: Frames) -> list[Finding] | Clear:
     loss, clocks = _clock_loss(frames, loops)
     if loss is None:
         raise NotAssessed("the SM's clock in telemetry, and the card's highest in environment.json")
-    throttled = max(one["throttled_share"] or 0.0 for one in loops)
+    throttled = max(one.throttled_share or 0.0 for one in loops)
     if loss < frames.limit(LOW_CLOCK) or throttled >= frames.limit(THROTTLED):
         return Clear(f"{clocks}, throttled in {percent(throttled)} of the samples", {"clock_loss": loss})
     gain = Gain(0.0, loss * frames.total.ns) if frames.total else None
@@ -200,13 +199,13 @@ def _unsettled(frames: Frames) -> list[Finding] | Clear:
     return [Finding("", "measurement", None, "; ".join(told), {}, RECORDS, None, advice, "high")]
 
 
-def _telemetry(frames: Frames) -> list[Mapping[str, Any]]:
+def _telemetry(frames: Frames) -> list[Gauges]:
     """What telemetry says of the loops of end_to_end, by round. Raises NotAssessed where it saw none."""
-    every = [content.get("telemetry", {}) for content in frames.records["content"]]
-    loops = [one["boundaries"].get(END_TO_END, {}) for one in every if "boundaries" in one]
-    seen = [one for one in loops if "samples" in one]
+    every = [record.telemetry for record in frames.records["record"] if record.telemetry]
+    loops = [loop for telemetry in every if (loop := telemetry.boundaries.get(END_TO_END))]
+    seen = [loop for loop in loops if loop.samples is not None]
     if not seen:
-        reasons = [one["not_measured"] for one in (*loops, *every) if "not_measured" in one]
+        reasons = [entry.not_measured for entry in (*loops, *every) if entry.not_measured]
         raise NotAssessed(f"telemetry of the loop of end_to_end ({next(iter(reasons), 'the record has none')})")
     return seen
 

@@ -108,7 +108,7 @@ def _unquantized(results: Path, machine: str, case: Case, peers: Measurements) -
         return None
     _, *names = twins[0]
     twin = Case(*names)
-    return Twin(twin, _of(peers.ok, twins[0])["content"].iloc[0], _profiles(results, machine, twin))
+    return Twin(twin, _of(peers.ok, twins[0])["record"].iloc[0], _profiles(results, machine, twin))
 
 
 def _best_counters(results: Path, frames: Frames) -> Iterator[tuple[str, pd.DataFrame]]:

@@ -145,7 +145,7 @@ def roofs_of(frames: Frames) -> Roofs:
 
 def options_of(frames: Frames) -> dict[str, Any]:
     """The options of the case's variant, as its records have them."""
-    return dict(frames.records["content"].iloc[0].get("options", {})) if len(frames.records) else {}
+    return dict(frames.record.options) if len(frames.records) else {}
 
 
 def short(kernel: str) -> str:

@@ -9,6 +9,7 @@ from inferprof.backends.torch_quantize import QUANTIZE
 from inferprof.diagnosis.kernel_time import options_of, roofs_of
 from inferprof.diagnosis.peers import compared_by, peer_of
 from inferprof.diagnosis.times import NS_PER_MS, RECORDS, ms, percent
+from inferprof.documents.record import Record
 from inferprof.findings import Bottleneck, Clear, Finding, Frames, Gain, NotAssessed, Threshold, Twin
 from inferprof.plugins import Check
 from inferprof.tables.trace.kernel_class import classify
@@ -85,7 +86,7 @@ def _compared(frames: Frames, twin: Twin) -> _Compared:
     low, high = own[f"{boundary}_low_ms"], plain[f"{boundary}_high_ms"]
     if low != low or high != high:
         raise NotAssessed("enough samples of both cases for an interval")
-    sizes = [content["memory"]["runtime"]["weights"] for content in (frames.records["content"].iloc[0], twin.record)]
+    sizes = [_weight_bytes(record) for record in (frames.record, twin.record)]
     evidence = {"quantized_ns": mine, "plain_ns": other, "quantized_bytes": sizes[0], "plain_bytes": sizes[1]}
     words = f"{ms(mine)} instead of {ms(other)} ({boundary}), {mine / other:.3g} times, with weights of "
     words += f"{sizes[0] / MEGA:,.0f} MB instead of {sizes[1] / MEGA:,.0f} MB"
@@ -94,6 +95,14 @@ def _compared(frames: Frames, twin: Twin) -> _Compared:
         evidence |= {"quantized_floor_ns": floors[0], "plain_floor_ns": floors[1]}
         words += f", which take {ms(floors[0])} and {ms(floors[1])} to read once"
     return _Compared(words, {name: float(value) for name, value in evidence.items()}, low > high, mine - other)
+
+
+def _weight_bytes(record: Record) -> int:
+    """The bytes of the weights. Raises NotAssessed where the record does not say."""
+    weights = record.memory.runtime.get("weights") if record.memory else None
+    if not isinstance(weights, int):
+        raise NotAssessed("the bytes of the weights in the records of both cases")
+    return weights
 
 
 def _kernels(frames: Frames, twin: Twin) -> pd.DataFrame | None:

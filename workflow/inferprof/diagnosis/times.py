@@ -102,7 +102,7 @@ def link_copies(frames: Frames) -> pd.DataFrame:
 def replays_a_graph(frames: Frames) -> bool:
     """Whether an inference is one CUDA graph: by the record's protocol, else by the calls of the profile."""
     if len(frames.records):
-        return bool(frames.records["content"].iloc[0].get("protocol", {}).get("graph"))
+        return bool(frames.record.protocol.get("graph"))
     return bool(of_iterations(frames.timeline, "api")["name"].str.contains("GraphLaunch").any())
 
 

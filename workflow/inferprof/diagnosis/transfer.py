@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final, Literal
 
 import numpy as np
 
 from inferprof.diagnosis.times import NS_PER_MS, RECORDS, Time, copying, link_copies, ms, percent, stages
+from inferprof.documents.record import Array
 from inferprof.findings import Clear, Confidence, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables.trace.api_kind import PAGEABLE
@@ -76,7 +77,7 @@ def _memcpy_ns(frames: Frames, moved: float) -> float:
 def _is_pageable(frames: Frames) -> bool:
     """By the record's placement, else by what the profile's copies touch. Raises NotAssessed where neither tells."""
     if len(frames.records):
-        return bool(frames.records["content"].iloc[0].get("placement") == PAGEABLE)
+        return frames.record.placement == PAGEABLE
     if frames.tool is None:
         raise NotAssessed("a bare run, or a timeline of the case's iterations")
     names = link_copies(frames)["name"]
@@ -141,8 +142,7 @@ def _host_conversion(frames: Frames) -> list[Finding] | Clear:
         raise NotAssessed("the stages of a bare run")
     if took is None:
         return Clear("inputs are not prepared on the host")
-    content = frames.records["content"].iloc[0]
-    told = content.get("options", {}).get("host_cast")
+    told = frames.record.options.get("host_cast")
     memcpy = _memcpy_ns(frames, moved)
     share = frames.share(took)
     reason = f"preparing inputs takes {ms(took)} ({percent(share)}), {took / memcpy:.3g} times a memcpy of them"
@@ -150,7 +150,7 @@ def _host_conversion(frames: Frames) -> list[Finding] | Clear:
     slow = took >= frames.limit(OVER_MEMCPY) * memcpy + HANDLING_NS * len(inputs)
     if (share or 0.0) < frames.limit(COPY_SHARE) or not (told or slow):
         return Clear(reason, evidence)
-    gain = Gain(0.0, took - memcpy if content.get("placement") == "pinned" else took)
+    gain = Gain(0.0, took - memcpy if frames.record.placement == "pinned" else took)
     advice = "inputs contiguous and in the model's number format from the start, or converted on the GPU"
     subject = f"{told} cast on the host" if told else "inputs prepared on the host"
     confidence: Confidence = "high" if told else "low"
@@ -163,8 +163,8 @@ def _wide_inputs(frames: Frames) -> list[Finding] | Clear:
     if width is None:
         return Clear(f"{frames.case.precision} says nothing about narrower inputs")
     inputs = _arrays(frames, "inputs")
-    wide = {name: one for name, one in inputs.items() if _is_float(one) and np.dtype(one["dtype"]).itemsize > width}
-    saved = sum(_bytes({name: one}) * (1 - width / np.dtype(one["dtype"]).itemsize) for name, one in wide.items())
+    wide = {name: one for name, one in inputs.items() if _is_float(one) and np.dtype(one.dtype).itemsize > width}
+    saved = sum(_bytes({name: one}) * (1 - width / np.dtype(one.dtype).itemsize) for name, one in wide.items())
     time = copying(frames, "h2d")
     gain = time.ns * saved / _bytes(inputs) if wide else 0.0
     share = frames.share(gain)
@@ -212,19 +212,19 @@ def _unused_outputs(frames: Frames) -> list[Finding] | Clear:
     ]
 
 
-def _arrays(frames: Frames, kind: str) -> Mapping[str, Any]:
-    arrays: Mapping[str, Any] | None = frames.records["content"].iloc[0].get(kind)
+def _arrays(frames: Frames, kind: Literal["inputs", "outputs"]) -> Mapping[str, Array]:
+    arrays = frames.record.inputs if kind == "inputs" else frames.record.outputs
     if not arrays:
         raise NotAssessed(f"shapes and types of the {kind} in the record")
     return arrays
 
 
-def _bytes(arrays: Mapping[str, Any]) -> float:
-    return float(sum(np.prod(one["shape"]) * np.dtype(one["dtype"]).itemsize for one in arrays.values()))
+def _bytes(arrays: Mapping[str, Array]) -> float:
+    return float(sum(np.prod(one.shape) * np.dtype(one.dtype).itemsize for one in arrays.values()))
 
 
-def _is_float(array: Mapping[str, Any]) -> bool:
-    return bool(np.dtype(array["dtype"]).kind == "f")
+def _is_float(array: Array) -> bool:
+    return bool(np.dtype(array.dtype).kind == "f")
 
 
 def _known(value: float) -> float:

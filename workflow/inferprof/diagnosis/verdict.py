@@ -107,7 +107,9 @@ def _by_stages(frames: Frames) -> dict[Resource, float]:
     if frames.total is None or frames.stages.empty:
         return {}
     known = frames.stages.filter(regex="_ms$").iloc[0].dropna()
-    execution = float(known[[f"{stage}_ms" for stage in ("bind", "execute")]].sum() / known.sum())
+    if not known.sum():
+        return {}
+    execution = float(known.reindex([f"{stage}_ms" for stage in ("bind", "execute")]).sum() / known.sum())
     return {"execution": frames.total.ns * execution, "copy": frames.total.ns * (1 - execution)}
 
 

@@ -123,15 +123,14 @@ def read_plain(path: Path, kind: Kind, root: Path | None = None) -> dict[str, An
     """The same as mappings and lists, also with what the type does not name."""
     document, content = _read(path, kind, root)
     plain: dict[str, Any] = msgspec.json.decode(content)
-    if isinstance(document, Record | Watched):
-        _drop_nulls(document, plain)
+    _drop_nulls(document, plain)
     if isinstance(document, Record):
         plain |= {"status": document.status, "reason": document.reason}
     return plain
 
 
 def _drop_nulls(document: Any, plain: Any) -> None:
-    """Take parts that are null out of a record: they are as good as not there."""
+    """Take what is null out where it need not be there: nobody has to tell the two apart."""
     if isinstance(document, msgspec.Struct):
         for field in msgspec.structs.fields(document):
             name, value = field.encode_name, getattr(document, field.name)
@@ -142,6 +141,9 @@ def _drop_nulls(document: Any, plain: Any) -> None:
     elif isinstance(document, dict):
         for name, value in document.items():
             _drop_nulls(value, plain[name])
+    elif isinstance(document, list) and document and isinstance(document[0], msgspec.Struct):
+        for value, entry in zip(document, plain, strict=True):
+            _drop_nulls(value, entry)
 
 
 def failed(content: Mapping[str, Any] | None) -> str | None:

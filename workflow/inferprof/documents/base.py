@@ -45,9 +45,13 @@ class Measured(Document):
 
 
 class Outcome(Document):
-    """A document about a case or a graph: ok with all its NEEDS, or failed with a reason and whatever was known."""
+    """A document about a case or a graph: ok with all its NEEDS, or failed with a reason and whatever was known.
+
+    Those of SAID must be there too, but may be null: they default to UNSET, and are None where a document failed.
+    """
 
     NEEDS: ClassVar[tuple[str, ...]] = ()
+    SAID: ClassVar[tuple[str, ...]] = ()
 
     status: Literal["ok", "failed"] = "ok"
     reason: str | None = None
@@ -61,6 +65,11 @@ class Outcome(Document):
             require(self, self.NEEDS, "though its status is ok")
         elif not (self.reason or "").strip():
             raise ValueError("`failed` without a `reason`")
+        for name in self.SAID:
+            if getattr(self, name) is msgspec.UNSET:
+                if self.status == "ok":
+                    raise ValueError(f"lacks `{name}`, which may be null, though its status is ok")
+                setattr(self, name, None)
 
     @property
     def failure(self) -> str | None:
@@ -88,7 +97,7 @@ class OfCase(Document):
 class Unknown(Document):
     """A fact that could not be found out, and why."""
 
-    value: bool | None = None
+    value: bool | msgspec.UnsetType | None = msgspec.UNSET
     reason: str | None = None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from inferprof.documents.base import Document, NotNegative, Number, OfCase, Outcome
 
@@ -78,10 +78,11 @@ class Diagnosis(Outcome):
     """results/{machine}/diagnosis/{case}.json: why the case is as fast as it is."""
 
     NEEDS: ClassVar[tuple[str, ...]] = ("verdict", "answers")
+    SAID: ClassVar[tuple[str, ...]] = ("total",)
 
     machine: str | None = None
     case: OfCase | None = None
     thresholds: dict[str, Number] = {}
-    total: Total | None = None
+    total: Total | UnsetType | None = UNSET
     verdict: Verdict | None = None
     answers: list[CheckAnswer] | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from inferprof.documents.base import Cosine, Count, Document, Measured, NotNegative, Number, Outcome, Share
 
@@ -34,10 +35,11 @@ class Audit(Outcome):
         *("macs_share", "weight_bytes", "casts", "quantizers", "dequantizers"),
         *("softmax", "normalization", "high_precision"),
     )
+    SAID: ClassVar[tuple[str, ...]] = ("shape", "macs")
 
     precision: str | None = None
-    shape: str | None = None
-    macs: Count | None = None
+    shape: str | UnsetType | None = UNSET
+    macs: Count | UnsetType | None = UNSET
     macs_share: dict[str, Share] | None = None
     weight_bytes: dict[str, Count] | None = None
     casts: Count | None = None
@@ -84,11 +86,12 @@ class Partition(Outcome):
     """results/onnx/{model}/{precision}.partition.json: what TensorRT's parser takes of the graph."""
 
     NEEDS: ClassVar[tuple[str, ...]] = ("by", "dynamic", "static")
+    SAID: ClassVar[tuple[str, ...]] = ("looped",)
 
     by: str | None = None
     dynamic: Part | None = None
     static: Part | None = None
-    looped: list[str] | None = None
+    looped: list[str] | UnsetType | None = UNSET
 
 
 class Gemm(Document):
@@ -121,10 +124,11 @@ class Cost(Outcome):
     """results/onnx/{model}/{precision}.{shape}.cost.json: FLOPs and bytes of each node."""
 
     NEEDS: ClassVar[tuple[str, ...]] = ("weights", "nodes")
+    SAID: ClassVar[tuple[str, ...]] = ("inputs", "outputs")
 
     shape: str | None = None
-    inputs: Count | None = None
-    outputs: Count | None = None
+    inputs: Count | UnsetType | None = UNSET
+    outputs: Count | UnsetType | None = UNSET
     weights: Count | None = None
     nodes: list[Node] | None = None
 
@@ -165,7 +169,7 @@ class Agreement(Document):
 class Accuracy(Outcome):
     """results/onnx/{model}/{precision}.accuracy.json: the graph's outputs against fp32's."""
 
-    NEEDS: ClassVar[tuple[str, ...]] = ("outcome", "reason", "tolerance")
+    NEEDS: ClassVar[tuple[str, ...]] = ("outcome", "reason", "tolerance", "outputs")
 
     outcome: Literal["pass", "warn", "fail", "not measured"] | None = None
     precision: str | None = None
@@ -174,7 +178,7 @@ class Accuracy(Outcome):
     samples: Count | None = None
     source: str | None = msgspec.field(default=None, name="from")
     tolerance: Tolerance | None = None
-    outputs: dict[str, Distance] = {}
+    outputs: dict[str, Distance] | None = None
     agreement: Agreement | None = None
     collapse: list[Any] = []
 

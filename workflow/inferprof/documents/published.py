@@ -50,7 +50,11 @@ def _indented(value: Any, indent: str) -> str:
 
 def _conditions(kind: type[Document]) -> dict[str, Any]:
     """What a document or part must have, which depends on its outcome."""
-    needs = [field.encode_name for field in msgspec.structs.fields(kind) if field.name in getattr(kind, "NEEDS", ())]
+    needs = [
+        field.encode_name
+        for field in msgspec.structs.fields(kind)
+        if field.name in (*getattr(kind, "NEEDS", ()), *getattr(kind, "SAID", ()))
+    ]
     if issubclass(kind, Outcome):
         failed = {"required": ["status"], "properties": {"status": {"const": "failed"}}}
         return {"if": failed, "then": {"required": ["reason"]}, **({"else": {"required": needs}} if needs else {})}

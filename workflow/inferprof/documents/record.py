@@ -172,6 +172,7 @@ class Gauge(Document):
 class Gauges(Document):
     """The sensors of the GPU over a while."""
 
+    not_measured: str | None = None
     samples: Count | None = None
     throttled: bool | None = None
     throttle_reasons: list[str] = []

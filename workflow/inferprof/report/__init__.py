@@ -92,11 +92,14 @@ def _diagnosed(found: evidence.Evidence) -> dict[tuple[str, ...], Document]:
     config = found.results / "reports" / found.study / "config.json"
     thresholds = read_document(config, "config").get("thresholds", {}) if config.exists() else {}
     lacking = set(found.records["model"]) - {key[1] for key in found.diagnoses}
-    return {
-        (found.machine, *case.path.parts): Document(f"{found.machine}/diagnosis/{case}.json", content)
-        for model in sorted(lacking)
-        for case, content in run.documents_of_model(found.results, found.machine, model, thresholds)
-    }
+    made: dict[tuple[str, ...], Document] = {}
+    for model in sorted(lacking):
+        with contextlib.suppress(UserError):  # a damaged document, which the report names
+            made |= {
+                (found.machine, *case.path.parts): Document(f"{found.machine}/diagnosis/{case}.json", content)
+                for case, content in run.documents_of_model(found.results, found.machine, model, thresholds)
+            }
+    return made
 
 
 def _empty(folder: Path) -> None:

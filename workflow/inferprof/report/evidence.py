@@ -137,8 +137,8 @@ class Evidence(Measurements):
     @functools.cached_property
     def quantized(self) -> frozenset[str]:
         """The variants whose weights torch quantizes, of those that were measured."""
-        options = zip(self.records["variant"], self.records["content"], strict=True)
-        return frozenset(variant for variant, content in options if QUANTIZE in content.get("options", {}))
+        of_variants = zip(self.records["variant"], self.records["record"], strict=True)
+        return frozenset(variant for variant, record in of_variants if QUANTIZE in record.options)
 
     @property
     def planned(self) -> list[Case]:

@@ -92,7 +92,7 @@ def _pair(a: Evidence, b: Evidence) -> SectionContent:
         return SectionContent(
             title, (Text(f"Not compared: nothing was measured on {' and '.join(silent)}.", mark="warn"),)
         )
-    of_a, of_b = (list(evidence.records["content"]) for evidence in (a, b))
+    of_a, of_b = (list(evidence.records["record"]) for evidence in (a, b))
     try:
         found = compare.compare_records(of_a, of_b, (a.machine, b.machine))
     except UserError as error:

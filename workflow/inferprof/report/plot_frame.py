@@ -96,8 +96,8 @@ def _telemetry(evidence: Evidence) -> dict[tuple[str, ...], Any]:
     """KEY → the samples of the first round that has any."""
     found: dict[tuple[str, ...], Any] = {}
     for row in rows_of(evidence.records[evidence.records["status"] == "ok"]):
-        if samples := row["content"].get("telemetry", {}).get("samples"):
-            found.setdefault(key_of(row), samples)
+        if (telemetry := row["record"].telemetry) and telemetry.samples:
+            found.setdefault(key_of(row), telemetry.samples)
     return found
 
 

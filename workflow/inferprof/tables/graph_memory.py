@@ -5,10 +5,13 @@ All frames carry the columns of records.RECORD_KEY; sizes are bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
+from inferprof.documents.record import GraphRow, Graphs, Record
 from inferprof.tables.records import Row, explode
 
 if TYPE_CHECKING:
@@ -24,6 +27,7 @@ WHOLE: Final = (
     *("pool", "order", "inputs", "graphs", "stopped", *HELD, "added", "capture_ns", "least", "one_pool"),
     *("one_input", "not_measured"),
 )
+NO_GRAPHS: Final = Graphs(not_measured="the variant asks for no graphs")
 SEGMENTS: Final = ("pool", "of_graphs", "segments", "largest_segment", "reserved", "allocated", "inactive")
 
 
@@ -46,45 +50,44 @@ def wholes(records: pd.DataFrame) -> pd.DataFrame:
 
 def segments(records: pd.DataFrame) -> pd.DataFrame:
     """One row per record and pool of torch's allocator, with SEGMENTS (torch_graphs.by_pool), of all graphs."""
-    return explode(records, lambda content: iter(_graphs(content).get("segments", ())), list(SEGMENTS))
+    return explode(records, lambda record: iter(_graphs(record).segments), list(SEGMENTS))
 
 
-def _graphs(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = content.get("memory", {}).get("graphs", {})
-    return found
+def _graphs(record: Record) -> Graphs:
+    return (record.memory and record.memory.graphs) or NO_GRAPHS
 
 
-def _curve(content: Mapping[str, Any]) -> Iterator[Row]:
-    before: Mapping[str, Any] = {}
-    for row in _graphs(content).get("rows", ()):
-        eager, replay = row.get("eager_ns"), row.get("replay_ns")
-        saved = None if eager is None or replay is None else eager - replay
-        yield {**row, "added": _more(before.get("device_used"), row["device_used"]), "saved_ns": saved}
+def _curve(record: Record) -> Iterator[Row]:
+    before: GraphRow | None = None
+    for row in _graphs(record).rows or ():
+        saved = None if row.eager_ns is None or row.replay_ns is None else row.eager_ns - row.replay_ns
+        added = _more(before.device_used if before else None, row.device_used)
+        yield {**structs.asdict(row), "added": added, "saved_ns": saved}
         before = row
 
 
-def _whole(content: Mapping[str, Any]) -> Iterator[Row]:
-    graphs = _graphs(content)
-    rows = graphs.get("rows", ())
+def _whole(record: Record) -> Iterator[Row]:
+    graphs = _graphs(record)
+    rows = graphs.rows
     if not rows:
-        if graphs:
-            yield {"not_measured": graphs.get("not_measured") or graphs["stopped"]}
+        if graphs is not NO_GRAPHS:
+            yield {"not_measured": graphs.not_measured or graphs.stopped}
         return
     first, last = rows[0], rows[-1]
-    begins_empty = first["graphs"] == 0
+    begins_empty = first.graphs == 0
     yield {
-        **{name: graphs[name] for name in ("pool", "order", "inputs", "stopped", "least")},
-        **{name: last[name] for name in ("graphs", *HELD)},
-        "added": _more(first["device_used"], last["device_used"]) if begins_empty else None,
-        "capture_ns": sum(row.get("capture_ns", 0) for row in rows),
-        "one_pool": None if graphs["least"] is None else graphs["least"] + sum(_steps(rows, "static_outputs")[:-1]),
+        **{name: getattr(graphs, name) for name in ("pool", "order", "inputs", "stopped", "least")},
+        **{name: getattr(last, name) for name in ("graphs", *HELD)},
+        "added": _more(first.device_used, last.device_used) if begins_empty else None,
+        "capture_ns": sum(row.capture_ns or 0 for row in rows),
+        "one_pool": None if graphs.least is None else graphs.least + sum(_steps(rows, "static_outputs")[:-1]),
         "one_input": max(_steps(rows, "static_inputs"), default=0),
     }
 
 
-def _steps(rows: list[Mapping[str, Any]], name: str) -> list[int]:
+def _steps(rows: Sequence[GraphRow], name: str) -> list[int]:
     """By how much a size grew with each graph, the smallest step first."""
-    sizes = [row[name] for row in rows]
+    sizes = [getattr(row, name) for row in rows]
     return sorted(after - before for before, after in pairwise(sizes))
 
 

@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from inferprof import documents
 from inferprof.case import Case, require_plain
-from inferprof.documents import NOT_OURS, failed
+from inferprof.documents import NOT_OURS
 from inferprof.documents.record import SCHEMA as SCHEMA
+from inferprof.documents.record import Array, Boundary, First, Memory, Record, Stage
 from inferprof.errors import UserError
-from inferprof.files import read_document
 from inferprof.measure.lane import STAGES
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ OUTCOMES = ("run", "refused")
 """What a study plans with a case."""
 NO_YARDSTICK = "the case was measured by a version without the yardstick"
 BOUNDARIES = ("device", "call", "end_to_end")
+NO_BOUNDARY = Boundary(not_measured="the record does not have this boundary")
+NO_STAGE = Stage(not_measured="the record does not have this stage")
 RECORD_KEY = [*KEY, "round", "file"]
 Row = dict[str, Any]
 Key = tuple[str, ...]
@@ -71,7 +74,7 @@ def paths(results: Path, machine: str, case: Case) -> list[Path]:
 def read(results: Path, cases: pd.DataFrame) -> pd.DataFrame:
     """One row per record of the cases that were to run.
 
-    Columns: KEY, `round`, `file`, `status` (ok | failed), `reason`, and `content`, the record itself.
+    Columns: KEY, `round`, `file`, `status` (ok | failed), `reason`, and `record` itself.
     Raises UserError for a file that is not a record of this schema.
     """
     planned = cases[cases["outcome"] == "run"]
@@ -81,13 +84,13 @@ def read(results: Path, cases: pd.DataFrame) -> pd.DataFrame:
         for case in [Case(*names)]
         for path in paths(results, machine, case)
     ]
-    return frame_of(rows, [*RECORD_KEY, "status", "reason", "content"])
+    return frame_of(rows, [*RECORD_KEY, "status", "reason", "record"])
 
 
-def of_folder(benchmark: Path) -> list[dict[str, Any]]:
+def of_folder(benchmark: Path) -> list[Record]:
     """The records under a `benchmark`, whatever the name of its folder. Raises UserError for several machines."""
-    found = [read_document(file, "record", benchmark.parent) for file in sorted(benchmark.glob("**/r*.json"))]
-    if len(machines := sorted({record["machine"] for record in found})) > 1:
+    found = [documents.read(file, "record", benchmark.parent) for file in sorted(benchmark.glob("**/r*.json"))]
+    if len(machines := sorted({record.machine for record in found})) > 1:
         raise UserError(f"{benchmark.parent} holds records of several machines: {', '.join(machines)}")
     return found
 
@@ -161,7 +164,7 @@ def key_of(row: Mapping[str, Any]) -> Key:
 
 def options_of(records: pd.DataFrame) -> Options:
     """As the records have them."""
-    return {key_of(row): row["content"].get("options", {}) for row in rows_of(records)}
+    return {key_of(row): row["record"].options for row in rows_of(records)}
 
 
 def twins_without(option: str, options: Options) -> dict[Key, list[Key]]:
@@ -204,93 +207,91 @@ def frame_of(rows: list[Row], columns: list[str]) -> pd.DataFrame:
 
 
 def _row(results: Path, path: Path, machine: str, case: Case) -> Row:
-    content = read_document(path, "record", results)
+    record: Record = documents.read(path, "record", results)
     return {
         **dict(zip(KEY, [machine, *case.path.parts], strict=True)),
         "round": int(path.stem[1:]),
         "file": path.relative_to(results).as_posix(),
-        "status": content["status"],
-        "reason": failed(content),
-        "content": content,
+        "status": record.status,
+        "reason": record.failure,
+        "record": record,
     }
 
 
-def explode(
-    records: pd.DataFrame, rows_in: Callable[[Mapping[str, Any]], Iterator[Row]], columns: list[str]
-) -> pd.DataFrame:
+def explode(records: pd.DataFrame, rows_in: Callable[[Record], Iterator[Row]], columns: list[str]) -> pd.DataFrame:
     """The rows that each record gives, with the record's own columns."""
     rows = [
         {**dict(zip(RECORD_KEY, values, strict=True)), **row}
-        for *values, content in records[[*RECORD_KEY, "content"]].itertuples(index=False, name=None)
-        for row in rows_in(content)
+        for *values, record in records[[*RECORD_KEY, "record"]].itertuples(index=False, name=None)
+        for row in rows_in(record)
     ]
     return frame_of(rows, [*RECORD_KEY, *columns])
 
 
-def _boundary_rows(content: Mapping[str, Any]) -> Iterator[Row]:
+def _boundary_rows(record: Record) -> Iterator[Row]:
     import numpy as np
 
     for boundary in BOUNDARIES:
-        entry = content["boundaries"].get(boundary, {"not_measured": "the record does not have this boundary"})
-        if "samples_ns" in entry:
-            samples = np.asarray(entry["samples_ns"], dtype=np.float64)
-            facts = {key: entry.get(key) for key in ("stopped_by", "settled")}
+        entry = getattr(record.boundaries, boundary, None) or NO_BOUNDARY
+        if entry.samples_ns is not None:
+            samples = np.asarray(entry.samples_ns, dtype=np.float64)
+            facts = {"stopped_by": entry.stopped_by, "settled": entry.settled}
             yield {"boundary": boundary, "samples": samples, "not_measured": None, **facts}
         else:
-            yield {"boundary": boundary, "samples": None, "not_measured": entry["not_measured"]}
+            yield {"boundary": boundary, "samples": None, "not_measured": entry.not_measured}
 
 
-def _stage_rows(content: Mapping[str, Any]) -> Iterator[Row]:
+def _stage_rows(record: Record) -> Iterator[Row]:
     import numpy as np
 
     for stage in STAGES:
-        entry = content.get("stages", {}).get(stage, {"not_measured": "the record does not have this stage"})
-        samples = np.asarray(entry["samples_ns"], dtype=np.float64) if "samples_ns" in entry else None
-        yield {"stage": stage, "samples": samples, "not_measured": entry.get("not_measured")}
+        entry = record.stages.get(stage, NO_STAGE)
+        samples = None if entry.samples_ns is None else np.asarray(entry.samples_ns, dtype=np.float64)
+        yield {"stage": stage, "samples": samples, "not_measured": entry.not_measured}
 
 
-def _check_rows(content: Mapping[str, Any]) -> Iterator[Row]:
-    for name, check in content.get("checks", {}).items():
-        yield {"check": name, "passed": check.get("passed"), "detail": check.get("detail", check.get("not_measured"))}
+def _check_rows(record: Record) -> Iterator[Row]:
+    for name, check in record.checks.items():
+        detail = check.not_measured if check.detail is None else check.detail
+        yield {"check": name, "passed": check.passed, "detail": detail}
 
 
-def _throughput_rows(content: Mapping[str, Any]) -> Iterator[Row]:
-    for mode, entry in content.get("throughput", {}).items():
-        if "not_measured" in entry:
-            yield {"mode": mode, "not_measured": entry["not_measured"]}
+def _throughput_rows(record: Record) -> Iterator[Row]:
+    for mode, entry in record.throughput.items():
+        if entry.inferences is None or entry.seconds is None:
+            yield {"mode": mode, "not_measured": entry.not_measured}
         else:
-            rate = entry["inferences"] / entry["seconds"]
-            yield {"mode": mode, "inferences_per_s": rate, "overlap": entry.get("overlap")}
+            rate = entry.inferences / entry.seconds
+            yield {"mode": mode, "inferences_per_s": rate, "overlap": entry.overlap}
 
 
-def _resource_rows(content: Mapping[str, Any]) -> Iterator[Row]:
-    first, memory = content.get("first", {}), content.get("memory", {})
+def _resource_rows(record: Record) -> Iterator[Row]:
+    first, memory = record.first or First(), record.memory or Memory()
     yield {
-        "load_ns": first.get("load_ns"),
-        "first_inference_ns": first.get("first_inference_ns"),
-        "host_rss_bytes": memory.get("host_rss_bytes"),
-        "device_bytes": memory.get("device_bytes"),
+        "load_ns": first.load_ns,
+        "first_inference_ns": first.first_inference_ns,
+        "host_rss_bytes": memory.host_rss_bytes,
+        "device_bytes": memory.device_bytes,
     }
 
 
-def _host_rows(content: Mapping[str, Any]) -> Iterator[Row]:
-    host = content.get("host")
+def _host_rows(record: Record) -> Iterator[Row]:
+    host = record.host
     if host is None:
         yield {"not_measured": NO_YARDSTICK, "no_steal": NO_YARDSTICK}
         return
-    steal = host["steal"]
-    stolen = {"steal_percent": steal.get("percent"), "no_steal": steal.get("not_measured")}
-    yield {"took": host["yardstick_ns"], "on_cpu": host["yardstick_cpu_ns"], **stolen}
+    stolen = {"steal_percent": host.steal.percent, "no_steal": host.steal.not_measured}
+    yield {"took": host.yardstick_ns, "on_cpu": host.yardstick_cpu_ns, **stolen}
 
 
-def _traffic_rows(content: Mapping[str, Any]) -> Iterator[Row]:
-    yield {"h2d_bytes": _bytes_of(content.get("inputs")), "d2h_bytes": _bytes_of(content.get("outputs"))}
+def _traffic_rows(record: Record) -> Iterator[Row]:
+    yield {"h2d_bytes": _bytes_of(record.inputs), "d2h_bytes": _bytes_of(record.outputs)}
 
 
-def _bytes_of(arrays: Mapping[str, Any] | None) -> int | None:
+def _bytes_of(arrays: Mapping[str, Array]) -> int | None:
     import numpy as np
 
     if not arrays:
         return None
-    sizes: list[int] = [math.prod(array["shape"]) * np.dtype(array["dtype"]).itemsize for array in arrays.values()]
+    sizes: list[int] = [math.prod(array.shape) * np.dtype(array.dtype).itemsize for array in arrays.values()]
     return sum(sizes)

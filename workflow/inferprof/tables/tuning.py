@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from inferprof.documents.record import Record, Tuning
 from inferprof.tables.records import KEY, Row, explode, frame_of, key_of, rows_of
 
 if TYPE_CHECKING:
@@ -126,33 +127,35 @@ def _choice(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return (*key_of(row), row["round"], *(row[name] for name in CHOICE))
 
 
-def _trial_rows(content: Mapping[str, Any]) -> Iterator[Row]:
-    for choice in content.get("tuning", ()):
-        fastest = choice["trials"][choice["winner"]]["median_ns"]
-        for place, trial in enumerate(choice["trials"]):
-            median = trial["median_ns"]
+def _trial_rows(record: Record) -> Iterator[Row]:
+    for choice in record.tuning:
+        fastest = choice.trials[choice.winner].median_ns
+        for place, trial in enumerate(choice.trials):
+            median = trial.median_ns
             yield {
                 **_named(choice),
-                "config": config_name(trial["config"]),
+                "config": config_name(trial.config),
                 "median_ns": median,
-                "relative": None if median is None else median / fastest,
-                "won": place == choice["winner"],
-                **{name: trial[name] for name in FACTS},
+                "relative": None if median is None or fastest is None else median / fastest,
+                "won": place == choice.winner,
+                **{name: getattr(trial, name) for name in FACTS},
             }
 
 
-def _choice_rows(content: Mapping[str, Any]) -> Iterator[Row]:
-    first_s = content.get("first", {}).get("first_inference_ns", 0) / NS_PER_S
-    for choice in content.get("tuning", ()):
-        tried = choice["trials"]
-        times = sorted(trial["median_ns"] for trial in tried if trial["median_ns"] is not None)
+def _choice_rows(record: Record) -> Iterator[Row]:
+    first_s = ((record.first and record.first.first_inference_ns) or 0) / NS_PER_S
+    for choice in record.tuning:
+        tried = choice.trials
+        times = sorted(trial.median_ns for trial in tried if trial.median_ns is not None)
         several = len(times) > 1
         yield {
             **_named(choice),
-            **{"offered": choice["offered"], "tried": len(tried), "failed": len(tried) - len(times)},
-            **{name: sum(trial[name] for trial in tried) for name in ("seconds", "compile_s", "compiled")},
-            "first_share": choice["seconds"] / first_s if first_s else None,
-            "config": config_name(tried[choice["winner"]]["config"]),
+            **{"offered": choice.offered, "tried": len(tried), "failed": len(tried) - len(times)},
+            "seconds": sum(trial.seconds for trial in tried),
+            "compile_s": sum(trial.compile_s for trial in tried),
+            "compiled": sum(trial.compiled or 0 for trial in tried),
+            "first_share": choice.seconds / first_s if first_s else None,
+            "config": config_name(tried[choice.winner].config),
             "median_ns": times[0] if times else None,
             "second": times[1] / times[0] if several else None,
             "typical": times[len(times) // 2] / times[0] if several else None,
@@ -160,5 +163,5 @@ def _choice_rows(content: Mapping[str, Any]) -> Iterator[Row]:
         }
 
 
-def _named(choice: Mapping[str, Any]) -> Row:
-    return {"kernel": choice["kernel"], "key": json.dumps(choice["key"]), "source": choice["source"]}
+def _named(choice: Tuning) -> Row:
+    return {"kernel": choice.kernel, "key": json.dumps(choice.key), "source": choice.source}

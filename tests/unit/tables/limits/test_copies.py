@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
+from tests.unit.made_records import made
 
 from inferprof.tables.limits.copies import against_link, floors
 from inferprof.tables.records import KEY, RECORD_KEY, traffic
@@ -74,7 +75,7 @@ LATENCIES = {
 
 
 def record(case: str, **content: object) -> dict[str, object]:
-    return {**dict.fromkeys(RECORD_KEY, "x"), "variant": case, "content": content}
+    return {**dict.fromkeys(RECORD_KEY, "x"), "variant": case, "record": made(content)}
 
 
 def stages(**h2d_and_d2h: tuple[float | None, float | None]) -> pd.DataFrame:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from tests.unit.made_records import made
 
 from inferprof.machine import peaks
 from inferprof.tables import roofs, schema
@@ -171,8 +172,8 @@ def case_rows(**device_ms: float | None) -> pd.DataFrame:
 def test_a_case_has_the_roof_of_its_variant_and_a_cpu_case_none():
     measured = case_rows(ort_cuda=2.0, ort_cpu=None)
     records = frame_of(
-        [{**dict(zip(KEY, measured.loc[0, KEY], strict=True)), "content": {"options": {"tf32": True}}}],
-        [*KEY, "content"],
+        [{**dict(zip(KEY, measured.loc[0, KEY], strict=True)), "record": made({"options": {"tf32": True}})}],
+        [*KEY, "record"],
     )
     cost = graph(node("a", "float32", 10**11), weights=0)
     found = roofline.by_case(measured, records, {("vit", "fp32", "b8"): cost}, LIMITS)
@@ -181,7 +182,7 @@ def test_a_case_has_the_roof_of_its_variant_and_a_cpu_case_none():
 
 
 def test_a_case_without_a_count_says_which_file_it_wants():
-    found = roofline.by_case(case_rows(ort_cuda=2.0), frame_of([], [*KEY, "content"]), {}, LIMITS)
+    found = roofline.by_case(case_rows(ort_cuda=2.0), frame_of([], [*KEY, "record"]), {}, LIMITS)
     assert found["not_known"][0] == "there is no onnx/vit/fp32.b8.cost.json"
 
 

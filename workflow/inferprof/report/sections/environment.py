@@ -83,13 +83,13 @@ def _plain(value: Any) -> str:
 
 def _records(evidence: Evidence) -> list[Block]:
     """Git revisions and the span of time that the records come from: a stale record shows here."""
-    contents = list(evidence.records["content"])
-    if not contents:
+    measured = list(evidence.records["record"])
+    if not measured:
         return []
-    revisions = sorted({str(content["environment"].get("git") or NULL) for content in contents})
-    started = sorted(content["started"] for content in contents)
+    revisions = sorted({record.environment.git or NULL for record in measured})
+    started = sorted(record.started for record in measured)
     span = f"started between {started[0]} and {started[-1]}"
-    text = f"{plural(len(contents), 'record')}, {span}, at git revision {few(revisions)}."
+    text = f"{plural(len(measured), 'record')}, {span}, at git revision {few(revisions)}."
     blocks: list[Block] = [Text(text)]
     if len(revisions) > 1:
         blocks.append(Text("The records come from different revisions of this code.", mark="warn"))

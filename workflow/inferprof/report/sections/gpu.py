@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from inferprof.documents.record import Energy, Gauges
 from inferprof.findings import END_TO_END
 from inferprof.plugins import Section
 from inferprof.report.common import CASE_COLUMNS, case_cells, enumerated, optional, path_of, table
@@ -40,7 +41,7 @@ def build(evidence: Evidence) -> Sequence[Block]:
     """A row per case whose records have samples, then what was not as it should be."""
     cases: dict[tuple[str, ...], list[Round]] = {}
     for row in rows_of(evidence.records):
-        if "summary" in row["content"].get("telemetry", {}):
+        if (telemetry := row["record"].telemetry) and telemetry.summary:
             cases.setdefault(key_of(row), []).append(row)
     if not cases:
         return (Text(f"Not measured: {_why(evidence)}."),)
@@ -52,48 +53,54 @@ def build(evidence: Evidence) -> Sequence[Block]:
 
 def _why(evidence: Evidence) -> str:
     """The distinct reasons of the records."""
-    telemetry = [content.get("telemetry", {}) for content in evidence.records["content"]]
-    reasons = dict.fromkeys(entry["not_measured"] for entry in telemetry if "not_measured" in entry)
+    telemetry = [record.telemetry for record in evidence.records["record"] if record.telemetry]
+    reasons = dict.fromkeys(entry.not_measured for entry in telemetry if entry.not_measured)
     return "; ".join(reasons) or "no record has telemetry"
 
 
-def _loop(row: Round) -> Mapping[str, Any]:
+def _loop(row: Round) -> Gauges | None:
     """What was sampled while end_to_end was measured; the boundaries take turns, so the others say the same."""
-    loop = row["content"]["telemetry"].get("boundaries", {}).get(END_TO_END, {})
-    return loop if "samples" in loop else {}
+    loop: Gauges | None = row["record"].telemetry.boundaries.get(END_TO_END)
+    return loop if loop and loop.samples is not None else None
 
 
 def _row(rounds: list[Round]) -> list[Cell]:
     """One case."""
     loops = [loop for row in rounds if (loop := _loop(row))]
-    throttled = [loop["throttled_share"] for loop in loops if loop["throttled_share"] is not None]
-    others = [loop["other_processes"] for loop in loops if loop["other_processes"] is not None]
+    throttled = [loop.throttled_share for loop in loops if loop.throttled_share is not None]
+    others = [loop.other_processes for loop in loops if loop.other_processes is not None]
     return [
         *case_cells(rounds[0]),
         *(_gauge(loops, gauge) for gauge in GAUGES),
         optional(100 * max(throttled) if throttled else None, lambda value: f"{value:.0f}", _untold(loops)),
-        *_energy([row["content"]["telemetry"]["energy"] for row in rounds]),
+        *_energy([energy for row in rounds if (energy := row["record"].telemetry.energy)]),
         optional(max(others, default=None), str, "NVML shows no processes here" if loops else _untold(loops)),
-        words(", ".join(sorted({reason for loop in loops for reason in loop["throttle_reasons"]}))),
+        words(", ".join(sorted({reason for loop in loops for reason in loop.throttle_reasons}))),
     ]
 
 
-def _untold(loops: list[Mapping[str, Any]]) -> str:
+def _untold(loops: list[Gauges]) -> str:
     return UNTOLD if loops else "no sample in the loop of end_to_end"
 
 
-def _gauge(loops: list[Mapping[str, Any]], gauge: str) -> Cell:
-    middle = _median(loop[gauge]["median"] for loop in loops if loop[gauge])
+def _gauge(loops: list[Gauges], gauge: str) -> Cell:
+    middle = _median(shown.median for loop in loops if (shown := getattr(loop, gauge)))
     return optional(middle, three_digits, _untold(loops))
 
 
-def _energy(energies: list[Mapping[str, Any]]) -> list[Cell]:
+def _energy(energies: list[Energy]) -> list[Cell]:
     """The cells of ENERGY."""
-    reason = "; ".join(dict.fromkeys(one["not_measured"] for one in energies if "not_measured" in one))
+    reason = "; ".join(dict.fromkeys(one.not_measured for one in energies if one.not_measured))
     return [
-        optional(_median(unit * one[key] for one in energies if key in one), significant, reason)
+        optional(
+            _median(unit * value for one in energies if (value := getattr(one, key)) is not None), significant, reason
+        )
         for key, unit in ENERGY.values()
     ]
+
+
+def _of(energies: list[Energy], key: str) -> list[float]:
+    return [value for energy in energies if (value := getattr(energy, key)) is not None]
 
 
 def _median(values: Iterable[float]) -> float | None:
@@ -106,9 +113,9 @@ def _doubts(cases: list[list[Round]]) -> list[Block]:
     found: dict[str, list[str]] = {}
     for row in (row for rounds in cases for row in rounds):
         loop = _loop(row)
-        if loop.get("throttled"):
-            found.setdefault(f"Throttled by {', '.join(loop['throttle_reasons'])}", []).append(path_of(row))
-        if loop.get("other_processes"):
+        if loop and loop.throttled:
+            found.setdefault(f"Throttled by {', '.join(loop.throttle_reasons)}", []).append(path_of(row))
+        if loop and loop.other_processes:
             found.setdefault("Other processes computed on the GPU", []).append(path_of(row))
     return [
         Text(f"{doubt}: {enumerated(names, len(cases), 'csv/telemetry.csv')}.", "item", "warn")

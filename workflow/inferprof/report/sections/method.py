@@ -38,8 +38,8 @@ def method(evidence: Evidence) -> Sequence[Block]:
 def reproduce(evidence: Evidence) -> Sequence[Block]:
     """The commands that measure all of it, or one case, again; on which code and machine it was measured."""
     config = f"results/reports/{evidence.study}/config.json"
-    contents = evidence.records["content"]
-    revisions = sorted({str(content["environment"].get("git") or NO_REVISION) for content in contents})
+    measured = evidence.records["record"]
+    revisions = sorted({record.environment.git or NO_REVISION for record in measured})
     case = next((row for row in rows_of(evidence.outcomes) if row["files"]), None)
     sentences = [
         f"Code: git revision {few(revisions)}." if revisions else "Code: no case was measured.",
