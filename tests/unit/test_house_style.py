@@ -57,7 +57,7 @@ SPELLS_NAMES = {
     "tables/schema.py": "the tools of tables of before `range` and `owner`: a closed list",
     "verify/rows.py": "a trial per tool, each with its own advice",
     "verify/trials.py": "the same",
-    "workload.py": "TF32 rounds as FP16 does",
+    "run_request.py": "TF32 rounds as FP16 does",
 }
 """Modules that spell the name of a number format or of a profiler, and why."""
 
@@ -192,7 +192,7 @@ def test_only_the_command_line_prints() -> None:
     prints = [
         where(path, node)
         for path in MODULES
-        if path != PACKAGE / "cli.py"
+        if path not in (PACKAGE / "cli.py", PACKAGE / "verbs.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
     ]

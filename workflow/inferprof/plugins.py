@@ -93,8 +93,8 @@ class BuildRequest:
 
 @dataclass(frozen=True)
 class Backend:
-    """A runtime. `options` are the variant options that it understands beside those of its builder (BuilderOption);
-    `precisions` None means any ONNX graph."""
+    """A runtime. `options`: each option of a variant that it understands → what it means, for the documentation, beside
+    those of its builder (BuilderOption); `precisions` None means any ONNX graph."""
 
     name: str
     title: str
@@ -103,7 +103,7 @@ class Backend:
     artifact: Literal["onnx", "engine", "torch"]
     open: Callable[[OpenRequest], AbstractContextManager[Session]]
     refuses: Callable[[Case, Machine], str | None]
-    options: frozenset[str] = frozenset()
+    options: Mapping[str, str] = field(default_factory=dict)
     precisions: frozenset[str] | None = None
     build: Callable[[BuildRequest], dict[str, Any]] | None = None
     """Writes `request.out` and returns facts for .build.json (seconds, bytes, versions, builder options)."""
@@ -125,6 +125,8 @@ class BuilderOption:
     """An option of a variant that the builders of engines understand."""
 
     name: str
+    meaning: str
+    """For the documentation."""
     backends: frozenset[str]
     """Those that have it."""
     arguments: Callable[[Variant, Any], Mapping[str, Any]]
@@ -195,6 +197,8 @@ class Precision:
     """Of the time in matrix products, what `inferprof verify` wants to run in it; None: verify does not try it. A
     narrow format leaves attention and the patch convolution in a wider one, which take longer than their part of the
     work; where a runtime quietly computes in another format the share is 0."""
+    made_by: str = ""
+    """What makes it, in a few words, for the documentation."""
     options: Mapping[str, OptionValue] = field(default_factory=dict)
     """The options it understands, with their defaults."""
     needs_compute_capability: tuple[int, int] | None = None

@@ -95,9 +95,10 @@ def builder_options(backend: str) -> dict[str, BuilderOption]:
     return {name: option for name, option in options.items() if backend in option.backends}
 
 
-def options_of(backend: Backend) -> frozenset[str]:
-    """The options of a variant that a backend understands."""
-    return backend.options | builder_options(backend.name).keys()
+def options_of(backend: Backend) -> dict[str, str]:
+    """The options of a variant that a backend understands → what they mean."""
+    own = {name: option.meaning for name, option in builder_options(backend.name).items()}
+    return {**backend.options, **own}
 
 
 def quantizers() -> dict[str, Quantizer]:

@@ -78,7 +78,7 @@ def arguments(variant, trt):
     return {"max_aux_streams": variant.whole("aux_streams")} if "aux_streams" in variant.options else {}
 
 
-AUX_STREAMS = BuilderOption("aux_streams", frozenset({"tensorrt"}), arguments)
+AUX_STREAMS = BuilderOption("aux_streams", "streams beside the main one", frozenset({"tensorrt"}), arguments)
 """
 KERNEL = "sm100_xmma_gemm_e2m1_e2m1_f32"
 Add = Callable[..., None]

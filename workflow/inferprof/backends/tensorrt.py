@@ -7,6 +7,7 @@ import functools
 from collections.abc import Iterator
 
 from inferprof.backends import refusals
+from inferprof.backends.options import BUILD, RUN, some
 from inferprof.backends.tensorrt_build import build
 from inferprof.backends.tensorrt_runtime import (
     Flavour,
@@ -28,9 +29,6 @@ FLOOR = "10.8"
 
 RTX_GPUS = ((7, 5), (8, 0), (8, 6), (8, 9), (12, 0), (12, 1))
 """What TensorRT-RTX 1.7 names when it refuses another GPU."""
-
-OPTIONS = frozenset({"cuda_graph", "placement", "host_cast", "profile", "rebuild"})
-"""`profile` lists shapes; `rebuild` is any number, to measure the spread between builds."""
 
 
 @contextlib.contextmanager
@@ -84,7 +82,7 @@ TENSORRT = Backend(
     artifact="engine",
     open=functools.partial(open_engine, "tensorrt"),
     refuses=refuses_tensorrt,
-    options=OPTIONS | {"timing_cache"},
+    options={**RUN, **some(BUILD, "profile", "rebuild", "timing_cache")},
     build=functools.partial(build, flavour="tensorrt"),
 )
 
@@ -95,7 +93,7 @@ TENSORRT_RTX = Backend(
     artifact="engine",
     open=functools.partial(open_engine, "tensorrt_rtx"),
     refuses=refuses_tensorrt_rtx,
-    options=OPTIONS,
+    options={**RUN, **some(BUILD, "profile", "rebuild")},
     build=functools.partial(build, flavour="tensorrt_rtx"),
     ahead_of_time=True,
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from inferprof.backends import options
 from inferprof.case import Variant
 from inferprof.plugins import BuilderOption
 
@@ -37,11 +38,15 @@ def _hardware(variant: Variant, trt: Any) -> Mapping[str, Any]:
     return {"hardware_compatibility_level": trt.HardwareCompatibilityLevel.AMPERE_PLUS}
 
 
-TF32: Final = BuilderOption("tf32", BOTH, _flag("tf32", "tf32"))
-REFIT: Final = BuilderOption("refit", BOTH, _flag("refit", "refittable"))
-SPARSITY: Final = BuilderOption("sparsity", TENSORRT, _flag("sparsity", "sparse_weights"))
-VERSION: Final = BuilderOption("version_compatible", TENSORRT, _flag("version_compatible", "version_compatible"))
-WORKSPACE: Final = BuilderOption("workspace", BOTH, _workspace)
-"""In MiB."""
-LEVEL: Final = BuilderOption("optimization_level", TENSORRT, _level)
-HARDWARE: Final = BuilderOption("hardware_compatible", TENSORRT, _hardware)
+TF32: Final = BuilderOption("tf32", options.TF32["tf32"], BOTH, _flag("tf32", "tf32"))
+REFIT: Final = BuilderOption("refit", options.BUILD["refit"], BOTH, _flag("refit", "refittable"))
+SPARSITY: Final = BuilderOption("sparsity", options.BUILD["sparsity"], TENSORRT, _flag("sparsity", "sparse_weights"))
+VERSION: Final = BuilderOption(
+    "version_compatible",
+    options.BUILD["version_compatible"],
+    TENSORRT,
+    _flag("version_compatible", "version_compatible"),
+)
+WORKSPACE: Final = BuilderOption("workspace", options.BUILD["workspace"], BOTH, _workspace)
+LEVEL: Final = BuilderOption("optimization_level", options.BUILD["optimization_level"], TENSORRT, _level)
+HARDWARE: Final = BuilderOption("hardware_compatible", options.BUILD["hardware_compatible"], TENSORRT, _hardware)

@@ -16,6 +16,7 @@ MXFP8 = Precision(
     name=FORMAT.name,
     title="MXFP8",
     source="torch",
+    made_by="ModelOpt, linear layers in blocks of 32",
     convert=functools.partial(blockwise.convert, kind=FORMAT),
     tolerance=Tolerance(
         passes=14.0,

@@ -19,6 +19,7 @@ NVFP4 = Precision(
     name=FORMAT.name,
     title="NVFP4",
     source="torch",
+    made_by="ModelOpt, linear layers in blocks of 16",
     convert=functools.partial(blockwise.convert, kind=FORMAT),
     tolerance=Tolerance(
         passes=8.0,
