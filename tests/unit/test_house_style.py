@@ -181,8 +181,7 @@ def test_a_plug_in_is_named_in_its_own_folder_alone() -> None:
         if path.parent.name in ("precisions", "profilers"):
             continue
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        strings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)} & names
-        if strings:
+        if strings := names & {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}:
             spelled[str(path.relative_to(PACKAGE))] = strings
     assert {path: strings for path, strings in spelled.items() if path not in SPELLS_NAMES} == {}
     assert set(SPELLS_NAMES) - set(spelled) == set()

@@ -93,8 +93,8 @@ class BuildRequest:
 
 @dataclass(frozen=True)
 class Backend:
-    """A runtime. `options`: each option of a variant that it understands → what it means, for the documentation, beside
-    those of its builder (BuilderOption); `precisions` None means any ONNX graph."""
+    """A runtime. `options`: each option of a variant that it understands → what it means, for the documentation,
+    beside those of its builder (BuilderOption); `precisions` None means any ONNX graph."""
 
     name: str
     title: str

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 """The precisions that a torch model is cast to, with torch's names for them."""
-
 DEFAULT_MODE = "default"
 COMPILE_MODES = (DEFAULT_MODE, "reduce-overhead", "max-autotune")
 COMPILERS = ("c++", "g++", "clang++")
