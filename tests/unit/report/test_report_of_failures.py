@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import json
-
-from tests.unit.report.conftest import Results, evidence_of
+from tests.unit.report.conftest import evidence_of
 
 from inferprof.diagnosis import run
 from inferprof.report.compose import compose
 from inferprof.report.txt import render
 
 FAILED = {"status": "failed", "stage": "load", "reason": "node /Det (Det): not supported"}
-REASON = "load: node /Det (Det): not supported"
-
-
-def failed_record(results: Results, case: str) -> None:
-    """A record as the program writes it of a case that failed: its head and the reason."""
-    results.ok(case, 1.0)
-    path = results.root / results.machine / "benchmark" / case / "r0.json"
-    content = json.loads(path.read_text(encoding="utf-8"))
-    head = ("schema", "case", "round", "machine", "protocol", "started", "environment")
-    results.write(path.relative_to(results.root).as_posix(), {**{key: content[key] for key in head}, **FAILED})
+REASON = "first inference: node /Det (Det): not supported"
 
 
 def test_a_failed_record_is_a_row_and_its_verdict_is_the_reason(results):
     results.ok("vit/fp32/ort_cpu/default/b1", 2.0)
-    failed_record(results, "vit/fp16/ort_cpu/default/b1")
+    results.failed("vit/fp16/ort_cpu/default/b1", "node /Det (Det): not supported")
     results.plan()
     diagnoses = dict(run.documents_of_model(results.root, results.machine, "vit", {}))
     sentences = {str(case): document["verdict"]["sentence"] for case, document in diagnoses.items()}
