@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from inferprof.documents.base import Cosine, Count, Document, Measured, NotNegative, Number, Outcome, Share
+from inferprof.documents.base import Cosine, Count, Document, Measured, NotNegative, Number, Outcome, Share, require
 
 
 class Convert(Outcome):
