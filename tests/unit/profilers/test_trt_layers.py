@@ -14,7 +14,7 @@ from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.machine.hardware import Machine
 from inferprof.profilers import kineto, trt_layers
-from inferprof.tables.nodes import trt_json
+from inferprof.readers import trt_json
 from inferprof.tables.nodes.trt_layers import layers_of, tidy
 
 VIT2 = "trt_layers/h100_tensorrt_vit2"

@@ -162,7 +162,7 @@ def read(profiler: Profiler, capture: Path, iteration: str | None = None) -> pd.
 
     Raises UserError for what the profiler does not read, and where there is no such range.
     """
-    from inferprof.profilers.capture_file import reason_in
+    from inferprof.readers.capture_file import reason_in
     from inferprof.tables import schema
     from inferprof.tables.trace.kernel_compare import as_iterations
 

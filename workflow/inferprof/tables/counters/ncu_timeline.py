@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import pandas as pd
 
+from inferprof.readers.ncu_launches import by_launch
 from inferprof.tables.counters.ncu_choice import function_name
-from inferprof.tables.counters.ncu_launches import by_launch
 from inferprof.tables.records import frame_of, rows_of
 
 OF_TIMELINE: Final = (

@@ -13,8 +13,8 @@ import pytest
 
 from inferprof.errors import UserError
 from inferprof.profilers import ncu
-from inferprof.tables.counters import ncu_launches, ncu_rep
-from inferprof.tables.counters.ncu_launches import RuleResult
+from inferprof.readers import ncu_launches, ncu_rep
+from inferprof.readers.ncu_launches import RuleResult
 
 ncu_report = pytest.importorskip("ncu_report")
 

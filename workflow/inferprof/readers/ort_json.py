@@ -15,8 +15,9 @@ import numpy as np
 import pandas as pd
 
 from inferprof.errors import UserError, in_one_line
-from inferprof.tables.nodes import ort_events, ort_facts
-from inferprof.tables.nodes.ort_events import NOT_TOLD, Event
+from inferprof.readers import ort_events
+from inferprof.readers.ort_events import NOT_TOLD, Event
+from inferprof.tables.nodes import ort_facts
 
 TRT_ENGINE: Final = "TRTKernel"
 """Type of a node that is a whole TensorRT engine. ONNX Runtime adds model, hash and number, as to its name."""

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 import pandas as pd
 
-from inferprof.tables.counters import ncu_metrics
+from inferprof.readers import ncu_metrics
 from inferprof.tables.records import frame_of
 from inferprof.tables.schema import conform
 

@@ -153,7 +153,7 @@ def _sqlite_kind(path: Path) -> CaptureKind:
 
 def _ncu_kind(path: Path, text: str) -> CaptureKind | None:
     """A CSV of Nsight Compute, also one with messages alone; None for what it did not print."""
-    from inferprof.tables.counters.ncu_csv import HEADER
+    from inferprof.readers.ncu_csv import HEADER
 
     if HEADER in text:
         return "ncu_csv"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from inferprof.errors import UserError
-from inferprof.tables.counters import ncu_csv, ncu_launches
-from inferprof.tables.counters.ncu_launches import Launch
+from inferprof.readers import ncu_csv, ncu_launches
+from inferprof.readers.ncu_launches import Launch
 
 HEADER = (
     '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device",'
