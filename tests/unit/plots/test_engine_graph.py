@@ -10,8 +10,8 @@ from matplotlib.patches import FancyBboxPatch
 
 from inferprof.plots import engine_graph, render
 from inferprof.profilers import trt_layers
-from inferprof.readers.trt_json import Layer, Tensor
 from inferprof.tables.nodes import layer_graph, layer_times
+from inferprof.tables.nodes.trt_engine import Layer, Tensor
 
 
 def layer(name: str, *reads: str, dtype: str | None = "fp16", kind: str = "gemm") -> Layer:

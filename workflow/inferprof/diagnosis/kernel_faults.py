@@ -16,9 +16,9 @@ import pandas as pd
 from inferprof.diagnosis.kernel_time import KERNEL_SHARE, of_kernels, short
 from inferprof.findings import Bottleneck, Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
-from inferprof.readers.ncu_launches import by_launch
 from inferprof.tables.counters import kernel_faults, ncu_timeline
 from inferprof.tables.counters.kernel_faults import BUSY_PERCENT, FaultName
+from inferprof.tables.counters.launches import by_launch
 from inferprof.tables.counters.ncu_choice import function_name
 from inferprof.tables.limits.tile_advice import TIES
 from inferprof.tables.limits.waterfall import COUNTERS

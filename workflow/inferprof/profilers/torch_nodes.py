@@ -45,7 +45,7 @@ def named_modules() -> Iterator[None]:
     from torch.nn.modules import module as hooks
     from torch.profiler import record_function
 
-    from inferprof.readers.kineto_json import MODULE
+    from inferprof.tables.trace.timeline import MODULE
 
     names: dict[int, str] = {}
     opened: list[Any] = []

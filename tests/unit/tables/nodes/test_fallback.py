@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 from inferprof.profilers import ort_profile
-from inferprof.readers.ort_json import OrtProfile
 from inferprof.tables.nodes import fallback, providers
 from inferprof.tables.nodes.ort_facts import Assigned, SessionFacts
+from inferprof.tables.nodes.ort_session import OrtProfile
 
 CPU = providers.CPU
 CUDA = "CUDAExecutionProvider"

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from inferprof.readers.ncu_launches import by_launch
+from inferprof.tables.counters.launches import by_launch
 from inferprof.tables.counters.ncu_choice import function_name
 from inferprof.tables.records import rows_of
 

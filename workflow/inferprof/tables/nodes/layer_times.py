@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import pandas as pd
 
-from inferprof.readers.trt_json import Layer, Tensor
 from inferprof.tables.nodes import trt_kernels, trt_layers
 from inferprof.tables.nodes.kernel_formats import conversion_of
+from inferprof.tables.nodes.trt_engine import Layer, Tensor
 from inferprof.tables.nodes.trt_join import ENQUEUE
 from inferprof.tables.records import frame_of
 from inferprof.tables.trace.kernel_compare import iterations

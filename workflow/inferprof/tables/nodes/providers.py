@@ -12,8 +12,8 @@ from typing import Final
 
 import pandas as pd
 
-from inferprof.readers.ort_json import TRT_ENGINE, OrtProfile
 from inferprof.tables.nodes.ort_facts import SessionFacts
+from inferprof.tables.nodes.ort_session import TRT_ENGINE, OrtProfile
 from inferprof.tables.schema import conform
 from inferprof.tables.trace.aggregate import statistics
 from inferprof.tables.trace.timeline import PATH_SEPARATOR
