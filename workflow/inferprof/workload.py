@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from inferprof import documents, outcomes, progress, registry
-from inferprof.case import Case, Shape, Variant
+from inferprof.case import HOST_CAST, Case, Shape, Variant
 from inferprof.devices.cpu import CpuDevice
 from inferprof.devices.cuda import CudaDevice
 from inferprof.devices.ranges import collected, mark_clock, nvtx_range
@@ -86,7 +86,7 @@ class RunRequest:
     @property
     def rounds_like(self) -> str:
         """Whose tolerance the outputs are held to: TF32 and inputs out of float16 have fp16's 11 bits."""
-        of_fp16 = self.variant.flag("tf32") or host_cast.OPTION in self.variant.options
+        of_fp16 = self.variant.flag("tf32") or HOST_CAST in self.variant.options
         return "fp16" if self.case.precision == "fp32" and of_fp16 else self.case.precision
 
     @property

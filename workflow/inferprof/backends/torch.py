@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferprof.backends import refusals, torch_graphs, torch_quantize, triton_tuning
-from inferprof.backends.torch_quantize import QUANTIZE
-from inferprof.case import TUNING, Case, Shape, Variant
+from inferprof.case import QUANTIZE, TUNING, Case, Shape, Variant
 from inferprof.errors import CaseFailed, UserError
 from inferprof.machine.hardware import Machine
 from inferprof.model import export

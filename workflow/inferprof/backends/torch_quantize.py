@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 from inferprof import registry
 from inferprof.backends import refusals
-from inferprof.case import Case, Variant
+from inferprof.case import QUANTIZE, Case, Variant
 from inferprof.machine.hardware import Machine
 from inferprof.plugins import Quantizer
 
 if TYPE_CHECKING:
     import torch
 
-QUANTIZE: Final = "quantize"
 PACKAGE: Final = "torchao"
 INSTALL: Final = "pip install --no-deps -r requirements/puzzles.txt"
 HALF: Final = ("bf16", "fp16")

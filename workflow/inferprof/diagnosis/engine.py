@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from inferprof.backends.torch_quantize import QUANTIZE
+from inferprof.case import QUANTIZE
 from inferprof.diagnosis.kernel_time import (
     clipped,
     hides_kernels,
