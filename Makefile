@@ -12,7 +12,7 @@ INSTALLED := $(VENV)/.installed
 LOCKS := requirements/study.txt requirements/dev.txt
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help install report test test-gpu test-slurm check lock image verify reference puzzles offline
+.PHONY: help install report test test-gpu test-slurm check lock image verify docs reference puzzles offline
 
 # The study of config.yaml: results/REPORT.txt.
 report: $(INSTALLED)
@@ -73,6 +73,10 @@ $(INSTALLED): $(LOCKS) pyproject.toml
 LOCK = uv pip compile --universal --python-version 3.11 --override overrides.in --no-header --annotation-style line
 lock:
 	cd requirements && $(LOCK) study.in -o study.txt && $(LOCK) dev.in -o dev.txt && $(LOCK) slurm.in -o slurm.txt && $(LOCK) puzzles.in -o puzzles.txt
+
+# The tables of docs/ that say what the code has: checks, options, verbs, keys, columns.
+docs: $(INSTALLED)
+	python -m docs.generate
 
 # docs/reference-*.md out of the measured files in studies/reference/, on any machine.
 reference: $(INSTALLED)

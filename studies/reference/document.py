@@ -83,15 +83,13 @@ def readme(text: str, work: Path) -> str:
     """README's text with its table made anew, from the report that `document` left of README_BUNDLE in `work`."""
     rows = _rows(work / README_BUNDLE / "reports" / README_BUNDLE / "csv")
     rows["column"] = rows["backend"] + "/" + rows["variant"]
-    lines = _head(("model", "batch", "format", *README_COLUMNS.values()))
+    cells = []
     for key, own in rows.groupby(["model", "shape", "precision"], sort=False):
         model, shape, precision = map(str, key)
         by_column = {row["column"]: row for row in rows_of(own)}
-        cells = [_readme_cell(by_column.get(column)) for column in README_COLUMNS]
-        lines.append(_line((model, shape.split("_")[0].removeprefix("b"), precision, *cells)))
-    begin, end = README_MARKS
-    before, _, rest = text.partition(begin)
-    return f"{before}{begin}\n" + "\n".join(lines) + f"\n{end}{rest.partition(end)[2]}"
+        measured = [_readme_cell(by_column.get(column)) for column in README_COLUMNS]
+        cells.append((model, shape.split("_")[0].removeprefix("b"), precision, *measured))
+    return filled(text, README_MARKS, markdown_table(("model", "batch", "format", *README_COLUMNS.values()), cells))
 
 
 def _readme_cell(row: Mapping[str, Any] | None) -> str:
@@ -165,6 +163,18 @@ def _verdicts(table: Path) -> list[str]:
     rows = rows_of(fastest.merge(verdicts, on=key))
     said = [f"- {row['model']} {row['shape']}, {name_of(row)}: {row['sentence']}" for row in rows]
     return ["What holds the fastest case at each shape back:\n", *said]
+
+
+def filled(text: str, marks: tuple[str, str], lines: Iterable[str]) -> str:
+    """A page with these lines in the place of those between two marks."""
+    begin, end = marks
+    before, _, rest = text.partition(begin)
+    return "\n".join([f"{before}{begin}", *lines, f"{end}{rest.partition(end)[2]}"])
+
+
+def markdown_table(columns: Sequence[str], rows: Iterable[Iterable[str]]) -> list[str]:
+    """The lines of a Markdown table."""
+    return [*_head(columns), *map(_line, rows)]
 
 
 def _head(columns: Sequence[str]) -> list[str]:

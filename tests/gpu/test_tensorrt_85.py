@@ -121,11 +121,11 @@ def test_the_native_profile_holds_layers_and_their_times(convolutions, engine, t
 
 
 @pytest.fixture(scope="module")
-def planted(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def planted(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A graph with one operator that TensorRT lacks, and the archive that our build makes of it: two engines."""
     folder = tmp_path_factory.mktemp("planted")
     model = folder / "planted_fallback.onnx"
-    model.write_bytes((shared / "captures" / "h100-ort-tensorrt-ep" / model.name).read_bytes())
+    model.write_bytes((repository / "tests/data/models" / model.name).read_bytes())
     spec = model_spec.load(model)
     shape = spec.resolve(Shape.parse("b1"))
     assert shape is not None

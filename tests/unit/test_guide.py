@@ -19,7 +19,7 @@ from benchmarks.diagnosis import DATA, LABELS, MACHINE, frames_of
 from tests.gpu.faulty_kernels import KERNELS
 
 from inferprof import bundles, registry, report
-from inferprof.cli import _VERBS
+from inferprof.cli import VERBS
 from inferprof.diagnosis import run
 from inferprof.files import read_json
 from inferprof.findings import Answer, Frames
@@ -198,7 +198,7 @@ def is_ours(word: str) -> bool:
     """A path, or a command whose verb or target there is (make's: test_docs)."""
     program, _, rest = word.partition(" ")
     if program == "inferprof":
-        return rest.split()[0] in _VERBS
+        return rest.split()[0] in VERBS
     if program == "snakemake":
         return rest.startswith(("--cores 1 benchmarks", "--cores 1 report", "--cores 1 --config profilers='["))
     return program == "make" or (REPOSITORY / word).exists()

@@ -293,31 +293,25 @@ def foreign(repository: Path, folder: Path, names: Sequence[str], **keys: Any) -
     """A study of files that other people made."""
     for name in names:
         path = folder / f"{name}.onnx"
-        path.write_bytes((repository.parent / "shared/faults/onnx" / path.name).read_bytes())
+        path.write_bytes((repository / "tests/data/faults/onnx" / path.name).read_bytes())
     given = {"study": "s", "precisions": ["fp32"], "backends": ["ort_cpu"], "variants": [{"name": "default"}]}
     given |= {"models": [*names], "profilers": [], "target": [], "baseline": "fp32/ort_cpu/default"}
     return studies.plan({**given, **keys}, folder, LAPTOP)
 
 
-def test_sizes_that_only_a_shape_gives_are_those_of_all_that_is_made(
-    repository: Path, shared: Path, tmp_path: Path
-) -> None:
+def test_sizes_that_only_a_shape_gives_are_those_of_all_that_is_made(repository: Path, tmp_path: Path) -> None:
     study = foreign(repository, tmp_path, ["two_symbols", "dimparam"], shapes=["b1", "b1_sequence8", "b2_sequence9"])
     assert [shape.label for shape in study.shapes["two_symbols"]] == ["b1_sequence8", "b2_sequence9"]
     assert str(study.sizes_from("two_symbols")) == "b1_sequence8"
     assert study.sizes_from("dimparam") is None
 
 
-def test_sizes_that_nothing_gives_are_asked_for_while_planning(
-    repository: Path, shared: Path, tmp_path: Path
-) -> None:
+def test_sizes_that_nothing_gives_are_asked_for_while_planning(repository: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"gives no size to sequence.*sizes: \{sequence: 128\}"):
         foreign(repository, tmp_path, ["two_symbols"], shapes=["b1"])
 
 
-def test_a_graph_that_is_quantized_already_is_refused_without_the_others(
-    repository: Path, shared: Path, tmp_path: Path
-) -> None:
+def test_a_graph_that_is_quantized_already_is_refused_without_the_others(repository: Path, tmp_path: Path) -> None:
     study = foreign(repository, tmp_path, ["quantized_already", "dimparam"], shapes=["b1"])
     outcomes = {planned.case.model: (planned.outcome, planned.reason) for planned in study.planned}
     assert outcomes["dimparam"] == ("run", "")

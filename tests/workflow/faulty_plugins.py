@@ -120,7 +120,7 @@ FAULTY = Backend(
     open=open_faulty,
     build=build,
     refuses=lambda case, machine: None,
-    options=frozenset({"fault"}),
+    options={"fault": "what fails"},
 )
 
 

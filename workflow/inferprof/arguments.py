@@ -73,7 +73,7 @@ def variant_of(args: argparse.Namespace) -> Variant:
     """The variant. An option that the backend would ignore is refused: the result would not be what was asked for."""
     backend = registry.look_up("backend", args.backend, registry.backends())
     options = dict(args.set)
-    if foreign := sorted(set(options) - backend.options):
+    if foreign := sorted(options.keys() - backend.options.keys()):
         raise unknown(f"options of backend {backend.name}:", foreign, backend.options)
     return Variant(args.variant, options)
 

@@ -54,14 +54,14 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="inferprof", description="GPU inference performance studies.")
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     subparsers = parser.add_subparsers(required=True, metavar="VERB")
-    for name, (function, add_flags) in _VERBS.items():
+    for name, (function, add_flags) in VERBS.items():
         sub = subparsers.add_parser(name, help=function.__doc__, description=function.__doc__)
         sub.set_defaults(verb=function)
         add_flags(sub)
     return parser
 
 
-_VERBS: dict[str, tuple[Any, Any]] = {
+VERBS: dict[str, tuple[Any, Any]] = {
     "probe": (verbs.probe, flags.probe),
     "bandwidth": (verbs.bandwidth, flags.out),
     "ceilings": (verbs.ceilings, flags.out),

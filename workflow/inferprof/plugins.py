@@ -157,7 +157,8 @@ class BuildRequest:
 
 @dataclass(frozen=True)
 class Backend:
-    """A runtime. `options` are the variant options that it understands; `precisions` None means any ONNX graph."""
+    """A runtime. `options`: each variant option that it understands → what it means, for the documentation;
+    `precisions` None means any ONNX graph."""
 
     name: str
     title: str
@@ -166,7 +167,7 @@ class Backend:
     artifact: Literal["onnx", "engine", "torch"]
     open: Callable[[OpenRequest], AbstractContextManager[Session]]
     refuses: Callable[[Case, Machine], str | None]
-    options: frozenset[str] = frozenset()
+    options: Mapping[str, str] = field(default_factory=dict)
     precisions: frozenset[str] | None = None
     build: Callable[[BuildRequest], dict[str, Any]] | None = None
     """Writes `request.out` and returns facts for .build.json (seconds, bytes, versions, builder options)."""
@@ -228,6 +229,8 @@ class Precision:
     convert: Callable[[ConvertRequest], dict[str, Any]]
     """Writes `request.out`; returns facts for the report (method, calibration, what isn't reproducible)."""
     tolerance: Tolerance
+    made_by: str = ""
+    """What makes it, in a few words, for the documentation."""
     options: Mapping[str, OptionValue] = field(default_factory=dict)
     """The options it understands, with their defaults."""
     needs_compute_capability: tuple[int, int] | None = None

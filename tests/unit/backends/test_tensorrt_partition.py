@@ -79,8 +79,8 @@ def test_what_a_missing_driver_says_is_not_the_reason(written: Written) -> None:
     assert "CUDA" not in one["words"].upper()
 
 
-def test_the_planted_fallback_is_none_for_a_parser_that_knows_hardmax_and_its_loop_is_named(shared: Path) -> None:
-    found = partition(shared / "captures/h100-ort-tensorrt-ep/planted_fallback.onnx", None)
+def test_the_planted_fallback_is_none_for_a_parser_that_knows_hardmax_and_its_loop_is_named(repository: Path) -> None:
+    found = partition(repository / "tests/data/models/planted_fallback.onnx", None)
     assert found["by"].startswith("TensorRT-RTX ")
     assert (found["static"]["subgraphs"], found["static"]["left"]) == ([9], [])
     assert found["looped"] == ["cumsum"]
@@ -131,8 +131,8 @@ def test_the_text_says_what_crosses_and_why(written: Written) -> None:
     ]
 
 
-def test_a_stretch_that_is_asked_about_again_keeps_its_types(shared: Path) -> None:
-    part = partition(shared / "faults/onnx/two_biases.onnx", None)["static"]
+def test_a_stretch_that_is_asked_about_again_keeps_its_types(repository: Path) -> None:
+    part = partition(repository / "tests/data/faults/onnx/two_biases.onnx", None)["static"]
     assert (part["taken"], part["nodes"], part["subgraphs"]) == (4, 6, [2, 2])
     assert left(part) == [("bias1", "number format"), ("bias2", "number format")]
 
@@ -150,9 +150,9 @@ def test_a_local_function_is_judged_by_what_is_in_it(written: Written) -> None:
     assert partition(written(graph, '"": 17, "own": 1'), None)["static"]["taken"] == 1
 
 
-def test_a_graph_without_its_weights_is_refused(shared: Path) -> None:
+def test_a_graph_without_its_weights_is_refused(repository: Path) -> None:
     with pytest.raises(UserError, match=r"external data ext_weights\.data .* is missing"):
-        partition(shared / "faults/onnx/weights_missing/missing.onnx", None)
+        partition(repository / "tests/data/faults/onnx/weights_missing/missing.onnx", None)
 
 
 def test_sizes_that_do_not_fit_the_graph_are_refused(written: Written) -> None:

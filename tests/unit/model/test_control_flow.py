@@ -50,8 +50,8 @@ def loop(trips: str, states: str = "c, x", goes_on: str = "Identity(going)") -> 
     )
 
 
-def test_the_dearer_branch_of_an_if_is_counted_and_both_are_told(tmp_path: Path, shared: Path) -> None:
-    result = audit.audit(shared / "faults/onnx/if_bodies.onnx", None, None)
+def test_the_dearer_branch_of_an_if_is_counted_and_both_are_told(tmp_path: Path, repository: Path) -> None:
+    result = audit.audit(repository / "tests/data/faults/onnx/if_bodies.onnx", None, None)
     assert (result["macs"], result["weight_bytes"]) == (2 * 64 * 64, {"float32": 2 * 64 * 64 * 4})
     assert result["branches"][0]["macs"] == {"then_branch": 8192, "else_branch": 8192}
     assert sum("8,192" in line for line in result["advice"]) == 1
@@ -211,8 +211,8 @@ def test_a_recurrent_operator_multiplies_by_both_weights_at_each_step(
     assert macs(model) == directions * steps * batch * kind[1] * hidden * (6 + hidden)
 
 
-def test_an_lstm_counts_over_its_whole_sequence(shared: Path) -> None:
-    result = audit.audit(shared / "faults/onnx/lstm.onnx", None, None)
+def test_an_lstm_counts_over_its_whole_sequence(repository: Path) -> None:
+    result = audit.audit(repository / "tests/data/faults/onnx/lstm.onnx", None, None)
     assert (result["macs"], result["weight_bytes"]) == (491_520, {"float32": 393_216})
 
 

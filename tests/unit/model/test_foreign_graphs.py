@@ -14,7 +14,7 @@ from inferprof.case import Shape  # noqa: E402
 from inferprof.errors import UserError  # noqa: E402
 from inferprof.model import audit, cost, export, model_spec  # noqa: E402
 
-ONNX = "faults/onnx"
+ONNX = "tests/data/faults/onnx"
 EVERY_FILE = "real/onnx"
 
 
@@ -60,12 +60,12 @@ def test_products_of_foreign_graphs_are_counted_exactly(
     assert weights is None or result["weight_bytes"] == weights
 
 
-def test_symbols_of_the_file_take_the_sizes_of_the_descriptions_inputs(shared: Path, tmp_path: Path) -> None:
+def test_symbols_of_the_file_take_the_sizes_of_the_descriptions_inputs(repository: Path, tmp_path: Path) -> None:
     path = tmp_path / "mine.onnx"
-    path.write_bytes((shared / ONNX / "other_symbols.onnx").read_bytes())
+    path.write_bytes((repository / ONNX / "other_symbols.onnx").read_bytes())
     (tmp_path / "mine_half.onnx").touch()
     described = tmp_path / "mine.yaml"
-    described.write_text((shared / ONNX / "other_symbols.yaml").read_text())
+    described.write_text((repository / ONNX / "other_symbols.yaml").read_text())
     spec, shape = model_spec.load(described), Shape.parse("b8")
     assert audit.audit(path, None, shape, spec)["macs"] == 8 * 32 * 32
     assert cost.cost(path, shape, spec)["nodes"][0]["flops"] == 2 * 8 * 32 * 32
@@ -74,10 +74,10 @@ def test_symbols_of_the_file_take_the_sizes_of_the_descriptions_inputs(shared: P
     assert "counted as 1" in alone["advice"][0]
 
 
-def test_a_graph_of_another_rank_than_its_description_is_refused(shared: Path, tmp_path: Path) -> None:
+def test_a_graph_of_another_rank_than_its_description_is_refused(repository: Path, tmp_path: Path) -> None:
     described = tmp_path / "m.yaml"
     described.write_text("{source: onnx, onnx: m.onnx, inputs: [{name: x, dtype: float32, dims: [b, 4, 4]}]}")
-    (tmp_path / "m.onnx").write_bytes((shared / ONNX / "other_symbols.onnx").read_bytes())
+    (tmp_path / "m.onnx").write_bytes((repository / ONNX / "other_symbols.onnx").read_bytes())
     with pytest.raises(UserError, match="input x has dims"):
         audit.audit(tmp_path / "m.onnx", None, Shape.parse("b1"), model_spec.load(described))
 
@@ -98,12 +98,12 @@ def test_a_file_without_any_opset_is_counted_with_a_remark(shared: Path) -> None
     assert any("names no opset" in line for line in result["advice"])
 
 
-def test_int8_with_a_zero_point_is_not_tensorrts(shared: Path) -> None:
-    result = audit.audit(shared / ONNX / "uint8.onnx", "int8", None)
+def test_int8_with_a_zero_point_is_not_tensorrts(repository: Path) -> None:
+    result = audit.audit(repository / ONNX / "uint8.onnx", "int8", None)
     assert result["not_tensorrt_int8"] == {"q": "uint8, zero point 128", "dq": "uint8, zero point 128"}
     assert sum("zero point 128" in line for line in result["advice"]) == 1
     assert not any("Casts" in line for line in result["advice"])
-    symmetric = audit.audit(shared / ONNX / "quantized_already.onnx", "int8", None)
+    symmetric = audit.audit(repository / ONNX / "quantized_already.onnx", "int8", None)
     assert symmetric["not_tensorrt_int8"] == {}
 
 
@@ -113,21 +113,21 @@ def test_a_signed_zero_point_that_is_off_zero_is_not_tensorrts(tmp_path: Path) -
     assert set(audited(tmp_path, parsed(graph))["not_tensorrt_int8"].values()) == {"int8, zero point 3"}
 
 
-def test_a_graph_that_is_quantized_already_is_no_baseline(shared: Path, tmp_path: Path) -> None:
-    result = audit.audit(shared / ONNX / "quantized_already.onnx", "fp32", None)
+def test_a_graph_that_is_quantized_already_is_no_baseline(repository: Path, tmp_path: Path) -> None:
+    result = audit.audit(repository / ONNX / "quantized_already.onnx", "fp32", None)
     assert result["quantized_nodes"] == ["q", "dq", "dqw"]
     assert sum("no fp32 baseline" in line for line in result["advice"]) == 1
     with pytest.raises(UserError, match="no fp32 baseline"):
-        export.export(model_spec.load(shared / ONNX / "quantized_already.onnx"), tmp_path / "fp32.onnx")
+        export.export(model_spec.load(repository / ONNX / "quantized_already.onnx"), tmp_path / "fp32.onnx")
 
 
-def test_a_bias_in_int32_makes_no_quantized_graph(shared: Path, tmp_path: Path) -> None:
-    facts = export.export(model_spec.load(shared / ONNX / "two_biases.onnx"), tmp_path / "fp32.onnx")
+def test_a_bias_in_int32_makes_no_quantized_graph(repository: Path, tmp_path: Path) -> None:
+    facts = export.export(model_spec.load(repository / ONNX / "two_biases.onnx"), tmp_path / "fp32.onnx")
     assert facts["nodes"] == 6
 
 
-def test_a_normalization_in_pieces_in_float16_is_told(shared: Path) -> None:
-    result = audit.audit(shared / ONNX / "half_layernorm.onnx", "fp16", None)
+def test_a_normalization_in_pieces_in_float16_is_told(repository: Path) -> None:
+    result = audit.audit(repository / ONNX / "half_layernorm.onnx", "fp16", None)
     assert result["normalization_in_pieces"] == ["s"]
     assert sum("256" in line and "65,504" in line for line in result["advice"]) == 1
 

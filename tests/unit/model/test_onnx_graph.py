@@ -161,11 +161,11 @@ def test_an_input_without_a_shape_is_asked_for(tmp_path: Path) -> None:
         model_spec.load(saved(tmp_path, model))
 
 
-def test_a_symbol_without_a_size_is_asked_for_with_a_description_that_works(tmp_path: Path, shared: Path) -> None:
+def test_a_symbol_without_a_size_is_asked_for_with_a_description_that_works(tmp_path: Path, repository: Path) -> None:
     import yaml
 
     path = tmp_path / "two_symbols.onnx"
-    path.write_bytes((shared / "faults/onnx/two_symbols.onnx").read_bytes())
+    path.write_bytes((repository / "tests/data/faults/onnx/two_symbols.onnx").read_bytes())
     spec = model_spec.load(path)
     with pytest.raises(UserError) as caught:
         spec.at(Shape.parse("b1"))
@@ -178,8 +178,8 @@ def test_a_symbol_without_a_size_is_asked_for_with_a_description_that_works(tmp_
     assert model_spec.load(described).at(Shape.parse("b2")).label == "b2_sequence128"
 
 
-def test_a_shape_gives_the_sizes_that_a_description_lacks(shared: Path) -> None:
-    spec = model_spec.load(shared / "faults/onnx/two_symbols.onnx")
+def test_a_shape_gives_the_sizes_that_a_description_lacks(repository: Path) -> None:
+    spec = model_spec.load(repository / "tests/data/faults/onnx/two_symbols.onnx")
     sized = spec.sized(Shape.parse("b1_sequence8"))
     assert (spec.unsized, sized.unsized) == (("sequence",), ())
     assert sized.at(Shape.parse("b3")).label == "b3_sequence8"

@@ -16,7 +16,7 @@ from inferprof.errors import CaseFailed, UserError, failures_of  # noqa: E402
 from inferprof.model import accuracy, export, model_spec, samples  # noqa: E402
 from inferprof.plugins import ConvertRequest  # noqa: E402
 
-FAULTS = "faults/onnx"
+FAULTS = "tests/data/faults/onnx"
 
 
 def request(path: Path, out: Path) -> ConvertRequest:
@@ -40,8 +40,8 @@ def written(folder: Path, graph: str, functions: str = "", imports: str = '"": 1
 
 
 @pytest.mark.parametrize("name", ["initializer_listed_as_input", "dupnames", "two_biases"])
-def test_what_older_exporters_write_is_converted(name: str, shared: Path, tmp_path: Path) -> None:
-    assert converted("fp16", shared / FAULTS / f"{name}.onnx", tmp_path)["outcome"] == "pass"
+def test_what_older_exporters_write_is_converted(name: str, repository: Path, tmp_path: Path) -> None:
+    assert converted("fp16", repository / FAULTS / f"{name}.onnx", tmp_path)["outcome"] == "pass"
 
 
 @pytest.mark.parametrize("precision", ["fp16", "int8"])
@@ -55,8 +55,8 @@ def test_local_functions_are_converted_with_the_graph(precision: str, tmp_path: 
     assert converted(precision, path, tmp_path)["outcome"] == "pass"
 
 
-def test_an_empty_output_is_compared(shared: Path, tmp_path: Path) -> None:
-    result = converted("fp32", shared / FAULTS / "empty_output.onnx", tmp_path)
+def test_an_empty_output_is_compared(repository: Path, tmp_path: Path) -> None:
+    result = converted("fp32", repository / FAULTS / "empty_output.onnx", tmp_path)
     assert (result["outcome"], result["collapse"]) == ("pass", [])
     assert result["outputs"]["y"]["max_abs_error"] == 0.0
 
@@ -68,15 +68,15 @@ def test_an_output_of_text_has_no_distance(tmp_path: Path) -> None:
     assert "output y is no tensor of numbers" in result["reason"]
 
 
-def test_a_graph_with_scalar_inputs_and_bodies_is_quantized(shared: Path, tmp_path: Path) -> None:
-    given = request(shared / FAULTS / "if_bodies.onnx", tmp_path / "int8.onnx")
+def test_a_graph_with_scalar_inputs_and_bodies_is_quantized(repository: Path, tmp_path: Path) -> None:
+    given = request(repository / FAULTS / "if_bodies.onnx", tmp_path / "int8.onnx")
     facts = precisions.convert(registry.precisions()["int8"], given)
     assert facts["method"].endswith("nothing was quantized")  # ModelOpt leaves bodies alone
     assert facts["calibration_samples"] == 16
 
 
-def test_what_modelopt_stumbles_over_is_named(shared: Path, tmp_path: Path) -> None:
-    given = request(shared / FAULTS / "if_bodies.onnx", tmp_path / "fp16.onnx")
+def test_what_modelopt_stumbles_over_is_named(repository: Path, tmp_path: Path) -> None:
+    given = request(repository / FAULTS / "if_bodies.onnx", tmp_path / "fp16.onnx")
     with pytest.raises(CaseFailed) as failed:
         precisions.convert(registry.precisions()["fp16"], given)
     message = str(failed.value)
@@ -107,8 +107,10 @@ def test_what_the_user_can_mend_and_what_failed_already_stay_what_they_are() -> 
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
-def test_nothing_is_made_of_a_graph_that_is_quantized_already(precision: str, shared: Path, tmp_path: Path) -> None:
-    path = shared / FAULTS / "quantized_already.onnx"
+def test_nothing_is_made_of_a_graph_that_is_quantized_already(
+    precision: str, repository: Path, tmp_path: Path
+) -> None:
+    path = repository / FAULTS / "quantized_already.onnx"
     reason = precisions.unconvertible(model_spec.load(path), registry.precisions()[precision])
     assert reason and "quantized already (q and 2 more nodes)" in reason and "\n" not in reason
     with pytest.raises(UserError, match="nothing was quantized"):
@@ -116,9 +118,9 @@ def test_nothing_is_made_of_a_graph_that_is_quantized_already(precision: str, sh
     assert not (tmp_path / "out.onnx").exists()
 
 
-def test_a_quantized_graph_that_is_named_by_its_precision_is_taken(shared: Path, tmp_path: Path) -> None:
+def test_a_quantized_graph_that_is_named_by_its_precision_is_taken(repository: Path, tmp_path: Path) -> None:
     for name in ("quantized_already", "half_layernorm"):
-        (tmp_path / f"{name}.onnx").write_bytes((shared / FAULTS / f"{name}.onnx").read_bytes())
+        (tmp_path / f"{name}.onnx").write_bytes((repository / FAULTS / f"{name}.onnx").read_bytes())
     described = tmp_path / "m.yaml"
     described.write_text(
         "{source: onnx, onnx: half_layernorm.onnx, variants: {int8: quantized_already.onnx}, "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import lzma
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +50,8 @@ def items_of(section: SectionContent) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def traced(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
-    export = tmp_path_factory.mktemp("fallback") / "nsys.sqlite"
-    export.write_bytes(lzma.decompress((shared / "captures/h100-ort-tensorrt-ep/nsys.sqlite.xz").read_bytes()))
-    return nsys.read(export)
+def traced(captured: Callable[[str], Path]) -> pd.DataFrame:
+    return nsys.read(captured("h100_ort_tensorrt_ep"))
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 from inferprof.backends import refusals
+from inferprof.backends.options import RUN, TF32, some
 from inferprof.backends.ort_session import OrtSession, Provider, create, opened, preload_cuda, session_options
 from inferprof.case import Case
 from inferprof.machine.hardware import Machine
@@ -62,7 +63,7 @@ ORT_CPU = Backend(
     artifact="onnx",
     open=open_cpu,
     refuses=refuses_cpu,
-    options=frozenset({"host_cast"}),
+    options=some(RUN, "host_cast"),
 )
 
 ORT_CUDA = Backend(
@@ -72,5 +73,5 @@ ORT_CUDA = Backend(
     artifact="onnx",
     open=open_cuda,
     refuses=refuses_cuda,
-    options=frozenset({"cuda_graph", "tf32", "placement", "host_cast"}),
+    options={**RUN, **TF32},
 )

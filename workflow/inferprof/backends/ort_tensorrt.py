@@ -22,6 +22,7 @@ import numpy as np
 from inferprof import progress
 from inferprof.backends import refusals
 from inferprof.backends.build_facts import build_facts
+from inferprof.backends.options import BUILD, RUN, TF32, some
 from inferprof.backends.ort import CPU, PACKAGE, cuda_provider
 from inferprof.backends.ort_session import (
     OrtSession,
@@ -213,19 +214,10 @@ ORT_TENSORRT = Backend(
     artifact="engine",
     open=open_tensorrt,
     refuses=refuses,
-    options=frozenset(
-        {
-            "cuda_graph",
-            "hardware_compatible",
-            "optimization_level",
-            "placement",
-            "host_cast",
-            "profile",
-            "rebuild",
-            "sparsity",
-            "tf32",
-            "workspace",
-        }
-    ),
+    options={
+        **RUN,
+        **TF32,
+        **some(BUILD, "hardware_compatible", "optimization_level", "profile", "rebuild", "sparsity", "workspace"),
+    },
     build=build,
 )

@@ -19,6 +19,7 @@ from typing import Any
 from inferprof import progress
 from inferprof.backends import refusals
 from inferprof.backends.build_facts import build_facts
+from inferprof.backends.options import BUILD, RUN, TF32, some
 from inferprof.backends.ort import PACKAGE
 from inferprof.backends.ort_session import (
     OrtSession,
@@ -155,6 +156,6 @@ ORT_TENSORRT_RTX = Backend(
     artifact="engine",
     open=open_tensorrt_rtx,
     refuses=refuses,
-    options=frozenset({"cuda_graph", "host_cast", "placement", "profile", "rebuild", "tf32", "workspace"}),
+    options={**RUN, **TF32, **some(BUILD, "profile", "rebuild", "workspace")},
     build=build,
 )

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Iterator
 
 from inferprof.backends import refusals
+from inferprof.backends.options import BUILD, RUN, TF32, some
 from inferprof.backends.tensorrt_build import build
 from inferprof.backends.tensorrt_runtime import (
     Flavour,
@@ -28,24 +29,6 @@ FLOOR = "10.8"
 
 RTX_GPUS = ((7, 5), (8, 0), (8, 6), (8, 9), (12, 0), (12, 1))
 """What TensorRT-RTX 1.7 names when it refuses another GPU."""
-
-RUN_OPTIONS = frozenset({"cuda_graph", "placement", "host_cast"})
-BUILD_OPTIONS = frozenset(
-    {
-        "hardware_compatible",
-        "optimization_level",
-        "profile",
-        "rebuild",
-        "refit",
-        "sparsity",
-        "tf32",
-        "timing_cache",
-        "version_compatible",
-        "workspace",
-    }
-)
-"""`workspace` is in MiB; `profile` lists shapes; `rebuild` is any number, to measure the spread between builds."""
-RTX_BUILD_OPTIONS = frozenset({"profile", "rebuild", "refit", "tf32", "workspace"})
 
 
 @contextlib.contextmanager
@@ -99,7 +82,7 @@ TENSORRT = Backend(
     artifact="engine",
     open=functools.partial(open_engine, "tensorrt"),
     refuses=refuses_tensorrt,
-    options=RUN_OPTIONS | BUILD_OPTIONS,
+    options={**RUN, **TF32, **BUILD},
     build=functools.partial(build, flavour="tensorrt"),
 )
 
@@ -110,7 +93,7 @@ TENSORRT_RTX = Backend(
     artifact="engine",
     open=functools.partial(open_engine, "tensorrt_rtx"),
     refuses=refuses_tensorrt_rtx,
-    options=RUN_OPTIONS | RTX_BUILD_OPTIONS,
+    options={**RUN, **TF32, **some(BUILD, "profile", "rebuild", "refit", "workspace")},
     build=functools.partial(build, flavour="tensorrt_rtx"),
     ahead_of_time=True,
 )

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferprof.backends import refusals, torch_graphs, torch_quantize, triton_tuning
-from inferprof.case import QUANTIZE, TUNING, Case, Shape, Variant
+from inferprof.backends.options import RUN, TF32, some
+from inferprof.case import Case, Shape, Variant
 from inferprof.errors import CaseFailed, UserError
 from inferprof.machine.hardware import Machine
 from inferprof.model import export
@@ -315,6 +316,7 @@ def refuses_compile(case: Case, machine: Machine) -> str | None:
     )
 
 
+OPTIONS = {**RUN, **TF32, **torch_quantize.OPTION, **triton_tuning.OPTION, **torch_graphs.OPTIONS}
 TORCH_EAGER = Backend(
     name="torch_eager",
     title="PyTorch, eager",
@@ -322,7 +324,7 @@ TORCH_EAGER = Backend(
     artifact="torch",
     open=open_eager,
     refuses=refuses_eager,
-    options=frozenset({"cuda_graph", "tf32", "placement", "host_cast", QUANTIZE, TUNING}) | torch_graphs.OPTIONS,
+    options=OPTIONS,
     precisions=frozenset(DTYPES),
     refuses_variant=refuses_options,
     graph_memory=functools.partial(graph_memory, trees=False),
@@ -336,7 +338,10 @@ TORCH_COMPILE = Backend(
     artifact="torch",
     open=open_compile,
     refuses=refuses_compile,
-    options=frozenset({"compile_mode", "tf32", "placement", "host_cast", QUANTIZE, TUNING, torch_graphs.COUNT}),
+    options={
+        "compile_mode": f"the mode of torch.compile: {', '.join(f'`{mode}`' for mode in COMPILE_MODES)}",
+        **some(OPTIONS, "placement", "host_cast", "tf32", "quantize", "tuning", "graphs"),
+    },
     precisions=frozenset(DTYPES),
     alone=graphs_share_memory,
     refuses_variant=refuses_options,

@@ -35,7 +35,13 @@ INPUTS: Final = "graph_inputs"
 POOLS: Final = ("private", "shared")
 ORDERS: Final = ("ascending", "descending")
 WHOSE: Final = ("own", "slices")
-OPTIONS: Final = frozenset({COUNT, POOL, ORDER, INPUTS})
+OPTIONS: Final[Mapping[str, str]] = {
+    COUNT: "torch: behind the measurement so many CUDA graphs are captured, of as many batch sizes up to the case's, "
+    "and the memory that they hold and the time that they save is recorded",
+    POOL: "of these: `private` (default), a pool of memory for each, or `shared`, one for all; torch.compile has one",
+    ORDER: "of these: captured `ascending` (default) or `descending` in batch size",
+    INPUTS: "of these: each reads inputs of its `own` (default), or all of them `slices` of one buffer",
+}
 TREES: Final = "cudagraph trees"
 """The pool of torch.compile's own graphs: one for all of them, torch._inductor.cudagraph_trees."""
 WARM_UPS: Final = 2

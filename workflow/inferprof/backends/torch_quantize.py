@@ -6,6 +6,7 @@ https://docs.pytorch.org/ao/stable/api_reference/api_ref_quantization.html
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from inferprof import registry
@@ -17,6 +18,9 @@ from inferprof.plugins import Quantizer
 if TYPE_CHECKING:
     import torch
 
+OPTION: Final[Mapping[str, str]] = {
+    QUANTIZE: "weights of a torch model are quantized, by the name of a quantizer: the next table",
+}
 PACKAGE: Final = "torchao"
 INSTALL: Final = "pip install --no-deps -r requirements/puzzles.txt"
 HALF: Final = ("bf16", "fp16")

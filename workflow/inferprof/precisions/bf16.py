@@ -11,6 +11,7 @@ BF16 = Precision(
     name="bf16",
     title="BF16",
     source="onnx",
+    made_by="ModelOpt AutoCast",
     convert=functools.partial(autocast.convert, low="bf16"),
     tolerance=Tolerance(
         passes=24.0,

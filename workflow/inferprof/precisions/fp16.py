@@ -17,6 +17,7 @@ FP16 = Precision(
     name="fp16",
     title="FP16",
     source="onnx",
+    made_by="ModelOpt AutoCast",
     convert=functools.partial(autocast.convert, low="fp16"),
     tolerance=TOLERANCE,
     options=autocast.OPTIONS,

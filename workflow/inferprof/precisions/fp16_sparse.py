@@ -72,6 +72,7 @@ FP16_SPARSE = Precision(
     name="fp16_sparse",
     title="FP16, 2:4 sparse",
     source="onnx",
+    made_by="2:4 pruning by magnitude, then AutoCast",
     convert=convert,
     tolerance=Tolerance(
         passes=20.0,

@@ -31,6 +31,7 @@ FP32 = Precision(
     name="fp32",
     title="FP32 (TF32 off)",
     source="onnx",
+    made_by="the export, unchanged",
     convert=convert,
     tolerance=Tolerance(
         passes=100.0,

@@ -20,6 +20,7 @@ FP8 = Precision(
     name="fp8",
     title="FP8 (E4M3)",
     source="onnx",
+    made_by="ModelOpt PTQ on real inputs",
     convert=functools.partial(ptq.convert, mode="fp8"),
     tolerance=Tolerance(
         passes=14.0,

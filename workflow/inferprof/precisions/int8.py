@@ -22,6 +22,7 @@ INT8 = Precision(
     name="int8",
     title="INT8",
     source="onnx",
+    made_by="ModelOpt PTQ on real inputs",
     convert=functools.partial(ptq.convert, mode="int8"),
     tolerance=Tolerance(
         passes=15.0,

@@ -14,6 +14,7 @@ MXFP8 = Precision(
     name="mxfp8",
     title="MXFP8",
     source="torch",
+    made_by="ModelOpt, linear layers in blocks of 32",
     convert=functools.partial(blockwise.convert, kind="mxfp8"),
     tolerance=Tolerance(
         passes=14.0,

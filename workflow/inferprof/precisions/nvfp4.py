@@ -15,6 +15,7 @@ NVFP4 = Precision(
     name="nvfp4",
     title="NVFP4",
     source="torch",
+    made_by="ModelOpt, linear layers in blocks of 16",
     convert=functools.partial(blockwise.convert, kind="nvfp4"),
     tolerance=Tolerance(
         passes=8.0,

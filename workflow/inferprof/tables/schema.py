@@ -51,13 +51,32 @@ COLUMNS: dict[str, str] = {
     "text": "str",
     "unit": "str",
 }
-"""Column → dtype. `value` holds numbers and `text` words: one of the two is missing in each row.
-
-`range` is the path of ranges around a thing on the host. `owner` is what a thing belongs to: the layer or the node
-that launched a kernel, provider and type of a node, the kernel that a rule speaks of.
-`launch` numbers the launches of a capture that holds them one by one, or its launch configurations (kernel, grid and
-block); it is missing where a row sums over them.
-"""
+"""Column → dtype. `value` holds numbers and `text` words: one of the two is missing in each row."""
+MEANINGS: dict[str, str] = {
+    "machine": "slug of the machine: its folder in results/",
+    "model": "of the case, as are the next four; missing in the table of a capture that names no case",
+    "precision": "number format",
+    "backend": "runtime",
+    "variant": "named set of the runtime's options",
+    "shape": "`b8`, `b8_s128`",
+    "round": "which process of the case; missing in what several or none of them gave",
+    "tool": "the profiler that wrote the capture",
+    "level": f"what the row is about: {', '.join(get_args(Level))}",
+    "name": "of the kernel, call, range, node, …",
+    "range": "path of the ranges around it on the host",
+    "owner": "what it belongs to: the layer or the node that launched a kernel, provider and type of a node, the "
+    "kernel that a rule speaks of",
+    "device": "number of the GPU",
+    "stream": "number of the CUDA stream",
+    "launch": "number of the launch where a capture holds them one by one, or of the launch configuration (kernel, "
+    "grid and block); missing where a row sums over them",
+    "instances": "how many of them the row sums over",
+    "metric": "a name of the next table",
+    "value": "a number, in `unit`",
+    "text": "words, where the metric's unit is text",
+    "unit": "that of the metric",
+}
+"""Column → what it holds, for the documentation."""
 
 EVENT_KIND: Final = "event_kind"
 _OWNED: Final = ("op", "ncu_rule")

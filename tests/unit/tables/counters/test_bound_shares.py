@@ -61,9 +61,9 @@ def test_without_launch_configurations_there_are_no_shares():
 
 
 def test_eight_counted_launches_of_a_vit_explain_what_bounds_45_percent_of_its_kernel_time(
-    shared: Path, captured: Callable[[str], Path]
+    repository: Path, captured: Callable[[str], Path]
 ):
-    counters = ncu.read(shared / "captures/h100-ort-cuda-vit/ncu_raw.csv")
+    counters = ncu.read(repository / "tests/data/ncu/h100_ort_cuda_vit_raw.csv.gz")
     found = shares(counters, nsys.read(captured("h100_ort_cuda_vit")))
     # Latency: nvjet 13.07 % and 8.41 %, LayerNorm 10.86 %, and the filled part of the additions, 1182 blocks of 2112
     assert found["latency"] == pytest.approx(

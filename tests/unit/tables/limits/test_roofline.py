@@ -246,9 +246,9 @@ def test_a_kernel_is_held_against_the_roof_of_its_tensor_operations_and_its_byte
     assert list(found["intensity"]) == pytest.approx([200.0, 0.0])
 
 
-def test_the_operations_that_ncu_counts_are_those_of_the_graph_up_to_padding(shared):
+def test_the_operations_that_ncu_counts_are_those_of_the_graph_up_to_padding(repository):
     """ViT-B/16, batch 8: 1576 rows (8 × 197) in tiles of 8 times 768 × 3072, and back."""
-    path = shared / "captures/h100-ort-cuda-vit/ncu_raw.csv"
+    path = repository / "tests/data/ncu/h100_ort_cuda_vit_raw.csv.gz"
     found = kernel_roofline.of_case(ncu_launches.rows(ncu_csv.read(path), "ncu"), roofs.roofs(H100_PEAKS, None, None))
     products = found[found["ops"] > 0]
     padded = 2 * 1584 * 768 * 3072

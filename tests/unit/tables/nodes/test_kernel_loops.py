@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import lzma
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,15 +16,8 @@ REGION = "{ForeignNode[(Unnamed Layer* 15) [Constant]...(Unnamed Layer* 25) [Loo
 
 
 @pytest.fixture(scope="module")
-def folder(shared: Path) -> Path:
-    return shared / "captures/h100-ort-tensorrt-ep"
-
-
-@pytest.fixture(scope="module")
-def traced(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
-    export = tmp_path_factory.mktemp("loops") / "nsys.sqlite"
-    export.write_bytes(lzma.decompress((folder / "nsys.sqlite.xz").read_bytes()))
-    return nsys.read(export)
+def traced(captured: Callable[[str], Path]) -> pd.DataFrame:
+    return nsys.read(captured("h100_ort_tensorrt_ep"))
 
 
 def test_cumsum_is_a_loop_of_eight_steps_of_eight_kernels_of_a_microsecond(traced: pd.DataFrame) -> None:
@@ -39,9 +31,10 @@ def test_cumsum_is_a_loop_of_eight_steps_of_eight_kernels_of_a_microsecond(trace
     assert loop["region_duration"] == 9_618_035 / 21
 
 
-def test_the_loop_is_a_worse_bottleneck_than_the_fallback_beside_it(traced: pd.DataFrame, folder: Path) -> None:
+def test_the_loop_is_a_worse_bottleneck_than_the_fallback_beside_it(traced: pd.DataFrame, repository: Path) -> None:
     (loop,) = loops(traced).to_dict("records")
-    nodes = providers.per_run(ort_profile.read(folder / "ort_profile.json.gz"))
+    profiled = repository / "tests/data/ort_profile/h100_ort_tensorrt_ep.json.gz"
+    nodes = providers.per_run(ort_profile.read(profiled))
     (stay,) = fallback.ledger(nodes).to_dict("records")
     assert loop["duration"] > 2 * stay["gain_high"]
     assert loop["region_duration"] > 15 * stay["gain_high"]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import lzma
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -195,12 +194,11 @@ def test_copies_have_their_node_and_their_bytes(marks: Marks) -> None:
 # --- files that do not belong together -------------------------------------------------------------------------
 
 
-def test_two_processes_are_refused_by_their_ids(shared: Path, tmp_path: Path) -> None:
-    folder = shared / "captures/h100-ort-tensorrt-ep"
-    export = tmp_path / "nsys.sqlite"
-    export.write_bytes(lzma.decompress((folder / "nsys.sqlite.xz").read_bytes()))
+def test_two_processes_are_refused_by_their_ids(captured: Callable[[str], Path], repository: Path) -> None:
+    export = captured("h100_ort_tensorrt_ep")
+    profiled = repository / "tests/data/ort_profile/h100_ort_tensorrt_ep.json.gz"
     with pytest.raises(UserError, match="profile is of process 1202 and the trace of 1288"):
-        ort_kernels.placed(read_timeline(export), read_profile(folder / "ort_profile.json.gz"))
+        ort_kernels.placed(read_timeline(export), read_profile(profiled))
 
 
 def test_a_profile_that_does_not_say_when_it_began_is_refused(marks: Marks) -> None:

@@ -384,12 +384,9 @@ def test_kernels_of_a_cuda_graph_are_the_layers_in_whose_ranges_their_nodes_were
 # --- other traces ----------------------------------------------------------------------------------------------
 
 
-def test_engines_of_onnx_runtimes_provider_have_layers_too(captured: Callable[[str], Path], shared: Path) -> None:
+def test_engines_of_onnx_runtimes_provider_have_layers_too(captured: Callable[[str], Path]) -> None:
     """Five layers of two engines; those that are made of one node are that node's, whatever it is called."""
-    path = shared / "captures/h100-ort-tensorrt-ep/nsys.sqlite.xz"
-    unpacked = captured("h100_tensorrt_vit2").with_name("ep.sqlite")
-    unpacked.write_bytes(lzma.decompress(path.read_bytes()))
-    joined = attributed(tidy(nsys_sqlite.read_timeline(unpacked), (), (), "trt_nodes"))
+    joined = attributed(tidy(nsys_sqlite.read_timeline(captured("h100_ort_tensorrt_ep")), (), (), "trt_nodes"))
     assert attribution.shares(joined)["attributed_ns"].to_dict() == {"layer": 2_315_543, "op": 512_844}
     nodes = attribution.by_owner(joined, "op").set_index("owner")["duration_ns"]
     assert nodes.drop(np.nan).to_dict() == {"gap": 302_759, "conv1": 145_987, "head": 64_098}
