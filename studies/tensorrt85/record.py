@@ -23,7 +23,7 @@ from pathlib import Path
 
 import yaml
 
-from inferprof import registry, targets
+from inferprof import planning, registry, targets
 from inferprof import study as studies
 from inferprof.case import EXCLUDED, Case
 from inferprof.files import write_json, write_text
@@ -60,7 +60,7 @@ def planned(machine: Machine | None = None) -> studies.Study:
     """
     config = yaml.safe_load((HERE / "study.yaml").read_text(encoding="utf-8"))
     study = studies.plan(config, Path("models"), machine or hardware.detect())
-    asked = [one if one.reason.startswith(EXCLUDED) else studies.Planned(one.case, "run") for one in study.planned]
+    asked = [one if one.reason.startswith(EXCLUDED) else planning.Planned(one.case, "run") for one in study.planned]
     return replace(study, planned=asked)
 
 

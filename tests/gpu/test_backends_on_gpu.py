@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inferprof import registry, workload
+from inferprof import registry, run_request, workload
 from inferprof.case import Case, Variant
 from inferprof.measure import timing
 from inferprof.measure.lane import Lane
@@ -168,7 +168,7 @@ def test_enqueue_returns_before_the_gpu_is_done(convolutions, bare, opening, fee
 
 def record_of(backend: str, options: dict[str, Any], spec: ModelSpec, artifact: Path) -> dict[str, Any]:
     return workload.run(
-        workload.RunRequest(
+        run_request.RunRequest(
             case=Case(spec.name, "fp32", backend, "v", "b4"),
             artifact=artifact,
             spec=spec,
@@ -234,13 +234,13 @@ def test_ort_out_of_memory_is_a_failed_case(tmp_path):
 def test_a_profiled_run_collects_and_takes_no_samples(convolutions):
     spec = model_spec.load(convolutions)
     record = workload.run(
-        workload.RunRequest(
+        run_request.RunRequest(
             case=Case(spec.name, "fp32", "ort_cuda", "v", "b4"),
             artifact=convolutions,
             spec=spec,
             variant=Variant("v", {"cuda_graph": True}),
             machine="gpu-test",
-            profiling=workload.Profiling(iterations=3),
+            profiling=run_request.Profiling(iterations=3),
         )
     )
     assert record["status"] == "ok"

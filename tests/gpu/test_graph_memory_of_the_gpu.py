@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from inferprof import workload
+from inferprof import run_request, workload
 from inferprof.backends import torch as backend
 from inferprof.case import Case, Variant
 from inferprof.measure.timing import Protocol
@@ -135,7 +135,7 @@ def test_where_memory_ends_the_graphs_that_fit_are_kept(measured: Any) -> None:
 
 def test_a_record_holds_the_graphs(spec: model_spec.ModelSpec) -> None:
     start = time.perf_counter()
-    request = workload.RunRequest(
+    request = run_request.RunRequest(
         case=Case("wide", "fp32", "torch_eager", "private", "b64"),
         artifact=Path(spec.path),
         spec=spec,

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inferprof import registry, workload
+from inferprof import registry, run_request, workload
 from inferprof.backends import ort_tensorrt
 from inferprof.case import Case, Shape, Variant
 from inferprof.measure import iterations, timing
@@ -46,7 +46,7 @@ def engine(
 
 def record_of(backend: str, model: Path, artifact: Path, label: str, **changes: Any) -> dict[str, Any]:
     spec = model_spec.load(model)
-    request = workload.RunRequest(
+    request = run_request.RunRequest(
         case=Case(spec.name, "fp32", backend, "v", label),
         artifact=artifact,
         spec=spec,
@@ -106,7 +106,7 @@ def test_an_engine_that_does_not_load_is_a_failed_case_in_tensorrts_words(damage
 
 def test_the_native_profile_holds_layers_and_their_times(convolutions, engine, tmp_path):
     path = tmp_path / "b4.profile.json"
-    profiling = workload.Profiling(iterations=5, native=path)
+    profiling = run_request.Profiling(iterations=5, native=path)
     assert record_of("tensorrt", convolutions, engine, "b4", profiling=profiling)["status"] == "ok"
     content = json.loads(path.read_text())
     layers = json.loads((tmp_path / "b4.graph.json").read_text())["Layers"]

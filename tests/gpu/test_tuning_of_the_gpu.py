@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from inferprof import workload
+from inferprof import run_request, workload
 from inferprof.backends.triton_tuning import tuned, watched
 from inferprof.case import Case, Shape, Variant
 from inferprof.measure.timing import Protocol
@@ -113,7 +113,7 @@ def measured(tmp_path: Path) -> Any:
     reference = tmp_path / "expected.npz"
     expected.write(partial(export.outputs, spec), data.feeds(spec, Shape.parse("b1"), 1, 0)[0], reference)
     return workload.run(
-        workload.RunRequest(
+        run_request.RunRequest(
             case=Case("layer", "fp16", "torch_eager", "tuned", "b1"),
             artifact=spec.path,
             spec=spec,

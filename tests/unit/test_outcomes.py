@@ -29,7 +29,7 @@ def failure_in(stage: str, error: BaseException) -> CaseFailed:
     ("error", "reason"),
     [
         (CaseFailed("no such operator"), "no such operator"),
-        (RuntimeError("the first  line\nand more"), "RuntimeError: the first line"),
+        (RuntimeError("the first  line\nand more"), "RuntimeError: the first line and more"),
         (ValueError(), "ValueError"),
         (MemoryError("Unable to allocate 8.00 EiB"), "out of memory on the host: Unable to allocate 8.00 EiB"),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), "out of memory on the host: [Errno 12] Cannot allocate"),

@@ -26,7 +26,7 @@ from inferprof.machine import hardware
 from inferprof.measure import timing
 from inferprof.model.model_spec import InputSpec, ModelSpec
 from inferprof.plugins import Backend, Buffer, OpenRequest
-from inferprof.workload import Profiling, RunRequest
+from inferprof.run_request import Profiling, RunRequest
 
 FACTORS = {"nan": np.nan, "another function": 1.5}
 

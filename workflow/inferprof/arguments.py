@@ -91,7 +91,7 @@ def convert_request(args: argparse.Namespace, onnx: Path, out: Path) -> Any:
 
 def run_request(args: argparse.Namespace) -> Any:
     """One case in one round, measured or for a profiler."""
-    from inferprof import workload
+    from inferprof import run_request
     from inferprof.machine import hardware
     from inferprof.measure import timing
 
@@ -99,7 +99,7 @@ def run_request(args: argparse.Namespace) -> Any:
     if probed := args.probed or _environment_of(args.machine, args.out):
         hardware.check_probed(probed, hardware.detect())
     spec = spec_of(args)
-    return workload.RunRequest(
+    return run_request.RunRequest(
         case=Case(spec.name, args.precision, args.backend, args.variant, args.shape),
         artifact=args.artifact,
         spec=spec,
@@ -128,13 +128,13 @@ def profiling_of(args: argparse.Namespace) -> Any:
                 "--kineto, --modules and --native-profile watch a run of --profiled N iterations; give N too"
             )
         return None
-    from inferprof import workload
+    from inferprof import run_request
 
     if args.modules and not args.kineto:
         raise UserError("--modules names ranges in a trace of --kineto; give that too")
     if not args.kineto:
-        return workload.Profiling(args.profiled, args.native_profile)
+        return run_request.Profiling(args.profiled, args.native_profile)
     from inferprof.profilers import kineto, torch_nodes
 
     recorder = torch_nodes.record(args.kineto) if args.modules else kineto.record(args.kineto)
-    return workload.Profiling(args.profiled, args.native_profile, recorder, kineto.named_range, args.modules)
+    return run_request.Profiling(args.profiled, args.native_profile, recorder, kineto.named_range, args.modules)

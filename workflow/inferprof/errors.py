@@ -60,11 +60,12 @@ class ToolError(Exception):
         super().__init__(f"{self.summary}; the end of its log:\n{tail}")
 
 
-def reason_of(error: BaseException) -> str:
-    """`out of memory on the host: …`, or `RuntimeError: …`: an exception by its type and its first line."""
-    lines = [" ".join(line.split()) for line in str(error).splitlines() if line.strip()]
+def reason_of(error: BaseException, lines: int | None = None) -> str:
+    """`out of memory on the host: …`, or `RuntimeError: …`: an exception by its type and its lines, or so many."""
+    said = [" ".join(line.split()) for line in str(error).splitlines() if line.strip()]
     no_memory = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
-    return ": ".join(["out of memory on the host" if no_memory else type(error).__name__, *lines[:1]])
+    kind = "out of memory on the host" if no_memory else type(error).__name__
+    return f"{kind}: {' '.join(said[:lines])}" if said else kind
 
 
 def failure_of(error: Exception) -> str:
@@ -109,7 +110,7 @@ def failures_of(tool: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, OSError) and error.errno in MENDABLE:
             raise
-        raise CaseFailed(f"{tool}: {reason_of(error)}") from error
+        raise CaseFailed(f"{tool}: {reason_of(error, lines=1)}") from error
 
 
 def unknown(kind: str, names: Iterable[str], known: Iterable[str]) -> UserError:

@@ -72,6 +72,8 @@ def _wait(child: int, limit_s: float) -> NoReturn:
 
 def _signalled(ended_by: signal.Signals, usage: resource.struct_rusage) -> str:
     """`ended by SIGKILL, …`: and what that usually means."""
+    if ended_by in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        return f"ended by {ended_by.name}, since it was told to"
     if ended_by != signal.SIGKILL:
         return f"ended by {ended_by.name}; its stack is above"
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

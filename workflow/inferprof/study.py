@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import fnmatch
 import functools
 import hashlib
 import io
@@ -13,33 +12,21 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from inferprof import cluster, registry
+from inferprof import cluster, planning, registry
 from inferprof import config as configs
-from inferprof.backends import refusals
 from inferprof.case import EXCLUDED, Case, OptionValue, Shape, Variant
 from inferprof.errors import UserError
 from inferprof.machine import hardware
 from inferprof.machine.hardware import Machine
 from inferprof.model import data
 from inferprof.model.model_spec import ModelSpec, discover, is_unsized, load
-from inferprof.plugins import Backend
+from inferprof.planning import CASE_KEYS, Planned
 from inferprof.precisions import unconvertible
 
-GPU_OPTIONS = ("cuda_graph", "tf32")
 BEFORE_MEASURING = 10_000_000
 """Job priority of what can run side by side: a measurement takes all cores, so it had better come after."""
-CASE_KEYS = ("model", "precision", "backend", "variant", "shape")
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A case of the study and what becomes of it before anything runs."""
-
-    case: Case
-    outcome: Literal["run", "refused"]
-    reason: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +119,7 @@ class Study:
             for backend in backends
         ]
         exclude = self.config["exclude"]
-        return [(to, case) for to, case in built if not _excluded(case, self.models[case.model], to, exclude)]
+        return [(to, case) for to, case in built if not planning.excluded(case, self.models[case.model], to, exclude)]
 
     def captures(self) -> list[tuple[str, Case]]:
         """(profiler, case) of what is profiled: every case that runs, with each profiler that the machine has."""
@@ -170,7 +157,7 @@ class Study:
     def _excludes_profiler(self, name: str, case: Case) -> str | None:
         """Why the config does not want a profiler to watch a case; of a model that it leaves out it says nothing."""
         spec = self.models.get(case.model)
-        return _excluded(case, spec, self.machine.slug, self.config["exclude"], name) if spec else None
+        return planning.excluded(case, spec, self.machine.slug, self.config["exclude"], name) if spec else None
 
     def before(self, name: str, case: Case) -> str | None:
         """The profiler whose table tells another one where to look in a case; None for one that watches everything.
@@ -231,7 +218,7 @@ def plan(config: Mapping[str, Any], models_folder: Path, machine: Machine) -> St
     models = {name: configs.sized(spec, config["shapes"]) for name, spec in models.items()}
     shapes = {name: configs.shapes(spec, config["shapes"]) for name, spec in models.items()}
     planned = [
-        _planned(case, models[case.model], variants[case.variant], config["exclude"], machine)
+        planning.planned(case, models[case.model], variants[case.variant], config["exclude"], machine)
         for case in _matrix(models, precisions, config["backends"], variants, shapes)
     ]
     return Study(config, machine, known_models, models, precisions, variants, shapes, planned)
@@ -283,67 +270,6 @@ def model_files(path: Path) -> list[Path]:
         found.append(path.parent / (spec.options["python"].split(":")[0].replace(".", "/") + ".py"))
     # A module may also be an installed package, and then there is no file beside the description.
     return list(dict.fromkeys(file for file in found if file and file != path and file.exists()))
-
-
-def _planned(
-    case: Case, spec: ModelSpec, variant: Variant, exclude: Iterable[configs.Exclusion], machine: Machine
-) -> Planned:
-    """The outcome of one case: the first reason against it refuses it."""
-    backend: Backend = registry.backends()[case.backend]
-    reason = refusals.first(
-        _excluded(case, spec, machine.slug, exclude),
-        unconvertible(spec, registry.precisions()[case.precision]),
-        _refuse_backend(case, spec, backend, variant),
-        _refuse_variant(variant, machine),
-        spec.exceeds(Shape.parse(case.shape)),
-        backend.refuses(case, machine),
-        backend.refuses_variant(variant, case, machine),
-    )
-    return Planned(case, "refused", reason) if reason else Planned(case, "run")
-
-
-def _excluded(
-    case: Case, spec: ModelSpec, machine: str, exclude: Iterable[configs.Exclusion], profiler: str | None = None
-) -> str | None:
-    """The reason of the first `exclude:` entry that matches: all its keys, each by one of the names given for it.
-
-    Entries with the key `profiler` are about that profiler watching the case, the others about the case itself.
-    `machine` is a pattern of the slug. A shape is compared with all of the model's symbols: `b8` excludes b8_s128
-    where 128 is the model's own size.
-    """
-    for entry in exclude:
-        if profiler not in (configs.alternatives(entry, "profiler") or (None,)):
-            continue
-        given = {key: configs.alternatives(entry, key) for key in CASE_KEYS if key in entry}
-        if "shape" in given:
-            given["shape"] = tuple(str(spec.resolve(Shape.parse(shape))) for shape in given["shape"])
-        same_case = all(getattr(case, key) in names for key, names in given.items())
-        if same_case and any(fnmatch.fnmatch(machine, p) for p in configs.alternatives(entry, "machine") or "*"):
-            return f"{EXCLUDED}: {entry['reason']}"
-    return None
-
-
-def _refuse_variant(variant: Variant, machine: Machine) -> str | None:
-    """What speaks against the variant on this machine, whatever the backend is."""
-    needed = [option for option in GPU_OPTIONS if variant.flag(option)]
-    if machine.gpu is None and needed:
-        return f"no GPU, which {', '.join(needed)} (variant {variant.name}) is about"
-    return None
-
-
-def _refuse_backend(case: Case, spec: ModelSpec, backend: Backend, variant: Variant) -> str | None:
-    """What speaks against the backend whatever the machine is."""
-    if foreign := sorted(variant.options.keys() - backend.options.keys()):
-        return f"{backend.name} has no option {', '.join(foreign)} (variant {variant.name})"
-    if backend.artifact != "torch" and not spec.exported:
-        return f"{backend.name} runs ONNX graphs and {spec.name} is not exported"
-    if backend.artifact == "torch" and not spec.from_torch:
-        return f"{backend.name} runs torch models and {spec.name} is an ONNX file"
-    if backend.precisions is not None and case.precision not in backend.precisions:
-        return (
-            f"{backend.name} runs {', '.join(sorted(backend.precisions))}; {case.precision} lives in the ONNX graph"
-        )
-    return None
 
 
 def _matrix(

@@ -144,7 +144,7 @@ def test_a_winner_that_is_the_luckiest_of_several_builds_is_said_to_be(results):
     for variant, ms, options in (("default", 1.2, {}), ("again", 1.0, {"rebuild": 1})):
         case = f"vit/fp32/tensorrt/{variant}/b8"
         results.ok(case, ms, rounds=3, gpu=True)
-        results.write(f"{results.machine}/engine/{case}.build.json", {"status": "ok", "options": options})
+        results.write(f"{results.machine}/engine/{case}.build.json", {"status": "ok", "bytes": 1, "options": options})
     results.plan()
     assert (
         "b8: fp32/tensorrt/again is the fastest of 2 builds of one engine, whose device medians spread by 20 %: "

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from tests.unit.report.conftest import evidence_of
 
+from inferprof import profilers
 from inferprof.case import Case
 from inferprof.profilers import ncu, nsys
 from inferprof.report import evidence, txt
@@ -132,7 +133,7 @@ def test_every_launch_and_metric_is_in_the_csv(section):
 def test_a_refused_capture_is_named_with_its_reason_and_the_others_stand(study, counted, tmp_path):
     refused = tmp_path / "b1.ncu-rep"
     refused.write_text('{\n "not_measured": "ncu: the counters are held by another tool"\n}\n')
-    profile(study, EAGER, ncu.read(refused), "ncu")
+    profile(study, EAGER, profilers.read(ncu.NCU, refused), "ncu")
     profile(study, ORT, counted("h100_ort_cuda_vit_raw"), "ncu")
     section = content_of(counters.SECTION, load(study))
     items = [block.text for block in section.blocks if isinstance(block, Text)]

@@ -103,7 +103,7 @@ class Tools:
         case |= {"model": "two_layers", "shape": option(words, "--shape")}
         return {
             "schema": 1,
-            "round": 0,
+            "round": int(option(words, "--round")) if "--round" in words else 0,
             "machine": "blackwell",
             "protocol": {},
             "status": "ok",

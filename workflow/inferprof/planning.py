@@ -1,0 +1,90 @@
+"""What becomes of a case before anything runs: it is run, or refused with the first reason against it."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from inferprof import config as configs
+from inferprof import registry
+from inferprof.backends import refusals
+from inferprof.case import EXCLUDED, Case, Shape, Variant
+from inferprof.machine.hardware import Machine
+from inferprof.model.model_spec import ModelSpec
+from inferprof.plugins import Backend
+from inferprof.precisions import unconvertible
+
+GPU_OPTIONS = ("cuda_graph", "tf32")
+CASE_KEYS = ("model", "precision", "backend", "variant", "shape")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A case of the study and what becomes of it before anything runs."""
+
+    case: Case
+    outcome: Literal["run", "refused"]
+    reason: str = ""
+
+
+def planned(
+    case: Case, spec: ModelSpec, variant: Variant, exclude: Iterable[configs.Exclusion], machine: Machine
+) -> Planned:
+    """The outcome of one case: the first reason against it refuses it."""
+    backend: Backend = registry.backends()[case.backend]
+    reason = refusals.first(
+        excluded(case, spec, machine.slug, exclude),
+        unconvertible(spec, registry.precisions()[case.precision]),
+        _refuse_backend(case, spec, backend, variant),
+        _refuse_variant(variant, machine),
+        spec.exceeds(Shape.parse(case.shape)),
+        backend.refuses(case, machine),
+        backend.refuses_variant(variant, case, machine),
+    )
+    return Planned(case, "refused", reason) if reason else Planned(case, "run")
+
+
+def excluded(
+    case: Case, spec: ModelSpec, machine: str, exclude: Iterable[configs.Exclusion], profiler: str | None = None
+) -> str | None:
+    """The reason of the first `exclude:` entry that matches: all its keys, each by one of the names given for it.
+
+    Entries with the key `profiler` are about that profiler watching the case, the others about the case itself.
+    `machine` is a pattern of the slug. A shape is compared with all of the model's symbols: `b8` excludes b8_s128
+    where 128 is the model's own size.
+    """
+    for entry in exclude:
+        if profiler not in (configs.alternatives(entry, "profiler") or (None,)):
+            continue
+        given = {key: configs.alternatives(entry, key) for key in CASE_KEYS if key in entry}
+        if "shape" in given:
+            given["shape"] = tuple(str(spec.resolve(Shape.parse(shape))) for shape in given["shape"])
+        same_case = all(getattr(case, key) in names for key, names in given.items())
+        if same_case and any(fnmatch.fnmatch(machine, p) for p in configs.alternatives(entry, "machine") or "*"):
+            return f"{EXCLUDED}: {entry['reason']}"
+    return None
+
+
+def _refuse_variant(variant: Variant, machine: Machine) -> str | None:
+    """What speaks against the variant on this machine, whatever the backend is."""
+    needed = [option for option in GPU_OPTIONS if variant.flag(option)]
+    if machine.gpu is None and needed:
+        return f"no GPU, which {', '.join(needed)} (variant {variant.name}) is about"
+    return None
+
+
+def _refuse_backend(case: Case, spec: ModelSpec, backend: Backend, variant: Variant) -> str | None:
+    """What speaks against the backend whatever the machine is."""
+    if foreign := sorted(variant.options.keys() - backend.options.keys()):
+        return f"{backend.name} has no option {', '.join(foreign)} (variant {variant.name})"
+    if backend.artifact != "torch" and not spec.exported:
+        return f"{backend.name} runs ONNX graphs and {spec.name} is not exported"
+    if backend.artifact == "torch" and not spec.from_torch:
+        return f"{backend.name} runs torch models and {spec.name} is an ONNX file"
+    if backend.precisions is not None and case.precision not in backend.precisions:
+        return (
+            f"{backend.name} runs {', '.join(sorted(backend.precisions))}; {case.precision} lives in the ONNX graph"
+        )
+    return None
