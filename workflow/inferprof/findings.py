@@ -157,6 +157,8 @@ class Frames(Derives):
     """tables.tuning.trials of the same cases as `peers`: what autotuners tried."""
     documents: Mapping[Document, Mapping[str, Any] | None]
     """The JSON files about the case's graph and its machine; None where one is missing."""
+    failure: str | None = None
+    """At which stage the case failed, and why; None where it did not."""
     best_counters: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     """Autotuned kernel → ncu's rows of another case that runs its fastest known configuration."""
     unquantized: Twin | None = None

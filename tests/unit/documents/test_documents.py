@@ -341,3 +341,11 @@ def test_what_need_not_be_there_is_not_there_where_it_is_null(tmp_path: Path) ->
     path.write_text(json.dumps(content), encoding="utf-8")
     plain_content = documents.read_plain(path, "record")
     assert not plain_content.keys() & {"host", "telemetry"} and plain_content["memory"] == {}
+
+
+@pytest.mark.parametrize(("name", "kind"), [("record", "record"), ("watched", "watched")])
+def test_what_the_program_wrote_of_cases_that_failed_on_a_gpu_is_read(name: str, kind: documents.Kind) -> None:
+    content = documents.read_plain(REPOSITORY / f"tests/data/failed/{name}.json", kind)
+    assert content["status"] == "failed" and content["stage"] in ("load", "first inference")
+    assert content["reason"].startswith(("ONNX Runtime: ", "CudaError: "))
+    assert all(note.startswith("close: ") for note in content.get("notes", ()))

@@ -15,6 +15,8 @@ from inferprof import report
 from inferprof.report import evidence
 from inferprof.tables import records
 
+FAILED = Path(__file__).parents[2] / "data/failed/record.json"
+"""What the program wrote on an H200 of a case that failed under a CUDA graph."""
 CASE_KEYS = ("model", "precision", "backend", "variant", "shape")
 NO_DEVICE_CLOCK = "a CPU has no clock apart from the host's"
 
@@ -53,7 +55,8 @@ class Results:
 
     def failed(self, case: str, reason: str) -> None:
         self.cases.append((case, "run", ""))
-        self.write(self.record_path(case, 0), self.record(case, 0) | {"status": "failed", "reason": reason})
+        head = {"case": dict(zip(CASE_KEYS, case.split("/"), strict=True)), "machine": self.machine, "reason": reason}
+        self.write(self.record_path(case, 0), json.loads(FAILED.read_text(encoding="utf-8")) | head)
 
     def ok(self, case: str, ms: float, rounds: int = 1, gpu: bool = False, **more: Any) -> None:
         self.cases.append((case, "run", ""))

@@ -151,7 +151,14 @@ def of_tables(
         peers=peers.measured,
         trials=peers.trials,
         documents=given,
+        failure=_failure(peers, key),
     )
+
+
+def _failure(peers: Measurements, key: records.Key) -> str | None:
+    """Why a case failed; None where it did not."""
+    own = _of(peers.outcomes, key)
+    return str(own["reason"].iloc[0]) if len(own) and own["outcome"].iloc[0] == "failed" else None
 
 
 def _of(frame: pd.DataFrame, key: records.Key) -> pd.DataFrame:

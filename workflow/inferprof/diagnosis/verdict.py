@@ -84,7 +84,9 @@ class Verdict:
 
 
 def of_case(frames: Frames, answers: Sequence[Answer]) -> Verdict:
-    """The verdict on a case from the answers of all checks about it."""
+    """The verdict on a case from the answers of all checks about it; of one that failed, why."""
+    if frames.failure:
+        return Verdict(f"It failed: {frames.failure}.", (), None, ())
     return judge(answers, frames.total, times_of(frames), "" if on_gpu(frames) else _operators(frames))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from inferprof.report.common import EXAMPLES, by_case, name_of
 from inferprof.report.documents import Document
 from inferprof.report.evidence import Evidence
-from inferprof.tables.records import KEY, key_of
+from inferprof.tables.records import KEY, key_of, rows_of
 
 Diagnosis = tuple[dict[str, Any], Document]
 
@@ -18,6 +18,12 @@ def diagnosed(evidence: Evidence) -> list[Diagnosis]:
     rows = [dict(zip(KEY, key, strict=True)) for key in found]
     ordered = by_case(rows, evidence.order)
     return [(row, found[key_of(row)]) for row in ordered]
+
+
+def measured(evidence: Evidence) -> list[Diagnosis]:
+    """The same without those that failed: their reasons stand among the failed cases."""
+    failed = {key_of(row) for row in rows_of(evidence.of("failed"))}
+    return [(case, document) for case, document in diagnosed(evidence) if key_of(case) not in failed]
 
 
 def sentences(evidence: Evidence, model: str) -> list[str]:

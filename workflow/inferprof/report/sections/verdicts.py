@@ -14,7 +14,7 @@ from inferprof.report.common import (
     in_percent,
     name_of,
 )
-from inferprof.report.diagnosed import Diagnosis, diagnosed, sentence_of
+from inferprof.report.diagnosed import Diagnosis, diagnosed, measured, sentence_of
 from inferprof.report.documents import Document
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, without_number, words
@@ -81,7 +81,8 @@ def build(evidence: Evidence) -> Sequence[Block]:
     verdicts = tuple(_verdict(case, one) for case, one in seen)
     every = [(case, _findings(case, one)) for case, one in seen]
     found = tuple(row for _, rows in every for row in rows)
-    blocks: list[Block] = list(_by_finding(seen))
+    of_measured = measured(evidence)
+    blocks: list[Block] = list(_by_finding(of_measured))
     title = "The verdict on each case"
     blocks.append(Table("verdicts", title, VERDICT_COLUMNS, verdicts, VERDICT_NOTE, groups=2, csv_only=not found))
     if found:
@@ -93,7 +94,7 @@ def build(evidence: Evidence) -> Sequence[Block]:
     blocks.append(
         Table("check_answers", "The answer of every check on every case", ANSWER_COLUMNS, answers, csv_only=True)
     )
-    return (*blocks, *_cautions(seen), *_lacking(seen))
+    return (*blocks, *_cautions(of_measured), *_lacking(of_measured))
 
 
 def _by_finding(seen: list[Diagnosis]) -> Iterator[Text]:
