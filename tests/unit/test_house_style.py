@@ -260,3 +260,10 @@ def test_every_verb_has_help_and_describes_itself(capsys: pytest.CaptureFixture[
             cli.main([verb, "--help"])
         assert stopped.value.code == 0
         assert f"inferprof {verb}" in capsys.readouterr().out
+
+
+def test_unit_tests_mirror_the_package() -> None:
+    tests = REPOSITORY / "tests/unit"
+    folders = {path.parent.relative_to(tests) for path in tests.glob("**/test_*.py")}
+    beside = {Path("models")}
+    assert {str(folder) for folder in folders - beside if not (PACKAGE / folder).is_dir()} == set()

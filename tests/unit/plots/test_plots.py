@@ -14,7 +14,7 @@ from tests.unit import tuning_records
 from tests.unit.graph_records import graphs_of, records_of
 
 from inferprof import registry
-from inferprof.measure.lane import STAGES
+from inferprof.case import STAGES
 from inferprof.plots import (
     batch,
     distribution,

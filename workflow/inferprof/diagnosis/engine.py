@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from inferprof import registry
-from inferprof.backends.torch_quantize import QUANTIZE
-from inferprof.case import REFERENCE
+from inferprof.case import QUANTIZE, REFERENCE
 from inferprof.diagnosis.kernel_time import (
     clipped,
     hides_kernels,

@@ -11,8 +11,7 @@ from typing import Any, Final
 import pandas as pd
 
 from inferprof import registry
-from inferprof.backends.torch_quantize import QUANTIZE
-from inferprof.case import Case
+from inferprof.case import QUANTIZE, Case
 from inferprof.diagnosis.kernel_time import inference_ns
 from inferprof.diagnosis.times import bare_ns
 from inferprof.documents import failed

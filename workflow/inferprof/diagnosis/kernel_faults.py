@@ -19,8 +19,8 @@ from inferprof.findings import Bottleneck, Clear, Finding, Frames, Gain, NotAsse
 from inferprof.plugins import Check
 from inferprof.tables.counters import kernel_faults, ncu_timeline
 from inferprof.tables.counters.kernel_faults import BUSY_PERCENT, FaultName
+from inferprof.tables.counters.launches import by_launch
 from inferprof.tables.counters.ncu_choice import function_name
-from inferprof.tables.counters.ncu_launches import by_launch
 from inferprof.tables.nodes import kernel_reads
 from inferprof.tables.records import rows_of
 from inferprof.tables.schema import of_first

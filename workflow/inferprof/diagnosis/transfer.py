@@ -8,6 +8,7 @@ from typing import Final, Literal
 import numpy as np
 
 from inferprof import registry
+from inferprof.case import HOST_CAST
 from inferprof.diagnosis.times import NS_PER_MS, RECORDS, Time, copying, link_copies, ms, percent, stages
 from inferprof.documents.record import Array
 from inferprof.findings import Clear, Confidence, Finding, Frames, Gain, NotAssessed, Threshold
@@ -143,7 +144,7 @@ def _host_conversion(frames: Frames) -> list[Finding] | Clear:
         raise NotAssessed("the stages of a bare run")
     if took is None:
         return Clear("inputs are not prepared on the host")
-    told = frames.record.options.get("host_cast")
+    told = frames.record.options.get(HOST_CAST)
     memcpy = _memcpy_ns(frames, moved)
     share = frames.share(took)
     reason = f"preparing inputs takes {ms(took)} ({percent(share)}), {took / memcpy:.3g} times a memcpy of them"

@@ -17,7 +17,8 @@ from inferprof.errors import UserError
 from inferprof.machine.hardware import Machine
 from inferprof.plugins import Join, Profiler, Run
 from inferprof.profilers import kineto, nsys, ort_profile
-from inferprof.profilers.capture_file import identify, other_reader
+from inferprof.profilers.capturing import other_reader
+from inferprof.readers.capture_file import identify
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,8 +51,8 @@ def read(path: Path) -> pd.DataFrame:
 
     Raises UserError where one is missing, or they are not of one process.
     """
-    from inferprof.tables.nodes import ort_json, ort_kernels
-    from inferprof.tables.trace import kineto_json, nsys_sqlite
+    from inferprof.readers import kineto_json, nsys_sqlite, ort_json
+    from inferprof.tables.nodes import ort_kernels
 
     kind = identify(path)
     if kind not in ("nsys_sqlite", "kineto"):

@@ -14,7 +14,8 @@ from inferprof.case import Case
 from inferprof.machine.hardware import Machine
 from inferprof.plugins import Join, Profiler
 from inferprof.profilers import kineto
-from inferprof.profilers.capture_file import identify, other_reader
+from inferprof.profilers.capturing import other_reader
+from inferprof.readers.capture_file import identify
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,7 +46,7 @@ def named_modules() -> Iterator[None]:
     from torch.nn.modules import module as hooks
     from torch.profiler import record_function
 
-    from inferprof.tables.trace.kineto_json import MODULE
+    from inferprof.tables.trace.timeline import MODULE
 
     names: dict[int, str] = {}
     opened: list[Any] = []
@@ -75,8 +76,8 @@ def named_modules() -> Iterator[None]:
 
 def read(path: Path) -> pd.DataFrame:
     """The tidy table of a trace with operators and modules, ours or another's. Raises UserError for anything else."""
+    from inferprof.readers import kineto_json
     from inferprof.tables.nodes import torch_kernels
-    from inferprof.tables.trace import kineto_json
 
     if (kind := identify(path)) != kineto.NAME:
         raise other_reader(path, kind)

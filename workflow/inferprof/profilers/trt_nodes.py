@@ -15,7 +15,8 @@ from inferprof.case import Case
 from inferprof.machine.hardware import Machine
 from inferprof.plugins import Join, Profiler
 from inferprof.profilers import nsys, trt_layers
-from inferprof.profilers.capture_file import identify, other_reader
+from inferprof.profilers.capturing import other_reader
+from inferprof.readers.capture_file import identify
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +30,7 @@ def command(argv: Sequence[str], out: Path) -> list[str]:
 
 
 def _profile_of(out: Path) -> Path:
-    from inferprof.tables.nodes.trt_json import PROFILE
+    from inferprof.readers.trt_json import PROFILE
 
     return out.with_suffix(PROFILE)
 
@@ -40,8 +41,8 @@ def read(path: Path) -> pd.DataFrame:
     Without layers the trace's ranges tell them, and no nodes; the ONNX file tells those that the layers do not.
     Raises UserError where the two are of different engines.
     """
-    from inferprof.tables.nodes import graph_nodes, trt_json, trt_kernels
-    from inferprof.tables.trace import nsys_sqlite
+    from inferprof.readers import nsys_sqlite, trt_json
+    from inferprof.tables.nodes import graph_nodes, trt_kernels
 
     if (kind := identify(path)) != "nsys_sqlite":
         raise other_reader(path, kind)

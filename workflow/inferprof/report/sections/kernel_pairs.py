@@ -8,8 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from inferprof.backends.torch_quantize import QUANTIZE
-from inferprof.case import REFERENCE
+from inferprof.case import QUANTIZE, REFERENCE
 from inferprof.plugins import Section
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, number, words

@@ -21,7 +21,7 @@ from inferprof.errors import UserError
 from inferprof.tables.counters.kernel_roofline import TENSOR_OPS
 from inferprof.tables.counters.ncu_choice import function_name
 from inferprof.tables.nodes import trt_kernels, trt_layers
-from inferprof.tables.nodes.trt_json import Layer, Tensor
+from inferprof.tables.nodes.trt_engine import Layer, Tensor
 from inferprof.tables.trace.kernel_class import EITHER_FP8, FP8S, ONLY_SCALES, KernelClass, classify, own_name
 from inferprof.tables.trace.kernel_compare import of_iterations
 

@@ -14,7 +14,7 @@ import pandas as pd
 from inferprof import registry
 from inferprof.errors import UserError
 from inferprof.tables.nodes.kernel_formats import NOT_TOLD, is_region
-from inferprof.tables.nodes.trt_json import Layer
+from inferprof.tables.nodes.trt_engine import Layer
 from inferprof.tables.records import rows_of
 from inferprof.tables.trace.kernel_class import EITHER_FP8
 

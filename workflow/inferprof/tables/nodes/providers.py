@@ -14,7 +14,7 @@ import pandas as pd
 
 from inferprof import registry
 from inferprof.tables.nodes.ort_facts import SessionFacts
-from inferprof.tables.nodes.ort_json import TRT_ENGINE, OrtProfile
+from inferprof.tables.nodes.ort_session import TRT_ENGINE, OrtProfile
 from inferprof.tables.schema import conform
 from inferprof.tables.trace.aggregate import statistics
 from inferprof.tables.trace.timeline import PATH_SEPARATOR
