@@ -14,6 +14,8 @@ from typing import Any, Final, Literal, get_args
 from inferprof.errors import UserError
 
 BATCH = "b"
+REFERENCE = "fp32"
+"""The number format that the others are made from and compared with."""
 EXCLUDED = "excluded by the config"
 """How the reason of a case begins that no machine refuses, but an entry of `exclude:`."""
 LONGEST_SHOWN = 60

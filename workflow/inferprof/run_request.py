@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from inferprof.case import HOST_CAST, Case, Shape, Variant
+from inferprof.case import HOST_CAST, REFERENCE, Case, Shape, Variant
 from inferprof.devices.ranges import nvtx_range
 from inferprof.errors import UserError
 from inferprof.measure import timing
@@ -65,7 +65,7 @@ class RunRequest:
     def rounds_like(self) -> str:
         """Whose tolerance the outputs are held to: TF32 and inputs out of float16 have fp16's 11 bits."""
         of_fp16 = self.variant.flag("tf32") or HOST_CAST in self.variant.options
-        return "fp16" if self.case.precision == "fp32" and of_fp16 else self.case.precision
+        return "fp16" if self.case.precision == REFERENCE and of_fp16 else self.case.precision
 
     @property
     def placement(self) -> Placement:

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from inferprof.backends import ort, ort_told
+from inferprof.device import Buffer
 from inferprof.errors import CaseFailed
-from inferprof.plugins import Buffer, OpenRequest
+from inferprof.plugins import OpenRequest
 from inferprof.readers.ort_json import read_profile
 from inferprof.tables.nodes.ort_facts import Assigned
 

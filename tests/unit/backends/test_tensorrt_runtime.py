@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from inferprof.backends.tensorrt_runtime import TensorRTSession, layer_times, outside_profile, write_profile
+from inferprof.device import Buffer
 from inferprof.devices.cpu import CpuDevice
 from inferprof.errors import CaseFailed
-from inferprof.plugins import Buffer
 
 Array = np.ndarray[Any, Any]
 Host = Callable[[Array], Buffer]

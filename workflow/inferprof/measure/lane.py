@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from inferprof.case import Stage
+from inferprof.device import Buffer, Device
 from inferprof.errors import CaseFailed
-from inferprof.plugins import Buffer, Device, Feeds, Placement, Session
+from inferprof.plugins import Feeds, Placement, Session
 
 POISON = 0xFF
 """A byte whose repetition is NaN in every float format and -1 in every signed integer."""

@@ -113,4 +113,6 @@ KINETO: Final = Profiler(
     read=read,
     read_iterations=read,
     finish=finish,
+    rank=50,
+    traces=True,
 )

@@ -223,4 +223,5 @@ NCU: Final = Profiler(
     aim=aim,
     refusal=refusal,
     iterations=1,
+    counts=True,
 )

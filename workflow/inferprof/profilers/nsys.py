@@ -154,4 +154,6 @@ NSYS: Final = Profiler(
     read=read,
     read_iterations=read,
     finish=finish,
+    rank=40,
+    traces=True,
 )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.machine.hardware import Machine
-from inferprof.plugins import Profiler, Run
+from inferprof.plugins import Join, Profiler, Run
 from inferprof.profilers import kineto, nsys, ort_profile
 from inferprof.readers.capture_file import identify, other_reader
 
@@ -64,6 +64,20 @@ def read(path: Path) -> pd.DataFrame:
     return ort_kernels.tidy(timeline, ort_json.read_profile(profile), tool)
 
 
+def attributed(table: pd.DataFrame) -> pd.DataFrame:
+    """The kernels of a table with the nodes that launched them."""
+    from inferprof.tables.nodes import ort_kernels
+
+    return ort_kernels.attributed(table)
+
+
+def inferences(table: pd.DataFrame) -> int:
+    """How many runs of the session a table is of."""
+    from inferprof.tables.nodes import providers
+
+    return providers.runs_of(table)
+
+
 def refuses(name: str, tracer: Profiler, case: Case, machine: Machine) -> str | None:
     """Why a case cannot be captured here: what either tool needs."""
     reasons = (tool.refuses(case, machine) for tool in (ort_profile.ORT_PROFILE, tracer))
@@ -78,6 +92,10 @@ def _with(name: str, tracer: Profiler) -> Profiler:
         command=functools.partial(command, tracer),
         read=read,
         finish=functools.partial(finish, tracer),
+        rank=20,
+        session=True,
+        owner="node",
+        join=Join(attributed, inferences),
     )
 
 

@@ -79,5 +79,13 @@ def refuses(case: Case, machine: Machine) -> str | None:
 
 
 ORT_PROFILE: Final = Profiler(
-    name=NAME, suffix=".json.gz", refuses=refuses, command=command, read=read, finish=finish
+    name=NAME,
+    suffix=".json.gz",
+    refuses=refuses,
+    command=command,
+    read=read,
+    finish=finish,
+    rank=70,
+    session=True,
+    owner="node",
 )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from inferprof.case import Case
 from inferprof.machine.hardware import Machine
-from inferprof.plugins import Profiler
+from inferprof.plugins import Join, Profiler
 from inferprof.profilers import kineto
 from inferprof.readers.capture_file import identify, other_reader
 
@@ -83,6 +83,20 @@ def read(path: Path) -> pd.DataFrame:
     return torch_kernels.tidy(kineto_json.read_timeline(path, within_torch=True), NAME)
 
 
+def attributed(table: pd.DataFrame) -> pd.DataFrame:
+    """The kernels of a table with the operators and modules that launched them."""
+    from inferprof.tables.nodes import torch_kernels
+
+    return torch_kernels.attributed(table)
+
+
+def inferences(table: pd.DataFrame) -> int:
+    """How many iterations a table is of."""
+    from inferprof.tables.trace import kernel_compare
+
+    return kernel_compare.iterations(table)
+
+
 def refuses(case: Case, machine: Machine) -> str | None:
     """Why a case cannot be recorded here."""
     if case.backend != BACKEND:
@@ -92,5 +106,13 @@ def refuses(case: Case, machine: Machine) -> str | None:
 
 
 TORCH_NODES: Final = Profiler(
-    name=NAME, suffix=".json.gz", refuses=refuses, command=command, read=read, finish=kineto.finish
+    name=NAME,
+    suffix=".json.gz",
+    refuses=refuses,
+    command=command,
+    read=read,
+    finish=kineto.finish,
+    rank=30,
+    owner="module",
+    join=Join(attributed, inferences),
 )

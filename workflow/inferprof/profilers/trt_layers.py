@@ -67,4 +67,6 @@ def refuses(case: Case, machine: Machine) -> str | None:
     return None if case.backend in BACKENDS else f"{NAME}: {case.backend} runs no engine of its own"
 
 
-TRT_LAYERS: Final = Profiler(name=NAME, suffix=PROFILE, refuses=refuses, command=command, read=read)
+TRT_LAYERS: Final = Profiler(
+    name=NAME, suffix=PROFILE, refuses=refuses, command=command, read=read, rank=60, owner="layer"
+)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from inferprof.case import Case
 from inferprof.machine.hardware import Machine
-from inferprof.plugins import Profiler
+from inferprof.plugins import Join, Profiler
 from inferprof.profilers import nsys, trt_layers
 from inferprof.readers.capture_file import identify, other_reader
 
@@ -52,6 +52,20 @@ def read(path: Path) -> pd.DataFrame:
     return trt_kernels.tidy(nsys_sqlite.read_timeline(path), layers, graph, NAME)
 
 
+def attributed(table: pd.DataFrame) -> pd.DataFrame:
+    """The kernels of a table with the layers, and the nodes, that launched them."""
+    from inferprof.tables.nodes import trt_kernels
+
+    return trt_kernels.attributed(table)
+
+
+def inferences(table: pd.DataFrame) -> int:
+    """How many inferences of the engine a table is of."""
+    from inferprof.tables.nodes import layer_times
+
+    return layer_times.inferences(table)
+
+
 def refuses(case: Case, machine: Machine) -> str | None:
     """Why a case cannot be captured here: what either tool needs."""
     for tool in (trt_layers, nsys):
@@ -61,5 +75,13 @@ def refuses(case: Case, machine: Machine) -> str | None:
 
 
 TRT_NODES: Final = Profiler(
-    name=NAME, suffix=".sqlite", refuses=refuses, command=command, read=read, finish=nsys.finish
+    name=NAME,
+    suffix=".sqlite",
+    refuses=refuses,
+    command=command,
+    read=read,
+    finish=nsys.finish,
+    rank=10,
+    owner="layer",
+    join=Join(attributed, inferences),
 )

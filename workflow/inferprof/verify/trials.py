@@ -59,7 +59,7 @@ def _all_refused(site: Site, cases: Sequence[Case], *profilers: str) -> str | No
 def _ways(precision: str) -> list[tuple[Case, str]]:
     """Cases in a number format and what watches their kernels, the most telling first."""
     ways = [(backend, watcher) for backend in ("tensorrt", "tensorrt_rtx") for watcher in ("trt_nodes", "trt_layers")]
-    if precision == "fp16":  # the only one of these formats that ONNX Runtime has kernels of its own for
+    if not registry.precisions()[precision].quantized:  # ONNX Runtime has kernels of its own for these formats alone
         ways += [("ort_cuda", "nsys"), ("ort_cuda", "kineto")]
     return [(case_of(backend, precision), watcher) for backend, watcher in ways]
 

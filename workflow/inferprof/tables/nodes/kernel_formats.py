@@ -27,9 +27,6 @@ from inferprof.tables.trace.kernel_compare import of_iterations
 
 MATRIX: Final[tuple[KernelClass, ...]] = ("gemm", "convolution", "attention")
 NOT_TOLD: Final = "not told"
-TOOLS: Final = ("trt_nodes", "ort_nodes", "torch_nodes", "nsys", "kineto", "trt_layers")
-"""The first of them that watched a case counts: those that know what a kernel belongs to come first, and last the one
-that saw layers and no kernels."""
 Conversion = Literal["quantize", "cast", "reformat"]
 """quantize: to and from integers or narrow floats with a scale; reformat: another layout of the same numbers."""
 
