@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from inferprof.case import Case
 from inferprof.machine.hardware import Machine
 from inferprof.plugins import Profiler, Run
-from inferprof.profilers.capturing import no_gpu_work
-from inferprof.readers.capture_file import identify, other_reader
+from inferprof.profilers.capturing import no_gpu_work, other_reader
+from inferprof.readers.capture_file import identify
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -21,8 +21,9 @@ from inferprof.files import read_json, write_json
 from inferprof.machine.hardware import Machine
 from inferprof.plugins import Profiler, Run
 from inferprof.profilers import capturing, kineto, nsys
+from inferprof.profilers.capturing import other_reader
 from inferprof.profilers.ncu_refusals import refusal, saw_nothing
-from inferprof.readers.capture_file import identify, other_reader
+from inferprof.readers.capture_file import identify
 
 if TYPE_CHECKING:
     import pandas as pd

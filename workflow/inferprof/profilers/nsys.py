@@ -19,8 +19,8 @@ from inferprof.errors import ToolError, UserError
 from inferprof.machine.hardware import Machine
 from inferprof.plugins import Profiler, Run
 from inferprof.profilers import capturing, nsys_scrub
-from inferprof.profilers.capturing import Runner
-from inferprof.readers.capture_file import identify, other_reader
+from inferprof.profilers.capturing import Runner, other_reader
+from inferprof.readers.capture_file import identify
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,7 +17,8 @@ from inferprof.errors import UserError
 from inferprof.machine.hardware import Machine
 from inferprof.plugins import Join, Profiler, Run
 from inferprof.profilers import kineto, nsys, ort_profile
-from inferprof.readers.capture_file import identify, other_reader
+from inferprof.profilers.capturing import other_reader
+from inferprof.readers.capture_file import identify
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from inferprof.case import Case
 from inferprof.machine.hardware import Machine
 from inferprof.plugins import Profiler, Run
-from inferprof.readers.capture_file import identify, other_reader
+from inferprof.profilers.capturing import other_reader
+from inferprof.readers.capture_file import identify
 from inferprof.tables.nodes.ort_facts import SessionFacts
 
 if TYPE_CHECKING:

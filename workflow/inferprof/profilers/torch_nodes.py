@@ -14,7 +14,8 @@ from inferprof.case import Case
 from inferprof.machine.hardware import Machine
 from inferprof.plugins import Join, Profiler
 from inferprof.profilers import kineto
-from inferprof.readers.capture_file import identify, other_reader
+from inferprof.profilers.capturing import other_reader
+from inferprof.readers.capture_file import identify
 
 if TYPE_CHECKING:
     import pandas as pd

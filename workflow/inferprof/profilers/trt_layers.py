@@ -10,7 +10,8 @@ from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.machine.hardware import Machine
 from inferprof.plugins import Profiler
-from inferprof.readers.capture_file import identify, other_reader
+from inferprof.profilers.capturing import other_reader
+from inferprof.readers.capture_file import identify
 from inferprof.readers.trt_json import PROFILE
 
 if TYPE_CHECKING:
