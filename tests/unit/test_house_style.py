@@ -44,8 +44,8 @@ SPELLS_NAMES = {
     ),
     **dict.fromkeys(
         (
-            *("tables/counters/kernel_faults.py", "tables/counters/ncu_metrics.py"),
-            *("tables/nodes/kernel_formats.py", "tables/nodes/trt_json.py", "tables/trace/kernel_class.py"),
+            *("tables/counters/kernel_faults.py", "readers/ncu_metrics.py"),
+            *("tables/nodes/kernel_formats.py", "tables/nodes/trt_engine.py", "tables/trace/kernel_class.py"),
         ),
         "how tools spell what a kernel computes in, which a format names as what it computes in",
     ),
@@ -54,6 +54,7 @@ SPELLS_NAMES = {
     "case.py": "REFERENCE, which the others are made from",
     "machine/environment.py": "commands on PATH",
     "machine/hardware.py": "commands on PATH",
+    "readers/capture_file.py": "kinds of files, some called like the profiler that writes them",
     "tables/schema.py": "the tools of tables of before `range` and `owner`: a closed list",
     "verify/rows.py": "a trial per tool, each with its own advice",
     "verify/trials.py": "the same",
