@@ -108,14 +108,14 @@ def test_a_drift_is_found_with_its_size():
     values = 100 + np.linspace(0, 5, 400) + np.random.default_rng(3).normal(0, 0.5, 400)
     found = stats.drift(values)
     assert found is not None
-    assert found.found
+    assert found.significant
     assert found.change == pytest.approx(0.05, abs=0.005)
 
 
 def test_autocorrelated_noise_is_no_drift():
     rng = np.random.default_rng(4)
     drifts = [stats.drift(1 + ar1(rng, 600)) for _ in range(100)]
-    assert sum(d is not None and d.found for d in drifts) <= 3
+    assert sum(d is not None and d.significant for d in drifts) <= 3
 
 
 def test_a_constant_series_has_no_drift_and_a_short_one_is_not_judged():

@@ -30,11 +30,11 @@ def planned_study(args: argparse.Namespace) -> Any:
     from inferprof import study
 
     studies = study.from_config(read_config(args.config), args.models, Path("results"))
-    found = next((one for one in studies if args.machine in (None, one.machine.slug)), None)
-    if found is None or not found.probed:
-        known = ", ".join(one.machine.slug for one in studies)
-        raise UserError(f"--machine {args.machine}: not one of {known}, or not probed yet")
-    return found
+    chosen = next((planned for planned in studies if args.machine in (None, planned.machine.slug)), None)
+    if chosen is None or not chosen.probed:
+        machines = ", ".join(planned.machine.slug for planned in studies)
+        raise UserError(f"--machine {args.machine}: not one of {machines}, or not probed yet")
+    return chosen
 
 
 def thresholds_of(args: argparse.Namespace) -> dict[str, float]:
@@ -73,9 +73,9 @@ def variant_of(args: argparse.Namespace) -> Variant:
     """The variant. An option that the backend would ignore is refused: the result would not be what was asked for."""
     backend = registry.look_up("backend", args.backend, registry.backends())
     options = dict(args.set)
-    known = registry.options_of(backend)
-    if foreign := sorted(options.keys() - known.keys()):
-        raise unknown(f"options of backend {backend.name}:", foreign, known)
+    supported = registry.options_of(backend)
+    if foreign := sorted(options.keys() - supported.keys()):
+        raise unknown(f"options of backend {backend.name}:", foreign, supported)
     return Variant(args.variant, options)
 
 

@@ -61,12 +61,12 @@ def requests(
 
     `counted` has the CPUs of machines for which the config gives none: what their probes counted.
     """
-    found: dict[str, Request] = {}
+    by_label: dict[str, Request] = {}
     for entry in entries:
-        if entry["label"] in found:
+        if entry["label"] in by_label:
             raise UserError(f"config: machines: two are labelled {entry['label']}")
-        found[entry["label"]] = Request(**{"cpus": (counted or {}).get(entry["label"]), **entry})
-    return found
+        by_label[entry["label"]] = Request(**{"cpus": (counted or {}).get(entry["label"]), **entry})
+    return by_label
 
 
 def nodes(runner: Runner = subprocess.run) -> list[Node]:
@@ -86,20 +86,20 @@ def check(asked: Collection[Request], runner: Runner = subprocess.run) -> None:
         raise UserError(
             "jobs go to other hosts, and the config does not name them; give machines, as docs/slurm.md does"
         )
-    found = nodes(runner)
+    available = nodes(runner)
     for request in asked:
-        if reason := refuses(request, found):
+        if reason := refuses(request, available):
             raise UserError(f"machine {request.label}: {reason}")
 
 
-def refuses(request: Request, found: Sequence[Node]) -> str | None:
+def refuses(request: Request, available: Sequence[Node]) -> str | None:
     """Why no node can serve a request: the first of its wishes that leaves none; None where one can."""
-    left, so_far = list(found), "node"
+    left, so_far = list(available), "node"
     for wish, met, offers in _wishes(request):
         able = [node for node in left if met(node)]
         if not able:
-            known = sorted({offer for node in left for offer in offers(node)})
-            return f"no {so_far} has {wish}; there is: {', '.join(known) or 'none'}"
+            offered = sorted({offer for node in left for offer in offers(node)})
+            return f"no {so_far} has {wish}; there is: {', '.join(offered) or 'none'}"
         left, so_far = able, f"{so_far} {'and' if 'with' in so_far else 'with'} {wish}"
     if all(node.state.startswith(OUT_OF_SERVICE) for node in left):
         states = ", ".join(sorted({f"{node.name} is {node.state}" for node in left}))

@@ -89,12 +89,12 @@ def read(path: Path) -> list[Record]:
     """The benchmark records under a results folder, or in a bundle or tar archive of one."""
     with bundles.opened(path) as folder:
         folders = sorted(folder.glob("**/benchmark"))
-        found: list[Record] = [record for benchmark in folders for record in of_folder(benchmark)]
-    if not found:
+        records: list[Record] = [record for benchmark in folders for record in of_folder(benchmark)]
+    if not records:
         raise UserError(
             f"{path} holds no benchmark records; give a results folder, results/MACHINE, a bundle or a tar"
         )
-    return found
+    return records
 
 
 def compare_records(
@@ -134,11 +134,11 @@ def _machines(records: Sequence[Record]) -> set[str]:
 
 def _by_case(records: Sequence[Record], one_machine: bool) -> dict[tuple[str, Case], Rounds]:
     """Records by machine (where there are several) and case, then by round."""
-    found: dict[tuple[str, Case], Rounds] = {}
+    by_case: dict[tuple[str, Case], Rounds] = {}
     for record in records:
         key = "" if one_machine else record.machine, Case(*record.case.path.split("/"))
-        found.setdefault(key, {})[record.round] = record
-    return found
+        by_case.setdefault(key, {})[record.round] = record
+    return by_case
 
 
 def _compare_case(case: Case, a: Rounds, b: Rounds, threshold: float) -> CaseComparison:
@@ -249,7 +249,7 @@ def _yardstick(records: Sequence[Record]) -> float:
 
 def _conditions(records: Sequence[Record]) -> dict[str, set[str]]:
     """What the records say of the conditions that they were made under: name → all values."""
-    found: dict[str, set[str]] = {}
+    values: dict[str, set[str]] = {}
     for record in records:
         environment = record.environment
         gpu = environment.gpu or {}
@@ -263,6 +263,6 @@ def _conditions(records: Sequence[Record]) -> dict[str, set[str]]:
             **{f"protocol {name}": value for name, value in record.protocol.items() if name != "graph"},
         }
         for name, value in conditions.items():
-            found.setdefault(name, set()).add(str(value))
-    found["rounds"] = {str(count) for count in Counter(record.case.path for record in records).values()}
-    return found
+            values.setdefault(name, set()).add(str(value))
+    values["rounds"] = {str(count) for count in Counter(record.case.path for record in records).values()}
+    return values

@@ -57,9 +57,9 @@ def as_in_a_file(config: Mapping[str, Any], given: Iterable[str]) -> dict[str, A
 
 def _typed(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _typed(one) for key, one in value.items()}
+        return {key: _typed(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_typed(one) for one in value]
+        return [_typed(item) for item in value]
     if not isinstance(value, str):
         return value
     import yaml
@@ -71,10 +71,10 @@ def _typed(value: Any) -> Any:
     return read if isinstance(read, int | float) else value
 
 
-def models(names: Sequence[str], known: Mapping[str, Path]) -> dict[str, ModelSpec]:
+def models(names: Sequence[str], paths: Mapping[str, Path]) -> dict[str, ModelSpec]:
     """The descriptions of the chosen models; ready-made files must be of number formats that exist."""
-    check_names("models", names, known)
-    chosen = {name: load(known[name]) for name in names}
+    check_names("models", names, paths)
+    chosen = {name: load(paths[name]) for name in names}
     for spec in chosen.values():
         check_names(f"precisions in variants: of {spec.path}:", spec.ready_made, registry.precisions())
     return chosen
@@ -98,19 +98,19 @@ def precisions(entries: Sequence[str | Mapping[str, OptionValue]]) -> dict[str, 
 
 def variants(entries: Sequence[Mapping[str, Any]]) -> dict[str, Variant]:
     """Variant name → variant; an option that no backend at all understands is refused."""
-    known = set().union(*(registry.options_of(backend) for backend in registry.backends().values()))
+    allowed = set().union(*(registry.options_of(backend) for backend in registry.backends().values()))
     chosen: dict[str, Variant] = {}
     for entry in entries:
         options = {key: value for key, value in entry.items() if key != "name"}
-        if foreign := sorted(set(options) - known):
-            raise unknown(f"options of variant {entry['name']}:", foreign, known)
+        if foreign := sorted(set(options) - allowed):
+            raise unknown(f"options of variant {entry['name']}:", foreign, allowed)
         if entry["name"] in chosen:
             raise UserError(f"config: variants: two are named {entry['name']}")
         chosen[entry["name"]] = Variant(entry["name"], options)
     for variant in chosen.values():
         named, _, shape = variant.text(TUNING, TUNED_ANEW).partition("/")
-        known = {*chosen, TUNED_ANEW, TUNED_BY_LIBRARY} - {variant.name}
-        check_names(f"variants in {TUNING}: of variant {variant.name}:", [named], known)
+        allowed = {*chosen, TUNED_ANEW, TUNED_BY_LIBRARY} - {variant.name}
+        check_names(f"variants in {TUNING}: of variant {variant.name}:", [named], allowed)
         if shape:
             Shape.parse(shape)
     return chosen
@@ -151,10 +151,10 @@ def check_baseline(baseline: str, known_variants: Iterable[str]) -> None:
     check_names("variants in baseline:", [variant], known_variants)
 
 
-def check_exclude(entries: Iterable[Exclusion], known: Mapping[str, Iterable[str]]) -> None:
-    """Refuse an exclusion that names what does not exist: it would exclude nothing. `known`: kind → names."""
+def check_exclude(entries: Iterable[Exclusion], names_of: Mapping[str, Iterable[str]]) -> None:
+    """Refuse an exclusion that names what does not exist: it would exclude nothing. `names_of`: kind → names."""
     for entry in entries:
-        for key, names in known.items():
+        for key, names in names_of.items():
             check_names(f"{key}s in exclude:", alternatives(entry, key), names)
         for shape in alternatives(entry, "shape"):
             Shape.parse(shape)
@@ -166,8 +166,8 @@ def alternatives(entry: Exclusion, key: str) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
 
 
-def check_names(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
+def check_names(kind: str, names: Iterable[str], allowed: Iterable[str]) -> None:
     """Refuse names that do not exist, with those that do."""
-    existing = set(known)
+    existing = set(allowed)
     if missing := [name for name in names if name not in existing]:
         raise unknown(kind, missing, existing)

@@ -47,8 +47,8 @@ def ended(returncode: int) -> str:
     number = -returncode if returncode < 0 else returncode - LAST_EXIT_CODE
     if number <= 0:
         return f"exited with {returncode}"
-    known = {value.value: value.name for value in signal.Signals}
-    return f"was ended by {known.get(number, f'signal {number}')}"
+    names = {value.value: value.name for value in signal.Signals}
+    return f"was ended by {names.get(number, f'signal {number}')}"
 
 
 class ToolError(Exception):
@@ -116,6 +116,6 @@ def failures_of(tool: str) -> Iterator[None]:
         raise CaseFailed(f"{tool}: {reason_of(error, lines=1)}") from error
 
 
-def unknown(kind: str, names: Iterable[str], known: Iterable[str]) -> UserError:
+def unknown(kind: str, names: Iterable[str], allowed: Iterable[str]) -> UserError:
     """`unknown models nope; known: minilm, vit_tiny`: the one wording for a name that does not exist."""
-    return UserError(f"unknown {kind} {', '.join(names)}; known: {', '.join(sorted(known)) or 'none'}")
+    return UserError(f"unknown {kind} {', '.join(names)}; known: {', '.join(sorted(allowed)) or 'none'}")

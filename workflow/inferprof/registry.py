@@ -171,8 +171,8 @@ def thresholds() -> dict[str, Threshold]:
     return _constants("inferprof.diagnosis", Threshold)
 
 
-def look_up(kind: str, name: str, known: dict[str, Any]) -> Any:
-    """`known[name]`, or a UserError that lists what exists."""
-    if name not in known:
-        raise unknown(f"{kind}s", [name], known)
-    return known[name]
+def look_up(kind: str, name: str, registered: dict[str, Any]) -> Any:
+    """`registered[name]`, or a UserError that lists what exists."""
+    if name not in registered:
+        raise unknown(f"{kind}s", [name], registered)
+    return registered[name]

@@ -71,7 +71,7 @@ class RunRequest:
     def placement(self) -> Placement:
         """Where the inputs lie before end_to_end's clock starts."""
         given = self.variant.text("placement", "pageable")
-        for known in PLACEMENTS:
-            if given == known:
-                return known
+        for placement in PLACEMENTS:
+            if given == placement:
+                return placement
         raise UserError(f"placement {given!r} is unknown; known: {', '.join(PLACEMENTS)}")

@@ -190,10 +190,10 @@ def survivors(content: bytes, hidden: Iterable[str]) -> list[str]:
     """What is a secret beyond doubt and still in these bytes, told by its kind."""
     text = content.decode("latin-1")
     kinds = {"a token": _BY_FORM, "a key": _PEM, "a password in a URL": _IN_URL}
-    found = [kind for kind, pattern in kinds.items() if pattern.search(text)]
+    seen = [kind for kind, pattern in kinds.items() if pattern.search(text)]
     # Short ones are found by chance in binary data.
     values = (value for value in hidden if len(value) >= _PLAIN_LEAST)
-    return [*found, *(["a value of the environment"] if any(value.encode() in content for value in values) else [])]
+    return [*seen, *(["a value of the environment"] if any(value.encode() in content for value in values) else [])]
 
 
 def _redact_list(name: str, items: Sequence[Any], redacted: Callable[[str], str]) -> list[Any]:

@@ -158,7 +158,7 @@ class Drift:
 
     change: float
     p_value: float | None
-    found: bool
+    significant: bool
 
 
 def drift(samples: Samples) -> Drift | None:

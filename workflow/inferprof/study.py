@@ -136,9 +136,9 @@ class Study:
             name: {self._refuses_profiler(name, case) for case in self.cases()} for name in self.config["profilers"]
         }
         return {
-            name: "; ".join(sorted(r for r in found if r)) or "no case runs"
-            for name, found in reasons.items()
-            if None not in found
+            name: "; ".join(sorted(r for r in refusals if r)) or "no case runs"
+            for name, refusals in reasons.items()
+            if None not in refusals
         }
 
     def _refuses_profiler(self, name: str, case: Case) -> str | None:
@@ -165,7 +165,11 @@ class Study:
         Of a case that the study leaves out it is the first that could.
         """
         after = registry.profilers()[name].after
-        chosen = (one for one in after if one in self.config["profilers"] and not self._refuses_profiler(one, case))
+        chosen = (
+            profiler
+            for profiler in after
+            if profiler in self.config["profilers"] and not self._refuses_profiler(profiler, case)
+        )
         return next(chosen, after[0] if after else None)
 
 
@@ -211,9 +215,9 @@ def plan(config: Mapping[str, Any], models_folder: Path, machine: Machine) -> St
     configs.check_names("backends", config["backends"], registry.backends())
     configs.check_names("profilers", config["profilers"], registry.profilers())
     configs.check_baseline(config["baseline"], variants)
-    known: dict[str, Iterable[str]] = {"model": known_models, "variant": variants}
-    known |= {"precision": registry.precisions(), "backend": registry.backends(), "profiler": registry.profilers()}
-    configs.check_exclude(config["exclude"], known)
+    names_of: dict[str, Iterable[str]] = {"model": known_models, "variant": variants}
+    names_of |= {"precision": registry.precisions(), "backend": registry.backends(), "profiler": registry.profilers()}
+    configs.check_exclude(config["exclude"], names_of)
     configs.check_shapes(models, config["shapes"])
     models = {name: configs.sized(spec, config["shapes"]) for name, spec in models.items()}
     shapes = {name: configs.shapes(spec, config["shapes"]) for name, spec in models.items()}
@@ -265,11 +269,11 @@ def is_exported(path: Path) -> bool:
 def model_files(path: Path) -> list[Path]:
     """What a model is made of besides its description: ONNX files, the user's Python, what it is fed from."""
     spec = load(path)
-    found = [spec.onnx_path, *spec.ready_made.values(), *data.files(spec)]
+    paths = [spec.onnx_path, *spec.ready_made.values(), *data.files(spec)]
     if "python" in spec.options:
-        found.append(path.parent / (spec.options["python"].split(":")[0].replace(".", "/") + ".py"))
+        paths.append(path.parent / (spec.options["python"].split(":")[0].replace(".", "/") + ".py"))
     # A module may also be an installed package, and then there is no file beside the description.
-    return list(dict.fromkeys(file for file in found if file and file != path and file.exists()))
+    return list(dict.fromkeys(file for file in paths if file and file != path and file.exists()))
 
 
 def _matrix(

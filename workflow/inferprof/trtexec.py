@@ -309,11 +309,11 @@ def compare(record: Mapping[str, Any], samples_ns: Sequence[float]) -> dict[str,
 
 def render(result: Mapping[str, Any]) -> str:
     """The comparison in one line."""
-    case, found = Case(**result["case"]), result["comparison"]
-    if "not_compared" in found:
-        return f"{case}: {found['not_compared']}"
-    ours, theirs = (found[f"{clock}_median_ns"] / 1000 for clock in ("device", "trtexec"))
+    case, comparison = Case(**result["case"]), result["comparison"]
+    if "not_compared" in comparison:
+        return f"{case}: {comparison['not_compared']}"
+    ours, theirs = (comparison[f"{clock}_median_ns"] / 1000 for clock in ("device", "trtexec"))
     return (
         f"{case}: device {ours:.2f} µs, {NAME} {result['version']} {theirs:.2f} µs "
-        f"({found['difference_ns'] / 1000:+.2f} µs, {found['ratio'] - 1:+.1%})"
+        f"({comparison['difference_ns'] / 1000:+.2f} µs, {comparison['ratio'] - 1:+.1%})"
     )

@@ -94,7 +94,7 @@ def refuses(variant: Variant, shape: Shape, machine: Machine) -> str | None:
 
 
 def _one_of(variant: Variant, option: str, allowed: Sequence[str]) -> str:
-    """The value of an option, by default the first known one."""
+    """The value of an option, by default the first of the allowed."""
     if (value := variant.text(option, allowed[0])) not in allowed:
         raise UserError(f"variant {variant.name}: {option}: {value!r}; known: {', '.join(allowed)}")
     return value

@@ -131,14 +131,14 @@ class _Reader:
             raise self.refused(f"holds {info.filename!r} encrypted or packed in a way that bundles are not")
 
     def manifest(self) -> dict[str, Any]:
-        found = next((info for info in self.infos if info.filename == MANIFEST), None)
-        if found is None:
+        entry = next((info for info in self.infos if info.filename == MANIFEST), None)
+        if entry is None:
             raise self.refused(f"is no bundle: it holds no {MANIFEST}")
-        if found.file_size > MAX_MANIFEST:
-            raise self.refused(f"holds a {MANIFEST} of {found.file_size} bytes; at most {MAX_MANIFEST} are allowed")
+        if entry.file_size > MAX_MANIFEST:
+            raise self.refused(f"holds a {MANIFEST} of {entry.file_size} bytes; at most {MAX_MANIFEST} are allowed")
         try:
             with self.open(MANIFEST) as file:
-                manifest = json.loads(self._read(file, MANIFEST, found.file_size))
+                manifest = json.loads(self._read(file, MANIFEST, entry.file_size))
         except (ValueError, RecursionError):
             raise self.refused(f"holds a {MANIFEST} that is not JSON") from None
         schema = manifest.get("schema") if isinstance(manifest, dict) else None

@@ -39,12 +39,12 @@ def secrets(public: Iterable[str], *folders: Path) -> list[str]:
     Without what is `public`: a variable may hold the name of the GPU or of a model, and versions are no secrets.
     """
     words = list(public)
-    found = [
+    values = [
         value
         for value in nsys.secrets()
         if value not in _NOBODY and not _VERSION.fullmatch(value) and not any(value in word for word in words)
     ]
-    return sorted({*found, *(str(folder) for folder in folders if len(folder.parts) > 1)}, key=len, reverse=True)
+    return sorted({*values, *(str(folder) for folder in folders if len(folder.parts) > 1)}, key=len, reverse=True)
 
 
 def scrubber(secrets: Sequence[str]) -> Callable[[Path], bytes]:

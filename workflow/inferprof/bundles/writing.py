@@ -140,7 +140,7 @@ def _require_sound(results: Path, study: str, records: Iterable[str]) -> None:
 
 def _facts(results: Path, study: str, machine: str, records: Iterable[str]) -> dict[str, Any]:
     """What the manifest says apart from the files, out of their scrubbed content."""
-    found = [read_json(results / name) for name in records]
+    contents = [read_json(results / name) for name in records]
     environment = results / machine / "environment.json"
     config = results / "reports" / study / "config.json"
     return {
@@ -149,9 +149,9 @@ def _facts(results: Path, study: str, machine: str, records: Iterable[str]) -> d
         "machine": machine,
         "baseline": read_json(config)["baseline"] if config.exists() else None,
         "inferprof": _version(),
-        "git": sorted({str(record["environment"]["git"]) for record in found if record["environment"].get("git")}),
+        "git": sorted({str(record["environment"]["git"]) for record in contents if record["environment"].get("git")}),
         "packages": read_json(environment).get("packages", {}) if environment.exists() else {},
-        "last_measured": max((str(record["started"]) for record in found), default=None),
+        "last_measured": max((str(record["started"]) for record in contents), default=None),
     }
 
 

@@ -169,10 +169,10 @@ def read_probe(path: Path, label: str) -> Machine:
 
 def check_probed(path: Path, here: Machine) -> None:
     """Raise UserError unless `here` is the machine of an environment.json, with the same driver and libraries."""
-    probed, found = read_probe(path, "").slug, replace(here, label=None).slug
-    if probed != found:
+    probed, current = read_probe(path, "").slug, replace(here, label=None).slug
+    if probed != current:
         raise UserError(
-            f"this machine is {found}, and {path.parent.name} was {probed} when it was probed: GPU, driver or "
+            f"this machine is {current}, and {path.parent.name} was {probed} when it was probed: GPU, driver or "
             "libraries differ; give it a label of its own, or remove what was probed and measured, and begin anew"
         )
 
@@ -207,15 +207,15 @@ def _why(fact: Any) -> str | None:
 
 def detect_packages() -> dict[str, str]:
     """Installed versions of PACKAGES."""
-    found = {}
+    versions = {}
     for name in PACKAGES:
         for distribution in ALIASES.get(name, (name,)):
             try:
-                found[name] = importlib.metadata.version(distribution)
+                versions[name] = importlib.metadata.version(distribution)
                 break
             except importlib.metadata.PackageNotFoundError:
                 continue
-    return found
+    return versions
 
 
 def detect_gpu() -> Gpu | None:

@@ -69,14 +69,14 @@ def of(name: str, memory: int | None, sms: int | None = None, mig: bool = False)
     name, and a MIG instance is a part of one.
     """
     bare = name.removeprefix("NVIDIA ")
-    found = [
+    matches = [
         row.peaks
         for row in _rows()
         if bare in row.names
         and (memory is None or abs(memory / row.memory - 1) <= MEMORY_TOLERANCE)
         and (sms is None or row.peaks.sms in (None, sms))
     ]
-    return found[0] if len(found) == 1 and not mig else None
+    return matches[0] if len(matches) == 1 and not mig else None
 
 
 def every() -> tuple[Peaks, ...]:

@@ -55,9 +55,9 @@ def processes_on_gpu() -> list[dict[str, Any]] | None:
     pynvml.nvmlInit()
     try:
         handle = hardware.visible_handle(pynvml)
-        found = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
     except pynvml.NVMLError:
         return None
     finally:
         pynvml.nvmlShutdown()
-    return [{"pid": p.pid, "bytes": p.usedGpuMemory} for p in found if p.pid != os.getpid()]
+    return [{"pid": p.pid, "bytes": p.usedGpuMemory} for p in processes if p.pid != os.getpid()]

@@ -215,17 +215,17 @@ def judge(sqnr_db: Mapping[str, float | None], collapsed: Sequence[str], toleran
     """Outcome and reason. An SQNR of None without a collapse means an output identical to the expected one."""
     if collapsed:
         return "fail", "; ".join(collapsed)
-    known = {name: value for name, value in sqnr_db.items() if value is not None}
-    if not known:
+    values = {name: value for name, value in sqnr_db.items() if value is not None}
+    if not values:
         return "pass", "identical"
-    name = min(known, key=lambda key: known[key])
-    worst = known[name]
-    found = f"output {name}: SQNR {worst:.1f} dB"
+    name = min(values, key=lambda key: values[key])
+    worst = values[name]
+    described = f"output {name}: SQNR {worst:.1f} dB"
     if worst >= tolerance.passes:
-        return "pass", f"{found}, at least {tolerance.passes:g} dB"
+        return "pass", f"{described}, at least {tolerance.passes:g} dB"
     if worst >= tolerance.warns:
-        return "warn", f"{found}, under {tolerance.passes:g} dB ({tolerance.reason})"
-    return "fail", f"{found}, under {tolerance.warns:g} dB ({tolerance.reason})"
+        return "warn", f"{described}, under {tolerance.passes:g} dB ({tolerance.reason})"
+    return "fail", f"{described}, under {tolerance.warns:g} dB ({tolerance.reason})"
 
 
 def agreement(expected: Outputs, actual: Outputs, batches: Sequence[Feeds], spec: ModelSpec) -> dict[str, Any] | None:

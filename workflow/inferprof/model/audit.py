@@ -67,11 +67,11 @@ def audit(onnx: Path, precision: str | None, shape: Shape | None, spec: ModelSpe
 
 def _domains(nodes: Iterable[Any]) -> dict[str, list[str]]:
     """Domains of operators outside the ONNX standard → their operators."""
-    found: dict[str, set[str]] = {}
+    by_domain: dict[str, set[str]] = {}
     for node in nodes:
         if node.domain not in STANDARD_DOMAINS:
-            found.setdefault(node.domain, set()).add(node.op_type.rpartition("::")[2])
-    return {domain: sorted(operators) for domain, operators in sorted(found.items())}
+            by_domain.setdefault(node.domain, set()).add(node.op_type.rpartition("::")[2])
+    return {domain: sorted(operators) for domain, operators in sorted(by_domain.items())}
 
 
 # --- products --------------------------------------------------------------------------------------------------
@@ -112,12 +112,12 @@ def unaligned(products: Sequence[Product]) -> list[dict[str, Any]]:
     Tensor cores work on tiles of 32 bytes or more. The m of a product with a weight is left out: there the batch
     and the sequence are one dimension. So is a size of 1.
     """
-    found: dict[tuple[int, int], list[tuple[str, str]]] = {}
+    by_size: dict[tuple[int, int], list[tuple[str, str]]] = {}
     for product in products:
         multiple = 32 if bits(product.dtype) <= 8 else 16
         for role, size in product.sizes.items():
             if size > 1 and size % multiple and not (role == "m" and product.with_weight):
-                found.setdefault((size, multiple), []).append((role, product.name))
+                by_size.setdefault((size, multiple), []).append((role, product.name))
     return [
         {
             "size": size,
@@ -127,7 +127,7 @@ def unaligned(products: Sequence[Product]) -> list[dict[str, Any]]:
             "products": len({name for _, name in uses}),
             "example": uses[0][1],
         }
-        for (size, multiple), uses in sorted(found.items())
+        for (size, multiple), uses in sorted(by_size.items())
     ]
 
 
@@ -159,7 +159,7 @@ def _not_tensorrt_int8(graph: TypedGraph) -> dict[str, str]:
     import numpy as np
     import onnx
 
-    found: dict[str, str] = {}
+    kinds: dict[str, str] = {}
     for node in graph.nodes:
         if node.op_type not in ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"):
             continue
@@ -170,8 +170,8 @@ def _not_tensorrt_int8(graph: TypedGraph) -> dict[str, str]:
         unsigned = "uint8" in (graph.types.get(zero), graph.stored_type(tensor))
         if unsigned or np.any(zeros.astype(np.float32)):
             kind = "uint8" if unsigned else graph.types.get(zero, "unknown")
-            found[node.name or node.output[0]] = f"{kind}, zero point {float(zeros.flat[0]):g}"
-    return found
+            kinds[node.name or node.output[0]] = f"{kind}, zero point {float(zeros.flat[0]):g}"
+    return kinds
 
 
 # --- advice ----------------------------------------------------------------------------------------------------
@@ -243,11 +243,12 @@ def _uncounted(result: Mapping[str, Any], products: Sequence[Product]) -> list[s
             f"share: {sum(looped.values()):,} MACs a step ({_some([*looped])})"
         )
     if branches := result.get("branches"):
-        told = [
-            f"{one['node']} ({', '.join(f'{name} {n:,}' for name, n in one['macs'].items())})" for one in branches
+        macs = [
+            f"{branch['node']} ({', '.join(f'{name} {n:,}' for name, n in branch['macs'].items())})"
+            for branch in branches
         ]
         lines.append(
-            f"which branch of {len(branches)} If runs, only a run tells; that of more MACs is counted: {_some(told)}"
+            f"which branch of {len(branches)} If runs, only a run tells; that of more MACs is counted: {_some(macs)}"
         )
     if assumed := result.get("assumed_sizes"):
         lines.append(f"counted as 1, since the shape gives no size to them: {_some(assumed)}")

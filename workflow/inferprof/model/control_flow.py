@@ -141,7 +141,7 @@ def _add_bodies(flat: Flat, node: Any, around: _Around) -> dict[str, Tensor]:
         label = next((name for name in node.output if name), node.name)  # names of nodes may be anything
         inside = replace(around, times=times, scope=f"{around.scope}{label}/{body.name}/")
         results.append(_add_body(flat, node, body, inside))
-        outputs[body.name] = frozenset(one.output[0] for one in flat.nodes[first:] if one.output)
+        outputs[body.name] = frozenset(added.output[0] for added in flat.nodes[first:] if added.output)
     if node.op_type == "If" and all(body.trips for body in bodies):
         flat.branches.append(Branches(node.name or node.output[0], outputs))
     alike = bool(results) and all(result == results[0] for result in results)
@@ -318,7 +318,7 @@ def _results(node: Any, body: _Body, inferred: Inferred) -> dict[str, Tensor]:
     kept = {after for before, after in _states(node, body.graph)}
     if node.op_type == "Scan" and (body.trips is None or _lays_out(node)):
         return {}
-    told: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for outside, inside in zip(node.output, names, strict=False):
         shape = inferred.shapes.get(inside)
         if not outside or shape is None or inside not in inferred.numbers:
@@ -327,8 +327,8 @@ def _results(node: Any, body: _Body, inferred: Inferred) -> dict[str, Tensor]:
             if body.trips is None:
                 continue
             shape = (body.trips, *shape)
-        told[outside] = Tensor(inferred.numbers[inside], shape)
-    return told
+        tensors[outside] = Tensor(inferred.numbers[inside], shape)
+    return tensors
 
 
 def _lays_out(node: Any) -> bool:

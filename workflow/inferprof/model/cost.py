@@ -130,13 +130,13 @@ def cost_of(model: Any, graph: TypedGraph) -> dict[str, Any]:
 
 def _constants(graph: TypedGraph) -> frozenset[str]:
     """The tensors that depend on weights and, at one shape, on shapes alone."""
-    found = set(graph.weights)
+    constants = set(graph.weights)
     for node in graph.nodes:
         if node.op_type in FLOW or node.op_type.startswith("Random"):
             continue
-        if node.op_type in ("Shape", "Size") or all(name in found for name in node.input if name):
-            found.update(node.output)
-    return frozenset(found)
+        if node.op_type in ("Shape", "Size") or all(name in constants for name in node.input if name):
+            constants.update(node.output)
+    return frozenset(constants)
 
 
 def _is_executed(node: Any, graph: TypedGraph, constants: frozenset[str]) -> bool:
@@ -225,13 +225,13 @@ def _elements(graph: TypedGraph, tensor: str) -> int | None:
 
 def _weights(nodes: Iterable[Any], graph: TypedGraph, constants: frozenset[str]) -> dict[str, int | None]:
     """The constants that nodes read, by name → bytes. Of a table that rows are picked from these rows count."""
-    found: dict[str, int | None] = {}
+    sizes: dict[str, int | None] = {}
     for node in nodes:
         for name in filter(constants.__contains__, filter(None, node.input)):
             picked = node.op_type in PICKS and name == node.input[0]
             size = _held(graph, node.output[0]) if picked else _held(graph, name)
-            found[f"{name} of {node.output[0]}" if picked else name] = size
-    return found
+            sizes[f"{name} of {node.output[0]}" if picked else name] = size
+    return sizes
 
 
 def _held(graph: TypedGraph, tensor: str) -> int | None:
@@ -274,8 +274,8 @@ def _total(parts: Iterable[int | None]) -> int | None:
 
 
 def _sum(*parts: int | None) -> int | None:
-    known = [part for part in parts if part is not None]
-    return sum(known) if len(known) == len(parts) else None
+    numbers = [part for part in parts if part is not None]
+    return sum(numbers) if len(numbers) == len(parts) else None
 
 
 def _times(number: int | None, factor: int | None) -> int | None:

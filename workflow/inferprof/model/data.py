@@ -70,14 +70,14 @@ def feeds(spec: ModelSpec, shape: Shape, count: int, seed: int) -> list[dict[str
 
 def files(spec: ModelSpec) -> list[Path]:
     """The files and folders beside the model's YAML file that its inputs are fed from."""
-    found = []
+    paths = []
     for item in spec.inputs:
         kind, _, argument = item.data.partition(":")
         if kind in _TOKEN_FIELDS:
-            found.append(spec.path.parent / SENTENCES)
+            paths.append(spec.path.parent / SENTENCES)
         elif kind in ("file", "image") and argument:
-            found.append(spec.path.parent / argument)
-    return found
+            paths.append(spec.path.parent / argument)
+    return paths
 
 
 def _feed(batch: _Batch) -> dict[str, Array]:

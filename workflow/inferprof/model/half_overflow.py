@@ -52,15 +52,21 @@ def _rooted(node: Any, readers: dict[str, list[Any]]) -> bool:
     """Whether the squares are averaged, and a root is taken of that."""
     if node.op_type == "ReduceL2":
         return True
-    means = [node] if node.op_type in SQUARED_SUMS else [one for one in _read(node, readers) if one.op_type in SUMS]
+    means = (
+        [node]
+        if node.op_type in SQUARED_SUMS
+        else [reader for reader in _read(node, readers) if reader.op_type in SUMS]
+    )
     return any(_reaches_root(mean, readers, STEPS) for mean in means)
 
 
 def _reaches_root(node: Any, readers: dict[str, list[Any]], steps: int) -> bool:
     following = list(_read(node, readers))
-    if any(one.op_type in ROOTS for one in following):
+    if any(reader.op_type in ROOTS for reader in following):
         return True
-    return steps > 1 and any(_reaches_root(one, readers, steps - 1) for one in following if one.op_type in BETWEEN)
+    return steps > 1 and any(
+        _reaches_root(reader, readers, steps - 1) for reader in following if reader.op_type in BETWEEN
+    )
 
 
 def _read(node: Any, readers: dict[str, list[Any]]) -> Iterator[Any]:

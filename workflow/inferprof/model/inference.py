@@ -52,9 +52,9 @@ def skeleton(model: Any, graph: Any, given: Mapping[str, Tensor], constants: Seq
     made.name = graph.name or "graph"
     made.node.extend(graph.node)
     made.output.extend(onnx.ValueInfoProto(name=value.name) for value in graph.output)
-    known = [*constants, *(weight for weight in graph.initializer if weight.ByteSize() <= FOLDED_BYTES)]
-    made.initializer.extend(known)
-    inside = {weight.name for weight in known}
+    by_value = [*constants, *(weight for weight in graph.initializer if weight.ByteSize() <= FOLDED_BYTES)]
+    made.initializer.extend(by_value)
+    inside = {weight.name for weight in by_value}
     large = {w.name: Tensor(w.data_type, list(w.dims)) for w in graph.initializer if w.name not in inside}
     for item in graph.sparse_initializer:
         large[item.values.name] = Tensor(item.values.data_type, list(item.dims))
@@ -152,7 +152,9 @@ def _constants(graph: Any) -> dict[str, Any]:
     return {weight.name: weight for weight in graph.initializer} | stored
 
 
-def _folded(model: Any, known: Mapping[str, tuple[int, ...]]) -> tuple[dict[str, tuple[int, ...]], dict[str, Any]]:
+def _folded(
+    model: Any, known_shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[dict[str, tuple[int, ...]], dict[str, Any]]:
     """The shapes that follow once what is computed from shapes is folded, which inference by itself gives up on.
 
     `Shape` of a known shape is replaced first: onnx propagates it as a whole where it has a start or an end.
@@ -161,10 +163,10 @@ def _folded(model: Any, known: Mapping[str, tuple[int, ...]]) -> tuple[dict[str,
     import onnx
     from polygraphy.backend.onnx import fold_constants
 
-    shape_nodes = [node for node in model.graph.node if node.op_type == "Shape" and node.input[0] in known]
+    shape_nodes = [node for node in model.graph.node if node.op_type == "Shape" and node.input[0] in known_shapes]
     for node in shape_nodes:
         ends = {attribute.name: attribute.i for attribute in node.attribute}
-        sizes = np.array(known[node.input[0]][ends.get("start", 0) : ends.get("end")], np.int64)
+        sizes = np.array(known_shapes[node.input[0]][ends.get("start", 0) : ends.get("end")], np.int64)
         model.graph.initializer.append(onnx.numpy_helper.from_array(sizes, node.output[0]))
         model.graph.node.remove(node)
     try:

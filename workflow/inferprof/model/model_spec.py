@@ -151,10 +151,10 @@ def input_shapes(spec: ModelSpec, shape: Shape) -> dict[str, tuple[int, ...]]:
 def package_roots(package: str) -> list[Path]:
     """The folders of an importable package, found without importing it; none where it is not installed."""
     try:
-        found = importlib.util.find_spec(package)
+        module_spec = importlib.util.find_spec(package)
     except (ImportError, ValueError):  # its parent is not installed, or it has no file
         return []
-    return [Path(root) for root in (found.submodule_search_locations or [])] if found else []
+    return [Path(root) for root in (module_spec.submodule_search_locations or [])] if module_spec else []
 
 
 def discover(folder: Path) -> dict[str, Path]:
@@ -167,14 +167,14 @@ def discover(folder: Path) -> dict[str, Path]:
     described = sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml"))
     spoken_of = {folder / file for path in described for file in _files_of(path)}
     bare = sorted(path for path in folder.glob("*.onnx") if path not in spoken_of)
-    found: dict[str, Path] = {}
+    models: dict[str, Path] = {}
     for path in [*described, *bare]:
         if not _NAME.fullmatch(path.stem):
             raise UserError(f"{path}: a model's name has letters, digits and ._- only; rename the file")
-        if path.stem in found:
-            raise UserError(f"two models are named {path.stem}: {found[path.stem]} and {path}; rename one of them")
-        found[path.stem] = path
-    return dict(sorted(found.items()))
+        if path.stem in models:
+            raise UserError(f"two models are named {path.stem}: {models[path.stem]} and {path}; rename one of them")
+        models[path.stem] = path
+    return dict(sorted(models.items()))
 
 
 def _files_of(path: Path) -> Iterator[str]:

@@ -35,9 +35,9 @@ def checked(
     import onnx
 
     model = onnx_graph.read(path)
-    opset, known = onnx_graph.opset(model), onnx.defs.onnx_opset_version()
-    if opset > known:
-        raise UserError(f"{path} uses opset {opset}; onnx {onnx.__version__} knows opsets up to {known}")
+    opset, newest = onnx_graph.opset(model), onnx.defs.onnx_opset_version()
+    if opset > newest:
+        raise UserError(f"{path} uses opset {opset}; onnx {onnx.__version__} knows opsets up to {newest}")
     if not model.opset_import:
         raise UserError(
             f"{path} names no opset (opset_import is empty), so its operators mean nothing; export it again"

@@ -89,16 +89,16 @@ def _lacking(tensor: onnx.TensorProto) -> str | None:
 
 def _external_bytes(tensor: onnx.TensorProto, path: Path) -> int:
     """The bytes of a tensor in another file, which has them."""
-    told = {entry.key: entry.value for entry in tensor.external_data}
-    location, where = told.get("location", ""), f"weights of {tensor.name}"
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location, where = entries.get("location", ""), f"weights of {tensor.name}"
     try:
-        offset, length = (int(told.get(key) or 0) for key in ("offset", "length"))
+        offset, length = (int(entries.get(key) or 0) for key in ("offset", "length"))
     except ValueError:
         offset = length = -1
     if offset < 0 or length < 0:
         raise UserError(
-            f"{path}: external data {location} ({where}): offset {told.get('offset')}, length {told.get('length')}; "
-            "allowed: whole numbers of 0 or more; export it again"
+            f"{path}: external data {location} ({where}): offset {entries.get('offset')}, "
+            f"length {entries.get('length')}; allowed: whole numbers of 0 or more; export it again"
         )
     file = path.parent / location
     if not location or Path(location).is_absolute() or ".." in Path(location).parts:
@@ -165,8 +165,8 @@ def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
 
 def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
     """The nodes of a graph and of the bodies in it."""
-    for one in graphs(graph):
-        yield from one.node
+    for body in graphs(graph):
+        yield from body.node
 
 
 def taken_by(node: onnx.NodeProto) -> Iterator[str]:

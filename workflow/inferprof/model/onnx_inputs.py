@@ -38,12 +38,12 @@ def describe(path: Path) -> tuple[list[tuple[str, str, Dims]], int]:
             f"describe the inputs in {path.with_suffix('.yaml')} (source: onnx, onnx: {path.name})"
         )
     symbols = _symbols(values)
-    told = [(value.name, dtype(value), _dims(value, symbols)) for value in values]
+    described = [(value.name, dtype(value), _dims(value, symbols)) for value in values]
     for value in values:
         for axis, dim in enumerate(dimensions(value)):
             if _is_unnamed(dim, axis, symbols):
-                raise UserError(_unnamed(path, value, axis, told))
-    return told, opset(model)
+                raise UserError(_unnamed(path, value, axis, described))
+    return described, opset(model)
 
 
 def _is_unnamed(dim: Any, axis: int, symbols: Mapping[str, str]) -> bool:
@@ -51,23 +51,23 @@ def _is_unnamed(dim: Any, axis: int, symbols: Mapping[str, str]) -> bool:
     return dim.dim_value < 1 and dim.dim_param not in symbols and (axis > 0 or bool(dim.dim_param))
 
 
-def _unnamed(path: Path, value: onnx.ValueInfoProto, axis: int, told: Sequence[tuple[str, str, Dims]]) -> str:
+def _unnamed(path: Path, value: onnx.ValueInfoProto, axis: int, described: Sequence[tuple[str, str, Dims]]) -> str:
     """What to say of such an axis."""
     own = dimensions(value)[axis].dim_param
     lacks = f"follows from others ({own})" if own else "has neither a size nor a name"
-    open_sizes = dict.fromkeys(str(dim) for _, _, dims in told for dim in dims if str(dim).endswith(UNNAMED))
+    open_sizes = dict.fromkeys(str(dim) for _, _, dims in described for dim in dims if str(dim).endswith(UNNAMED))
     return (
         f"{path}: input {value.name}, axis {axis}, {lacks}; describe the inputs in {path.with_suffix('.yaml')}, "
-        f"as in {stub(path, told, list(open_sizes))}"
+        f"as in {stub(path, described, list(open_sizes))}"
     )
 
 
-def stub(path: Path, told: Sequence[tuple[str, str, Dims]], open_sizes: Sequence[str]) -> str:
+def stub(path: Path, described: Sequence[tuple[str, str, Dims]], open_sizes: Sequence[str]) -> str:
     """A description of an ONNX file to begin with, in YAML on one line; each open size is 128 in it."""
     inputs = ", ".join(
         f"{{name: {json.dumps(name)}, dtype: {dtype}, dims: [{', '.join(map(str, dims))}]"
         f"{'' if dtype.startswith('float') else ', data: integers:2'}}}"
-        for name, dtype, dims in told
+        for name, dtype, dims in described
     )
     sizes = ", ".join(f"{symbol}: 128" for symbol in open_sizes)
     return f"{{source: onnx, onnx: {json.dumps(path.name)}, inputs: [{inputs}], sizes: {{{sizes}}}}}"

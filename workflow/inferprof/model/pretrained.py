@@ -43,9 +43,11 @@ def weights(spec: ModelSpec) -> ModelFiles:
     The hub's local cache comes first, then the hub unless HF_HUB_OFFLINE forbids it, then the package. Raises
     UserError where none of them has the weights, or where they are not those of `sha256`.
     """
-    found = _first(spec, _places(spec, Place.cache, Place.hub, Place.package), lambda files: bool(files.weights))
-    _check_digest(found, spec)
-    return found
+    model_files = _first(
+        spec, _places(spec, Place.cache, Place.hub, Place.package), lambda files: bool(files.weights)
+    )
+    _check_digest(model_files, spec)
+    return model_files
 
 
 def tokenizer(spec: ModelSpec) -> Path | None:
@@ -78,10 +80,10 @@ def _first(spec: ModelSpec, places: list[Place], suffices: Callable[[ModelFiles]
     """The files of the first place that has what is needed."""
     reasons = []
     for place in places:
-        found = _from_package(spec) if place is Place.package else _from_hub(spec, place)
-        if isinstance(found, ModelFiles) and suffices(found):
-            return found
-        reasons.append(f"{place.value}: {'not all files' if isinstance(found, ModelFiles) else found}")
+        attempt = _from_package(spec) if place is Place.package else _from_hub(spec, place)
+        if isinstance(attempt, ModelFiles) and suffices(attempt):
+            return attempt
+        reasons.append(f"{place.value}: {'not all files' if isinstance(attempt, ModelFiles) else attempt}")
     raise UserError(
         f"model {spec.name}: its files can't be had ({'; '.join(reasons)}); connect to the internet once, or name "
         f"under package: in {spec.path} an installed package that carries them"

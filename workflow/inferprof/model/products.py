@@ -92,7 +92,7 @@ def one_branch(graph: TypedGraph) -> tuple[TypedGraph, list[dict[str, Any]]]:
 
     Which one runs, only a run tells. An If without products in it is left out of the list.
     """
-    told: list[dict[str, Any]] = []
+    choices: list[dict[str, Any]] = []
     for branches in graph.branches:
         macs = {
             name: sum(
@@ -109,8 +109,8 @@ def one_branch(graph: TypedGraph) -> tuple[TypedGraph, list[dict[str, Any]]]:
         left_out = [output for name in macs if name != counted for output in branches.outputs[name]]
         graph = dataclasses.replace(graph, times={**graph.times, **dict.fromkeys(left_out, 0)})
         if any(macs.values()):
-            told.append({"node": branches.node, "counted": counted, "macs": macs})
-    return graph, told
+            choices.append({"node": branches.node, "counted": counted, "macs": macs})
+    return graph, choices
 
 
 def _is_product(node: Any) -> bool:

@@ -124,19 +124,22 @@ def _transformers(spec: ModelSpec, attention: Attention) -> tuple[Any, dict[str,
 
 def _pretrained(architecture: Any, spec: ModelSpec, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """The model with the weights of its repository or package. Raises UserError where they don't fill the model."""
-    found = pretrained.weights(spec)
+    model_files = pretrained.weights(spec)
     try:
         model, info = architecture.from_pretrained(
-            found.folder, local_files_only=True, use_safetensors=True, output_loading_info=True, **options
+            model_files.folder, local_files_only=True, use_safetensors=True, output_loading_info=True, **options
         )
     except (OSError, ValueError) as error:
-        raise UserError(f"model {spec.name}: {found.origin}: {' '.join(str(error).split())}") from error
+        raise UserError(f"model {spec.name}: {model_files.origin}: {' '.join(str(error).split())}") from error
     if missing := sorted(info["missing_keys"]):
         raise UserError(
-            f"model {spec.name}: {found.origin} has no weights for {missing[0]} and {len(missing) - 1} more, which "
-            f"would be random; choose another architecture: in {spec.path}"
+            f"model {spec.name}: {model_files.origin} has no weights for {missing[0]} and {len(missing) - 1} more, "
+            f"which would be random; choose another architecture: in {spec.path}"
         )
-    return model, {"origin": found.origin, "weights": {path.name: files.sha256(path) for path in found.weights}}
+    return model, {
+        "origin": model_files.origin,
+        "weights": {path.name: files.sha256(path) for path in model_files.weights},
+    }
 
 
 def _fields(architecture: Any, spec: ModelSpec) -> dict[str, Any]:
@@ -230,11 +233,11 @@ def _user_module(name: str, spec: ModelSpec) -> Any:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
             raise UserError(f"{spec.path}: no module {name}: neither {path} nor installed ({error})") from None
-    found = importlib.util.spec_from_file_location(name, path)
-    assert found is not None and found.loader is not None
-    module = importlib.util.module_from_spec(found)
+    module_spec = importlib.util.spec_from_file_location(name, path)
+    assert module_spec is not None and module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
     sys.modules[name] = module  # dataclasses and pickling look their module up there
-    found.loader.exec_module(module)
+    module_spec.loader.exec_module(module)
     return module
 
 

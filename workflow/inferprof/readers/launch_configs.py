@@ -38,8 +38,8 @@ class LaunchConfig:
 def rows(configs: Iterable[LaunchConfig], tool: str) -> pd.DataFrame:
     """Level launch_config: `launch` numbers them, the longest in total first; duration_* in ns over the capture."""
     ordered = sorted(configs, key=lambda config: (-config.total, config.name, config.grid, config.block))
-    found = [row for number, config in enumerate(ordered) for row in _rows(number, config)]
-    return conform(frame_of(found, list(COLUMNS)), tool)
+    records = [row for number, config in enumerate(ordered) for row in _rows(number, config)]
+    return conform(frame_of(records, list(COLUMNS)), tool)
 
 
 def _rows(number: int, config: LaunchConfig) -> Iterator[dict[str, Any]]:

@@ -116,10 +116,10 @@ def _table(path: Path, text: str) -> tuple[list[str], list[Row]]:
     if text.find(HEADER, place + 1) > 0:
         raise UserError(f"{path} holds several tables of Nsight Compute: give each in a file of its own")
     header, *rows = _rows(path, text[place:])
-    found = [dict(zip(header, cells, strict=False)) for cells in rows]
-    if not any(row["ID"] for row in found):
+    records = [dict(zip(header, cells, strict=False)) for cells in rows]
+    if not any(row["ID"] for row in records):
         raise _nothing(path, text)
-    return header, found
+    return header, records
 
 
 def _rows(path: Path, text: str) -> Iterator[list[str]]:
@@ -176,25 +176,25 @@ def _raw(rows: Sequence[Row]) -> list[Launch]:
     units = next((row for row in rows if not row["ID"]), {})
     launches = [row for row in rows if row["ID"]]
     comma = _decimal_comma((units.get(name, ""), row[name]) for row in launches for name in row if name in WANTED)
-    found = []
+    parsed = []
     for row in _numbered(launches):
         cells = ((name, units.get(name, ""), row[name]) for name in row if name in WANTED)
-        found.append(_launch(row, _numbers(cells, comma)))
-    return found
+        parsed.append(_launch(row, _numbers(cells, comma)))
+    return parsed
 
 
 def _details(rows: Sequence[Row]) -> list[Launch]:
     """The page with a row per metric and per rule result."""
     comma = _decimal_comma((row.get("Metric Unit", ""), row.get("Metric Value", "")) for row in rows)
-    found = []
+    parsed = []
     groups = [list(group) for _, group in itertools.groupby(rows, key=lambda row: (row["ID"], row["Process ID"]))]
     _numbered([own[0] for own in groups])
     _require_equal_sections(groups)
     for own in groups:
         cells = ((_name_of(row), row["Metric Unit"], row["Metric Value"]) for row in own if row["Metric Name"])
         rules = [_rule(row, comma) for row in own if not row["Metric Name"] and row.get("Rule Name")]
-        found.append(_launch(own[0], _numbers(cells, comma), rules))
-    return found
+        parsed.append(_launch(own[0], _numbers(cells, comma), rules))
+    return parsed
 
 
 def _numbered(launches: Sequence[Row]) -> Sequence[Row]:
@@ -280,22 +280,22 @@ def _decimal_comma(cells: Iterable[tuple[str, str]]) -> bool:
     A number with two groups has its thousands apart, ns and bytes are whole, and percentages are below 1,000.
     Raises ValueError where some say so and some the opposite.
     """
-    told = Counter(sign for unit, text in cells if (sign := _sign(unit, _GROUPING.sub("", text))))
-    if len(told) > 1:
+    signs = Counter(sign for unit, text in cells if (sign := _sign(unit, _GROUPING.sub("", text))))
+    if len(signs) > 1:
         raise ValueError("its numbers are of two locales, so 1,234 may be either: give one page as ncu wrote it")
-    return "," in told
+    return "," in signs
 
 
 def _sign(unit: str, text: str) -> Literal[",", "."] | None:
     """The decimal sign that a cell shows; None where it may be either's."""
     signs: tuple[tuple[Literal[",", "."], str], ...] = ((",", "."), (".", ","))
     for decimal, group in signs:
-        one, other = re.escape(decimal), re.escape(group)
+        point, other = re.escape(decimal), re.escape(group)
         grouped = rf"-?\d{{1,3}}(?:{other}\d{{3}})"
-        if re.fullmatch(rf"{grouped}{{2,}}|{grouped}+{one}\d+|-?\d+{one}(?:\d{{1,2}}|\d{{4,}})", text):
+        if re.fullmatch(rf"{grouped}{{2,}}|{grouped}+{point}\d+|-?\d+{point}(?:\d{{1,2}}|\d{{4,}})", text):
             return decimal
         if unit in _WHOLE and re.fullmatch(grouped, text):
             return decimal
-        if unit == "%" and re.fullmatch(rf"\d+{one}\d+", text):
+        if unit == "%" and re.fullmatch(rf"\d+{point}\d+", text):
             return decimal
     return None

@@ -64,8 +64,8 @@ class Launch:
 
 def rows(launches: Iterable[Launch], tool: str) -> pd.DataFrame:
     """Level kernel: a row per launch and metric. Level ncu_rule: `name` is the rule, `owner` the kernel."""
-    found = [row for launch in launches for row in (*_kernel(launch), *_rules(launch))]
-    return conform(frame_of(found, list(KEPT)), tool)
+    records = [row for launch in launches for row in (*_kernel(launch), *_rules(launch))]
+    return conform(frame_of(records, list(KEPT)), tool)
 
 
 def _kernel(launch: Launch) -> Iterable[dict[str, Any]]:

@@ -182,9 +182,9 @@ def ours(raw: Mapping[str, float]) -> dict[str, float | str]:
     """Our metrics of one launch, from ncu's by name in base units (ns, byte, Hz, %); without what was not counted."""
     values: dict[str, float | str] = {}
     for metric, source in SOURCES.items():
-        found = next((raw[name] for name in source.names if name in raw), None)
-        if found is not None:
-            values[metric] = found * source.scale
+        value = next((raw[name] for name in source.names if name in raw), None)
+        if value is not None:
+            values[metric] = value * source.scale
     if values.get("branch_efficiency") == 0 and not values.get("branches_divergent"):
         del values["branch_efficiency"]  # ncu's 0 % of a kernel in which no branch could split a warp
     return values | _memory(raw) | _launch(raw) | _tensor(raw) | _flops(raw) | _stalls(raw)
@@ -192,53 +192,53 @@ def ours(raw: Mapping[str, float]) -> dict[str, float | str]:
 
 def _memory(raw: Mapping[str, float]) -> dict[str, float]:
     accesses = [raw.get(name.format(op)) for name in (_GLOBAL, _LOCAL) for op in ("ld", "st")]
-    found: dict[str, float | None] = {
+    values: dict[str, float | None] = {
         "l1_bytes": _sum(accesses, SECTOR_BYTES),
         "shared_instructions": _sum([raw.get(f"smsp__sass_inst_executed_op_shared_{op}.sum") for op in ("ld", "st")]),
         "global_load_sectors_per_request": _ratio(raw, _GLOBAL.format("ld"), _REQUESTS.format("ld")),
         "global_store_sectors_per_request": _ratio(raw, _GLOBAL.format("st"), _REQUESTS.format("st")),
     }
-    return {metric: value for metric, value in found.items() if value is not None}
+    return {metric: value for metric, value in values.items() if value is not None}
 
 
 def _launch(raw: Mapping[str, float]) -> dict[str, float | str]:
     """Limiter of the occupancy: all that allow no more blocks than the scarcest does."""
-    found: dict[str, float | str] = {}
+    values: dict[str, float | str] = {}
     limits = {
         word: raw[SOURCES[metric].names[0]] for metric, word in _LIMITERS.items() if SOURCES[metric].names[0] in raw
     }
     if limits:
-        found["occupancy_limiter"] = ", ".join(
+        values["occupancy_limiter"] = ", ".join(
             word for word, limit in limits.items() if limit == min(limits.values())
         )
     if waves := raw.get("launch__waves_per_multiprocessor"):
         blocks, sms = (raw.get(SOURCES[metric].names[0]) for metric in ("blocks", "sms"))
-        found["tail_waste"] = 100 * last_wave_waste(waves, blocks, sms)
+        values["tail_waste"] = 100 * last_wave_waste(waves, blocks, sms)
     elapsed = raw.get("sm__cycles_elapsed.max", raw.get("gpc__cycles_elapsed.max"))
     if elapsed and "sm__cycles_active.avg" in raw:
-        found["sm_active"] = 100 * raw["sm__cycles_active.avg"] / elapsed
-    return found
+        values["sm_active"] = 100 * raw["sm__cycles_active.avg"] / elapsed
+    return values
 
 
 def _tensor(raw: Mapping[str, float]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     if pipes := [raw[name] for name in _TENSOR_PIPES if name in raw]:
-        found["pipe_tensor"] = max(pipes)
+        values["pipe_tensor"] = max(pipes)
     fp8 = _sum([raw.get(_TENSOR_OPS.format(f"fp8_sparsity_{state}")) for state in ("off", "on")])
-    return found if fp8 is None else found | {"tensor_ops_fp8": fp8}
+    return values if fp8 is None else values | {"tensor_ops_fp8": fp8}
 
 
 def _flops(raw: Mapping[str, float]) -> dict[str, float]:
     """Operations per elapsed cycle of all instructions of a format, times the cycles; where all were counted."""
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     for metric, weights in FLOP_PER_INSTRUCTION.items():
         rates = [raw.get(_INSTRUCTION.format(op)) for op in weights]
         weighted = [
             None if rate is None else rate * weight for rate, weight in zip(rates, weights.values(), strict=True)
         ]
         if _CYCLES in raw and (total := _sum(weighted, raw[_CYCLES])) is not None:
-            found[metric] = total
-    return found
+            values[metric] = total
+    return values
 
 
 def _stalls(raw: Mapping[str, float]) -> dict[str, float | str]:
@@ -254,8 +254,8 @@ def _stalls(raw: Mapping[str, float]) -> dict[str, float | str]:
 
 def _sum(parts: Sequence[float | None], scale: float = 1.0) -> float | None:
     """The sum, where no part is missing."""
-    known = [part for part in parts if part is not None]
-    return scale * sum(known) if len(known) == len(parts) else None
+    numbers = [part for part in parts if part is not None]
+    return scale * sum(numbers) if len(numbers) == len(parts) else None
 
 
 def _ratio(raw: Mapping[str, float], numerator: str, denominator: str) -> float | None:

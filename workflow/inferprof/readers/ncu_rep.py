@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import struct
 from collections.abc import Iterator
@@ -121,7 +122,7 @@ def _numbers(action: Any, names: set[str]) -> Iterator[tuple[str, float]]:
     for name in sorted(names):
         metric = action.metric_by_name(name)
         value = metric.value()
-        if isinstance(value, int | float) and value == value:
+        if isinstance(value, int | float) and not math.isnan(value):
             yield name, float(value) * scale_of(metric.unit())
 
 

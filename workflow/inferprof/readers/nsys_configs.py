@@ -17,14 +17,14 @@ def read(path: Path, processes: Collection[int] | None = None) -> list[LaunchCon
     """The launch configurations of all kernels, or of those of some processes; none where the export has no kernels
     one by one."""
     with database_of(path) as database:
-        known = {row[1] for row in database.execute(f"PRAGMA table_info({TABLE})")}
-        if not set(SIZES) <= known:
+        columns = {row[1] for row in database.execute(f"PRAGMA table_info({TABLE})")}
+        if not set(SIZES) <= columns:
             return []
-        name = "demangledName" if "demangledName" in known else "shortName"
-        symbol = "mangledName" if "mangledName" in known else "NULL"
+        name = "demangledName" if "demangledName" in columns else "shortName"
+        symbol = "mangledName" if "mangledName" in columns else "NULL"
         sizes = ", ".join(SIZES)
         mine = "" if processes is None else f" AND ({PROCESS}) IN ({', '.join(map(str, sorted(processes)))})"
-        found = database.execute(
+        fetched = database.execute(
             f"""
             SELECT names.value, symbols.value, deviceId, {sizes}, instances, total, least, most FROM (
                 SELECT {name} AS name, {symbol} AS symbol, deviceId, {sizes}, COUNT(*) AS instances,
@@ -38,7 +38,7 @@ def read(path: Path, processes: Collection[int] | None = None) -> list[LaunchCon
         ).fetchall()
     return [
         LaunchConfig(name, symbol, device, _size(sizes[:3]), _size(sizes[3:]), *times)
-        for name, symbol, device, *rest in found
+        for name, symbol, device, *rest in fetched
         for sizes, times in [(rest[:6], rest[6:])]
     ]
 

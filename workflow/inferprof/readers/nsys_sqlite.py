@@ -155,9 +155,9 @@ class _Names:
         query = "SELECT value FROM StringIds WHERE id = ?"
         codes = []
         for string_id in distinct.tolist():
-            found = self._database.execute(query, (string_id,)).fetchone()
-            told = found is not None and found[0] is not None
-            codes.append(self.code(spelled(str(found[0])) if told else f"[string {string_id}]"))
+            row = self._database.execute(query, (string_id,)).fetchone()
+            has_text = row is not None and row[0] is not None
+            codes.append(self.code(spelled(str(row[0])) if has_text else f"[string {string_id}]"))
         return np.array(codes, np.int32)[inverse]
 
 
@@ -213,8 +213,8 @@ class _Export:
         if not set(columns) <= self._columns(_GPUS):
             return ops
         there = " AND ".join(f"{column} IS NOT NULL" for column in columns)
-        told = self._database.execute(f"SELECT pid & 0xFFFFFF, cudaId, gpuId FROM {_GPUS} WHERE {there}")
-        gpus = pd.DataFrame(told, columns=["process", "device", "gpu"], dtype=np.int64)
+        rows = self._database.execute(f"SELECT pid & 0xFFFFFF, cudaId, gpuId FROM {_GPUS} WHERE {there}")
+        gpus = pd.DataFrame(rows, columns=["process", "device", "gpu"], dtype=np.int64)
         gpus = gpus.drop_duplicates(["process", "device"])
         used = ops[["process", "device"]].drop_duplicates().merge(gpus, on=["process", "device"])
         if not (used.groupby("device")["gpu"].nunique() > 1).any():
@@ -226,10 +226,10 @@ class _Export:
         """The operations with made_at and made_by of their nodes of CUDA graphs, in captures that trace these."""
         if "node" not in ops:
             return ops
-        told = self._database.execute(
+        nodes = self._database.execute(
             f"SELECT (globalTid >> 24) & 0xFFFFFF, graphNodeId, originalGraphNodeId, start, globalTid FROM {_NODES}"
         )
-        made = {(process, node): (original, start, thread) for process, node, original, start, thread in told}
+        made = {(process, node): (original, start, thread) for process, node, original, start, thread in nodes}
         # A row for operations without a node behind the others: as row -1 it is found by those that find none.
         first = np.array([*(_first_made(made, *key) for key in made), (0, 0)], np.int64)
         rows = pd.DataFrame(list(made), columns=["process", "node"]).assign(row=np.arange(len(made)))
@@ -272,10 +272,10 @@ class _Export:
             "correlation": _CORRELATION.format(owner="globalPid"),
         }
         # -1, not 0: a kind of memory that is not told must not read as pageable.
-        known = self._columns(_PREFIX + table)
-        optional = {name: f"COALESCE({name}, -1)" if name in known else "-1" for name in extra}
+        available = self._columns(_PREFIX + table)
+        optional = {name: f"COALESCE({name}, -1)" if name in available else "-1" for name in extra}
         if self._columns(_NODES):
-            optional["node"] = "COALESCE(graphNodeId, 0)" if "graphNodeId" in known else "0"
+            optional["node"] = "COALESCE(graphNodeId, 0)" if "graphNodeId" in available else "0"
         return self._integers(_PREFIX + table, columns | optional).assign(kind=np.int8(kind))
 
     def _integers(self, table: str, columns: dict[str, str]) -> pd.DataFrame:

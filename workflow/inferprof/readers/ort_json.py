@@ -73,9 +73,9 @@ def _overlap(runs: pd.DataFrame) -> bool:
 
 
 def _node(event: Event) -> tuple[Any, ...]:
-    told = event["args"]
-    op_type = str(told.get("op_name", NOT_TOLD))
-    size = told.get("output_size")
+    args = event["args"]
+    op_type = str(args.get("op_name", NOT_TOLD))
+    size = args.get("output_size")
     return (
         int(event["ts"]),
         int(event["dur"]) * 1000,
@@ -85,7 +85,7 @@ def _node(event: Event) -> tuple[Any, ...]:
         int(event["pid"]),
         int(event["tid"]),
         float("nan") if size is None else int(size),
-        ", ".join(name for tensor in _tensors(told.get("input_type_shape")) for name in tensor),
+        ", ".join(name for tensor in _tensors(args.get("input_type_shape")) for name in tensor),
     )
 
 

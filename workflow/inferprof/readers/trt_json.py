@@ -206,8 +206,8 @@ def _layer(item: Any) -> Layer:
 
 def _tensor(item: Mapping[str, Any]) -> Tensor:
     layout = item.get("Format/Datatype")
-    told = layout if layout and not layout.startswith("N/A") else None
-    return Tensor(item["Name"], tuple(item["Dimensions"]), dtype_of(told or ""), told)
+    tensor_format = layout if layout and not layout.startswith("N/A") else None
+    return Tensor(item["Name"], tuple(item["Dimensions"]), dtype_of(tensor_format or ""), tensor_format)
 
 
 def onnx_nodes(metadata: str) -> tuple[str, ...]:
@@ -232,8 +232,8 @@ def _positive(count: Any) -> int:
 
 
 def _reported(row: Mapping[str, Any], count: int) -> LayerTime:
-    told = _durations(np.array([row[key] for key in ("timeMs", "averageMs", "medianMs")], float))
-    total, mean, median = (told * NS_PER_MS).tolist()
+    durations = _durations(np.array([row[key] for key in ("timeMs", "averageMs", "medianMs")], float))
+    total, mean, median = (durations * NS_PER_MS).tolist()
     return LayerTime(str(row["name"]), count, total, mean, median)
 
 

@@ -18,9 +18,9 @@ def outcomes(cases: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
 
     Also `batch`, `rounds` (the records that are ok) and `files`. A case with a failed round is failed.
     """
-    found = dict(iter(records.groupby(KEY, sort=False)))
+    records_of = dict(iter(records.groupby(KEY, sort=False)))
     rows = [
-        {**case, "batch": Shape.parse(case["shape"]).batch, **_outcome(case, found.get(key_of(case)))}
+        {**case, "batch": Shape.parse(case["shape"]).batch, **_outcome(case, records_of.get(key_of(case)))}
         for case in rows_of(cases)
     ]
     return frame_of(rows, [*KEY, "outcome", "reason", "batch", "rounds", "files"])

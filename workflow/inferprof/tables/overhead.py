@@ -31,8 +31,8 @@ def profiled_runs(records: Iterable[tuple[str, str, Mapping[str, Any]]]) -> pd.D
             samples = entry.get("samples_ns", [])
             median = float(np.median(samples)) if samples else None
             case = {"machine": machine, **record["case"], "tool": tool}
-            told = {"run_ns": median, "run_iterations": len(samples) or None}
-            rows.append({**case, **told, "not_measured": entry.get("not_measured")})
+            figures = {"run_ns": median, "run_iterations": len(samples) or None}
+            rows.append({**case, **figures, "not_measured": entry.get("not_measured")})
     frame = pd.DataFrame(rows, columns=list(_RUN_COLUMNS))
     return frame.astype({"run_ns": "Float64", "run_iterations": "Int64", "not_measured": "str"})
 

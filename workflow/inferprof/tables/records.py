@@ -88,10 +88,10 @@ def read(results: Path, cases: pd.DataFrame) -> pd.DataFrame:
 
 def of_folder(benchmark: Path) -> list[Record]:
     """The records under a `benchmark`, whatever the name of its folder. Raises UserError for several machines."""
-    found = [documents.read(file, "record", benchmark.parent) for file in sorted(benchmark.glob("**/r*.json"))]
-    if len(machines := sorted({record.machine for record in found})) > 1:
+    records = [documents.read(file, "record", benchmark.parent) for file in sorted(benchmark.glob("**/r*.json"))]
+    if len(machines := sorted({record.machine for record in records})) > 1:
         raise UserError(f"{benchmark.parent} holds records of several machines: {', '.join(machines)}")
-    return found
+    return records
 
 
 def of_model(results: Path, machine: str, model: str) -> pd.DataFrame:
@@ -99,11 +99,11 @@ def of_model(results: Path, machine: str, model: str) -> pd.DataFrame:
     if model != "*":
         require_plain("model", model)
     folder = results / machine / "benchmark"
-    found = dict.fromkeys(
+    cases = dict.fromkeys(
         Case.from_path(path.parent.relative_to(folder).as_posix())
         for path in sorted(folder.glob(f"{model}/*/*/*/*/r*.json"))
     )
-    rows = [{"machine": machine, **dataclasses.asdict(case), "outcome": "run", "reason": ""} for case in found]
+    rows = [{"machine": machine, **dataclasses.asdict(case), "outcome": "run", "reason": ""} for case in cases]
     return frame_of(rows, [*KEY, "outcome", "reason"])
 
 

@@ -72,9 +72,9 @@ class Roofs:
         return float(node["flops"] / peak.value / faster)
 
 
-def roofs(found: Peaks | None, ceilings: Mapping[str, Any] | None, bandwidth: Mapping[str, Any] | None) -> Roofs:
+def roofs(gpu_peaks: Peaks | None, ceilings: Mapping[str, Any] | None, bandwidth: Mapping[str, Any] | None) -> Roofs:
     """The roofs of a GPU by its datasheet, its ceilings.json and its bandwidth.json; None is "not there"."""
-    flops = {kind: Roof(value, "datasheet") for kind, value in (found.flops if found else {}).items()}
+    flops = {kind: Roof(value, "datasheet") for kind, value in (gpu_peaks.flops if gpu_peaks else {}).items()}
     for kind, entry in (ceilings or {}).get("gemm", {}).items():
         if "flops_per_s" in entry:
             flops[kind] = Roof(entry["flops_per_s"], "measured")
@@ -82,12 +82,12 @@ def roofs(found: Peaks | None, ceilings: Mapping[str, Any] | None, bandwidth: Ma
     moved = [entry["bytes_per_s"] for entry in memory if "bytes_per_s" in entry]
     if bandwidth is not None:
         moved.append(bandwidth["d2d"]["gb_per_s"] * GIGA)
-    promised = Roof(found.bandwidth, "datasheet") if found and found.bandwidth else None
+    promised = Roof(gpu_peaks.bandwidth, "datasheet") if gpu_peaks and gpu_peaks.bandwidth else None
     return Roofs(
         flops,
         Roof(max(moved), "measured") if moved else promised,
-        (ceilings or {}).get("l2_bytes", found.l2_bytes if found else None),
-        found.sparsity if found else 1.0,
+        (ceilings or {}).get("l2_bytes", gpu_peaks.l2_bytes if gpu_peaks else None),
+        gpu_peaks.sparsity if gpu_peaks else 1.0,
     )
 
 

@@ -135,7 +135,9 @@ def _latency(rounds: pd.DataFrame) -> dict[str, Any]:
         return {"not_measured": "; ".join(dict.fromkeys(rounds["not_measured"])), "rounds": 0}
     summary = stats.summarize(np.concatenate(list(measured["samples"])))
     low, high = summary.interval or (None, None)
-    drifts = [found.change for samples in measured["samples"] if (found := stats.drift(samples)) and found.found]
+    drifts = [
+        drift.change for samples in measured["samples"] if (drift := stats.drift(samples)) and drift.significant
+    ]
     return {
         **dataclasses.asdict(summary),
         "low": low,

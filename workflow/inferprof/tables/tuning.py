@@ -68,14 +68,14 @@ def elsewhere(trials: pd.DataFrame) -> pd.DataFrame:
     The two choices are of one kernel, and their keys differ in one entry; of several at one key the first counts.
     relative: against the winner at `at_shape`; None: it was not tried there.
     """
-    found = rows_of(trials[trials["source"] == "tried"])
-    winners = [row for row in found if row["won"]]
+    tried = rows_of(trials[trials["source"] == "tried"])
+    winners = [row for row in tried if row["won"]]
     others = list({(row["machine"], row["kernel"], row["key"]): row for row in reversed(winners)}.values())[::-1]
     rows = []
     for here in winners:
         for there in others:
             if here["shape"] != there["shape"] and _one_apart(here, there):
-                same = [row for row in found if _choice(row) == _choice(there) and row["config"] == here["config"]]
+                same = [row for row in tried if _choice(row) == _choice(there) and row["config"] == here["config"]]
                 rows.append(
                     {
                         **{name: here[name] for name in (*KEY, "kernel", "config")},
@@ -118,8 +118,8 @@ def _one_apart(here: Mapping[str, Any], there: Mapping[str, Any]) -> bool:
     """Whether two choices are of one kernel, on one machine, at keys that differ in one entry: the size."""
     if (here["machine"], here["kernel"]) != (there["machine"], there["kernel"]):
         return False
-    one, other = json.loads(here["key"]), json.loads(there["key"])
-    return one.keys() == other.keys() and [one[name] != other[name] for name in one].count(True) == 1
+    key, other = json.loads(here["key"]), json.loads(there["key"])
+    return key.keys() == other.keys() and [key[name] != other[name] for name in key].count(True) == 1
 
 
 def _choice(row: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -193,7 +193,11 @@ ROWS: Final[tuple[Row, ...]] = (
         trials.measures_bandwidth,
         f"{LOG}; `nvidia-smi -q -d PCIE` tells the generation and width of the link under load",
     ),
-    *(_format(name, least) for name, one in registry.precisions().items() if (least := one.least_share) is not None),
+    *(
+        _format(name, least)
+        for name, precision in registry.precisions().items()
+        if (least := precision.least_share) is not None
+    ),
     Row(
         "self_checks",
         "the checks of every run, and two rounds of a case agree",

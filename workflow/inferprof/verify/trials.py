@@ -77,8 +77,8 @@ def probes(site: Site) -> str:
     site.verb("probe", "--out", out)
     facts = read_json(out)
     gpu = site.machine.gpu
-    found = f"{gpu.name}, {gpu.sm}, driver {gpu.driver}" if gpu else f"no GPU, {site.machine.cpu}"
-    return f"{found}, Python {facts['system']['python']}"
+    device = f"{gpu.name}, {gpu.sm}, driver {gpu.driver}" if gpu else f"no GPU, {site.machine.cpu}"
+    return f"{device}, Python {facts['system']['python']}"
 
 
 def exports(site: Site) -> str:
@@ -253,18 +253,18 @@ def samples_telemetry(site: Site) -> str:
     summary = telemetry["summary"]
     if summary["sm_mhz"] is None:
         raise CaseFailed("NVML tells no clock of this GPU")
-    told = [f"{summary['samples']} samples", f"{summary['sm_mhz']['median']:.0f} MHz"]
-    told += [f"{summary['power_w']['median']:.0f} W"] if summary["power_w"] else ["power is not told"]
-    told += [f"throttled: {', '.join(summary['throttle_reasons'])}"] if summary["throttled"] else ["not throttled"]
-    return ", ".join(told)
+    parts = [f"{summary['samples']} samples", f"{summary['sm_mhz']['median']:.0f} MHz"]
+    parts += [f"{summary['power_w']['median']:.0f} W"] if summary["power_w"] else ["power is not told"]
+    parts += [f"throttled: {', '.join(summary['throttle_reasons'])}"] if summary["throttled"] else ["not throttled"]
+    return ", ".join(parts)
 
 
 def measures_bandwidth(site: Site) -> str:
     """The link's and the memory's bandwidth; the memory is the faster one, or something is wrong."""
     out = site.measured("bandwidth.json")
     site.verb("bandwidth", "--out", out)
-    found = read_json(out)
-    link, memory = found["h2d"]["pinned"]["gb_per_s"], found["d2d"]["gb_per_s"]
+    bandwidth = read_json(out)
+    link, memory = bandwidth["h2d"]["pinned"]["gb_per_s"], bandwidth["d2d"]["gb_per_s"]
     said = f"link {link:.1f} GB/s, memory {memory:.0f} GB/s"
     if memory <= link:
         raise CaseFailed(f"{said}: the memory cannot be slower than the link")
@@ -273,8 +273,8 @@ def measures_bandwidth(site: Site) -> str:
 
 def checks_itself(site: Site) -> str:
     """The self-checks of all runs of this verify; on a GPU, also whether two rounds of one case agree."""
-    found = [read_json(path) for path in sorted(site.measured("benchmark").rglob("r*.json"))]
-    records = [record for record in found if record["started"] >= site.started]
+    contents = [read_json(path) for path in sorted(site.measured("benchmark").rglob("r*.json"))]
+    records = [record for record in contents if record["started"] >= site.started]
     checks = [(record["case"], name, check) for record in records for name, check in record.get("checks", {}).items()]
     if not checks:
         raise CaseFailed("no run left a record")
@@ -304,8 +304,8 @@ def _make(site: Site, case: Case) -> None:
         site.build(case)
 
 
-def _required(found: Found | None) -> Found:
+def _required(candidate: Found | None) -> Found:
     """What the row's needs have promised."""
-    if found is None:
+    if candidate is None:
         raise CaseFailed("nothing here can be watched in that way")
-    return found
+    return candidate

@@ -20,10 +20,10 @@ def shares(counters: pd.DataFrame, timeline: pd.DataFrame) -> dict[Bound, float]
     kernels of which no counters were read. A launch stands for all of its kernel, grid and block; of several alike
     each counts the same.
     """
-    found = against_timeline(counters, timeline)
-    told = found[found.reindex(columns=["time_share", *_NEEDED]).notna().all(axis=1)].astype(object)
+    joined = against_timeline(counters, timeline)
+    complete = joined[joined.reindex(columns=["time_share", *_NEEDED]).notna().all(axis=1)].astype(object)
     total: dict[Bound, float] = {}
-    for _, alike in told.where(told.notna(), None).groupby(["name", "grid", "block"], sort=False):
+    for _, alike in complete.where(complete.notna(), None).groupby(["name", "grid", "block"], sort=False):
         launches: list[dict[str, Any]] = rows_of(alike)
         for launch in launches:
             for bound, share in of_launch(launch).items():

@@ -28,12 +28,10 @@ def of_kernels(join: pd.DataFrame, counters: pd.DataFrame) -> dict[str, dict[str
     launches: dict[str, list[dict[str, Any]]] = {}
     for launch in rows_of(by_launch(counters)):
         launches.setdefault(function_name(str(launch["name"])), []).append(launch)
-    found = {}
+    by_kernel = {}
     for name, function in names.items():
         counted = launches.get(function, [])
         if len(counted) == of_join[function] == 1:
             values = {metric: counted[0].get(metric) for metric in COUNTERS}
-            found[name] = {
-                metric: float(value) for metric, value in values.items() if value is not None and value == value
-            }
-    return found
+            by_kernel[name] = {metric: float(value) for metric, value in values.items() if not pd.isna(value)}
+    return by_kernel

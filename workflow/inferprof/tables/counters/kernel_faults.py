@@ -92,8 +92,8 @@ def judge(counters: Counters, must_read: float | None = None) -> list[Finding]:
     must_read: bytes that the kernel reads at least (its inputs, each byte once), without which a stream cannot be
     told from data that are read again.
     """
-    known = dict(counters) if must_read is None else {**counters, _MUST_READ: must_read}
-    return [_finding(fault, check, known) for fault, check in _CHECKS.items()]
+    measured = dict(counters) if must_read is None else {**counters, _MUST_READ: must_read}
+    return [_finding(fault, check, measured) for fault, check in _CHECKS.items()]
 
 
 def of_launches(frame: pd.DataFrame, must_read: Mapping[str, float] | None = None) -> pd.DataFrame:
@@ -112,7 +112,7 @@ def of_launches(frame: pd.DataFrame, must_read: Mapping[str, float] | None = Non
 
 
 class _Judged(NamedTuple):
-    found: bool
+    present: bool
     reason: str
     evidence: dict[str, float]
 
@@ -126,7 +126,7 @@ def _finding(fault: FaultName, check: Callable[[Counters], _Judged], counters: C
         judged = check(counters)
     except _Missing as missing:
         return Finding(fault, "not assessed", f"needs {missing}")
-    return Finding(fault, "found" if judged.found else "clear", judged.reason, judged.evidence)
+    return Finding(fault, "found" if judged.present else "clear", judged.reason, judged.evidence)
 
 
 def _numbers(counters: Counters, *metrics: str) -> dict[str, float]:

@@ -35,23 +35,25 @@ def of_case(frame: pd.DataFrame, roofs: Roofs) -> pd.DataFrame:
     return frame_of(rows, list(COLUMNS))
 
 
-def _of_launch(found: Mapping[str, float], roofs: Roofs) -> dict[str, Any] | None:
-    ops = {metric.removeprefix(TENSOR_OPS): value for metric, value in found.items() if metric.startswith(TENSOR_OPS)}
+def _of_launch(metrics: Mapping[str, float], roofs: Roofs) -> dict[str, Any] | None:
+    ops = {
+        metric.removeprefix(TENSOR_OPS): value for metric, value in metrics.items() if metric.startswith(TENSOR_OPS)
+    }
     used = {PEAKS.get(kind, kind): value for kind, value in ops.items() if value}
-    if roofs.bandwidth is None or not set(NEEDED) <= set(found) or not set(used) <= set(roofs.flops):
+    if roofs.bandwidth is None or not set(NEEDED) <= set(metrics) or not set(used) <= set(roofs.flops):
         return None
-    moved = found["dram_bytes_read"] + found["dram_bytes_written"]
+    moved = metrics["dram_bytes_read"] + metrics["dram_bytes_written"]
     compute_s = sum(value / roofs.flops[kind].value for kind, value in used.items())
     if CUDA_CORES in roofs.flops:
-        compute_s = max(compute_s, found.get(f"flop_{CUDA_CORES}", 0.0) / roofs.flops[CUDA_CORES].value)
+        compute_s = max(compute_s, metrics.get(f"flop_{CUDA_CORES}", 0.0) / roofs.flops[CUDA_CORES].value)
     memory_s = moved / roofs.bandwidth.value
     roof_ns = max(compute_s, memory_s) * 1e9
     return {
         "ops": sum(used.values()),
         "bytes": moved,
         "intensity": sum(used.values()) / moved if moved else None,
-        "duration_ns": found["duration_total"],
+        "duration_ns": metrics["duration_total"],
         "roof_ns": roof_ns,
-        "distance": found["duration_total"] / roof_ns if roof_ns else None,
+        "distance": metrics["duration_total"] / roof_ns if roof_ns else None,
         "limit": "compute" if compute_s >= memory_s else "memory",
     }

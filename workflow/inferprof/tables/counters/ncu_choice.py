@@ -51,14 +51,14 @@ def choose(frame: pd.DataFrame, share: float = SHARE, limit: int = LIMIT) -> Cho
     total = float(times["duration"].sum())
     if not total:
         raise CaseFailed("the timeline holds no kernels of iterations one by one: trace CUDA graphs by node")
-    known = _kernels(frame)
+    kernels = _kernels(frame)
     chosen: list[Kernel] = []
     covered = 0.0
     for row in rows_of(times):
-        kernel = known.get(row["name"], Kernel(row["name"], (), 1))
+        kernel = kernels.get(row["name"], Kernel(row["name"], (), 1))
         if covered >= share * total:
             break
-        if not chosen or sum(one.configs for one in chosen) + kernel.configs <= limit:
+        if not chosen or sum(taken.configs for taken in chosen) + kernel.configs <= limit:
             chosen.append(kernel)
             covered += row["duration"]
     return Choice(tuple(chosen), covered / total)

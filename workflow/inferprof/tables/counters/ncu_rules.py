@@ -80,10 +80,10 @@ def _theirs(row: Mapping[str, Any], judged: Mapping[str, Mapping[str, Any]]) -> 
     faults = RULES.get(row["rule"], ())
     ours = [judged[fault] for fault in faults if fault in judged]
     verdicts = {finding["verdict"] for finding in ours}
-    told: Agreement = "theirs alone" if "clear" in verdicts else "ours not assessed"
-    told = "agree" if "found" in verdicts else told if ours else "no such check of ours"
+    outcome: Agreement = "theirs alone" if "clear" in verdicts else "ours not assessed"
+    outcome = "agree" if "found" in verdicts else outcome if ours else "no such check of ours"
     words = "; ".join(f"{finding['fault']} {finding['verdict']}: {finding['reason']}" for finding in ours)
-    return {**row, "faults": ", ".join(faults), "ours": words, "agreement": told}
+    return {**row, "faults": ", ".join(faults), "ours": words, "agreement": outcome}
 
 
 def _ours_alone(finding: Mapping[str, Any]) -> dict[str, Any]:

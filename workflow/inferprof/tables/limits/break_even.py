@@ -35,20 +35,22 @@ def stretches(candidates: Iterable[Candidate]) -> list[Stretch]:
 
     Who takes over has an interval wholly below that of whom it takes over from: chance changes nothing over.
     """
-    ordered = sorted(candidates, key=lambda one: (one.start_ns + one.median_ns, one.median_ns))
+    ordered = sorted(
+        candidates, key=lambda candidate: (candidate.start_ns + candidate.median_ns, candidate.median_ns)
+    )
     if not ordered:
         return []
-    found = [Stretch(1, ordered[0])]
-    while faster := [one for one in ordered if one.high_ns < found[-1].case.low_ns]:
-        found.append(_next(found[-1].case, faster))
-    return found
+    winners = [Stretch(1, ordered[0])]
+    while faster := [candidate for candidate in ordered if candidate.high_ns < winners[-1].case.low_ns]:
+        winners.append(_next(winners[-1].case, faster))
+    return winners
 
 
 def _next(now: Candidate, faster: Sequence[Candidate]) -> Stretch:
     """Who of the faster ones is the first to be done sooner, and from how many inferences on."""
 
-    def meeting(one: Candidate) -> float:
-        return (one.start_ns - now.start_ns) / (now.median_ns - one.median_ns)
+    def meeting(candidate: Candidate) -> float:
+        return (candidate.start_ns - now.start_ns) / (now.median_ns - candidate.median_ns)
 
-    case = min(faster, key=lambda one: (meeting(one), one.median_ns))
+    case = min(faster, key=lambda candidate: (meeting(candidate), candidate.median_ns))
     return Stretch(max(1, math.floor(meeting(case)) + 1), case)

@@ -42,9 +42,9 @@ def against_link(frame: pd.DataFrame, bandwidth: Mapping[str, Any] | None) -> pd
     sizes = rows[rows["metric"] == "bytes_total"].groupby(keys, dropna=False)
     times = rows[rows["metric"] == "duration_total"].groupby(keys, dropna=False)
     table = times.agg(copies=("instances", "sum"), duration_ns=("value", "sum"))
-    told = sizes.agg(bytes=("value", "sum"), told=("instances", "sum"))
-    table = table.join(told).reset_index()
-    table["bytes"] = table["bytes"].where((table["told"] == table["copies"]).fillna(False))
+    sized = sizes.agg(bytes=("value", "sum"), sized=("instances", "sum"))
+    table = table.join(sized).reset_index()
+    table["bytes"] = table["bytes"].where((table["sized"] == table["copies"]).fillna(False))
     table["gb_per_s"] = table["bytes"] / table["duration_ns"].where(table["duration_ns"] > 0)
     table["link_gb_per_s"] = [_link(direction, bandwidth) for direction in table["direction"]]
     table["link_gb_per_s"] = table["link_gb_per_s"].astype("Float64")

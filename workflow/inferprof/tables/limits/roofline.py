@@ -62,10 +62,10 @@ def by_case(
     for row in rows_of(measured[measured["device_ms"].notna()]):
         key = key_of(row)
         graph = (row["model"], row["precision"], row["shape"])
-        found = {"not_known": f"there is no onnx/{graph[0]}/{graph[1]}.{graph[2]}.cost.json"}
+        figures = {"not_known": f"there is no onnx/{graph[0]}/{graph[1]}.{graph[2]}.cost.json"}
         if cost := costs.get(graph):
-            found = of_graph(cost, roofs.of_variant(options.get(key, {})))
-        rows.append({**dict(zip(KEY, key, strict=True)), "device_ms": row["device_ms"], **found})
+            figures = of_graph(cost, roofs.of_variant(options.get(key, {})))
+        rows.append({**dict(zip(KEY, key, strict=True)), "device_ms": row["device_ms"], **figures})
     return frame_of(rows, list(COLUMNS))
 
 
@@ -139,7 +139,7 @@ def _node(node: Mapping[str, Any], roofs: Roofs) -> dict[str, Any]:
         times["compute"] = seconds
     if moved is not None and roofs.bandwidth is not None:
         times["memory"] = moved / roofs.bandwidth.value
-    limit, slowest_s = max(times.items(), key=lambda one: one[1], default=(None, None))
+    limit, slowest_s = max(times.items(), key=lambda item: item[1], default=(None, None))
     return {
         "name": node["name"],
         "op": node["op"],

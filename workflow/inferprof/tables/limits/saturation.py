@@ -61,7 +61,7 @@ def of_cases(
     bound = _regimes(waterfall, roofline)
     rows = []
     for series, cases in _series(measured).items():
-        boundary = "device" if all("device" in found for found in cases.values()) else "end_to_end"
+        boundary = "device" if all("device" in sampled for sampled in cases.values()) else "end_to_end"
         rounds = {batch: cases[batch][boundary] for batch in sorted(cases) if boundary in cases[batch]}
         if len(rounds) < 2:
             continue
@@ -74,7 +74,7 @@ def of_cases(
 def saturation(rounds: Mapping[int, Rounds], seed: int = 0) -> dict[str, Any]:
     """The columns of one series from its batches: batch → the samples of each round, ns."""
     batches = np.array(sorted(rounds))
-    medians = np.array([np.median(np.concatenate([np.asarray(one) for one in rounds[b]])) for b in batches])
+    medians = np.array([np.median(np.concatenate([np.asarray(samples) for samples in rounds[b]])) for b in batches])
     rng = np.random.default_rng(seed)
     drawn = np.stack([_bootstrap(rounds[int(batch)], rng) for batch in batches], axis=1)
     answers = [smallest(batches, batches / row) for row in drawn]
@@ -115,12 +115,12 @@ def _bootstrap(rounds: Rounds, rng: np.random.Generator) -> np.ndarray[Any, Any]
 
 def _series(measured: pd.DataFrame) -> dict[tuple[str, ...], dict[int, dict[str, Rounds]]]:
     """SERIES → batch → boundary → the samples of each round."""
-    found: dict[tuple[str, ...], dict[int, dict[str, Rounds]]] = {}
+    by_series: dict[tuple[str, ...], dict[int, dict[str, Rounds]]] = {}
     for key, rows in measured.groupby([*KEY, "boundary"], sort=False):
         *case, label, boundary = map(str, key)
-        cases = found.setdefault((*case, rest_of(label)), {})
+        cases = by_series.setdefault((*case, rest_of(label)), {})
         cases.setdefault(Shape.parse(label).batch, {})[boundary] = list(rows["samples"])
-    return found
+    return by_series
 
 
 def rest_of(label: str) -> str:
@@ -134,12 +134,12 @@ def rest_of(label: str) -> str:
 def _regimes(waterfall: pd.DataFrame, roofline: pd.DataFrame) -> dict[tuple[Any, ...], Regime]:
     """(SERIES, batch) → regime."""
     limits = {key_of(row): row["limit"] for row in rows_of(roofline)}
-    found: dict[tuple[Any, ...], Regime] = {}
+    regimes: dict[tuple[Any, ...], Regime] = {}
     for row in rows_of(waterfall[waterfall["not_measured"].isna()]):
         key = key_of(row)
         place = (*key[:-1], rest_of(key[-1]), Shape.parse(key[-1]).batch)
-        found[place] = regime(row, limits.get(key))
-    return found
+        regimes[place] = regime(row, limits.get(key))
+    return regimes
 
 
 def regime(parts: Mapping[str, Any], limit: str | None) -> Regime:
@@ -157,23 +157,23 @@ def regime(parts: Mapping[str, Any], limit: str | None) -> Regime:
     if parts["launch_ns"] > kernels:
         return "launch"
     if counted > kernels / 2:
-        told: dict[Regime, float] = {"memory": memory, "compute": compute, "latency": latency + tail}
-        return max(told, key=lambda one: told[one])
+        times: dict[Regime, float] = {"memory": memory, "compute": compute, "latency": latency + tail}
+        return max(times, key=lambda name: times[name])
     return "memory" if limit == "memory" else "compute" if limit == "compute" else "not told"
 
 
 def turns(by_batch: Iterable[tuple[int, Regime]]) -> list[tuple[Regime, int, int]]:
     """(regime, first batch, last batch) of each stretch of batches in one regime, in the order of the batches."""
-    found: list[tuple[Regime, int, int]] = []
-    for batch, one in by_batch:
-        if found and found[-1][0] == one:
-            found[-1] = (one, found[-1][1], batch)
+    stretches: list[tuple[Regime, int, int]] = []
+    for batch, bound in by_batch:
+        if stretches and stretches[-1][0] == bound:
+            stretches[-1] = (bound, stretches[-1][1], batch)
         else:
-            found.append((one, batch, batch))
-    return found
+            stretches.append((bound, batch, batch))
+    return stretches
 
 
 def in_words(stretches: Sequence[tuple[Regime, int, int]]) -> str:
     """`launch b1 to b4, compute b8`: what nothing tells is said too."""
-    spans = [(one, f"b{first}" if first == last else f"b{first} to b{last}") for one, first, last in stretches]
-    return ", ".join(f"{one} {span}" for one, span in spans)
+    spans = [(bound, f"b{first}" if first == last else f"b{first} to b{last}") for bound, first, last in stretches]
+    return ", ".join(f"{bound} {span}" for bound, span in spans)

@@ -73,13 +73,13 @@ def of_cases(
         left = float(row["total_ns"])
         for step, (gain, why) in _gains(row, seen.get(key), cost, roofs.of_variant(options.get(key, {}))).items():
             left -= gain or 0.0
-            told = {"gain_ns": gain, "left_ns": left, "speed_up": row["total_ns"] / left if left else None}
+            figures = {"gain_ns": gain, "left_ns": left, "speed_up": row["total_ns"] / left if left else None}
             rows.append(
                 {
                     **dict(zip(KEY, key, strict=True)),
                     "total_ns": row["total_ns"],
                     "step": step,
-                    **told,
+                    **figures,
                     "not_known": why,
                 }
             )
@@ -242,10 +242,10 @@ def _over_floor(row: Mapping[str, Any] | None) -> float | None:
     if row is None:
         return None
     parts = [row[f"{way}_ms"] - row[f"{way}_floor_ms"] for way in ("h2d", "d2h")]
-    known = [max(0.0, part) for part in parts if part == part]
-    return sum(known) * _NS_PER_MS if known else None
+    excess = [max(0.0, part) for part in parts if not np.isnan(part)]
+    return sum(excess) * _NS_PER_MS if excess else None
 
 
 def _sum_ms(row: Mapping[str, Any] | None, *stages: str) -> float | None:
-    parts = [row[stage] for stage in stages if row[stage] == row[stage]] if row else []
+    parts = [row[stage] for stage in stages if not np.isnan(row[stage])] if row else []
     return sum(parts) * _NS_PER_MS if parts else None

@@ -50,11 +50,11 @@ def flagged(
 def _sessions(profiles: pd.DataFrame, names: list[str]) -> dict[Place, str]:
     """(machine, model, shape) → how the baseline falls back, empty where its profile shows that it does not."""
     own = profiles[(profiles[["precision", "backend", "variant"]] == names).all(axis=1)]
-    found: dict[Place, str] = {}
+    by_place: dict[Place, str] = {}
     for tool in registry.sessions():
         for key, rows in own[own["tool"] == tool].groupby(["machine", "model", "shape"], sort=False):
-            found.setdefault(key, fallback_of(rows))
-    return found
+            by_place.setdefault(key, fallback_of(rows))
+    return by_place
 
 
 def fallback_of(session: pd.DataFrame) -> str:
@@ -66,7 +66,7 @@ def fallback_of(session: pd.DataFrame) -> str:
     share = time / float(nodes["duration"].sum() or 1.0)
     if share < FALLBACK_SHARE:
         return ""
-    types = ", ".join(dict.fromkeys(one for types in stays["op_types"] for one in types.split(", ")))
+    types = ", ".join(dict.fromkeys(op_type for types in stays["op_types"] for op_type in types.split(", ")))
     return f"{stays['executions'].sum():.0f} of its nodes fall back ({types}) and take {share:.0%} of its run"
 
 

@@ -87,35 +87,40 @@ class Tiled:
     @property
     def counted(self) -> list[Placed]:
         """The products that a prediction rests on."""
-        known = [one for one in self.placed if one.source != "assumed" and one.duration is not None]
-        return known or list(self.placed)
+        certain = [product for product in self.placed if product.source != "assumed" and product.duration is not None]
+        return certain or list(self.placed)
 
     @property
     def weighted(self) -> list[tuple[Placed, float]]:
         """The counted products by their time per iteration in ns; where one has none, all by their work."""
-        times = [one.duration for one in self.counted]
-        works = [float(one.nodes * one.fit.work) for one in self.counted]
-        return [(one, time or 0.0) for one, time in zip(self.counted, works if None in times else times, strict=True)]
+        times = [product.duration for product in self.counted]
+        works = [float(product.nodes * product.fit.work) for product in self.counted]
+        return [
+            (product, time or 0.0)
+            for product, time in zip(self.counted, works if None in times else times, strict=True)
+        ]
 
     def share(self, products: Iterable[Placed]) -> float | None:
         """Of the device's time, how much products take; None where no timeline tells it."""
-        times = [one.duration for one in products]
-        known = [time for time in times if time is not None]
-        return min(1.0, sum(known) / self.device_ns) if len(known) == len(times) else None
+        times = [product.duration for product in products]
+        measured = [time for time in times if time is not None]
+        return min(1.0, sum(measured) / self.device_ns) if len(measured) == len(times) else None
 
     @property
     def confidence(self) -> Confidence:
         """How well the tiles are known."""
-        certain = sum(weight for one, weight in self.weighted if one.source in ("node", "grid"))
+        certain = sum(weight for product, weight in self.weighted if product.source in ("node", "grid"))
         if certain >= MOST * sum(weight for _, weight in self.weighted):
             return "high"
-        return "low" if any(one.source == "assumed" for one in self.counted) else "medium"
+        return "low" if any(product.source == "assumed" for product in self.counted) else "medium"
 
     def gain(self, change: Callable[[Gemm], Gemm], items: float) -> float:
         """gemm_gain of a change of sizes that makes `items` times as many items of an iteration."""
         new = sum(
-            weight * fit(change(one.group.gemm), one.tile, self.sms, splits=one.splits).work / one.fit.work
-            for one, weight in self.weighted
+            weight
+            * fit(change(product.group.gemm), product.tile, self.sms, splits=product.splits).work
+            / product.fit.work
+            for product, weight in self.weighted
         )
         return 1 - new / items / sum(weight for _, weight in self.weighted)
 
@@ -145,10 +150,10 @@ def with_sequence(gemm: Gemm, batch: int, now: int, then: int) -> Gemm:
 def sequence_of(placed: Iterable[Placed], batch: int) -> int | None:
     """The number of tokens: rows per item of the products with most of the work; None where there is just one."""
     work: dict[int, int] = {}
-    for one in placed:
-        if one.group.gemm.batch_in == "m" and not one.group.convolution:
-            rows = one.group.gemm.m // batch
-            work[rows] = work.get(rows, 0) + one.macs
+    for product in placed:
+        if product.group.gemm.batch_in == "m" and not product.group.convolution:
+            rows = product.group.gemm.m // batch
+            work[rows] = work.get(rows, 0) + product.macs
     tokens = max(work, key=lambda rows: work[rows], default=1)
     return tokens if tokens > 1 else None
 
@@ -158,9 +163,9 @@ def suggestions(case: Tiled) -> list[dict[str, Any]]:
 
     Rows have the columns of SUGGESTION_COLUMNS behind KEY.
     """
-    found = [*_batches(case), *_sequences(case)]
-    found.sort(key=lambda one: -one["gemm_gain"])
-    return [*found, *_unaligned(case)]
+    rows = [*_batches(case), *_sequences(case)]
+    rows.sort(key=lambda row: -row["gemm_gain"])
+    return [*rows, *_unaligned(case)]
 
 
 def _batches(case: Tiled) -> list[dict[str, Any]]:
@@ -199,10 +204,14 @@ def _best_each_way(gains: Mapping[int, float], now: int) -> list[tuple[int, floa
 def _unaligned(case: Tiled) -> list[dict[str, Any]]:
     """A sequence whose rows are no whole number of loads: what rounding it up gains is not a matter of tiles."""
     now = sequence_of(case.placed, case.shape.batch)
-    among = [one for one in case.placed if one.group.gemm.batch_in == "count" and now in _strides(one.group.gemm)]
+    among = [
+        product
+        for product in case.placed
+        if product.group.gemm.batch_in == "count" and now in _strides(product.group.gemm)
+    ]
     if now is None or not among:
         return []
-    values = LOAD_BYTES * 8 // max(bits(one.group.dtype) for one in among)
+    values = LOAD_BYTES * 8 // max(bits(product.group.dtype) for product in among)
     if now % values == 0:
         return []
     then = math.ceil(now / values) * values
@@ -290,16 +299,18 @@ def placed_in(nodes: Nodes, timeline: pd.DataFrame | None, sms: int, ties: Ties 
 
 
 def _gemms(case: Tiled) -> Iterator[dict[str, Any]]:
-    for one in case.placed:
-        gemm = one.group.gemm
+    for product in case.placed:
+        gemm = product.group.gemm
         yield {
             **{name: getattr(gemm, name) for name in ("m", "n", "k", "count")},
-            "nodes": one.nodes,
-            "example": one.group.nodes[0],
-            "dtype": one.group.dtype,
-            "tile": one.tile.label,
-            "source": one.source,
-            "kernel": one.kernel,
-            **{name: getattr(one.fit, name) for name in ("blocks", "waves", "padding", "last_wave", "efficiency")},
-            "device_share": None if one.duration is None else one.duration / case.device_ns,
+            "nodes": product.nodes,
+            "example": product.group.nodes[0],
+            "dtype": product.group.dtype,
+            "tile": product.tile.label,
+            "source": product.source,
+            "kernel": product.kernel,
+            **{
+                name: getattr(product.fit, name) for name in ("blocks", "waves", "padding", "last_wave", "efficiency")
+            },
+            "device_share": None if product.duration is None else product.duration / case.device_ns,
         }

@@ -97,16 +97,16 @@ def _splits(gemm: Gemm, kernel: Kernel, sms: int) -> int:
 
 def _cost(group: Group, kernel: Kernel, sms: int) -> float:
     tile = kernel.tile or ASSUMED
-    found = fit(group.gemm, tile, sms)
+    fitted = fit(group.gemm, tile, sms)
     splits = _splits(group.gemm, kernel, sms)
     against = (
         (classify(kernel.name).kernel_class == "convolution") != group.convolution,
-        kernel.tile and kernel.blocks and splits == 1 and not _may_launch(kernel.blocks, found.blocks, sms),
+        kernel.tile and kernel.blocks and splits == 1 and not _may_launch(kernel.blocks, fitted.blocks, sms),
         not _loads(kernel.name, group.gemm),
     )
-    exact = kernel.blocks == found.blocks
+    exact = kernel.blocks == fitted.blocks
     # Of equal work the exact grid, and then the larger tile: it reads each operand less often.
-    return float(found.work * (1 - 1e-3 * exact - 1e-9 * tile.m * tile.n) * _UNLIKELY ** sum(map(bool, against)))
+    return float(fitted.work * (1 - 1e-3 * exact - 1e-9 * tile.m * tile.n) * _UNLIKELY ** sum(map(bool, against)))
 
 
 def _may_launch(launched: int, tiles: int, sms: int) -> bool:
@@ -129,15 +129,15 @@ def _loads(kernel: str, gemm: Gemm) -> bool:
 
 def _placed(group: Group, nodes: int, kernel: Kernel, sms: int, ties: Ties) -> Placed:
     splits = _splits(group.gemm, kernel, sms)
-    found = fit(group.gemm, kernel.tile or ASSUMED, sms, splits=splits)
+    fitted = fit(group.gemm, kernel.tile or ASSUMED, sms, splits=splits)
     tied = any(kernel.name in ties.get(node, ()) for node in group.nodes)
-    source: Source = "node" if tied else "grid" if kernel.blocks == found.blocks else "name"
+    source: Source = "node" if tied else "grid" if kernel.blocks == fitted.blocks else "name"
     return Placed(
         group=group,
         nodes=nodes,
         tile=kernel.tile or ASSUMED,
         source=source if kernel.tile else "assumed",
-        fit=found,
+        fit=fitted,
         kernel=kernel.name,
         duration=nodes * kernel.duration,
         splits=splits,
@@ -146,5 +146,9 @@ def _placed(group: Group, nodes: int, kernel: Kernel, sms: int, ties: Ties) -> P
 
 def _left_over(group: Group, nodes: int, kernels: Sequence[Kernel], sms: int) -> Placed:
     tiles = {kernel.tile for kernel in kernels if kernel.tile}
-    tile = min(tiles, key=lambda one: (fit(group.gemm, one, sms).work, -one.m * one.n), default=ASSUMED)
+    tile = min(
+        tiles,
+        key=lambda candidate: (fit(group.gemm, candidate, sms).work, -candidate.m * candidate.n),
+        default=ASSUMED,
+    )
     return Placed(group, nodes, tile, "name" if tiles else "assumed", fit(group.gemm, tile, sms), None, None)

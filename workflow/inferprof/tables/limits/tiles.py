@@ -58,7 +58,7 @@ def fit(gemm: Gemm, tile: Tile, sms: int, blocks_per_sm: int = 1, splits: int = 
     """The fit of a tile, laid the way that takes less work."""
     ways = sorted({(tile.m, tile.n), (tile.n, tile.m)})
     fits = [_laid(gemm, Tile(*way, tile.k), sms, blocks_per_sm, splits) for way in ways]
-    return min(fits, key=lambda one: (one.work, one.blocks))
+    return min(fits, key=lambda candidate: (candidate.work, candidate.blocks))
 
 
 def _laid(gemm: Gemm, tile: Tile, sms: int, blocks_per_sm: int, splits: int) -> Fit:
@@ -85,4 +85,6 @@ def groups_of(nodes: Iterable[Mapping[str, Any]]) -> list[Group]:
             key = (Gemm(**node["gemm"]), str(node["dtype"]), "Conv" in node["op"])
             alike.setdefault(key, []).append(str(node["name"]))
     groups = [Group(*key, nodes=tuple(names)) for key, names in alike.items()]
-    return sorted(groups, key=lambda one: -one.gemm.count * one.gemm.m * one.gemm.n * one.gemm.k * len(one.nodes))
+    return sorted(
+        groups, key=lambda group: -group.gemm.count * group.gemm.m * group.gemm.n * group.gemm.k * len(group.nodes)
+    )

@@ -178,7 +178,7 @@ def in_ms(waterfall: pd.DataFrame) -> pd.DataFrame:
 def _case(row: Mapping[str, Any], profile: pd.DataFrame | None) -> dict[str, Any]:
     """The columns of a case beside its key."""
     boundaries = ("device", "call", "end_to_end")
-    lacking = [name for name in boundaries if row.get(name) is None or row[name] != row[name]]
+    lacking = [name for name in boundaries if pd.isna(row.get(name))]
     if lacking:
         return {"not_measured": f"{', '.join(lacking)} not measured: the waterfall is of GPUs"}
     tool, timeline = traced(profile)
@@ -198,8 +198,8 @@ def _case(row: Mapping[str, Any], profile: pd.DataFrame | None) -> dict[str, Any
 
 def _bare(row: Mapping[str, Any]) -> Bare:
     def stage(*names: str) -> float:
-        found = [row[f"{name}_ms"] for name in names]
-        return sum(float(ms) * _NS_PER_MS for ms in found if ms is not None and ms == ms)
+        values = [row[f"{name}_ms"] for name in names]
+        return sum(float(ms) * _NS_PER_MS for ms in values if not pd.isna(ms))
 
     return Bare(
         end_to_end=row["end_to_end"],
@@ -239,7 +239,7 @@ def watched(frame: pd.DataFrame) -> Watched:
     iteration = ranges[ITERATION]
     host = sum(ranges.get(stage, {}).get("gpu_idle", 0.0) for stage in _HOST_STAGES)
     around = [ranges.get(stage, {}) for stage in _COPY_STAGES]
-    to_launch, to_copy = (sum(one.get(cause, 0.0) for one in around) for cause in ("idle_launch", "idle_copy"))
+    to_launch, to_copy = (sum(stage.get(cause, 0.0) for stage in around) for cause in ("idle_launch", "idle_copy"))
     return Watched(
         kernels=iteration["kernel_busy"],
         copies=min(_between_kernels(frame), iteration["gpu_busy"] - iteration["kernel_busy"]),
@@ -254,10 +254,10 @@ def watched(frame: pd.DataFrame) -> Watched:
 def of_ranges(frame: pd.DataFrame) -> dict[str, dict[str, float]]:
     """Name → metric → value of the ranges of that name: means per instance."""
     rows = frame[frame["level"].eq("range") & frame["value"].notna()]
-    found: dict[str, dict[str, float]] = {}
+    by_name: dict[str, dict[str, float]] = {}
     for name, metric, value in zip(rows["name"], rows["metric"], rows["value"], strict=True):
-        found.setdefault(str(name), {})[str(metric)] = float(value)
-    return found
+        by_name.setdefault(str(name), {})[str(metric)] = float(value)
+    return by_name
 
 
 def _between_kernels(frame: pd.DataFrame) -> float:
@@ -275,7 +275,7 @@ def _counted(
     if timeline is None or profile is None:
         return None, None, NEEDS_TIMELINE
     counters = of_first(profile[profile["level"].eq("kernel")], registry.counters())
-    found = shares(counters, timeline) if len(counters) else {}
-    if not found:
+    bounds = shares(counters, timeline) if len(counters) else {}
+    if not bounds:
         return None, None, NEEDS_COUNTERS
-    return found, min(1.0, sum(found.values())), None
+    return bounds, min(1.0, sum(bounds.values())), None

@@ -87,8 +87,8 @@ def explained(stays: pd.DataFrame, backend: str, partition: Mapping[str, Any] | 
 
     backend: the case's; partition: the content of its graph's .partition.json (backends.tensorrt_partition), or None.
     """
-    known = partition if partition and backend.startswith(TENSORRT) else {}
-    parts = [known.get(kind, {}) for kind in ("dynamic", "static")]
+    asked = partition if partition and backend.startswith(TENSORRT) else {}
+    parts = [asked.get(kind, {}) for kind in ("dynamic", "static")]
     left = {node["node"]: node["why"] for part in parts for node in part.get("left", [])}
     reasons = zip(stays["nodes"], stays["why"], strict=True)
     return stays.assign(why=[left.get(node, why) if why == NOT_TOLD else why for node, why in reasons])

@@ -128,7 +128,7 @@ def _alike(ours: Sequence[tuple[int, KernelClass]], theirs: Sequence[_Work]) -> 
     """Place of a kernel and its work, of kinds of which there are as many of both; none where their order differs."""
     counts = Counter(kind for _, kind in ours), Counter(work.kind for work in theirs)
     same = {kind for kind in counts[0] if counts[0][kind] == counts[1][kind]}
-    kernels, works = [one for one in ours if one[1] in same], [work for work in theirs if work.kind in same]
+    kernels, works = [kernel for kernel in ours if kernel[1] in same], [work for work in theirs if work.kind in same]
     if [kind for _, kind in kernels] != [work.kind for work in works]:
         return []
     return [(place, work) for (place, _), work in zip(kernels, works, strict=True)]
@@ -150,8 +150,8 @@ def _attention(works: Sequence[_Work]) -> list[_Work]:
     fused: list[_Work] = []
     for work in works:
         fused.append(work)
-        if [one.kind for one in fused[-3:]] == ["gemm", "softmax", "gemm"]:
-            fused[-3:] = [_Work("attention", tuple(place for one in fused[-3:] for place in one.places))]
+        if [part.kind for part in fused[-3:]] == ["gemm", "softmax", "gemm"]:
+            fused[-3:] = [_Work("attention", tuple(place for part in fused[-3:] for place in part.places))]
     return fused
 
 
@@ -160,8 +160,8 @@ def _of_alike(works: Sequence[_Work], nodes: Sequence[Node]) -> list[Match]:
     waits = before(nodes)
     count = Counter(work.kind for work in works)
 
-    def in_order(one: _Work, other: _Work) -> bool:
-        return any(waits[max(a, b)] >> min(a, b) & 1 for a in one.places for b in other.places)
+    def in_order(work: _Work, other: _Work) -> bool:
+        return any(waits[max(a, b)] >> min(a, b) & 1 for a in work.places for b in other.places)
 
     def match(work: _Work) -> Match:
         if len(work.places) > 1:

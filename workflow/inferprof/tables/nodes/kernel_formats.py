@@ -75,10 +75,10 @@ def executed(
         _told(str(kernel), described.get(layer, Layer(layer)) if isinstance(layer, str) else None, counted or {})
         for kernel, layer in zip(kernels["kernel"], owner, strict=True)
     ]
-    told = pd.DataFrame(
+    formats = pd.DataFrame(
         rows, columns=["kernel_class", "matrix", "dtype", "source", "conversion"], index=kernels.index
     )
-    return kernels.join(told.astype({"matrix": bool}))
+    return kernels.join(formats.astype({"matrix": bool}))
 
 
 def _told(
@@ -91,11 +91,11 @@ def _told(
         "name": None if layer and _named_by_nodes(kernel, layer) else classify(kernel).dtype,
         "layer": _of_layer(layer, matrix=matrix) if layer else None,
     }
-    told = {name: dtype for name, dtype in sources.items() if dtype}
-    source = next(iter(told), None)
-    if source and told[source] == EITHER_FP8:
-        source = next((name for name, dtype in told.items() if dtype in FP8S), source)
-    dtype = told[source] if source else None
+    dtypes = {name: dtype for name, dtype in sources.items() if dtype}
+    source = next(iter(dtypes), None)
+    if source and dtypes[source] == EITHER_FP8:
+        source = next((name for name, dtype in dtypes.items() if dtype in FP8S), source)
+    dtype = dtypes[source] if source else None
     return work, matrix, dtype or NOT_TOLD, source, conversion(kernel, layer)
 
 
@@ -110,11 +110,11 @@ def _class_of(kernel: str, layer: Layer | None) -> KernelClass:
         return "quantize" if converts == "quantize" else "reformat"
     if holds_any(kernel, layer):
         return "other"
-    told = classify(layer.kind if layer.kind and _named_by_nodes(kernel, layer) else kernel).kernel_class
+    kernel_class = classify(layer.kind if layer.kind and _named_by_nodes(kernel, layer) else kernel).kernel_class
     if layer.kind is None:
-        return told
-    kinds = _MATRIX_KINDS if told in _VAGUE else ()
-    return next((work for work, names in kinds if names.search(layer.kind)), told)
+        return kernel_class
+    kinds = _MATRIX_KINDS if kernel_class in _VAGUE else ()
+    return next((work for work, names in kinds if names.search(layer.kind)), kernel_class)
 
 
 def _of_layer(layer: Layer, *, matrix: bool) -> str | None:
@@ -166,8 +166,8 @@ def conversion_of(layer: Layer) -> Conversion | None:
 
 def conversion(kernel: str, layer: Layer | None) -> Conversion | None:
     """What a kernel does that no node computes; None where it computes something."""
-    if layer and (told := conversion_of(layer)):
-        return told
+    if layer and (of_layer := conversion_of(layer)):
+        return of_layer
     if layer and layer.kind and _named_by_nodes(kernel, layer):
         return None
     kernel_class = classify(kernel).kernel_class
@@ -212,10 +212,10 @@ def of_case(frame: pd.DataFrame, counters: pd.DataFrame | None = None) -> pd.Dat
     if kernels.empty:
         raise UserError("the table holds no kernel: give that of nsys, kineto, ort_nodes, trt_nodes or trt_layers")
     counted = {} if counters is None else _as_traced(kernels["kernel"].unique(), by_counters(counters))
-    found = executed(kernels.reset_index(drop=True), layers, counted)
+    table = executed(kernels.reset_index(drop=True), layers, counted)
     if _NO_BLOCK_SCALES.search(next(iter(frame["machine"].dropna()), "")):
-        found["dtype"] = found["dtype"].replace(EITHER_FP8, "fp8")
-    return found
+        table["dtype"] = table["dtype"].replace(EITHER_FP8, "fp8")
+    return table
 
 
 def tells(frame: pd.DataFrame) -> bool:
@@ -253,5 +253,5 @@ def _as_traced(traced: Iterable[str], counted: Mapping[str, str]) -> dict[str, s
     functions = Counter(function_name(name) for name in names), Counter(function_name(name) for name in counted)
     once = {function for function in functions[0] if all(seen[function] == 1 for seen in functions)}
     by_function = {function_name(name): dtype for name, dtype in counted.items() if function_name(name) in once}
-    told = {name: counted.get(name) or by_function.get(function_name(name)) for name in names}
-    return {name: dtype for name, dtype in told.items() if dtype}
+    formats = {name: counted.get(name) or by_function.get(function_name(name)) for name in names}
+    return {name: dtype for name, dtype in formats.items() if dtype}

@@ -59,5 +59,5 @@ def loops(frame: pd.DataFrame) -> pd.DataFrame:
         time, count = own["value"].sum() / executions, launches.sum()
         share = own["value"].sum() / every["value"].sum()
         rows.append((region, block, steps, count / steps, count, time, time / count, share, host / executions))
-    found = pd.DataFrame(rows, columns=list(_COLUMNS))
-    return found.sort_values("duration", ascending=False, kind="stable", ignore_index=True)
+    table = pd.DataFrame(rows, columns=list(_COLUMNS))
+    return table.sort_values("duration", ascending=False, kind="stable", ignore_index=True)

@@ -25,9 +25,9 @@ def of_functions(ties: pd.DataFrame, nodes: Iterable[Mapping[str, Any]]) -> dict
     reads: dict[str, list[float | None]] = {}
     for row in rows_of(ort_kernels.attributed(ties)):
         node = node_of(costs, row["owner"]) if isinstance(row["owner"], str) else None
-        known = node if node and node["read"] is not None else None
-        bytes_read = float(known["read"] + known["weights"]) if known else None
+        sized = node if node and node["read"] is not None else None
+        bytes_read = float(sized["read"] + sized["weights"]) if sized else None
         reads.setdefault(function_name(str(row["kernel"])), []).append(bytes_read)
     return {
-        function: max(one for one in own if one is not None) for function, own in reads.items() if None not in own
+        function: max(size for size in own if size is not None) for function, own in reads.items() if None not in own
     }

@@ -74,10 +74,10 @@ def of_case(frame: pd.DataFrame) -> pd.DataFrame:
     timed = frame[(frame["level"] == trt_layers.LEVEL) & (frame["metric"] == "duration_median")]
     times = timed.groupby("name", sort=False)["value"].sum()
     launched = kernels(frame).groupby("layer", sort=False)[["duration_ns", "launches"]].sum()
-    known = {layer.name: layer for layer in described(frame)}
+    layers = {layer.name: layer for layer in described(frame)}
     rows = [
         {
-            **_facts(known.get(name, Layer(name))),
+            **_facts(layers.get(name, Layer(name))),
             "duration_ns": times.get(name),
             "kernel_ns": launched["duration_ns"].get(name),
             "launches": launched["launches"].get(name),

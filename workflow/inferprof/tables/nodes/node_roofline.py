@@ -24,10 +24,10 @@ def of_owners(owners: pd.DataFrame, nodes: pd.DataFrame, runs: int) -> pd.DataFr
     `duration_ns` is per run, `lost_ns` = duration_ns - roof_ns. A fused node counts as the one that it is named
     after: its roof is a lower bound of what the kernel does. Owners that are no node of the graph are left out.
     """
-    known = {row["name"]: row for row in rows_of(nodes[nodes["roof_ns"].notna()])}
+    by_name = {row["name"]: row for row in rows_of(nodes[nodes["roof_ns"].notna()])}
     rows = []
     for owner in rows_of(owners[owners["owner"].notna()]):
-        node = node_of(known, owner["owner"])
+        node = node_of(by_name, owner["owner"])
         if node is None or not node["roof_ns"]:
             continue
         duration = owner["duration_ns"] / runs

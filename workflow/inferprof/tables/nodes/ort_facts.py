@@ -46,8 +46,8 @@ def event(facts: SessionFacts, process: int) -> dict[str, Any]:
 
 def found(events: Iterable[Mapping[str, Any]]) -> SessionFacts | None:
     """The facts in a profile's events; None in a profile of a session that is not ours."""
-    told = next((one["args"] for one in events if one["name"] == EVENT), None)
-    if told is None:
+    args = next((entry["args"] for entry in events if entry["name"] == EVENT), None)
+    if args is None:
         return None
-    assigned = tuple(Assigned(**node) for node in told["assigned"])
-    return SessionFacts(told["start_ns"], assigned, told["reasons"], told["options"])
+    assigned = tuple(Assigned(**node) for node in args["assigned"])
+    return SessionFacts(args["start_ns"], assigned, args["reasons"], args["options"])

@@ -111,10 +111,10 @@ def render(kernels: pd.DataFrame, precision: str, layers: Sequence[Layer] = ()) 
 
 def remarks(kernels: pd.DataFrame, layers: Sequence[Layer]) -> list[str]:
     """What keeps formats from being told, and what to do, a line each. kernels: as `executed`; layers: described."""
-    known = {layer.name: layer for layer in layers}
+    by_name = {layer.name: layer for layer in layers}
     owners = kernels.get("layer", pd.Series(None, index=kernels.index, dtype="str"))
     alone = owners[owners == kernels["kernel"]]
-    regions = alone[[is_region(known.get(name, Layer(name))) for name in alone]]
+    regions = alone[[is_region(by_name.get(name, Layer(name))) for name in alone]]
     lines = []
     if len(regions):
         share = kernels.loc[regions.index, "duration_ns"].sum() / kernels["duration_ns"].sum()
@@ -122,7 +122,7 @@ def remarks(kernels: pd.DataFrame, layers: Sequence[Layer]) -> list[str]:
             f"{100 * share:.1f} % of the time is in fused regions, such as {regions.iloc[0]}: nothing tells what ran "
             f"inside; {DETAILED}, or trace the kernels (nsys, trt_nodes)"
         )
-    if len(alone) and all(known.get(name, Layer(name)).kind is None for name in alone):
+    if len(alone) and all(by_name.get(name, Layer(name)).kind is None for name in alone):
         lines.append(f"of the layers only names are known: {DETAILED}")
     return lines
 
@@ -133,5 +133,5 @@ def sparsity(kernels: pd.DataFrame, layers: Sequence[Layer]) -> Sparsity:
     owner = kernels.get("layer", pd.Series(None, index=kernels.index, dtype="str"))
     sparse = owner.isin(names) | kernels["kernel"].str.contains("sparse", regex=False)
     duration, total = int(kernels.loc[sparse, "duration_ns"].sum()), int(kernels["duration_ns"].sum())
-    found = names | set(owner[sparse].dropna())
-    return Sparsity(tuple(sorted(found)), duration, duration / total if total else 0.0)
+    sparse_layers = names | set(owner[sparse].dropna())
+    return Sparsity(tuple(sorted(sparse_layers)), duration, duration / total if total else 0.0)

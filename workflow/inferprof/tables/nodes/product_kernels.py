@@ -42,8 +42,8 @@ def kernels_of(frame: pd.DataFrame) -> list[Kernel]:
     table = per_iteration(frame)
     table = table[table["kernel_class"].isin(PRODUCT_CLASSES)]
     configs = _configs(frame)
-    found = table.merge(configs, on="name", how="left", validate="one_to_many").astype(object)
-    kernels = [_kernel(row) for row in rows_of(found.where(found.notna(), None))]
+    merged = table.merge(configs, on="name", how="left", validate="one_to_many").astype(object)
+    kernels = [_kernel(row) for row in rows_of(merged.where(merged.notna(), None))]
     return [kernel for kernel in kernels if kernel.launches]
 
 
@@ -72,8 +72,8 @@ def _configs(frame: pd.DataFrame) -> pd.DataFrame:
 
 def ties_of(frame: pd.DataFrame) -> Ties:
     """The ties in one case's table by ort_nodes; a fused node is taken for the one that it is named after."""
-    found: dict[str, set[str]] = {}
+    ties: dict[str, set[str]] = {}
     for row in rows_of(ort_kernels.attributed(frame).dropna(subset=["owner"])):
         if classify(row["kernel"]).kernel_class in PRODUCT_CLASSES:
-            found.setdefault(FUSED.sub("", row["owner"]), set()).add(row["kernel"])
-    return {node: frozenset(kernels) for node, kernels in found.items()}
+            ties.setdefault(FUSED.sub("", row["owner"]), set()).add(row["kernel"])
+    return {node: frozenset(kernels) for node, kernels in ties.items()}

@@ -74,46 +74,47 @@ def _known(nodes: pd.DataFrame, facts: SessionFacts | None) -> pd.DataFrame:
     """Level op: position, output_bytes, input_types, fallback_reason and subgraph_nodes, as far as each is told."""
     ordered = nodes.sort_values(["run", "start"], kind="stable")
     ordered = ordered.assign(position=ordered.groupby("run").cumcount())
-    known = ordered.groupby(["name", "owner"], sort=False).agg(
+    by_node = ordered.groupby(["name", "owner"], sort=False).agg(
         instances=("position", "size"),
         position=("position", "min"),
         output_bytes=("bytes", "mean"),
         input_types=("types", "first"),
         provider=("provider", "first"),
     )
-    known = known.sort_values("position").reset_index()
-    told = facts or SessionFacts(0)
-    known["fallback_reason"] = known["name"].map({**_by_options(known, told), **told.reasons})
-    known["subgraph_nodes"] = _subgraph_sizes(known, told)
+    by_node = by_node.sort_values("position").reset_index()
+    session = facts or SessionFacts(0)
+    by_node["fallback_reason"] = by_node["name"].map({**_by_options(by_node, session), **session.reasons})
+    by_node["subgraph_nodes"] = _subgraph_sizes(by_node, session)
     keys = ["name", "owner", "instances"]
-    numbers = known.melt(keys, ["position", "output_bytes", "subgraph_nodes"], "metric", "value")
-    words = known.melt(keys, ["input_types", "fallback_reason"], "metric", "text")
-    found = [numbers.dropna(subset=["value"]), words[words["text"].notna() & (words["text"] != "")]]
-    return pd.concat(found, ignore_index=True).assign(level="op")
+    numbers = by_node.melt(keys, ["position", "output_bytes", "subgraph_nodes"], "metric", "value")
+    words = by_node.melt(keys, ["input_types", "fallback_reason"], "metric", "text")
+    parts = [numbers.dropna(subset=["value"]), words[words["text"].notna() & (words["text"] != "")]]
+    return pd.concat(parts, ignore_index=True).assign(level="op")
 
 
-def _by_options(known: pd.DataFrame, facts: SessionFacts) -> dict[str, str]:
+def _by_options(nodes: pd.DataFrame, facts: SessionFacts) -> dict[str, str]:
     """Node → the option that kept a provider from it: by its type, or because too few of its kind follow each other.
 
     The latter only of types that the provider does take elsewhere: it may know no other.
     """
-    own = known[~known["owner"].str.contains(COPY, regex=False)]
+    own = nodes[~nodes["owner"].str.contains(COPY, regex=False)]
     types = own["owner"].str.split(PATH_SEPARATOR, regex=False).str[1]
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for provider, options in facts.options.items():
         taken = {node.op_type for node in facts.assigned if node.provider == provider}
         left = own["provider"] != provider
         length = left.groupby((left != left.shift()).cumsum()).transform("size")
         small = left & types.isin(taken) & (length < int(options.get(SMALLEST, 1)))
         excluded = left & types.isin(options.get(EXCLUDED, "").split(","))
-        found |= dict.fromkeys(own.loc[small, "name"], SMALLEST) | dict.fromkeys(own.loc[excluded, "name"], EXCLUDED)
-    return found
+        reasons |= dict.fromkeys(own.loc[small, "name"], SMALLEST)
+        reasons |= dict.fromkeys(own.loc[excluded, "name"], EXCLUDED)
+    return reasons
 
 
-def _subgraph_sizes(known: pd.DataFrame, facts: SessionFacts) -> list[float]:
+def _subgraph_sizes(nodes: pd.DataFrame, facts: SessionFacts) -> list[float]:
     """Nodes of the graph that each node stands for: subgraphs of a provider run in the order of their numbers."""
-    sizes = dict.fromkeys(known.index, math.nan)
-    for provider, own in known.groupby("provider"):
+    sizes = dict.fromkeys(nodes.index, math.nan)
+    for provider, own in nodes.groupby("provider"):
         groups = Counter(node.subgraph for node in facts.assigned if node.provider == provider)
         fused = own.index[own["owner"].str.endswith(PATH_SEPARATOR + TRT_ENGINE)]
         if len(fused) == len(groups):
@@ -163,7 +164,7 @@ def _told(frame: pd.DataFrame) -> pd.DataFrame:
     """KNOWN of each node, by name and owner."""
     ops = frame[(frame["level"] == "op") & frame["metric"].isin(KNOWN)]
     value = ops["value"].astype(object).where(ops["value"].notna(), ops["text"])
-    wide = ops.assign(told=value).pivot(index=["name", "owner"], columns="metric", values="told")
+    wide = ops.assign(fact=value).pivot(index=["name", "owner"], columns="metric", values="fact")
     return wide.reindex(columns=KNOWN).reset_index()
 
 

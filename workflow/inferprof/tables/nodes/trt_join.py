@@ -48,11 +48,11 @@ def launches(timeline: Timeline) -> pd.DataFrame:
     path (text) and execution: a number for all that one inference, or one launch of a CUDA graph, ran.
     """
     ops, call = timeline.ops, timeline.ops["call"].to_numpy()
-    known = call != NO_CALL
+    has_call = call != NO_CALL
     called = np.zeros(call.size, np.int64)
-    called[known] = timeline.calls["start"].to_numpy()[call[known]]
+    called[has_call] = timeline.calls["start"].to_numpy()[call[has_call]]
     thread = np.zeros(call.size, np.int64)
-    thread[known] = timeline.calls["thread"].to_numpy()[call[known]]
+    thread[has_call] = timeline.calls["thread"].to_numpy()[call[has_call]]
     execution = _execution(timeline, thread, called)
     frame = pd.DataFrame(
         {
@@ -73,8 +73,8 @@ def _execution(timeline: Timeline, thread: Times, called: Times) -> Times:
     inference = [path.rpartition(PATH_SEPARATOR)[2] == ENQUEUE for path in timeline.paths]
     ranges = timeline.ranges[np.array(inference, bool)[timeline.ranges["path"]]]
     execution = np.full(called.size, -1, np.int64)
-    for one, own in ranges.groupby("thread"):
-        mine = np.flatnonzero(thread == one)
+    for tid, own in ranges.groupby("thread"):
+        mine = np.flatnonzero(thread == tid)
         last = np.searchsorted(own["start"], called[mine], side="right") - 1
         inside = (last >= 0) & (called[mine] < own["end"].to_numpy()[np.maximum(last, 0)])
         execution[mine] = np.where(inside, own.index.to_numpy()[np.maximum(last, 0)], -1)
@@ -84,40 +84,40 @@ def _execution(timeline: Timeline, thread: Times, called: Times) -> Times:
 # --- layers ----------------------------------------------------------------------------------------------------
 
 
-def layer_of_path(path: str, known: frozenset[str]) -> str | None:
-    """The innermost layer that a path of ranges names: one of `known`, else the range directly in the inference."""
+def layer_of_path(path: str, layers: frozenset[str]) -> str | None:
+    """The innermost layer that a path of ranges names: one of `layers`, else the range directly in the inference."""
     _, inference, inside = path.partition(f"{ENQUEUE}{PATH_SEPARATOR}")
     if not inference:
         return None
     names = inside.split(PATH_SEPARATOR)
-    return next((name for name in reversed(names) if name in known), names[0])
+    return next((name for name in reversed(names) if name in layers), names[0])
 
 
 def _with_layers(frame: pd.DataFrame, layers: Sequence[Layer]) -> pd.DataFrame:
     """The launches with `layer` and `layer_confidence`: by ranges, and by tactics where those tell no known layer."""
-    known = frozenset(layer.name for layer in layers)
-    named = {str(path): layer_of_path(str(path), known) for path in frame["path"].unique()}
+    names = frozenset(layer.name for layer in layers)
+    named = {str(path): layer_of_path(str(path), names) for path in frame["path"].unique()}
     ranged = {name for name in named.values() if name}
-    _check_same_engine(ranged, known)
+    _check_same_engine(ranged, names)
     layer = frame["path"].map(named)
     confidence = layer.notna().map({True: TIED, False: np.nan})
-    rest = [one for one in layers if one.name not in ranged and one.tactic]
-    told = layer.isin(known) & ~layer.fillna("").str.startswith(_REGION)
-    found = pd.Series(_by_tactic(frame[~told], rest), dtype="object")
-    layer.loc[found.index] = found
-    confidence.loc[found.index] = TACTIC
+    rest = [candidate for candidate in layers if candidate.name not in ranged and candidate.tactic]
+    is_described = layer.isin(names) & ~layer.fillna("").str.startswith(_REGION)
+    by_tactic = pd.Series(_by_tactic(frame[~is_described], rest), dtype="object")
+    layer.loc[by_tactic.index] = by_tactic
+    confidence.loc[by_tactic.index] = TACTIC
     return frame.assign(layer=layer, layer_confidence=confidence)
 
 
-def _check_same_engine(ranged: Iterable[str], known: frozenset[str]) -> None:
+def _check_same_engine(ranged: Iterable[str], described: frozenset[str]) -> None:
     """Refuse layers of another engine than the one whose ranges are in the trace."""
     seen = sorted(name for name in ranged if not name.startswith(_REGION))
-    strange = [name for name in seen if name not in known]
-    if known and len(strange) > MISSING_SHARE * len(seen):
+    strange = [name for name in seen if name not in described]
+    if described and len(strange) > MISSING_SHARE * len(seen):
         raise UserError(
-            f"{len(strange)} of the {len(seen)} layers that the trace names are not among the {len(known)} that are "
-            f"described, such as {'; '.join(strange[:EXAMPLES])}: they are of two engines, or of two builds of one; "
-            "capture both in one run"
+            f"{len(strange)} of the {len(seen)} layers that the trace names are not among the {len(described)} that "
+            f"are described, such as {'; '.join(strange[:EXAMPLES])}: they are of two engines, or of two builds of "
+            "one; capture both in one run"
         )
 
 
@@ -128,14 +128,14 @@ def _by_tactic(frame: pd.DataFrame, layers: Sequence[Layer]) -> dict[int, str]:
     as many of them; else they are nobody's.
     """
     candidates = {kernel: _candidates(kernel, layers) for kernel in frame["kernel"].dropna().unique()}
-    found: dict[int, str] = {}
+    layer_of: dict[int, str] = {}
     for (_, kernel), rows in frame.groupby(["execution", "kernel"], sort=False):
         names = candidates[str(kernel)]
         if len(names) == 1:
-            found.update(dict.fromkeys(rows.index, names[0]))
+            layer_of.update(dict.fromkeys(rows.index, names[0]))
         elif len(names) == len(rows):
-            found.update(zip(rows.index, names, strict=True))
-    return found
+            layer_of.update(zip(rows.index, names, strict=True))
+    return layer_of
 
 
 def _candidates(kernel: str, layers: Sequence[Layer]) -> list[str]:

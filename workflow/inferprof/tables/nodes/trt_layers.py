@@ -36,8 +36,8 @@ def check_match(layers: Sequence[Layer], times: Sequence[LayerTime], described: 
 
     A layer without a time is no sign of that: it may hold a constant, or be of another optimization profile.
     """
-    known = {layer.name for layer in layers}
-    strange = [time.name for time in times if time.name not in known]
+    layer_names = {layer.name for layer in layers}
+    strange = [time.name for time in times if time.name not in layer_names]
     first = {layer.name for layer in layers if layer.kind != "Constant" and not _OTHER_PROFILE.search(layer.name)}
     silent = sorted(first - {time.name for time in times})
     if strange:
@@ -69,7 +69,7 @@ def tidy(layers: Sequence[Layer], times: Sequence[LayerTime], tool: str) -> pd.D
 
 def _words(layer: Layer) -> dict[str, str]:
     sparse = None if layer.sparse is None else SPARSE if layer.sparse else DENSE
-    told = {
+    texts = {
         "layer_type": layer.kind,
         "tactic": layer.tactic,
         "weight_dtype": layer.weights,
@@ -79,7 +79,7 @@ def _words(layer: Layer) -> dict[str, str]:
         "input_tensors": "\n".join(map(_line, layer.inputs)),
         "output_tensors": "\n".join(map(_line, layer.outputs)),
     }
-    return {metric: text or "" for metric, text in told.items() if text or metric == "layer_type"}
+    return {metric: text or "" for metric, text in texts.items() if text or metric == "layer_type"}
 
 
 def _line(tensor: Tensor) -> str:

@@ -36,13 +36,13 @@ _LAUNCH, _SYNC, _COPY, _QUEUED, _END, _UNKNOWN = range(len(IDLE_CAUSES))
 class _Gaps:
     """Idle stretches [start, end), each followed by an operation of `kind` launched by the call [called, returned).
 
-    `called` and `returned` mean nothing where `known` is False.
+    `called` and `returned` mean nothing where `has_call` is False.
     """
 
     start: Times
     end: Times
     copy_next: np.ndarray[Any, np.dtype[np.bool_]]
-    known: np.ndarray[Any, np.dtype[np.bool_]]
+    has_call: np.ndarray[Any, np.dtype[np.bool_]]
     called: Times
     returned: Times
     thread: Times
@@ -53,15 +53,15 @@ class _Gaps:
         `others`: when other processes compute, which is none of these causes.
         """
         split = np.zeros((self.start.size, len(IDLE_CAUSES)), np.int64)
-        called = np.where(self.known, np.clip(self.called, self.start, self.end), self.start)
+        called = np.where(self.has_call, np.clip(self.called, self.start, self.end), self.start)
         settled = np.clip(self.returned + np.where(self.copy_next, 0, LATENCY_NS), called, self.end)
         for thread, (sync, copy) in waiting.items():
-            own = np.flatnonzero(self.known & (self.thread == thread))
+            own = np.flatnonzero(self.has_call & (self.thread == thread))
             split[own, _SYNC] = sync.within(self.start[own], called[own])
             split[own, _COPY] = copy.within(self.start[own], called[own])
         split[:, _LAUNCH] = _without(others, self.start, called) - split[:, _SYNC] - split[:, _COPY]
-        launching = np.select([~self.known, self.copy_next], [_UNKNOWN, _COPY], _LAUNCH)
-        settled = np.select([~self.known, self.returned <= self.start], [self.end, called], settled)
+        launching = np.select([~self.has_call, self.copy_next], [_UNKNOWN, _COPY], _LAUNCH)
+        settled = np.select([~self.has_call, self.returned <= self.start], [self.end, called], settled)
         split[np.arange(self.start.size), launching] += _without(others, called, settled)
         split[:, _QUEUED] += _without(others, settled, self.end)
         return split
@@ -153,8 +153,8 @@ class Gpu:
     def _gaps(self, index: Times, start: Times) -> _Gaps:
         """The gaps before the intervals `index` of `busy`, each from `start` on."""
         call = self.call[index]
-        known = call != NO_CALL
-        launch = np.where(known, call, 0)
+        has_call = call != NO_CALL
+        launch = np.where(has_call, call, 0)
 
         def of_call(column: str) -> Times:
             return self.calls[column].to_numpy()[launch] if len(self.calls) else np.zeros_like(launch)
@@ -163,7 +163,7 @@ class Gpu:
             start=start,
             end=self.busy.start[index],
             copy_next=self.copy[index],
-            known=known,
+            has_call=has_call,
             called=of_call("start"),
             returned=of_call("end"),
             thread=of_call("thread"),
@@ -188,9 +188,9 @@ def _waiting(timeline: Timeline, kind: ApiKind, others: Intervals) -> dict[int, 
     """Thread → its synchronise calls and its copy calls, without the time of others."""
     calls = timeline.calls
     thread, start, end = (calls[column].to_numpy() for column in ("thread", "start", "end"))
-    found = {}
+    by_thread = {}
     for own in np.unique(thread[kind.explicit_sync | kind.copy]):
         sync, copy = (mask & (thread == own) for mask in (kind.explicit_sync, kind.copy))
         synced, copied = (Intervals.union(start[mask], end[mask]).minus(others) for mask in (sync, copy))
-        found[int(own)] = (synced, copied)
-    return found
+        by_thread[int(own)] = (synced, copied)
+    return by_thread

@@ -33,7 +33,7 @@ def as_iterations(frame: pd.DataFrame, name: str) -> pd.DataFrame:
     if not ranges.any():
         counted = frame[frame["level"].eq("range") & frame["metric"].eq("duration_total")]
         instances = counted.groupby("name")["instances"].sum()
-        raise unknown_range(name, {str(known): int(count) for known, count in instances.items()})
+        raise unknown_range(name, {str(other): int(count) for other, count in instances.items()})
     return frame.assign(
         name=frame["name"].mask(ranges, ITERATION), range=frame["range"].map(renamed, na_action="ignore")
     )
@@ -41,9 +41,9 @@ def as_iterations(frame: pd.DataFrame, name: str) -> pd.DataFrame:
 
 def unknown_range(name: str, instances: Mapping[str, int]) -> UserError:
     """The error of a range that is not there, with those that are, the most frequent first."""
-    often = sorted(instances, key=lambda known: (-instances[known], known))
+    often = sorted(instances, key=lambda other: (-instances[other], other))
     rest = len(often) - MOST_NAMED
-    there = [f"{known} ({instances[known]})" for known in often[:MOST_NAMED]]
+    there = [f"{other} ({instances[other]})" for other in often[:MOST_NAMED]]
     return UserError(
         f"the capture has no range {name}; there are (how often): {', '.join(there) or 'none'}"
         f"{f' and {rest:,} more' if rest > 0 else ''}"

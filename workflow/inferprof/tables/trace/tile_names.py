@@ -62,8 +62,8 @@ CONVENTIONS: Final = (
 def parse(name: str) -> Tile | None:
     """The tile of a kernel by its name; None where the name does not tell it."""
     for convention in CONVENTIONS:
-        if found := convention.pattern.search(name):
-            sizes = found.groupdict()
+        if match := convention.pattern.search(name):
+            sizes = match.groupdict()
             return Tile(int(sizes["m"]), int(sizes["n"]), int(sizes["k"]) if sizes.get("k") else None)
     return None
 
@@ -78,6 +78,6 @@ def values_per_load(name: str) -> int | None:
     The rows that it reads and writes must be a multiple of so many. Kernels of cuBLASLt for Hopper use the tensor
     memory accelerator, which wants 16 bytes: 8 values, since they are of 16 bits or less.
     """
-    if found := _VALUES_PER_LOAD.search(name):
-        return int(found.group(1))
+    if match := _VALUES_PER_LOAD.search(name):
+        return int(match.group(1))
     return 8 if name.startswith("nvjet_") else None
