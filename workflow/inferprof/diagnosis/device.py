@@ -51,9 +51,9 @@ def _gaps(frames: Frames) -> list[Finding] | Clear:
         for cause, ns in sorted(idle.items(), key=lambda pair: -pair[1])
         if ns >= frames.limit(GAPS) * total
     ]
-    told = ", ".join(f"{cause} {100 * ns / total:.1f} %" for cause, ns in idle.items())
+    by_cause = ", ".join(f"{cause} {100 * ns / total:.1f} %" for cause, ns in idle.items())
     return findings or Clear(
-        f"GPU idle in an iteration: {told}", {f"idle_{cause}_ns": ns for cause, ns in idle.items()}
+        f"GPU idle in an iteration: {by_cause}", {f"idle_{cause}_ns": ns for cause, ns in idle.items()}
     )
 
 
@@ -84,7 +84,7 @@ def _no_overlap(frames: Frames) -> list[Finding] | Clear:
     if pipelined.empty:
         reasons = rows.loc[rows["mode"] == "pipelined", "not_measured"].dropna()
         raise NotAssessed(f"a pipelined throughput with copies to hide ({next(iter(reasons), 'none was measured')})")
-    overlap, rate = (float(pipelined[one].astype(float).median()) for one in ("overlap", "inferences_per_s"))
+    overlap, rate = (float(pipelined[column].astype(float).median()) for column in ("overlap", "inferences_per_s"))
     time = copying(frames)
     share, best = frames.share(time.ns), NS_PER_S / max(time.ns, bare_ns(frames.latency, "device") or 0.0)
     reason = (

@@ -76,8 +76,8 @@ def _conversions(frames: Frames) -> list[Finding] | Clear:
     """Kernels that only cast, reformat or quantize, of CONVERSIONS of the kernels' time. Gain: 0 to all of theirs."""
     tool, kernels = _executed(frames)
     table = precision_truth.conversions(kernels)
-    found = [_conversion(frames, row, tool) for row in rows_of(table[table["share"] >= frames.limit(CONVERSIONS)])]
-    return found or Clear(f"{table['share'].sum():.1%} of the kernels' time converts formats or layouts")
+    findings = [_conversion(frames, row, tool) for row in rows_of(table[table["share"] >= frames.limit(CONVERSIONS)])]
+    return findings or Clear(f"{table['share'].sum():.1%} of the kernels' time converts formats or layouts")
 
 
 def _conversion(frames: Frames, row: Mapping[str, Any], tool: str) -> Finding:

@@ -49,10 +49,12 @@ def _power_cap(frames: Frames) -> list[Finding] | Clear:
 def _lowered(frames: Frames, counts: Callable[[str], bool], advice: str) -> list[Finding] | Clear:
     """Gain: at most what all of end_to_end would gain if it ran at the card's highest clock, 1 - median / highest."""
     loops = _telemetry(frames)
-    if all(one.throttled_share is None for one in loops):
+    if all(loop.throttled_share is None for loop in loops):
         raise NotAssessed("a GPU that tells why its clock is low")
-    reasons = sorted({reason for one in loops for reason in one.throttle_reasons if counts(reason)})
-    share = max((one.throttled_share or 0.0 for one in loops if any(map(counts, one.throttle_reasons))), default=0.0)
+    reasons = sorted({reason for loop in loops for reason in loop.throttle_reasons if counts(reason)})
+    share = max(
+        (loop.throttled_share or 0.0 for loop in loops if any(map(counts, loop.throttle_reasons))), default=0.0
+    )
     reason = f"{', '.join(reasons) or 'nothing'} lowered the clock in {percent(share)} of the samples of end_to_end"
     loss, clocks = _clock_loss(frames, loops)
     evidence = {"throttled_share": share, **({} if loss is None else {"clock_loss": loss})}
@@ -65,7 +67,7 @@ def _lowered(frames: Frames, counts: Callable[[str], bool], advice: str) -> list
 
 def _clock_loss(frames: Frames, loops: list[Gauges]) -> tuple[float | None, str]:
     """1 - median clock of the slowest round / the card's highest, and that in words; None where either is unknown."""
-    clocks = [one.sm_mhz.median for one in loops if one.sm_mhz]
+    clocks = [loop.sm_mhz.median for loop in loops if loop.sm_mhz]
     highest = (gpu_in_use(frames.documents.get("environment")) or {}).get("clock_sm_max_mhz")
     if not clocks or not isinstance(highest, int | float):
         return None, "clock unknown"
@@ -74,14 +76,16 @@ def _clock_loss(frames: Frames, loops: list[Gauges]) -> tuple[float | None, str]
 
 def _other_process(frames: Frames) -> list[Finding] | Clear:
     """Another process computed on the GPU while the case was measured. What it took is not known."""
-    told = [one.other_processes for one in _telemetry(frames) if one.other_processes is not None]
-    if not told:
+    processes = [loop.other_processes for loop in _telemetry(frames) if loop.other_processes is not None]
+    if not processes:
         raise NotAssessed("a GPU that tells which processes compute on it, which it hides in some containers")
-    if not max(told):
+    if not max(processes):
         return Clear("no other process computed on the GPU")
-    reason = f"{max(told)} other processes computed on the GPU while the case was measured"
+    reason = f"{max(processes)} other processes computed on the GPU while the case was measured"
     advice = "measure again on a GPU of its own: latencies are an upper bound"
-    return [Finding("", "measurement", None, reason, {"processes": float(max(told))}, RECORDS, None, advice, "high")]
+    return [
+        Finding("", "measurement", None, reason, {"processes": float(max(processes))}, RECORDS, None, advice, "high")
+    ]
 
 
 def _low_clock(frames: Frames) -> list[Finding] | Clear:
@@ -90,7 +94,7 @@ def _low_clock(frames: Frames) -> list[Finding] | Clear:
     loss, clocks = _clock_loss(frames, loops)
     if loss is None:
         raise NotAssessed("the SM's clock in telemetry, and the card's highest in environment.json")
-    throttled = max(one.throttled_share or 0.0 for one in loops)
+    throttled = max(loop.throttled_share or 0.0 for loop in loops)
     if loss < frames.limit(LOW_CLOCK) or throttled >= frames.limit(THROTTLED):
         return Clear(f"{clocks}, throttled in {percent(throttled)} of the samples", {"clock_loss": loss})
     gain = Gain(0.0, loss * frames.total.ns) if frames.total else None
@@ -128,12 +132,17 @@ def _slow_link(frames: Frames) -> list[Finding] | Clear:
     if lane is None or not isinstance(width, int):
         raise NotAssessed("a GPU that tells the generation and the width of its link")
     rate = lane * width
-    link = {one: _link(frames, one) / rate for one in ("h2d", "d2h")}
-    reason = ", ".join(f"{one} {percent(share)}" for one, share in link.items()) + f" of the link's {rate:.0f} GB/s"
-    slow = [one for one, share in link.items() if share < frames.limit(LINK_REACHED)]
+    link = {direction: _link(frames, direction) / rate for direction in ("h2d", "d2h")}
+    shares = ", ".join(f"{direction} {percent(share)}" for direction, share in link.items())
+    reason = f"{shares} of the link's {rate:.0f} GB/s"
+    slow = [direction for direction, share in link.items() if share < frames.limit(LINK_REACHED)]
     if not slow:
-        return Clear(reason, {f"{one}_share": share for one, share in link.items()})
-    gain = sum(ms * NS_PER_MS * (1 - link[one]) for one in slow for ms in frames.floors[f"{one}_floor_ms"].dropna())
+        return Clear(reason, {f"{direction}_share": share for direction, share in link.items()})
+    gain = sum(
+        ms * NS_PER_MS * (1 - link[direction])
+        for direction in slow
+        for ms in frames.floors[f"{direction}_floor_ms"].dropna()
+    )
     advice = "the slot's own root port, memory of the GPU's own NUMA node, no IOMMU translation"
     return [
         Finding(
@@ -141,7 +150,7 @@ def _slow_link(frames: Frames) -> list[Finding] | Clear:
             bottleneck="copy",
             share=frames.share(gain),
             reason=reason,
-            evidence={f"{one}_share": share for one, share in link.items()},
+            evidence={f"{direction}_share": share for direction, share in link.items()},
             source="bandwidth.json",
             gain=Gain(0.0, gain),
             advice=advice,
@@ -158,10 +167,10 @@ def _link(frames: Frames, direction: str) -> float:
 
 def _overhead(frames: Frames) -> list[Finding] | Clear:
     """A profiler makes the case so slow that the shares of its trace are not those of the case."""
-    known = frames.overheads[frames.overheads["slow_down"].notna()]
-    if known.empty:
+    timed = frames.overheads[frames.overheads["slow_down"].notna()]
+    if timed.empty:
         raise NotAssessed("the iterations of a profile and end_to_end of a bare run")
-    slow = {str(tool): float(times) for tool, times in zip(known["tool"], known["slow_down"], strict=True)}
+    slow = {str(tool): float(times) for tool, times in zip(timed["tool"], timed["slow_down"], strict=True)}
     limit = frames.limit(SLOW_DOWN)
     findings = [
         Finding(
@@ -187,16 +196,18 @@ def _unsettled(frames: Frames) -> list[Finding] | Clear:
     """The warm-up's budget ended before latency and clock settled, the loop's samples drift (stats.drift), or the
     boundaries contradict each other: `end_to_end` contains what `device` measures."""
     rows = rows_of(frames.latency[frames.latency["not_measured"].isna()])
-    told = [f"{row['boundary']} drifted by {100 * row['drift']:+.1f} %" for row in rows if row["drift"] is not None]
+    reasons = [
+        f"{row['boundary']} drifted by {100 * row['drift']:+.1f} %" for row in rows if row["drift"] is not None
+    ]
     if restless := [row["boundary"] for row in rows if not row["settled"]]:
-        told.insert(0, f"{', '.join(restless)} had not settled when the warm-up's budget ended")
+        reasons.insert(0, f"{', '.join(restless)} had not settled when the warm-up's budget ended")
     medians = {row["boundary"]: row["median"] for row in rows}
     if (whole := medians.get(END_TO_END, 0.0)) < (part := medians.get("device", 0.0)) and whole:
-        told.append(f"end_to_end ({ms(whole)}) is shorter than device ({ms(part)}), which is a part of it")
-    if not told:
+        reasons.append(f"end_to_end ({ms(whole)}) is shorter than device ({ms(part)}), which is a part of it")
+    if not reasons:
         return Clear("every boundary settled before it was measured, and none drifted")
     advice = "a longer `budget_s:` under `protocol:`, on a machine that nobody else uses"
-    return [Finding("", "measurement", None, "; ".join(told), {}, RECORDS, None, advice, "high")]
+    return [Finding("", "measurement", None, "; ".join(reasons), {}, RECORDS, None, advice, "high")]
 
 
 def _telemetry(frames: Frames) -> list[Gauges]:

@@ -69,7 +69,7 @@ def _of_first_run(finding: Finding) -> Finding:
 
 
 def _finding(frames: Frames, row: Mapping[str, Any], tool: str) -> Finding:
-    why = "; ".join(fallback.WHYS[one] for one in row["why"].split(", "))
+    why = "; ".join(fallback.WHYS[cause] for cause in row["why"].split(", "))
     time = row["nodes_ns"] + row["copies_ns"] + row["casts_ns"]
     where = row["providers"].replace("ExecutionProvider", "")
     what, run = (row["nodes"], "runs") if row["stays"] == 1 else (f"{row['stays']} × {row['op_types']}", "run")

@@ -36,9 +36,9 @@ def load(results: Path, machine: str, case: Case, thresholds: Mapping[str, float
 
     Its peers are the cases of its model that have a record on the machine, of whatever study.
     """
-    known = records.of_model(results, machine, case.model)
+    recorded = records.of_model(results, machine, case.model)
     own = pd.DataFrame([{"machine": machine, **dataclasses.asdict(case), "outcome": "run", "reason": ""}])
-    cases = pd.concat([known, own]).drop_duplicates(records.KEY, ignore_index=True)
+    cases = pd.concat([recorded, own]).drop_duplicates(records.KEY, ignore_index=True)
     return _of_case(results, machine, case, peers_of(records.read(results, cases)), thresholds, read_document)
 
 
@@ -46,19 +46,19 @@ def of_model(
     results: Path, machine: str, model: str, thresholds: Mapping[str, float] | None = None
 ) -> Iterator[Frames]:
     """`load` of each case of a model that has a record on the machine. Raises UserError where none has one."""
-    known = records.of_model(results, machine, model)
-    if known.empty:
+    recorded = records.of_model(results, machine, model)
+    if recorded.empty:
         raise UserError(f"{results / machine / 'benchmark'} has no record of {model}: inferprof run")
-    peers = peers_of(records.read(results, known))
+    peers = peers_of(records.read(results, recorded))
     read = functools.cache(read_document)  # the cases share those of the machine, and of their graphs
-    for names in known[records.CASE_KEY].itertuples(index=False, name=None):
+    for names in recorded[records.CASE_KEY].itertuples(index=False, name=None):
         yield _of_case(results, machine, Case(*names), peers, thresholds, read)
 
 
-def peers_of(found: pd.DataFrame) -> Measurements:
-    """What the cases of a model on a machine have in common, as in the report. found: records.read of all of them."""
-    planned = found[records.KEY].drop_duplicates().assign(outcome="run", reason="")
-    return Measurements(join.outcomes(planned, found), found)
+def peers_of(rows: pd.DataFrame) -> Measurements:
+    """What the cases of a model on a machine have in common, as in the report. rows: records.read of all of them."""
+    planned = rows[records.KEY].drop_duplicates().assign(outcome="run", reason="")
+    return Measurements(join.outcomes(planned, rows), rows)
 
 
 def _of_case(
@@ -126,10 +126,10 @@ def _best_counters(results: Path, frames: Frames) -> Iterator[tuple[str, pd.Data
 
 
 def of_tables(
-    machine: str, case: Case, peers: Measurements, profiles: pd.DataFrame, known: Documents | None = None
+    machine: str, case: Case, peers: Measurements, profiles: pd.DataFrame, case_documents: Documents | None = None
 ) -> Frames:
     """Frames of a case. profiles: its own tidy tables."""
-    given = known or {}
+    given = case_documents or {}
     key = (machine, *case.path.parts)
     own, latency, stages, traffic = (
         _of(frame, key) for frame in (peers.ok, peers.latency, peers.stages, peers.traffic)

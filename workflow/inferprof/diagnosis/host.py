@@ -125,16 +125,16 @@ def _waits(frames: Frames) -> list[Finding] | Clear:
     implicit = rows.loc[rows["text"].eq("implicit").fillna(False), "name"].unique()
     parents = rows["range"].fillna("")
     inside = (rows["name"].isin(implicit) & ~parents.str.contains(_COPY_STAGES)) | parents.str.contains(EXECUTE)
-    found = _calls(frames, rows[inside], frames.limit(WAITS))
-    return found or Clear("no call inside an inference waits for the GPU for long")
+    findings = _calls(frames, rows[inside], frames.limit(WAITS))
+    return findings or Clear("no call inside an inference waits for the GPU for long")
 
 
 def _allocation(frames: Frames) -> list[Finding] | Clear:
     """Calls that allocate or free in each inference. Gain: their time at most, which the GPU's may hide."""
     rows = of_iterations(frames.timeline, "api")
-    found = _calls(frames, rows[rows["name"].str.match(ALLOCATION)], frames.limit(ALLOCATION_TIME))
+    findings = _calls(frames, rows[rows["name"].str.match(ALLOCATION)], frames.limit(ALLOCATION_TIME))
     count = iteration(frames)["allocations"]
-    return found or Clear(f"{count:.1f} allocations in an inference", {"allocations": count})
+    return findings or Clear(f"{count:.1f} allocations in an inference", {"allocations": count})
 
 
 def _calls(frames: Frames, rows: pd.DataFrame, limit: float) -> list[Finding]:
@@ -146,12 +146,12 @@ def _calls(frames: Frames, rows: pd.DataFrame, limit: float) -> list[Finding]:
         rows[rows["metric"] == "duration_total"].groupby("name").agg(count=("instances", "sum"), ns=("value", "sum"))
     )
     each = iterations(frames.timeline)
-    found = []
+    findings = []
     for name, count, ns in sums.sort_values("ns", ascending=False).itertuples(name=None):
         share = frames.share(float(ns) / each)
         if share is not None and share >= limit:
-            found.append(_call(frames, str(name), float(count) / each, float(ns) / each))
-    return found
+            findings.append(_call(frames, str(name), float(count) / each, float(ns) / each))
+    return findings
 
 
 def _call(frames: Frames, name: str, count: float, ns: float) -> Finding:

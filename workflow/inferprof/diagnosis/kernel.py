@@ -77,22 +77,22 @@ OTHER_ADVICE: Final = "compare it with its roof; fuse it into the product before
 
 def _bound(frames: Frames) -> list[Finding] | Clear:
     """What bounds BOUND_SHARE of the counted kernels' time (counters.bounds). Names the case, gains nothing."""
-    found = shares(counters_of(frames), frames.timeline)
-    counted = sum(found.values())
+    by_bound = shares(counters_of(frames), frames.timeline)
+    counted = sum(by_bound.values())
     if not counted:
         raise NotAssessed("counters of launches that the timeline has")
-    bound = max(found, key=lambda one: found[one])
-    words = ", ".join(f"{one} {percent(share)}" for one, share in found.items() if share)
-    if found[bound] < frames.limit(BOUND_SHARE) * counted:
+    bound = max(by_bound, key=lambda name: by_bound[name])
+    words = ", ".join(f"{name} {percent(share)}" for name, share in by_bound.items() if share)
+    if by_bound[bound] < frames.limit(BOUND_SHARE) * counted:
         return Clear(f"nothing bounds most of the kernels' time: {words}")
-    time = of_kernels(frames, found[bound])
+    time = of_kernels(frames, by_bound[bound])
     finding = Finding(
         subject="",
         bottleneck=bound,
         share=frames.share(time),
-        reason=f"the kernels are bound by {bound}: {percent(found[bound])} of their time, where "
+        reason=f"the kernels are bound by {bound}: {percent(by_bound[bound])} of their time, where "
         f"{percent(counted)} was counted ({words})",
-        evidence={f"{one}_share": share for one, share in found.items()},
+        evidence={f"{name}_share": share for name, share in by_bound.items()},
         source=f"{counted_by(frames)}, {frames.tool}",
         gain=None,
         advice=BOUND_ADVICE[bound],
@@ -142,48 +142,51 @@ def _tiles(frames: Frames) -> list[Finding] | Clear:
         raise NotAssessed("the costs of the graph (.cost.json) and the GPU's number of SMs (environment.json)")
     ties = ties_of(of_first(frames.profiles, registry.joining("node")))
     placed = tile_advice.placed_in(nodes, frames.timeline, sms, ties)
-    known = [one for one in placed if one.duration is not None and one.source != "assumed"]
-    if not known:
+    products = [kind for kind in placed if kind.duration is not None and kind.source != "assumed"]
+    if not products:
         raise NotAssessed("tiles that the names or grids of the kernels tell")
-    total = frames.total.ns if frames.total else sum(one.duration or 0.0 for one in known)
+    total = frames.total.ns if frames.total else sum(kind.duration or 0.0 for kind in products)
     case = tile_advice.Tiled(Shape.parse(frames.case.shape), sms, placed, total, kernels_ns(frames))
     advice = _size_advice(case)
-    found = []
-    for one in known:
-        waste = (1 - one.fit.efficiency) * (one.duration or 0.0)
+    findings = []
+    for product in products:
+        waste = (1 - product.fit.efficiency) * (product.duration or 0.0)
         if waste >= frames.limit(TILE_WASTE) * total:
-            found.append(_tile(frames, one, waste, advice))
+            findings.append(_tile(frames, product, waste, advice))
     least = percent(frames.limit(TILE_WASTE))
-    return found or Clear(f"none of {len(known)} kinds of products wastes {least} of the case's time in its tiles")
+    return findings or Clear(
+        f"none of {len(products)} kinds of products wastes {least} of the case's time in its tiles"
+    )
 
 
 def _size_advice(case: tile_advice.Tiled) -> str:
     """The batch or sequence that would waste least."""
-    best = next((one for one in tile_advice.suggestions(case) if one["gemm_gain"]), None)
+    best = next((suggestion for suggestion in tile_advice.suggestions(case) if suggestion["gemm_gain"]), None)
     if best is None:
         return "no batch or sequence near by wastes less: other tiles, by another tactic or version of the library"
     gain = f"{percent(best['gemm_gain'])} of the GEMMs' time per {best['per']}"
     return f"{best['kind']} {best['then']} instead of {best['now']} would save {gain}"
 
 
-def _tile(frames: Frames, one: Any, waste: float, advice: str) -> Finding:
-    gemm, fit = one.group.gemm, one.fit
+def _tile(frames: Frames, product: Any, waste: float, advice: str) -> Finding:
+    gemm, fit = product.group.gemm, product.fit
+    unused = f"{percent(1 - fit.efficiency)} of {ms(product.duration)}"
     return Finding(
-        subject=f"{gemm.m}x{gemm.n}x{gemm.k} products ({one.nodes} nodes)",
+        subject=f"{gemm.m}x{gemm.n}x{gemm.k} products ({product.nodes} nodes)",
         bottleneck="tail",
-        share=frames.share(one.duration),
-        reason=f"tiles of {one.tile.label} leave {percent(1 - fit.efficiency)} of {ms(one.duration)} unused: padding "
+        share=frames.share(product.duration),
+        reason=f"tiles of {product.tile.label} leave {unused} unused: padding "
         f"{percent(fit.padding)}, last of {fit.waves:.2f} waves {percent(fit.last_wave)}",
         evidence={
             "padding": fit.padding,
             "last_wave": fit.last_wave,
             "waves": fit.waves,
-            "duration_ns": one.duration,
+            "duration_ns": product.duration,
         },
         source=str(frames.tool),
         gain=Gain(0.0, waste),
         advice=advice,
-        confidence="high" if one.source in ("node", "grid") else "medium",
+        confidence="high" if product.source in ("node", "grid") else "medium",
     )
 
 
@@ -204,24 +207,24 @@ def _roof(frames: Frames) -> list[Finding] | Clear:
 def _kernels_and_roofs(frames: Frames, limits: roofs.Roofs) -> list[Finding] | Clear:
     counters = counters_of(frames)
     launches = kernel_roofline.of_case(counters, limits)
-    told = launches[launches["distance"].notna()]
-    if told.empty:
+    compared = launches[launches["distance"].notna()]
+    if compared.empty:
         raise NotAssessed("durations and bytes of the counted kernels, and the peaks of their formats")
     taken = time_shares(frames, counters)
     limit, shortest = frames.limit(ROOF_DISTANCE), frames.limit(ROOF_DURATION)
-    shared = [{**row, "time_share": taken.get(row["launch"])} for row in rows_of(told)]
+    shared = [{**row, "time_share": taken.get(row["launch"])} for row in rows_of(compared)]
     far = merged([row for row in shared if row["distance"] >= limit and row["duration_ns"] >= shortest])
     worth = [row for row in far if (row["time_share"] or 0.0) >= frames.limit(KERNEL_SHARE)]
     if not worth:
-        least, most = (f"{value:.2g}" for value in (told["distance"].min(), told["distance"].max()))
-        return Clear(f"{len(told)} counted kernels take {least} to {most} times as long as at their roof")
+        least, most = (f"{value:.2g}" for value in (compared["distance"].min(), compared["distance"].max()))
+        return Clear(f"{len(compared)} counted kernels take {least} to {most} times as long as at their roof")
     return [_far(frames, row) for row in worth]
 
 
 def _far(frames: Frames, row: Mapping[str, Any]) -> Finding:
     share = row["time_share"]
     time = of_kernels(frames, share)
-    lost = sum((1 - 1 / one["distance"]) * (one["time_share"] or 0.0) for one in row["alike"])
+    lost = sum((1 - 1 / launch["distance"]) * (launch["time_share"] or 0.0) for launch in row["alike"])
     return Finding(
         subject=short(row["name"]),
         bottleneck="kernels",
@@ -295,7 +298,7 @@ def _rules(frames: Frames) -> list[Finding] | Clear:
         if row["agreement"] == "theirs alone"
     ]
     worth = [row for rule in dict.fromkeys(row["rule"] for row in apart) for row in _worth(frames, apart, rule)]
-    agreed, alone = (int((table["agreement"] == one).sum()) for one in ("agree", "ours alone"))
+    agreed, alone = (int((table["agreement"] == agreement).sum()) for agreement in ("agree", "ours alone"))
     if not worth:
         return Clear(
             f"{agreed} results agree with ours, {alone} faults are ours alone, {len(apart)} theirs alone and small"

@@ -132,8 +132,10 @@ def counters_of(frames: Frames) -> pd.DataFrame:
     """What ncu counted of the case. Raises NotAssessed where it could count nothing."""
     rows = rows_counted(frames)
     if not (rows["level"] == "kernel").any():
-        told = rows.loc[rows["metric"] == "not_measured", "text"]
-        raise NotAssessed(f"counters of the case's kernels: {told.iloc[0]}" if len(told) else "counters (ncu)")
+        refusals = rows.loc[rows["metric"] == "not_measured", "text"]
+        raise NotAssessed(
+            f"counters of the case's kernels: {refusals.iloc[0]}" if len(refusals) else "counters (ncu)"
+        )
     return rows
 
 
@@ -142,25 +144,25 @@ def time_shares(frames: Frames, counters: pd.DataFrame) -> dict[int, float]:
     if frames.tool is None:
         return {}
     rows = rows_of(ncu_timeline.against_timeline(counters, frames.timeline))
-    told = [row for row in rows if row["time_share"] is not None]
-    alike = [tuple(str(row.get(key)) for key in ("name", "grid", "block")) for row in told]
-    return {row["launch"]: row["time_share"] / alike.count(key) for row, key in zip(told, alike, strict=True)}
+    timed = [row for row in rows if row["time_share"] is not None]
+    alike = [tuple(str(row.get(key)) for key in ("name", "grid", "block")) for row in timed]
+    return {row["launch"]: row["time_share"] / alike.count(key) for row, key in zip(timed, alike, strict=True)}
 
 
 def _run(frames: Frames, fault: FaultName) -> list[Finding] | Clear:
     """Kernels with KERNEL_SHARE of the time that have the fault. Gain: 0 to `waste` of their time (FAULTS)."""
     table = frames.once(judged)
     rows = rows_of(table[table["fault"] == fault])
-    known = [row for row in rows if row["verdict"] != "not assessed"]
-    if not known:
+    assessed = [row for row in rows if row["verdict"] != "not assessed"]
+    if not assessed:
         raise NotAssessed(str(rows[0]["reason"]).removeprefix("needs "))
     limit = frames.limit(KERNEL_SHARE)
-    amiss = merged([row for row in known if row["verdict"] == "found"])
-    found = [row for row in amiss if row["time_share"] is None or row["time_share"] >= limit]
-    if not found:
+    amiss = merged([row for row in assessed if row["verdict"] == "found"])
+    worth = [row for row in amiss if row["time_share"] is None or row["time_share"] >= limit]
+    if not worth:
         rest = f"; {len(amiss)} kernels with less than {limit:.0%} of the time have it" if amiss else ""
-        return Clear(f"{len(known)} of {len(rows)} counted launches tell: {known[0]['reason']}{rest}")
-    return [_finding(frames, FAULTS[fault], row) for row in found]
+        return Clear(f"{len(assessed)} of {len(rows)} counted launches tell: {assessed[0]['reason']}{rest}")
+    return [_finding(frames, FAULTS[fault], row) for row in worth]
 
 
 def merged(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -168,13 +170,13 @@ def merged(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     kernels: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         kernels.setdefault(row["name"], []).append(row)
-    found = []
+    largest = []
     for own in kernels.values():
         shares = [row["time_share"] for row in own]
         first = max(own, key=lambda row: row["time_share"] or 0.0)
-        known = [share for share in shares if share is not None]
-        found.append({**first, "time_share": sum(known) if known else None, "alike": own})
-    return found
+        present = [share for share in shares if share is not None]
+        largest.append({**first, "time_share": sum(present) if present else None, "alike": own})
+    return largest
 
 
 def _finding(frames: Frames, fault: Fault, row: Mapping[str, Any]) -> Finding:
@@ -223,7 +225,7 @@ def _inter_sm(frames: Frames) -> list[Finding] | Clear:
     if launches.empty:
         raise NotAssessed(f"{', '.join(parts)}: ncu counts them from compute capability 9.0 on")
     shares, limit = time_shares(frames, counters), frames.limit(INTER_SM)
-    found, highest = [], 0.0
+    findings, highest = [], 0.0
     for row in rows_of(launches):
         between, all_bytes = (
             row[f"{whose}sm_bytes_read"] + row[f"{whose}sm_bytes_written"] for whose in ("inter_", "")
@@ -232,8 +234,8 @@ def _inter_sm(frames: Frames) -> list[Finding] | Clear:
         highest = max(highest, part)
         if part >= limit:
             time = of_kernels(frames, shares.get(row["launch"]))
-            found.append(_traffic(frames, row, part, time))
-    return found or Clear(f"at most {highest:.1%} of what the SMs read and write is between SMs")
+            findings.append(_traffic(frames, row, part, time))
+    return findings or Clear(f"at most {highest:.1%} of what the SMs read and write is between SMs")
 
 
 def _traffic(frames: Frames, row: Mapping[str, Any], part: float, time: float | None) -> Finding:

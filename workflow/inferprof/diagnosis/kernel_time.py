@@ -151,8 +151,10 @@ def owner_of(frames: Frames, kernel: str) -> str | None:
 def roofs_of(frames: Frames) -> Roofs:
     """What the GPU reaches, for the options of the case's variant."""
     documents = frames.documents
-    found = roofs.of_machine(documents.get("environment"), documents.get("ceilings"), documents.get("bandwidth"))
-    return found.of_variant(options_of(frames))
+    machine_roofs = roofs.of_machine(
+        documents.get("environment"), documents.get("ceilings"), documents.get("bandwidth")
+    )
+    return machine_roofs.of_variant(options_of(frames))
 
 
 def options_of(frames: Frames) -> dict[str, Any]:

@@ -96,5 +96,5 @@ def document(frames: Frames, given: list[Answer]) -> dict[str, Any]:
         "total": dataclasses.asdict(frames.total) if frames.total else None,
         "thresholds": dict(frames.thresholds),
         "verdict": dataclasses.asdict(verdict.of_case(frames, given)),
-        "answers": [dataclasses.asdict(one) for one in given],
+        "answers": [dataclasses.asdict(check_answer) for check_answer in given],
     }

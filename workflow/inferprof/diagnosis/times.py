@@ -76,8 +76,8 @@ def launch(frames: Frames) -> Time:
 
 def stages(frames: Frames, *names: Stage) -> float | None:
     """ns of the medians of these stages of the bare run together; None where it has none of them."""
-    known = [took for name in names for took in frames.stages[f"{name}_ms"].dropna()]
-    return float(sum(known)) * NS_PER_MS if known else None
+    medians = [took for name in names for took in frames.stages[f"{name}_ms"].dropna()]
+    return float(sum(medians)) * NS_PER_MS if medians else None
 
 
 def copying(frames: Frames, *directions: Direction) -> Time:

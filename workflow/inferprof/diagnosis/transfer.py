@@ -93,7 +93,7 @@ def _beyond_floor(frames: Frames, time: Time) -> tuple[float, float]:
     if not len(frames.floors):
         return time.ns, 0.0
     row = frames.floors.iloc[0]
-    floor = sum(_known(row[f"{one}_floor_ms"]) for one in ("h2d", "d2h")) * NS_PER_MS
+    floor = sum(_known(row[f"{direction}_floor_ms"]) for direction in ("h2d", "d2h")) * NS_PER_MS
     return max(0.0, time.ns - floor), _known(row["h2d_bytes"]) + _known(row["d2h_bytes"])
 
 
@@ -102,14 +102,14 @@ def _over_floor(frames: Frames) -> list[Finding] | Clear:
     if not len(frames.floors):
         raise NotAssessed("the stages h2d and d2h of a bare run")
     row = frames.floors.iloc[0]
-    findings, told = [], []
+    findings, reasons = [], []
     for direction in ("h2d", "d2h"):
         took, floor = float(row[f"{direction}_ms"]), float(row[f"{direction}_floor_ms"])
         if took != took or floor != floor:
             continue
         beyond = max(0.0, took - floor) * NS_PER_MS
         reason = f"{direction} takes {took:.3g} ms, {took / floor:.1f} times the link's floor of {floor:.3g} ms"
-        told.append(reason)
+        reasons.append(reason)
         if took >= frames.limit(FAR_OVER_FLOOR) * floor and (frames.share(beyond) or 0.0) >= frames.limit(COPY_SHARE):
             evidence = {f"{direction}_ns": took * NS_PER_MS, "floor_ns": floor * NS_PER_MS}
             advice = "one copy per direction, from page-locked memory that stays allocated"
@@ -126,9 +126,9 @@ def _over_floor(frames: Frames) -> list[Finding] | Clear:
                     "high",
                 )
             )
-    if not told:
+    if not reasons:
         raise NotAssessed("the bytes of inputs and outputs in the record")
-    return findings or Clear("; ".join(told))
+    return findings or Clear("; ".join(reasons))
 
 
 def _host_conversion(frames: Frames) -> list[Finding] | Clear:
@@ -144,18 +144,18 @@ def _host_conversion(frames: Frames) -> list[Finding] | Clear:
         raise NotAssessed("the stages of a bare run")
     if took is None:
         return Clear("inputs are not prepared on the host")
-    told = frames.record.options.get(HOST_CAST)
+    cast = frames.record.options.get(HOST_CAST)
     memcpy = _memcpy_ns(frames, moved)
     share = frames.share(took)
     reason = f"preparing inputs takes {ms(took)} ({percent(share)}), {took / memcpy:.3g} times a memcpy of them"
     evidence = {"stage_inputs_ns": took, "bytes": moved, "memcpy_ns": memcpy}
     slow = took >= frames.limit(OVER_MEMCPY) * memcpy + HANDLING_NS * len(inputs)
-    if (share or 0.0) < frames.limit(COPY_SHARE) or not (told or slow):
+    if (share or 0.0) < frames.limit(COPY_SHARE) or not (cast or slow):
         return Clear(reason, evidence)
     gain = Gain(0.0, took - memcpy if frames.record.placement == "pinned" else took)
     advice = "inputs contiguous and in the model's number format from the start, or converted on the GPU"
-    subject = f"{told} cast on the host" if told else "inputs prepared on the host"
-    confidence: Confidence = "high" if told else "low"
+    subject = f"{cast} cast on the host" if cast else "inputs prepared on the host"
+    confidence: Confidence = "high" if cast else "low"
     return [Finding(subject, "copy", share, reason, evidence, RECORDS, gain, advice, confidence)]
 
 
@@ -173,8 +173,10 @@ def _wide_inputs(frames: Frames) -> list[Finding] | Clear:
     if width is None:
         return Clear(f"{frames.case.precision} says nothing about narrower inputs")
     inputs = _arrays(frames, "inputs")
-    wide = {name: one for name, one in inputs.items() if _is_float(one) and np.dtype(one.dtype).itemsize > width}
-    saved = sum(_bytes({name: one}) * (1 - width / np.dtype(one.dtype).itemsize) for name, one in wide.items())
+    wide = {
+        name: array for name, array in inputs.items() if _is_float(array) and np.dtype(array.dtype).itemsize > width
+    }
+    saved = sum(_bytes({name: array}) * (1 - width / np.dtype(array.dtype).itemsize) for name, array in wide.items())
     time = copying(frames, "h2d")
     gain = time.ns * saved / _bytes(inputs) if wide else 0.0
     share = frames.share(gain)
@@ -203,7 +205,7 @@ def _unused_outputs(frames: Frames) -> list[Finding] | Clear:
     reason = f"fetching {len(outputs)} outputs takes {ms(took)} ({percent(share)})"
     if (share or 0.0) < frames.limit(COPY_SHARE):
         return Clear(reason, {"fetch_ns": took})
-    sizes = {name: _bytes({name: one}) for name, one in outputs.items()}
+    sizes = {name: _bytes({name: array}) for name, array in outputs.items()}
     *large, _ = sorted(sizes, key=lambda name: -sizes[name])
     total = sum(sizes.values())
     return [
@@ -230,7 +232,7 @@ def _arrays(frames: Frames, kind: Literal["inputs", "outputs"]) -> Mapping[str, 
 
 
 def _bytes(arrays: Mapping[str, Array]) -> float:
-    return float(sum(np.prod(one.shape) * np.dtype(one.dtype).itemsize for one in arrays.values()))
+    return float(sum(np.prod(array.shape) * np.dtype(array.dtype).itemsize for array in arrays.values()))
 
 
 def _is_float(array: Array) -> bool:

@@ -139,7 +139,7 @@ def _kernels(count: int) -> str:
 
 
 def _among(row: Row, choices: Sequence[Row]) -> bool:
-    return any((row["kernel"], row["key"]) == (one["kernel"], one["key"]) for one in choices)
+    return any((row["kernel"], row["key"]) == (choice["kernel"], choice["key"]) for choice in choices)
 
 
 def _moves(frames: Frames, own: Sequence[Row]) -> Iterator[Finding]:

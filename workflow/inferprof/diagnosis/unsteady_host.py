@@ -40,8 +40,8 @@ def _unsteady(frames: Frames) -> list[Finding] | Clear:
     stolen = "" if steal is None else f", and the hypervisor took {steal:.1f} % of the CPU time"
     spread = f"varied by a factor of {host['spread']:.2f} (90th / 10th percentile of {host['readings']} readings)"
     waited = f"its thread waited for a core for {percent(host['waited'])} of its time"
-    known = f"{boundary} has no interval" if width is None else f"{boundary} is known to ±{percent(width)}"
-    said = f"the host's own speed {spread}, {waited}{stolen}; {known}"
+    interval = f"{boundary} has no interval" if width is None else f"{boundary} is known to ±{percent(width)}"
+    said = f"the host's own speed {spread}, {waited}{stolen}; {interval}"
     wide = width is None or width >= frames.limit(WIDE_INTERVAL)
     waiting = share is not None and share >= frames.limit(LAUNCH_BOUND)
     unsteady = host["spread"] >= frames.limit(HOST_SPREAD) or host["waited"] >= frames.limit(HOST_WAITED)
@@ -58,7 +58,7 @@ def _least_known(frames: Frames) -> tuple[str, float | None]:
     """The boundary whose median has no interval, or else the widest, and its relative half width."""
     rows = rows_of(frames.latency[frames.latency["not_measured"].isna()])
     widths = {str(row["boundary"]): summary.half_width(row) for row in rows}
-    return max(widths.items(), key=lambda known: float("inf") if known[1] is None else known[1])
+    return max(widths.items(), key=lambda pair: float("inf") if pair[1] is None else pair[1])
 
 
 def _steadier(frames: Frames) -> str:

@@ -109,10 +109,10 @@ def _by_stages(frames: Frames) -> dict[Resource, float]:
     """Of a case on a CPU, which has no waterfall: its stages, as shares of their sum."""
     if frames.total is None or frames.stages.empty:
         return {}
-    known = frames.stages.filter(regex="_ms$").iloc[0].dropna()
-    if not known.sum():
+    medians = frames.stages.filter(regex="_ms$").iloc[0].dropna()
+    if not medians.sum():
         return {}
-    execution = float(known.reindex([f"{stage}_ms" for stage in ("bind", "execute")]).sum() / known.sum())
+    execution = float(medians.reindex([f"{stage}_ms" for stage in ("bind", "execute")]).sum() / medians.sum())
     return {"execution": frames.total.ns * execution, "copy": frames.total.ns * (1 - execution)}
 
 
@@ -131,13 +131,13 @@ def judge(
 ) -> Verdict:
     """The same from the answers, what shares are of, and, where they are known, the resources' times in ns and the
     longest operators in words."""
-    every = [Ranked(one.check, one.level, finding) for one in answers for finding in one.findings]
-    cautions = tuple(one for one in every if one.finding.bottleneck not in RESOURCES)
-    found: dict[Resource, list[Ranked]] = {}
-    for one in every:
-        if one not in cautions:
-            found.setdefault(_resource(one.finding.bottleneck, times), []).append(one)
-    groups = [_group(resource, own, total, times.get(resource)) for resource, own in found.items()]
+    every = [Ranked(answer.check, answer.level, finding) for answer in answers for finding in answer.findings]
+    cautions = tuple(caution for caution in every if caution.finding.bottleneck not in RESOURCES)
+    by_resource: dict[Resource, list[Ranked]] = {}
+    for entry in every:
+        if entry not in cautions:
+            by_resource.setdefault(_resource(entry.finding.bottleneck, times), []).append(entry)
+    groups = [_group(resource, own, total, times.get(resource)) for resource, own in by_resource.items()]
     groups.sort(key=lambda group: -_rank_of(group, total))
     where = "; ".join(part for part in (_where(groups, total, times), operators) if part)
     return Verdict(_sentence(groups, answers, total, where), tuple(groups), _sum(groups, total), cautions)
@@ -153,11 +153,11 @@ def _resource(bottleneck: Bottleneck, times: Mapping[Resource, float]) -> Resour
 
 
 def _group(resource: Resource, own: Sequence[Ranked], total: Total | None, time: float | None) -> Group:
-    shares = [one.finding.share for one in own if one.finding.share is not None]
+    shares = [entry.finding.share for entry in own if entry.finding.share is not None]
     measured = time / total.ns if time is not None and total is not None else None
     share = min(1.0, max([*shares, *([measured] if measured is not None else [])])) if shares or measured else None
     limit = None if total is None or share is None else share * total.ns
-    return Group(resource, share, _together([one.finding for one in own], limit), _ordered(own, total))
+    return Group(resource, share, _together([entry.finding for entry in own], limit), _ordered(own, total))
 
 
 def _together(findings: Iterable[Finding], limit: float | None) -> Gain | None:
@@ -188,11 +188,15 @@ def _ordered(own: Sequence[Ranked], total: Total | None) -> tuple[Ranked, ...]:
     sure = get_args(Confidence)
     ranked = sorted(
         own,
-        key=lambda one: (-_weight(one.finding, total), -_low(one.finding), sure.index(one.finding.confidence)),
+        key=lambda entry: (
+            -_weight(entry.finding, total),
+            -_low(entry.finding),
+            sure.index(entry.finding.confidence),
+        ),
     )
-    symptom = max((_weight(one.finding, total) for one in own if not one.finding.subject), default=0.0)
-    causes = [one for one in ranked if one.finding.subject and _weight(one.finding, total) >= CAUSE * symptom]
-    return (*causes, *(one for one in ranked if one not in causes))
+    symptom = max((_weight(entry.finding, total) for entry in own if not entry.finding.subject), default=0.0)
+    causes = [entry for entry in ranked if entry.finding.subject and _weight(entry.finding, total) >= CAUSE * symptom]
+    return (*causes, *(entry for entry in ranked if entry not in causes))
 
 
 def _weight(finding: Finding, total: Total | None) -> float:
@@ -208,7 +212,7 @@ def _low(finding: Finding) -> float:
 
 
 def _rank_of(group: Group, total: Total | None) -> float:
-    return max(_weight(one.finding, total) for one in group.findings)
+    return max(_weight(entry.finding, total) for entry in group.findings)
 
 
 # --- the sentence ----------------------------------------------------------------------------------------------
@@ -232,11 +236,11 @@ def _sentence(groups: Sequence[Group], answers: Sequence[Answer], total: Total |
 def _nothing(answers: Sequence[Answer]) -> str:
     """That nothing was found: near the roof little can be; else, where most checks could not be assessed, that this
     says little, and what lacks most."""
-    near = next((one.reason for one in answers if one.check == "roof" and one.verdict == "clear"), "")
+    near = next((answer.reason for answer in answers if answer.check == "roof" and answer.verdict == "clear"), "")
     if near:
         return f"near its roof: {near}; what to do: less work, or a narrower format."
-    clear = sum(one.verdict == "clear" for one in answers)
-    lacking = Counter(one.reason for one in answers if one.verdict == "not assessed")
+    clear = sum(answer.verdict == "clear" for answer in answers)
+    lacking = Counter(answer.reason for answer in answers if answer.verdict == "not assessed")
     if lacking.total() <= clear:
         return f"nothing is found to hold it back: {clear} checks are clear, {lacking.total()} not assessed."
     reason, count = lacking.most_common(1)[0]

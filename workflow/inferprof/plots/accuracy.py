@@ -23,8 +23,8 @@ FAIL = "#B00020"
 def draw(frame: pd.DataFrame) -> Figure:
     """SQNR over end_to_end latency at the smallest shape, with the Pareto front."""
     shape = end_shapes(frame)[0]
-    known = frame["sqnr_db"].notna() | frame["identical"].astype(bool)
-    rows = frame[(frame["shape"] == shape) & known & frame["end_to_end_ms"].notna()]
+    compared = frame["sqnr_db"].notna() | frame["identical"].astype(bool)
+    rows = frame[(frame["shape"] == shape) & compared & frame["end_to_end_ms"].notna()]
     top = float(frame["sqnr_db"].astype(float).max()) + IDENTICAL_GAP_DB
     rows = rows.assign(
         case=case_names(rows), db=np.where(rows["identical"].astype(bool), top, rows["sqnr_db"].astype(float))

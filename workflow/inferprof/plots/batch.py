@@ -26,9 +26,9 @@ LABELS: Final[dict[Over, str]] = {"batch": "batch", "sequence": "sequence length
 
 def draw(frame: pd.DataFrame, boundary: Boundary, over: Over) -> Figure:
     """Latency with its interval on the left and items/s on the right; a line for each case."""
-    known = frame[frame[f"{boundary}_ms"].notna() & frame[over].notna()]
-    fixed = known["shape"].map(rest_of) if over == "batch" else "b" + known["batch"].astype(str)
-    measured = known.assign(case=case_names(known), rest=fixed)
+    timed = frame[frame[f"{boundary}_ms"].notna() & frame[over].notna()]
+    fixed = timed["shape"].map(rest_of) if over == "batch" else "b" + timed["batch"].astype(str)
+    measured = timed.assign(case=case_names(timed), rest=fixed)
     lines = _chosen(measured, boundary, over)
     figure = new_figure(3.1 + LEGEND_LINES_IN * np.ceil(len(lines) / 2))
     left, right = figure.subplots(1, 2)

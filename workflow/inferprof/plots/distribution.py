@@ -37,8 +37,8 @@ NS_PER_MS: Final = 1e6
 
 def draw_boxes(frame: pd.DataFrame) -> Figure:
     """A box for each case that has `end_to_end_samples` (ns); the fastest at the top."""
-    known = frame[frame["end_to_end_samples"].notna()]
-    panels = [known[known["shape"] == shape].sort_values("end_to_end_ms") for shape in end_shapes(known)]
+    sampled = frame[frame["end_to_end_samples"].notna()]
+    panels = [sampled[sampled["shape"] == shape].sort_values("end_to_end_ms") for shape in end_shapes(sampled)]
     figure, axes = stacked_panels([len(panel) for panel in panels])
     for panel, ax in zip(panels, axes, strict=True):
         _boxes(ax, panel)

@@ -98,8 +98,8 @@ def _box(ax: Axes, row: dict[str, Any], colour: str) -> None:
 def _legend(figure: Figure, palette: dict[str, str], placed: pd.DataFrame) -> None:
     from matplotlib.patches import Patch
 
-    known = [Patch(color=palette[dtype], label=f"writes {dtype}") for dtype in placed["dtype"].dropna().unique()]
+    formats = [Patch(color=palette[dtype], label=f"writes {dtype}") for dtype in placed["dtype"].dropna().unique()]
     untold = [Patch(color=GREY, label="format not told")] if placed["dtype"].isna().any() else []
     flagged = [Patch(fill=False, edgecolor=CONVERTS, label="only converts")] if placed["conversion"].any() else []
-    handles = [*known, *untold, *flagged]
+    handles = [*formats, *untold, *flagged]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))

@@ -21,11 +21,11 @@ CURVE: Final = "graph_curve"
 
 def draw(frame: pd.DataFrame) -> Figure:
     """What the graphs' pools hold, what came into use on the device, and the time that each graph saves."""
-    known = frame[frame[CURVE].notna()]
-    names = [f"{name} · {shape}" for name, shape in zip(case_names(known), known["shape"], strict=True)]
+    curves = frame[frame[CURVE].notna()]
+    names = [f"{name} · {shape}" for name, shape in zip(case_names(curves), curves["shape"], strict=True)]
     figure = new_figure(3.1 + LEGEND_LINES_IN * np.ceil(len(names) / 2))
     left, middle, right = figure.subplots(1, 3)
-    for place, (name, curve) in enumerate(zip(names, known[CURVE], strict=True)):
+    for place, (name, curve) in enumerate(zip(names, curves[CURVE], strict=True)):
         style: dict[str, Any] = {
             "color": OKABE_ITO[place % len(OKABE_ITO)],
             "marker": MARKERS[place % len(MARKERS)],

@@ -49,8 +49,8 @@ class _Lane:
 
 def draw(frame: pd.DataFrame) -> Figure:
     """A panel per case, of those at the smallest shape that have `events` (one_iteration.of_case)."""
-    known = frame[frame["events"].notna()]
-    rows = known[known["shape"] == end_shapes(known)[0]].sort_values("end_to_end_ms").head(MOST_CASES)
+    traced = frame[frame["events"].notna()]
+    rows = traced[traced["shape"] == end_shapes(traced)[0]].sort_values("end_to_end_ms").head(MOST_CASES)
     panels = [list(_lanes(events)) for events in rows["events"]]
     heights = [len(lanes) * LANE_IN + PANEL_IN for lanes in panels]
     figure = new_figure(sum(heights))

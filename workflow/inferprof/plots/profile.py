@@ -48,10 +48,10 @@ def draw_idle(frame: pd.DataFrame) -> Figure:
 
 
 def _draw(frame: pd.DataFrame, column: str, looks: Mapping[str, Look], label: str) -> Figure:
-    known = frame[frame[column].notna()]
-    present = [name for name in looks if any(row[column].get(name, 0) > 0 for row in rows_of(known))]
+    profiled = frame[frame[column].notna()]
+    present = [name for name in looks if any(row[column].get(name, 0) > 0 for row in rows_of(profiled))]
     lines = -(-len(present) // LEGEND_COLUMNS)
-    panels = [known[known["shape"] == shape] for shape in end_shapes(known)]
+    panels = [profiled[profiled["shape"] == shape] for shape in end_shapes(profiled)]
     figure, axes = stacked_panels([len(panel) for panel in panels], LEGEND_LINE_IN * (lines + 0.5))
     for panel, ax in zip(panels, axes, strict=True):
         shares = {name: np.array([100 * row[column].get(name, 0.0) for row in rows_of(panel)]) for name in present}

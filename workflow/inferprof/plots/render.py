@@ -45,12 +45,12 @@ def lacks(plot: Plot, frame: pd.DataFrame) -> str | None:
     for column, count in plot.needs.items():
         if column not in frame:
             return f"{column} is no column of the measurements"
-        known = frame[column].dropna()
-        found = known.nunique() if count > 1 else min(len(known), 1)  # a whole series of samples has no equal
-        if found == 0:
+        values = frame[column].dropna()
+        distinct = values.nunique() if count > 1 else min(len(values), 1)  # a whole series of samples has no equal
+        if distinct == 0:
             return f"{column} was not measured"
-        if found < count:
-            return f"it needs {count} different values of {column}, and there is {found}"
+        if distinct < count:
+            return f"it needs {count} different values of {column}, and there is {distinct}"
     return None
 
 
@@ -123,7 +123,7 @@ def every(drawings: Sequence[Drawing], processes: int) -> Callable[[], list[str 
         with others:  # They go from first to last, so that what they have not begun is taken from them at the end.
             places = reversed(range(len(drawings)))
             own = {place: attempt(*drawings[place]) for place in places if theirs[place].cancel()}
-            return [own[place] if place in own else _result(one) for place, one in enumerate(theirs)]
+            return [own[place] if place in own else _result(future) for place, future in enumerate(theirs)]
 
     return svgs
 

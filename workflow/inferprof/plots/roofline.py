@@ -24,8 +24,8 @@ ROOM = 3.0
 
 def draw(frame: pd.DataFrame) -> Figure:
     """TFLOP/s over FLOP/B, both logarithmic: a roof for each number format, a point for each case and shape."""
-    known = frame[frame["peak_flops"].notna() & frame["device_ms"].notna()]
-    rows = known.assign(case=case_names(known), reached=known["flops"] / known["device_ms"] * 1e3 / TERA)
+    placed = frame[frame["peak_flops"].notna() & frame["device_ms"].notna()]
+    rows = placed.assign(case=case_names(placed), reached=placed["flops"] / placed["device_ms"] * 1e3 / TERA)
     figure = new_figure(4.6)
     ax = figure.subplots()
     ridges = rows["peak_flops"] / rows["bandwidth"]

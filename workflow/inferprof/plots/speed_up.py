@@ -27,16 +27,17 @@ COLOURS: Final = {"faster": (OKABE_ITO[0], ""), "slower": (OKABE_ITO[4], "///"),
 
 def draw(frame: pd.DataFrame) -> Figure:
     """A row per case, a column per shape; `speed_up`, `speed_up_low`, `speed_up_high` and `verdict`."""
-    known = frame[frame["speed_up"].notna() | (frame["verdict"] == "baseline")].assign(
+    compared = frame[frame["speed_up"].notna() | (frame["verdict"] == "baseline")].assign(
         case=lambda rows: case_names(rows)
     )
-    shapes = list(dict.fromkeys(known.sort_values("batch", kind="stable")["shape"]))
-    best = known.groupby("case", sort=False)["speed_up"].max().fillna(1.0).sort_values(ascending=False, kind="stable")
+    shapes = list(dict.fromkeys(compared.sort_values("batch", kind="stable")["shape"]))
+    highest = compared.groupby("case", sort=False)["speed_up"].max()
+    best = highest.fillna(1.0).sort_values(ascending=False, kind="stable")
     cases = list(best.index)
     figure = new_figure(len(cases) * ROW_IN + MARGIN_IN)
     ax = figure.subplots()
     roomy = len(shapes) <= ROOMY
-    for row in rows_of(known):
+    for row in rows_of(compared):
         _cell(ax, row, (shapes.index(row["shape"]), cases.index(row["case"])), roomy=roomy)
     ax.set_xlim(-0.5, len(shapes) - 0.5)
     ax.set_ylim(len(cases) - 0.5, -0.5)

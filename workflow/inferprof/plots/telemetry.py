@@ -25,8 +25,8 @@ THROTTLED: Final = sum(SLOWER)
 
 def draw(frame: pd.DataFrame) -> Figure:
     """A line per case at the largest shape; `telemetry`: the record's samples, a list for each field."""
-    known = frame[frame["telemetry"].notna()]
-    rows = known[known["shape"] == end_shapes(known)[-1]].sort_values("end_to_end_ms").head(MOST_LINES)
+    sampled = frame[frame["telemetry"].notna()]
+    rows = sampled[sampled["shape"] == end_shapes(sampled)[-1]].sort_values("end_to_end_ms").head(MOST_LINES)
     figure = new_figure(len(PANELS) * PANEL_IN + 0.6 + LEGEND_LINE_IN * np.ceil(len(rows) / 2))
     axes = figure.subplots(len(PANELS), 1, sharex=True)
     palette = colours(rows["precision"])

@@ -49,15 +49,15 @@ def _panels(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     """(kernel, table): rows are configurations, columns cases, values times as long as the winner; NaN: not run."""
     import pandas as pd
 
-    known = frame[frame[TRIALS].notna()].sort_values("batch", kind="stable")
-    several = known["variant"].nunique() > 1
+    tried = frame[frame[TRIALS].notna()].sort_values("batch", kind="stable")
+    several = tried["variant"].nunique() > 1
     parts = []
-    for row in rows_of(known):
+    for row in rows_of(tried):
         name = f"{row['shape']}\n{row['variant']}" if several else row["shape"]
         parts.append(row[TRIALS][["kernel", "config", "relative"]].assign(case=name))
-    found = pd.concat(parts).astype({"relative": float})
+    trials = pd.concat(parts).astype({"relative": float})
     panels = []
-    for kernel, rows in found.groupby("kernel", sort=False):
+    for kernel, rows in trials.groupby("kernel", sort=False):
         order = list(dict.fromkeys(rows["case"]))
         table = rows.groupby(["config", "case"])["relative"].min().unstack()[order]
         best = table.min(axis=1).sort_values(kind="stable").index[:MOST]

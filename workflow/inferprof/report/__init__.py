@@ -44,10 +44,10 @@ def write(results: Path, study: str, machine: str, baseline: str | None = None, 
     `baseline` is `precision/backend/variant`. Raises UserError where cases.csv, a record or a table can't be read.
     """
     folder = results / "reports" / study
-    found = evidence.load(results, study, machine, records.read_cases(folder / "cases.csv"), baseline)
+    study_evidence = evidence.load(results, study, machine, records.read_cases(folder / "cases.csv"), baseline)
     _empty(folder / "plots")
-    plots = figures.draw(found, folder / "plots", processes)
-    report = compose.compose(found)  # while other processes draw
+    plots = figures.draw(study_evidence, folder / "plots", processes)
+    report = compose.compose(study_evidence)  # while other processes draw
     written = _write(compose.with_plots(report, plots()), folder)
     (folder / PARTIAL).unlink(missing_ok=True)
     return written
@@ -57,13 +57,13 @@ def write(results: Path, study: str, machine: str, baseline: str | None = None, 
 def write_machines(results: Path, study: str, machines: Sequence[str], baseline: str | None = None) -> Path:
     """Write the report of a study on several machines, out of what is in the folder of each, into the one above."""
     folder = results / "reports" / study
-    found = [
+    of_machines = [
         evidence.load(
             results, f"{study}/{machine}", machine, records.read_cases(folder / machine / "cases.csv"), baseline
         )
         for machine in machines
     ]
-    return _write(compose.compose_machines(study, found), folder)
+    return _write(compose.compose_machines(study, of_machines), folder)
 
 
 def _write(report: Report, folder: Path) -> Path:
@@ -81,23 +81,29 @@ def write_partial(results: Path, study: str, machine: str, baseline: str | None 
     folder = results / "reports" / study
     planned = folder / "cases.csv"
     cases = records.read_cases(planned) if planned.exists() else records.of_model(results, machine, "*")
-    found = evidence.load(results, study, machine, cases, baseline)
-    found = dataclasses.replace(found, diagnoses={**_diagnosed(found), **found.diagnoses})
-    write_text(folder / PARTIAL, txt.render(compose.compose_partial(found, planned.exists())))
+    study_evidence = evidence.load(results, study, machine, cases, baseline)
+    study_evidence = dataclasses.replace(
+        study_evidence, diagnoses={**_diagnosed(study_evidence), **study_evidence.diagnoses}
+    )
+    write_text(folder / PARTIAL, txt.render(compose.compose_partial(study_evidence, planned.exists())))
     return folder / PARTIAL
 
 
-def _diagnosed(found: evidence.Evidence) -> dict[tuple[str, ...], Document]:
+def _diagnosed(study_evidence: evidence.Evidence) -> dict[tuple[str, ...], Document]:
     """The diagnoses of models that no job made, since the record of one of their cases is missing."""
-    config = found.results / "reports" / found.study / "config.json"
+    config = study_evidence.results / "reports" / study_evidence.study / "config.json"
     thresholds = read_document(config, "config").get("thresholds", {}) if config.exists() else {}
-    lacking = set(found.records["model"]) - {key[1] for key in found.diagnoses}
+    lacking = set(study_evidence.records["model"]) - {key[1] for key in study_evidence.diagnoses}
     made: dict[tuple[str, ...], Document] = {}
     for model in sorted(lacking):
         with contextlib.suppress(UserError):  # a damaged document, which the report names
             made |= {
-                (found.machine, *case.path.parts): Document(f"{found.machine}/diagnosis/{case}.json", content)
-                for case, content in run.documents_of_model(found.results, found.machine, model, thresholds)
+                (study_evidence.machine, *case.path.parts): Document(
+                    f"{study_evidence.machine}/diagnosis/{case}.json", content
+                )
+                for case, content in run.documents_of_model(
+                    study_evidence.results, study_evidence.machine, model, thresholds
+                )
             }
     return made
 

@@ -35,18 +35,20 @@ NOTE: Final = (
 def blocks(evidence: Evidence) -> list[Block]:
     """A table of the models and shapes where one case starts sooner and another infers faster; else nothing."""
     rows = [
-        _row(place, stretch) for place, found in evidence.once(_found).items() if len(found) > 1 for stretch in found
+        _row(place, stretch) for place, worth in evidence.once(_found).items() if len(worth) > 1 for stretch in worth
     ]
     return [table("break_even", TITLE, [*COLUMNS], rows, NOTE)] if rows else []
 
 
 def sentences(evidence: Evidence, model: str, shapes: tuple[str, ...]) -> Iterator[str]:
     """Which cases are worth their start at these shapes, where there is more than one to choose from."""
-    found = evidence.once(_found)
+    by_place = evidence.once(_found)
     for shape in dict.fromkeys(shapes):
-        worth = found.get((model, shape), [])
+        worth = by_place.get((model, shape), [])
         if len(worth) > 1:
-            later = [f"{_name(one)} ({_start(one)}) from {one.first:,} inferences on" for one in worth[1:]]
+            later = [
+                f"{_name(stretch)} ({_start(stretch)}) from {stretch.first:,} inferences on" for stretch in worth[1:]
+            ]
             yield f"Worth its start at {shape}: {_name(worth[0])} ({_start(worth[0])}) at first; {'; '.join(later)}."
 
 
@@ -72,10 +74,10 @@ def _starts(evidence: Evidence) -> dict[Key, float]:
     builds = {engine.key: engine.build.get("seconds") for engine in evidence.engines}
     built = {backend.name for backend in registry.backends().values() if backend.artifact == "engine"}
     first = first_rounds(evidence.resources)
-    known = first[first["load_ns"].notna() & first["first_inference_ns"].notna()]
+    timed = first[first["load_ns"].notna() & first["first_inference_ns"].notna()]
     return {
         key_of(row): seconds * NS_PER_S + row["load_ns"] + row["first_inference_ns"]
-        for row in rows_of(known)
+        for row in rows_of(timed)
         if (seconds := builds.get(key_of(row), None if row["backend"] in built else 0)) is not None
     }
 

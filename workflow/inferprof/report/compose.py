@@ -28,7 +28,7 @@ def compose_machines(study: str, every: Sequence[Evidence]) -> Report:
     """The report above those of several machines: one beside the other."""
     return Report(
         title=f"inferprof: study {study} on {len(every)} machines",
-        subtitle=f"Machines {', '.join(one.machine for one in every)}. Paths are relative to results/.",
+        subtitle=f"Machines {', '.join(evidence.machine for evidence in every)}. Paths are relative to results/.",
         sections=(machines.fastest(every), machines.described(every), *machines.against_first(every)),
     )
 
@@ -68,7 +68,9 @@ def with_plots(report: Report, plots: SectionContent) -> Report:
     rest: list[Block] = []
     for block in plots.blocks:
         (wanted.get(block.section, rest) if isinstance(block, Figure) else rest).append(block)
-    placed = [dataclasses.replace(one, blocks=(*wanted[one.title], *one.blocks)) for one in report.sections]
+    placed = [
+        dataclasses.replace(section, blocks=(*wanted[section.title], *section.blocks)) for section in report.sections
+    ]
     if rest:
         placed.append(dataclasses.replace(plots, blocks=tuple(rest)))
     placed.sort(key=lambda section: section.place)

@@ -14,10 +14,10 @@ Diagnosis = tuple[dict[str, Any], Document]
 
 def diagnosed(evidence: Evidence) -> list[Diagnosis]:
     """The cases that were diagnosed, by model and shape."""
-    found = {key: one for key, one in evidence.diagnoses.items() if one.content is not None}
-    rows = [dict(zip(KEY, key, strict=True)) for key in found]
+    documents = {key: document for key, document in evidence.diagnoses.items() if document.content is not None}
+    rows = [dict(zip(KEY, key, strict=True)) for key in documents]
     ordered = by_case(rows, evidence.order)
-    return [(row, found[key_of(row)]) for row in ordered]
+    return [(row, documents[key_of(row)]) for row in ordered]
 
 
 def measured(evidence: Evidence) -> list[Diagnosis]:
@@ -28,8 +28,8 @@ def measured(evidence: Evidence) -> list[Diagnosis]:
 
 def sentences(evidence: Evidence, model: str) -> list[str]:
     """The verdicts on a few cases of a model of which nothing was measured bare."""
-    own = [(case, one) for case, one in diagnosed(evidence) if case["model"] == model]
-    return [f"{name_of(case)} {case['shape']}: {sentence_of(one)}" for case, one in _headlines(own)]
+    own = [(case, document) for case, document in diagnosed(evidence) if case["model"] == model]
+    return [f"{name_of(case)} {case['shape']}: {sentence_of(document)}" for case, document in _headlines(own)]
 
 
 def sentence_of(document: Document) -> str:
@@ -40,8 +40,8 @@ def sentence_of(document: Document) -> str:
 def _headlines(seen: list[Diagnosis]) -> list[Diagnosis]:
     """A few cases of each model, of its first shape; the others are in the table."""
     first: dict[str, list[Diagnosis]] = {}
-    for case, one in seen:
+    for case, document in seen:
         cases = first.setdefault(case["model"], [])
         if len(cases) < EXAMPLES and (not cases or case["shape"] == cases[0][0]["shape"]):
-            cases.append((case, one))
+            cases.append((case, document))
     return [pair for cases in first.values() for pair in cases]

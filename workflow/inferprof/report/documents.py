@@ -97,7 +97,7 @@ class Reader:
     def partitions(self) -> dict[tuple[str, str], Document]:
         """The partitions of the graphs of all cases that were asked for: those that an engine is built of."""
         paths = {graph: self._onnx(*graph, "partition.json") for graph in self._pairs()}
-        return {graph: found for graph, path in paths.items() for found in self._there(path, "partition")}
+        return {graph: document for graph, path in paths.items() for document in self._there(path, "partition")}
 
     def costs(self) -> dict[tuple[str, str, str], Document]:
         """The costs of the graphs of all cases; of those on a CPU nobody asks for them."""
@@ -114,8 +114,8 @@ class Reader:
         for machine, case in self.planned():
             folder = self.results / machine / "capture"
             for path in sorted(folder.glob(f"*/{case.path}.record.json")):
-                for found in self._there(path, "watched"):
-                    yield machine, path.relative_to(folder).parts[0], found.content
+                for document in self._there(path, "watched"):
+                    yield machine, path.relative_to(folder).parts[0], document.content
 
     def second_clocks(self) -> Iterable[Document]:
         """The second clocks of the cases that were to run."""
@@ -125,8 +125,8 @@ class Reader:
     def diagnoses(self) -> Iterable[tuple[tuple[str, ...], Document]]:
         """KEY and diagnosis of the cases that were to run."""
         for machine, case in self.planned():
-            for found in self._there(self.results / machine / "diagnosis" / f"{case.path}.json", "diagnosis"):
-                yield (machine, *case.path.parts), found
+            for document in self._there(self.results / machine / "diagnosis" / f"{case.path}.json", "diagnosis"):
+                yield (machine, *case.path.parts), document
 
     def engines(self, machine: str) -> Iterable[Engine]:
         """The builds of this study's models and formats, of this machine and ahead of time for others."""
@@ -151,8 +151,8 @@ class Reader:
 
     def _there(self, path: Path, kind: Kind) -> list[Document]:
         """The document, where it is there and not damaged."""
-        found = self.read(path, kind)
-        return [] if found.content is None else [found]
+        document = self.read(path, kind)
+        return [] if document.content is None else [document]
 
     def _excluded(self, model: str, precision: str) -> str | None:
         """Why nobody asks for a graph all of whose cases the config leaves out."""

@@ -158,8 +158,8 @@ class Evidence(Measurements):
 
 def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline: str | None) -> Evidence:
     """Read all that the results folder holds on these cases. UserError: a broken file, or another machine's cases."""
-    found = records.read(results, _of_machine(cases, study, machine))
-    outcomes = _explained(results, join.outcomes(cases, found))
+    record_rows = records.read(results, _of_machine(cases, study, machine))
+    outcomes = _explained(results, join.outcomes(cases, record_rows))
     reader = Reader(results, outcomes)
     return Evidence(
         results=results,
@@ -167,7 +167,7 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
         machine=machine,
         baseline=baseline,
         outcomes=outcomes,
-        records=found,
+        records=record_rows,
         profiles=_profiles(reader),
         engines=tuple(reader.engines(machine)),
         environment=reader.read(results / machine / "environment.json", "environment"),
@@ -186,8 +186,8 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
 
 
 def _of_machine(cases: pd.DataFrame, study: str, machine: str) -> pd.DataFrame:
-    if len(cases) and machine not in (known := list(dict.fromkeys(cases["machine"]))):
-        raise UserError(f"the study {study} has no case of the machine {machine}; known: {', '.join(known)}")
+    if len(cases) and machine not in (machines := list(dict.fromkeys(cases["machine"]))):
+        raise UserError(f"the study {study} has no case of the machine {machine}; known: {', '.join(machines)}")
     return cases
 
 
@@ -215,15 +215,15 @@ def _tiles(evidence: Evidence) -> tuple[pd.DataFrame, pd.DataFrame]:
     """tables.limits.tile_advice.of_cases."""
     nodes = {graph: cost.get("nodes", ()) for graph, cost in evidence.costs.items()}
     sms = (roofs.gpu_in_use(evidence.environment.content) or {}).get("sm_count")
-    known = sms if isinstance(sms, int) else None  # None where the probe could not tell
-    return tile_advice.of_cases(evidence.latency, evidence.profiles, nodes, known)
+    sm_count = sms if isinstance(sms, int) else None  # None where the probe could not tell
+    return tile_advice.of_cases(evidence.latency, evidence.profiles, nodes, sm_count)
 
 
 def _builds(engines: Iterable[Engine]) -> pd.DataFrame:
     """KEY and the options of each engine."""
     rows = [
-        {"machine": one.machine, **dataclasses.asdict(one.case), "options": one.build.get("options", {})}
-        for one in engines
-        if one.build.content is not None
+        {"machine": engine.machine, **dataclasses.asdict(engine.case), "options": engine.build.get("options", {})}
+        for engine in engines
+        if engine.build.content is not None
     ]
     return records.frame_of(rows, [*records.KEY, "options"])

@@ -37,7 +37,7 @@ def draw(evidence: Evidence, folder: Path, processes: int = 1) -> Callable[[], S
     svgs = render.every([drawing for drawing, *_ in wanted], 1 + others)
 
     def section() -> SectionContent:
-        drawn = [_figure(one, folder, svg) for one, svg in zip(wanted, svgs(), strict=True)]
+        drawn = [_figure(plot, folder, svg) for plot, svg in zip(wanted, svgs(), strict=True)]
         return SectionContent("Plots", (*drawn, *left_out, *too_large), PLACE)
 
     return section
@@ -80,17 +80,20 @@ def _left_out(lacking: Mapping[tuple[str, str], list[str]]) -> list[Text]:
 
 def _engine_graphs(evidence: Evidence, folder: Path) -> tuple[list[Wanted], list[Text]]:
     """The layers of an engine per model and format, that of the largest batch: its graph, or why it is not drawn."""
-    chosen = {tuple(one.case[key] for key in ("model", "precision", "backend")): one for one in cases(evidence)}
+    chosen = {
+        tuple(candidate.case[key] for key in ("model", "precision", "backend")): candidate
+        for candidate in cases(evidence)
+    }
     wanted: list[Wanted] = []
     left_out = []
-    for names, one in chosen.items():
-        title = f"Engine: {'/'.join(names)} {one.case['shape']}"
-        described = layer_times.described(one.frame)
+    for names, profile in chosen.items():
+        title = f"Engine: {'/'.join(names)} {profile.case['shape']}"
+        described = layer_times.described(profile.frame)
         if not 1 < len(described) <= engine_graph.MOST_LAYERS:
             reason = f"{len(described):,} layers; from 2 to {engine_graph.MOST_LAYERS} can be drawn"
             left_out.append(Text(f"{title}: not drawn: {reason}", "item"))
             continue
-        times = layer_times.of_case(one.frame)
+        times = layer_times.of_case(profile.frame)
         graph = layer_graph.of_layers(described, dict(zip(times["layer"], times["share"], strict=True)))
         drawing = engine_graph.draw, graph, folder / f"engine-{'-'.join(names)}.png"
         wanted.append((drawing, title, engine_graph.CAPTION, SECTION.title))

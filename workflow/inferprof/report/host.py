@@ -61,11 +61,11 @@ DOUBTS: tuple[tuple[str, Threshold, Callable[[float], str]], ...] = (
 
 def blocks(evidence: Evidence) -> list[Block]:
     """What the yardstick says of each case and between them; of a steady host the table is in the CSV alone."""
-    found = summary.hosts(hosts(evidence.records[evidence.records["status"] == "ok"]))
-    if found.empty:
+    summaries = summary.hosts(hosts(evidence.records[evidence.records["status"] == "ok"]))
+    if summaries.empty:
         return []
-    rows = by_case(rows_of(found), evidence.order)
-    if not found["readings"].any():
+    rows = by_case(rows_of(summaries), evidence.order)
+    if not summaries["readings"].any():
         return [Text(f"The host's own speed was not measured: {rows[0]['not_measured']}.")]
     doubts = [*_within(evidence, rows), *_between(evidence, rows)]
     body = table("host", TITLE, COLUMNS, [_row(row) for row in rows], NOTE)
@@ -85,19 +85,19 @@ def _row(row: dict[str, Any]) -> list[Cell]:
 
 def _within(evidence: Evidence, rows: list[dict[str, Any]]) -> list[Text]:
     """The cases during which it varied, and those during which others had its cores, most first."""
-    found = []
+    texts = []
     for key, threshold, doubt in DOUBTS:
-        known = sorted((row for row in rows if row["spread"] is not None), key=lambda row: -row[key])
-        if cases := [path_of(row) for row in known if row[key] >= _limit(evidence, threshold)]:
-            said = f"{doubt(known[0][key])}: {enumerated(cases, len(rows), 'csv/host.csv')}."
-            found.append(Text(said, "item", "warn"))
-    return found
+        ranked = sorted((row for row in rows if row["spread"] is not None), key=lambda row: -row[key])
+        if cases := [path_of(row) for row in ranked if row[key] >= _limit(evidence, threshold)]:
+            said = f"{doubt(ranked[0][key])}: {enumerated(cases, len(rows), 'csv/host.csv')}."
+            texts.append(Text(said, "item", "warn"))
+    return texts
 
 
 def _between(evidence: Evidence, rows: list[dict[str, Any]]) -> list[Text]:
     """By how much its median differed from one case to another."""
-    known = sorted((row for row in rows if row["readings"]), key=lambda row: row["yardstick_ns"])
-    fastest, slowest = known[0], known[-1]
+    ranked = sorted((row for row in rows if row["readings"]), key=lambda row: row["yardstick_ns"])
+    fastest, slowest = ranked[0], ranked[-1]
     factor = slowest["yardstick_ns"] / fastest["yardstick_ns"]
     if factor < _limit(evidence, HOST_SPREAD):
         return []
@@ -109,5 +109,5 @@ def _between(evidence: Evidence, rows: list[dict[str, Any]]) -> list[Text]:
 
 def _limit(evidence: Evidence, threshold: Threshold) -> float:
     """What counts for the check: the config's value where it has one."""
-    moved = [one.get("thresholds", {}).get(threshold.name) for one in evidence.diagnoses.values()]
+    moved = [diagnosis.get("thresholds", {}).get(threshold.name) for diagnosis in evidence.diagnoses.values()]
     return next((limit for limit in moved if limit is not None), threshold.value)

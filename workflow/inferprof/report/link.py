@@ -65,16 +65,16 @@ def _above_the_floor(evidence: Evidence, rows: list[dict[str, Any]]) -> list[Blo
     """A sentence for each of the few ways that are farthest above what the link needs."""
     stages = {key_of(row): row for row in rows_of(evidence.stages)}
     whole = {key_of(row): row["end_to_end_ms"] for row in rows_of(evidence.measured)}
-    found = [
+    ways = [
         (above, sentence)
         for row in rows
         for direction in ARRAYS
         for above, sentence in [_way({**stages[key_of(row)], **row}, direction)]
         if above >= SHARE_OF_END_TO_END * whole[key_of(row)]
     ]
-    found.sort(key=lambda one: -one[0])
-    items: list[Block] = [Text(sentence, "item", "warn") for _, sentence in found[:EXAMPLES]]
-    rest = len(found) - EXAMPLES
+    ways.sort(key=lambda way: -way[0])
+    items: list[Block] = [Text(sentence, "item", "warn") for _, sentence in ways[:EXAMPLES]]
+    rest = len(ways) - EXAMPLES
     return [*items, Text(f"and {rest} more like these: csv/link_floor.csv", "item")] if rest > 0 else items
 
 

@@ -35,32 +35,32 @@ NOTE = (
 
 def fastest(machines: Sequence[Evidence]) -> SectionContent:
     """The fastest case of each model and shape on each machine, whose accuracy does not fail."""
-    found = [
-        (evidence.machine, one)
+    winners = [
+        (evidence.machine, best)
         for evidence in machines
         for model in evidence.models
-        for one in winner.find(evidence, model)
+        for best in winner.find(evidence, model)
     ]
     models = list(dict.fromkeys(model for evidence in machines for model in evidence.models))
     # A stable sort: machines stay in the order of the config.
-    found.sort(key=lambda pair: (models.index(pair[1].row["model"]), pair[1].row["batch"], pair[1].shape))
-    cells = [_fastest(machine, one) for machine, one in found]
+    winners.sort(key=lambda pair: (models.index(pair[1].row["model"]), pair[1].row["batch"], pair[1].shape))
+    cells = [_fastest(machine, best) for machine, best in winners]
     if not cells:
         return SectionContent("Answer", (Text("No machine measured a case.", "headline", "fail"),))
     title = "The fastest case on each machine whose accuracy does not fail"
     return SectionContent("Answer", (Table("fastest", title, FASTEST, tuple(cells), groups=2),))
 
 
-def _fastest(machine: str, one: Winner) -> tuple[Cell, ...]:
-    names = (one.row["model"], one.shape, machine, one.boundary, one.name)
-    return (*map(words, names), number(one.median_ms, significant(one.median_ms)))
+def _fastest(machine: str, best: Winner) -> tuple[Cell, ...]:
+    names = (best.row["model"], best.shape, machine, best.boundary, best.name)
+    return (*map(words, names), number(best.median_ms, significant(best.median_ms)))
 
 
 def described(machines: Sequence[Evidence]) -> SectionContent:
     """What each machine is, what became of its cases, and where its own report is."""
     facts = [_facts(evidence) for evidence in machines]
-    rows = tuple((words(name), *(words(one[name]) for one in facts)) for name in facts[0])
-    columns = (Column("fact", "fact"), *(Column(one.machine, one.machine) for one in machines))
+    rows = tuple((words(name), *(words(machine_facts[name]) for machine_facts in facts)) for name in facts[0])
+    columns = (Column("fact", "fact"), *(Column(evidence.machine, evidence.machine) for evidence in machines))
     return SectionContent("Machines", (Table("machines", "", columns, rows),))
 
 
@@ -94,22 +94,22 @@ def _pair(a: Evidence, b: Evidence) -> SectionContent:
         )
     of_a, of_b = (list(evidence.records["record"]) for evidence in (a, b))
     try:
-        found = compare.compare_records(of_a, of_b, (a.machine, b.machine))
+        comparison = compare.compare_records(of_a, of_b, (a.machine, b.machine))
     except UserError as error:
         return SectionContent(title, (Text(f"Not compared: {error}.", mark="warn"),))
-    rows = tuple(_row(case) for case in found.cases)
+    rows = tuple(_row(case) for case in comparison.cases)
     note = NOTE.format(a=a.machine, b=b.machine)
     name = f"{b.machine}_against_{a.machine}"
-    return SectionContent(title, (*_conditions(found), Table(name, "", _columns(a, b), rows, note, groups=2)))
+    return SectionContent(title, (*_conditions(comparison), Table(name, "", _columns(a, b), rows, note, groups=2)))
 
 
-def _conditions(found: Comparison) -> list[Block]:
+def _conditions(comparison: Comparison) -> list[Block]:
     """What a ratio may be due to besides the machine: compare's check."""
-    ours = [difference for difference in found.differences if difference.what != "machine"]
+    ours = [difference for difference in comparison.differences if difference.what != "machine"]
     if not ours:
         return [Text("Measured under the same recorded conditions.")]
-    items = [Text(f"{one.what}: {one.a} | {one.b}", "item") for one in ours]
-    return [Text(f"Not the same on {found.a} and {found.b}, so that a ratio may be due to it:"), *items]
+    items = [Text(f"{difference.what}: {difference.a} | {difference.b}", "item") for difference in ours]
+    return [Text(f"Not the same on {comparison.a} and {comparison.b}, so that a ratio may be due to it:"), *items]
 
 
 def _columns(a: Evidence, b: Evidence) -> tuple[Column, ...]:
@@ -130,15 +130,15 @@ def _row(case: CaseComparison) -> tuple[Cell, ...]:
     if case.ratio is None or case.a_median is None or case.b_median is None:
         lacking = missing(case.note)
         return (*case_cells(names), words("–"), *[lacking] * 4, words(case.verdict), words(case.note))
-    one = case.ratio
-    bounded = math.isfinite(one.low) and math.isfinite(one.high)
+    case_ratio = case.ratio
+    bounded = math.isfinite(case_ratio.low) and math.isfinite(case_ratio.high)
     return (
         *case_cells(names),
         words(case.boundary),
         number(case.a_median / 1e6, milliseconds(case.a_median)),
         number(case.b_median / 1e6, milliseconds(case.b_median)),
-        number(one.estimate, ratio(one.estimate)),
-        words(half_width(one.estimate, one.low, one.high)) if bounded else missing(FEW),
-        words(one.verdict),
-        words("; ".join(filter(None, (one.reason, case.note)))),
+        number(case_ratio.estimate, ratio(case_ratio.estimate)),
+        words(half_width(case_ratio.estimate, case_ratio.low, case_ratio.high)) if bounded else missing(FEW),
+        words(case_ratio.verdict),
+        words("; ".join(filter(None, (case_ratio.reason, case.note)))),
     )

@@ -55,17 +55,17 @@ def of(evidence: Evidence) -> pd.DataFrame:
         "telemetry": _telemetry(evidence),
         "graph_curve": _of_first_rounds(evidence, graph_memory.curves),
         "trials": _of_first_rounds(evidence, _tried),
-        "kernel_classes": {key_of(one.case): one.classes for one in chosen(evidence, "kernel")},
-        "iteration": {key_of(one.case): _iteration(one) for one in traced},
+        "kernel_classes": {key_of(profile.case): profile.classes for profile in chosen(evidence, "kernel")},
+        "iteration": {key_of(profile.case): _iteration(profile) for profile in traced},
         **_events(evidence, frame, traced),
     }
     keys = [key_of(row) for row in rows_of(frame)]
-    found = [fidelity.of_case(evidence, row) for row in rows_of(frame)]
+    fidelities = [fidelity.of_case(evidence, row) for row in rows_of(frame)]
     return frame.assign(
         sequence=_objects(Shape.parse(label).as_dict().get(SEQUENCE) for label in frame["shape"]),
-        sqnr_db=_objects(one.sqnr_db for one in found),
-        identical=[one.identical for one in found],
-        accuracy=[one.outcome for one in found],
+        sqnr_db=_objects(result.sqnr_db for result in fidelities),
+        identical=[result.identical for result in fidelities],
+        accuracy=[result.outcome for result in fidelities],
         **{column: _objects(values.get(key) for key in keys) for column, values in by_key.items()},
     ).astype({"sqnr_db": float})
 
@@ -94,11 +94,11 @@ def _samples(evidence: Evidence) -> dict[tuple[str, ...], Any]:
 
 def _telemetry(evidence: Evidence) -> dict[tuple[str, ...], Any]:
     """KEY → the samples of the first round that has any."""
-    found: dict[tuple[str, ...], Any] = {}
+    by_key: dict[tuple[str, ...], Any] = {}
     for row in rows_of(evidence.records[evidence.records["status"] == "ok"]):
         if (telemetry := row["record"].telemetry) and telemetry.samples:
-            found.setdefault(key_of(row), telemetry.samples)
-    return found
+            by_key.setdefault(key_of(row), telemetry.samples)
+    return by_key
 
 
 def _of_first_rounds(
@@ -121,9 +121,9 @@ def _iteration(profile: Profile) -> dict[str, float]:
     metrics = ["gpu_busy", *(f"idle_{cause}" for cause in IDLE_CAUSES), "idle_other_process"]
     rows = frame[(frame["level"] == "range") & (frame["name"] == ITERATION) & frame["metric"].isin(metrics)]
     rows = rows[rows["device"] == rows["device"].min()]
-    found = dict(zip(rows["metric"], rows["value"].astype(float), strict=True))
-    total = sum(found.values())
-    return {metric: value / total for metric, value in found.items()} if total else {}
+    times = dict(zip(rows["metric"], rows["value"].astype(float), strict=True))
+    total = sum(times.values())
+    return {metric: value / total for metric, value in times.items()} if total else {}
 
 
 def _has_iteration(profile: Profile) -> bool:
@@ -134,16 +134,19 @@ def _events(evidence: Evidence, frame: pd.DataFrame, traced: list[Profile]) -> d
     """The columns `events` and `events_tool`, of each model's smallest shape with traced cases: read here, because
     all events of a study would fill the memory."""
     batch = {key_of(row): row["batch"] for row in rows_of(frame)}
-    traced = [one for one in traced if key_of(one.case) in batch]
+    traced = [watched for watched in traced if key_of(watched.case) in batch]
     smallest: dict[str, int] = {}
-    for one in traced:
-        smallest[one.case["model"]] = min(batch[key_of(one.case)], smallest.get(one.case["model"], 1 << 62))
-    found: dict[str, dict[tuple[str, ...], Any]] = {"events": {}, "events_tool": {}}
-    for one in traced:
-        if batch[key_of(one.case)] == smallest[one.case["model"]]:
-            path = evidence.results / one.case["machine"] / "table" / one.tool / f"{path_of(one.case)}.parquet"
+    for profile in traced:
+        smallest[profile.case["model"]] = min(
+            batch[key_of(profile.case)], smallest.get(profile.case["model"], 1 << 62)
+        )
+    columns: dict[str, dict[tuple[str, ...], Any]] = {"events": {}, "events_tool": {}}
+    for profile in traced:
+        if batch[key_of(profile.case)] == smallest[profile.case["model"]]:
+            folder = evidence.results / profile.case["machine"] / "table" / profile.tool
+            path = folder / f"{path_of(profile.case)}.parquet"
             events = one_iteration.of_case(schema.read_table(path))
             if len(events):
-                found["events"][key_of(one.case)] = events
-                found["events_tool"][key_of(one.case)] = one.tool
-    return found
+                columns["events"][key_of(profile.case)] = events
+                columns["events_tool"][key_of(profile.case)] = profile.tool
+    return columns

@@ -46,15 +46,15 @@ class Profile:
 def profiles(evidence: Evidence, tools: Sequence[str] | None = None) -> list[Profile]:
     """Every profile of these tools, else of the tracers, by model and shape."""
     wanted = registry.tracers() if tools is None else tools
-    return [one for one in evidence.once(_all) if one.tool in wanted]
+    return [profile for profile in evidence.once(_all) if profile.tool in wanted]
 
 
 def _all(evidence: Evidence) -> list[Profile]:
     """Every profile, by model and shape: all sections ask for them."""
     groups = evidence.profiles.groupby([*KEY, "tool"], sort=False)
-    found = [Profile(dict(zip(KEY, key[:-1], strict=True)), str(key[-1]), frame) for key, frame in groups]
+    unordered = [Profile(dict(zip(KEY, key[:-1], strict=True)), str(key[-1]), frame) for key, frame in groups]
     order = evidence.order
-    return sorted(found, key=lambda one: order[one.case["model"], one.case["shape"]])
+    return sorted(unordered, key=lambda profile: order[profile.case["model"], profile.case["shape"]])
 
 
 def chosen(evidence: Evidence, level: Level) -> list[Profile]:
@@ -63,23 +63,25 @@ def chosen(evidence: Evidence, level: Level) -> list[Profile]:
 
 
 def _chosen(evidence: Evidence, level: Level) -> list[Profile]:
-    return _first(profiles(evidence), registry.tracers(), lambda one: len(of_iterations(one.frame, level)) > 0)
+    return _first(
+        profiles(evidence), registry.tracers(), lambda profile: len(of_iterations(profile.frame, level)) > 0
+    )
 
 
 def first_of(
-    evidence: Evidence, tools: Sequence[str], fits: Callable[[Profile], bool] = lambda one: True
+    evidence: Evidence, tools: Sequence[str], fits: Callable[[Profile], bool] = lambda profile: True
 ) -> list[Profile]:
     """One profile per case: of the first of `tools` that watched it, and whose profile fits."""
     return _first(profiles(evidence, tools), tools, fits)
 
 
 def _first(candidates: list[Profile], tools: Sequence[str], fits: Callable[[Profile], bool]) -> list[Profile]:
-    found: dict[tuple[str, ...], Profile] = {}
-    for one in filter(fits, candidates):
-        rival = found.get(key_of(one.case))
-        if rival is None or tools.index(one.tool) < tools.index(rival.tool):
-            found[key_of(one.case)] = one
-    return list(found.values())
+    by_key: dict[tuple[str, ...], Profile] = {}
+    for profile in filter(fits, candidates):
+        rival = by_key.get(key_of(profile.case))
+        if rival is None or tools.index(profile.tool) < tools.index(rival.tool):
+            by_key[key_of(profile.case)] = profile
+    return list(by_key.values())
 
 
 def join_of(profile: Profile) -> Join:
@@ -113,16 +115,17 @@ def caution(evidence: Evidence, seen: list[Profile]) -> str:
     """`Watched by nsys these cases took 1.02× to 1.57× as long as bare.`; or why that was not measured."""
     entries = costs(evidence)
     by_tool: dict[str, list[dict[str, Any]]] = {}
-    for one in seen:
-        by_tool.setdefault(one.tool, []).append(entries[(*key_of(one.case), one.tool)])
+    for profile in seen:
+        by_tool.setdefault(profile.tool, []).append(entries[(*key_of(profile.case), profile.tool)])
     return " ".join(_cost(tool, rows) for tool, rows in by_tool.items())
 
 
 def _cost(tool: str, rows: list[dict[str, Any]]) -> str:
-    known = sorted(row["slow_down"] for row in rows if row["slow_down"] is not None)
-    if not known:
+    slow_downs = sorted(row["slow_down"] for row in rows if row["slow_down"] is not None)
+    if not slow_downs:
         return f"What {tool} costs was not measured: {rows[0]['not_measured']}."
-    span = ratio(known[0]) if ratio(known[0]) == ratio(known[-1]) else f"{ratio(known[0])} to {ratio(known[-1])}"
+    least, most = ratio(slow_downs[0]), ratio(slow_downs[-1])
+    span = least if least == most else f"{least} to {most}"
     lacking = [row["not_measured"] for row in rows if row["slow_down"] is None]
     rest = f" ({len(lacking)} of {len(rows)} not measured: {lacking[0]})" if lacking else ""
     return f"Watched by {tool} these cases took {span} as long as bare{rest}."

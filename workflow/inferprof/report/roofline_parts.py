@@ -100,7 +100,7 @@ def _operator(graph: tuple[str, str, str], node: dict[str, Any]) -> list[Cell]:
 def _nodes(evidence: Evidence) -> list[Block]:
     """The nodes whose kernels take longest beyond their roofs, by the traces that tie kernels to nodes."""
     seen = first_of(evidence, registry.joining("node", "layer"))
-    rows = [{**one.case, **row} for one in seen for row in rows_of(_lost(evidence, one))]
+    rows = [{**profile.case, **row} for profile in seen for row in rows_of(_lost(evidence, profile))]
     if not rows:
         return []
     note = (
@@ -112,15 +112,15 @@ def _nodes(evidence: Evidence) -> list[Block]:
     return _tables(shown, "Every node against its roof", rows, _node)
 
 
-def _lost(evidence: Evidence, one: Profile) -> pd.DataFrame:
+def _lost(evidence: Evidence, profile: Profile) -> pd.DataFrame:
     """tables.nodes.node_roofline of one case; no rows where its graph was not counted or no inference was traced."""
-    join = join_of(one)
-    cost = evidence.costs[one.case["model"], one.case["precision"], one.case["shape"]].content
-    if not cost or not (runs := join.inferences(one.frame)):
+    join = join_of(profile)
+    cost = evidence.costs[profile.case["model"], profile.case["precision"], profile.case["shape"]].content
+    if not cost or not (runs := join.inferences(profile.frame)):
         return frame_of([], list(node_roofline.COLUMNS))
-    options = options_of(evidence.records).get(key_of(one.case), {})
+    options = options_of(evidence.records).get(key_of(profile.case), {})
     nodes = roofline.nodes(cost, evidence.roofs.of_variant(options))
-    return node_roofline.of_owners(attribution.by_owner(join.attributed(one.frame), "op", SURE), nodes, runs)
+    return node_roofline.of_owners(attribution.by_owner(join.attributed(profile.frame), "op", SURE), nodes, runs)
 
 
 def _node(row: dict[str, Any]) -> list[Cell]:

@@ -21,10 +21,10 @@ def sentences(evidence: Evidence, model: str) -> Iterator[str]:
     best = rows_of(ranked.drop_duplicates(["backend", "rest"]))
     for rest in dict.fromkeys(row["rest"] for row in best):
         reached: dict[str, list[str]] = {}
-        for row in (one for one in best if one["rest"] == rest):
+        for row in (series for series in best if series["rest"] == rest):
             reached.setdefault(_reached(row), []).append(f"{name_of(row)} ({rate(row)}/s)")
-        told = "; ".join(f"{where}: {', '.join(names)}" for where, names in reached.items())
-        yield f"Saturation over the batch{f' at {rest}' if rest else ''} ({SHARE} of the most items/s) {told}."
+        points = "; ".join(f"{where}: {', '.join(names)}" for where, names in reached.items())
+        yield f"Saturation over the batch{f' at {rest}' if rest else ''} ({SHARE} of the most items/s) {points}."
 
 
 def _reached(row: Mapping[str, Any]) -> str:

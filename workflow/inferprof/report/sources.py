@@ -31,21 +31,21 @@ def linked(report: Report, evidence: Evidence) -> Report:
 
 def _files(evidence: Evidence) -> dict[tuple[str, ...], str]:
     """What a row may be known by → a file, relative to the results folder."""
-    found: dict[tuple[str, ...], str] = {}
+    files: dict[tuple[str, ...], str] = {}
     for (_, *case), file in sources_of(evidence).items():
-        found[tuple(case)] = file
+        files[tuple(case)] = file
         names = dict(zip(CASE_KEY, case, strict=True))
-        found[(names["model"], names["shape"], name_of(names))] = file
+        files[(names["model"], names["shape"], name_of(names))] = file
     profiled = evidence.profiles[["machine", "tool", *CASE_KEY]].drop_duplicates()
     for machine, tool, *case in profiled.itertuples(index=False, name=None):
-        found[(*case, tool)] = f"{machine}/table/{tool}/{'/'.join(case)}.parquet"
+        files[(*case, tool)] = f"{machine}/table/{tool}/{'/'.join(case)}.parquet"
     for (model, precision, kind), document in evidence.documents.items():
         if document.content is not None:
-            found[(model, precision, kind)] = document.file
+            files[(model, precision, kind)] = document.file
     for (model, precision, shape), cost in evidence.costs.items():
         if cost.content is not None:
-            found[(model, precision, shape, "cost")] = cost.file
-    return found
+            files[(model, precision, shape, "cost")] = cost.file
+    return files
 
 
 def _linked(table: Table, files: Mapping[tuple[str, ...], str]) -> Table:

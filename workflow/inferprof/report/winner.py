@@ -78,8 +78,8 @@ def find(evidence: Evidence, model: str) -> list[Winner]:
     on_gpu = len(cases) and cases["device_ms"].notna().all()
     boundaries: tuple[Boundary, ...] = ("device",) if on_gpu else ("end_to_end", "device")
     shapes = (shape for name, shape in evidence.order if name == model)
-    found = (_winner(evidence, cases[cases["shape"] == shape], by) for shape in shapes for by in boundaries)
-    return [winner for winner in found if winner]
+    winners = (_winner(evidence, cases[cases["shape"] == shape], by) for shape in shapes for by in boundaries)
+    return [winner for winner in winners if winner]
 
 
 def _winner(evidence: Evidence, cases: pd.DataFrame, boundary: Boundary) -> Winner | None:
@@ -87,15 +87,15 @@ def _winner(evidence: Evidence, cases: pd.DataFrame, boundary: Boundary) -> Winn
     column = f"{boundary}_ms"
     ranked = rows_of(cases[cases[column].notna()].sort_values(column, kind="stable"))
     judged = [(row, fidelity.of_case(evidence, row)) for row in ranked]
-    accepted = [(row, one) for row, one in judged if one.acceptable]
+    accepted = [(row, result) for row, result in judged if result.acceptable]
     if not accepted:
         return None
-    row, one = accepted[0]
+    row, accuracy = accepted[0]
     others = [name_of(other) for other, _ in accepted[1:]]
     return Winner(
         row=row,
         boundary=boundary,
-        fidelity=one,
+        fidelity=accuracy,
         speed_up=_speed_up(evidence, row),
         is_baseline=name_of(row) == evidence.baseline,
         rejected=ranked[0] if ranked[0] is not row else None,
@@ -116,7 +116,7 @@ def _ties(evidence: Evidence, row: Mapping[str, Any], boundary: Boundary, others
     frame = _beside(evidence.boundaries, row, boundary)
     names = frame["precision"] + "/" + frame["backend"] + "/" + frame["variant"]
     verdicts = rows_of(summary.speed_ups(frame[names.isin([name_of(row), *others])], name_of(row)))
-    latency = {name_of(one): one for one in rows_of(_beside(evidence.latency, row, boundary))}
+    latency = {name_of(case): case for case in rows_of(_beside(evidence.latency, row, boundary))}
     slowest = latency[name_of(row)]["max"]
     ties = (name_of(other) for other in verdicts if other["verdict"] in ("same", "undecided"))
     return tuple(name for name in ties if latency[name]["min"] < FAR * slowest)

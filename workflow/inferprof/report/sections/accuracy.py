@@ -33,8 +33,8 @@ COLUMNS = (
 
 def build(evidence: Evidence) -> Sequence[Block]:
     """The table, the reasons of what didn't pass, and what random weights mean for it."""
-    found = {pair: fidelity.of(evidence, *pair) for pair in evidence.variants}
-    rows = tuple(tuple(_row(evidence, *pair, found[pair])) for pair in found)
+    fidelities = {pair: fidelity.of(evidence, *pair) for pair in evidence.variants}
+    rows = tuple(tuple(_row(evidence, *pair, fidelities[pair])) for pair in fidelities)
     blocks: list[Block] = [
         Table(
             "accuracy",
@@ -45,11 +45,11 @@ def build(evidence: Evidence) -> Sequence[Block]:
         )
     ]
     blocks += [
-        Text(f"{model} {precision}: {one.outcome}: {one.reason}", "item", one.mark)
-        for (model, precision), one in found.items()
-        if one.outcome in ("warn", "fail")
+        Text(f"{model} {precision}: {result.outcome}: {result.reason}", "item", result.mark)
+        for (model, precision), result in fidelities.items()
+        if result.outcome in ("warn", "fail")
     ]
-    if random := sorted({model for (model, _), one in found.items() if one.pretrained is False}):
+    if random := sorted({model for (model, _), result in fidelities.items() if result.pretrained is False}):
         blocks.append(
             Text(
                 f"{', '.join(random)}: random weights (pretrained: false), so this is numerical fidelity only "
@@ -62,39 +62,39 @@ def build(evidence: Evidence) -> Sequence[Block]:
     return blocks
 
 
-def _row(evidence: Evidence, model: str, precision: str, one: Fidelity) -> list[Cell]:
+def _row(evidence: Evidence, model: str, precision: str, result: Fidelity) -> list[Cell]:
     document = evidence.documents[model, precision, "accuracy"]
-    if one.outcome in ("reference", "not measured"):
-        reference = one.outcome == "reference"
-        outcome, rest = (words(one.outcome), without_number("")) if reference else [missing(one.reason)] * 2
+    if result.outcome in ("reference", "not measured"):
+        reference = result.outcome == "reference"
+        outcome, rest = (words(result.outcome), without_number("")) if reference else [missing(result.reason)] * 2
         return [words(model), words(precision), outcome, *[rest] * (len(COLUMNS) - 4), words(document.file)]
     tolerance = document.content["tolerance"] if document.content else {}
     return [
         words(model),
         words(precision),
-        Cell(one.outcome, one.outcome, one.mark, file=document.file),
-        without_number("identical") if one.identical else optional(one.sqnr_db, significant, NO_NUMBER),
-        without_number("1") if one.identical else optional(one.cosine, fidelity.cosine_text, NO_NUMBER),
-        optional(one.max_abs_error, lambda value: f"{value:.2e}" if value else "0", NO_NUMBER),
+        Cell(result.outcome, result.outcome, result.mark, file=document.file),
+        without_number("identical") if result.identical else optional(result.sqnr_db, significant, NO_NUMBER),
+        without_number("1") if result.identical else optional(result.cosine, fidelity.cosine_text, NO_NUMBER),
+        optional(result.max_abs_error, lambda value: f"{value:.2e}" if value else "0", NO_NUMBER),
         _agreement(document.get("agreement")),
         optional(document.get("samples"), str),
         words(f"{tolerance['passes_db']:g} / {tolerance['warns_db']:g}"),
         words(document.get("from")),
-        words(one.reason),
-        words(one.pretrained),
+        words(result.reason),
+        words(result.pretrained),
         words(document.file),
     ]
 
 
-def _agreement(found: dict[str, Any] | None) -> Cell:
+def _agreement(agreement: dict[str, Any] | None) -> Cell:
     """`top-1 98.4 %`, or the rank correlation of an embedding model's similarities."""
-    if found is None:
+    if agreement is None:
         return missing("no decision is drawn from these outputs, or they collapsed")
-    if found["kind"] == "top-1":
-        return words(f"top-1 {found['share']:.1%}")
-    if found["spearman"] is None:
+    if agreement["kind"] == "top-1":
+        return words(f"top-1 {agreement['share']:.1%}")
+    if agreement["spearman"] is None:
         return missing("the similarities have no ranking")
-    return words(f"ranking ρ {found['spearman']:.4f}, neighbours {found['shared_neighbours']:.1%}")
+    return words(f"ranking ρ {agreement['spearman']:.4f}, neighbours {agreement['shared_neighbours']:.1%}")
 
 
 def _sources(evidence: Evidence) -> list[Text]:

@@ -44,10 +44,10 @@ def build(evidence: Evidence) -> Sequence[Block]:
     for model in evidence.models:
         winners = find(evidence, model)
         blocks += _sentences(evidence, model, winners)
-        rows += [_row(evidence, one) for one in winners]
+        rows += [_row(evidence, winner) for winner in winners]
     if evidence.rounds == 1:
         blocks.append(Text(ONE_ROUND, mark="warn"))
-    blocks += [Text(told, mark="warn") for told in _vague(evidence)]
+    blocks += [Text(doubt, mark="warn") for doubt in _vague(evidence)]
     blocks.append(Text(_counts(evidence)))
     if rows:
         title = "The fastest case at each shape whose accuracy does not fail, and its speed-up over the baseline"
@@ -59,13 +59,13 @@ def _sentences(evidence: Evidence, model: str, winners: list[Winner]) -> list[Bl
     """A headline about the smallest shape; then other boundaries, throughput, accuracy and what was passed over."""
     if not winners:
         nothing = Text(f"{model}: {_nothing(evidence, model)}.", "headline", "fail")
-        return [nothing, *(Text(f"{model} {one}") for one in sentences(evidence, model))]
+        return [nothing, *(Text(f"{model} {sentence}") for sentence in sentences(evidence, model))]
     first = winners[0]
     blocks: list[Block] = [Text(f"{model} at {_sentence(first, evidence.baseline)}", "headline")]
     other = next((w for w in winners if w.shape == first.shape and w.boundary != first.boundary), None)
     if other and other.name != first.name:
         blocks.append(Text(f"Among the GPU cases at {_sentence(other, evidence.baseline)}"))
-    best = max((w for w in winners if w.boundary == first.boundary), key=lambda one: one.items_per_s)
+    best = max((w for w in winners if w.boundary == first.boundary), key=lambda winner: winner.items_per_s)
     if best.shape != first.shape:
         most = f"Most items per second: {three_digits(best.items_per_s)}/s, at {_sentence(best, evidence.baseline)}"
         blocks.append(Text(most))
@@ -75,8 +75,8 @@ def _sentences(evidence: Evidence, model: str, winners: list[Winner]) -> list[Bl
     blocks += [Text(f"{first.shape}: {lucky}", mark="warn") for lucky in _lottery(evidence, first)]
     judged = dict.fromkeys((w.row["precision"], w.fidelity) for w in (first, other, best) if w)
     blocks += [
-        Text(f"Accuracy of {precision} against fp32: {one.sentence}.")
-        for precision, one in judged
+        Text(f"Accuracy of {precision} against fp32: {result.sentence}.")
+        for precision, result in judged
         if precision != REFERENCE
     ]
     return blocks + _passed_over(evidence, model, winners)
@@ -84,17 +84,17 @@ def _sentences(evidence: Evidence, model: str, winners: list[Winner]) -> list[Bl
 
 def _verdicts(evidence: Evidence, winners: Iterable[Winner]) -> Iterator[str]:
     """What holds the fastest cases back, each once."""
-    for one in {key_of(winner.row): winner for winner in winners}.values():
-        document = evidence.diagnoses.get(key_of(one.row))
+    for best in {key_of(winner.row): winner for winner in winners}.values():
+        document = evidence.diagnoses.get(key_of(best.row))
         if document and document.get("verdict")["groups"]:
-            yield f"{one.shape}: {one.name}: {sentence_of(document)}"
+            yield f"{best.shape}: {best.name}: {sentence_of(document)}"
 
 
-def _lottery(evidence: Evidence, one: Winner) -> list[str]:
+def _lottery(evidence: Evidence, winner: Winner) -> list[str]:
     """That the fastest case is the luckiest build of an engine: its lead is then no property of the case."""
-    key = (*(one.row[part] for part in ("model", "shape", "precision", "backend")), one.row["variant"])
+    key = (*(winner.row[part] for part in ("model", "shape", "precision", "backend")), winner.row["variant"])
     return [
-        f"{one.name} is the fastest of {row['builds']} builds of one engine, whose device medians spread by "
+        f"{winner.name} is the fastest of {row['builds']} builds of one engine, whose device medians spread by "
         f"{percent(100 * row['spread'])}: see Engines."
         for row in rows_of(evidence.rebuilds)
         if key == tuple(row[part] for part in ("model", "shape", "precision", "backend", "fastest"))
@@ -108,37 +108,39 @@ def _nothing(evidence: Evidence, model: str) -> str:
     return "no case was measured; the reasons are below"
 
 
-def _sentence(one: Winner, baseline: str | None) -> str:
+def _sentence(winner: Winner, baseline: str | None) -> str:
     """`b1: fp16/ort_cuda/graph is fastest, 0.412 ms (device), 3.10× (3.02 to 3.18) as fast as … (device).`"""
-    ties = f" It can't be told apart from {few(one.ties)}." if one.ties else ""
-    fastest = f"{one.shape}: {one.name} is fastest, {one.times}"
-    return f"{fastest}{_gain(one, baseline)}.{ties}"
+    ties = f" It can't be told apart from {few(winner.ties)}." if winner.ties else ""
+    fastest = f"{winner.shape}: {winner.name} is fastest, {winner.times}"
+    return f"{fastest}{_gain(winner, baseline)}.{ties}"
 
 
-def _gain(one: Winner, baseline: str | None) -> str:
+def _gain(winner: Winner, baseline: str | None) -> str:
     """How the case stands to the baseline."""
     if baseline is None:
         return ""
-    if one.is_baseline:
+    if winner.is_baseline:
         return "; it is the baseline"
-    if one.speed_up["speed_up"] is None:
-        return f"; speed-up not measured: {one.speed_up['not_measured']}"
-    low, high = one.speed_up["low"], one.speed_up["high"]
+    if winner.speed_up["speed_up"] is None:
+        return f"; speed-up not measured: {winner.speed_up['not_measured']}"
+    low, high = winner.speed_up["low"], winner.speed_up["high"]
     spread = f" ({interval(low, high)})" if low is not None else " (no interval: too few samples)"
-    verdict = f", verdict: {one.speed_up['verdict']}" if one.speed_up["verdict"] in ("same", "undecided") else ""
-    by = f" by {one.speed_up['boundary']}"
-    if one.speed_up["flag"]:
-        factor = f"{ratio(one.speed_up['speed_up'])}{by}"
-        return f"; its factor of {factor} is not to be taken for a speed-up: {one.speed_up['flag']}"
-    return f", {ratio(one.speed_up['speed_up'])}{spread} as fast{by} as the baseline {baseline}{verdict}"
+    verdict = (
+        f", verdict: {winner.speed_up['verdict']}" if winner.speed_up["verdict"] in ("same", "undecided") else ""
+    )
+    by = f" by {winner.speed_up['boundary']}"
+    if winner.speed_up["flag"]:
+        factor = f"{ratio(winner.speed_up['speed_up'])}{by}"
+        return f"; its factor of {factor} is not to be taken for a speed-up: {winner.speed_up['flag']}"
+    return f", {ratio(winner.speed_up['speed_up'])}{spread} as fast{by} as the baseline {baseline}{verdict}"
 
 
 def _passed_over(evidence: Evidence, model: str, winners: list[Winner]) -> list[Block]:
     """Faster cases whose accuracy fails, each once with the shapes where it would have won."""
     shapes: dict[tuple[str, str], list[str]] = {}
-    for one in winners:
-        if one.rejected and one.boundary == winners[0].boundary:
-            shapes.setdefault((name_of(one.rejected), one.rejected["precision"]), []).append(one.shape)
+    for winner in winners:
+        if winner.rejected and winner.boundary == winners[0].boundary:
+            shapes.setdefault((name_of(winner.rejected), winner.rejected["precision"]), []).append(winner.shape)
     return [
         Text(
             f"Passed over: {name} is faster still at {few(where)}, but its accuracy is not acceptable: "
@@ -149,41 +151,41 @@ def _passed_over(evidence: Evidence, model: str, winners: list[Winner]) -> list[
     ]
 
 
-def _row(evidence: Evidence, one: Winner) -> tuple[Cell, ...]:
+def _row(evidence: Evidence, winner: Winner) -> tuple[Cell, ...]:
     return (
-        words(one.row["model"]),
-        words(one.shape),
-        words(one.boundary),
-        words(one.name),
-        number(one.median_ms, significant(one.median_ms)),
-        *_speed_up_cells(one, evidence.baseline),
-        _roof(evidence, one),
-        words(one.fidelity.outcome, one.fidelity.mark),
-        words(", ".join(one.ties)),
+        words(winner.row["model"]),
+        words(winner.shape),
+        words(winner.boundary),
+        words(winner.name),
+        number(winner.median_ms, significant(winner.median_ms)),
+        *_speed_up_cells(winner, evidence.baseline),
+        _roof(evidence, winner),
+        words(winner.fidelity.outcome, winner.fidelity.mark),
+        words(", ".join(winner.ties)),
     )
 
 
-def _roof(evidence: Evidence, one: Winner) -> Cell:
+def _roof(evidence: Evidence, winner: Winner) -> Cell:
     """How many times the least time of its graph a case takes on the device."""
-    known = {key_of(row): row for row in rows_of(evidence.roofline) if row["fused_ms"] is not None}
-    row = known.get(key_of(one.row))
+    by_key = {key_of(row): row for row in rows_of(evidence.roofline) if row["fused_ms"] is not None}
+    row = by_key.get(key_of(winner.row))
     if row is None:
         return missing(NO_ROOF)
     times = row["device_ms"] / row["fused_ms"]
     return number(times, ratio(times))
 
 
-def _speed_up_cells(one: Winner, baseline: str | None) -> tuple[Cell, Cell, Cell]:
-    if baseline is None or one.is_baseline:
-        word = without_number("baseline" if one.is_baseline else "–")
+def _speed_up_cells(winner: Winner, baseline: str | None) -> tuple[Cell, Cell, Cell]:
+    if baseline is None or winner.is_baseline:
+        word = without_number("baseline" if winner.is_baseline else "–")
         return word, without_number(""), words("")
-    value, low, high = (one.speed_up[key] for key in ("speed_up", "low", "high"))
+    value, low, high = (winner.speed_up[key] for key in ("speed_up", "low", "high"))
     if value is None:
-        return missing(one.speed_up["not_measured"]), without_number(""), words("")
-    if one.speed_up["flag"]:
-        return without_number("flagged"), without_number(""), words(one.speed_up["boundary"])
+        return missing(winner.speed_up["not_measured"]), without_number(""), words("")
+    if winner.speed_up["flag"]:
+        return without_number("flagged"), without_number(""), words(winner.speed_up["boundary"])
     spread = missing(FEW) if low is None else words(half_width(value, low, high))
-    return number(value, ratio(value)), spread, words(one.speed_up["boundary"])
+    return number(value, ratio(value)), spread, words(winner.speed_up["boundary"])
 
 
 def _vague(evidence: Evidence) -> Iterator[str]:

@@ -64,15 +64,15 @@ def build(evidence: Evidence) -> Sequence[Block]:
     seen = profiles(evidence, registry.counters())
     if not seen:
         return ()
-    timelines = {key_of(one.case): one.frame for one in first_of(evidence, registry.tracers())}
-    counted = [(one, _launches(one, timelines.get(key_of(one.case)))) for one in seen]
+    timelines = {key_of(profile.case): profile.frame for profile in first_of(evidence, registry.tracers())}
+    counted = [(profile, _launches(profile, timelines.get(key_of(profile.case)))) for profile in seen]
     remarks = [
-        Text(f"{path_of(one.case)}: {said}", "item")
-        for one in seen
-        for said in (_refusal(one), _lacking(one), _large(one))
+        Text(f"{path_of(profile.case)}: {said}", "item")
+        for profile in seen
+        for said in (_refusal(profile), _lacking(profile), _large(profile))
         if said
     ]
-    counted = [(one, launches) for one, launches in counted if launches]
+    counted = [(profile, launches) for profile, launches in counted if launches]
     tables = _tables(counted) if counted else ()
     return (*tables, *remarks)
 
@@ -90,7 +90,7 @@ def _tables(counted: list[tuple[Profile, list[dict[str, Any]]]]) -> tuple[Block,
     title = f"The {TOP_KERNELS} counted kernels with the largest share of each case's kernel time"
     more = tuple(Column(metric, metric, "number") for metric in metrics)
     return (
-        Table("counters", title, TIME_COLUMNS, tuple(times), _caution([one for one, _ in counted]), groups=5),
+        Table("counters", title, TIME_COLUMNS, tuple(times), _caution([watched for watched, _ in counted]), groups=5),
         Table(
             "counters_reasons",
             "What holds these kernels (#) up, and NVIDIA's rule with the largest gain",
@@ -112,7 +112,7 @@ REASON_NOTE: Final = (
 def _caution(seen: list[Profile]) -> str:
     """How the counters were taken."""
     settings = {metric: _words_of(seen, metric) for metric in ("clock_control", "cache_control")}
-    shares = [float(value) for one in seen for value in _run(one.frame, "kernel_time_chosen")["value"]]
+    shares = [float(value) for profile in seen for value in _run(profile.frame, "kernel_time_chosen")["value"]]
     chosen = f" The counted kernels have {min(shares):.0f} % or more of each case's kernel time." if shares else ""
     return (
         "ncu runs one launch of each kernel and grid alone, once for every few counters (--clock-control "
@@ -123,8 +123,8 @@ def _caution(seen: list[Profile]) -> str:
 
 
 def _words_of(seen: list[Profile], metric: str) -> str:
-    found = dict.fromkeys(text for one in seen for text in _run(one.frame, metric)["text"])
-    return "/".join(found) or "unknown"
+    texts = dict.fromkeys(text for profile in seen for text in _run(profile.frame, metric)["text"])
+    return "/".join(texts) or "unknown"
 
 
 def _run(frame: pd.DataFrame, metric: str) -> pd.DataFrame:

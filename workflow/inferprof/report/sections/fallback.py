@@ -81,11 +81,11 @@ LOOP_NOTE = (
 def build(evidence: Evidence) -> Sequence[Block]:
     """Findings first, then the stays, the partitions and the loops; empty where there is none of them."""
     seen = first_of(evidence, registry.sessions())
-    stays = [(one, _explained(evidence, one, ledger(per_run(one.frame)))) for one in seen]
-    looping = [(one, loops(one.frame)) for one in first_of(evidence, registry.tracers())]
+    stays = [(profile, _explained(evidence, profile, ledger(per_run(profile.frame)))) for profile in seen]
+    looping = [(profile, loops(profile.frame)) for profile in first_of(evidence, registry.tracers())]
     return [
         *_findings(evidence, stays, looping),
-        *_stays(evidence, [one for one, table in stays if len(table)], stays),
+        *_stays(evidence, [profile for profile, table in stays if len(table)], stays),
         *_partitions(evidence),
         *_loops(evidence, looping),
     ]
@@ -96,28 +96,28 @@ Tables = list[tuple[Profile, "pd.DataFrame"]]
 
 def _findings(evidence: Evidence, stays: Tables, looping: Tables) -> list[Text]:
     """The dearest stays of each case that are not on purpose, and each case's dearest loop."""
-    found, gains = [], {}
-    for one, table in stays:
+    texts, gains = [], {}
+    for profile, table in stays:
         for row in rows_of(alike(table[table["why"] != ON_PURPOSE]).head(1)):
-            found.append(Text(f"{_title(one)}: {_stay_in_words(row)}", "item", "warn"))
-            gains[key_of(one.case)] = row["gain_high"]
-    for one, table in looping:
+            texts.append(Text(f"{_title(profile)}: {_stay_in_words(row)}", "item", "warn"))
+            gains[key_of(profile.case)] = row["gain_high"]
+    for profile, table in looping:
         for row in rows_of(table.head(1)):
-            worse = row["duration"] > gains.get(key_of(one.case), math.inf)
+            worse = row["duration"] > gains.get(key_of(profile.case), math.inf)
             rest = " It costs more than what falls back." if worse else ""
-            text = f"{_title(one)}: {_loop_in_words(row, _operator(evidence, one))}{rest}"
-            found.append(Text(text, "item", "warn"))
-    return found
+            text = f"{_title(profile)}: {_loop_in_words(row, _operator(evidence, profile))}{rest}"
+            texts.append(Text(text, "item", "warn"))
+    return texts
 
 
-def _explained(evidence: Evidence, one: Profile, table: pd.DataFrame) -> pd.DataFrame:
+def _explained(evidence: Evidence, profile: Profile, table: pd.DataFrame) -> pd.DataFrame:
     """The ledger with the reasons of the parser that the case's provider has."""
-    document = evidence.partitions.get((one.case["model"], one.case["precision"]))
-    return explained(table, one.case["backend"], document.content if document else None)
+    document = evidence.partitions.get((profile.case["model"], profile.case["precision"]))
+    return explained(table, profile.case["backend"], document.content if document else None)
 
 
-def _title(one: Profile) -> str:
-    return f"{one.case['model']} {name_of(one.case)} {one.case['shape']}"
+def _title(profile: Profile) -> str:
+    return f"{profile.case['model']} {name_of(profile.case)} {profile.case['shape']}"
 
 
 def _stay_in_words(row: dict[str, Any]) -> str:
@@ -140,8 +140,8 @@ def _loop_in_words(row: dict[str, Any], operator: str) -> str:
 
 
 def _stays(evidence: Evidence, seen: list[Profile], stays: Tables) -> list[Block]:
-    shown = tuple(_stay(one, row) for one, table in stays for row in _summed(table))
-    every = tuple(_stay(one, row) for one, table in stays for row in rows_of(table))
+    shown = tuple(_stay(profile, row) for profile, table in stays for row in _summed(table))
+    every = tuple(_stay(profile, row) for profile, table in stays for row in rows_of(table))
     if not every:
         return []
     title = f"Left by the provider that was asked for, the {TOP} dearest of each case, alike ones together"
@@ -158,12 +158,12 @@ def _summed(table: pd.DataFrame) -> list[dict[str, Any]]:
     return [*rows_of(alike(table[~purpose]).head(TOP)), *rows_of(alike(table[purpose], ["why"]))]
 
 
-def _stay(one: Profile, row: dict[str, Any]) -> tuple[Cell, ...]:
+def _stay(profile: Profile, row: dict[str, Any]) -> tuple[Cell, ...]:
     names = row["nodes"].split(", ")
     several = f"{len(names)} nodes" if ", " in row["op_types"] else f"{len(names)} {row['op_types']}"
     label = names[0] if len(names) == 1 else several
     return (
-        *case_cells(one.case),
+        *case_cells(profile.case),
         words(row["why"]),
         Cell(label if len(label) <= 20 else f"…{label[-19:]}", row["nodes"]),
         *(words(", ".join(dict.fromkeys(row[key].split(", ")))) for key in ("providers", "op_types")),
@@ -208,15 +208,15 @@ def _partitions(evidence: Evidence) -> list[Block]:
 def _partition(model: str, precision: str, document: Document) -> tuple[Cell, ...]:
     parts = [document.get("dynamic"), document.get("static")]
     last = next(part for part in reversed(parts) if "nodes" in part)
-    left = {one["node"]: one for part in parts for one in part.get("left", [])}
-    described = [f"{one['op_type']}: {one['why']}" for one in left.values()]
+    left = {entry["node"]: entry for part in parts for entry in part.get("left", [])}
+    described = [f"{entry['op_type']}: {entry['why']}" for entry in left.values()]
     return (
         words(model),
         words(precision),
         number(last["nodes"], f"{last['nodes']:,}"),
         *(_taken(part) for part in parts),
         words(few(described) or "nothing"),
-        words("; ".join(f"{name}: {one['words']}" for name, one in left.items())),
+        words("; ".join(f"{name}: {entry['words']}" for name, entry in left.items())),
         words(few(document.get("looped")) or "none"),
         words(document.get("by")),
         words(document.file),
@@ -234,24 +234,26 @@ def _taken(part: dict[str, Any]) -> Cell:
 
 
 def _loops(evidence: Evidence, looping: Tables) -> list[Block]:
-    rows = tuple(_loop(one, row, _operator(evidence, one)) for one, table in looping for row in rows_of(table))
-    seen = [one for one, table in looping if len(table)]
+    rows = tuple(
+        _loop(profile, row, _operator(evidence, profile)) for profile, table in looping for row in rows_of(table)
+    )
+    seen = [profile for profile, table in looping if len(table)]
     if not rows:
         return []
     title = "Loops of small kernels inside of engines"
     return [Table("kernel_loops", title, LOOP_COLUMNS, rows, f"{LOOP_NOTE} {caution(evidence, seen)}", groups=5)]
 
 
-def _operator(evidence: Evidence, one: Profile) -> str:
+def _operator(evidence: Evidence, profile: Profile) -> str:
     """The node that is the loop, where the graph has one candidate only; else what can be said."""
-    document = evidence.partitions.get((one.case["model"], one.case["precision"]))
+    document = evidence.partitions.get((profile.case["model"], profile.case["precision"]))
     candidates = list(document.get("looped") or ()) if document else []
     return str(candidates[0]) if len(candidates) == 1 else f"one of {few(candidates)}" if candidates else "a region"
 
 
-def _loop(one: Profile, row: dict[str, Any], operator: str) -> tuple[Cell, ...]:
+def _loop(profile: Profile, row: dict[str, Any], operator: str) -> tuple[Cell, ...]:
     return (
-        *case_cells(one.case),
+        *case_cells(profile.case),
         words(operator),
         words(row["region"]),
         words(row["block"]),

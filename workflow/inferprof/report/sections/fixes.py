@@ -63,13 +63,13 @@ def _pairs(evidence: Evidence) -> Iterator[tuple[Case, Case, tuple[str, str | bo
 def _row(evidence: Evidence, before: Case, after: Case, fix: tuple[str, str | bool]) -> list[Cell]:
     predicted = _predicted(evidence, before, FIXES[fix])
     achieved = before["median"] - after["median"]
-    known = before["low"] is not None and after["low"] is not None
-    bounds = (before["low"] - after["high"], before["high"] - after["low"]) if known else None
+    bounded = before["low"] is not None and after["low"] is not None
+    bounds = (before["low"] - after["high"], before["high"] - after["low"]) if bounded else None
     option, value = fix
     return [
         *case_cells(after),
         words(f"{option}: {str(value).lower()}"),
-        *(number(one["median"] / NS_PER_MS, milliseconds(one["median"])) for one in (before, after)),
+        *(number(case["median"] / NS_PER_MS, milliseconds(case["median"])) for case in (before, after)),
         *([missing(predicted)] * 2 if isinstance(predicted, str) else [_ms(bound) for bound in predicted]),
         _ms(achieved),
         *(scaled(bound, NS_PER_MS, milliseconds, FEW) for bound in bounds or (None, None)),
@@ -86,7 +86,7 @@ def _predicted(evidence: Evidence, case: Case, check: str) -> tuple[float, float
     diagnosis = evidence.diagnoses.get(key_of(case))
     if diagnosis is None or diagnosis.content is None:
         return "the case without the fix was not diagnosed"
-    (answer,) = (one for one in diagnosis.content["answers"] if one["check"] == check)
+    (answer,) = (candidate for candidate in diagnosis.content["answers"] if candidate["check"] == check)
     if answer["verdict"] != "found":
         return f"{check} was {answer['verdict']}: {answer['reason']}"
     gains = [finding["gain"] for finding in answer["findings"] if finding["gain"]]

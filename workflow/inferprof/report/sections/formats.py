@@ -51,13 +51,15 @@ NOTE = (
 
 def build(evidence: Evidence) -> Sequence[Block]:
     """A row per case whose kernels or layers were timed; what ran otherwise than asked is in a CSV."""
-    seen = first_of(evidence, registry.timing(), lambda one: kernel_formats.tells(one.frame))
+    seen = first_of(evidence, registry.timing(), lambda profile: kernel_formats.tells(profile.frame))
     if not seen:
         return ()
-    counters = {key_of(one.case): one.frame for one in first_of(evidence, registry.counters())}
-    found = [(one, kernel_formats.of_case(one.frame, counters.get(key_of(one.case)))) for one in seen]
-    rows = tuple(_row(one, kernels) for one, kernels in found)
-    wrong = tuple(row for one, kernels in found for row in _wrong(one, kernels))
+    counters = {key_of(profile.case): profile.frame for profile in first_of(evidence, registry.counters())}
+    tables = [
+        (profile, kernel_formats.of_case(profile.frame, counters.get(key_of(profile.case)))) for profile in seen
+    ]
+    rows = tuple(_row(profile, kernels) for profile, kernels in tables)
+    wrong = tuple(row for profile, kernels in tables for row in _wrong(profile, kernels))
     blocks = [Table("formats", "", COLUMNS, rows, f"{NOTE} {caution(evidence, seen)}", groups=2)]
     if wrong:
         title = "Matrix products that ran in another format than asked"

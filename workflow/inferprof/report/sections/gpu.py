@@ -90,10 +90,12 @@ def _gauge(loops: list[Gauges], gauge: str) -> Cell:
 
 def _energy(energies: list[Energy]) -> list[Cell]:
     """The cells of ENERGY."""
-    reason = "; ".join(dict.fromkeys(one.not_measured for one in energies if one.not_measured))
+    reason = "; ".join(dict.fromkeys(energy.not_measured for energy in energies if energy.not_measured))
     return [
         optional(
-            _median(unit * value for one in energies if (value := getattr(one, key)) is not None), significant, reason
+            _median(unit * value for energy in energies if (value := getattr(energy, key)) is not None),
+            significant,
+            reason,
         )
         for key, unit in ENERGY.values()
     ]
@@ -104,22 +106,22 @@ def _of(energies: list[Energy], key: str) -> list[float]:
 
 
 def _median(values: Iterable[float]) -> float | None:
-    known = list(values)
-    return statistics.median(known) if known else None
+    measured = list(values)
+    return statistics.median(measured) if measured else None
 
 
 def _doubts(cases: list[list[Round]]) -> list[Block]:
     """Throttled loops and foreign processes: marked, never dropped."""
-    found: dict[str, list[str]] = {}
+    doubtful: dict[str, list[str]] = {}
     for row in (row for rounds in cases for row in rounds):
         loop = _loop(row)
         if loop and loop.throttled:
-            found.setdefault(f"Throttled by {', '.join(loop.throttle_reasons)}", []).append(path_of(row))
+            doubtful.setdefault(f"Throttled by {', '.join(loop.throttle_reasons)}", []).append(path_of(row))
         if loop and loop.other_processes:
-            found.setdefault("Other processes computed on the GPU", []).append(path_of(row))
+            doubtful.setdefault("Other processes computed on the GPU", []).append(path_of(row))
     return [
         Text(f"{doubt}: {enumerated(names, len(cases), 'csv/telemetry.csv')}.", "item", "warn")
-        for doubt, names in found.items()
+        for doubt, names in doubtful.items()
     ]
 
 

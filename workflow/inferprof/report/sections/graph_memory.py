@@ -103,9 +103,9 @@ def _found(evidence: Evidence) -> Iterator[Text]:
     """What the check of this memory says of each case."""
     for case, document in diagnosed(evidence):
         for answer in document.get("answers"):
-            for one in answer["findings"] if answer["check"] == CHECK else ():
-                text = f"{name_of(case)} {case['shape']}, {one['subject']}: {one['reason']}; {one['advice']}."
-                yield Text(text, "item")
+            for finding in answer["findings"] if answer["check"] == CHECK else ():
+                where = f"{name_of(case)} {case['shape']}, {finding['subject']}"
+                yield Text(f"{where}: {finding['reason']}; {finding['advice']}.", "item")
 
 
 def _lacking(wholes: list[dict[str, Any]]) -> list[Text]:

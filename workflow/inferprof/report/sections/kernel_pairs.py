@@ -57,17 +57,17 @@ NAME_COLUMNS = (
 
 def build(evidence: Evidence) -> Sequence[Block]:
     """A row per pair, those that changed most first; by class and by name in the CSVs."""
-    found = pairs(chosen(evidence, "kernel"), twins_without(QUANTIZE, options_of(evidence.records)))
-    if not found:
+    paired = pairs(chosen(evidence, "kernel"), twins_without(QUANTIZE, options_of(evidence.records)))
+    if not paired:
         return ()
-    compared = _compared(found)
-    compared.sort(key=lambda one: -abs(math.log(_ratio(one[1]))))
-    seen = list({id(profile): profile for pair in found for profile in pair}.values())
+    compared = _compared(paired)
+    compared.sort(key=lambda entry: -abs(math.log(_ratio(entry[1]))))
+    seen = list({id(profile): profile for pair in paired for profile in pair}.values())
     note = (
         "Kernel time: that of an iteration, to / from. Changes are % of the whole kernel time of from. New and gone: "
         f"kernels by name. {caution(evidence, seen)}"
     )
-    rows = tuple(_summary(*one) for one in compared)
+    rows = tuple(_summary(*entry) for entry in compared)
     classes = tuple(row for pair, table, _ in compared for row in _class_rows(pair, table))
     names = tuple(row for pair, _, table in compared for row in _name_rows(pair, table))
     blocks: tuple[Block, ...] = (
@@ -120,7 +120,7 @@ def _ratio(table: pd.DataFrame) -> float:
 def _pair_cells(pair: Pair) -> tuple[Cell, ...]:
     case = pair[0].case
     parts = ("precision", "backend", "variant")[: 3 if "variant" in _differ_in(*pair) else 2]
-    sides = (words("/".join(one.case[part] for part in parts)) for one in pair)
+    sides = (words("/".join(profile.case[part] for part in parts)) for profile in pair)
     return (*(words(case[key]) for key in ("model", "shape", "variant")), *sides)
 
 

@@ -45,12 +45,12 @@ def build(evidence: Evidence) -> Sequence[Block]:
         f"By the kernels' names, of those launched inside iterations. Unclassified: no rule knows the name. "
         f"{caution(evidence, seen)}"
     )
-    classes = tuple(_classes(evidence, one) for one in seen)
-    rows = [row for one in seen for row in _kernels(one)]
+    classes = tuple(_classes(evidence, profile) for profile in seen)
+    rows = [row for profile in seen for row in _kernels(profile)]
     longest = tuple(row for rank, row in rows if rank < TOP_KERNELS)
     title = f"The {TOP_KERNELS} kernels with the largest share of each case's kernel time, and launches per iteration"
-    traced = {key_of(one.case) for one in seen}
-    others = [path_of(one.case) for one in profiles(evidence) if key_of(one.case) not in traced]
+    traced = {key_of(profile.case) for profile in seen}
+    others = [path_of(profile.case) for profile in profiles(evidence) if key_of(profile.case) not in traced]
     lacking = [Text(f"No single kernel in the profile of {few(others)}.", "item")] if others else []
     blocks: tuple[Block, ...] = (
         Table("kernel_classes", "Kernel time by class, %", CLASS_COLUMNS, classes, note, groups=2),
@@ -63,12 +63,12 @@ def build(evidence: Evidence) -> Sequence[Block]:
 
 def _classes(evidence: Evidence, profile: Profile) -> tuple[Cell, ...]:
     shares = {name: 100 * share for name, share in profile.classes.items()}
-    known = [f"{name} {share:.0f}%" for name, share in shares.items() if name != UNCLASSIFIED]
+    named = [f"{name} {share:.0f}%" for name, share in shares.items() if name != UNCLASSIFIED]
     return (
         *case_cells(profile.case),
         words(profile.tool),
         slow_down(evidence, profile),
-        words(", ".join(known[:TOP_CLASSES])),
+        words(", ".join(named[:TOP_CLASSES])),
         _percent(shares.get(UNCLASSIFIED, 0.0)),
         *(_percent(shares.get(name, 0.0)) for name in CLASSES),
     )

@@ -82,18 +82,18 @@ SHARES_NOTE = (
 
 def build(evidence: Evidence) -> Sequence[Block]:
     """How much of the kernels' time is told, the longest layers, and what is in them; empty without engines."""
-    found = cases(evidence)
-    if not found:
+    seen = cases(evidence)
+    if not seen:
         return ()
-    tables = [(one, layer_times.of_case(one.frame), layer_times.kernels(one.frame)) for one in found]
-    longest = tuple(_layer(one, row) for one, layers, _ in tables for row in rows_of(layers.head(TOP_LAYERS)))
-    every = tuple(_layer(one, row) for one, layers, _ in tables for row in rows_of(layers))
-    kernels = tuple(_kernel(one, row) for one, _, launched in tables for row in rows_of(launched))
+    tables = [(profile, layer_times.of_case(profile.frame), layer_times.kernels(profile.frame)) for profile in seen]
+    longest = tuple(_layer(profile, row) for profile, layers, _ in tables for row in rows_of(layers.head(TOP_LAYERS)))
+    every = tuple(_layer(profile, row) for profile, layers, _ in tables for row in rows_of(layers))
+    kernels = tuple(_kernel(profile, row) for profile, _, launched in tables for row in rows_of(launched))
     title = f"The {TOP_LAYERS} layers with the largest share of each case"
     blocks: list[Block] = [
         *_shares(tables),
         Table("layers", title, COLUMNS, longest, NOTE, groups=5),
-        Outline("Layers, their nodes and kernels", tuple(_opened(*one) for one in tables)),
+        Outline("Layers, their nodes and kernels", tuple(_opened(*entry) for entry in tables)),
         Table("all_layers", "Every layer", COLUMNS, every, csv_only=True),
     ]
     if kernels:
@@ -105,18 +105,18 @@ def cases(evidence: Evidence) -> list[Profile]:
     """One profile per case, with the rows of both tools."""
     import pandas as pd
 
-    found: dict[tuple[str, ...], list[Profile]] = {}
-    for one in profiles(evidence, registry.tools(lambda profiler: profiler.owner == "layer")):
-        found.setdefault(key_of(one.case), []).append(one)
+    by_key: dict[tuple[str, ...], list[Profile]] = {}
+    for profile in profiles(evidence, registry.tools(lambda profiler: profiler.owner == "layer")):
+        by_key.setdefault(key_of(profile.case), []).append(profile)
     return [
-        Profile(some[0].case, "+".join(one.tool for one in some), pd.concat([one.frame for one in some]))
-        for some in found.values()
+        Profile(some[0].case, "+".join(part.tool for part in some), pd.concat([part.frame for part in some]))
+        for some in by_key.values()
     ]
 
 
 def _shares(tables: list[tuple[Profile, pd.DataFrame, pd.DataFrame]]) -> list[Table]:
     """How much of the kernels' time belongs to layers and to single nodes, of the cases that were traced."""
-    rows = tuple(_share(one, layers) for one, layers, kernels in tables if len(kernels))
+    rows = tuple(_share(profile, layers) for profile, layers, kernels in tables if len(kernels))
     title = "Kernel time by whose it is"
     return [Table("layer_shares", title, SHARE_COLUMNS, rows, SHARES_NOTE, groups=2)] if rows else []
 

@@ -11,7 +11,7 @@ from inferprof.report.model import Block, Text
 
 def build(evidence: Evidence) -> Sequence[Block]:
     """The files that are left out since inferprof does not write such."""
-    return tuple(Text(str(one.damage), "item", "warn") for one in evidence.damaged)
+    return tuple(Text(str(document.damage), "item", "warn") for document in evidence.damaged)
 
 
 SECTION = Section(

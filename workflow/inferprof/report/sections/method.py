@@ -48,8 +48,8 @@ def reproduce(evidence: Evidence) -> Sequence[Block]:
         f"All of it: snakemake --cores 1 --configfile {config} -- results/REPORT.txt",
     ]
     if case:
-        one = f"snakemake --cores 1 --configfile {config} --force -- results/{case['files'][0]}"
-        sentences.append(f"One case once more: {one}")
+        command = f"snakemake --cores 1 --configfile {config} --force -- results/{case['files'][0]}"
+        sentences.append(f"One case once more: {command}")
     return tuple(Text(sentence, "item") for sentence in sentences)
 
 
@@ -77,13 +77,17 @@ def _files(evidence: Evidence) -> dict[str, list[str]]:
         f"{machine}/table/{{tool}}/{case}.parquet": [
             f"{machine}/table/{'/'.join(parts)}.parquet" for parts in profiles
         ],
-        "onnx/{model}/{precision}.{convert,audit,accuracy}.json": [one.file for one in documents if one.content],
-        "onnx/{model}/{precision}.partition.json": [one.file for one in evidence.partitions.values()],
+        "onnx/{model}/{precision}.{convert,audit,accuracy}.json": [
+            document.file for document in documents if document.content
+        ],
+        "onnx/{model}/{precision}.partition.json": [document.file for document in evidence.partitions.values()],
         f"{{machine}}/engine/{case}.build.json": [engine.build.file for engine in evidence.engines],
-        f"{machine}/trtexec/{case}.json": [one.file for one in evidence.second_clocks],
-        "onnx/{model}/{precision}.{shape}.cost.json": [one.file for one in evidence.costs.values() if one.content],
+        f"{machine}/trtexec/{case}.json": [document.file for document in evidence.second_clocks],
+        "onnx/{model}/{precision}.{shape}.cost.json": [cost.file for cost in evidence.costs.values() if cost.content],
         f"{machine}/{{environment,bandwidth,ceilings}}.json": [
-            one.file for one in (evidence.environment, evidence.bandwidth, evidence.ceilings) if one.content
+            document.file
+            for document in (evidence.environment, evidence.bandwidth, evidence.ceilings)
+            if document.content
         ],
     }
 

@@ -72,29 +72,33 @@ NOTE = (
 
 def build(evidence: Evidence) -> Sequence[Block]:
     """Shares, then the owners of the longest kernels; empty where no case was watched so."""
-    joins = [(one, join_of(one).attributed(one.frame)) for one in profiles(evidence, registry.joining(*OWNERS))]
+    joins = [
+        (profile, join_of(profile).attributed(profile.frame))
+        for profile in profiles(evidence, registry.joining(*OWNERS))
+    ]
     if not joins:
         return ()
-    note = f"{NOTE} {caution(evidence, [one for one, _ in joins])}"
-    shares = tuple(row for one, join in joins for row in _shares(evidence, one, join))
-    owned = [(one, _owners(one, join, level)) for one, join in joins for level in LEVELS]
+    note = f"{NOTE} {caution(evidence, [profile for profile, _ in joins])}"
+    shares = tuple(row for profile, join in joins for row in _shares(evidence, profile, join))
+    owned = [(profile, _owners(profile, join, level)) for profile, join in joins for level in LEVELS]
     every = tuple(row for _, rows in owned for _, row in rows)
-    longest = tuple(row for _, rows in owned for row in [row for known, row in rows if known][:TOP])
+    longest = tuple(row for _, rows in owned for row in [row for is_owner, row in rows if is_owner][:TOP])
     title = f"The {TOP} owners with the largest share of each case's kernel time"
-    counters = {key_of(one.case): one.frame for one in first_of(evidence, registry.counters())}
+    counters = {key_of(profile.case): profile.frame for profile in first_of(evidence, registry.counters())}
     counted = [
-        of_kernels(join, counters[key_of(one.case)]) if key_of(one.case) in counters else {} for one, join in joins
+        of_kernels(join, counters[key_of(profile.case)]) if key_of(profile.case) in counters else {}
+        for profile, join in joins
     ]
-    told = list(zip(joins, counted, strict=True))
-    kernels = tuple(row for (one, join), values in told for row in _kernels(one, join, values))
+    with_counters = list(zip(joins, counted, strict=True))
+    kernels = tuple(row for (profile, join), values in with_counters for row in _kernels(profile, join, values))
     blocks: tuple[Block, ...] = (
         Table("node_shares", "", SHARE_COLUMNS, shares, note, groups=6),
         Table("nodes", title, OWNER_COLUMNS, longest, groups=5),
         Outline(
             "Nodes and their kernels",
             tuple(
-                _opened(one, join[join["owner_level"] == level], values)
-                for (one, join), values in told
+                _opened(profile, join[join["owner_level"] == level], values)
+                for (profile, join), values in with_counters
                 for level in _levels(join)
             ),
         ),
@@ -115,32 +119,32 @@ def iterations_of(frame: pd.DataFrame) -> int:
     return int(frame.loc[rows, "instances"].sum()) or 1
 
 
-def _shares(evidence: Evidence, one: Profile, join: pd.DataFrame) -> list[tuple[Cell, ...]]:
+def _shares(evidence: Evidence, profile: Profile, join: pd.DataFrame) -> list[tuple[Cell, ...]]:
     """A row per level of the join."""
-    head = (*case_cells(one.case), slow_down(evidence, one))
+    head = (*case_cells(profile.case), slow_down(evidence, profile))
     rows = []
     for level, row in attribution.shares(join).to_dict("index").items():
-        time = row["total_ns"] / iterations_of(one.frame)
+        time = row["total_ns"] / iterations_of(profile.frame)
         shares = (in_percent(row["attributed_share"]), in_percent(row["unattributed_share"]))
         rows.append((*head, number(time / NS_PER_MS, milliseconds(time)), words(f"{LEVELS[str(level)]}s"), *shares))
     return rows or [(*head, *[missing("no kernel was traced")] * 4)]
 
 
-def _owners(one: Profile, join: pd.DataFrame, level: Any) -> list[tuple[bool, tuple[Cell, ...]]]:
+def _owners(profile: Profile, join: pd.DataFrame, level: Any) -> list[tuple[bool, tuple[Cell, ...]]]:
     """The owners of a level, longest first, each with whether it is one: the row of what is nobody's is not."""
-    runs, own = iterations_of(one.frame), join[join["owner_level"] == level]
+    runs, own = iterations_of(profile.frame), join[join["owner_level"] == level]
     kinds = {row["owner"]: str(row.get("op_type", "")) for row in rows_of(own.dropna(subset=["owner"]))}
     return [
-        (row["owner"] in kinds, _owner(one, {**row, "level": level, "op_type": kinds.get(row["owner"])}, runs))
+        (row["owner"] in kinds, _owner(profile, {**row, "level": level, "op_type": kinds.get(row["owner"])}, runs))
         for row in rows_of(attribution.by_owner(join, level))
     ]
 
 
-def _owner(one: Profile, row: dict[str, Any], runs: int) -> tuple[Cell, ...]:
+def _owner(profile: Profile, row: dict[str, Any], runs: int) -> tuple[Cell, ...]:
     name = "" if row["op_type"] is None else str(row["owner"])
     kind = "nobody's" if row["op_type"] is None else row["op_type"]
     return (
-        *case_cells(one.case),
+        *case_cells(profile.case),
         words(LEVELS[row["level"]]),
         in_percent(row["share"]),
         number(row["duration_ns"] / runs / NS_PER_MS, milliseconds(row["duration_ns"] / runs)),
@@ -158,13 +162,13 @@ def _brief(name: str) -> str:
     return f"… {last}" if len(last) < NODE_NAME_LENGTH - 1 else f"…{name[1 - NODE_NAME_LENGTH :]}"
 
 
-def _kernels(one: Profile, join: pd.DataFrame, counted: Counted) -> list[tuple[Cell, ...]]:
-    runs = iterations_of(one.frame)
+def _kernels(profile: Profile, join: pd.DataFrame, counted: Counted) -> list[tuple[Cell, ...]]:
+    runs = iterations_of(profile.frame)
     totals = join.groupby("owner_level")["duration_ns"].sum()
     own = join.dropna(subset=["owner"]).sort_values("duration_ns", ascending=False, kind="stable")
     return [
         (
-            *case_cells(one.case),
+            *case_cells(profile.case),
             words(LEVELS[row["owner_level"]]),
             words(row["owner"]),
             Cell(short_kernel(row["kernel"]), row["kernel"]),
@@ -179,19 +183,19 @@ def _kernels(one: Profile, join: pd.DataFrame, counted: Counted) -> list[tuple[C
 # --- what opens ------------------------------------------------------------------------------------------------
 
 
-def _opened(one: Profile, join: pd.DataFrame, counted: Counted) -> Entry:
+def _opened(profile: Profile, join: pd.DataFrame, counted: Counted) -> Entry:
     """A case at the level of `join`, its longest owners in it, and in each of them its kernels."""
     level = join["owner_level"].iloc[0]
     owners = attribution.by_owner(join, level).dropna(subset=["owner"])
     shown = rows_of(owners.head(OPENED))
-    inside = [_opened_owner(one, row, join[join["owner"] == row["owner"]], counted) for row in shown]
+    inside = [_opened_owner(profile, row, join[join["owner"] == row["owner"]], counted) for row in shown]
     if rest := len(owners) - len(inside):
         inside.append(Entry(f"{rest:,} more in csv/all_nodes.csv"))
-    return Entry(f"{path_of(one.case)} ({one.tool})", plural(len(owners), LEVELS[level]), tuple(inside))
+    return Entry(f"{path_of(profile.case)} ({profile.tool})", plural(len(owners), LEVELS[level]), tuple(inside))
 
 
-def _opened_owner(one: Profile, row: dict[str, Any], kernels: pd.DataFrame, counted: Counted) -> Entry:
-    runs = iterations_of(one.frame)
+def _opened_owner(profile: Profile, row: dict[str, Any], kernels: pd.DataFrame, counted: Counted) -> Entry:
+    runs = iterations_of(profile.frame)
     longest = (
         kernels.groupby("kernel")[["duration_ns", "instances"]].sum().sort_values("duration_ns", ascending=False)
     )
@@ -207,8 +211,8 @@ def _opened_owner(one: Profile, row: dict[str, Any], kernels: pd.DataFrame, coun
 
 def _counters(values: Mapping[str, float]) -> str:
     """` (tensor 42 %, DRAM 10 %)`; nothing where nothing was counted."""
-    told = [f"{COUNTERS[metric].removesuffix(' %')} {value:.0f} %" for metric, value in values.items()]
-    return f" ({', '.join(told)})" if told else ""
+    parts = [f"{COUNTERS[metric].removesuffix(' %')} {value:.0f} %" for metric, value in values.items()]
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 SECTION = Section(

@@ -63,9 +63,9 @@ def build(evidence: Evidence) -> Sequence[Block]:
     seen = first_of(evidence, sorted(registry.sessions(), key=lambda tool: tool in joining))
     if not seen:
         return ()
-    nodes = [(one, per_run(one.frame)) for one in seen]
-    shares = tuple(row for one, table in nodes for row in _providers(evidence, one, table))
-    everything = tuple(_node(one, row) for one, table in nodes for row in rows_of(table))
+    nodes = [(profile, per_run(profile.frame)) for profile in seen]
+    shares = tuple(row for profile, table in nodes for row in _providers(evidence, profile, table))
+    everything = tuple(_node(profile, row) for profile, table in nodes for row in rows_of(table))
     title = "Operators of a run by execution provider"
     blocks: tuple[Block, ...] = (
         Table("providers", title, PROVIDER_COLUMNS, shares, f"{NOTE} {caution(evidence, seen)}", groups=5),
@@ -101,8 +101,8 @@ def _largest(nodes: pd.DataFrame) -> str:
 
 def _left_to_the_cpu(nodes: list[tuple[Profile, pd.DataFrame]]) -> list[Table]:
     """The longest per case, of sessions that have another provider."""
-    left = [(one, on_cpu(table)) for one, table in nodes]
-    rows = tuple(_node(one, row) for one, table in left for row in rows_of(table.head(TOP_NODES)))
+    left = [(profile, on_cpu(table)) for profile, table in nodes]
+    rows = tuple(_node(profile, row) for profile, table in left for row in rows_of(table.head(TOP_NODES)))
     title = f"Nodes on the CPU beside another provider, the {TOP_NODES} longest of each case"
     return [Table("cpu_nodes", title, NODE_COLUMNS, rows, ON_CPU_NOTE, groups=5)] if rows else []
 

@@ -83,11 +83,11 @@ def _cases(evidence: Evidence, rows: list[dict[str, Any]]) -> Table:
 def _sources(evidence: Evidence, rows: list[dict[str, Any]]) -> str:
     """`The roofs of fp16, memory were measured here; int8 by the datasheet.`"""
     used = dict.fromkeys(row["kind"] for row in rows if row["fused_ms"] is not None)
-    known = {kind: evidence.roofs.flops[kind] for kind in used}
+    by_name = {kind: evidence.roofs.flops[kind] for kind in used}
     if evidence.roofs.bandwidth:
-        known["memory"] = evidence.roofs.bandwidth
+        by_name["memory"] = evidence.roofs.bandwidth
     measured, promised = (
-        ", ".join(name for name, roof in known.items() if roof.source == source)
+        ", ".join(name for name, roof in by_name.items() if roof.source == source)
         for source in ("measured", "datasheet")
     )
     words = [f"measured here: {measured}"] if measured else []
@@ -144,9 +144,11 @@ def _roofs(evidence: Evidence) -> list[Block]:
     gpu = roofs.gpu_in_use(evidence.environment.content)
     promised = roofs.datasheet(gpu) if gpu else None
     sheet = roofs.roofs(promised, None, None)
-    known = evidence.roofs
-    entries = [("memory GB/s", known.bandwidth, sheet.bandwidth, GIGA)] if known.bandwidth else []
-    entries += [(f"{kind} TFLOP/s", known.flops[kind], sheet.flops.get(kind), TERA) for kind in known.flops]
+    machine_roofs = evidence.roofs
+    entries = [("memory GB/s", machine_roofs.bandwidth, sheet.bandwidth, GIGA)] if machine_roofs.bandwidth else []
+    entries += [
+        (f"{kind} TFLOP/s", machine_roofs.flops[kind], sheet.flops.get(kind), TERA) for kind in machine_roofs.flops
+    ]
     used = {f"{row['kind']} TFLOP/s" for row in rows_of(evidence.roofline)}
     entries.sort(key=lambda entry: entry[1].source != "measured" and entry[0] not in used)
     shown = sum(entry[1].source == "measured" or entry[0] in used for entry in entries)

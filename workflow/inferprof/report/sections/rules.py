@@ -40,28 +40,28 @@ NOTE: Final = (
 
 def build(evidence: Evidence) -> Sequence[Block]:
     """The disagreements, and every rule that expects a gain in a CSV; empty where ncu has told of no rules."""
-    found = [
-        (one, row)
-        for one in profiles(evidence, registry.counters())
-        for row in rows_of(ncu_rules.agreement(one.frame))
+    results = [
+        (profile, row)
+        for profile in profiles(evidence, registry.counters())
+        for row in rows_of(ncu_rules.agreement(profile.frame))
     ]
-    if not found:
+    if not results:
         return ()
-    counts = Counter(row["agreement"] for _, row in found)
-    told = ", ".join(f"{count} {agreement}" for agreement, count in counts.most_common())
-    every = tuple(_row(one, row) for one, row in found)
-    apart = tuple(_row(one, row) for one, row in found if row["agreement"] in APART)
+    counts = Counter(row["agreement"] for _, row in results)
+    tally = ", ".join(f"{count} {agreement}" for agreement, count in counts.most_common())
+    every = tuple(_row(profile, row) for profile, row in results)
+    apart = tuple(_row(profile, row) for profile, row in results if row["agreement"] in APART)
     title = "Where they disagree"
     tables = [Table("ncu_rules", title, COLUMNS, apart, NOTE, groups=5, limit=LIMIT)] if apart else []
     rest = Table("all_ncu_rules", "Every rule that expects a gain", COLUMNS, every, csv_only=True)
-    return (Text(f"{plural(len(found), 'result')}: {told}."), *tables, rest)
+    return (Text(f"{plural(len(results), 'result')}: {tally}."), *tables, rest)
 
 
-def _row(one: Profile, row: Mapping[str, Any]) -> tuple[Cell, ...]:
+def _row(profile: Profile, row: Mapping[str, Any]) -> tuple[Cell, ...]:
     silent = "no rule of NVIDIA's spoke of it"
     return (
-        *case_cells(one.case),
-        words(one.tool),
+        *case_cells(profile.case),
+        words(profile.tool),
         number(row["launch"], str(row["launch"])),
         Cell(both_ends(function_name(row["name"])).text, row["name"]),
         words(row["agreement"]),

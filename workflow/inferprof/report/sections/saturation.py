@@ -42,13 +42,13 @@ NOTE: Final = (
 
 def build(evidence: Evidence) -> Sequence[Block]:
     """One table; empty where no case was measured at two batches."""
-    found = rows_of(evidence.saturation)
-    if not found:
+    series = rows_of(evidence.saturation)
+    if not series:
         return ()
     places = evidence.models
-    found.sort(key=lambda row: (places.index(row["model"]), row["rest"]))
+    series.sort(key=lambda row: (places.index(row["model"]), row["rest"]))
     files = sources_of(evidence)
-    rows = tuple(_row(row, files) for row in found)
+    rows = tuple(_row(row, files) for row in series)
     return (Table("saturation", "", COLUMNS, rows, NOTE, groups=2),)
 
 

@@ -35,30 +35,30 @@ NOTE = (
 def build(evidence: Evidence) -> Sequence[Block]:
     """A row per engine that trtexec was asked to run; where it is not compared, why."""
     whole = {key_of(row): row["end_to_end_ms"] for row in rows_of(evidence.measured)}
-    rows = by_case([_row(evidence, one) for one in evidence.second_clocks], evidence.order)
+    rows = by_case([_row(evidence, document) for document in evidence.second_clocks], evidence.order)
     body = [[*case_cells(row), *_cells(row, whole.get(key_of(row)))] for row in rows]
     return (table("trtexec", "", COLUMNS, body, NOTE),) if body else ()
 
 
-def _row(evidence: Evidence, one: Document) -> dict[str, Any]:
+def _row(evidence: Evidence, document: Document) -> dict[str, Any]:
     """The result with the columns of its case."""
-    content = one.content or {}
-    return {"machine": evidence.machine, **content["case"], **content, "file": one.file}
+    content = document.content or {}
+    return {"machine": evidence.machine, **content["case"], **content, "file": document.file}
 
 
 def _cells(row: dict[str, Any], end_to_end_ms: float | None) -> list[Cell]:
-    found = row["comparison"]
-    reason = found.get("not_compared", "not told by trtexec")
+    comparison = row["comparison"]
+    reason = comparison.get("not_compared", "not told by trtexec")
     summary = {name: values["median"] for name, values in row.get("summary_ms", {}).items()}
     times = (summary.get(name) for name in ("Latency", "Enqueue Time"))
-    difference = 100 * (found["ratio"] - 1) if "ratio" in found else None
+    difference = 100 * (comparison["ratio"] - 1) if "ratio" in comparison else None
     return [
         optional(end_to_end_ms, significant, "the case has no end_to_end"),
-        scaled(found.get("device_median_ns"), NS_PER_MS, milliseconds, reason),
-        scaled(found.get("trtexec_median_ns"), NS_PER_MS, milliseconds, reason),
+        scaled(comparison.get("device_median_ns"), NS_PER_MS, milliseconds, reason),
+        scaled(comparison.get("trtexec_median_ns"), NS_PER_MS, milliseconds, reason),
         optional(difference, lambda value: f"{value:+.2f} %", reason),
         *(optional(time, significant, reason) for time in times),
-        words(found.get("verdict", "")),
+        words(comparison.get("verdict", "")),
         words(row["version"]),
         words(row["file"]),
     ]

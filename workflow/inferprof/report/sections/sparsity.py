@@ -41,7 +41,7 @@ def build(evidence: Evidence) -> Sequence[Block]:
     engines = [engine for engine in evidence.engines if engine.build.get(OPTION)]
     if not engines:
         return ()
-    options = {one.key: given for one in evidence.engines if (given := one.build.get("options")) is not None}
+    options = {engine.key: given for engine in evidence.engines if (given := engine.build.get("options")) is not None}
     twins = twins_without(OPTION, options)
     rows = tuple(_row(evidence, engine, twins.get(engine.key, ())) for engine in engines)
     return (Table(OPTION, "", COLUMNS, rows, NOTE, groups=2),)
@@ -61,12 +61,17 @@ def _row(evidence: Evidence, engine: Engine, dense: Sequence[Key]) -> tuple[Cell
 
 def _share_of_time(evidence: Evidence, sparse: Key) -> Cell:
     frame = next(
-        (one.frame for one in profiles(evidence, registry.joining("layer")) if key_of(one.case) == sparse), None
+        (
+            profile.frame
+            for profile in profiles(evidence, registry.joining("layer"))
+            if key_of(profile.case) == sparse
+        ),
+        None,
     )
     if frame is None:
         return missing(NOT_TRACED)
-    found = precision_truth.sparsity(kernel_formats.of_case(frame), layer_times.described(frame))
-    return in_percent(found.share)
+    sparsity = precision_truth.sparsity(kernel_formats.of_case(frame), layer_times.described(frame))
+    return in_percent(sparsity.share)
 
 
 def _gain(evidence: Evidence, sparse: Key, dense: Sequence[Key]) -> tuple[Cell, ...]:
@@ -74,10 +79,14 @@ def _gain(evidence: Evidence, sparse: Key, dense: Sequence[Key]) -> tuple[Cell, 
         return (*[missing(NO_DENSE)] * 2, words(""), words(""))
     twin = dict(zip(KEY, dense[0], strict=True))
     both = evidence.boundaries[evidence.boundaries[KEY].apply(tuple, axis=1).isin([sparse, dense[0]])]
-    found = rows_of(summary.speed_ups(both, name_of(twin)))
-    if not found or found[0]["speed_up"] is None:
-        return (*[missing(found[0]["not_measured"] if found else NO_DENSE)] * 2, words(""), words(twin["variant"]))
-    row = found[0]
+    speed_ups = rows_of(summary.speed_ups(both, name_of(twin)))
+    if not speed_ups or speed_ups[0]["speed_up"] is None:
+        return (
+            *[missing(speed_ups[0]["not_measured"] if speed_ups else NO_DENSE)] * 2,
+            words(""),
+            words(twin["variant"]),
+        )
+    row = speed_ups[0]
     bounded = row["low"] is not None
     return (
         number(row["speed_up"], ratio(row["speed_up"])),

@@ -54,10 +54,10 @@ def build(evidence: Evidence) -> Sequence[Block]:
     """The steps, then predicted against achieved; empty where there is no waterfall."""
     options = options_of(evidence.records)
     costs = {graph: cost.content for graph, cost in evidence.costs.items()}
-    found = speed_ceiling.of_cases(evidence.waterfall, evidence.profiles, costs, evidence.roofs, options)
-    pairs = speed_ceiling.achieved(evidence.boundaries, found, evidence.stages, evidence.floors, options)
+    ceilings = speed_ceiling.of_cases(evidence.waterfall, evidence.profiles, costs, evidence.roofs, options)
+    pairs = speed_ceiling.achieved(evidence.boundaries, ceilings, evidence.stages, evidence.floors, options)
     cases: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for row in by_case(rows_of(found), evidence.order):
+    for row in by_case(rows_of(ceilings), evidence.order):
         cases.setdefault(key_of(row), []).append(row)
     blocks: list[Block] = []
     if cases:

@@ -58,8 +58,8 @@ def build(evidence: Evidence) -> Sequence[Block]:
     if evidence.rounds == 1:
         note = f"{note} {ONE_ROUND}"
     sources = sources_of(evidence)
-    found = table("speed_up", "", COLUMNS, [_row(row, sources[key_of(row)]) for row in rows], note)
-    return (*_flags(rows), found)
+    shown = table("speed_up", "", COLUMNS, [_row(row, sources[key_of(row)]) for row in rows], note)
+    return (*_flags(rows), shown)
 
 
 def _flags(rows: list[dict[str, Any]]) -> list[Text]:

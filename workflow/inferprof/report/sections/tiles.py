@@ -109,18 +109,18 @@ def _cases(products: list[dict[str, Any]]) -> list[Block]:
 
 def _case(products: list[dict[str, Any]]) -> list[Cell]:
     timed = [row for row in products if row["device_share"] is not None]
-    told = [row for row in timed if row["source"] != "assumed"]
-    total, of_told = (sum(row["device_share"] for row in rows) for rows in (timed, told))
+    named = [row for row in timed if row["source"] != "assumed"]
+    total, of_named = (sum(row["device_share"] for row in rows) for rows in (timed, named))
 
     def mean(part: str) -> Cell:
-        if not told:
+        if not named:
             return missing(NO_NAME)
-        return _percent(sum(row["device_share"] * row[part] for row in told) / of_told)
+        return _percent(sum(row["device_share"] * row[part] for row in named) / of_named)
 
     return [
         *case_cells(products[0]),
         _percent(min(1.0, total)),
-        _percent(of_told / total),
+        _percent(of_named / total),
         *(mean(part) for part in ("efficiency", "padding", "last_wave")),
     ]
 

@@ -81,10 +81,12 @@ def _refused(evidence: Evidence) -> list[Text]:
 
 def _iterations(evidence: Evidence) -> list[Block]:
     seen = profiles(evidence)
-    found = [(device, _iteration(evidence, one, device)) for one in seen for device in _devices(one)]
-    rows = tuple(row for _, row in found)
-    tools = list(dict.fromkeys(one.tool for one in seen))
-    hidden = {TOOL_COLUMN: len(tools) == 1, DEVICE_COLUMN: len({device for device, _ in found}) == 1}
+    device_rows = [
+        (device, _iteration(evidence, profile, device)) for profile in seen for device in _devices(profile)
+    ]
+    rows = tuple(row for _, row in device_rows)
+    tools = list(dict.fromkeys(profile.tool for profile in seen))
+    hidden = {TOOL_COLUMN: len(tools) == 1, DEVICE_COLUMN: len({device for device, _ in device_rows}) == 1}
     columns = tuple(
         dataclasses.replace(column, hidden=hidden.get(column, column.hidden)) for column in TIMELINE_COLUMNS
     )
@@ -112,13 +114,13 @@ def _iteration(evidence: Evidence, profile: Profile, device: int) -> tuple[Cell,
     """The row of a device of a profile."""
     every = _ranges(profile)
     rows = every[every["device"].isna() | (every["device"] == device)]
-    found = {str(metric): float(value) for metric, value in zip(rows["metric"], rows["value"], strict=True)}
-    total = found["gpu_busy"] + found["gpu_idle"]
+    values = {str(metric): float(value) for metric, value in zip(rows["metric"], rows["value"], strict=True)}
+    total = values["gpu_busy"] + values["gpu_idle"]
 
     def share(*metrics: str) -> Cell:
-        if any(metric not in found for metric in metrics):
+        if any(metric not in values for metric in metrics):
             return missing(f"the profile has no {', '.join(metrics)}")
-        percent = 100 * sum(found[metric] for metric in metrics) / total
+        percent = 100 * sum(values[metric] for metric in metrics) / total
         return number(percent, f"{percent:.1f}")
 
     return (
@@ -128,8 +130,8 @@ def _iteration(evidence: Evidence, profile: Profile, device: int) -> tuple[Cell,
         slow_down(evidence, profile),
         share("gpu_busy"),
         *(share(metric) for metric in IDLE),
-        share(*OTHER_IDLE, *(metric for metric in (OTHER_PROCESS,) if metric in found)),
-        *(optional(found.get(metric), count, "not in the profile") for metric in ("launches", "syncs")),
+        share(*OTHER_IDLE, *(metric for metric in (OTHER_PROCESS,) if metric in values)),
+        *(optional(values.get(metric), count, "not in the profile") for metric in ("launches", "syncs")),
     )
 
 
@@ -143,14 +145,14 @@ def _copies(evidence: Evidence) -> list[Block]:
     seen = chosen(evidence, "memcpy")
     if not seen:
         return []
-    inside = pd.concat([of_iterations(one.frame, "memcpy") for one in seen])
+    inside = pd.concat([of_iterations(profile.frame, "memcpy") for profile in seen])
     table = against_link(inside, evidence.bandwidth.content).astype(object)
-    place = {key_of(one.case): index for index, one in enumerate(seen)}
-    found = sorted(
+    place = {key_of(profile.case): index for index, profile in enumerate(seen)}
+    copies = sorted(
         rows_of(table.where(table.notna(), None)), key=lambda row: (place[key_of(row)], -row["duration_ns"])
     )
-    known = costs(evidence)
-    rows = tuple(_copy(evidence, row, known[(*key_of(row), row["tool"])]["iterations"]) for row in found)
+    entries = costs(evidence)
+    rows = tuple(_copy(evidence, row, entries[(*key_of(row), row["tool"])]["iterations"]) for row in copies)
     title = "Copies of an iteration by kind, against the measured bandwidth of the link or the device's memory"
     note = f"The link: what page-locked memory reached, for pageable copies too. {caution(evidence, seen)}"
     return [Table("copies", title, COPY_COLUMNS, rows, note, groups=5)] if rows else []

@@ -94,8 +94,8 @@ def build(evidence: Evidence) -> Sequence[Block]:
         *_costs(choices),
         *_trials(evidence, trials),
     ]
-    if found := by_case(rows_of(tuning.elsewhere(trials)), evidence.order):
-        rows, columns = tuple(map(_elsewhere, found)), _narrow(ELSEWHERE_COLUMNS, found)
+    if other_shapes := by_case(rows_of(tuning.elsewhere(trials)), evidence.order):
+        rows, columns = tuple(map(_elsewhere, other_shapes)), _narrow(ELSEWHERE_COLUMNS, other_shapes)
         title = "What the best choice at one shape costs at another"
         blocks.append(Table("tuning_elsewhere", title, columns, rows, groups=2))
     return blocks

@@ -49,8 +49,8 @@ def _throughput(evidence: Evidence) -> Table | Text:
         Column("pipelined_items_per_s", "pipelined", "number"),
         Column("overlap_percent", "overlap %", "number"),
     ]
-    known = evidence.throughput[evidence.throughput["overlap"].notna()].astype({"overlap": float})
-    overlaps = known.groupby(KEY)["overlap"].median().to_dict()
+    overlapped = evidence.throughput[evidence.throughput["overlap"].notna()].astype({"overlap": float})
+    overlaps = overlapped.groupby(KEY)["overlap"].median().to_dict()
 
     def overlap(row: dict[str, Any]) -> Cell:
         return _overlap(overlaps.get(key_of(row)), why.get((*key_of(row), "pipelined")))

@@ -78,18 +78,18 @@ def build(evidence: Evidence) -> Sequence[Block]:
     seen = diagnosed(evidence)
     if not seen:
         return ()
-    verdicts = tuple(_verdict(case, one) for case, one in seen)
-    every = [(case, _findings(case, one)) for case, one in seen]
-    found = tuple(row for _, rows in every for row in rows)
+    verdicts = tuple(_verdict(case, document) for case, document in seen)
+    every = [(case, _findings(case, document)) for case, document in seen]
+    findings = tuple(row for _, rows in every for row in rows)
     of_measured = measured(evidence)
     blocks: list[Block] = list(_by_finding(of_measured))
     title = "The verdict on each case"
-    blocks.append(Table("verdicts", title, VERDICT_COLUMNS, verdicts, VERDICT_NOTE, groups=2, csv_only=not found))
-    if found:
+    blocks.append(Table("verdicts", title, VERDICT_COLUMNS, verdicts, VERDICT_NOTE, groups=2, csv_only=not findings))
+    if findings:
         shown = tuple(row for _, rows in every for row in rows[:TOP])
         title = f"The {TOP} first findings of each case"
         blocks.append(Table("top_findings", title, FINDING_COLUMNS, shown, FINDING_NOTE, groups=5))
-        blocks.append(Table("findings", "Every finding", FINDING_COLUMNS, found, csv_only=True))
+        blocks.append(Table("findings", "Every finding", FINDING_COLUMNS, findings, csv_only=True))
     answers = tuple(_answers(seen))
     blocks.append(
         Table("check_answers", "The answer of every check on every case", ANSWER_COLUMNS, answers, csv_only=True)
@@ -100,17 +100,17 @@ def build(evidence: Evidence) -> Sequence[Block]:
 def _by_finding(seen: list[Diagnosis]) -> Iterator[Text]:
     """What to work on first, a line per model and check with one of its cases; last those without a finding."""
     by_model: dict[str, dict[str, list[Diagnosis]]] = {}
-    for case, one in seen:
-        groups = one.get("verdict")["groups"]
+    for case, document in seen:
+        groups = document.get("verdict")["groups"]
         first = groups[0]["findings"][0]["check"] if groups else ""
-        by_model.setdefault(case["model"], {}).setdefault(first, []).append((case, one))
+        by_model.setdefault(case["model"], {}).setdefault(first, []).append((case, document))
     for model, by_check in by_model.items():
         total = sum(map(len, by_check.values()))
         for check, cases in sorted(by_check.items(), key=lambda item: (not item[0], -len(item[1]))):
-            case, one = cases[0]
+            case, document = cases[0]
             which = f"{len(cases)} of {total} cases of {model}"
             what = f"{check} comes first in {which}" if check else f"No check found what holds {which} back"
-            yield Text(f"{what}, e.g. {name_of(case)} {case['shape']}: {sentence_of(one)}", "item")
+            yield Text(f"{what}, e.g. {name_of(case)} {case['shape']}: {sentence_of(document)}", "item")
 
 
 def _title(case: Mapping[str, Any]) -> str:
@@ -137,19 +137,19 @@ def _verdict(case: Mapping[str, Any], document: Document) -> tuple[Cell, ...]:
 
 
 def _findings(case: Mapping[str, Any], document: Document) -> list[tuple[Cell, ...]]:
-    ranked = [one for group in document.get("verdict")["groups"] for one in group["findings"]]
+    ranked = [entry for group in document.get("verdict")["groups"] for entry in group["findings"]]
     total = document.get("total")
-    return [_finding(case, rank, one, total) for rank, one in enumerate(ranked, 1)]
+    return [_finding(case, rank, entry, total) for rank, entry in enumerate(ranked, 1)]
 
 
-def _finding(case: Mapping[str, Any], rank: int, one: Mapping[str, Any], total: Any) -> tuple[Cell, ...]:
-    finding = one["finding"]
+def _finding(case: Mapping[str, Any], rank: int, entry: Mapping[str, Any], total: Any) -> tuple[Cell, ...]:
+    finding = entry["finding"]
     gain = finding["gain"]
     in_ms = [(gain[bound] / NS_PER_MS) if gain else None for bound in ("low_ns", "high_ns")]
     return (
         *case_cells(case),
         number(rank, str(rank)),
-        words(one["check"]),
+        words(entry["check"]),
         both_ends(finding["subject"] or WHOLE),
         _share(finding["share"], NO_OWN_TIME if total else NO_SHARE),
         *_gain_percent(gain, total, NO_GAIN),
@@ -175,18 +175,18 @@ def _gain_percent(gain: Mapping[str, float] | None, total: Mapping[str, Any] | N
 
 def _answers(seen: list[Diagnosis]) -> Iterator[tuple[Cell, ...]]:
     for case, document in seen:
-        for one in document.get("answers"):
-            reason = one["reason"] or "; ".join(finding["reason"] for finding in one["findings"])
-            yield (*case_cells(case), *(words(one[key]) for key in ("level", "check", "verdict")), words(reason))
+        for answer in document.get("answers"):
+            reason = answer["reason"] or "; ".join(finding["reason"] for finding in answer["findings"])
+            yield (*case_cells(case), *(words(answer[key]) for key in ("level", "check", "verdict")), words(reason))
 
 
 def _cautions(seen: list[Diagnosis]) -> Iterator[Text]:
     """What costs trust in the numbers, or device memory: each check once, with its first case."""
-    found: dict[str, dict[str, Mapping[str, Any]]] = {}
+    by_check: dict[str, dict[str, Mapping[str, Any]]] = {}
     for case, document in seen:
-        for one in document.get("verdict")["cautions"]:
-            found.setdefault(one["check"], {}).setdefault(_title(case), one["finding"])
-    for check, cases in found.items():
+        for caution in document.get("verdict")["cautions"]:
+            by_check.setdefault(caution["check"], {}).setdefault(_title(case), caution["finding"])
+    for check, cases in by_check.items():
         first, finding = next(iter(cases.items()))
         what = ": ".join(part for part in (first, finding["subject"], finding["reason"]) if part)
         which = f"{len(cases)} of {len(seen)} cases, e.g. " if len(cases) > 1 else ""
@@ -198,9 +198,9 @@ def _lacking(seen: list[Diagnosis]) -> Iterator[Text]:
     """What the checks needed and did not have, each with how many checks of how many cases it kept."""
     kept: dict[str, set[tuple[str, str]]] = {}
     for case, document in seen:
-        for one in document.get("answers"):
-            if one["verdict"] == "not assessed":
-                kept.setdefault(one["reason"], set()).add((_title(case), one["check"]))
+        for answer in document.get("answers"):
+            if answer["verdict"] == "not assessed":
+                kept.setdefault(answer["reason"], set()).add((_title(case), answer["check"]))
     for reason, pairs in sorted(kept.items(), key=lambda item: -len(item[1]))[:TOP]:
         checks = few(sorted({check for _, check in pairs}))
         cases = len({case for case, _ in pairs})

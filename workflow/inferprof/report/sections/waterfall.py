@@ -61,7 +61,10 @@ def _whole(rows: list[dict[str, Any]]) -> Table:
         "between the events of `device`, and what it does not show is unexplained."
     )
     if all(row["tool"] for row in rows):
-        columns = [dataclasses.replace(one, hidden=one.hidden or one.key == "execution_percent") for one in COLUMNS]
+        columns = [
+            dataclasses.replace(column, hidden=column.hidden or column.key == "execution_percent")
+            for column in COLUMNS
+        ]
     else:
         columns = list(COLUMNS)
     return table("waterfall", title, columns, [_row(row) for row in rows], note)
