@@ -1,4 +1,4 @@
-"""What ONNX Runtime left to a lesser provider than it was asked for."""
+"""What ONNX Runtime left to another execution provider than the one that was asked for."""
 
 from __future__ import annotations
 

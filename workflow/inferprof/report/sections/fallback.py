@@ -1,4 +1,4 @@
-"""What does not run where it was asked to: nodes with lesser providers, what TensorRT's parser refuses, and loops.
+"""What does not run where it should: nodes with another execution provider, what TensorRT's parser refuses, loops.
 
 From ONNX Runtime's own profiles, from the partitions of the graphs, and from traces of TensorRT's engines.
 """

@@ -58,7 +58,7 @@ def _sessions(profiles: pd.DataFrame, names: list[str]) -> dict[Place, str]:
 
 
 def fallback_of(session: pd.DataFrame) -> str:
-    """What a session leaves to lesser providers, where that takes FALLBACK_SHARE of its nodes' time; else empty."""
+    """What is left to other execution providers, where it takes FALLBACK_SHARE of its nodes' time; else empty."""
     nodes = per_run(session)
     fallbacks = ledger(nodes)
     fallbacks = fallbacks[fallbacks["why"] != ON_PURPOSE]

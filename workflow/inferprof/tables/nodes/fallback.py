@@ -1,4 +1,4 @@
-"""What ONNX Runtime leaves to a lesser provider than it was asked for: why, what it costs, what a move would gain.
+"""What ONNX Runtime leaves to another execution provider than asked for: why, what it costs, what a move would gain.
 
 The main provider of a session is the one that fuses nodes, else the one beside the CPU. A fallback is what runs
 without a break, in the order of execution, between two of its nodes: nodes on other providers, the Memcpy nodes to
