@@ -56,7 +56,7 @@ def test_the_same_operator_left_five_times_for_one_reason_is_one_row_of_their_su
         assert one[name] == pytest.approx(fallbacks[name].sum())
 
 
-def test_fallbacks_of_other_reasons_or_operators_are_rows_of_their_own_the_dearest_first() -> None:
+def test_fallbacks_of_other_reasons_or_operators_are_rows_of_their_own_the_most_expensive_first() -> None:
     def row(name: str, op_type: str, why: str, ns: float) -> dict[str, Any]:
         numbers = dict.fromkeys(("executions", "copies", "casts", *fallback.SUMMED), ns)
         return {"nodes": name, "op_types": op_type, "providers": CPU, "why": why, **numbers}

@@ -95,7 +95,7 @@ Tables = list[tuple[Profile, "pd.DataFrame"]]
 
 
 def _findings(evidence: Evidence, fallbacks: Tables, looping: Tables) -> list[Text]:
-    """The dearest fallbacks of each case that are not on purpose, and each case's dearest loop."""
+    """Of each case the most expensive fallbacks that are not on purpose, and the most expensive loop."""
     found, gains = [], {}
     for one, table in fallbacks:
         for row in rows_of(alike(table[table["why"] != ON_PURPOSE]).head(1)):
@@ -144,7 +144,7 @@ def _fallbacks(evidence: Evidence, seen: list[Profile], fallbacks: Tables) -> li
     every = tuple(_fallback(one, row) for one, table in fallbacks for row in rows_of(table))
     if not every:
         return []
-    title = f"Left by the provider that was asked for, the {TOP} dearest of each case, alike ones together"
+    title = f"Left by the provider that was asked for, the {TOP} most expensive of each case, alike ones together"
     note = f"{FALLBACK_NOTE} {caution(evidence, seen)}"
     return [
         Table("fallbacks", title, FALLBACK_COLUMNS, shown, note, groups=5),
@@ -153,7 +153,7 @@ def _fallbacks(evidence: Evidence, seen: list[Profile], fallbacks: Tables) -> li
 
 
 def _summed(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """The dearest fallbacks, as many as are alike in one row, and those on purpose as one row."""
+    """The most expensive fallbacks, as many as are alike in one row, and those on purpose as one row."""
     purpose = table["why"] == ON_PURPOSE
     return [*rows_of(alike(table[~purpose]).head(TOP)), *rows_of(alike(table[purpose], ["why"]))]
 

@@ -60,8 +60,9 @@ SUMMED: Final = ("nodes_ns", "copies_ns", "copies_bytes", "casts_ns", "casts_byt
 
 
 def ledger(nodes: pd.DataFrame) -> pd.DataFrame:
-    """One row per fallback, dearest first: nodes, op_types, providers, executions, why, copies and casts, SUMMED.
+    """One row per fallback, most expensive first.
 
+    Columns: nodes, op_types, providers, executions, why, copies, casts (counts), SUMMED.
     nodes: as providers.per_run gives them, of one case. Empty for a session of the CPU alone. Bytes are missing where
     the profile does not tell them. Copies and casts with no node of another provider beside them are no fallback.
     """
@@ -95,7 +96,7 @@ def explained(fallbacks: pd.DataFrame, backend: str, partition: Mapping[str, Any
 
 
 def alike(fallbacks: pd.DataFrame, by: Sequence[str] = TEXTS[1:]) -> pd.DataFrame:
-    """The ledger with fallbacks of one kind of operators, provider and reason as one row, dearest first.
+    """The ledger with fallbacks of the same operators, provider and reason as one row, most expensive first.
 
     `fallbacks` is how many they are, `nodes` names those of all, as do TEXTS that are not in `by`; numbers add up: a
     fallback is time of its own.
