@@ -332,7 +332,7 @@ def _rule(frames: Frames, row: Mapping[str, Any]) -> Finding:
 KERNEL_BOUND = Check("bound", "What bounds the kernels", "kernel", "case", ("gpu", "timeline", "counters"), _bound)
 HOT_KERNEL = Check("hot_kernel", "The longest kernel", "kernel", "case", ("gpu",), _hot)
 TILES = Check("tile_waste", "Waste in tiles and waves", "kernel", "case", ("gpu", "timeline"), _tiles)
-ROOF = Check("roof", "Distance from the roof", "kernel", "case", ("gpu",), _roof)
+ROOF = Check("roof", "Distance from the roofline", "kernel", "case", ("gpu",), _roof)
 NCU_RULES = Check(
     "ncu_rules", "NVIDIA's rules, where ours see nothing", "kernel", "case", ("gpu", "counters"), _rules
 )
