@@ -169,7 +169,7 @@ def _size_advice(case: tile_advice.Tiled) -> str:
 def _tile(frames: Frames, one: Any, waste: float, advice: str) -> Finding:
     gemm, fit = one.group.gemm, one.fit
     return Finding(
-        subject=f"{gemm.m}x{gemm.n}x{gemm.k} products ({one.nodes} nodes)",
+        subject=f"{gemm.m}x{gemm.n}x{gemm.k} matrix products ({one.nodes} nodes)",
         bottleneck="tail",
         share=frames.share(one.duration),
         reason=f"tiles of {one.tile.label} leave {percent(1 - fit.efficiency)} of {ms(one.duration)} unused: padding "

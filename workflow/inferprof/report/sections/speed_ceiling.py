@@ -17,8 +17,8 @@ STEP_TITLES: Final[Mapping[str, str]] = {
     "launches": "free launches",
     "copies": "free copies",
     "gaps": "no gaps",
-    "fp8": "GEMMs in FP8",
-    "fp4": "GEMMs in FP4",
+    "fp8": "matrix products in FP8",
+    "fp4": "matrix products in FP4",
 }
 COLUMNS: Final = (
     *CASE_COLUMNS,
@@ -41,7 +41,7 @@ IN_FIXES: Final = ("graph", "pinned")
 """Changes that stand in the section of fixes, against the findings that advised them."""
 NOTE: Final = (
     "Each column: how many times as fast as measured the case would be with that step and all before it, which take "
-    "away parts of its waterfall; products in a narrower format take as much less time as their roofs differ. "
+    "away parts of its waterfall; matrix products in a narrower format take as much less time as their roofs differ. "
     "Bounds, not predictions: nothing is free."
 )
 ACHIEVED_NOTE: Final = (
