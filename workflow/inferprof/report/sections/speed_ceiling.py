@@ -17,8 +17,8 @@ STEP_TITLES: Final[Mapping[str, str]] = {
     "launches": "free launches",
     "copies": "free copies",
     "gaps": "no gaps",
-    "fp8": "matrix products in FP8",
-    "fp4": "matrix products in FP4",
+    "fp8": "GEMMs in FP8",
+    "fp4": "GEMMs in FP4",
 }
 COLUMNS: Final = (
     *CASE_COLUMNS,
