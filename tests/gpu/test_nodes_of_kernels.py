@@ -223,15 +223,15 @@ def test_a_node_without_a_kernel_is_in_the_ledger_with_its_reason_and_its_two_co
 ) -> None:
     capture = watch(ORT_NODES, "ort_cuda", node_models.fallback(folder / "fallback.onnx"), "b8")
     nodes = providers.per_run(ORT_NODES.read(capture))
-    (stay,) = fallback.ledger(nodes).to_dict("records")
-    assert (stay["nodes"], stay["op_types"], stay["providers"]) == ("determinant", "Det", providers.CPU)
-    assert (stay["why"], stay["copies"], stay["casts"]) == ("operator", 2, 0)
-    assert stay["copies_bytes"] == 8 * 64 * 64 * 4 + 8 * 4
-    assert 0 < stay["gain_low"] <= stay["gain_high"] <= stay["nodes_ns"] + stay["copies_ns"]
+    (row,) = fallback.ledger(nodes).to_dict("records")
+    assert (row["nodes"], row["op_types"], row["providers"]) == ("determinant", "Det", providers.CPU)
+    assert (row["why"], row["copies"], row["casts"]) == ("operator", 2, 0)
+    assert row["copies_bytes"] == 8 * 64 * 64 * 4 + 8 * 4
+    assert 0 < row["gain_low"] <= row["gain_high"] <= row["nodes_ns"] + row["copies_ns"]
     frame = ORT_NODES.read(capture)
     copies = frame[(frame["level"] == "memcpy") & (frame["metric"] == "bytes_total")]
     own = copies[copies["owner"].fillna("").str.contains("Memcpy", regex=False)]
-    assert 0.9 * RUNS * stay["copies_bytes"] <= own["value"].sum() <= RUNS * stay["copies_bytes"]
+    assert 0.9 * RUNS * row["copies_bytes"] <= own["value"].sum() <= RUNS * row["copies_bytes"]
 
 
 def test_control_flow_has_the_ledger_that_onnx_runtime_assigned(
@@ -251,10 +251,10 @@ def test_control_flow_has_the_ledger_that_onnx_runtime_assigned(
     assert len(known) > len(nodes) / 2
     assert known["provider"].tolist() == known["name"].map(assigned).tolist()
     assert not nodes["name"].str.contains("else_branch").any()  # 16 kHz takes the other one
-    stays = fallback.ledger(nodes)
+    fallbacks = fallback.ledger(nodes)
     left = nodes[(nodes["provider"] == providers.CPU) & ~nodes["op_type"].str.startswith(providers.COPY)]
-    assert sorted(", ".join(stays["nodes"]).split(", ")) == sorted(left["name"])
-    assert stays["copies"].sum() <= nodes.loc[nodes["op_type"].str.startswith(providers.COPY), "executions"].sum()
+    assert sorted(", ".join(fallbacks["nodes"]).split(", ")) == sorted(left["name"])
+    assert fallbacks["copies"].sum() <= nodes.loc[nodes["op_type"].str.startswith(providers.COPY), "executions"].sum()
 
 
 # --- torch -----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The command line: one line and exit code 2 for what the user can mend, and records for what failed."""
+"""The command line: one line and exit code 2 for user errors, and records for what failed."""
 
 from __future__ import annotations
 

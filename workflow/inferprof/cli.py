@@ -1,7 +1,7 @@
 """The command line: one verb per stage, what each does is in `verbs`.
 
 Exit codes: 0 done (also when the measured case failed: the record says so), 1 a job broke or the gate of `compare`
-failed, 2 the user can mend it.
+failed, 2 user error.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from inferprof import __version__, escape, flags, outcomes, processes, progress, registry, verbs
-from inferprof.errors import CaseFailed, ToolError, UserError, mendable
+from inferprof.errors import CaseFailed, ToolError, UserError, as_user_error
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,13 +34,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_verb(args: argparse.Namespace) -> int:
-    """The exit code of a verb; what a user can mend, and what broke, in one line."""
+    """The exit code of a verb; user errors, and what broke, in one line."""
     processes.die_with_parent()
     # CUDA counts the fastest GPU first unless told otherwise; NVML, which says which GPU this is, counts by PCI bus.
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     try:
         registry.load_outside(os.environ.get(registry.OUTSIDE, ""))
-        with progress.displayed(), mendable():
+        with progress.displayed(), as_user_error():
             return int(args.verb(args) or 0)
     except (UserError, ToolError, CaseFailed) as error:
         print(escape.text(f"inferprof: {error}"), file=sys.stderr)

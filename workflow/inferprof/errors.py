@@ -1,4 +1,4 @@
-"""The exceptions of inferprof, by who can mend them."""
+"""The exceptions of inferprof, by who can put them right."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import signal
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-MENDABLE = (
+USER_ERRNOS = (
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOTDIR, errno.EISDIR),
     *(errno.EEXIST, errno.ENOTEMPTY, errno.ENAMETOOLONG, errno.ELOOP),
 )
@@ -19,7 +19,7 @@ LAST_EXIT_CODE = 128
 
 
 class UserError(Exception):
-    """Something that the user can mend: one line that says what was given, what is allowed and what to do.
+    """A user error, which the user can put right: one line that says what was given, what is allowed and what to do.
 
     The command line prints it without a traceback and exits with 2.
     """
@@ -76,19 +76,19 @@ def failure_of(error: Exception) -> str:
 
     Raises the error again where the machine is in the way: a full disk ends the stage.
     """
-    if isinstance(error, SystemRefusal) or (isinstance(error, OSError) and error.errno in MENDABLE):
+    if isinstance(error, SystemRefusal) or (isinstance(error, OSError) and error.errno in USER_ERRNOS):
         raise error
     logging.getLogger("inferprof").error("a plug-in failed", exc_info=error)
     return str(error) if isinstance(error, UserError) else f"{reason_of(error)}; this is a defect of inferprof"
 
 
 @contextlib.contextmanager
-def mendable() -> Iterator[None]:
-    """Errors of the system that are MENDABLE become a SystemRefusal."""
+def as_user_error() -> Iterator[None]:
+    """Errors of the system with one of USER_ERRNOS become a SystemRefusal, which is a user error."""
     try:
         yield
     except OSError as error:
-        if error.errno not in MENDABLE:
+        if error.errno not in USER_ERRNOS:
             raise
         where = error.filename or "standard output or a temporary file"
         raise SystemRefusal(f"{where}: {error.strerror}") from error
@@ -111,7 +111,7 @@ def failures_of(tool: str) -> Iterator[None]:
     except (UserError, CaseFailed, ToolError):
         raise
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in MENDABLE:
+        if isinstance(error, OSError) and error.errno in USER_ERRNOS:
             raise
         raise CaseFailed(f"{tool}: {reason_of(error, lines=1)}") from error
 

@@ -113,7 +113,7 @@ class Total:
 
 
 @dataclass(frozen=True)
-class Twin:
+class PairedCase:
     """The case that is the same but for one option: that of `quantize`, which it lacks."""
 
     case: Case
@@ -161,7 +161,7 @@ class Frames(Derives):
     """At which stage the case failed, and why; None where it did not."""
     best_counters: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     """Autotuned kernel → ncu's rows of another case that runs its fastest known configuration."""
-    unquantized: Twin | None = None
+    unquantized: PairedCase | None = None
     """Of a case with the option `quantize`: the measured case without it."""
     thresholds: Mapping[str, float] = field(default_factory=dict)
     """By name: the config's, instead of those in the code."""

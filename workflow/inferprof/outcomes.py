@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from inferprof.documents import Kind
-from inferprof.errors import LAST_EXIT_CODE, CaseFailed, SystemRefusal, ToolError, UserError, mendable, reason_of
+from inferprof.errors import LAST_EXIT_CODE, CaseFailed, SystemRefusal, ToolError, UserError, as_user_error, reason_of
 from inferprof.files import beside, document_text, read_document, write_document, write_text
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ def stage(name: str) -> Iterator[None]:
     ended the tool.
     """
     try:
-        with mendable():
+        with as_user_error():
             yield
     except CaseFailed as error:
         error.stage = error.stage or name

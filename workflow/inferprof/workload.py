@@ -43,7 +43,7 @@ KIB = 1024
 def run(request: RunRequest) -> dict[str, Any]:
     """Measure the case and return its record, which also says if and why the case failed.
 
-    Raises UserError for what the user can mend, as outcomes.stage does.
+    Raises UserError for what the user can put right, as outcomes.stage does.
     """
     request = replace(request, protocol=replace(request.protocol, graph=request.variant.flag("cuda_graph")))
     backend: Backend = registry.look_up("backend", request.case.backend, registry.backends())

@@ -15,7 +15,7 @@ from tests.unit.made_records import made
 from inferprof.case import Case
 from inferprof.diagnosis import frames as reading
 from inferprof.files import write_json
-from inferprof.findings import Frames, Gain, Twin
+from inferprof.findings import Frames, Gain, PairedCase
 from inferprof.tables.trace.kernel_compare import of_iterations
 
 Measured = Callable[..., Frames]
@@ -32,7 +32,7 @@ def with_kernel(rows: pd.DataFrame, name: str, ns: float, launches: int) -> pd.D
 
 
 def compared(frames: Frames, own_ms: float, plain_ms: float, half: float = 0.001) -> Frames:
-    """The frames with a twin of these rows, and the device times of both."""
+    """The frames with a paired case of these rows, and the device times of both."""
     record = made({"memory": {"runtime": {"weights": 200_000_000}}})
     rows = [
         {
@@ -41,8 +41,8 @@ def compared(frames: Frames, own_ms: float, plain_ms: float, half: float = 0.001
         }
         for case, ms in ((frames.case, own_ms), (PLAIN, plain_ms))
     ]
-    twin = Twin(PLAIN, record, frames.profiles)
-    return dataclasses.replace(frames, unquantized=twin, peers=pd.DataFrame(rows))
+    paired = PairedCase(PLAIN, record, frames.profiles)
+    return dataclasses.replace(frames, unquantized=paired, peers=pd.DataFrame(rows))
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def quantized(measured: Measured) -> Frames:
 
 
 def unpacking(frames: Frames, ns: float, launches: int) -> Frames:
-    """The same with kernels that unpack weights, in the trace of the case but not of its twin."""
+    """The same with kernels that unpack weights, in the trace of the case but not of its paired case."""
     return dataclasses.replace(frames, timeline=with_kernel(frames.timeline, UNPACK, ns, launches))
 
 
@@ -135,7 +135,7 @@ def test_it_is_not_the_precision_that_says_what_quantized_weights_are_multiplied
     assert ask("precision", quantized).reason == "needs what weights by float8_weight_only are to be multiplied in"
 
 
-def test_the_twin_is_the_case_with_the_same_other_options(tmp_path: Path) -> None:
+def test_the_paired_case_is_the_case_with_the_same_other_options(tmp_path: Path) -> None:
     options = {
         "plain": {},
         "graph": {"cuda_graph": True},
@@ -146,11 +146,11 @@ def test_the_twin_is_the_case_with_the_same_other_options(tmp_path: Path) -> Non
         case = dataclasses.replace(PLAIN, variant=variant)
         record = {"case": dataclasses.asdict(case), "round": 0, "machine": "m", "status": "ok", "options": own}
         write_json(tmp_path / f"m/benchmark/{case.path}/r0.json", {**RECORD, **record})
-    twins = {
+    paired = {
         frames.case.variant: frames.unquantized and frames.unquantized.case.variant
         for frames in reading.of_model(tmp_path, "m", "vit_base")
     }
-    assert twins == {"plain": None, "graph": None, "fp8": "plain", "fp8_graph": "graph"}
+    assert paired == {"plain": None, "graph": None, "fp8": "plain", "fp8_graph": "graph"}
 
 
 RECORD: dict[str, Any] = {

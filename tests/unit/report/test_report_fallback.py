@@ -90,7 +90,7 @@ def test_what_onnx_runtime_does_not_tell_the_parser_may(study: Any) -> None:
     ]
 
 
-def test_stays_have_their_copies_and_both_bounds_and_those_on_purpose_are_one_row(study: Any) -> None:
+def test_fallbacks_have_their_copies_and_both_bounds_and_those_on_purpose_are_one_row(study: Any) -> None:
     assert rows_of(content_of(fallback.SECTION, load(study)), "fallbacks") == [
         ["not told", "hardmax", "2", "21.2", "28.9"],
         ["on purpose", "61 nodes", "0", "0", "1,070"],

@@ -60,7 +60,7 @@ def test_eligible_picked_time_and_gain_stand_side_by_side(results: Any) -> None:
     assert row[11].value == "default"
 
 
-def test_without_a_trace_or_a_dense_twin_the_reason_stands_there(results: Any) -> None:
+def test_without_a_trace_or_a_dense_paired_case_the_reason_stands_there(results: Any) -> None:
     built(results, SPARSE, {"sparsity": True, "workspace": 64}, sparsity={"eligible": 3, "picked": None})
     built(results, DENSE, {})
     (row,) = table(results).rows

@@ -142,7 +142,7 @@ def key(variant: str, **others: str) -> records.Key:
     return records.key_of(names | {"variant": variant})
 
 
-def test_a_twin_is_the_same_case_without_one_option() -> None:
+def test_a_paired_case_is_the_same_case_without_one_option() -> None:
     options: dict[records.Key, dict[str, Any]] = {
         key("graph_pinned"): {"placement": "pinned", "cuda_graph": True},
         key("pinned"): {"placement": "pinned"},
@@ -150,34 +150,34 @@ def test_a_twin_is_the_same_case_without_one_option() -> None:
         key("graph"): {"cuda_graph": True},
         key("plain"): {},
     }
-    assert records.twins_without("cuda_graph", options) == {
+    assert records.paired_without("cuda_graph", options) == {
         key("graph_pinned"): [key("pinned")],
         key("graph"): [key("default"), key("plain")],
     }
-    assert records.twins_without("placement", options) == {
+    assert records.paired_without("placement", options) == {
         key("graph_pinned"): [key("graph")],
         key("pinned"): [key("default"), key("plain")],
     }
 
 
 @pytest.mark.parametrize("other", ["machine", "model", "precision", "backend", "shape"])
-def test_cases_that_differ_beside_their_variant_are_no_twins(other: str) -> None:
+def test_cases_that_differ_beside_their_variant_are_not_paired(other: str) -> None:
     assert (
-        records.twins_without("tf32", {key("tf32"): {"tf32": True}, key("default", **{other: "another"}): {}}) == {}
+        records.paired_without("tf32", {key("tf32"): {"tf32": True}, key("default", **{other: "another"}): {}}) == {}
     )
 
 
 def test_the_other_options_are_the_same_in_any_order_and_in_no_other_value() -> None:
     graph = {"cuda_graph": True, "workspace": 64, "profile": ["b1", "b8"]}
-    twin = {"profile": ["b1", "b8"], "workspace": 64}
-    options = {key("graph"): graph, key("twin"): twin, key("more"): twin | {"workspace": 65}}
-    assert records.twins_without("cuda_graph", options) == {key("graph"): [key("twin")]}
+    paired = {"profile": ["b1", "b8"], "workspace": 64}
+    options = {key("graph"): graph, key("paired"): paired, key("more"): paired | {"workspace": 65}}
+    assert records.paired_without("cuda_graph", options) == {key("graph"): [key("paired")]}
 
 
 def test_an_option_at_its_default_is_given_all_the_same() -> None:
     options: dict[records.Key, dict[str, Any]] = {key("off"): {"cuda_graph": False}, key("default"): {}}
-    assert records.twins_without("cuda_graph", options) == {key("off"): [key("default")]}
-    assert records.twins_without("cuda_graph", {**options, key("default"): {"cuda_graph": True}}) == {}
+    assert records.paired_without("cuda_graph", options) == {key("off"): [key("default")]}
+    assert records.paired_without("cuda_graph", {**options, key("default"): {"cuda_graph": True}}) == {}
 
 
 def test_options_are_those_of_the_records_and_none_where_a_record_has_no_word_of_them(results):

@@ -15,7 +15,7 @@ from typing import Any
 
 from inferprof.bundles.archive import MAX_BYTES, MAX_FILES, read_manifest, unpack
 from inferprof.bundles.writing import Written, write
-from inferprof.errors import MENDABLE, UserError
+from inferprof.errors import USER_ERRNOS, UserError
 from inferprof.files import folder_made_whole
 from inferprof.tables.records import read_cases
 
@@ -46,7 +46,7 @@ def unpacked(path: Path, out: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
     except UserError as error:
         raise UserError(str(error).replace(str(inside), str(out))) from None
     except OSError as error:
-        if error.errno not in MENDABLE:
+        if error.errno not in USER_ERRNOS:
             raise
         raise UserError(f"--out {out}: {error.strerror}") from None
 

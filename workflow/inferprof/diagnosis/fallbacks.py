@@ -1,4 +1,4 @@
-"""What ONNX Runtime left to a lesser provider than it was asked for."""
+"""What ONNX Runtime left to another execution provider than the one that was asked for."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 SUMS: Final = ("nodes_ns", "copies_ns", "casts_ns", "copies", "casts", "executions")
 
 
-def stays_of(frames: Frames) -> pd.DataFrame:
-    """Stays of tables.nodes.fallback that are not on purpose, those that are alike in one row; none where no tool
+def fallbacks_of(frames: Frames) -> pd.DataFrame:
+    """Fallbacks of tables.nodes.fallback that are not on purpose, those that are alike in one row; none where no tool
     watched the session."""
-    return frames.once(_stays)
+    return frames.once(_fallbacks)
 
 
-def _stays(frames: Frames) -> pd.DataFrame:
-    stays = fallback.explained(
+def _fallbacks(frames: Frames) -> pd.DataFrame:
+    fallbacks = fallback.explained(
         fallback.ledger(frames.once(_session)[1]), frames.case.backend, frames.documents.get("partition")
     )
-    return fallback.alike(stays[stays["why"] != fallback.ON_PURPOSE])
+    return fallback.alike(fallbacks[fallbacks["why"] != fallback.ON_PURPOSE])
 
 
 def _fallback(frames: Frames) -> list[Finding] | Clear:
-    """A finding for the stays that are alike, with the gain's bounds that are written in tables.nodes.fallback."""
+    """A finding for fallbacks that are alike, with the gain's bounds that are written in tables.nodes.fallback."""
     tool, nodes = frames.once(_session)
     if not tool and not frames.case.backend.startswith("ort_"):
         return Clear(f"{frames.case.backend} has no second provider that nodes could fall back to")
@@ -43,7 +43,7 @@ def _fallback(frames: Frames) -> list[Finding] | Clear:
         raise NotAssessed(f"a profile by {' or '.join(registry.sessions())}")
     if nodes.empty:
         raise NotAssessed("a run of the session that came to its end")
-    amiss = stays_of(frames)
+    amiss = fallbacks_of(frames)
     if amiss.empty:
         return Clear(f"all of {len(nodes)} nodes are with {fallback.main_provider(nodes)}, or on purpose elsewhere")
     findings = [_finding(frames, row, tool) for row in rows_of(amiss)]
@@ -72,7 +72,9 @@ def _finding(frames: Frames, row: Mapping[str, Any], tool: str) -> Finding:
     why = "; ".join(fallback.WHYS[cause] for cause in row["why"].split(", "))
     time = row["nodes_ns"] + row["copies_ns"] + row["casts_ns"]
     where = row["providers"].replace("ExecutionProvider", "")
-    what, run = (row["nodes"], "runs") if row["stays"] == 1 else (f"{row['stays']} × {row['op_types']}", "run")
+    what, run = (
+        (row["nodes"], "runs") if row["fallbacks"] == 1 else (f"{row['fallbacks']} × {row['op_types']}", "run")
+    )
     return Finding(
         subject=clipped(f"{what} with another provider"),
         bottleneck="copy" if row["copies_ns"] >= row["nodes_ns"] else "launch",

@@ -17,7 +17,7 @@ from inferprof.diagnosis.times import bare_ns
 from inferprof.documents import failed
 from inferprof.errors import UserError
 from inferprof.files import read_document
-from inferprof.findings import END_TO_END, Document, Frames, Total, Twin
+from inferprof.findings import END_TO_END, Document, Frames, PairedCase, Total
 from inferprof.tables import join, overhead, records, schema, tuning
 from inferprof.tables.limits import copies, waterfall
 from inferprof.tables.measurements import Measurements
@@ -100,14 +100,14 @@ def _profiles(results: Path, machine: str, case: Case) -> pd.DataFrame:
     return schema.shared(pd.concat(tables)) if tables else pd.DataFrame(columns=list(schema.COLUMNS))
 
 
-def _unquantized(results: Path, machine: str, case: Case, peers: Measurements) -> Twin | None:
+def _unquantized(results: Path, machine: str, case: Case, peers: Measurements) -> PairedCase | None:
     """The case with the same options but for `quantize`; None where there is none, or nothing is quantized."""
-    twins = peers.once(Measurements.twins_without, QUANTIZE).get((machine, *case.path.parts))
-    if not twins:
+    paired = peers.once(Measurements.paired_without, QUANTIZE).get((machine, *case.path.parts))
+    if not paired:
         return None
-    _, *names = twins[0]
-    twin = Case(*names)
-    return Twin(twin, _of(peers.ok, twins[0])["record"].iloc[0], _profiles(results, machine, twin))
+    _, *names = paired[0]
+    plain = Case(*names)
+    return PairedCase(plain, _of(peers.ok, paired[0])["record"].iloc[0], _profiles(results, machine, plain))
 
 
 def _best_counters(results: Path, frames: Frames) -> Iterator[tuple[str, pd.DataFrame]]:

@@ -10,7 +10,7 @@ from typing import Final
 import pandas as pd
 
 from inferprof import registry
-from inferprof.diagnosis.fallbacks import stays_of
+from inferprof.diagnosis.fallbacks import fallbacks_of
 from inferprof.diagnosis.times import Time, iteration, launch, ms, part, percent, replays_a_graph, require_undistorted
 from inferprof.findings import Bottleneck, Clear, Finding, Frames, Gain, Threshold
 from inferprof.plugins import Check
@@ -79,8 +79,8 @@ def _cuda_graph(frames: Frames) -> list[Finding] | Clear:
 
 def _on_the_cpu(frames: Frames) -> str:
     """What to do first where the GPU waits while the CPU computes nodes that fell back; empty where none did."""
-    stays = stays_of(frames)
-    nodes = stays.loc[stays["providers"].str.contains(CPU), "executions"].sum()
+    fallbacks = fallbacks_of(frames)
+    nodes = fallbacks.loc[fallbacks["providers"].str.contains(CPU), "executions"].sum()
     return f"first the {nodes:.0f} nodes a run that fell back to the CPU (check fallback)" if nodes else ""
 
 

@@ -172,7 +172,7 @@ def _tile(frames: Frames, product: Any, waste: float, advice: str) -> Finding:
     gemm, fit = product.group.gemm, product.fit
     unused = f"{percent(1 - fit.efficiency)} of {ms(product.duration)}"
     return Finding(
-        subject=f"{gemm.m}x{gemm.n}x{gemm.k} products ({product.nodes} nodes)",
+        subject=f"{gemm.m}x{gemm.n}x{gemm.k} matrix products ({product.nodes} nodes)",
         bottleneck="tail",
         share=frames.share(product.duration),
         reason=f"tiles of {product.tile.label} leave {unused} unused: padding "
@@ -335,7 +335,7 @@ def _rule(frames: Frames, row: Mapping[str, Any]) -> Finding:
 KERNEL_BOUND = Check("bound", "What bounds the kernels", "kernel", "case", ("gpu", "timeline", "counters"), _bound)
 HOT_KERNEL = Check("hot_kernel", "The longest kernel", "kernel", "case", ("gpu",), _hot)
 TILES = Check("tile_waste", "Waste in tiles and waves", "kernel", "case", ("gpu", "timeline"), _tiles)
-ROOF = Check("roof", "Distance from the roof", "kernel", "case", ("gpu",), _roof)
+ROOF = Check("roof", "Distance from the roofline", "kernel", "case", ("gpu",), _roof)
 NCU_RULES = Check(
     "ncu_rules", "NVIDIA's rules, where ours see nothing", "kernel", "case", ("gpu", "counters"), _rules
 )

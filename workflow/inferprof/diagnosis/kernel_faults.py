@@ -101,7 +101,7 @@ FAULTS: Final[Mapping[FaultName, Fault]] = {
         "fewer registers or less shared memory per block, or more blocks: a larger batch",
     ),
     "tensor_cores_unused": Fault(
-        "Products without tensor cores",
+        "Matrix products without tensor cores",
         "compute",
         lambda seen: None,
         "sizes and layouts that tensor cores take (multiples of 16 bytes), TF32 for fp32, or another version",

@@ -10,7 +10,7 @@ from inferprof.diagnosis.kernel_time import options_of, roofs_of
 from inferprof.diagnosis.peers import compared_by, peer_of
 from inferprof.diagnosis.times import NS_PER_MS, RECORDS, ms, percent
 from inferprof.documents.record import Record
-from inferprof.findings import Bottleneck, Clear, Finding, Frames, Gain, NotAssessed, Threshold, Twin
+from inferprof.findings import Bottleneck, Clear, Finding, Frames, Gain, NotAssessed, PairedCase, Threshold
 from inferprof.plugins import Check
 from inferprof.tables.trace.kernel_class import classify
 from inferprof.tables.trace.kernel_compare import by_name
@@ -54,11 +54,11 @@ def _weights(frames: Frames) -> list[Finding] | Clear:
     """
     if QUANTIZE not in options_of(frames):
         return Clear("no weights are quantized in torch")
-    twin = frames.unquantized
-    if twin is None:
+    paired = frames.unquantized
+    if paired is None:
         raise NotAssessed(f"a measurement of the same case without `{QUANTIZE}`")
-    compared = _compared(frames, twin)
-    kernels = _kernels(frames, twin)
+    compared = _compared(frames, paired)
+    kernels = _kernels(frames, paired)
     if kernels is not None:
         compared = replace(compared, words=f"{compared.words}; {_traced(kernels)}")
     if not compared.slower:
@@ -75,18 +75,18 @@ def _weights(frames: Frames) -> list[Finding] | Clear:
 TRACE: Final = "nsys or kineto under `profilers:`, of both cases"
 
 
-def _compared(frames: Frames, twin: Twin) -> _Compared:
+def _compared(frames: Frames, paired: PairedCase) -> _Compared:
     """On the device where both were measured there, else end to end; with the bytes of the weights, and how long the
     memory takes to read them once. Raises NotAssessed where one has no interval."""
-    own, plain = (peer_of(frames.peers, case) for case in (frames.case, twin.case))
+    own, plain = (peer_of(frames.peers, case) for case in (frames.case, paired.case))
     if own is None or plain is None:
-        raise NotAssessed(f"a measurement of {frames.case if own is None else twin.case}")
+        raise NotAssessed(f"a measurement of {frames.case if own is None else paired.case}")
     boundary = compared_by(own, plain)
     mine, other = own[f"{boundary}_ms"] * NS_PER_MS, plain[f"{boundary}_ms"] * NS_PER_MS
     low, high = own[f"{boundary}_low_ms"], plain[f"{boundary}_high_ms"]
     if low != low or high != high:
         raise NotAssessed("enough samples of both cases for an interval")
-    sizes = [_weight_bytes(record) for record in (frames.record, twin.record)]
+    sizes = [_weight_bytes(record) for record in (frames.record, paired.record)]
     evidence = {"quantized_ns": mine, "plain_ns": other, "quantized_bytes": sizes[0], "plain_bytes": sizes[1]}
     words = f"{ms(mine)} instead of {ms(other)} ({boundary}), {mine / other:.3g} times, with weights of "
     words += f"{sizes[0] / MEGA:,.0f} MB instead of {sizes[1] / MEGA:,.0f} MB"
@@ -105,9 +105,9 @@ def _weight_bytes(record: Record) -> int:
     return weights
 
 
-def _kernels(frames: Frames, twin: Twin) -> pd.DataFrame | None:
-    """kernel_compare.by_name of the case (a) and its twin (b), and `product`; None where no tool traced both."""
-    rows = twin.profiles[twin.profiles["tool"] == frames.tool]
+def _kernels(frames: Frames, paired: PairedCase) -> pd.DataFrame | None:
+    """kernel_compare.by_name of the case (a) and the paired case (b), and `product`; None if no tool traced both."""
+    rows = paired.profiles[paired.profiles["tool"] == frames.tool]
     if frames.tool is None or rows.empty:
         return None
     table = by_name(frames.timeline, rows)

@@ -61,7 +61,7 @@ def expect(graph: Path, spec: ModelSpec, feeds: Feeds, out: Path) -> None:
 def export(spec: ModelSpec, out: Path) -> dict[str, Any]:
     """Write the fp32 ONNX file, weights inside, and return the facts of it for the report.
 
-    A model of source `onnx` is the user's file, validated. Raises UserError for what the user can mend.
+    A model of source `onnx` is the user's file, validated. Raises UserError for what the user can put right.
     """
     with progress.task(f"Export {spec.name}", ("load the model", "trace its graph", "write the file")):
         progress.step("load the model")

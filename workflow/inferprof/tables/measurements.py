@@ -75,6 +75,6 @@ class Measurements(Derives):
         """tables.tuning.trials."""
         return tuning.trials(self.ok)
 
-    def twins_without(self, option: str) -> Mapping[Key, Sequence[Key]]:
-        """tables.records.twins_without."""
-        return records.twins_without(option, records.options_of(self.ok))
+    def paired_without(self, option: str) -> Mapping[Key, Sequence[Key]]:
+        """tables.records.paired_without."""
+        return records.paired_without(option, records.options_of(self.ok))

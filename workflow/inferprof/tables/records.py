@@ -166,11 +166,11 @@ def options_of(records: pd.DataFrame) -> Options:
     return {key_of(row): row["record"].options for row in rows_of(records)}
 
 
-def twins_without(option: str, options: Options) -> dict[Key, list[Key]]:
+def paired_without(option: str, options: Options) -> dict[Key, list[Key]]:
     """Each case that has an option → the cases that are the same but lack it, in the order of `options`.
 
     The same: of one machine, model, precision, backend and shape, with equal other options whatever the variants are
-    called. A case that nothing is the twin of has no entry. An option that is given counts, also at its default.
+    called. A case that has no paired case has no entry. An option that is given counts, also at its default.
     """
     lacking: defaultdict[tuple[Key, str], list[Key]] = defaultdict(list)
     for key, given in options.items():

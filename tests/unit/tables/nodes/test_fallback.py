@@ -34,11 +34,11 @@ def node(name: str, op_type: str, provider: str = CUDA, **more: Any) -> dict[str
 def test_the_planted_fallback_between_two_engines_costs_its_two_copies(repository: Path) -> None:
     frame = ort_profile.read(repository / "tests/data/ort_profile/h100_ort_tensorrt_ep.json.gz")
     nodes = providers.per_run(frame)
-    (stay,) = fallback.ledger(nodes).to_dict("records")
-    assert (stay["nodes"], stay["op_types"], stay["why"]) == ("hardmax", "Hardmax", "not told")
-    assert (stay["copies"], stay["copies_bytes"], stay["casts"]) == (2, 512, 0)
-    assert (stay["nodes_ns"], stay["copies_ns"]) == (7600, 21_250)
-    assert (stay["gain_low"], stay["gain_high"]) == (21_250, 28_850)
+    (row,) = fallback.ledger(nodes).to_dict("records")
+    assert (row["nodes"], row["op_types"], row["why"]) == ("hardmax", "Hardmax", "not told")
+    assert (row["copies"], row["copies_bytes"], row["casts"]) == (2, 512, 0)
+    assert (row["nodes_ns"], row["copies_ns"]) == (7600, 21_250)
+    assert (row["gain_low"], row["gain_high"]) == (21_250, 28_850)
     assert fallback.subgraphs(nodes).to_numpy().tolist() == [
         ["TensorrtExecutionProvider", 2, 2.0, 1.0, 1.0],
         [CPU, 1, 1.0, 1.0, 1.0],
@@ -48,32 +48,32 @@ def test_the_planted_fallback_between_two_engines_costs_its_two_copies(repositor
 def test_the_same_operator_left_five_times_for_one_reason_is_one_row_of_their_sum(repository: Path) -> None:
     """TensorRT 8.5 on an encoder whose LayerNormalization it doesn't know."""
     frame = ort_profile.read(repository / "tests/data/ort_profile/h200_ort_tensorrt_layernorm.json.gz")
-    stays = fallback.ledger(providers.per_run(frame))
-    assert (len(stays), set(stays["op_types"])) == (5, {"LayerNormalization"})
-    (one,) = fallback.alike(stays).to_dict("records")
-    assert (one["stays"], one["copies"], one["executions"], one["nodes"].count(", ")) == (5, 10, 5, 4)
+    fallbacks = fallback.ledger(providers.per_run(frame))
+    assert (len(fallbacks), set(fallbacks["op_types"])) == (5, {"LayerNormalization"})
+    (one,) = fallback.alike(fallbacks).to_dict("records")
+    assert (one["fallbacks"], one["copies"], one["executions"], one["nodes"].count(", ")) == (5, 10, 5, 4)
     for name in fallback.SUMMED:
-        assert one[name] == pytest.approx(stays[name].sum())
+        assert one[name] == pytest.approx(fallbacks[name].sum())
 
 
-def test_stays_of_other_reasons_or_operators_stay_apart_the_dearest_first() -> None:
-    def stay(name: str, op_type: str, why: str, ns: float) -> dict[str, Any]:
+def test_fallbacks_of_other_reasons_or_operators_are_rows_of_their_own_the_most_expensive_first() -> None:
+    def row(name: str, op_type: str, why: str, ns: float) -> dict[str, Any]:
         numbers = dict.fromkeys(("executions", "copies", "casts", *fallback.SUMMED), ns)
         return {"nodes": name, "op_types": op_type, "providers": CPU, "why": why, **numbers}
 
-    stays = pd.DataFrame(
+    fallbacks = pd.DataFrame(
         [
-            stay("a", "Hardmax", "operator", 5),
-            stay("b", "Hardmax", "option", 2),
-            stay("c", "Det", "operator", 4),
-            stay("d", "Det", "operator", 3),
+            row("a", "Hardmax", "operator", 5),
+            row("b", "Hardmax", "option", 2),
+            row("c", "Det", "operator", 4),
+            row("d", "Det", "operator", 3),
         ]
     )
-    stays["copies_bytes"] = [1.0, 1.0, 1.0, math.nan]
-    rows = fallback.alike(stays)
-    assert rows[["nodes", "stays", "gain_high"]].to_numpy().tolist() == [["c, d", 2, 7], ["a", 1, 5], ["b", 1, 2]]
+    fallbacks["copies_bytes"] = [1.0, 1.0, 1.0, math.nan]
+    rows = fallback.alike(fallbacks)
+    assert rows[["nodes", "fallbacks", "gain_high"]].to_numpy().tolist() == [["c, d", 2, 7], ["a", 1, 5], ["b", 1, 2]]
     assert math.isnan(rows["copies_bytes"][0])
-    assert fallback.alike(stays.head(0)).empty
+    assert fallback.alike(fallbacks.head(0)).empty
 
 
 def test_sizes_of_tensors_are_left_to_the_cpu_on_purpose(repository: Path) -> None:
@@ -89,9 +89,9 @@ def test_a_session_of_the_cpu_has_no_fallback() -> None:
 
 def test_nodes_without_a_name_go_by_their_type(shared: Path) -> None:
     nodes = providers.per_run(ort_profile.read(shared / "real/ort_profile/ort_2019_mkldnn_fences.json"))
-    stays = fallback.ledger(nodes)
-    assert stays["executions"].sum() == 11
-    assert "" not in ", ".join(stays["nodes"]).split(", ")
+    fallbacks = fallback.ledger(nodes)
+    assert fallbacks["executions"].sum() == 11
+    assert "" not in ", ".join(fallbacks["nodes"]).split(", ")
     assert fallback.subgraphs(nodes)[["provider", "nodes"]].to_numpy().tolist() == [
         ["MKLDNNExecutionProvider", 21.0],
         [CPU, 11.0],
@@ -117,7 +117,7 @@ def test_an_operator_that_runs_on_the_gpu_elsewhere_lacks_a_kernel_for_the_forma
     assert fallback.ledger(nodes)["why"].tolist() == ["number format"]
 
 
-def test_casts_that_onnx_runtime_inserted_belong_to_the_stay_and_others_do_not() -> None:
+def test_casts_that_onnx_runtime_inserted_belong_to_the_fallback_and_others_do_not() -> None:
     nodes = table(
         node("user_cast", "Cast"),
         node("InsertedPrecisionFreeCast_x", "Cast", duration=40.0),
@@ -127,9 +127,9 @@ def test_casts_that_onnx_runtime_inserted_belong_to_the_stay_and_others_do_not()
         node("InsertedPrecisionFreeCast_y", "Cast", duration=60.0),
         node("z", "MatMul"),
     )
-    (stay,) = fallback.ledger(nodes).to_dict("records")
-    assert (stay["casts"], stay["casts_ns"], stay["casts_bytes"]) == (2, 100, 512)
-    assert (stay["gain_low"], stay["gain_high"]) == (900, 970)
+    (row,) = fallback.ledger(nodes).to_dict("records")
+    assert (row["casts"], row["casts_ns"], row["casts_bytes"]) == (2, 100, 512)
+    assert (row["gain_low"], row["gain_high"]) == (900, 970)
 
 
 def test_while_the_gpu_computes_nothing_is_gained() -> None:
@@ -140,16 +140,14 @@ def test_while_the_gpu_computes_nothing_is_gained() -> None:
         node("Memcpy_1", "MemcpyFromHost", duration=300.0, kernel_idle=300.0),
         node("b", "MatMul"),
     )
-    (stay,) = fallback.ledger(nodes).to_dict("records")
-    assert (stay["gain_low"], stay["gain_high"]) == (570, 570)
+    (row,) = fallback.ledger(nodes).to_dict("records")
+    assert (row["gain_low"], row["gain_high"]) == (570, 570)
 
 
 def test_bytes_that_the_profile_does_not_tell_are_missing() -> None:
     copy = node("Memcpy", "MemcpyToHost", output_bytes=np.nan)
-    (stay,) = fallback.ledger(table(node("a", "Add"), copy, node("b", "If", CPU), node("c", "Add"))).to_dict(
-        "records"
-    )
-    assert np.isnan(stay["copies_bytes"])
+    (row,) = fallback.ledger(table(node("a", "Add"), copy, node("b", "If", CPU), node("c", "Add"))).to_dict("records")
+    assert np.isnan(row["copies_bytes"])
 
 
 def test_a_fused_node_counts_as_the_nodes_that_it_stands_for() -> None:
@@ -162,13 +160,13 @@ def test_a_fused_node_counts_as_the_nodes_that_it_stands_for() -> None:
     ]
 
 
-def test_nodes_that_tensorrt_leaves_to_cuda_are_a_stay_without_copies() -> None:
+def test_nodes_that_tensorrt_leaves_to_cuda_are_a_fallback_without_copies() -> None:
     engine = node("TRTKernel_0", "TRTKernel", "TensorrtExecutionProvider")
     left = node("nz", "NonZero", duration=300.0, fallback_reason="trt_op_types_to_exclude")
     nodes = table(engine, left, node("TRTKernel_1", "TRTKernel", "TensorrtExecutionProvider"))
-    (stay,) = fallback.ledger(nodes).to_dict("records")
-    assert (stay["providers"], stay["why"], stay["copies"]) == (CUDA, "option", 0)
-    assert (stay["gain_low"], stay["gain_high"]) == (0, 300)
+    (row,) = fallback.ledger(nodes).to_dict("records")
+    assert (row["providers"], row["why"], row["copies"]) == (CUDA, "option", 0)
+    assert (row["gain_low"], row["gain_high"]) == (0, 300)
 
 
 def test_options_that_leave_nodes_to_others_are_their_reason() -> None:
@@ -199,5 +197,5 @@ def test_options_that_leave_nodes_to_others_are_their_reason() -> None:
 def test_what_tensorrts_parser_says_explains_what_its_provider_left_and_no_other(
     backend: str, partition: dict[str, Any] | None, why: str
 ) -> None:
-    stays = pd.DataFrame({"nodes": ["h", "o"], "why": ["not told", "option"]})
-    assert list(fallback.explained(stays, backend, partition)["why"]) == [why, "option"]
+    fallbacks = pd.DataFrame({"nodes": ["h", "o"], "why": ["not told", "option"]})
+    assert list(fallback.explained(fallbacks, backend, partition)["why"]) == [why, "option"]

@@ -1,4 +1,4 @@
-"""What does not run where it was asked to: nodes with lesser providers, what TensorRT's parser refuses, and loops.
+"""What does not run where it should: nodes with another execution provider, what TensorRT's parser refuses, loops.
 
 From ONNX Runtime's own profiles, from the partitions of the graphs, and from traces of TensorRT's engines.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 TOP = 3
 KIB = 1024
-STAY_COLUMNS = (
+FALLBACK_COLUMNS = (
     *CASE_COLUMNS,
     Column("why", "why"),
     Column("nodes", "nodes"),
@@ -67,7 +67,7 @@ LOOP_COLUMNS = (
     Column("share_percent", "%", "number"),
     Column("region_host_us", "µs of the host", "number", hidden=True),
 )
-STAY_NOTE = (
+FALLBACK_NOTE = (
     "Per run, by the host's clock. A move of the nodes to the main provider gains their copies and casts, if they "
     "take as long there, and their own time too, if they take none; where the GPU was traced, never more than it "
     "stood idle meanwhile."
@@ -79,13 +79,13 @@ LOOP_NOTE = (
 
 
 def build(evidence: Evidence) -> Sequence[Block]:
-    """Findings first, then the stays, the partitions and the loops; empty where there is none of them."""
+    """Findings first, then the fallbacks, the partitions and the loops; empty where there is none of them."""
     seen = first_of(evidence, registry.sessions())
-    stays = [(profile, _explained(evidence, profile, ledger(per_run(profile.frame)))) for profile in seen]
+    fallbacks = [(profile, _explained(evidence, profile, ledger(per_run(profile.frame)))) for profile in seen]
     looping = [(profile, loops(profile.frame)) for profile in first_of(evidence, registry.tracers())]
     return [
-        *_findings(evidence, stays, looping),
-        *_stays(evidence, [profile for profile, table in stays if len(table)], stays),
+        *_findings(evidence, fallbacks, looping),
+        *_fallbacks(evidence, [profile for profile, table in fallbacks if len(table)], fallbacks),
         *_partitions(evidence),
         *_loops(evidence, looping),
     ]
@@ -94,12 +94,12 @@ def build(evidence: Evidence) -> Sequence[Block]:
 Tables = list[tuple[Profile, "pd.DataFrame"]]
 
 
-def _findings(evidence: Evidence, stays: Tables, looping: Tables) -> list[Text]:
-    """The dearest stays of each case that are not on purpose, and each case's dearest loop."""
+def _findings(evidence: Evidence, fallbacks: Tables, looping: Tables) -> list[Text]:
+    """Of each case the most expensive fallbacks that are not on purpose, and the most expensive loop."""
     texts, gains = [], {}
-    for profile, table in stays:
+    for profile, table in fallbacks:
         for row in rows_of(alike(table[table["why"] != ON_PURPOSE]).head(1)):
-            texts.append(Text(f"{_title(profile)}: {_stay_in_words(row)}", "item", "warn"))
+            texts.append(Text(f"{_title(profile)}: {_fallback_in_words(row)}", "item", "warn"))
             gains[key_of(profile.case)] = row["gain_high"]
     for profile, table in looping:
         for row in rows_of(table.head(1)):
@@ -120,7 +120,7 @@ def _title(profile: Profile) -> str:
     return f"{profile.case['model']} {name_of(profile.case)} {profile.case['shape']}"
 
 
-def _stay_in_words(row: dict[str, Any]) -> str:
+def _fallback_in_words(row: dict[str, Any]) -> str:
     why = "; ".join(WHYS[reason] for reason in row["why"].split(", "))
     gain = f"{microseconds(row['gain_low'])} to {microseconds(row['gain_high'])} µs a run"
     place = row["providers"].replace("ExecutionProvider", "")
@@ -139,26 +139,26 @@ def _loop_in_words(row: dict[str, Any], operator: str) -> str:
 # --- in sessions -----------------------------------------------------------------------------------------------
 
 
-def _stays(evidence: Evidence, seen: list[Profile], stays: Tables) -> list[Block]:
-    shown = tuple(_stay(profile, row) for profile, table in stays for row in _summed(table))
-    every = tuple(_stay(profile, row) for profile, table in stays for row in rows_of(table))
+def _fallbacks(evidence: Evidence, seen: list[Profile], fallbacks: Tables) -> list[Block]:
+    shown = tuple(_fallback(profile, row) for profile, table in fallbacks for row in _summed(table))
+    every = tuple(_fallback(profile, row) for profile, table in fallbacks for row in rows_of(table))
     if not every:
         return []
-    title = f"Left by the provider that was asked for, the {TOP} dearest of each case, alike ones together"
-    note = f"{STAY_NOTE} {caution(evidence, seen)}"
+    title = f"Left by the provider that was asked for, the {TOP} most expensive of each case, alike ones together"
+    note = f"{FALLBACK_NOTE} {caution(evidence, seen)}"
     return [
-        Table("fallbacks", title, STAY_COLUMNS, shown, note, groups=5),
-        Table("all_fallbacks", "Every stay with another provider", STAY_COLUMNS, every, csv_only=True),
+        Table("fallbacks", title, FALLBACK_COLUMNS, shown, note, groups=5),
+        Table("all_fallbacks", "Every fallback to another provider", FALLBACK_COLUMNS, every, csv_only=True),
     ]
 
 
 def _summed(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """The dearest stays, as many as are alike in one row, and those on purpose as one row."""
+    """The most expensive fallbacks, as many as are alike in one row, and those on purpose as one row."""
     purpose = table["why"] == ON_PURPOSE
     return [*rows_of(alike(table[~purpose]).head(TOP)), *rows_of(alike(table[purpose], ["why"]))]
 
 
-def _stay(profile: Profile, row: dict[str, Any]) -> tuple[Cell, ...]:
+def _fallback(profile: Profile, row: dict[str, Any]) -> tuple[Cell, ...]:
     names = row["nodes"].split(", ")
     several = f"{len(names)} nodes" if ", " in row["op_types"] else f"{len(names)} {row['op_types']}"
     label = names[0] if len(names) == 1 else several

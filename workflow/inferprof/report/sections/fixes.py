@@ -11,7 +11,7 @@ from inferprof.report.common import CASE_COLUMNS, FEW, by_case, case_cells, scal
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, missing, number, words
 from inferprof.report.numbers import NS_PER_MS, milliseconds
-from inferprof.tables.records import key_of, options_of, rows_of, twins_without
+from inferprof.tables.records import key_of, options_of, paired_without, rows_of
 
 FIXES: Final[Mapping[tuple[str, str | bool], str]] = {
     ("cuda_graph", True): "cuda_graph",
@@ -53,11 +53,11 @@ def _pairs(evidence: Evidence) -> Iterator[tuple[Case, Case, tuple[str, str | bo
     measured = rows_of(latency[latency["boundary"].eq(END_TO_END) & latency["median"].notna()])
     cases = {key_of(row): row for row in by_case(measured, evidence.order)}
     options = {key: given for key, given in options_of(evidence.records).items() if key in cases}
-    twins = {option: twins_without(option, options) for option, _ in FIXES}
+    paired = {option: paired_without(option, options) for option, _ in FIXES}
     for key, after in cases.items():
         for option, value in FIXES:
             if options[key].get(option) == value:
-                yield from ((cases[twin], after, (option, value)) for twin in twins[option].get(key, ()))
+                yield from ((cases[before], after, (option, value)) for before in paired[option].get(key, ()))
 
 
 def _row(evidence: Evidence, before: Case, after: Case, fix: tuple[str, str | bool]) -> list[Cell]:

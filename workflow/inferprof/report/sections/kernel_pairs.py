@@ -14,7 +14,7 @@ from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, number, words
 from inferprof.report.numbers import NS_PER_MS, count, ratio, significant
 from inferprof.report.profiled import Profile, caution, chosen
-from inferprof.tables.records import Key, key_of, options_of, rows_of, twins_without
+from inferprof.tables.records import Key, key_of, options_of, paired_without, rows_of
 from inferprof.tables.trace.kernel_compare import by_class, side_by_side
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ NAME_COLUMNS = (
 
 def build(evidence: Evidence) -> Sequence[Block]:
     """A row per pair, those that changed most first; by class and by name in the CSVs."""
-    paired = pairs(chosen(evidence, "kernel"), twins_without(QUANTIZE, options_of(evidence.records)))
+    paired = pairs(chosen(evidence, "kernel"), paired_without(QUANTIZE, options_of(evidence.records)))
     if not paired:
         return ()
     compared = _compared(paired)

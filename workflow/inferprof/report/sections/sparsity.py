@@ -14,7 +14,7 @@ from inferprof.report.numbers import half_width, ratio
 from inferprof.report.profiled import profiles
 from inferprof.tables import summary
 from inferprof.tables.nodes import kernel_formats, layer_times, precision_truth
-from inferprof.tables.records import KEY, Key, key_of, rows_of, twins_without
+from inferprof.tables.records import KEY, Key, key_of, paired_without, rows_of
 
 OPTION = "sparsity"
 NOT_TRACED = "trt_nodes did not watch this case"
@@ -42,8 +42,8 @@ def build(evidence: Evidence) -> Sequence[Block]:
     if not engines:
         return ()
     options = {engine.key: given for engine in evidence.engines if (given := engine.build.get("options")) is not None}
-    twins = twins_without(OPTION, options)
-    rows = tuple(_row(evidence, engine, twins.get(engine.key, ())) for engine in engines)
+    paired = paired_without(OPTION, options)
+    rows = tuple(_row(evidence, engine, paired.get(engine.key, ())) for engine in engines)
     return (Table(OPTION, "", COLUMNS, rows, NOTE, groups=2),)
 
 
@@ -77,14 +77,14 @@ def _share_of_time(evidence: Evidence, sparse: Key) -> Cell:
 def _gain(evidence: Evidence, sparse: Key, dense: Sequence[Key]) -> tuple[Cell, ...]:
     if not dense:
         return (*[missing(NO_DENSE)] * 2, words(""), words(""))
-    twin = dict(zip(KEY, dense[0], strict=True))
+    plain = dict(zip(KEY, dense[0], strict=True))
     both = evidence.boundaries[evidence.boundaries[KEY].apply(tuple, axis=1).isin([sparse, dense[0]])]
-    speed_ups = rows_of(summary.speed_ups(both, name_of(twin)))
+    speed_ups = rows_of(summary.speed_ups(both, name_of(plain)))
     if not speed_ups or speed_ups[0]["speed_up"] is None:
         return (
             *[missing(speed_ups[0]["not_measured"] if speed_ups else NO_DENSE)] * 2,
             words(""),
-            words(twin["variant"]),
+            words(plain["variant"]),
         )
     row = speed_ups[0]
     bounded = row["low"] is not None
@@ -92,7 +92,7 @@ def _gain(evidence: Evidence, sparse: Key, dense: Sequence[Key]) -> tuple[Cell, 
         number(row["speed_up"], ratio(row["speed_up"])),
         words(half_width(row["speed_up"], row["low"], row["high"])) if bounded else missing(FEW),
         words(row["verdict"]),
-        words(twin["variant"]),
+        words(plain["variant"]),
     )
 
 

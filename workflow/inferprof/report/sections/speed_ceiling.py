@@ -41,7 +41,7 @@ IN_FIXES: Final = ("graph", "pinned")
 """Changes that stand in the section of fixes, against the findings that advised them."""
 NOTE: Final = (
     "Each column: how many times as fast as measured the case would be with that step and all before it, which take "
-    "away parts of its waterfall; products in a narrower format take as much less time as their roofs differ. "
+    "away parts of its waterfall; matrix products in a narrower format take as much less time as their roofs differ. "
     "Bounds, not predictions: nothing is free."
 )
 ACHIEVED_NOTE: Final = (

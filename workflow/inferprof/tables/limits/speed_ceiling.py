@@ -28,7 +28,7 @@ from inferprof.tables.counters.bounds import BOUNDS
 from inferprof.tables.limits import roofline
 from inferprof.tables.limits.waterfall import NEEDS_TIMELINE, traced
 from inferprof.tables.nodes.kernel_formats import MATRIX
-from inferprof.tables.records import KEY, Key, Options, frame_of, key_of, rows_of, twins_without
+from inferprof.tables.records import KEY, Key, Options, frame_of, key_of, paired_without, rows_of
 from inferprof.tables.roofs import Roofs
 from inferprof.tables.trace.kernel_compare import per_iteration
 
@@ -205,7 +205,7 @@ def _pairs(cases: Sequence[Key], options: Options) -> Iterator[tuple[Key, Key, C
         case: {name: value for name, value in options.get(case, {}).items() if value != _DEFAULTS.get(name)}
         for case in cases
     }
-    graphs, placed = (twins_without(option, given) for option in ("cuda_graph", "placement"))
+    graphs, placed = (paired_without(option, given) for option in ("cuda_graph", "placement"))
     for before, after in itertools.permutations(cases, 2):
         if before in graphs.get(after, ()):
             yield before, after, "graph"

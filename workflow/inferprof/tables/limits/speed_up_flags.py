@@ -58,16 +58,16 @@ def _sessions(profiles: pd.DataFrame, names: list[str]) -> dict[Place, str]:
 
 
 def fallback_of(session: pd.DataFrame) -> str:
-    """What a session leaves to lesser providers, where that takes FALLBACK_SHARE of its nodes' time; else empty."""
+    """What is left to other execution providers, where it takes FALLBACK_SHARE of its nodes' time; else empty."""
     nodes = per_run(session)
-    stays = ledger(nodes)
-    stays = stays[stays["why"] != ON_PURPOSE]
-    time = float(stays[["nodes_ns", "copies_ns", "casts_ns"]].to_numpy().sum())
+    fallbacks = ledger(nodes)
+    fallbacks = fallbacks[fallbacks["why"] != ON_PURPOSE]
+    time = float(fallbacks[["nodes_ns", "copies_ns", "casts_ns"]].to_numpy().sum())
     share = time / float(nodes["duration"].sum() or 1.0)
     if share < FALLBACK_SHARE:
         return ""
-    types = ", ".join(dict.fromkeys(op_type for types in stays["op_types"] for op_type in types.split(", ")))
-    return f"{stays['executions'].sum():.0f} of its nodes fall back ({types}) and take {share:.0%} of its run"
+    types = ", ".join(dict.fromkeys(op_type for types in fallbacks["op_types"] for op_type in types.split(", ")))
+    return f"{fallbacks['executions'].sum():.0f} of its nodes fall back ({types}) and take {share:.0%} of its run"
 
 
 def _flag(row: Mapping[str, Any], roof: Mapping[str, Any] | None, session: str | None) -> str | None:

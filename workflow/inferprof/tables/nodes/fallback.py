@@ -1,15 +1,15 @@
-"""What ONNX Runtime leaves to a lesser provider than it was asked for: why, what it costs, what a move would gain.
+"""What ONNX Runtime leaves to another execution provider than asked for: why, what it costs, what a move would gain.
 
-The main provider of a session is the one that fuses nodes, else the one beside the CPU. A stay is what runs without a
-break, in the order of execution, between two of its nodes: nodes on other providers, the Memcpy nodes to and from
-them, and the casts that ONNX Runtime inserts where the CPU has no kernel for a format. Times are of a run, and the
-host's.
+The main provider of a session is the one that fuses nodes, else the one beside the CPU. A fallback is what runs
+without a break, in the order of execution, between two of its nodes: nodes on other providers, the Memcpy nodes to
+and from them, and the casts that ONNX Runtime inserts where the CPU has no kernel for a format. Times are of a run,
+and the host's.
 
-The gain of moving a stay's nodes to the main provider lies between
+The gain of moving a fallback's nodes to the main provider lies between
     gain_low  = copies + casts           the nodes take as long there as here
     gain_high = copies + casts + nodes   they take no time there
-and where a trace of the GPU is at hand neither is more than `kernel_idle` of the stay: while the GPU computes, the
-host waits for work that remains.
+and where a trace of the GPU is at hand neither is more than `kernel_idle` of the fallback: while the GPU computes,
+the host waits for work that remains.
 """
 
 from __future__ import annotations
@@ -60,10 +60,11 @@ SUMMED: Final = ("nodes_ns", "copies_ns", "copies_bytes", "casts_ns", "casts_byt
 
 
 def ledger(nodes: pd.DataFrame) -> pd.DataFrame:
-    """One row per stay, dearest first: nodes, op_types, providers, executions, why, copies, casts (counts), SUMMED.
+    """One row per fallback, most expensive first.
 
+    Columns: nodes, op_types, providers, executions, why, copies, casts (counts), SUMMED.
     nodes: as providers.per_run gives them, of one case. Empty for a session of the CPU alone. Bytes are missing where
-    the profile does not tell them. Copies and casts with no node of another provider beside them are no stay.
+    the profile does not tell them. Copies and casts with no node of another provider beside them are no fallback.
     """
     ordered = nodes.sort_values("position", kind="stable", ignore_index=True)
     copy = ordered["op_type"].str.startswith(COPY)
@@ -71,10 +72,10 @@ def ledger(nodes: pd.DataFrame) -> pd.DataFrame:
     away = (ordered["provider"] != main_provider(nodes)) & ~copy & ~cast
     beside = away | copy | cast
     elsewhere = set(ordered.loc[~beside, "op_type"])
-    stay = (beside != beside.shift()).cumsum()
+    stretch = (beside != beside.shift()).cumsum()
     rows = [
-        _stay(own, away[own.index], copy[own.index], elsewhere)
-        for _, own in ordered[beside].groupby(stay[beside])
+        _fallback(own, away[own.index], copy[own.index], elsewhere)
+        for _, own in ordered[beside].groupby(stretch[beside])
         if away[own.index].any()
     ]
     columns = ["nodes", "op_types", "providers", "executions", "why", "copies", "casts", *SUMMED]
@@ -82,7 +83,7 @@ def ledger(nodes: pd.DataFrame) -> pd.DataFrame:
     return table.sort_values("gain_high", ascending=False, kind="stable", ignore_index=True)
 
 
-def explained(stays: pd.DataFrame, backend: str, partition: Mapping[str, Any] | None) -> pd.DataFrame:
+def explained(fallbacks: pd.DataFrame, backend: str, partition: Mapping[str, Any] | None) -> pd.DataFrame:
     """The ledger with the parser's reason where ONNX Runtime tells none of why TensorRT left a node.
 
     backend: the case's; partition: the content of its graph's .partition.json (backends.tensorrt_partition), or None.
@@ -90,19 +91,19 @@ def explained(stays: pd.DataFrame, backend: str, partition: Mapping[str, Any] | 
     asked = partition if partition and backend.startswith(TENSORRT) else {}
     parts = [asked.get(kind, {}) for kind in ("dynamic", "static")]
     left = {node["node"]: node["why"] for part in parts for node in part.get("left", [])}
-    reasons = zip(stays["nodes"], stays["why"], strict=True)
-    return stays.assign(why=[left.get(node, why) if why == NOT_TOLD else why for node, why in reasons])
+    reasons = zip(fallbacks["nodes"], fallbacks["why"], strict=True)
+    return fallbacks.assign(why=[left.get(node, why) if why == NOT_TOLD else why for node, why in reasons])
 
 
-def alike(stays: pd.DataFrame, by: Sequence[str] = TEXTS[1:]) -> pd.DataFrame:
-    """The ledger with stays of the same operators at the same provider for the same reason as one row, dearest first.
+def alike(fallbacks: pd.DataFrame, by: Sequence[str] = TEXTS[1:]) -> pd.DataFrame:
+    """The ledger with fallbacks of the same operators, provider and reason as one row, most expensive first.
 
-    `stays` is how many they are, `nodes` names those of all, as do TEXTS that are not in `by`; numbers add up: a stay
-    is time of its own.
+    `fallbacks` is how many they are, `nodes` names those of all, as do TEXTS that are not in `by`; numbers add up: a
+    fallback is time of its own.
     """
     texts = {name: (name, ", ".join) for name in TEXTS if name not in by}
     numbers = {name: (name, _whole) for name in ("executions", "copies", "casts", *SUMMED)}
-    table = stays.groupby([*by], sort=False, as_index=False).agg(stays=("nodes", "size"), **texts, **numbers)
+    table = fallbacks.groupby([*by], sort=False, as_index=False).agg(fallbacks=("nodes", "size"), **texts, **numbers)
     return table.sort_values("gain_high", ascending=False, kind="stable", ignore_index=True)
 
 
@@ -120,7 +121,7 @@ def main_provider(nodes: pd.DataFrame) -> str:
     return str(others.mode().iloc[0]) if len(others) else CPU
 
 
-def _stay(own: pd.DataFrame, away: pd.Series, copy: pd.Series, elsewhere: Collection[str]) -> dict[str, Any]:
+def _fallback(own: pd.DataFrame, away: pd.Series, copy: pd.Series, elsewhere: Collection[str]) -> dict[str, Any]:
     nodes, copies, casts = own[away], own[copy], own[~away & ~copy]
     bridge = copies["duration"].sum() + casts["duration"].sum()
     idle = (own["kernel_idle"] * own["executions"]).sum() if own["kernel_idle"].notna().all() else np.inf
@@ -151,7 +152,7 @@ def _bytes(nodes: pd.DataFrame) -> float:
 def why(node: Mapping[str, Any], elsewhere: Collection[str], copied: bool) -> Why:
     """Why a node is with another provider: as ONNX Runtime said it, or as what the node works on shows.
 
-    elsewhere: the types of nodes that another provider did take; copied: a copy was needed for the node's stay.
+    elsewhere: the types of nodes that another provider did take; copied: a copy was needed for the node's fallback.
     """
     for words, reason in _SAID:
         if str(node["fallback_reason"]).startswith(words):

@@ -28,7 +28,7 @@ _COLUMNS: Final = (
 
 
 def loops(frame: pd.DataFrame) -> pd.DataFrame:
-    """One row per loop, dearest first. frame: rows of one case, of a tool that sees kernels and NVTX ranges.
+    """One row per loop, most expensive first. frame: rows of one case, of a tool that sees kernels and NVTX ranges.
 
     region and block; steps of the loop, launches and their duration (ns) per execution of the region; kernels: those
     of a step; mean: ns per launch; share of all kernel time; region_duration: ns of the host per execution.
