@@ -1,21 +1,22 @@
 """What a sentence says apart from its words: its numbers, its names and its decisions.
 
-A test that holds these holds what was measured and decided, and lets the wording change: that is in the golden reports.
+A test that holds these holds what was measured and decided, and lets the wording change, which golden reports hold.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
-UNITS = frozenset("% ns µs ms s B KB MB GB KiB MiB GiB GB/s TB/s MHz W J dB".split())
+UNITS = frozenset(re.findall(r"\S+", "% ns µs ms s B KB MB GB KiB MiB GiB GB/s TB/s MHz W J dB"))
 DECISIONS = frozenset(
-    (
-        "faster fastest slower slowest above below more most less least longer larger largest smaller smallest best "
-        "no not none nothing never cannot only without one all another "
-        "pass passed passes warn fail failed broke refused excluded clear unknown true false default "
-        "device call execution copies copy launches kernels sync queued "
-        "nsys ncu kineto torch tensorrt inferprof"
-    ).split()
+    re.findall(
+        r"\w+",
+        "faster fastest slower slowest above below more most less least longer larger largest smaller "
+        "smallest best no not none nothing never cannot only without one all another pass passed passes warn "
+        "fail failed broke refused excluded clear unknown true false default device call execution copies "
+        "copy launches kernels sync queued nsys ncu kineto torch tensorrt inferprof ",
+    )
 )
 """Plain words that are a result or a name: a direction, a verdict, how many, a clock, a part of the time, a tool."""
 
@@ -24,8 +25,11 @@ _NUMBER = re.compile(r"[-+±×~]?\d[\d,.]*")
 _NAME = re.compile(r"[\d_/*$@\\=]|--\w|\w\.\w|[A-Za-z][A-Z]")
 
 
-def facts(text: str) -> list[str]:
-    """The numbers (with their units), names, options and decisions in a text, in their order."""
+def facts(text: str, *names: str) -> list[str]:
+    """The numbers (with their units), names, options and decisions in a text, in their order.
+
+    `names`: words that look like any other and are names here.
+    """
     stated: list[str] = []
     number, begins = False, True
     for match in _TOKEN.finditer(text):
@@ -33,9 +37,9 @@ def facts(text: str) -> list[str]:
         if number and token in UNITS:
             stated[-1] += f" {token}"
         elif re.search(r"\w", token) and (
-            match.group().startswith("`")
+            token in {*DECISIONS, *names}
+            or match.group().startswith("`")
             or _NAME.search(token)
-            or token in DECISIONS
             or (token[0].isupper() and not begins)
         ):
             stated.append(token)
@@ -45,8 +49,8 @@ def facts(text: str) -> list[str]:
 
 
 def states(text: str, *expected: str) -> bool:
-    """Whether these facts stand in a text one after the other, with no other fact between them."""
-    given, wanted = facts(text), list(expected)
+    """Whether these facts and names stand in a text one after the other, with no other fact between them."""
+    given, wanted = facts(text, *expected), list(expected)
     return any(given[at : at + len(wanted)] == wanted for at in range(len(given) - len(wanted) + 1))
 
 
@@ -58,3 +62,9 @@ def naming(*parts: str) -> str:
 def mentions(text: str, *parts: str) -> bool:
     """Whether a text has these in their order."""
     return re.search(naming(*parts), text) is not None
+
+
+def reason_alone(document: Mapping[str, object]) -> str:
+    """Why something was not measured, where a document says that and nothing else."""
+    assert set(document) == {"not_measured"}
+    return str(document["not_measured"])

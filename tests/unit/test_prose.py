@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
 WORDS = 5
 """Of so many words a string is a sentence."""
+_WORD = re.compile(r"\S*[A-Za-z]\S*")
 CEILING = 524
 """Test functions that compare with one: lower it when there are fewer, never raise it; wording is for the goldens."""
-READS = frozenset("startswith endswith index count find search match fullmatch findall".split())
+READS = frozenset(["startswith", "endswith", "index", "count", "find", "search", "match", "fullmatch", "findall"])
 """Calls that compare with what they are given; what other calls are given is input."""
 
 
@@ -25,7 +27,7 @@ def sentences(node: ast.AST) -> Iterator[str]:
         for part in ast.iter_child_nodes(node) if not isinstance(node, ast.Call) else parts_of_call(node):
             yield from sentences(part)
         return
-    if len(text.split()) >= WORDS:
+    if len(_WORD.findall(text)) >= WORDS:
         yield text
 
 
@@ -67,7 +69,7 @@ def test_no_more_tests_than_before_compare_with_sentences() -> None:
 
 def test_the_counter_counts_what_is_compared_and_not_what_is_given() -> None:
     source = """
-def test_a(): assert x == ("b", f"five words with {n} it")
+def test_a(): assert x == ("b", f"five words with {n} in it")
 def test_b(): assert x.startswith("one two three four five") and y
 def test_c():
     with pytest.raises(E, match="one two three four five"):
