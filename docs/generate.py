@@ -77,7 +77,7 @@ def options() -> Table:
     meanings: dict[str, str] = {}
     backends: dict[str, list[str]] = {}
     for backend in registry.backends().values():
-        for option, meaning in backend.options.items():
+        for option, meaning in registry.options_of(backend).items():
             meanings.setdefault(option, meaning)
             backends.setdefault(option, []).append(f"`{backend.name}`")
     rows = ((f"`{option}`", meaning, ", ".join(backends[option])) for option, meaning in meanings.items())

@@ -14,13 +14,14 @@ import pytest
 
 from inferprof.backends import ort
 from inferprof.case import Shape, Variant
+from inferprof.device import Device
 from inferprof.devices.cpu import CpuDevice
 from inferprof.devices.cuda import CudaDevice
 from inferprof.errors import UserError
 from inferprof.measure.lane import Lane
 from inferprof.model import data, model_spec
 from inferprof.model.model_spec import ModelSpec
-from inferprof.plugins import Device, OpenRequest
+from inferprof.plugins import OpenRequest
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 

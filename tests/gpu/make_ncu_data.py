@@ -20,10 +20,10 @@ from tests.gpu import faulty_kernels
 
 from inferprof.plugins import Profiler
 from inferprof.profilers import capturing, ncu
+from inferprof.readers.ncu_metrics import WANTED
 from inferprof.tables.counters import kernel_faults
 from inferprof.tables.counters.kernel_faults import Finding
 from inferprof.tables.counters.ncu_choice import Choice, Kernel
-from inferprof.tables.counters.ncu_metrics import WANTED
 
 DATA: Final = Path(__file__).parents[1] / "data/ncu"
 DESCRIBING: Final = (

@@ -215,4 +215,4 @@ def test_nan_stays_nan_in_nvfp4_where_modelopts_kernel_writes_the_largest_magnit
 
 
 def test_modelopt_calls_its_own_kernels_where_there_is_cuda() -> None:
-    assert block_kernels.needed("nvfp4") is None or torch.cuda.get_device_capability() < (8, 9)
+    assert block_kernels.needed("fp4_fake_quant_block") is None or torch.cuda.get_device_capability() < (8, 9)

@@ -119,7 +119,7 @@ def test_torch_computes_in_the_same_context(device):
         ones = torch.ones(1000, device="cuda")
         elapsed = device.timed(lambda: ones.mul_(3))
     host = device.allocate_host((1000,), np.dtype(np.float32), pinned=True)
-    from inferprof.plugins import Buffer
+    from inferprof.device import Buffer
 
     device.copy(host, Buffer("cuda", ones.data_ptr(), (1000,), np.dtype(np.float32), owner=ones))
     device.synchronize()

@@ -23,8 +23,8 @@ from inferprof import registry
 from inferprof.errors import CaseFailed
 from inferprof.profilers import capturing, ncu, nsys
 from inferprof.profilers.ncu import Options
+from inferprof.tables.counters.launches import by_launch
 from inferprof.tables.counters.ncu_choice import choose
-from inferprof.tables.counters.ncu_launches import by_launch
 from inferprof.tables.counters.ncu_timeline import against_timeline
 
 pytestmark = pytest.mark.gpu

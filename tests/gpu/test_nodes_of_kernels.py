@@ -22,8 +22,8 @@ from inferprof.profilers import capturing, nsys
 from inferprof.profilers.ort_nodes import ORT_NODES, ORT_NODES_KINETO
 from inferprof.profilers.ort_profile import ORT_PROFILE
 from inferprof.profilers.torch_nodes import TORCH_NODES
-from inferprof.tables.nodes import attribution, fallback, ort_json, ort_kernels, providers, torch_kernels
-from inferprof.tables.trace import nsys_sqlite
+from inferprof.readers import nsys_sqlite, ort_json
+from inferprof.tables.nodes import attribution, fallback, ort_kernels, providers, torch_kernels
 from inferprof.tables.trace.clock import Clock
 from inferprof.tables.trace.timeline import KERNEL
 

@@ -17,7 +17,8 @@ import pandas as pd
 import pytest
 
 from inferprof.profilers import kineto, nsys
-from inferprof.tables.trace import aggregate, nsys_sqlite, nsys_stats
+from inferprof.readers import nsys_sqlite, nsys_stats
+from inferprof.tables.trace import aggregate
 from inferprof.tables.trace.timeline import Timeline
 
 pytestmark = pytest.mark.gpu

@@ -158,7 +158,7 @@ def test_the_architecture_names_every_module_and_no_other() -> None:
 
 def test_the_architecture_names_every_option_of_a_variant() -> None:
     text = (REPOSITORY / "docs/architecture.md").read_text(encoding="utf-8")
-    options = {option for backend in registry.backends().values() for option in backend.options}
+    options = {option for backend in registry.backends().values() for option in registry.options_of(backend)}
     assert {option for option in options if f"| `{option}` |" not in text} == set()
 
 

@@ -179,7 +179,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
 
 
 def test_every_name_in_code_is_one_of_ours_or_of_the_makers(tables: dict[str, set[str]]) -> None:
-    options = {option for backend in registry.backends().values() for option in backend.options}
+    options = {option for backend in registry.backends().values() for option in registry.options_of(backend)}
     names = {*registry.checks(), *registry.thresholds(), *METRICS, *options, *KERNELS, *MEASURED, *configured()}
     strangers = [
         word

@@ -29,6 +29,39 @@ CORE = (
 )
 """Modules that an interpreter with NumPy, msgspec and nothing else must be able to import."""
 
+SPELLS_NAMES = {
+    **dict.fromkeys(
+        ("backends/ort_session.py", "model/model_spec.py", "model/operators.py"),
+        "int8 as a type of ONNX and of NumPy",
+    ),
+    **dict.fromkeys(
+        ("devices/ceilings.py", "machine/peaks.py", "tables/roofs.py"),
+        "what GPUs multiply in: kinds of ceilings.json and columns of peaks.csv, which a format names as its roof",
+    ),
+    **dict.fromkeys(
+        ("tables/limits/speed_ceiling.py", "report/sections/speed_ceiling.py"),
+        "the steps down to the roofs fp8 and fp4",
+    ),
+    **dict.fromkeys(
+        (
+            *("tables/counters/kernel_faults.py", "readers/ncu_metrics.py"),
+            *("tables/nodes/kernel_formats.py", "tables/nodes/trt_engine.py", "tables/trace/kernel_class.py"),
+        ),
+        "how tools spell what a kernel computes in, which a format names as what it computes in",
+    ),
+    "backends/torch.py": "torch's own types, which its modules are cast to",
+    "backends/torch_quantize.py": "the types that torchao's kernels multiply with quantized weights",
+    "case.py": "REFERENCE, which the others are made from",
+    "machine/environment.py": "commands on PATH",
+    "machine/hardware.py": "commands on PATH",
+    "readers/capture_file.py": "kinds of files, some called like the profiler that writes them",
+    "tables/schema.py": "the tools of tables of before `range` and `owner`: a closed list",
+    "verify/rows.py": "a trial per tool, each with its own advice",
+    "verify/trials.py": "the same",
+    "run_request.py": "TF32 rounds as FP16 does",
+}
+"""Modules that spell the name of a number format or of a profiler, and why."""
+
 IMPORT_WITH_NUMPY_ALONE = """
 import importlib, sys
 
@@ -128,6 +161,7 @@ def test_nothing_at_the_level_of_a_module_is_unused() -> None:
         uses.update(re.findall(r"\w+", path.read_text(encoding="utf-8")))
     kinds = ("backends", "quantizers", "precisions", "profilers", "plots", "sections", "checks", "thresholds")
     plugins = {id(plugin) for kind in kinds for plugin in getattr(registry, kind)().values()}
+    plugins |= {id(option) for option in registry.builder_options("tensorrt").values()}
     unused = []
     for path in MODULES:
         name_of = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
@@ -138,6 +172,20 @@ def test_nothing_at_the_level_of_a_module_is_unused() -> None:
             if id(getattr(importlib.import_module(name_of), name, None)) not in plugins:
                 unused.append((where(path, node), name))
     assert unused == []
+
+
+def test_a_plug_in_is_named_in_its_own_folder_alone() -> None:
+    """What the package knows of a number format or of a profiler is a field of it, no name in a list elsewhere."""
+    names = {*registry.precisions(), *registry.profilers()}
+    spelled: dict[str, set[str]] = {}
+    for path in MODULES:
+        if path.parent.name in ("precisions", "profilers"):
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        if strings := names & {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}:
+            spelled[str(path.relative_to(PACKAGE))] = strings
+    assert {path: strings for path, strings in spelled.items() if path not in SPELLS_NAMES} == {}
+    assert set(SPELLS_NAMES) - set(spelled) == set()
 
 
 def test_only_the_command_line_prints() -> None:
@@ -213,3 +261,10 @@ def test_every_verb_has_help_and_describes_itself(capsys: pytest.CaptureFixture[
             cli.main([verb, "--help"])
         assert stopped.value.code == 0
         assert f"inferprof {verb}" in capsys.readouterr().out
+
+
+def test_unit_tests_mirror_the_package() -> None:
+    tests = REPOSITORY / "tests/unit"
+    folders = {path.parent.relative_to(tests) for path in tests.glob("**/test_*.py")}
+    beside = {Path("models")}
+    assert {str(folder) for folder in folders - beside if not (PACKAGE / folder).is_dir()} == set()

@@ -72,7 +72,8 @@ def test_a_tool_that_a_signal_ended_breaks_its_job_and_one_that_gave_up_is_a_res
     with pytest.raises(ToolError) as error, outcomes.stage("capture"):
         raise ToolError(["nsys"], returncode, "")
     assert facts(error.value.summary) == ["nsys", "SIGSEGV"]
-    assert "exited with 1" in str(failure_in("capture", ToolError(["nsys"], 1, "no permission")))
+    failed = failure_in("capture", ToolError(["/opt/bin/nsys", "profile"], 1, "Collecting\nno permission\n\n"))
+    assert str(failed) == "nsys exited with 1: no permission"
 
 
 # --- clean-up --------------------------------------------------------------------------------------------------

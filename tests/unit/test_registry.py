@@ -5,11 +5,14 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from inferprof import diagnosis, plugins, registry
 from inferprof.errors import UserError
+from inferprof.tables import roofs
+from inferprof.tables.trace import kernel_class
 
 CHECK = """
 from inferprof.findings import Clear, Threshold
@@ -101,3 +104,21 @@ def test_every_kind_of_plug_in_has_some() -> None:
     kinds = (registry.backends, registry.quantizers, registry.precisions, registry.profilers, registry.plots)
     assert all(kind() for kind in (*kinds, registry.sections, registry.checks, registry.thresholds))
     assert all(isinstance(backend, plugins.Backend) for backend in registry.backends().values())
+
+
+def test_the_profilers_that_tell_the_same_stand_in_the_order_in_which_they_speak() -> None:
+    assert registry.tracers() == ("nsys", "kineto")
+    assert registry.counters() == ("ncu",)
+    assert registry.sessions() == ("ort_nodes", "ort_nodes_kineto", "ort_profile")
+    assert registry.joining("layer") == ("trt_nodes",)
+    assert registry.joining("node", "module") == ("ort_nodes", "ort_nodes_kineto", "torch_nodes")
+    joins = ("trt_nodes", "ort_nodes", "ort_nodes_kineto", "torch_nodes")
+    assert registry.timing() == (*joins, "nsys", "kineto", "trt_layers")
+
+
+def test_a_number_format_names_ceilings_types_and_formats_of_kernels_that_exist() -> None:
+    formats = registry.precisions().values()
+    assert {described.storage for described in formats} <= set(roofs.KINDS)
+    assert all(roofs.KINDS[described.storage] == described.roof for described in formats)
+    assert {described.computes for described in formats} <= set(get_args(kernel_class.DType))
+    assert [described.name for described in formats if described.plain] == ["fp16", "bf16"]

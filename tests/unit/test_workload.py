@@ -20,13 +20,14 @@ from tests.unit.tuning_records import choice
 
 from inferprof import progress, registry, workload
 from inferprof.case import Case, Variant
+from inferprof.device import Buffer
 from inferprof.devices.cpu import CpuDevice
 from inferprof.devices.ranges import LOOKS
 from inferprof.errors import CaseFailed, UserError
 from inferprof.machine import hardware
 from inferprof.measure import timing
 from inferprof.model.model_spec import InputSpec, ModelSpec
-from inferprof.plugins import Backend, Buffer, OpenRequest
+from inferprof.plugins import Backend, OpenRequest
 from inferprof.run_request import Profiling, RunRequest
 
 FACTORS = {"nan": np.nan, "another function": 1.5}

@@ -137,7 +137,7 @@ def precision(name: str) -> Precision:
             shutil.copyfile(request.onnx, request.out)
         return {"method": "copied", "not_reproducible": []}
 
-    return Precision(name, name, "onnx", convert, Tolerance(20, 10, "of a test"))
+    return Precision(name, name, "onnx", convert, Tolerance(20, 10, "of a test"), "float16", "fp16", "fp16")
 
 
 globals().update({f"{stage}_{fault}": precision(f"{stage}_{fault}") for stage in OF_PRECISION for fault in FAULTS})

@@ -73,8 +73,9 @@ def variant_of(args: argparse.Namespace) -> Variant:
     """The variant. An option that the backend would ignore is refused: the result would not be what was asked for."""
     backend = registry.look_up("backend", args.backend, registry.backends())
     options = dict(args.set)
-    if foreign := sorted(options.keys() - backend.options.keys()):
-        raise unknown(f"options of backend {backend.name}:", foreign, backend.options)
+    known = registry.options_of(backend)
+    if foreign := sorted(options.keys() - known.keys()):
+        raise unknown(f"options of backend {backend.name}:", foreign, known)
     return Variant(args.variant, options)
 
 

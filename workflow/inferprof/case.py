@@ -1,4 +1,7 @@
-"""The words of a study: shape, variant and case. A case is one combination that is measured by itself."""
+"""The words of a study: shape, variant with its options, case, and the stages of an inference.
+
+A case is one combination that is measured by itself.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,20 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Final, Literal, get_args
 
 from inferprof.errors import UserError
 
 BATCH = "b"
+REFERENCE = "fp32"
+"""The number format that the others are made from and compared with."""
 EXCLUDED = "excluded by the config"
 """How the reason of a case begins that no machine refuses, but an entry of `exclude:`."""
 LONGEST_SHOWN = 60
 """Characters of a name that is refused."""
+Stage = Literal["stage_inputs", "h2d", "bind", "execute", "d2h", "extract"]
+STAGES: tuple[Stage, ...] = get_args(Stage)
+"""The stages of end_to_end, in the order in which they happen."""
 OptionValue = str | int | float | bool | list[str]
 """What an option of a variant or a precision may be in the config."""
 
@@ -118,6 +126,10 @@ class Variant:
         return str(self.options.get(option, default))
 
 
+QUANTIZE: Final = "quantize"
+"""The option of a variant that names the Quantizer of a torch model's weights."""
+HOST_CAST: Final = "host_cast"
+"""The option of a variant that says how the host casts what the caller has as float16."""
 TUNING = "tuning"
 TUNED_ANEW, TUNED_BY_LIBRARY = "fresh", "library"
 """The option of a variant that says where the configurations of autotuned kernels come from, and its values that are

@@ -98,7 +98,7 @@ def precisions(entries: Sequence[str | Mapping[str, OptionValue]]) -> dict[str, 
 
 def variants(entries: Sequence[Mapping[str, Any]]) -> dict[str, Variant]:
     """Variant name → variant; an option that no backend at all understands is refused."""
-    known = set().union(*(backend.options for backend in registry.backends().values()))
+    known = set().union(*(registry.options_of(backend) for backend in registry.backends().values()))
     chosen: dict[str, Variant] = {}
     for entry in entries:
         options = {key: value for key, value in entry.items() if key != "name"}

@@ -7,6 +7,7 @@ import errno
 import logging
 import signal
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 MENDABLE = (
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOTDIR, errno.EISDIR),
@@ -56,6 +57,8 @@ class ToolError(Exception):
     def __init__(self, command: Sequence[str], returncode: int, log: str, lines: int = 15) -> None:
         self.returncode = returncode
         self.summary = f"`{' '.join(command)}` {ended(returncode)}"
+        said = [line.strip() for line in log.splitlines() if line.strip()]
+        self.reason = f"{Path(command[0]).name} {ended(returncode)}{f': {said[-1]}' if said else ''}"
         tail = "\n".join(log.rstrip().splitlines()[-lines:])
         super().__init__(f"{self.summary}; the end of its log:\n{tail}")
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from inferprof.case import Case, OptionValue
+from inferprof.case import REFERENCE, Case, OptionValue
 from inferprof.stats import THRESHOLD
 
 
@@ -236,7 +236,7 @@ def run(sub: argparse.ArgumentParser) -> None:
         "artifact", type=Path, metavar="ARTIFACT", help="the .onnx or .engine; for torch the model's YAML"
     )
     _model(sub)
-    sub.add_argument("--precision", default="fp32", help="the number format of ARTIFACT (default fp32)")
+    sub.add_argument("--precision", default=REFERENCE, help="the number format of ARTIFACT (default fp32)")
     _case_part(sub)
     _set(sub, "an option of the variant")
     sub.add_argument("--machine", help="slug to record (default: this machine's)")

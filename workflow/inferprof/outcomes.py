@@ -53,7 +53,7 @@ def stage(name: str) -> Iterator[None]:
         by_signal = isinstance(error, ToolError) and not 0 <= error.returncode <= LAST_EXIT_CODE
         if job_limit_s() is None or by_signal:
             raise
-        raise CaseFailed(" ".join(str(error).split()), name) from error
+        raise CaseFailed(error.reason if isinstance(error, ToolError) else str(error), name) from error
     except Exception as error:
         traceback.print_exc()
         raise CaseFailed(reason_of(error), name) from error
@@ -78,7 +78,7 @@ def attempt(
             try:
                 document_text({**(head or {}), **made}, kind)
             except ValueError as error:
-                raise CaseFailed(f"what it gave is no {kind} document{error}") from None
+                raise CaseFailed(f"what it gave is no {kind} document: {str(error).removeprefix(': ')}") from None
             return made
     except CaseFailed as error:
         sys.stderr.write(f"inferprof: failed at {error.stage}: {error}\n")

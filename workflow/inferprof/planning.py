@@ -77,7 +77,7 @@ def _refuse_variant(variant: Variant, machine: Machine) -> str | None:
 
 def _refuse_backend(case: Case, spec: ModelSpec, backend: Backend, variant: Variant) -> str | None:
     """What speaks against the backend whatever the machine is."""
-    if foreign := sorted(variant.options.keys() - backend.options.keys()):
+    if foreign := sorted(variant.options.keys() - registry.options_of(backend).keys()):
         return f"{backend.name} has no option {', '.join(foreign)} (variant {variant.name})"
     if backend.artifact != "torch" and not spec.exported:
         return f"{backend.name} runs ONNX graphs and {spec.name} is not exported"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from inferprof.case import Case, OptionValue, Shape, Variant
+from inferprof.device import Buffer, Device, Where
 from inferprof.findings import Clear, Finding, Frames, Level, Need
 from inferprof.model.model_spec import ModelSpec
 
@@ -28,75 +29,10 @@ if TYPE_CHECKING:
 
 Feeds = Mapping[str, "np.ndarray[Any, Any]"]
 """Name of an input or output → host array."""
-Where = Literal["cpu", "cuda"]
 Placement = Literal["pageable", "pinned", "device"]
 """How end_to_end's inputs reach a GPU: from where the caller's arrays lie, by way of page-locked memory that they are
 copied into first, or not at all, since they are there before the clock starts."""
 Boundary = Literal["device", "call", "end_to_end"]
-
-
-# --- devices ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Buffer:
-    """Memory that a device allocated: `ptr` is an address on `where`; `owner` keeps it alive.
-
-    `array` is the NumPy view of a host buffer (pageable or pinned) and None for device memory.
-    """
-
-    where: Where
-    ptr: int
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    owner: Any = field(repr=False)
-    array: np.ndarray[Any, Any] | None = field(default=None, repr=False)
-
-    @property
-    def nbytes(self) -> int:
-        """Size in bytes."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count * self.dtype.itemsize
-
-
-class Device(Protocol):
-    """Memory, copies and clock of what a backend runs on. One stream; everything is queued on it."""
-
-    where: Where
-    stream: int | None
-    """cudaStream_t as an integer; None on the CPU."""
-
-    def allocate(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Buffer:
-        """Memory where the backend computes (device memory; host memory on the CPU)."""
-
-    def allocate_host(self, shape: Sequence[int], dtype: np.dtype[Any], pinned: bool) -> Buffer:
-        """Host memory, page-locked on request."""
-
-    def copy(self, target: Buffer, source: Buffer) -> None:
-        """Queue a copy on the stream; returns before it is done where the memory allows that."""
-
-    def fill(self, target: Buffer, byte: int) -> None:
-        """Queue a memset on the stream."""
-
-    def synchronize(self) -> None:
-        """Wait until everything queued on the stream is done."""
-
-    def timed(self, work: Callable[[], None]) -> Callable[[], float]:
-        """Queue `work` between two events; the returned function waits and gives the nanoseconds between them.
-
-        Raises NotImplementedError on the CPU, which has no clock apart from the host's.
-        """
-
-    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Capture what `work` queues on the stream into a CUDA graph; the returned function launches it there.
-
-        Raises CaseFailed where `work` does what a graph cannot hold, NotImplementedError on the CPU.
-        """
-
-    def memory_used(self) -> int | None:
-        """Bytes in use on the device by all processes; None where it cannot be read."""
 
 
 # --- runtimes --------------------------------------------------------------------------------------------------
@@ -157,8 +93,8 @@ class BuildRequest:
 
 @dataclass(frozen=True)
 class Backend:
-    """A runtime. `options`: each variant option that it understands → what it means, for the documentation;
-    `precisions` None means any ONNX graph."""
+    """A runtime. `options`: each option of a variant that it understands → what it means, for the documentation,
+    beside those of its builder (BuilderOption); `precisions` None means any ONNX graph."""
 
     name: str
     title: str
@@ -182,6 +118,20 @@ class Backend:
     """What the session's autotuners tried so far and chose: backends.triton_tuning.Decision.record of each choice."""
     refuses_variant: Callable[[Variant, Case, Machine], str | None] = lambda variant, case, machine: None
     """Why a machine cannot run a case with the options of a variant; None where there is no objection."""
+
+
+@dataclass(frozen=True)
+class BuilderOption:
+    """An option of a variant that the builders of engines understand."""
+
+    name: str
+    meaning: str
+    """For the documentation."""
+    backends: frozenset[str]
+    """Those that have it."""
+    arguments: Callable[[Variant, Any], Mapping[str, Any]]
+    """A variant, whether or not it gives the option, and TensorRT's module → arguments of Polygraphy's CreateConfig.
+    """
 
 
 @dataclass(frozen=True)
@@ -229,6 +179,24 @@ class Precision:
     convert: Callable[[ConvertRequest], dict[str, Any]]
     """Writes `request.out`; returns facts for the report (method, calibration, what isn't reproducible)."""
     tolerance: Tolerance
+    storage: str
+    """The type that the operands of its products have in the ONNX graph, as ONNX spells it in small letters."""
+    computes: str
+    """The format that its matrix products are to run in, as tables.trace.kernel_class tells it of a kernel."""
+    roof: str
+    """The ceiling that its products are held against: a column of peaks.csv, and a kind of ceilings.json."""
+    quantized: bool = False
+    """Whether its graph has quantizers."""
+    plain: bool = False
+    """Whether the gain of a quantized format is told against it; of several the first in order that was measured."""
+    colour: str | None = None
+    """In every plot; None: one that is left."""
+    order: int = 100
+    """Where it stands among the formats: the smallest first."""
+    least_share: float | None = None
+    """Of the time in matrix products, what `inferprof verify` wants to run in it; None: verify does not try it. A
+    narrow format leaves attention and the patch convolution in a wider one, which take longer than their part of the
+    work; where a runtime quietly computes in another format the share is 0."""
     made_by: str = ""
     """What makes it, in a few words, for the documentation."""
     options: Mapping[str, OptionValue] = field(default_factory=dict)
@@ -243,6 +211,18 @@ class Precision:
 
 Run = Callable[[Sequence[str]], None]
 """Runs a command to its end; raises ToolError where it fails."""
+Owner = Literal["node", "layer", "module"]
+"""What a profiler's rows belong to: nodes of the ONNX graph, layers of an engine, operators and modules of torch."""
+
+
+@dataclass(frozen=True)
+class Join:
+    """How a profiler's table of a case ties kernels to their owners."""
+
+    attributed: Callable[[pd.DataFrame], pd.DataFrame]
+    """The tidy table → a row per kernel and owner, with the columns of tables.nodes.attribution."""
+    inferences: Callable[[pd.DataFrame], int]
+    """How many inferences a tidy table is of; 0 where it holds none."""
 
 
 @dataclass(frozen=True)
@@ -272,6 +252,18 @@ class Profiler:
     read_iterations: Callable[[Path, str], pd.DataFrame] | None = None
     """As `read`, with the ranges of a name, which another program opens around an inference, as iterations. Raises
     UserError where there is none of that name. None: only the ranges of its table are renamed."""
+    rank: int = 100
+    """Of several profilers that tell the same of a case, that of the smallest rank speaks for it."""
+    traces: bool = False
+    """It traces iterations, kernels and copies: a timeline."""
+    counts: bool = False
+    """It reads counters of single kernels."""
+    session: bool = False
+    """It tells which execution provider ran each node of an ONNX Runtime session."""
+    owner: Owner | None = None
+    """What its rows belong to; None where that is nothing but the case."""
+    join: Join | None = None
+    """With `owner`: how it ties kernels to it. None where it times the owners themselves and sees no kernel."""
 
 
 # --- checks ----------------------------------------------------------------------------------------------------

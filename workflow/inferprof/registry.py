@@ -12,14 +12,14 @@ import importlib.util
 import os
 import pkgutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Protocol, TypeVar
 
 from inferprof.errors import UserError, unknown
 from inferprof.findings import Threshold
-from inferprof.plugins import Backend, Check, Plot, Precision, Profiler, Quantizer, Section
+from inferprof.plugins import Backend, BuilderOption, Check, Owner, Plot, Precision, Profiler, Quantizer, Section
 
 
 class _Named(Protocol):
@@ -89,19 +89,66 @@ def backends() -> dict[str, Backend]:
     return _constants("inferprof.backends", Backend)
 
 
+def builder_options(backend: str) -> dict[str, BuilderOption]:
+    """The options that a backend's builder of engines understands, by name."""
+    options = _constants("inferprof.backends", BuilderOption)
+    return {name: option for name, option in options.items() if backend in option.backends}
+
+
+def options_of(backend: Backend) -> dict[str, str]:
+    """The options of a variant that a backend understands → what they mean."""
+    own = {name: option.meaning for name, option in builder_options(backend.name).items()}
+    return {**backend.options, **own}
+
+
 def quantizers() -> dict[str, Quantizer]:
     """The ways to quantize a torch model, by name."""
     return _constants("inferprof.backends", Quantizer)
 
 
 def precisions() -> dict[str, Precision]:
-    """The number formats, by name."""
-    return _constants("inferprof.precisions", Precision)
+    """The number formats, by name, in their order."""
+    formats = _constants("inferprof.precisions", Precision)
+    return dict(sorted(formats.items(), key=lambda item: (item[1].order, item[0])))
 
 
 def profilers() -> dict[str, Profiler]:
     """The profilers, by name."""
     return _constants("inferprof.profilers", Profiler)
+
+
+def tools(fits: Callable[[Profiler], object]) -> tuple[str, ...]:
+    """The names of the profilers that fit. Of several that watched a case the first speaks for it."""
+    ranked = sorted(profilers().values(), key=lambda profiler: (profiler.rank, profiler.name))
+    return tuple(profiler.name for profiler in ranked if fits(profiler))
+
+
+def tracers() -> tuple[str, ...]:
+    """The profilers that trace iterations, kernels and copies."""
+    return tools(lambda profiler: profiler.traces)
+
+
+def counters() -> tuple[str, ...]:
+    """The profilers that read counters of kernels."""
+    return tools(lambda profiler: profiler.counts)
+
+
+def sessions() -> tuple[str, ...]:
+    """The profilers that tell which execution provider ran a node.
+
+    Where the GPU's idle time is at hand, as with those that trace too, the gain of a move is bounded closely.
+    """
+    return tools(lambda profiler: profiler.session)
+
+
+def joining(*owners: Owner) -> tuple[str, ...]:
+    """The profilers that tie kernels to what owns them."""
+    return tools(lambda profiler: profiler.join and profiler.owner in owners)
+
+
+def timing() -> tuple[str, ...]:
+    """The profilers that time kernels, or the layers of engines, whose formats then tell those of the kernels."""
+    return tools(lambda profiler: profiler.traces or profiler.join or profiler.owner == "layer")
 
 
 def plots() -> dict[str, Plot]:

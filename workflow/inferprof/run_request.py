@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from inferprof.case import Case, Shape, Variant
+from inferprof.case import HOST_CAST, REFERENCE, Case, Shape, Variant
 from inferprof.devices.ranges import nvtx_range
 from inferprof.errors import UserError
-from inferprof.measure import host_cast, timing
+from inferprof.measure import timing
 from inferprof.model.model_spec import ModelSpec
 from inferprof.plugins import Placement
 
@@ -64,8 +64,8 @@ class RunRequest:
     @property
     def rounds_like(self) -> str:
         """Whose tolerance the outputs are held to: TF32 and inputs out of float16 have fp16's 11 bits."""
-        of_fp16 = self.variant.flag("tf32") or host_cast.OPTION in self.variant.options
-        return "fp16" if self.case.precision == "fp32" and of_fp16 else self.case.precision
+        of_fp16 = self.variant.flag("tf32") or HOST_CAST in self.variant.options
+        return "fp16" if self.case.precision == REFERENCE and of_fp16 else self.case.precision
 
     @property
     def placement(self) -> Placement:

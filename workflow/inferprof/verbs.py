@@ -194,12 +194,12 @@ def table(args: argparse.Namespace) -> None:
     from inferprof.tables import schema
 
     profiler = registry.look_up("profiler", args.tool, registry.profilers())
+    case = Case.of_capture(args.capture.absolute())
     try:
         with outcomes.stage("table"):
-            rows = profilers.read(profiler, args.capture, args.iteration)
+            frame = schema.of_case(profilers.read(profiler, args.capture, args.iteration), args.machine, case)
     except CaseFailed as error:
-        rows = schema.not_measured(str(error), args.tool)
-    frame = schema.of_case(rows, args.machine, Case.of_capture(args.capture.absolute()))
+        frame = schema.of_case(schema.not_measured(str(error), args.tool), args.machine, case)
     with written_whole(args.out) as partial:
         frame.to_parquet(partial)
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from inferprof import documents, outcomes, progress, registry
+from inferprof.device import Device
 from inferprof.devices.cpu import CpuDevice
 from inferprof.devices.cuda import CudaDevice
 from inferprof.devices.ranges import collected, mark_clock
@@ -30,7 +31,7 @@ from inferprof.measure.lane import Lane
 from inferprof.measure.selfcheck import Check
 from inferprof.measure.telemetry import Telemetry
 from inferprof.model import data
-from inferprof.plugins import Backend, Device, Feeds, OpenRequest, Precision, Session
+from inferprof.plugins import Backend, Feeds, OpenRequest, Precision, Session
 from inferprof.run_request import Profiling, RunRequest
 from inferprof.tables.records import SCHEMA
 

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from inferprof.case import Shape, Variant
+from inferprof.device import Buffer
 from inferprof.devices.cpu import CpuDevice
 from inferprof.model import model_spec
-from inferprof.plugins import Buffer, OpenRequest
+from inferprof.plugins import OpenRequest
 
 
 @pytest.fixture

@@ -12,8 +12,9 @@ from tests.unit.facts import naming
 
 from inferprof.backends import ort
 from inferprof.backends.ort_session import create
+from inferprof.device import Buffer
 from inferprof.errors import CaseFailed
-from inferprof.plugins import Buffer, OpenRequest
+from inferprof.plugins import OpenRequest
 
 pytest.importorskip("onnxruntime")
 

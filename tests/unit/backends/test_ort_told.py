@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 from inferprof.backends import ort, ort_told
+from inferprof.device import Buffer
 from inferprof.errors import CaseFailed
-from inferprof.plugins import Buffer, OpenRequest
+from inferprof.plugins import OpenRequest
+from inferprof.readers.ort_json import read_profile
 from inferprof.tables.nodes.ort_facts import Assigned
-from inferprof.tables.nodes.ort_json import read_profile
 
 LOG = """\
 \x1b[0;93m[W:onnxruntime:, a] CUDA kernel not found in registries for Op type: Hardmax node name: /m/Hardmax\x1b[m

@@ -42,12 +42,11 @@ def test_an_engine_for_blackwell_is_built_without_a_gpu(matmul: Path, tmp_path: 
     assert facts["host_rss_bytes"] > 1 << 20
 
 
-def test_the_options_of_a_variant_reach_the_builder(matmul: Path, tmp_path: Path) -> None:
+def test_the_options_of_a_variant_reach_the_builder() -> None:
     trt = tensorrt_build.polygraphy_with("tensorrt_rtx")
-    spec, shape, out = model_spec.load(matmul), Shape.parse("b2"), tmp_path / "b2.engine"
 
     def arguments(**options: Any) -> dict[str, Any]:
-        return tensorrt_build._options(BuildRequest(matmul, spec, shape, Variant("v", options), out), trt)
+        return tensorrt_build._options(Variant("v", options), "tensorrt", trt)
 
     off = {"tf32": False, "sparse_weights": False, "refittable": False, "version_compatible": False}
     assert arguments() == off
@@ -58,6 +57,7 @@ def test_the_options_of_a_variant_reach_the_builder(matmul: Path, tmp_path: Path
         "builder_optimization_level": 4,
         "hardware_compatibility_level": trt.HardwareCompatibilityLevel.AMPERE_PLUS,
     }
+    assert tensorrt_build._options(Variant(), "tensorrt_rtx", trt) == {"tf32": False, "refittable": False}
 
 
 def test_tensorrt_itself_builds_for_no_other_gpu(matmul: Path, tmp_path: Path) -> None:

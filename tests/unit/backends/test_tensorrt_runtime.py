@@ -13,9 +13,9 @@ import pytest
 from tests.unit.facts import facts, naming, states
 
 from inferprof.backends.tensorrt_runtime import TensorRTSession, layer_times, outside_profile, write_profile
+from inferprof.device import Buffer
 from inferprof.devices.cpu import CpuDevice
 from inferprof.errors import CaseFailed
-from inferprof.plugins import Buffer
 
 Array = np.ndarray[Any, Any]
 Host = Callable[[Array], Buffer]

@@ -12,10 +12,11 @@ from tests.unit.facts import facts, naming
 
 from inferprof.backends import torch as backend
 from inferprof.case import Shape, Variant
+from inferprof.device import Buffer
 from inferprof.devices.cpu import CpuDevice
 from inferprof.errors import UserError
 from inferprof.model import export, model_spec
-from inferprof.plugins import Buffer, OpenRequest
+from inferprof.plugins import OpenRequest
 
 pytestmark = pytest.mark.slow
 

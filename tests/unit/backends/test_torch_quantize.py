@@ -16,11 +16,12 @@ from inferprof import registry
 from inferprof.backends import torch as backend
 from inferprof.backends import torch_quantize
 from inferprof.case import Case, Shape, Variant
+from inferprof.device import Buffer
 from inferprof.devices.cpu import CpuDevice
 from inferprof.errors import UserError
 from inferprof.machine.hardware import Gpu, Machine
 from inferprof.model import model_spec
-from inferprof.plugins import Buffer, OpenRequest, Quantizer
+from inferprof.plugins import OpenRequest, Quantizer
 
 BF16 = Case("m", "bf16", "torch_eager", "q", "b1")
 FACTORY = "import torch\n\ndef make():\n    return torch.nn.Linear(64, 32, bias=False)\n"

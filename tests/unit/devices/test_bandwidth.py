@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from inferprof.device import Buffer, Where
 from inferprof.devices import bandwidth
-from inferprof.plugins import Buffer, Where
 
 
 class Link:

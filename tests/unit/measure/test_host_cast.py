@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from inferprof.case import Variant
+from inferprof.device import Buffer
 from inferprof.devices.cpu import CpuDevice
 from inferprof.errors import UserError
 from inferprof.measure import host_cast
 from inferprof.measure.host_cast import Array, given_as_half
 from inferprof.measure.lane import Lane
-from inferprof.plugins import Buffer, Feeds
+from inferprof.plugins import Feeds
 
 PIXELS = np.array([[0.1, -2.0], [3.3, 65504.0]], np.float32)
 TOKENS = np.array([1, 2])

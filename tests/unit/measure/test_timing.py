@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 from tests.unit.facts import facts, mentions, naming, reason_alone
 
+from inferprof.device import Buffer, Device, Where
 from inferprof.devices.cpu import CpuDevice
 from inferprof.errors import CaseFailed
 from inferprof.measure import loop, throughput, timing
 from inferprof.measure.lane import Lane, host_buffer
 from inferprof.measure.timing import NotMeasured, Protocol, Series
 from inferprof.measure.yardstick import Yardstick
-from inferprof.plugins import Buffer, Device, Session, Where
+from inferprof.plugins import Session
 
 MS = 1_000_000
 QUICK = Protocol(budget_s=1.0, max_samples=300, throughput_min_s=0.5, min_s=0.0)
@@ -54,7 +55,7 @@ class Machine:
 
 
 class Gpu:
-    """plugins.Device on the simulated machine: 1 ms to upload, 0.5 ms to download, 20 µs to stage."""
+    """device.Device on the simulated machine: 1 ms to upload, 0.5 ms to download, 20 µs to stage."""
 
     where: Where = "cuda"
     stream: int | None = 1

@@ -151,7 +151,7 @@ def draw(model: ModelSpec, count: int, seed: int) -> list[Feeds]:
 
 def measured(folder: Path, domain: str, simulate: Any = None, **more: Any) -> dict[str, Any]:
     reference, candidate = write(folder / "fp32.onnx", 2.0), write(folder / "toy4.onnx", 2.0, domain)
-    precision = Precision("toy4", "Toy", "torch", lambda _: {}, TOLERANCE, simulate=simulate)
+    precision = Precision("toy4", "Toy", "torch", lambda _: {}, TOLERANCE, "int4", "int4", "int4", simulate=simulate)
     return accuracy.measure(ConvertRequest(reference, spec(**more), {}, candidate), precision, draw, 4, seed=3)
 
 

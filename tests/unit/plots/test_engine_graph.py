@@ -11,7 +11,7 @@ from matplotlib.patches import FancyBboxPatch
 from inferprof.plots import engine_graph, render
 from inferprof.profilers import trt_layers
 from inferprof.tables.nodes import layer_graph, layer_times
-from inferprof.tables.nodes.trt_json import Layer, Tensor
+from inferprof.tables.nodes.trt_engine import Layer, Tensor
 
 
 def layer(name: str, *reads: str, dtype: str | None = "fp16", kind: str = "gemm") -> Layer:

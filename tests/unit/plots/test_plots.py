@@ -15,7 +15,7 @@ from tests.unit.facts import facts, states
 from tests.unit.graph_records import graphs_of, records_of
 
 from inferprof import registry
-from inferprof.measure.lane import STAGES
+from inferprof.case import STAGES
 from inferprof.plots import (
     batch,
     distribution,
@@ -239,8 +239,12 @@ def test_a_plot_without_its_data_says_what_it_lacks():
 
 
 def test_each_number_format_has_a_colour_of_its_own():
-    chosen = style.colours([*style.FORMAT_COLOURS, "fp16_sparse"])
-    assert len(set(chosen.values())) == len(style.FORMAT_COLOURS) + 1
+    formats = registry.precisions()
+    chosen = style.colours(formats)
+    assert len(set(chosen.values())) == len(formats)
+    assert {name: chosen[name] for name in formats if formats[name].colour} == {
+        name: described.colour for name, described in formats.items() if described.colour
+    }
 
 
 def test_a_point_of_the_roofline_is_what_the_case_reaches_under_the_roof_of_its_format():

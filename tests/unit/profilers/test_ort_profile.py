@@ -21,9 +21,10 @@ from inferprof.measure.lane import host_buffer
 from inferprof.model import data, model_spec
 from inferprof.plugins import OpenRequest
 from inferprof.profilers import kineto, ort_profile
+from inferprof.readers.ort_events import NOT_TOLD
+from inferprof.readers.ort_json import read_profile
 from inferprof.tables.nodes import providers
-from inferprof.tables.nodes.ort_events import NOT_TOLD
-from inferprof.tables.nodes.ort_json import OrtProfile, read_profile
+from inferprof.tables.nodes.ort_session import OrtProfile
 
 CUDA, TENSORRT, MKLDNN = (f"{name}ExecutionProvider" for name in ("CUDA", "Tensorrt", "MKLDNN"))
 CASE = Case("vit", "fp16", "ort_cuda", "default", "b8")

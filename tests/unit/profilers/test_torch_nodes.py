@@ -13,10 +13,10 @@ from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.machine.hardware import Gpu, Machine
 from inferprof.profilers import torch_nodes
+from inferprof.readers.kineto_json import read_timeline
 from inferprof.tables.nodes import attribution
 from inferprof.tables.nodes.torch_kernels import attributed
-from inferprof.tables.trace.kineto_json import MODULE, OPERATOR, read_timeline
-from inferprof.tables.trace.timeline import KERNEL, PATH_SEPARATOR
+from inferprof.tables.trace.timeline import KERNEL, MODULE, OPERATOR, PATH_SEPARATOR
 
 EAGER = Case("vit", "fp16", "torch_eager", "default", "b8")
 

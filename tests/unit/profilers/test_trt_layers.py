@@ -14,7 +14,8 @@ from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.machine.hardware import Machine
 from inferprof.profilers import kineto, trt_layers
-from inferprof.tables.nodes import trt_json
+from inferprof.readers import trt_json
+from inferprof.tables.nodes import trt_engine
 from inferprof.tables.nodes.trt_layers import layers_of, tidy
 
 VIT2 = "trt_layers/h100_tensorrt_vit2"
@@ -243,8 +244,8 @@ def test_what_we_write_reads_as_what_trtexec_writes(tmp_path: Path) -> None:
 
 
 def test_two_layers_of_one_name_keep_their_own_times() -> None:
-    layers = (trt_json.Layer("copy", kind="Reformat"), trt_json.Layer("copy", kind="NoOp"))
-    times = [trt_json.LayerTime("copy", 1, total, total, total) for total in (5.0, 7.0)]
+    layers = (trt_engine.Layer("copy", kind="Reformat"), trt_engine.Layer("copy", kind="NoOp"))
+    times = [trt_engine.LayerTime("copy", 1, total, total, total) for total in (5.0, 7.0)]
     frame = tidy(layers, times, "trt_layers")
     assert layers_of(frame) == layers
     kinds_and_times = frame[frame["metric"].isin(["layer_type", "duration_total"])]
@@ -283,7 +284,7 @@ def test_metadata_names_onnx_nodes(metadata: str, nodes: tuple[str, ...]) -> Non
     ],
 )
 def test_formats_name_their_number_format(words: str, dtype: str | None) -> None:
-    assert trt_json.dtype_of(words) == dtype
+    assert trt_engine.dtype_of(words) == dtype
 
 
 def test_only_engines_of_tensorrt_have_layers_to_time() -> None:

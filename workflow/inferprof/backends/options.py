@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from inferprof.case import HOST_CAST
+
 RUN: Final[Mapping[str, str]] = {
     "cuda_graph": "inference is captured once and replayed as a CUDA graph",
     "placement": "where end_to_end's input arrays lie: `pageable` (default), `pinned` or `device`",
-    "host_cast": "the caller has float32 inputs as float16 and casts them on the host, in `stage_inputs`: "
+    HOST_CAST: "the caller has float32 inputs as float16 and casts them on the host, in `stage_inputs`: "
     "`elementwise` or `vectorised`",
 }
 TF32: Final[Mapping[str, str]] = {

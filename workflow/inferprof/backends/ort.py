@@ -9,8 +9,9 @@ from inferprof.backends import refusals
 from inferprof.backends.options import RUN, TF32, some
 from inferprof.backends.ort_session import OrtSession, Provider, create, opened, preload_cuda, session_options
 from inferprof.case import Case
+from inferprof.device import Device
 from inferprof.machine.hardware import Machine
-from inferprof.plugins import Backend, Device, OpenRequest
+from inferprof.plugins import Backend, OpenRequest
 
 PACKAGE = "onnxruntime-gpu"
 CPU: Provider = ("CPUExecutionProvider", {})

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferprof.backends import ort_told
+from inferprof.device import Buffer, Device
 from inferprof.errors import CaseFailed
 from inferprof.machine.hardware import parse_version
-from inferprof.plugins import Buffer, Device, OpenRequest
+from inferprof.plugins import OpenRequest
 
 if TYPE_CHECKING:
     import onnxruntime

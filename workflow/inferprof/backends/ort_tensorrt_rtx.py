@@ -32,10 +32,11 @@ from inferprof.backends.ort_session import (
 )
 from inferprof.backends.profile import Profile, profile_of
 from inferprof.case import Case, Variant
+from inferprof.device import Device
 from inferprof.errors import CaseFailed
 from inferprof.files import written_whole
 from inferprof.machine.hardware import Machine
-from inferprof.plugins import Backend, BuildRequest, Device, OpenRequest
+from inferprof.plugins import Backend, BuildRequest, OpenRequest
 
 PLUGIN = "onnxruntime_ep_nv_tensorrt_rtx"
 DISTRIBUTION = "onnxruntime-ep-nv-tensorrt-rtx"

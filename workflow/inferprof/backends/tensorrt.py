@@ -7,7 +7,7 @@ import functools
 from collections.abc import Iterator
 
 from inferprof.backends import refusals
-from inferprof.backends.options import BUILD, RUN, TF32, some
+from inferprof.backends.options import BUILD, RUN, some
 from inferprof.backends.tensorrt_build import build
 from inferprof.backends.tensorrt_runtime import (
     Flavour,
@@ -82,7 +82,7 @@ TENSORRT = Backend(
     artifact="engine",
     open=functools.partial(open_engine, "tensorrt"),
     refuses=refuses_tensorrt,
-    options={**RUN, **TF32, **BUILD},
+    options={**RUN, **some(BUILD, "profile", "rebuild", "timing_cache")},
     build=functools.partial(build, flavour="tensorrt"),
 )
 
@@ -93,7 +93,7 @@ TENSORRT_RTX = Backend(
     artifact="engine",
     open=functools.partial(open_engine, "tensorrt_rtx"),
     refuses=refuses_tensorrt_rtx,
-    options={**RUN, **TF32, **some(BUILD, "profile", "rebuild", "refit", "workspace")},
+    options={**RUN, **some(BUILD, "profile", "rebuild")},
     build=functools.partial(build, flavour="tensorrt_rtx"),
     ahead_of_time=True,
 )

@@ -12,15 +12,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from inferprof import progress
+from inferprof import progress, registry
 from inferprof.backends.build_facts import build_facts
 from inferprof.backends.profile import Profile, profile_of
 from inferprof.backends.tensorrt_runtime import Flavour, MessageLog, load, message_log
+from inferprof.case import Variant
 from inferprof.errors import CaseFailed, UserError
 from inferprof.files import written_whole
 from inferprof.plugins import BuildRequest
 
-MIB = 1 << 20
 _SPARSITY = {
     "eligible": (r"Found (\d+) layer\(s\) eligible", r"eligible for sparse math: ?(.*)"),
     "picked": (r"Chose (\d+) layer\(s\) using", r"picked sparse implementation for layers: ?(.*)"),
@@ -42,7 +42,7 @@ def build(request: BuildRequest, flavour: Flavour) -> dict[str, Any]:
     profile = profile_of(request.spec, request.shape, request.variant)
     progress.step("build the engine")
     with _quiet():
-        engine = _serialized(builder, network, _config(request, profile, trt), _timing_cache(request), log)
+        engine = _serialized(builder, network, _config(request, profile, flavour, trt), _timing_cache(request), log)
     seconds = time.perf_counter() - started
     with written_whole(request.out) as partial:
         partial.write_bytes(engine)
@@ -85,7 +85,7 @@ def _parser_error(error: Any) -> str:
     return f"node {error.node_name()} ({error.node_operator()}): {where}: {' '.join(error.desc().split())}"
 
 
-def _config(request: BuildRequest, profile: Profile, trt: Any) -> Any:
+def _config(request: BuildRequest, profile: Profile, flavour: Flavour, trt: Any) -> Any:
     """Polygraphy's CreateConfig of the variant's builder options, aimed at the target GPU."""
     from polygraphy.backend.trt import CreateConfig, PostprocessConfig
     from polygraphy.backend.trt import Profile as TrtProfile
@@ -93,7 +93,9 @@ def _config(request: BuildRequest, profile: Profile, trt: Any) -> Any:
     ranges = TrtProfile()
     for name, shapes in profile.items():
         ranges.add(name, **shapes)
-    config = CreateConfig(profiles=[ranges], load_timing_cache=_existing(request), **_options(request, trt))
+    config = CreateConfig(
+        profiles=[ranges], load_timing_cache=_existing(request), **_options(request.variant, flavour, trt)
+    )
     if request.target is None:
         return config
     capability = getattr(trt.ComputeCapability, "SM{}{}".format(*request.target), None)
@@ -108,21 +110,11 @@ def _config(request: BuildRequest, profile: Profile, trt: Any) -> Any:
     return PostprocessConfig(config, aim)
 
 
-def _options(request: BuildRequest, trt: Any) -> dict[str, Any]:
-    """CreateConfig's arguments; what the variant leaves out stays TensorRT's default, except TF32, which is off."""
-    options = request.variant.options
-    arguments: dict[str, Any] = {
-        "tf32": request.variant.flag("tf32"),
-        "sparse_weights": request.variant.flag("sparsity"),
-        "refittable": request.variant.flag("refit"),
-        "version_compatible": request.variant.flag("version_compatible"),
-    }
-    if "workspace" in options:
-        arguments["memory_pool_limits"] = {trt.MemoryPoolType.WORKSPACE: request.variant.whole("workspace") * MIB}
-    if "optimization_level" in options:
-        arguments["builder_optimization_level"] = request.variant.whole("optimization_level")
-    if request.variant.flag("hardware_compatible"):
-        arguments["hardware_compatibility_level"] = trt.HardwareCompatibilityLevel.AMPERE_PLUS
+def _options(variant: Variant, flavour: Flavour, trt: Any) -> dict[str, Any]:
+    """CreateConfig's arguments, by the options that this builder understands."""
+    arguments: dict[str, Any] = {}
+    for option in registry.builder_options(flavour).values():
+        arguments |= option.arguments(variant, trt)
     return arguments
 
 

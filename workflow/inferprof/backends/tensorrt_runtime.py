@@ -10,10 +10,10 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from inferprof.device import Buffer, Device
 from inferprof.errors import CaseFailed, UserError
 from inferprof.files import write_json, write_text
-from inferprof.plugins import Buffer, Device
-from inferprof.tables.nodes import trt_json
+from inferprof.readers import trt_json
 
 Flavour = Literal["tensorrt", "tensorrt_rtx"]
 DTYPES: dict[str, np.dtype[Any]] = {

@@ -15,18 +15,18 @@ import numpy as np
 from inferprof.backends import refusals, torch_graphs, torch_quantize, triton_tuning
 from inferprof.backends.options import RUN, TF32, some
 from inferprof.case import Case, Shape, Variant
+from inferprof.device import Buffer, Device, Where
 from inferprof.errors import CaseFailed, UserError
 from inferprof.machine.hardware import Machine
 from inferprof.model import export
 from inferprof.model.model_spec import ModelSpec
-from inferprof.plugins import Backend, Buffer, Device, OpenRequest, Quantizer, Session, Where
+from inferprof.plugins import Backend, OpenRequest, Quantizer, Session
 
 if TYPE_CHECKING:
     import torch
 
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 """The precisions that a torch model is cast to, with torch's names for them."""
-
 DEFAULT_MODE = "default"
 COMPILE_MODES = (DEFAULT_MODE, "reduce-overhead", "max-autotune")
 COMPILERS = ("c++", "g++", "clang++")

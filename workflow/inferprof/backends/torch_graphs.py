@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from inferprof import progress
 from inferprof.case import BATCH, Shape, Variant
+from inferprof.device import Device
 from inferprof.errors import UserError
 from inferprof.machine.hardware import Machine
 from inferprof.measure.loop import Clock
 from inferprof.model import data
-from inferprof.plugins import Device, OpenRequest
+from inferprof.plugins import OpenRequest
 
 if TYPE_CHECKING:
     import torch

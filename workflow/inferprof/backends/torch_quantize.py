@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from inferprof import registry
 from inferprof.backends import refusals
-from inferprof.case import Case, Variant
+from inferprof.case import QUANTIZE, Case, Variant
 from inferprof.machine.hardware import Machine
 from inferprof.plugins import Quantizer
 
 if TYPE_CHECKING:
     import torch
 
-QUANTIZE: Final = "quantize"
 OPTION: Final[Mapping[str, str]] = {
     QUANTIZE: "weights of a torch model are quantized, by the name of a quantizer: the next table",
 }

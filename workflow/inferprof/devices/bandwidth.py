@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from inferprof.plugins import Buffer, Device
+from inferprof.device import Buffer, Device
 
 LINK_SIZES = tuple(1 << power for power in (12, 16, 20, 24, 28))
 """4 KiB to 256 MiB: from where latency rules to where bandwidth does."""

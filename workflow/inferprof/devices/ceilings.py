@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from inferprof.device import Device
 from inferprof.devices.bandwidth import samples_ns
-from inferprof.plugins import Device
 
 GEMM_SIZES = (4096, 8192)
 VECTOR_BYTES = 1 << 29

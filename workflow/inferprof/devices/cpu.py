@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from inferprof.plugins import Buffer, Where
+from inferprof.device import Buffer, Where
 
 
 class CpuDevice:
-    """Implements plugins.Device."""
+    """Implements device.Device."""
 
     where: Where = "cpu"
     stream: int | None = None

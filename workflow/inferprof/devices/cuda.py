@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from inferprof.device import Buffer, Where
 from inferprof.errors import CaseFailed, SystemRefusal, UserError
-from inferprof.plugins import Buffer, Where
 
 NS_PER_MS = 1e6
 NOT_CAPTURED = "the inference cannot be captured as a CUDA graph"
@@ -40,7 +40,7 @@ class CudaError(RuntimeError):
 
 
 class CudaDevice:
-    """Implements plugins.Device on CUDA's device `ordinal`, counted within CUDA_VISIBLE_DEVICES.
+    """Implements device.Device on CUDA's device `ordinal`, counted within CUDA_VISIBLE_DEVICES.
 
     The stream does not wait for the legacy default stream: a backend that works there by mistake shows up as one
     that does not synchronise. Raises UserError where there is no driver or no such device.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
-from inferprof.plugins import Device
+from inferprof.device import Device
 
 CLOCK: Final = "clock"
 """Range around one look at the host's clock; what it showed is the name of the range behind it, `clock=<ns>`."""

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from inferprof.backends.torch_quantize import QUANTIZE
+from inferprof import registry
+from inferprof.case import QUANTIZE, REFERENCE
 from inferprof.diagnosis.kernel_time import (
     clipped,
     hides_kernels,
@@ -14,6 +15,7 @@ from inferprof.diagnosis.kernel_time import (
     of_kernels,
     options_of,
     roofs_of,
+    rows_counted,
     short,
     trace_of,
 )
@@ -23,7 +25,6 @@ from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Thresh
 from inferprof.plugins import Check
 from inferprof.tables import roofs
 from inferprof.tables.limits.speed_up_flags import LARGE
-from inferprof.tables.limits.waterfall import COUNTERS
 from inferprof.tables.nodes import kernel_formats, precision_truth
 from inferprof.tables.nodes.kernel_loops import loops
 from inferprof.tables.records import rows_of
@@ -32,9 +33,6 @@ from inferprof.tables.trace.kernel_class import EITHER_FP8, FP8S
 if TYPE_CHECKING:
     import pandas as pd
 
-QUANTIZED: Final = ("int8", "fp8", "mxfp8", "nvfp4")
-PLAIN: Final = ("fp16", "bf16")
-"""What a quantized case is compared with: the first of them that was measured."""
 FUSED_FROM: Final = (8, 0)
 """Compute capability from which the runtimes have attention in one kernel (FlashAttention-2: Ampere and later)."""
 MOSTLY: Final = 0.5
@@ -66,8 +64,8 @@ SOFTMAX: Final = Threshold(
 
 def _executed(frames: Frames) -> tuple[str, pd.DataFrame]:
     """The tool that tells most, and kernel_formats.of_case by it. Raises NotAssessed."""
-    counters = frames.of_tool(COUNTERS)
-    for tool in kernel_formats.TOOLS:
+    counters = rows_counted(frames)
+    for tool in registry.timing():
         rows = frames.of_tool(tool)
         if kernel_formats.tells(rows) and not hides_kernels(rows):
             return tool, kernel_formats.of_case(rows, counters)
@@ -103,11 +101,11 @@ def _precision(frames: Frames) -> list[Finding] | Clear:
     Gain: 0 to Σ time · (1 - peak of the format that ran / peak of the one asked for); None where a peak is not known.
     """
     precision = frames.case.precision
-    if precision not in precision_truth.ASKED:
+    if precision_truth.asked(precision) is None:
         raise NotAssessed(f"what {precision} is to compute in")
     if quantizer := options_of(frames).get(QUANTIZE):
         raise NotAssessed(f"what weights by {quantizer} are to be multiplied in")
-    tf32 = precision == "fp32" and bool(options_of(frames).get("tf32"))
+    tf32 = precision == REFERENCE and bool(options_of(frames).get("tf32"))
     asked = "tf32" if tf32 else precision_truth.wanted(precision)
     tool, kernels = _executed(frames)
     products = precision_truth.by_dtype(kernels[kernels["matrix"]])
@@ -187,14 +185,15 @@ def _attention(frames: Frames) -> list[Finding] | Clear:
 
 
 def _quantization(frames: Frames) -> list[Finding] | Clear:
-    """A quantized case whose interval lies above that of the same case in PLAIN. Gain: the difference of medians."""
-    case = frames.case
-    if case.precision not in QUANTIZED:
+    """A quantized case whose interval lies above that of the same case in plain. Gain: the difference of medians."""
+    case, formats = frames.case, registry.precisions()
+    if case.precision not in formats or not formats[case.precision].quantized:
         return Clear(f"{case.precision} has no quantizers")
-    own, *others = (peer_of(frames.peers, replace(case, precision=one)) for one in (case.precision, *PLAIN))
+    wider = [name for name, described in formats.items() if described.plain]
+    own, *others = (peer_of(frames.peers, replace(case, precision=name)) for name in (case.precision, *wider))
     plain = next((row for row in others if row), None)
     if own is None or plain is None:
-        raise NotAssessed(f"measurements of the case and of the same case in {' or '.join(PLAIN)}")
+        raise NotAssessed(f"measurements of the case and of the same case in {' or '.join(wider)}")
     boundary = compared_by(own, plain)
     mine, other = own[f"{boundary}_ms"], plain[f"{boundary}_ms"]
     words = f"{mine:.4g} ms in {case.precision}, {other:.4g} ms in {plain['precision']} ({boundary})"
@@ -249,13 +248,14 @@ def _loops(frames: Frames) -> list[Finding] | Clear:
 
     Gain: from all steps but one of their kernels, to the whole of the region, on the host or on the GPU.
     """
-    found = loops(trace_of(frames))
-    if found.empty:
+    trace = trace_of(frames)
+    looping = loops(trace)
+    if looping.empty:
         return Clear("no block of kernels runs several times in one execution of a region")
-    return [_loop(frames, row) for row in rows_of(found)]
+    return [_loop(frames, row, str(trace["tool"].iloc[0])) for row in rows_of(looping)]
 
 
-def _loop(frames: Frames, row: Mapping[str, Any]) -> Finding:
+def _loop(frames: Frames, row: Mapping[str, Any], tool: str) -> Finding:
     candidates = list((frames.documents.get("partition") or {}).get("looped") or ())
     on_host = row["region_duration"] > row["duration"]
     time = max(row["region_duration"], row["duration"])
@@ -267,7 +267,7 @@ def _loop(frames: Frames, row: Mapping[str, Any]) -> Finding:
         reason=f"an operator runs as a loop of {body}: {row['launches']:.0f} launches, "
         f"{row['duration'] / 1e3:.1f} µs of kernels and {row['region_duration'] / 1e3:.1f} µs of the host a run",
         evidence={name: float(row[name]) for name in ("steps", "kernels", "launches", "duration", "region_duration")},
-        source="nsys",
+        source=tool,
         gain=Gain(float(row["duration"] * (1 - 1 / row["steps"])), float(time)),
         advice="write it without a loop: CumSum as a product with a triangular matrix, a recurrence unrolled or "
         "replaced, a Scan by the operator that it spells out",

@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from inferprof import registry
 from inferprof.diagnosis.kernel_time import clipped
 from inferprof.diagnosis.times import ms
 from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed
 from inferprof.plugins import Check
-from inferprof.tables.limits.speed_up_flags import SESSIONS
 from inferprof.tables.nodes import fallback
 from inferprof.tables.nodes.providers import first_run_alone, per_run
 from inferprof.tables.records import rows_of
@@ -40,7 +40,7 @@ def _fallback(frames: Frames) -> list[Finding] | Clear:
     if not tool and not frames.case.backend.startswith("ort_"):
         return Clear(f"{frames.case.backend} has no second provider that nodes could fall back to")
     if not tool:
-        raise NotAssessed(f"a profile by {' or '.join(SESSIONS)}")
+        raise NotAssessed(f"a profile by {' or '.join(registry.sessions())}")
     if nodes.empty:
         raise NotAssessed("a run of the session that came to its end")
     amiss = stays_of(frames)
@@ -52,7 +52,7 @@ def _fallback(frames: Frames) -> list[Finding] | Clear:
 
 def _session(frames: Frames) -> tuple[str, pd.DataFrame]:
     """The first tool that watched the session, and its nodes; no tool where none did."""
-    tool = next((tool for tool in SESSIONS if len(frames.of_tool(tool))), "")
+    tool = next((tool for tool in registry.sessions() if len(frames.of_tool(tool))), "")
     return tool, per_run(frames.of_tool(tool))
 
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import pandas as pd
 
-from inferprof.backends.torch_quantize import QUANTIZE
-from inferprof.case import Case
+from inferprof import registry
+from inferprof.case import QUANTIZE, Case
 from inferprof.diagnosis.kernel_time import inference_ns
 from inferprof.diagnosis.times import bare_ns
 from inferprof.documents import failed
@@ -20,7 +20,6 @@ from inferprof.files import read_document
 from inferprof.findings import END_TO_END, Document, Frames, Total, Twin
 from inferprof.tables import join, overhead, records, schema, tuning
 from inferprof.tables.limits import copies, waterfall
-from inferprof.tables.limits.waterfall import COUNTERS
 from inferprof.tables.measurements import Measurements
 from inferprof.tables.nodes.providers import CALL, RUN, first_run_alone
 from inferprof.tables.trace import one_iteration
@@ -119,8 +118,9 @@ def _best_counters(results: Path, frames: Frames) -> Iterator[tuple[str, pd.Data
             continue
         for row in tuning.running(frames.trials, best):
             other = Case(*(row[name] for name in records.CASE_KEY))
-            path = results / frames.machine / "table" / COUNTERS / f"{other.path}.parquet"
-            if path.exists():
+            folders = (results / frames.machine / "table" / tool for tool in registry.counters())
+            path = next((path for folder in folders if (path := folder / f"{other.path}.parquet").exists()), None)
+            if path is not None:
                 yield choice["kernel"], schema.read_table(path)
                 break
 

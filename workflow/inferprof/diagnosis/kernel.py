@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from inferprof import registry
 from inferprof.case import Shape
 from inferprof.diagnosis.kernel_faults import counters_of, merged, of_time, time_shares
 from inferprof.diagnosis.kernel_time import (
     KERNEL_SHARE,
     NEEDS_NODES,
     clipped,
+    counted_by,
     hidden_in_graphs,
     kernels_ns,
     longest,
@@ -18,6 +20,7 @@ from inferprof.diagnosis.kernel_time import (
     options_of,
     owner_of,
     roofs_of,
+    rows_counted,
     short,
 )
 from inferprof.diagnosis.times import NS_PER_MS, bare_ns, ms, percent
@@ -28,9 +31,9 @@ from inferprof.tables.counters import kernel_roofline, ncu_rules
 from inferprof.tables.counters.bound_shares import shares
 from inferprof.tables.counters.bounds import Bound
 from inferprof.tables.limits import roofline, tile_advice
-from inferprof.tables.limits.waterfall import COUNTERS
 from inferprof.tables.nodes.product_kernels import ties_of
 from inferprof.tables.records import rows_of
+from inferprof.tables.schema import of_first
 from inferprof.tables.trace.kernel_class import KernelClass
 
 BOUND_SHARE: Final = Threshold("bound", 0.5, "of the kernels' time", "ours: what bounds most of it names the case")
@@ -90,7 +93,7 @@ def _bound(frames: Frames) -> list[Finding] | Clear:
         reason=f"the kernels are bound by {bound}: {percent(found[bound])} of their time, where "
         f"{percent(counted)} was counted ({words})",
         evidence={f"{one}_share": share for one, share in found.items()},
-        source=f"{COUNTERS}, {frames.tool}",
+        source=f"{counted_by(frames)}, {frames.tool}",
         gain=None,
         advice=BOUND_ADVICE[bound],
         confidence="medium",
@@ -137,7 +140,7 @@ def _tiles(frames: Frames) -> list[Finding] | Clear:
     sms = (roofs.gpu_in_use(frames.documents.get("environment")) or {}).get("sm_count")
     if nodes is None or not isinstance(sms, int):
         raise NotAssessed("the costs of the graph (.cost.json) and the GPU's number of SMs (environment.json)")
-    ties = ties_of(frames.of_tool(tile_advice.TIES))
+    ties = ties_of(of_first(frames.profiles, registry.joining("node")))
     placed = tile_advice.placed_in(nodes, frames.timeline, sms, ties)
     known = [one for one in placed if one.duration is not None and one.source != "assumed"]
     if not known:
@@ -193,7 +196,7 @@ def _roof(frames: Frames) -> list[Finding] | Clear:
     limits = roofs_of(frames)
     if limits.bandwidth is None:
         raise NotAssessed("the GPU's roofs: ceilings.json, bandwidth.json, or its datasheet in peaks.csv")
-    if (frames.profiles["tool"].eq(COUNTERS) & frames.profiles["level"].eq("kernel")).any():
+    if rows_counted(frames)["level"].eq("kernel").any():
         return _kernels_and_roofs(frames, limits)
     return _graph_and_roof(frames, limits)
 
@@ -225,7 +228,7 @@ def _far(frames: Frames, row: Mapping[str, Any]) -> Finding:
         share=frames.share(time),
         reason=f"takes {row['distance']:.3g} times as long as at its roof, by {row['limit']}{of_time(share)}",
         evidence={"distance": row["distance"], "roof_ns": row["roof_ns"], "duration_ns": row["duration_ns"]},
-        source=COUNTERS,
+        source=counted_by(frames),
         gain=None if time is None else Gain(0.0, lost / share * time),
         advice="see the counters: what its warps wait for is what keeps it from the roof",
         confidence="medium",
@@ -319,7 +322,7 @@ def _rule(frames: Frames, row: Mapping[str, Any]) -> Finding:
         reason=f"NVIDIA's rule {row['rule']} expects {row['rule_percent']:.1f} % of the kernel{of_time(share)}, "
         f"where ours says {row['ours']}",
         evidence={"rule_percent": float(row["rule_percent"])},
-        source=COUNTERS,
+        source=counted_by(frames),
         gain=None if time is None else Gain(0.0, row["rule_percent"] / 100 * time),
         advice=str(row["message"]),
         confidence="low",

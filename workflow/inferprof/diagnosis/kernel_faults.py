@@ -13,17 +13,17 @@ from typing import Any, Final
 
 import pandas as pd
 
-from inferprof.diagnosis.kernel_time import KERNEL_SHARE, of_kernels, short
+from inferprof import registry
+from inferprof.diagnosis.kernel_time import KERNEL_SHARE, counted_by, of_kernels, rows_counted, short
 from inferprof.findings import Bottleneck, Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables.counters import kernel_faults, ncu_timeline
 from inferprof.tables.counters.kernel_faults import BUSY_PERCENT, FaultName
+from inferprof.tables.counters.launches import by_launch
 from inferprof.tables.counters.ncu_choice import function_name
-from inferprof.tables.counters.ncu_launches import by_launch
-from inferprof.tables.limits.tile_advice import TIES
-from inferprof.tables.limits.waterfall import COUNTERS
 from inferprof.tables.nodes import kernel_reads
 from inferprof.tables.records import rows_of
+from inferprof.tables.schema import of_first
 
 WARP: Final = 32
 Evidence = Mapping[str, float]
@@ -119,7 +119,7 @@ def judged(frames: Frames) -> pd.DataFrame:
 
 def _must_read(frames: Frames, counters: pd.DataFrame) -> dict[str, float]:
     """Kernel → the bytes that it must read, where the nodes that it computes are known, and what they cost."""
-    ties = frames.of_tool(TIES)
+    ties = of_first(frames.profiles, registry.joining("node"))
     nodes = (frames.documents.get("cost") or {}).get("nodes")
     if nodes is None or ties.empty:
         return {}
@@ -130,7 +130,7 @@ def _must_read(frames: Frames, counters: pd.DataFrame) -> dict[str, float]:
 
 def counters_of(frames: Frames) -> pd.DataFrame:
     """What ncu counted of the case. Raises NotAssessed where it could count nothing."""
-    rows = frames.of_tool(COUNTERS)
+    rows = rows_counted(frames)
     if not (rows["level"] == "kernel").any():
         told = rows.loc[rows["metric"] == "not_measured", "text"]
         raise NotAssessed(f"counters of the case's kernels: {told.iloc[0]}" if len(told) else "counters (ncu)")
@@ -186,7 +186,7 @@ def _finding(frames: Frames, fault: Fault, row: Mapping[str, Any]) -> Finding:
         share=frames.share(time),
         reason=f"{row['reason']}{of_time(row['time_share'])}",
         evidence={**row["evidence"], **({} if row["time_share"] is None else {"time_share": row["time_share"]})},
-        source=COUNTERS,
+        source=counted_by(frames),
         gain=None if time is None or waste is None else Gain(0.0, max(0.0, min(1.0, waste)) * time),
         advice=fault.advice,
         confidence="medium",
@@ -243,7 +243,7 @@ def _traffic(frames: Frames, row: Mapping[str, Any], part: float, time: float | 
         share=frames.share(time),
         reason=f"{part:.0%} of what its SMs read and write is between SMs",
         evidence={"inter_sm_share": part},
-        source=COUNTERS,
+        source=counted_by(frames),
         gain=None,
         advice="smaller clusters, or tiles that need less of each other",
         confidence="low",

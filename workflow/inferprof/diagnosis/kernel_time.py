@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from inferprof import registry
 from inferprof.diagnosis.times import ms, percent
 from inferprof.findings import Finding, Frames, NotAssessed, Threshold
 from inferprof.tables import roofs
@@ -11,6 +12,7 @@ from inferprof.tables.counters.bounds import BOUNDS
 from inferprof.tables.limits import waterfall
 from inferprof.tables.nodes import layer_times
 from inferprof.tables.nodes.trt_join import layer_of_path
+from inferprof.tables.schema import of_first
 from inferprof.tables.trace.kernel_class import own_name
 from inferprof.tables.trace.kernel_compare import iterations, of_iterations, per_iteration
 
@@ -26,6 +28,16 @@ KERNEL_SHARE: Final = Threshold(
 NEEDS_TRACE: Final = "a trace of the case's kernels: nsys or kineto under `profilers:`"
 NEEDS_NODES: Final = "a trace with kernels one by one: CUDA graphs traced by node (nsys --cuda-graph-trace=node)"
 NAME_LENGTH: Final = 60
+
+
+def rows_counted(frames: Frames) -> pd.DataFrame:
+    """What was counted of the case's kernels, by the tool that speaks for it."""
+    return of_first(frames.profiles, registry.counters())
+
+
+def counted_by(frames: Frames) -> str:
+    """That tool; empty where none looked."""
+    return next(iter(rows_counted(frames)["tool"]), "")
 
 
 def trace_of(frames: Frames) -> pd.DataFrame:
@@ -49,7 +61,7 @@ def hides_kernels(rows: pd.DataFrame) -> bool:
 def _traced(frames: Frames) -> pd.DataFrame:
     if frames.tool is not None:
         return frames.timeline
-    for tool in waterfall.TRACERS:
+    for tool in registry.tracers():
         rows = frames.of_tool(tool)
         if rows["level"].isin(("kernel", "graph")).any():
             return rows
@@ -113,7 +125,7 @@ def of_kernels(frames: Frames, share: float | None) -> float | None:
 
 def inference_ns(profiles: pd.DataFrame) -> float | None:
     """The kernels' time of one inference in a trace without iterations, of an engine alone; None where none tells."""
-    traced = profiles[profiles["tool"].isin(waterfall.TRACERS)]
+    traced = profiles[profiles["tool"].isin(registry.tracers())]
     count = layer_times.inferences(traced)
     kernels = traced[traced["level"].eq("kernel") & traced["metric"].eq("duration_total")]
     return float(kernels["value"].sum()) / count if count else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from inferprof.backends.torch_quantize import QUANTIZE
+from inferprof.case import QUANTIZE
 from inferprof.diagnosis.kernel_time import options_of, roofs_of
 from inferprof.diagnosis.peers import compared_by, peer_of
 from inferprof.diagnosis.times import NS_PER_MS, RECORDS, ms, percent

@@ -16,13 +16,12 @@ from inferprof.errors import failure_of
 from inferprof.files import write_document
 from inferprof.findings import NEEDS, Answer, Clear, Finding, Frames, Need, NotAssessed
 from inferprof.plugins import Check
-from inferprof.tables.limits.waterfall import COUNTERS
 
 _HAS: Final[Mapping[Need, Callable[[Frames], bool]]] = {
     "gpu": on_gpu,
     "record": lambda frames: len(frames.records) > 0,
     "timeline": lambda frames: frames.tool is not None,
-    "counters": lambda frames: bool(frames.profiles["tool"].eq(COUNTERS).any()),
+    "counters": lambda frames: bool(frames.profiles["tool"].isin(registry.counters()).any()),
     "environment": lambda frames: frames.documents.get("environment") is not None,
     "bandwidth": lambda frames: frames.documents.get("bandwidth") is not None,
 }

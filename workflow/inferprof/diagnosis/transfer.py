@@ -7,9 +7,12 @@ from typing import Final, Literal
 
 import numpy as np
 
+from inferprof import registry
+from inferprof.case import HOST_CAST
 from inferprof.diagnosis.times import NS_PER_MS, RECORDS, Time, copying, link_copies, ms, percent, stages
 from inferprof.documents.record import Array
 from inferprof.findings import Clear, Confidence, Finding, Frames, Gain, NotAssessed, Threshold
+from inferprof.model.operators import bits
 from inferprof.plugins import Check
 from inferprof.tables.trace.api_kind import PAGEABLE
 
@@ -18,6 +21,7 @@ FAR_OVER_FLOOR = Threshold(
     "far_over_floor", 1.5, "times the link's floor", "ours: half as much again is beyond a link's jitter"
 )
 MB: Final = 1e6
+HALF_BITS: Final = 16
 HOST_COPY_GB_PER_S: Final = 5.0
 """Ours: one core's memcpy on a server, at the lower end, where bandwidth.json does not have this host's own (h2h)."""
 HANDLING_NS: Final = 20_000
@@ -28,8 +32,6 @@ OVER_MEMCPY = Threshold(
     "times a plain memcpy",
     "ours: a conversion reads, computes and writes; a copy does not compute",
 )
-ITEM_BYTES: Final[Mapping[str, int]] = {"fp16": 2, "bf16": 2, "fp16_sparse": 2}
-"""What an input needs in the number format that the graph computes in, where that is half precision."""
 
 
 def _pageable(frames: Frames) -> list[Finding] | Clear:
@@ -142,7 +144,7 @@ def _host_conversion(frames: Frames) -> list[Finding] | Clear:
         raise NotAssessed("the stages of a bare run")
     if took is None:
         return Clear("inputs are not prepared on the host")
-    told = frames.record.options.get("host_cast")
+    told = frames.record.options.get(HOST_CAST)
     memcpy = _memcpy_ns(frames, moved)
     share = frames.share(took)
     reason = f"preparing inputs takes {ms(took)} ({percent(share)}), {took / memcpy:.3g} times a memcpy of them"
@@ -157,9 +159,17 @@ def _host_conversion(frames: Frames) -> list[Finding] | Clear:
     return [Finding(subject, "copy", share, reason, evidence, RECORDS, gain, advice, confidence)]
 
 
+def _half_bytes(precision: str) -> int | None:
+    """What an input needs in the format that the graph computes in, where that is half precision."""
+    described = registry.precisions().get(precision)
+    if described is None or described.quantized or bits(described.storage) != HALF_BITS:
+        return None
+    return HALF_BITS // 8
+
+
 def _wide_inputs(frames: Frames) -> list[Finding] | Clear:
     """Float inputs cross the link in more bytes than the graph computes in. Gain: that part of h2d at most."""
-    width = ITEM_BYTES.get(frames.case.precision)
+    width = _half_bytes(frames.case.precision)
     if width is None:
         return Clear(f"{frames.case.precision} says nothing about narrower inputs")
     inputs = _arrays(frames, "inputs")

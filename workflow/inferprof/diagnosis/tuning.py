@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from inferprof import registry
 from inferprof.diagnosis.times import RECORDS, bare_ns, percent
 from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables import tuning
-from inferprof.tables.limits.waterfall import COUNTERS
 from inferprof.tables.records import rows_of
+from inferprof.tables.schema import of_first
 from inferprof.tables.trace.kernel_class import own_name
 from inferprof.tables.trace.kernel_compare import per_iteration
 
@@ -96,7 +97,7 @@ def _why(frames: Frames, choice: Row, best: Row) -> str:
 
 def _counters(profiles: pd.DataFrame, kernel: str) -> dict[str, float]:
     """Metric → what ncu counted of the first launch of a kernel."""
-    rows = profiles[profiles["tool"].eq(COUNTERS) & profiles["level"].eq("kernel") & profiles["value"].notna()]
+    rows = of_first(profiles[profiles["level"].eq("kernel") & profiles["value"].notna()], registry.counters())
     rows = rows[rows["name"].map(own_name).eq(kernel)].drop_duplicates("metric")
     return dict(zip(rows["metric"], rows["value"].astype(float), strict=True))
 

@@ -20,10 +20,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
+from inferprof import registry
 from inferprof.diagnosis.kernel_time import kernels_ns
 from inferprof.diagnosis.times import ms, on_gpu, percent
 from inferprof.findings import NEEDS, Answer, Bottleneck, Confidence, Finding, Frames, Gain, Level, Total
 from inferprof.tables.nodes.providers import per_run
+from inferprof.tables.schema import of_first
 
 Resource = Literal["launch", "idle", "copy", "kernels", "execution"]
 """execution: kernels and what the GPU waits between them, where no timeline tells the two apart."""
@@ -46,7 +48,6 @@ NOTICED: Final = 0.05
 """Ours: from this share on a resource is in the sentence."""
 CAUSE: Final = 0.5
 """Ours: a cause that explains half of a symptom is what to work on."""
-OPERATORS: Final = "ort_profile"
 LONGEST: Final = 3
 """Types of operators of a case on a CPU that its sentence names."""
 TRUST: Final[Mapping[Confidence, float]] = {"high": 1.0, "medium": 1.0, "low": 0.25}
@@ -117,12 +118,12 @@ def _by_stages(frames: Frames) -> dict[Resource, float]:
 
 def _operators(frames: Frames) -> str:
     """`MatMul 61.2 %, Gemm 8.1 %`: the longest operators of a case on a CPU; empty without a profile of them."""
-    profile = frames.of_tool(OPERATORS)
+    profile = of_first(frames.profiles, registry.sessions())
     if profile.empty:
         return ""
     shares = per_run(profile).groupby("op_type")["share"].sum().sort_values(ascending=False, kind="stable")
     longest = ", ".join(f"{name} {percent(share)}" for name, share in shares.head(LONGEST).items())
-    return f"{longest} of the operators' time by {OPERATORS}"
+    return f"{longest} of the operators' time by {profile['tool'].iloc[0]}"
 
 
 def judge(

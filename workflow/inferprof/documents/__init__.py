@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from inferprof.documents.base import Document, OfCase, Outcome
+from inferprof.documents.base import SELF_CHECK, Document, OfCase, Outcome, failure_at
 from inferprof.documents.diagnosed import Diagnosis
 from inferprof.documents.engine import Build, Trtexec
 from inferprof.documents.graph import Accuracy, Audit, Convert, Cost, Partition
@@ -64,8 +64,6 @@ NOT_OURS = "not what inferprof writes: move it away and run the study again"
 OF_ANOTHER = "move it away and run the study again"
 LONGEST_FAULT = 200
 """Characters of what is wrong with a file: it may quote the file."""
-SELF_CHECK = "self-check"
-"""The stage of a record that was measured and judged itself; its reason says so by itself."""
 CASE_FOLDERS = {"benchmark": 0, "capture": 1, "trtexec": 0, "diagnosis": 0}
 """Folders of a machine with a file per case → how many folders lie between."""
 CASE_PARTS = 5
@@ -150,8 +148,7 @@ def failed(content: Mapping[str, Any] | None) -> str | None:
     """`build: out of memory`: where and why what a document is about failed; None where it did not."""
     if content is None or content.get("status") != "failed":
         return None
-    stage = content.get("stage")
-    return f"{stage}: {content['reason']}" if stage and stage != SELF_CHECK else str(content["reason"])
+    return failure_at(content.get("stage"), str(content["reason"]))
 
 
 def _read(path: Path, kind: Kind, root: Path | None) -> tuple[Any, bytes]:

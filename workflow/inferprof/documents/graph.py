@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from inferprof.documents.base import Cosine, Count, Document, Measured, NotNegative, Number, Outcome, Share
+from inferprof.documents.base import Cosine, Count, Document, Measured, NotNegative, Number, Outcome, Share, require
 
 
 class Convert(Outcome):
@@ -169,7 +169,7 @@ class Agreement(Document):
 class Accuracy(Outcome):
     """results/onnx/{model}/{precision}.accuracy.json: the graph's outputs against fp32's."""
 
-    NEEDS: ClassVar[tuple[str, ...]] = ("outcome", "reason", "tolerance", "outputs")
+    NEEDS: ClassVar[tuple[str, ...]] = ("outcome", "reason")
 
     outcome: Literal["pass", "warn", "fail", "not measured"] | None = None
     precision: str | None = None
@@ -186,3 +186,5 @@ class Accuracy(Outcome):
         super().__post_init__()
         if self.status == "failed":
             self.outcome = "not measured"
+        if self.outcome != "not measured":
+            require(self, ("tolerance", "outputs"), "though its outcome is none without numbers")

@@ -38,6 +38,14 @@ PACKAGES = (
     "numpy",
 )
 """The distributions whose versions decide what is measured."""
+SLOWER = {
+    0x04: "power cap",
+    0x08: "hardware slowdown",
+    0x20: "thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+}
+"""Bits of NVML's clocks event reasons that lower the clock under load: not idleness, not clocks set by the user."""
 
 ALIASES = {
     "onnxruntime-gpu": ("onnxruntime-gpu", "onnxruntime"),

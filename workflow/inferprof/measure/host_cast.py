@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from inferprof.case import Variant
+from inferprof.case import HOST_CAST, Variant
 from inferprof.errors import UserError
 from inferprof.plugins import Feeds
 
 Array = np.ndarray[Any, Any]
-OPTION = "host_cast"
-"""Of a variant: how the host casts what the caller has as float16."""
 
 
 def _elementwise(half: Array) -> Array:
@@ -54,9 +52,9 @@ def given_as_half(feeds: Feeds, variant: Variant) -> Feeds:
     A lane reads its feeds in the stage `stage_inputs`, so that is where the cast's time goes. Raises UserError for an
     unknown kind of cast, and where no input is float32.
     """
-    if OPTION not in variant.options:
+    if HOST_CAST not in variant.options:
         return feeds
-    kind = variant.text(OPTION, "")
+    kind = variant.text(HOST_CAST, "")
     if kind not in CASTS:
         raise UserError(f"host_cast {kind!r} is unknown; known: {', '.join(CASTS)}")
     if all(array.dtype != np.float32 for array in feeds.values()):

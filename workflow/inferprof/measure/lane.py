@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 
+from inferprof.case import Stage
+from inferprof.device import Buffer, Device
 from inferprof.errors import CaseFailed
-from inferprof.plugins import Buffer, Device, Feeds, Placement, Session
+from inferprof.plugins import Feeds, Placement, Session
 
-Stage = Literal["stage_inputs", "h2d", "bind", "execute", "d2h", "extract"]
-STAGES: tuple[Stage, ...] = get_args(Stage)
-"""The stages of end_to_end, in the order in which they happen."""
 POISON = 0xFF
 """A byte whose repetition is NaN in every float format and -1 in every signed integer."""
 

@@ -24,14 +24,6 @@ INTERVAL_NS = round(INTERVAL_S * 1e9)
 ENERGY_WINDOW_S = 1.0
 """Shortest window that energy is told for: power is an average over 1 s (NVML, nvmlDeviceGetPowerUsage)."""
 GAUGES = ("sm_mhz", "memory_mhz", "power_w", "temperature_c")
-SLOWER = {
-    0x04: "power cap",
-    0x08: "hardware slowdown",
-    0x20: "thermal slowdown",
-    0x40: "hardware thermal slowdown",
-    0x80: "power brake",
-}
-"""Bits of NVML's clocks event reasons that lower the clock under load: not idleness, not clocks set by the user."""
 START = [sys.executable, "-m", "inferprof.measure.telemetry"]
 
 Sample = dict[str, Any]
@@ -104,8 +96,8 @@ def _read(lines: Iterable[str]) -> tuple[list[Sample], str | None]:
 def summarize(samples: Sequence[Sample]) -> dict[str, Any]:
     """Median and range of each gauge, whether and why the GPU throttled, who else ran; None: NVML doesn't tell."""
     told = [sample["reasons"] for sample in samples if sample["reasons"] is not None]
-    reasons = sorted({name for mask in told for bit, name in SLOWER.items() if mask & bit})
-    throttled = sum(any(mask & bit for bit in SLOWER) for mask in told)
+    reasons = sorted({name for mask in told for bit, name in hardware.SLOWER.items() if mask & bit})
+    throttled = sum(any(mask & bit for bit in hardware.SLOWER) for mask in told)
     return {
         "samples": len(samples),
         **{gauge: _range([s[gauge] for s in samples if s[gauge] is not None]) for gauge in GAUGES},

@@ -24,13 +24,15 @@ from typing import Any
 import numpy as np
 
 from inferprof import outcomes, progress
+from inferprof.case import STAGES, Stage
+from inferprof.device import Device
 from inferprof.errors import CaseFailed
 from inferprof.measure import loop, selfcheck, throughput
-from inferprof.measure.lane import STAGES, Lane, Stage
+from inferprof.measure.lane import Lane
 from inferprof.measure.loop import Clock, Protocol, Sample, Series
 from inferprof.measure.throughput import Throughput
 from inferprof.measure.yardstick import HostSpeed, Yardstick
-from inferprof.plugins import Boundary, Device, Feeds, Placement, Session
+from inferprof.plugins import Boundary, Feeds, Placement, Session
 
 __all__ = [
     "IN_TURNS",

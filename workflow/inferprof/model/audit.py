@@ -7,27 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from inferprof.case import Shape
+from inferprof import registry
+from inferprof.case import REFERENCE, Shape
 from inferprof.model import half_overflow, onnx_graph, typed_graph
 from inferprof.model.model_spec import ModelSpec, input_shapes
 from inferprof.model.operators import DEQUANTIZERS, QUANTIZERS, STANDARD_DOMAINS, bits, dtype_name, is_foreign, nbytes
 from inferprof.model.products import Product, one_branch, products_of
 from inferprof.model.typed_graph import TypedGraph
 
-DECLARED = {
-    "fp32": "float32",
-    "fp16": "float16",
-    "fp16_sparse": "float16",
-    "bf16": "bfloat16",
-    "int8": "int8",
-    "fp8": "float8e4m3fn",
-    "mxfp8": "float8e4m3fn",
-    "nvfp4": "float4e2m1",
-}
-"""The type that a number format's products are in."""
 NORMALIZATIONS = ("LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization", "GroupNormalization")
-FLOATS = ("fp32", "fp16", "fp16_sparse", "bf16")
-"""The number formats without quantizers."""
 WHO_KNOWS = {"trt": "runs in TensorRT only", "com.microsoft": "runs in ONNX Runtime only"}
 """The runtimes that know the operators of a domain outside the standard."""
 SHOWN = 5
@@ -100,12 +88,18 @@ def _shares(products: Sequence[Product]) -> dict[str, float]:
     return {dtype: count / total for dtype, count in macs.most_common()}
 
 
+def _declared(precision: str | None) -> str:
+    """The type that a number format's products are in; empty where none is claimed that a plug-in describes."""
+    described = registry.precisions().get(precision or "")
+    return described.storage if described else ""
+
+
 def _left_behind(products: Sequence[Product], precision: str | None) -> list[dict[str, Any]]:
     """The products that compute in more bits than the declared format, the largest first."""
-    if precision not in DECLARED:
+    if not (declared := _declared(precision)):
         return []
     total = sum(product.macs for product in products) or 1
-    wide = [product for product in products if bits(product.dtype) > bits(DECLARED[precision])]
+    wide = [product for product in products if bits(product.dtype) > bits(declared)]
     return [
         {"name": p.name, "dtype": p.dtype, "macs_share": p.macs / total, "with_weight": p.with_weight}
         for p in sorted(wide, key=lambda p: -p.macs)
@@ -197,7 +191,7 @@ def advice(result: Mapping[str, Any], products: Sequence[Product]) -> list[str]:
             )
     lines += _wide_weights(result)
     lines += _padded(result["unaligned"])
-    if result["precision"] in DECLARED and result["precision"] != "fp32":
+    if result["precision"] != REFERENCE and _declared(result["precision"]):
         lines += [
             f"{count} {kind} in float32: Casts around them move data twice as wide"
             for kind in ("softmax", "normalization")
@@ -222,8 +216,9 @@ def _claims(result: Mapping[str, Any]) -> list[str]:
     if result.get("no_opset"):
         lines.append("the file names no opset, so its operators are taken for those of the newest; export it again")
     quantized = result.get("quantized_nodes")
-    if quantized and result["precision"] in FLOATS:
-        baseline = "no fp32 baseline" if result["precision"] == "fp32" else f"not {result['precision']}"
+    described = registry.precisions().get(result["precision"])
+    if quantized and described and not described.quantized:
+        baseline = f"no {REFERENCE} baseline" if result["precision"] == REFERENCE else f"not {result['precision']}"
         lines.append(f"it is quantized already, {baseline}: {len(quantized)} nodes ({_some(quantized)})")
     if other := result.get("not_tensorrt_int8"):
         kinds = "; ".join(dict.fromkeys(other.values()))
@@ -275,7 +270,7 @@ def _padded(unaligned: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _wide_weights(result: Mapping[str, Any]) -> list[str]:
     """Weights of more bits than a half-precision graph declares. Quantizers may take float weights, so not theirs."""
-    declared = DECLARED.get(result["precision"], "")
+    declared = _declared(result["precision"])
     floats = {name: size for name, size in result["weight_bytes"].items() if name.startswith(("float", "bfloat"))}
     wide = {name: size for name, size in floats.items() if bits(name) > bits(declared)}
     if bits(declared) != 16 or not wide:

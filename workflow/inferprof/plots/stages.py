@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from inferprof.measure.lane import STAGES
+from inferprof.case import STAGES
 from inferprof.plots.style import GREY, OKABE_ITO, end_shapes, stacked_panels, stacked_shares
 from inferprof.plugins import Plot
 

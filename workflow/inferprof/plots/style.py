@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from inferprof import registry
+
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
@@ -21,15 +23,6 @@ MARGIN_IN = 0.75
 """Height of a panel beside its bars: title and axis."""
 OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#7F7F7F", "#B8A800")
 """Okabe & Ito 2008, "Color Universal Design"; black and yellow darkened or lightened for both backgrounds."""
-FORMAT_COLOURS = {
-    "fp32": "#7F7F7F",
-    "fp16": "#0072B2",
-    "bf16": "#56B4E9",
-    "int8": "#E69F00",
-    "fp8": "#009E73",
-    "mxfp8": "#D55E00",
-    "nvfp4": "#CC79A7",
-}
 TIP = "tip:"
 """Begins the gid of an artist whose rest is a tooltip on the page."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -125,10 +118,11 @@ def case_names(frame: pd.DataFrame) -> list[str]:
 
 def colours(precisions: Iterable[str]) -> dict[str, str]:
     """Number format → colour: the same in every plot; formats without one of their own share what is left."""
+    own = {name: described.colour for name, described in registry.precisions().items() if described.colour}
     names = list(dict.fromkeys(precisions))
-    free = [colour for colour in OKABE_ITO if colour not in {FORMAT_COLOURS.get(name) for name in names}]
-    other = [name for name in names if name not in FORMAT_COLOURS]
-    return FORMAT_COLOURS | {name: free[index % len(free)] for index, name in enumerate(other)}
+    free = [colour for colour in OKABE_ITO if colour not in {own.get(name) for name in names}]
+    other = [name for name in names if name not in own]
+    return own | {name: free[index % len(free)] for index, name in enumerate(other)}
 
 
 def end_shapes(frame: pd.DataFrame) -> list[str]:

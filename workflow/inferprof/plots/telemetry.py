@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from inferprof.measure.telemetry import SLOWER
+from inferprof.machine.hardware import SLOWER
 from inferprof.plots.style import INK, LINE_STYLES, case_names, colours, end_shapes, new_figure
 from inferprof.plugins import Plot
 

@@ -18,6 +18,12 @@ BF16 = Precision(
         warns=14.0,
         reason="8 significant bits: 57 dB for one rounding; 24 dB leaves room for a chain of some thousand",
     ),
+    storage="bfloat16",
+    computes="bf16",
+    roof="bf16",
+    plain=True,
+    colour="#56B4E9",
+    order=40,
     options=autocast.OPTIONS,
     needs_compute_capability=(8, 0),
 )

@@ -101,8 +101,8 @@ def _to_e2m1(x: torch.Tensor) -> torch.Tensor:
     return x.div(step).round_().mul_(step).clamp_(-E2M1_MAX, E2M1_MAX)
 
 
-def needed(kind: str) -> str | None:
-    """Why ModelOpt's own kernels for `kind` (mxfp8, nvfp4) cannot run here, or None where they can.
+def needed(ready_kernel: str | None) -> str | None:
+    """Why ModelOpt's own kernels for a format, of which one may be compiled already, cannot run here; None: they can.
 
     MXFP8, and NVFP4 before compute capability 8.9, are compiled on first use, which needs CUDA's nvcc.
     """
@@ -112,7 +112,7 @@ def needed(kind: str) -> str | None:
 
     if not torch.cuda.is_available():
         return "no CUDA device"
-    if kind == "nvfp4" and hasattr(gemm, "fp4_fake_quant_block"):
+    if ready_kernel and hasattr(gemm, ready_kernel):
         return None
     return None if extensions.get_cuda_ext_mx() is not None else "ModelOpt's CUDA extension does not compile here"
 

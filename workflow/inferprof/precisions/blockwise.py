@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from inferprof import progress
 from inferprof.model import export, samples
@@ -19,13 +20,24 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-Format = Literal["mxfp8", "nvfp4"]
-BLOCK_SIZES: dict[Format, int] = {"mxfp8": 32, "nvfp4": 16}
 OPSET = 20
 """ModelOpt's exporter raises it to 23 for NVFP4, the first that has a 4-bit float."""
 
 
-def convert(request: ConvertRequest, kind: Format) -> dict[str, Any]:
+@dataclass(frozen=True)
+class BlockFormat:
+    """A number format with a scale per block, as ModelOpt has it."""
+
+    name: str
+    block_size: int
+    preset: str
+    """ModelOpt's configuration of it, in modelopt.torch.quantization."""
+    ready_kernel: str | None = None
+    """ModelOpt's kernel of it that needs no compiler, in modelopt.torch.kernels.quantization.gemm; it is there from a
+    compute capability on."""
+
+
+def convert(request: ConvertRequest, kind: BlockFormat) -> dict[str, Any]:
     """Write the quantized graph. Layers whose width is no multiple of the block stay in FP16 and are listed."""
     batches = _calibration(request)
     progress.step("convert")
@@ -34,7 +46,7 @@ def convert(request: ConvertRequest, kind: Format) -> dict[str, Any]:
         graph = torch_graph.write(model, request, batches[0], OPSET)
     conversion.save(graph, request.out)
     return conversion.facts(
-        f"ModelOpt torch quantization to {kind}, blocks of {BLOCK_SIZES[kind]}, linear layers; the rest in fp16",
+        f"ModelOpt torch quantization to {kind.name}, blocks of {kind.block_size}, linear layers; the rest in fp16",
         kernels=kernels,
         left_in_fp16=left,
         **conversion.calibration_facts(request, batches),
@@ -42,7 +54,7 @@ def convert(request: ConvertRequest, kind: Format) -> dict[str, Any]:
 
 
 def simulate(
-    request: ConvertRequest, batches: Sequence[Feeds], kind: Format
+    request: ConvertRequest, batches: Sequence[Feeds], kind: BlockFormat
 ) -> list[dict[str, np.ndarray[Any, Any]]]:
     """Outputs of the fake-quantized torch model, named as those of the fp32 graph."""
     import modelopt.torch.quantization as mtq
@@ -66,14 +78,14 @@ def _calibration(request: ConvertRequest) -> list[Feeds]:
     )
 
 
-def quantized(request: ConvertRequest, kind: Format, batches: Sequence[Feeds]) -> tuple[Any, str, list[str]]:
+def quantized(request: ConvertRequest, kind: BlockFormat, batches: Sequence[Feeds]) -> tuple[Any, str, list[str]]:
     """The fake-quantized model with FP16 inside, what computes its blocks, and the names of the layers left out."""
     import modelopt.torch.quantization as mtq
     import torch
 
     model = export.torch_module(request.spec).to("cuda" if torch.cuda.is_available() else "cpu")
-    left = unaligned(model, BLOCK_SIZES[kind])
-    reason = block_kernels.needed(kind)
+    left = unaligned(model, kind.block_size)
+    reason = block_kernels.needed(kind.ready_kernel)
     settings = configuration(kind, left, block_kernels.register() if reason else None)
 
     def calibrate(module: torch.nn.Module) -> None:
@@ -86,14 +98,14 @@ def quantized(request: ConvertRequest, kind: Format, batches: Sequence[Feeds]) -
     return torch_graph.half_inside(model, [item.name for item in request.spec.inputs]), kernels, left
 
 
-def configuration(kind: Format, left: Sequence[str], backend: str | None) -> dict[str, Any]:
+def configuration(kind: BlockFormat, left: Sequence[str], backend: str | None) -> dict[str, Any]:
     """ModelOpt's own settings of the format, for linear layers only.
 
     Its presets also quantize the inputs of LayerNorm and convolutions, which no FP4 or MXFP8 kernel consumes.
     """
     import modelopt.torch.quantization as mtq
 
-    preset: dict[str, Any] = copy.deepcopy({"mxfp8": mtq.MXFP8_DEFAULT_CFG, "nvfp4": mtq.NVFP4_DEFAULT_CFG}[kind])
+    preset: dict[str, Any] = copy.deepcopy(getattr(mtq, kind.preset))
     for entry in preset["quant_cfg"]:
         if "cfg" in entry:
             entry["parent_class"] = "nn.Linear"

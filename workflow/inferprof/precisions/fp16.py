@@ -20,6 +20,13 @@ FP16 = Precision(
     made_by="ModelOpt AutoCast",
     convert=functools.partial(autocast.convert, low="fp16"),
     tolerance=TOLERANCE,
+    storage="float16",
+    computes="fp16",
+    roof="fp16",
+    plain=True,
+    colour="#0072B2",
+    order=20,
+    least_share=0.9,
     options=autocast.OPTIONS,
     needs_compute_capability=(7, 0),
 )

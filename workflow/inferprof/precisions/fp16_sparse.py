@@ -80,6 +80,10 @@ FP16_SPARSE = Precision(
         reason="2:4 pruning takes 13 % of the energy of normally distributed weights, 9 dB a layer; with that and "
         "no fine-tuning only the speed is of use",
     ),
+    storage="float16",
+    computes="fp16",
+    roof="fp16",
+    order=30,
     options=autocast.OPTIONS,
     needs_compute_capability=(8, 0),
 )

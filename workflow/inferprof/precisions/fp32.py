@@ -38,4 +38,9 @@ FP32 = Precision(
         warns=80.0,
         reason="24 significant bits: 150 dB for one rounding; only the order of sums differs",
     ),
+    storage="float32",
+    computes="fp32",
+    roof="fp32",
+    colour="#7F7F7F",
+    order=10,
 )

@@ -27,6 +27,13 @@ FP8 = Precision(
         warns=7.0,
         reason="4 significant bits: 32 dB for one tensor; 14 dB leaves room for some sixty quantized tensors",
     ),
+    storage="float8e4m3fn",
+    computes="fp8",
+    roof="fp8",
+    quantized=True,
+    colour="#009E73",
+    order=60,
+    least_share=0.25,
     options=OPTIONS,
     needs_compute_capability=(8, 9),
 )

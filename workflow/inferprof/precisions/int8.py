@@ -30,6 +30,12 @@ INT8 = Precision(
         reason="8 bits over 4 standard deviations: 41 dB for one tensor, less with outliers; "
         "15 dB leaves room for a hundred quantized tensors",
     ),
+    storage="int8",
+    computes="int8",
+    roof="int8",
+    quantized=True,
+    colour="#E69F00",
+    order=50,
     options=OPTIONS,
     needs_compute_capability=(7, 5),
 )

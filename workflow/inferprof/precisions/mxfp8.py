@@ -10,17 +10,26 @@ import functools
 from inferprof.plugins import Precision, Tolerance
 from inferprof.precisions import blockwise
 
+FORMAT = blockwise.BlockFormat("mxfp8", block_size=32, preset="MXFP8_DEFAULT_CFG")
+
 MXFP8 = Precision(
-    name="mxfp8",
+    name=FORMAT.name,
     title="MXFP8",
     source="torch",
     made_by="ModelOpt, linear layers in blocks of 32",
-    convert=functools.partial(blockwise.convert, kind="mxfp8"),
+    convert=functools.partial(blockwise.convert, kind=FORMAT),
     tolerance=Tolerance(
         passes=14.0,
         warns=7.0,
         reason="4 significant bits: 32 dB for one tensor; 14 dB leaves room for some sixty quantized tensors",
     ),
+    storage="float8e4m3fn",
+    computes="mxfp8",
+    roof="fp8",
+    quantized=True,
+    colour="#D55E00",
+    order=70,
+    least_share=0.25,
     needs_compute_capability=(10, 0),
-    simulate=functools.partial(blockwise.simulate, kind="mxfp8"),
+    simulate=functools.partial(blockwise.simulate, kind=FORMAT),
 )

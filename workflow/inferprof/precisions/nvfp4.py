@@ -11,18 +11,29 @@ import functools
 from inferprof.plugins import Precision, Tolerance
 from inferprof.precisions import blockwise
 
+FORMAT = blockwise.BlockFormat(
+    "nvfp4", block_size=16, preset="NVFP4_DEFAULT_CFG", ready_kernel="fp4_fake_quant_block"
+)
+
 NVFP4 = Precision(
-    name="nvfp4",
+    name=FORMAT.name,
     title="NVFP4",
     source="torch",
     made_by="ModelOpt, linear layers in blocks of 16",
-    convert=functools.partial(blockwise.convert, kind="nvfp4"),
+    convert=functools.partial(blockwise.convert, kind=FORMAT),
     tolerance=Tolerance(
         passes=8.0,
         warns=4.0,
         reason="2 significant bits: 20 dB for one tensor; 8 dB leaves room for some sixteen quantized tensors",
     ),
+    storage="float4e2m1",
+    computes="fp4",
+    roof="fp4",
+    quantized=True,
+    colour="#CC79A7",
+    order=80,
+    least_share=0.25,
     options={"samples": 32},
     needs_compute_capability=(10, 0),
-    simulate=functools.partial(blockwise.simulate, kind="nvfp4"),
+    simulate=functools.partial(blockwise.simulate, kind=FORMAT),
 )

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from inferprof.case import Case
 from inferprof.machine.hardware import Machine
 from inferprof.plugins import Profiler, Run
-from inferprof.profilers.capture_file import identify, other_reader
-from inferprof.profilers.capturing import no_gpu_work
+from inferprof.profilers.capturing import no_gpu_work, other_reader
+from inferprof.readers.capture_file import identify
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,7 +84,8 @@ def read(path: Path, iteration: str | None = None) -> pd.DataFrame:
     """
     import pandas as pd
 
-    from inferprof.tables.trace import iterations, kineto_configs, kineto_json, launch_configs
+    from inferprof.readers import kineto_configs, kineto_json, launch_configs
+    from inferprof.tables.trace import iterations
     from inferprof.tables.trace.events import tidy
 
     kind = identify(path)
@@ -112,4 +113,6 @@ KINETO: Final = Profiler(
     read=read,
     read_iterations=read,
     finish=finish,
+    rank=50,
+    traces=True,
 )

@@ -21,14 +21,15 @@ from inferprof.files import read_json, write_json
 from inferprof.machine.hardware import Machine
 from inferprof.plugins import Profiler, Run
 from inferprof.profilers import capturing, kineto, nsys
-from inferprof.profilers.capture_file import identify, other_reader
+from inferprof.profilers.capturing import other_reader
 from inferprof.profilers.ncu_refusals import refusal, saw_nothing
+from inferprof.readers.capture_file import identify
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from inferprof.readers.ncu_launches import Launch
     from inferprof.tables.counters.ncu_choice import Choice
-    from inferprof.tables.counters.ncu_launches import Launch
 
 NAME: Final = "ncu"
 ITERATION: Final = "iteration"
@@ -62,7 +63,7 @@ class Options:
 
 def command(argv: Sequence[str], out: Path, options: Options = Options()) -> list[str]:
     """The run's argv with ncu in front; the report is `out`. Kernels of CUDA graphs are looked into one by one."""
-    from inferprof.tables.counters.ncu_metrics import SECTIONS
+    from inferprof.readers.ncu_metrics import SECTIONS
 
     return [
         find(),
@@ -167,8 +168,8 @@ def read(path: Path) -> pd.DataFrame:
     """The tidy table of a report, or of a CSV of its raw or details page. Raises UserError for anything else."""
     import pandas as pd
 
+    from inferprof.readers import ncu_csv, ncu_launches, ncu_rep
     from inferprof.tables import schema
-    from inferprof.tables.counters import ncu_csv, ncu_launches, ncu_rep
 
     kind = identify(path)
     if kind not in ("ncu_report", "ncu_csv"):
@@ -223,4 +224,5 @@ NCU: Final = Profiler(
     aim=aim,
     refusal=refusal,
     iterations=1,
+    counts=True,
 )

@@ -19,8 +19,8 @@ from inferprof.errors import ToolError, UserError
 from inferprof.machine.hardware import Machine
 from inferprof.plugins import Profiler, Run
 from inferprof.profilers import capturing, nsys_scrub
-from inferprof.profilers.capture_file import identify, other_reader
-from inferprof.profilers.capturing import Runner
+from inferprof.profilers.capturing import Runner, other_reader
+from inferprof.readers.capture_file import identify
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -122,14 +122,8 @@ def read(path: Path, iteration: str | None = None) -> pd.DataFrame:
     """
     import pandas as pd
 
-    from inferprof.tables.trace import (
-        iterations,
-        kernel_compare,
-        launch_configs,
-        nsys_configs,
-        nsys_sqlite,
-        nsys_stats,
-    )
+    from inferprof.readers import launch_configs, nsys_configs, nsys_sqlite, nsys_stats
+    from inferprof.tables.trace import iterations, kernel_compare
     from inferprof.tables.trace.events import tidy
 
     kind = identify(path)
@@ -160,4 +154,6 @@ NSYS: Final = Profiler(
     read=read,
     read_iterations=read,
     finish=finish,
+    rank=40,
+    traces=True,
 )

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Final
 from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.machine.hardware import Machine
-from inferprof.plugins import Profiler, Run
+from inferprof.plugins import Join, Profiler, Run
 from inferprof.profilers import kineto, nsys, ort_profile
-from inferprof.profilers.capture_file import identify, other_reader
+from inferprof.profilers.capturing import other_reader
+from inferprof.readers.capture_file import identify
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,8 +51,8 @@ def read(path: Path) -> pd.DataFrame:
 
     Raises UserError where one is missing, or they are not of one process.
     """
-    from inferprof.tables.nodes import ort_json, ort_kernels
-    from inferprof.tables.trace import kineto_json, nsys_sqlite
+    from inferprof.readers import kineto_json, nsys_sqlite, ort_json
+    from inferprof.tables.nodes import ort_kernels
 
     kind = identify(path)
     if kind not in ("nsys_sqlite", "kineto"):
@@ -62,6 +63,20 @@ def read(path: Path) -> pd.DataFrame:
     timeline = nsys_sqlite.read_timeline(path) if kind == "nsys_sqlite" else kineto_json.read_timeline(path)
     tool = NAME if kind == "nsys_sqlite" else WITH_KINETO
     return ort_kernels.tidy(timeline, ort_json.read_profile(profile), tool)
+
+
+def attributed(table: pd.DataFrame) -> pd.DataFrame:
+    """The kernels of a table with the nodes that launched them."""
+    from inferprof.tables.nodes import ort_kernels
+
+    return ort_kernels.attributed(table)
+
+
+def inferences(table: pd.DataFrame) -> int:
+    """How many runs of the session a table is of."""
+    from inferprof.tables.nodes import providers
+
+    return providers.runs_of(table)
 
 
 def refuses(name: str, tracer: Profiler, case: Case, machine: Machine) -> str | None:
@@ -78,6 +93,10 @@ def _with(name: str, tracer: Profiler) -> Profiler:
         command=functools.partial(command, tracer),
         read=read,
         finish=functools.partial(finish, tracer),
+        rank=20,
+        session=True,
+        owner="node",
+        join=Join(attributed, inferences),
     )
 
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from inferprof.case import Case
 from inferprof.machine.hardware import Machine
 from inferprof.plugins import Profiler, Run
-from inferprof.profilers.capture_file import identify, other_reader
+from inferprof.profilers.capturing import other_reader
+from inferprof.readers.capture_file import identify
 from inferprof.tables.nodes.ort_facts import SessionFacts
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def command(argv: Sequence[str], out: Path) -> list[str]:
 
 def finish(out: Path, run: Run) -> None:
     """Keep what the reader and a viewer of traces need; packed, which ONNX Runtime does not do itself."""
-    from inferprof.tables.nodes import ort_events
+    from inferprof.readers import ort_events
 
     del run  # there is no tool to run
     if not out.exists():
@@ -63,7 +64,8 @@ def _kept(event: dict[str, Any]) -> dict[str, Any]:
 
 def read(path: Path) -> pd.DataFrame:
     """The tidy table of a profile, without its first run. Raises UserError for anything else."""
-    from inferprof.tables.nodes import ort_json, providers
+    from inferprof.readers import ort_json
+    from inferprof.tables.nodes import providers
 
     kind = identify(path)
     if kind != NAME:
@@ -78,5 +80,13 @@ def refuses(case: Case, machine: Machine) -> str | None:
 
 
 ORT_PROFILE: Final = Profiler(
-    name=NAME, suffix=".json.gz", refuses=refuses, command=command, read=read, finish=finish
+    name=NAME,
+    suffix=".json.gz",
+    refuses=refuses,
+    command=command,
+    read=read,
+    finish=finish,
+    rank=70,
+    session=True,
+    owner="node",
 )

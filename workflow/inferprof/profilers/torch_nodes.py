@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from inferprof.case import Case
 from inferprof.machine.hardware import Machine
-from inferprof.plugins import Profiler
+from inferprof.plugins import Join, Profiler
 from inferprof.profilers import kineto
-from inferprof.profilers.capture_file import identify, other_reader
+from inferprof.profilers.capturing import other_reader
+from inferprof.readers.capture_file import identify
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,7 +46,7 @@ def named_modules() -> Iterator[None]:
     from torch.nn.modules import module as hooks
     from torch.profiler import record_function
 
-    from inferprof.tables.trace.kineto_json import MODULE
+    from inferprof.tables.trace.timeline import MODULE
 
     names: dict[int, str] = {}
     opened: list[Any] = []
@@ -75,12 +76,26 @@ def named_modules() -> Iterator[None]:
 
 def read(path: Path) -> pd.DataFrame:
     """The tidy table of a trace with operators and modules, ours or another's. Raises UserError for anything else."""
+    from inferprof.readers import kineto_json
     from inferprof.tables.nodes import torch_kernels
-    from inferprof.tables.trace import kineto_json
 
     if (kind := identify(path)) != kineto.NAME:
         raise other_reader(path, kind)
     return torch_kernels.tidy(kineto_json.read_timeline(path, within_torch=True), NAME)
+
+
+def attributed(table: pd.DataFrame) -> pd.DataFrame:
+    """The kernels of a table with the operators and modules that launched them."""
+    from inferprof.tables.nodes import torch_kernels
+
+    return torch_kernels.attributed(table)
+
+
+def inferences(table: pd.DataFrame) -> int:
+    """How many iterations a table is of."""
+    from inferprof.tables.trace import kernel_compare
+
+    return kernel_compare.iterations(table)
 
 
 def refuses(case: Case, machine: Machine) -> str | None:
@@ -92,5 +107,13 @@ def refuses(case: Case, machine: Machine) -> str | None:
 
 
 TORCH_NODES: Final = Profiler(
-    name=NAME, suffix=".json.gz", refuses=refuses, command=command, read=read, finish=kineto.finish
+    name=NAME,
+    suffix=".json.gz",
+    refuses=refuses,
+    command=command,
+    read=read,
+    finish=kineto.finish,
+    rank=30,
+    owner="module",
+    join=Join(attributed, inferences),
 )

@@ -10,8 +10,9 @@ from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.machine.hardware import Machine
 from inferprof.plugins import Profiler
-from inferprof.profilers.capture_file import identify, other_reader
-from inferprof.tables.nodes.trt_json import PROFILE
+from inferprof.profilers.capturing import other_reader
+from inferprof.readers.capture_file import identify
+from inferprof.readers.trt_json import PROFILE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +33,8 @@ def read(path: Path) -> pd.DataFrame:
     are any.
     Raises UserError for anything else, and for times and layers of two engines.
     """
-    from inferprof.tables.nodes import trt_json, trt_layers
+    from inferprof.readers import trt_json
+    from inferprof.tables.nodes import trt_layers
 
     if (kind := identify(path)) != NAME:
         raise other_reader(path, kind)
@@ -52,7 +54,7 @@ def read(path: Path) -> pd.DataFrame:
 
 
 def _layers_in(graph: Path) -> object:
-    from inferprof.tables.nodes import trt_json
+    from inferprof.readers import trt_json
 
     content = trt_json.load(graph)
     if trt_json.kind_of(graph, content) != "layers":
@@ -66,4 +68,6 @@ def refuses(case: Case, machine: Machine) -> str | None:
     return None if case.backend in BACKENDS else f"{NAME}: {case.backend} runs no engine of its own"
 
 
-TRT_LAYERS: Final = Profiler(name=NAME, suffix=PROFILE, refuses=refuses, command=command, read=read)
+TRT_LAYERS: Final = Profiler(
+    name=NAME, suffix=PROFILE, refuses=refuses, command=command, read=read, rank=60, owner="layer"
+)

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from inferprof.case import Case
 from inferprof.machine.hardware import Machine
-from inferprof.plugins import Profiler
+from inferprof.plugins import Join, Profiler
 from inferprof.profilers import nsys, trt_layers
-from inferprof.profilers.capture_file import identify, other_reader
+from inferprof.profilers.capturing import other_reader
+from inferprof.readers.capture_file import identify
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +30,7 @@ def command(argv: Sequence[str], out: Path) -> list[str]:
 
 
 def _profile_of(out: Path) -> Path:
-    from inferprof.tables.nodes.trt_json import PROFILE
+    from inferprof.readers.trt_json import PROFILE
 
     return out.with_suffix(PROFILE)
 
@@ -40,8 +41,8 @@ def read(path: Path) -> pd.DataFrame:
     Without layers the trace's ranges tell them, and no nodes; the ONNX file tells those that the layers do not.
     Raises UserError where the two are of different engines.
     """
-    from inferprof.tables.nodes import graph_nodes, trt_json, trt_kernels
-    from inferprof.tables.trace import nsys_sqlite
+    from inferprof.readers import nsys_sqlite, trt_json
+    from inferprof.tables.nodes import graph_nodes, trt_kernels
 
     if (kind := identify(path)) != "nsys_sqlite":
         raise other_reader(path, kind)
@@ -50,6 +51,20 @@ def read(path: Path) -> pd.DataFrame:
     onnx = path.with_suffix(".onnx")
     graph = graph_nodes.of_file(onnx) if onnx.exists() else ()
     return trt_kernels.tidy(nsys_sqlite.read_timeline(path), layers, graph, NAME)
+
+
+def attributed(table: pd.DataFrame) -> pd.DataFrame:
+    """The kernels of a table with the layers, and the nodes, that launched them."""
+    from inferprof.tables.nodes import trt_kernels
+
+    return trt_kernels.attributed(table)
+
+
+def inferences(table: pd.DataFrame) -> int:
+    """How many inferences of the engine a table is of."""
+    from inferprof.tables.nodes import layer_times
+
+    return layer_times.inferences(table)
 
 
 def refuses(case: Case, machine: Machine) -> str | None:
@@ -61,5 +76,13 @@ def refuses(case: Case, machine: Machine) -> str | None:
 
 
 TRT_NODES: Final = Profiler(
-    name=NAME, suffix=".sqlite", refuses=refuses, command=command, read=read, finish=nsys.finish
+    name=NAME,
+    suffix=".sqlite",
+    refuses=refuses,
+    command=command,
+    read=read,
+    finish=nsys.finish,
+    rank=10,
+    owner="layer",
+    join=Join(attributed, inferences),
 )

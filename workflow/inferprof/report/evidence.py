@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from inferprof.backends.torch_quantize import QUANTIZE
-from inferprof.case import Case
+from inferprof.case import QUANTIZE, Case
 from inferprof.errors import UserError
 from inferprof.report import broken
 from inferprof.report.documents import Document, Engine, Reader

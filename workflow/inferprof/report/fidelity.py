@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from inferprof.case import REFERENCE
 from inferprof.report.documents import TORCH_ALONE, Document
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Mark
@@ -82,7 +83,7 @@ def read(document: Document, precision: str) -> Fidelity:
     if document.content is None:
         if document.why:
             return Fidelity("not measured", NO_REFERENCE.format(document.why))
-        if precision == "fp32":
+        if precision == REFERENCE:
             return Fidelity("reference", "what the others are compared with")
         return Fidelity("not measured", document.lacking)
     outputs = document.get("outputs", {}).values()

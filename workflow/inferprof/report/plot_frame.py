@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from inferprof import registry
 from inferprof.case import Shape
 from inferprof.report import fidelity
 from inferprof.report.common import name_of, path_of
@@ -12,7 +13,6 @@ from inferprof.report.evidence import Evidence
 from inferprof.report.profiled import Profile, chosen, first_of
 from inferprof.tables import graph_memory, schema, tuning
 from inferprof.tables.limits import roofline, waterfall
-from inferprof.tables.limits.waterfall import TRACERS
 from inferprof.tables.records import KEY, key_of, rows_of
 from inferprof.tables.trace import one_iteration
 from inferprof.tables.trace.idle import IDLE_CAUSES
@@ -49,7 +49,7 @@ def of(evidence: Evidence) -> pd.DataFrame:
     frame = frame.merge(roofs, on=KEY, how="left", validate="one_to_one")
     frame = frame.merge(_speed_ups(evidence), on=KEY, how="left", validate="one_to_one")
     frame.loc[frame.apply(lambda row: name_of(row) == evidence.baseline, axis=1), "verdict"] = "baseline"
-    traced = first_of(evidence, TRACERS, _has_iteration)
+    traced = first_of(evidence, registry.tracers(), _has_iteration)
     by_key = {
         "end_to_end_samples": _samples(evidence),
         "telemetry": _telemetry(evidence),

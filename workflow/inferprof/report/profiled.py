@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from inferprof import registry
+from inferprof.plugins import Join
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Cell, Column, missing, number
 from inferprof.report.numbers import ratio
-from inferprof.tables.limits.waterfall import TRACERS
 from inferprof.tables.records import KEY, key_of, rows_of
 from inferprof.tables.schema import Level
 from inferprof.tables.trace.kernel_compare import of_iterations, per_iteration
@@ -42,9 +43,10 @@ class Profile:
         return {str(name): float(share) for name, share in shares.items()}
 
 
-def profiles(evidence: Evidence, tools: Sequence[str] = TRACERS) -> list[Profile]:
-    """Every profile of these tools, by model and shape."""
-    return [one for one in evidence.once(_all) if one.tool in tools]
+def profiles(evidence: Evidence, tools: Sequence[str] | None = None) -> list[Profile]:
+    """Every profile of these tools, else of the tracers, by model and shape."""
+    wanted = registry.tracers() if tools is None else tools
+    return [one for one in evidence.once(_all) if one.tool in wanted]
 
 
 def _all(evidence: Evidence) -> list[Profile]:
@@ -56,12 +58,12 @@ def _all(evidence: Evidence) -> list[Profile]:
 
 
 def chosen(evidence: Evidence, level: Level) -> list[Profile]:
-    """One profile per case: of the first of TRACERS that saw operations of this level in iterations."""
+    """One profile per case: of the first tracer that saw operations of this level in iterations."""
     return evidence.once(_chosen, level)
 
 
 def _chosen(evidence: Evidence, level: Level) -> list[Profile]:
-    return _first(profiles(evidence), TRACERS, lambda one: len(of_iterations(one.frame, level)) > 0)
+    return _first(profiles(evidence), registry.tracers(), lambda one: len(of_iterations(one.frame, level)) > 0)
 
 
 def first_of(
@@ -78,6 +80,14 @@ def _first(candidates: list[Profile], tools: Sequence[str], fits: Callable[[Prof
         if rival is None or tools.index(one.tool) < tools.index(rival.tool):
             found[key_of(one.case)] = one
     return list(found.values())
+
+
+def join_of(profile: Profile) -> Join:
+    """How the tool of a profile ties kernels to what owns them. Raises ValueError where it does not."""
+    join = registry.profilers()[profile.tool].join
+    if join is None:
+        raise ValueError(f"{profile.tool} ties no kernels to anything")
+    return join
 
 
 def costs(evidence: Evidence) -> dict[tuple[Any, ...], dict[str, Any]]:

@@ -7,16 +7,15 @@ from collections.abc import Callable
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
+from inferprof import registry
 from inferprof.report.common import CASE_COLUMNS, case_cells, optional, scaled, short_kernel
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, missing, number, words
 from inferprof.report.numbers import NS_PER_US, microseconds, ratio, three_digits
-from inferprof.report.profiled import Profile, caution, first_of
+from inferprof.report.profiled import Profile, caution, first_of, join_of
 from inferprof.tables.counters import kernel_roofline
 from inferprof.tables.limits import roofline
-from inferprof.tables.nodes import attribution, node_roofline, ort_kernels, trt_kernels
-from inferprof.tables.nodes.layer_times import inferences
-from inferprof.tables.nodes.providers import runs_of
+from inferprof.tables.nodes import attribution, node_roofline
 from inferprof.tables.records import KEY, frame_of, key_of, options_of, rows_of
 
 if TYPE_CHECKING:
@@ -27,11 +26,6 @@ MEGA = 1e6
 TOP = 3
 SURE = 0.8
 """From this confidence on a kernel is taken for a node's."""
-JOINS: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], Callable[[pd.DataFrame], int]]] = {
-    "ort_nodes": (ort_kernels.attributed, runs_of),
-    "trt_nodes": (trt_kernels.attributed, inferences),
-}
-"""Tools that tie kernels to the nodes of a graph: the join of a case's table, and how many inferences it is of."""
 UNKNOWN_FLOPS = "no FLOPs are known of this operator, or a size is not"
 UNKNOWN_BYTES = "a size is not known"
 NO_ROOF = "no roof is known"
@@ -105,7 +99,7 @@ def _operator(graph: tuple[str, str, str], node: dict[str, Any]) -> list[Cell]:
 
 def _nodes(evidence: Evidence) -> list[Block]:
     """The nodes whose kernels take longest beyond their roofs, by the traces that tie kernels to nodes."""
-    seen = first_of(evidence, tuple(JOINS))
+    seen = first_of(evidence, registry.joining("node", "layer"))
     rows = [{**one.case, **row} for one in seen for row in rows_of(_lost(evidence, one))]
     if not rows:
         return []
@@ -120,13 +114,13 @@ def _nodes(evidence: Evidence) -> list[Block]:
 
 def _lost(evidence: Evidence, one: Profile) -> pd.DataFrame:
     """tables.nodes.node_roofline of one case; no rows where its graph was not counted or no inference was traced."""
-    join, count = JOINS[one.tool]
+    join = join_of(one)
     cost = evidence.costs[one.case["model"], one.case["precision"], one.case["shape"]].content
-    if not cost or not (runs := count(one.frame)):
+    if not cost or not (runs := join.inferences(one.frame)):
         return frame_of([], list(node_roofline.COLUMNS))
     options = options_of(evidence.records).get(key_of(one.case), {})
     nodes = roofline.nodes(cost, evidence.roofs.of_variant(options))
-    return node_roofline.of_owners(attribution.by_owner(join(one.frame), "op", SURE), nodes, runs)
+    return node_roofline.of_owners(attribution.by_owner(join.attributed(one.frame), "op", SURE), nodes, runs)
 
 
 def _node(row: dict[str, Any]) -> list[Cell]:
@@ -145,7 +139,7 @@ def _node(row: dict[str, Any]) -> list[Cell]:
 
 def _kernels(evidence: Evidence) -> list[Block]:
     """The kernels that ncu counted, the longest first; nothing where it counted none."""
-    counted = evidence.profiles[evidence.profiles["tool"] == "ncu"]
+    counted = evidence.profiles[evidence.profiles["tool"].isin(registry.counters())]
     rows = [
         {**dict(zip(KEY, key, strict=True)), **row}
         for key, frame in counted.groupby(KEY, sort=False)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from inferprof.case import Shape
-from inferprof.measure.lane import STAGES
+from inferprof.case import STAGES, Shape
 from inferprof.tables.records import BOUNDARIES, KEY, frame_of, key_of, rows_of
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ STALLS: dict[str, str] = {
     "not_selected": "another warp that was issued instead",
 }
 """Why a warp does not issue, as ncu names it → what it waits for."""
+SECTOR_BYTES: Final = 32
+"""Of a sector, in which accesses of memory are counted. https://docs.nvidia.com/nsight-compute/ProfilingGuide/#memory-tables"""
 
 _ALL = (
     Metric("duration_total", "ns", "sum over all instances"),
@@ -100,7 +103,7 @@ _ALL = (
     Metric("node_confidence", "ratio", "how sure it is that the kernel is the node's: tables.nodes.graph_nodes"),
     Metric("grid", "text", "launch grid x,y,z"),
     Metric("block", "text", "thread block x,y,z"),
-    # Of one kernel launch, by counters; its duration is duration_total. ncu's names, formulas: counters.ncu_metrics.
+    # Of one kernel launch, by counters; its duration is duration_total. ncu's names, formulas: readers.ncu_metrics.
     Metric("sm_throughput", "percent", "of the busiest part of the SMs, of what it sustains at most"),
     Metric("memory_throughput", "percent", "of the busiest part of caches and device memory, of what it sustains"),
     Metric("dram_throughput", "percent", "of device memory's peak"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, Literal, get_args
 
@@ -111,6 +112,12 @@ def reason_in(frame: pd.DataFrame) -> str | None:
     """Why a table holds no capture; None where it holds one."""
     reasons = frame.loc[frame["metric"] == "not_measured", "text"]
     return str(reasons.iloc[0]) if len(reasons) else None
+
+
+def of_first(frame: pd.DataFrame, tools: Iterable[str]) -> pd.DataFrame:
+    """The rows of the first of the tools that made any of them; none where none did."""
+    made = set(frame["tool"])
+    return frame[frame["tool"].eq(next((tool for tool in tools if tool in made), ""))]
 
 
 def shared(frame: pd.DataFrame) -> pd.DataFrame:

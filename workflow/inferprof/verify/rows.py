@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from inferprof import registry
 from inferprof.case import OptionValue
 from inferprof.verify import trials
 from inferprof.verify.site import TABLES, Site, case_of
@@ -39,10 +40,6 @@ BACKENDS: Final = (
     "torch_compile",
 )
 GRAPHS: Final = ("ort_cuda", "tensorrt", "tensorrt_rtx", "torch_eager")
-FORMATS: Final = {"fp16": 0.9, "fp8": 0.25, "mxfp8": 0.25, "nvfp4": 0.25}
-"""Number format → the least share of the time in matrix products that runs in it. The narrow formats leave attention
-and the patch convolution in wider ones, which take longer than their part of the work; a runtime that quietly
-computes in another format has a share of 0."""
 LOG: Final = "read the row's log"
 
 
@@ -196,7 +193,7 @@ ROWS: Final[tuple[Row, ...]] = (
         trials.measures_bandwidth,
         f"{LOG}; `nvidia-smi -q -d PCIE` tells the generation and width of the link under load",
     ),
-    *(_format(precision, at_least) for precision, at_least in FORMATS.items()),
+    *(_format(name, least) for name, one in registry.precisions().items() if (least := one.least_share) is not None),
     Row(
         "self_checks",
         "the checks of every run, and two rounds of a case agree",

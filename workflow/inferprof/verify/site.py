@@ -17,7 +17,7 @@ from typing import Any
 
 from inferprof import registry
 from inferprof.backends import refusals
-from inferprof.case import Case, OptionValue
+from inferprof.case import REFERENCE, Case, OptionValue
 from inferprof.errors import CaseFailed
 from inferprof.files import read_json
 from inferprof.machine.hardware import Machine
@@ -37,7 +37,7 @@ Runner = Callable[[Sequence[str], Path, float], int]
 """Runs a command for at most so many seconds, adds what it says to a log, and returns its exit code."""
 
 
-def case_of(backend: str, precision: str = "fp32", variant: str = "default") -> Case:
+def case_of(backend: str, precision: str = REFERENCE, variant: str = "default") -> Case:
     """A case of verify's model."""
     return Case(MODEL, precision, backend, variant, SHAPE)
 
@@ -95,7 +95,7 @@ class Site:
         described = self.out / "models" / f"{MODEL}.yaml"
         return described if described.exists() else described.with_suffix(".onnx")
 
-    def onnx(self, precision: str = "fp32") -> Path:
+    def onnx(self, precision: str = REFERENCE) -> Path:
         """The graph in a number format."""
         return self.out / "onnx" / MODEL / f"{precision}.onnx"
 

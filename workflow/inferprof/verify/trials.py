@@ -59,7 +59,7 @@ def _all_refused(site: Site, cases: Sequence[Case], *profilers: str) -> str | No
 def _ways(precision: str) -> list[tuple[Case, str]]:
     """Cases in a number format and what watches their kernels, the most telling first."""
     ways = [(backend, watcher) for backend in ("tensorrt", "tensorrt_rtx") for watcher in ("trt_nodes", "trt_layers")]
-    if precision == "fp16":  # the only one of these formats that ONNX Runtime has kernels of its own for
+    if not registry.precisions()[precision].quantized:  # ONNX Runtime has kernels of its own for these formats alone
         ways += [("ort_cuda", "nsys"), ("ort_cuda", "kineto")]
     return [(case_of(backend, precision), watcher) for backend, watcher in ways]
 
@@ -140,7 +140,7 @@ def partitions_by_parser(site: Site) -> str:
 
 def partitions(site: Site, backend: str) -> str:
     """Which provider ran how many nodes. Raises CaseFailed where TensorRT's ran none."""
-    from inferprof.tables.nodes import ort_events
+    from inferprof.readers import ort_events
 
     case = case_of(backend)
     events = ort_events.read(site.watch("ort_profile", case))
@@ -161,7 +161,7 @@ def _table_if_possible(site: Site, profiler: str, case: Case) -> None:
 
 def times_layers(site: Site) -> str:
     """TensorRT's own layers, each with a time."""
-    from inferprof.tables.nodes import trt_json
+    from inferprof.readers import trt_json
 
     case = case_of("tensorrt")
     profile = site.watch("trt_layers", case)

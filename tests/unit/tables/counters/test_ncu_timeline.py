@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from inferprof.profilers import ncu, nsys
-from inferprof.tables.counters.ncu_launches import Launch, rows
+from inferprof.readers.ncu_launches import Launch, rows
 from inferprof.tables.counters.ncu_timeline import AMBIGUOUS, NO_TIMELINE, NOT_IN_TIMELINE, against_timeline
 from inferprof.tables.schema import conform
 

@@ -9,8 +9,9 @@ import pytest
 from tests.unit.made_records import made
 
 from inferprof.machine import peaks
+from inferprof.readers import ncu_csv, ncu_launches
 from inferprof.tables import roofs, schema
-from inferprof.tables.counters import kernel_roofline, ncu_csv, ncu_launches
+from inferprof.tables.counters import kernel_roofline
 from inferprof.tables.limits import roofline
 from inferprof.tables.nodes import node_roofline
 from inferprof.tables.records import KEY, frame_of

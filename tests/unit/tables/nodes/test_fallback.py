@@ -13,7 +13,7 @@ import pytest
 from inferprof.profilers import ort_profile
 from inferprof.tables.nodes import fallback, providers
 from inferprof.tables.nodes.ort_facts import Assigned, SessionFacts
-from inferprof.tables.nodes.ort_json import OrtProfile
+from inferprof.tables.nodes.ort_session import OrtProfile
 
 CPU = providers.CPU
 CUDA = "CUDAExecutionProvider"

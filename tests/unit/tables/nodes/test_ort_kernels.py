@@ -11,11 +11,12 @@ import pytest
 
 from inferprof.devices.ranges import LOOKS, mark_clock
 from inferprof.errors import UserError
+from inferprof.readers.nsys_sqlite import read_timeline
+from inferprof.readers.ort_json import read_profile
 from inferprof.tables.nodes import attribution, ort_kernels
 from inferprof.tables.nodes.ort_facts import SessionFacts
-from inferprof.tables.nodes.ort_json import OrtProfile, read_profile
+from inferprof.tables.nodes.ort_session import OrtProfile
 from inferprof.tables.trace.clock import Clock
-from inferprof.tables.trace.nsys_sqlite import read_timeline
 from inferprof.tables.trace.timeline import KERNEL, MEMCPY, PATH_SEPARATOR, Timeline, assemble
 
 PROCESS, MAIN, OTHER = 77, 77, 78

@@ -12,9 +12,10 @@ import pytest
 
 from inferprof.errors import UserError
 from inferprof.profilers import trt_layers
+from inferprof.readers.trt_json import load, read_layers
 from inferprof.tables.nodes import precision_truth
 from inferprof.tables.nodes.kernel_formats import NOT_TOLD, by_counters, conversion, executed, of_case
-from inferprof.tables.nodes.trt_json import Layer, Tensor, load, read_layers
+from inferprof.tables.nodes.trt_engine import Layer, Tensor
 from inferprof.tables.nodes.trt_layers import layers_of
 from inferprof.tables.records import rows_of
 from inferprof.tables.schema import conform

@@ -17,11 +17,12 @@ import pytest
 from tests.unit.conftest import Export
 
 from inferprof.errors import UserError
+from inferprof.readers import nsys_sqlite
+from inferprof.readers.trt_json import load, read_layers
 from inferprof.tables.nodes import attribution, trt_join
 from inferprof.tables.nodes.graph_nodes import GUESS, MAIN, ORDER, PARTLY, TIED, Node, align, of_names, work_of
-from inferprof.tables.nodes.trt_json import Layer, load, read_layers
+from inferprof.tables.nodes.trt_engine import Layer
 from inferprof.tables.nodes.trt_kernels import attributed, tidy
-from inferprof.tables.trace import nsys_sqlite
 from inferprof.tables.trace.timeline import KERNEL, Timeline, assemble
 
 REGION = "{ForeignNode[b.0.n1.b...(Unnamed Layer* 229) [ElementWise]]}"

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from inferprof.profilers import kineto, nsys
+from inferprof.readers.nsys_sqlite import read_timeline
 from inferprof.tables.trace import derived
 from inferprof.tables.trace.idle import IDLE_CAUSES
-from inferprof.tables.trace.nsys_sqlite import read_timeline
 from inferprof.tables.trace.timeline import Timeline
 
 CAPTURES = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from inferprof.case import EXCLUDED
+from inferprof.case import EXCLUDED, REFERENCE
 from inferprof.plugins import Section
 from inferprof.report import break_even, fidelity, saturated
 from inferprof.report.common import FEW, ONE_ROUND, few, name_of
@@ -77,7 +77,7 @@ def _sentences(evidence: Evidence, model: str, winners: list[Winner]) -> list[Bl
     blocks += [
         Text(f"Accuracy of {precision} against fp32: {one.sentence}.")
         for precision, one in judged
-        if precision != "fp32"
+        if precision != REFERENCE
     ]
     return blocks + _passed_over(evidence, model, winners)
 

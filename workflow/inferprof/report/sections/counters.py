@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from inferprof import registry
 from inferprof.plugins import Section
 from inferprof.report.common import CASE_COLUMNS, case_cells, few, optional, path_of, scaled, short_kernel
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
 from inferprof.report.numbers import NS_PER_US, microseconds, ratio, significant
-from inferprof.report.profiled import Profile, profiles
+from inferprof.report.profiled import Profile, first_of, profiles
 from inferprof.tables.counters.ncu_timeline import against_timeline
-from inferprof.tables.limits.waterfall import TRACERS
 from inferprof.tables.records import key_of, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TOOL: Final = "ncu"
 TOP_KERNELS: Final = 3
 PERCENTAGES: Final = {
     "sm_throughput": "SM %",
@@ -62,11 +61,10 @@ NO_RULE: Final = "no rule of NVIDIA's expects a shorter run time"
 
 def build(evidence: Evidence) -> Sequence[Block]:
     """Durations and loads, then limits, waits and advice; the refusals below. Empty where ncu is not in the study."""
-    seen = profiles(evidence, (TOOL,))
+    seen = profiles(evidence, registry.counters())
     if not seen:
         return ()
-    traced = sorted(profiles(evidence), key=lambda one: -TRACERS.index(one.tool))
-    timelines = {key_of(one.case): one.frame for one in traced}
+    timelines = {key_of(one.case): one.frame for one in first_of(evidence, registry.tracers())}
     counted = [(one, _launches(one, timelines.get(key_of(one.case)))) for one in seen]
     remarks = [
         Text(f"{path_of(one.case)}: {said}", "item")

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from inferprof import registry
 from inferprof.plugins import Section
 from inferprof.report.common import CASE_COLUMNS, case_cells, few, in_percent, name_of
 from inferprof.report.documents import Document
@@ -16,7 +17,6 @@ from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
 from inferprof.report.numbers import NS_PER_US, count, microseconds, three_digits
 from inferprof.report.profiled import Profile, caution, first_of
-from inferprof.tables.limits.speed_up_flags import SESSIONS
 from inferprof.tables.nodes.fallback import ON_PURPOSE, WHYS, alike, explained, ledger
 from inferprof.tables.nodes.kernel_loops import loops
 from inferprof.tables.nodes.providers import per_run
@@ -25,7 +25,6 @@ from inferprof.tables.records import key_of, rows_of
 if TYPE_CHECKING:
     import pandas as pd
 
-TRACES = ("nsys",)
 TOP = 3
 KIB = 1024
 STAY_COLUMNS = (
@@ -81,9 +80,9 @@ LOOP_NOTE = (
 
 def build(evidence: Evidence) -> Sequence[Block]:
     """Findings first, then the stays, the partitions and the loops; empty where there is none of them."""
-    seen = first_of(evidence, SESSIONS)
+    seen = first_of(evidence, registry.sessions())
     stays = [(one, _explained(evidence, one, ledger(per_run(one.frame)))) for one in seen]
-    looping = [(one, loops(one.frame)) for one in first_of(evidence, TRACES)]
+    looping = [(one, loops(one.frame)) for one in first_of(evidence, registry.tracers())]
     return [
         *_findings(evidence, stays, looping),
         *_stays(evidence, [one for one, table in stays if len(table)], stays),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from inferprof import registry
 from inferprof.plugins import Section
 from inferprof.report.common import CASE_COLUMNS, case_cells, in_percent, scaled
 from inferprof.report.evidence import Evidence
@@ -17,7 +18,6 @@ from inferprof.tables.records import key_of, rows_of
 if TYPE_CHECKING:
     import pandas as pd
 
-COUNTERS = "ncu"
 FEW = 0.5
 """Less of the matrix products than this in the format asked for is marked."""
 CONVERSIONS = ("cast", "reformat", "quantize")
@@ -51,10 +51,10 @@ NOTE = (
 
 def build(evidence: Evidence) -> Sequence[Block]:
     """A row per case whose kernels or layers were timed; what ran otherwise than asked is in a CSV."""
-    seen = first_of(evidence, kernel_formats.TOOLS, lambda one: kernel_formats.tells(one.frame))
+    seen = first_of(evidence, registry.timing(), lambda one: kernel_formats.tells(one.frame))
     if not seen:
         return ()
-    counters = {key_of(one.case): one.frame for one in first_of(evidence, (COUNTERS,))}
+    counters = {key_of(one.case): one.frame for one in first_of(evidence, registry.counters())}
     found = [(one, kernel_formats.of_case(one.frame, counters.get(key_of(one.case)))) for one in seen]
     rows = tuple(_row(one, kernels) for one, kernels in found)
     wrong = tuple(row for one, kernels in found for row in _wrong(one, kernels))
@@ -82,7 +82,7 @@ def _row(profile: Profile, kernels: pd.DataFrame) -> tuple[Cell, ...]:
 
 
 def _as_asked(kernels: pd.DataFrame, precision: str) -> Cell:
-    if precision not in precision_truth.ASKED:
+    if precision_truth.asked(precision) is None:
         return missing(f"what {precision} is to compute in is not known")
     share = precision_truth.share_as_asked(kernels, precision)
     return missing(NO_PRODUCTS) if share is None else in_percent(share, "warn" if share < FEW else None)
@@ -95,7 +95,7 @@ def _ran_in(shares: list[dict[str, Any]], *, matrix: bool) -> str:
 
 def _wrong(profile: Profile, kernels: pd.DataFrame) -> list[tuple[Cell, ...]]:
     precision = str(profile.case["precision"])
-    if precision not in precision_truth.ASKED:
+    if precision_truth.asked(precision) is None:
         return []
     return [_other(profile, row) for row in rows_of(precision_truth.otherwise(kernels, precision))]
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from inferprof.backends.torch_quantize import QUANTIZE
+from inferprof.case import QUANTIZE, REFERENCE
 from inferprof.plugins import Section
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, number, words
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 Pair = tuple[Profile, Profile]
 
 ON_THE_PAGE = 8
-REFERENCE_PRECISION = "fp32"
 REFERENCE_BACKEND = "ort_cuda"
 PAIR_COLUMNS = (
     Column("model", "model"),
@@ -105,7 +104,7 @@ def pairs(profiles: list[Profile], plain: Mapping[Key, Sequence[Key]]) -> list[P
         if a.tool == b.tool
         and _differ_in(a, b) in ({"precision"}, {"backend"}, {"variant"})
         and (a.case["variant"] == b.case["variant"] or key_of(a.case) in plain.get(key_of(b.case), ()))
-        and (a.case["precision"] == REFERENCE_PRECISION or a.case["precision"] == b.case["precision"])
+        and (a.case["precision"] == REFERENCE or a.case["precision"] == b.case["precision"])
         and (a.case["backend"] == REFERENCE_BACKEND or a.case["backend"] == b.case["backend"])
     ]
 

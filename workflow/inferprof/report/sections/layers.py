@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from inferprof import registry
 from inferprof.plugins import Section
 from inferprof.report.common import CASE_COLUMNS, case_cells, few, in_percent, path_of, scaled
 from inferprof.report.evidence import Evidence
@@ -27,7 +28,6 @@ from inferprof.tables.records import key_of, rows_of
 if TYPE_CHECKING:
     import pandas as pd
 
-TOOLS = ("trt_layers", "trt_nodes")
 TOP_LAYERS = 5
 OPENED_LAYERS = 20
 """Layers of a case that the page opens into nodes and kernels."""
@@ -106,7 +106,7 @@ def cases(evidence: Evidence) -> list[Profile]:
     import pandas as pd
 
     found: dict[tuple[str, ...], list[Profile]] = {}
-    for one in profiles(evidence, TOOLS):
+    for one in profiles(evidence, registry.tools(lambda profiler: profiler.owner == "layer")):
         found.setdefault(key_of(one.case), []).append(one)
     return [
         Profile(some[0].case, "+".join(one.tool for one in some), pd.concat([one.frame for one in some]))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from inferprof.plugins import Section
+from inferprof import registry
+from inferprof.plugins import Owner, Section
 from inferprof.report.common import (
     CASE_COLUMNS,
     NODE_NAME_LENGTH,
@@ -18,9 +19,9 @@ from inferprof.report.common import (
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Entry, Outline, Table, missing, number, words
 from inferprof.report.numbers import NS_PER_MS, count, milliseconds, plural, significant
-from inferprof.report.profiled import SLOW_DOWN_COLUMN, Profile, caution, profiles, slow_down
+from inferprof.report.profiled import SLOW_DOWN_COLUMN, Profile, caution, first_of, join_of, profiles, slow_down
 from inferprof.tables.counters.kernel_counters import COUNTERS, of_kernels
-from inferprof.tables.nodes import attribution, ort_kernels, torch_kernels
+from inferprof.tables.nodes import attribution
 from inferprof.tables.overhead import ITERATION
 from inferprof.tables.records import key_of, rows_of
 from inferprof.tables.trace.timeline import PATH_SEPARATOR
@@ -28,16 +29,12 @@ from inferprof.tables.trace.timeline import PATH_SEPARATOR
 if TYPE_CHECKING:
     import pandas as pd
 
-JOINS: Mapping[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
-    "ort_nodes": ort_kernels.attributed,
-    "ort_nodes_kineto": ort_kernels.attributed,
-    "torch_nodes": torch_kernels.attributed,
-}
-"""Tool → how its rows of the tidy table become a join."""
 Counted = Mapping[str, Mapping[str, float]]
 """Kernel → its counters in percent."""
 NOT_COUNTED = "ncu did not count it, or counted several of its name"
 LEVELS: dict[str, str] = {"op": "node", "module": "module"}
+OWNERS: tuple[Owner, ...] = ("node", "module")
+"""Layers of engines have a section of their own."""
 TOP = 5
 OPENED = 20
 """Owners of a case that the page opens into their kernels, and kernels of each."""
@@ -75,7 +72,7 @@ NOTE = (
 
 def build(evidence: Evidence) -> Sequence[Block]:
     """Shares, then the owners of the longest kernels; empty where no case was watched so."""
-    joins = [(one, JOINS[one.tool](one.frame)) for one in profiles(evidence, tuple(JOINS))]
+    joins = [(one, join_of(one).attributed(one.frame)) for one in profiles(evidence, registry.joining(*OWNERS))]
     if not joins:
         return ()
     note = f"{NOTE} {caution(evidence, [one for one, _ in joins])}"
@@ -84,7 +81,7 @@ def build(evidence: Evidence) -> Sequence[Block]:
     every = tuple(row for _, rows in owned for _, row in rows)
     longest = tuple(row for _, rows in owned for row in [row for known, row in rows if known][:TOP])
     title = f"The {TOP} owners with the largest share of each case's kernel time"
-    counters = {key_of(one.case): one.frame for one in profiles(evidence, ("ncu",))}
+    counters = {key_of(one.case): one.frame for one in first_of(evidence, registry.counters())}
     counted = [
         of_kernels(join, counters[key_of(one.case)]) if key_of(one.case) in counters else {} for one, join in joins
     ]

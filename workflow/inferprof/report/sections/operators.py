@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from inferprof import registry
 from inferprof.plugins import Section
 from inferprof.report.common import CASE_COLUMNS, NODE_NAME_LENGTH, case_cells, in_percent, scaled
 from inferprof.report.evidence import Evidence
@@ -19,8 +20,6 @@ from inferprof.tables.records import rows_of
 if TYPE_CHECKING:
     import pandas as pd
 
-TOOLS = ("ort_profile", "ort_nodes", "ort_nodes_kineto")
-"""Of several that watched a case the cheapest counts."""
 TOP_TYPES = 2
 TOP_NODES = 3
 ONE_RUN = "the profile has no first run apart from others"
@@ -60,7 +59,8 @@ ON_CPU_NOTE = (
 
 def build(evidence: Evidence) -> Sequence[Block]:
     """Providers, then the nodes left to the CPU; empty where no case has such a profile."""
-    seen = first_of(evidence, TOOLS)
+    joining = registry.joining("node")  # of several that watched a case the cheapest counts, which sees no kernel
+    seen = first_of(evidence, sorted(registry.sessions(), key=lambda tool: tool in joining))
     if not seen:
         return ()
     nodes = [(one, per_run(one.frame)) for one in seen]

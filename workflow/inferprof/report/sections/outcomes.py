@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from inferprof import registry
 from inferprof.plugins import Section
 from inferprof.report.common import CASE_COLUMNS, EXAMPLES, case_cells, path_of
 from inferprof.report.evidence import Evidence
@@ -13,7 +14,6 @@ from inferprof.report.numbers import plural
 from inferprof.tables.records import rows_of
 
 MEANINGS = {"failed": "failed while measured", "broken": "without a record: their job broke, or has not run"}
-NCU = "ncu"
 LIMIT = 20
 """Rows of failures on the page; the CSV has all."""
 REFUSED_COLUMNS = (
@@ -67,7 +67,8 @@ def _failed_stages(evidence: Evidence) -> Iterator[tuple[Cell, ...]]:
 
 def _failed_captures(evidence: Evidence) -> Iterator[tuple[Cell, ...]]:
     """The profilers that saw nothing of a case; Nsight Compute's refusals stand beside its counters."""
-    rows = evidence.profiles[evidence.profiles["metric"].eq("not_measured") & evidence.profiles["tool"].ne(NCU)]
+    counted = evidence.profiles["tool"].isin(registry.counters())
+    rows = evidence.profiles[evidence.profiles["metric"].eq("not_measured") & ~counted]
     for row in rows_of(rows):
         yield words(f"{row['machine']}/capture/{row['tool']}/{path_of(row)}"), words(row["text"], "fail")
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from inferprof import registry
 from inferprof.plugins import Section
 from inferprof.report.common import CASE_COLUMNS, both_ends, case_cells
 from inferprof.report.evidence import Evidence
@@ -14,7 +15,6 @@ from inferprof.report.numbers import plural
 from inferprof.report.profiled import Profile, profiles
 from inferprof.tables.counters import ncu_rules
 from inferprof.tables.counters.ncu_choice import function_name
-from inferprof.tables.limits.waterfall import COUNTERS
 from inferprof.tables.records import rows_of
 
 APART: Final = ("theirs alone", "ours alone")
@@ -40,7 +40,11 @@ NOTE: Final = (
 
 def build(evidence: Evidence) -> Sequence[Block]:
     """The disagreements, and every rule that expects a gain in a CSV; empty where ncu has told of no rules."""
-    found = [(one, row) for one in profiles(evidence, (COUNTERS,)) for row in rows_of(ncu_rules.agreement(one.frame))]
+    found = [
+        (one, row)
+        for one in profiles(evidence, registry.counters())
+        for row in rows_of(ncu_rules.agreement(one.frame))
+    ]
     if not found:
         return ()
     counts = Counter(row["agreement"] for _, row in found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from inferprof import registry
 from inferprof.plugins import Section
 from inferprof.report.common import CASE_COLUMNS, FEW, case_cells, in_percent, name_of, optional
 from inferprof.report.documents import Engine
@@ -16,7 +17,6 @@ from inferprof.tables.nodes import kernel_formats, layer_times, precision_truth
 from inferprof.tables.records import KEY, Key, key_of, rows_of, twins_without
 
 OPTION = "sparsity"
-TRACER = "trt_nodes"
 NOT_TRACED = "trt_nodes did not watch this case"
 NOT_SAID = "the builder did not say it"
 NO_DENSE = "no variant with the same options but sparsity was measured"
@@ -60,7 +60,9 @@ def _row(evidence: Evidence, engine: Engine, dense: Sequence[Key]) -> tuple[Cell
 
 
 def _share_of_time(evidence: Evidence, sparse: Key) -> Cell:
-    frame = next((one.frame for one in profiles(evidence, (TRACER,)) if key_of(one.case) == sparse), None)
+    frame = next(
+        (one.frame for one in profiles(evidence, registry.joining("layer")) if key_of(one.case) == sparse), None
+    )
     if frame is None:
         return missing(NOT_TRACED)
     found = precision_truth.sparsity(kernel_formats.of_case(frame), layer_times.described(frame))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from inferprof.measure.lane import STAGES
+from inferprof.case import STAGES
 from inferprof.plugins import Section
 from inferprof.report import break_even, link
 from inferprof.report.common import CASE_COLUMNS, NOT_RECORDED, by_case, case_cells, optional, scaled, table

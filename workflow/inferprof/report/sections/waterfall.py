@@ -116,7 +116,7 @@ def _part(row: dict[str, Any], part: str, unit: float, write: Callable[[float], 
 def _without(rows: list[dict[str, Any]]) -> list[Block]:
     """The cases without a waterfall, and why."""
     lacking = [row for row in rows if row["total_ns"] is None]
-    names = enumerated([path_of(row) for row in lacking], len(rows), "csv/latency.csv")
+    names = enumerated([path_of(row) for row in lacking], len(rows), "csv/end_to_end.csv")
     return [Text(f"No waterfall of {names}: {lacking[0]['not_measured']}", "item")] if lacking else []
 
 

@@ -1,1 +1,1 @@
-"""What counters saw inside kernels: readers of Nsight Compute, what bounds a kernel, and what is wrong in it."""
+"""What counters saw inside kernels: what bounds a kernel, and what is wrong in it."""

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import pandas as pd
 
+from inferprof.tables.counters.launches import by_launch
 from inferprof.tables.counters.ncu_choice import function_name
-from inferprof.tables.counters.ncu_launches import by_launch
 from inferprof.tables.records import rows_of
 
 COUNTERS: Final = {"pipe_tensor": "tensor %", "sm_throughput": "SM %", "dram_throughput": "DRAM %"}

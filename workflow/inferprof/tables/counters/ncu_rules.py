@@ -33,7 +33,7 @@ RULES: Final[Mapping[str, tuple[FaultName, ...]]] = {
 Agreement = Literal["agree", "theirs alone", "ours alone", "ours not assessed", "no such check of ours"]
 COLUMNS: Final = ("launch", "name", "rule", "rule_percent", "faults", "ours", "agreement", "message")
 _NUMBER: Final = re.compile(r" \d+$")
-"""Behind the name of a rule that spoke several times: ncu_launches."""
+"""Behind the name of a rule that spoke several times: readers.ncu_launches."""
 
 
 def agreement(counters: pd.DataFrame) -> pd.DataFrame:

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import pandas as pd
 
+from inferprof.tables.counters.launches import by_launch
 from inferprof.tables.counters.ncu_choice import function_name
-from inferprof.tables.counters.ncu_launches import by_launch
 from inferprof.tables.records import frame_of, rows_of
 
 OF_TIMELINE: Final = (
@@ -28,7 +28,7 @@ AMBIGUOUS: Final = "several kernels of the timeline have its name, grid and bloc
 
 
 def against_timeline(counters: pd.DataFrame, timeline: pd.DataFrame) -> pd.DataFrame:
-    """ncu_launches.by_launch of one case's counters, with the columns OF_TIMELINE; those that take longest first.
+    """launches.by_launch of one case's counters, with the columns OF_TIMELINE; those that take longest first.
 
     counters, timeline: tidy tables of the same case by ncu and by nsys or Kineto. timeline_* in ns; `time_share`: of
     the kernel time of the whole timeline (0 to 1), for all launches with that grid and block. `no_timeline` says why

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from inferprof import stats
+from inferprof import registry, stats
 from inferprof.model.operators import bits
 from inferprof.tables.counters.bounds import BOUNDS
 from inferprof.tables.limits import roofline
@@ -50,8 +50,7 @@ _SINCE: Final[Mapping[Step, str]] = {
     "fp4": "tensor cores have it from compute capability 10.0 on",
 }
 NO_COST: Final = "there is no .cost.json of the graph"
-_PLAIN: Final = ("fp16", "bf16")
-_NARROW: Final[Mapping[str, Change]] = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
+_ROOFS: Final[Mapping[str, Change]] = {"fp8": "fp8", "fp4": "fp4"}
 _DEFAULTS: Final = {"cuda_graph": False, "placement": "pageable"}
 """A variant that gives one of these gives nothing."""
 _NS_PER_MS: Final = 1e6
@@ -220,7 +219,10 @@ def _narrowed(before: Key, after: Key) -> Change | None:
     """The number format, where two cases differ in that alone and it has become a narrow one."""
     place = KEY.index("precision")
     alike = (*before[:place], *before[place + 1 :]) == (*after[:place], *after[place + 1 :])
-    return _NARROW.get(after[place]) if alike and before[place] in _PLAIN else None
+    wide, narrow = (registry.precisions().get(case[place]) for case in (before, after))
+    if not alike or wide is None or narrow is None or not wide.plain:
+        return None
+    return _ROOFS.get(narrow.roof)
 
 
 def _compared(before: Sequence[Any], after: Sequence[Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from inferprof import registry
 from inferprof.tables.nodes.fallback import ON_PURPOSE, ledger
 from inferprof.tables.nodes.providers import per_run
 from inferprof.tables.records import frame_of, key_of, rows_of
@@ -19,8 +20,6 @@ from inferprof.tables.records import frame_of, key_of, rows_of
 if TYPE_CHECKING:
     import pandas as pd
 
-SESSIONS: Final = ("ort_nodes", "ort_nodes_kineto", "ort_profile")
-"""Tools that see which provider runs a node; where the GPU's idle time is at hand the gain is bounded closely."""
 FALLBACK_SHARE: Final = 0.1
 """Ours, of the nodes' time: below it the speed-up is mostly the case's own."""
 LARGE: Final = 20.0
@@ -52,7 +51,7 @@ def _sessions(profiles: pd.DataFrame, names: list[str]) -> dict[Place, str]:
     """(machine, model, shape) → how the baseline falls back, empty where its profile shows that it does not."""
     own = profiles[(profiles[["precision", "backend", "variant"]] == names).all(axis=1)]
     found: dict[Place, str] = {}
-    for tool in SESSIONS:
+    for tool in registry.sessions():
         for key, rows in own[own["tool"] == tool].groupby(["machine", "model", "shape"], sort=False):
             found.setdefault(key, fallback_of(rows))
     return found

@@ -23,6 +23,7 @@ from typing import Any, Final, Literal
 
 import pandas as pd
 
+from inferprof import registry
 from inferprof.case import BATCH, Shape
 from inferprof.model.operators import bits
 from inferprof.model.products import Gemm
@@ -31,6 +32,7 @@ from inferprof.tables.limits.tiles import fit, groups_of
 from inferprof.tables.limits.waterfall import traced, watched
 from inferprof.tables.nodes.product_kernels import Ties, kernels_of, ties_of
 from inferprof.tables.records import KEY, frame_of, key_of, rows_of
+from inferprof.tables.schema import of_first
 from inferprof.tables.trace.kernel_class import classify
 
 Nodes = Sequence[Mapping[str, Any]]
@@ -50,8 +52,6 @@ LOAD_BYTES: Final = 16
 """What a thread loads at once where rows are a multiple of it (NVIDIA's guide, "Tensor Core Requirements")."""
 MOST: Final = 0.8
 """From this share of the GEMMs' time on a source of tiles is that of most."""
-TIES: Final = "ort_nodes"
-"""The tool that ties kernels to the nodes of a graph."""
 NEEDS_TIMELINE: Final = "needs a timeline of the case (nsys or kineto): how much of the device's time the GEMMs take"
 MOSTLY_BUSY: Final = 0.5
 WAITS: Final = "the GPU waits longer than it computes, so its tiles are not what holds it up: see the waterfall"
@@ -269,7 +269,7 @@ def _tiled(
         if nodes := costs.get((row["model"], row["precision"], row["shape"])):
             profile = seen.get(key)
             _, timeline = traced(profile)
-            ties = NO_TIES if profile is None else ties_of(profile[profile["tool"] == TIES])
+            ties = NO_TIES if profile is None else ties_of(of_first(profile, registry.joining("node")))
             if placed := placed_in(nodes, timeline, sms, ties):
                 kernels = None if timeline is None else watched(timeline).kernels
                 yield key, Tiled(Shape.parse(row["shape"]), sms, placed, float(row["median"]), kernels)

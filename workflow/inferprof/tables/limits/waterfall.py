@@ -30,9 +30,11 @@ from typing import Any, Final, Literal, get_args
 
 import pandas as pd
 
+from inferprof import registry
 from inferprof.tables.counters.bound_shares import shares
 from inferprof.tables.counters.bounds import BOUNDS, Bound
 from inferprof.tables.records import KEY, frame_of, key_of, rows_of
+from inferprof.tables.schema import of_first
 from inferprof.tables.trace.kernel_compare import ITERATION, iterations, of_iterations
 
 Part = Literal[
@@ -47,9 +49,6 @@ kernels      kernel time of which no counters were read
 execution    the inference, its binding and its wait, where no timeline tells kernels from idle
 unexplained  what no source accounts for; never spread over the others"""
 PARTS: tuple[Part, ...] = get_args(Part)
-TRACERS: Final = ("nsys", "kineto")
-"""Tools that trace iterations, kernels and copies. Of two that watched a case the first speaks for it."""
-COUNTERS: Final = "ncu"
 NEEDS_TIMELINE: Final = "needs a timeline of the case's iterations (nsys or kineto)"
 NEEDS_COUNTERS: Final = "needs counters of the case's kernels (ncu), of launches that its timeline has"
 COLUMNS: Final = (
@@ -215,7 +214,7 @@ def _bare(row: Mapping[str, Any]) -> Bare:
 def traced(profile: pd.DataFrame | None) -> tuple[str | None, pd.DataFrame | None]:
     """The tool that speaks for a case, and its rows; None where no tool saw GPU work in iterations."""
     if profile is not None:
-        for tool in TRACERS:
+        for tool in registry.tracers():
             frame = profile[profile["tool"] == tool]
             if "kernel_busy" in of_ranges(frame).get(ITERATION, {}):
                 return tool, _of_busiest_device(frame)
@@ -275,7 +274,7 @@ def _counted(
     """Bound → share of the kernels' time; how much of it has counters at all; and why there is no such split."""
     if timeline is None or profile is None:
         return None, None, NEEDS_TIMELINE
-    counters = profile[profile["tool"].eq(COUNTERS) & profile["level"].eq("kernel")]
+    counters = of_first(profile[profile["level"].eq("kernel")], registry.counters())
     found = shares(counters, timeline) if len(counters) else {}
     if not found:
         return None, None, NEEDS_COUNTERS

@@ -21,7 +21,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import pandas as pd
 
-from inferprof.tables.nodes.ort_json import TRT_ENGINE
+from inferprof.tables.nodes.ort_session import TRT_ENGINE
 from inferprof.tables.nodes.providers import COPY, CPU, EXCLUDED, SMALLEST
 from inferprof.tables.records import rows_of
 

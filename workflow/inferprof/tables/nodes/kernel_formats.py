@@ -21,15 +21,12 @@ from inferprof.errors import UserError
 from inferprof.tables.counters.kernel_roofline import TENSOR_OPS
 from inferprof.tables.counters.ncu_choice import function_name
 from inferprof.tables.nodes import trt_kernels, trt_layers
-from inferprof.tables.nodes.trt_json import Layer, Tensor
+from inferprof.tables.nodes.trt_engine import Layer, Tensor
 from inferprof.tables.trace.kernel_class import EITHER_FP8, FP8S, ONLY_SCALES, KernelClass, classify, own_name
 from inferprof.tables.trace.kernel_compare import of_iterations
 
 MATRIX: Final[tuple[KernelClass, ...]] = ("gemm", "convolution", "attention")
 NOT_TOLD: Final = "not told"
-TOOLS: Final = ("trt_nodes", "ort_nodes", "torch_nodes", "nsys", "kineto", "trt_layers")
-"""The first of them that watched a case counts: those that know what a kernel belongs to come first, and last the one
-that saw layers and no kernels."""
 Conversion = Literal["quantize", "cast", "reformat"]
 """quantize: to and from integers or narrow floats with a scale; reformat: another layout of the same numbers."""
 

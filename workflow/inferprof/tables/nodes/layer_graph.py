@@ -9,7 +9,7 @@ from typing import Final
 import pandas as pd
 
 from inferprof.tables.nodes.kernel_formats import conversion_of
-from inferprof.tables.nodes.trt_json import Layer
+from inferprof.tables.nodes.trt_engine import Layer
 from inferprof.tables.records import frame_of
 
 COLUMNS: Final = ("layer", "dtype", "conversion", "share", "reads", "depth", "lane")

@@ -14,8 +14,8 @@ import pandas as pd
 
 from inferprof.tables.nodes import trt_kernels, trt_layers
 from inferprof.tables.nodes.kernel_formats import conversion_of
+from inferprof.tables.nodes.trt_engine import Layer, Tensor
 from inferprof.tables.nodes.trt_join import ENQUEUE
-from inferprof.tables.nodes.trt_json import Layer, Tensor
 from inferprof.tables.records import frame_of
 from inferprof.tables.trace.kernel_compare import iterations
 

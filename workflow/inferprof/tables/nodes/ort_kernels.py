@@ -20,7 +20,7 @@ import pandas as pd
 
 from inferprof.errors import UserError
 from inferprof.tables.nodes import attribution, providers
-from inferprof.tables.nodes.ort_json import OrtProfile
+from inferprof.tables.nodes.ort_session import OrtProfile
 from inferprof.tables.schema import conform
 from inferprof.tables.trace import aggregate
 from inferprof.tables.trace.clock import Clock

@@ -11,17 +11,13 @@ from typing import Final
 
 import pandas as pd
 
+from inferprof import registry
 from inferprof.errors import UserError
 from inferprof.tables.nodes.kernel_formats import NOT_TOLD, is_region
-from inferprof.tables.nodes.trt_json import Layer
+from inferprof.tables.nodes.trt_engine import Layer
 from inferprof.tables.records import rows_of
 from inferprof.tables.trace.kernel_class import EITHER_FP8
 
-ASKED: Final = {
-    **dict.fromkeys(("fp16", "fp16_sparse"), "fp16"),
-    **{"fp32": "fp32", "bf16": "bf16", "int8": "int8", "fp8": "fp8", "mxfp8": "mxfp8", "nvfp4": "fp4"},
-}
-"""Number format of a case → the format that its matrix products are to run in."""
 DETAILED: Final = "build the engine with --profilingVerbosity=detailed and export its layers (--exportLayerInfo)"
 SHOWN: Final = 10
 """Kernels in another format that are listed."""
@@ -50,11 +46,18 @@ def conversions(kernels: pd.DataFrame) -> pd.DataFrame:
     return summed.sort_values("duration_ns", ascending=False, kind="stable", ignore_index=True)
 
 
+def asked(precision: str) -> str | None:
+    """The format that the matrix products of a number format are to run in; None of one that no plug-in describes."""
+    described = registry.precisions().get(precision)
+    return described.computes if described else None
+
+
 def wanted(precision: str) -> str:
-    """The format that a case's matrix products are to run in. Raises UserError for a number format that has none."""
-    if precision not in ASKED:
-        raise UserError(f"what {precision} is to compute in is not known; known: {', '.join(sorted(ASKED))}")
-    return ASKED[precision]
+    """`asked`. Raises UserError for a number format that no plug-in describes."""
+    if (dtype := asked(precision)) is None:
+        described = ", ".join(sorted(registry.precisions()))
+        raise UserError(f"what {precision} is to compute in is not known; known: {described}")
+    return dtype
 
 
 def share_as_asked(kernels: pd.DataFrame, precision: str) -> float | None:
@@ -80,8 +83,8 @@ def sentence(kernels: pd.DataFrame, precision: str) -> str:
     if products.empty:
         return f"asked for {precision}: no kernel is known to be a matrix product"
     shares = dict(zip(products["dtype"], products["share"], strict=True))
-    asked = wanted(precision)
-    parts = [f"{100 * shares.pop(asked, 0.0):.1f} % of the time in matrix products ran in {asked}"]
+    dtype = wanted(precision)
+    parts = [f"{100 * shares.pop(dtype, 0.0):.1f} % of the time in matrix products ran in {dtype}"]
     parts += [f"{100 * share:.1f} % in {_worded(dtype)}" for dtype, share in shares.items() if dtype != NOT_TOLD]
     if NOT_TOLD in shares:
         parts.append(f"of {100 * shares[NOT_TOLD]:.1f} % nothing tells the format")

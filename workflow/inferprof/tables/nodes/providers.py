@@ -12,14 +12,13 @@ from typing import Final
 
 import pandas as pd
 
+from inferprof import registry
 from inferprof.tables.nodes.ort_facts import SessionFacts
-from inferprof.tables.nodes.ort_json import TRT_ENGINE, OrtProfile
+from inferprof.tables.nodes.ort_session import TRT_ENGINE, OrtProfile
 from inferprof.tables.schema import conform
 from inferprof.tables.trace.aggregate import statistics
 from inferprof.tables.trace.timeline import PATH_SEPARATOR
 
-PROFILE: Final = "ort_profile"
-"""The tool whose tables set the first run apart."""
 CPU: Final = "CPUExecutionProvider"
 ON_GPU: Final = r"(?i)^\w*(?:cuda|tensorrt|rocm|migraphx|dml|webgpu)\w*ExecutionProvider\b"
 """The providers that compute on a GPU; others may do so too, such as OpenVINO, and nothing tells."""
@@ -153,9 +152,10 @@ def on_gpu(frame: pd.DataFrame) -> bool:
 def first_run_alone(frame: pd.DataFrame) -> bool:
     """Whether a profile holds the first run and no other, so that its times are no inference's.
 
-    In it engines are built, nodes tune themselves and memory is allocated. frame: as any tool gives it.
+    In it engines are built, nodes tune themselves and memory is allocated. frame: as any tool gives it; the first run
+    is set apart by those alone that see no kernel.
     """
-    own = frame[frame["tool"] == PROFILE]
+    own = frame[frame["tool"].isin(set(registry.sessions()) - set(registry.joining("node")))]
     return len(own) > 0 and not own["metric"].eq(FIRST).any()
 
 

@@ -16,8 +16,7 @@ import pandas as pd
 from inferprof.tables.nodes import attribution
 from inferprof.tables.schema import conform
 from inferprof.tables.trace import aggregate
-from inferprof.tables.trace.kineto_json import MODULE, OPERATOR
-from inferprof.tables.trace.timeline import PATH_SEPARATOR, Timeline
+from inferprof.tables.trace.timeline import MODULE, OPERATOR, PATH_SEPARATOR, Timeline
 
 _LEVELS: Final[dict[attribution.OwnerLevel, str]] = {"op": OPERATOR, "module": MODULE}
 """Level → how the labels of its ranges begin."""

@@ -21,7 +21,7 @@ import pandas as pd
 
 from inferprof.errors import UserError
 from inferprof.tables.nodes.graph_nodes import NOBODY, TIED, Match, Node, align, of_names
-from inferprof.tables.nodes.trt_json import Layer
+from inferprof.tables.nodes.trt_engine import Layer
 from inferprof.tables.nodes.trt_layers import EXAMPLES, MISSING_SHARE
 from inferprof.tables.trace.intervals import Times
 from inferprof.tables.trace.timeline import KERNEL, NO_CALL, PATH_SEPARATOR, Timeline

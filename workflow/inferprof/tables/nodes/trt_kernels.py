@@ -16,7 +16,7 @@ import pandas as pd
 from inferprof.errors import UserError
 from inferprof.tables.nodes import attribution, trt_join, trt_layers
 from inferprof.tables.nodes.graph_nodes import Node
-from inferprof.tables.nodes.trt_json import Layer
+from inferprof.tables.nodes.trt_engine import Layer
 from inferprof.tables.schema import conform
 from inferprof.tables.trace import aggregate
 from inferprof.tables.trace.timeline import KERNEL, PATH_SEPARATOR, Timeline

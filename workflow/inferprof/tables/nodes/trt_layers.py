@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from inferprof.errors import UserError
-from inferprof.tables.nodes.trt_json import Layer, LayerTime, Tensor, dtype_of
+from inferprof.tables.nodes.trt_engine import Layer, LayerTime, Tensor, dtype_of
 from inferprof.tables.schema import conform
 from inferprof.tables.trace.aggregate import statistics
 

@@ -1,1 +1,1 @@
-"""What a trace saw: readers of Nsight Systems and Kineto, the timeline they fill, what an iteration did."""
+"""What a trace saw: the timeline that readers fill, and what an iteration did."""

@@ -20,6 +20,10 @@ KINDS = ("kernel", "memcpy", "memset", "graph")
 KERNEL, MEMCPY, MEMSET, GRAPH = range(len(KINDS))
 PATH_SEPARATOR = " > "
 """Between the names of nested ranges: `iteration > ExecutionContext::enqueue > /p/Conv`."""
+OPERATOR = "op:"
+"""How the range of an operator of torch is labelled, in front of its name."""
+MODULE = "nn.Module: "
+"""How the range of a module of torch is: by Kineto, where it records Python's stack, and by our own hooks."""
 NO_CALL = -1
 NOT_TOLD = -1
 """A number of bytes, or a stream, that the tool leaves out."""

@@ -18,18 +18,6 @@ CaptureKind = Literal[
     "nsys_sqlite", "nsys_stats", "ncu_report", "ncu_csv", "not_measured", "kineto", "ort_profile", "trt_layers"
 ]
 
-_READERS: Final[dict[CaptureKind, tuple[str, str]]] = {
-    "nsys_sqlite": ("an Nsight Systems file", "nsys"),
-    "nsys_stats": ("an Nsight Systems file", "nsys"),
-    "ncu_report": ("an Nsight Compute report", "ncu"),
-    "ncu_csv": ("an Nsight Compute table", "ncu"),
-    "not_measured": ("the reason why nothing was captured", "ncu"),
-    "kineto": ("a Kineto trace", "kineto"),
-    "ort_profile": ("an ONNX Runtime profile", "ort_profile"),
-    "trt_layers": ("what TensorRT says of an engine's layers", "trt_layers"),
-}
-"""What each kind is, and the tool that reads it."""
-
 _HEAD_BYTES: Final = 1 << 16
 """Text tables stand behind what the program printed."""
 _REFUSED_MAGIC: Final = (
@@ -113,12 +101,6 @@ def reason_in(path: Path) -> str | None:
     return str(read_json(path)["not_measured"])
 
 
-def other_reader(path: Path, kind: CaptureKind) -> UserError:
-    """The error of a reader that was given another tool's file."""
-    what, tool = _READERS[kind]
-    return UserError(f"{path} is {what}: read it with `inferprof table {tool}`")
-
-
 def _head(path: Path) -> bytes:
     try:
         with opened(path) as file:
@@ -153,7 +135,7 @@ def _sqlite_kind(path: Path) -> CaptureKind:
 
 def _ncu_kind(path: Path, text: str) -> CaptureKind | None:
     """A CSV of Nsight Compute, also one with messages alone; None for what it did not print."""
-    from inferprof.tables.counters.ncu_csv import HEADER
+    from inferprof.readers.ncu_csv import HEADER
 
     if HEADER in text:
         return "ncu_csv"

@@ -13,8 +13,9 @@ import pytest
 
 from inferprof.errors import UserError
 from inferprof.profilers import ncu
-from inferprof.tables.counters import ncu_launches, ncu_rep
-from inferprof.tables.counters.ncu_launches import RuleResult
+from inferprof.readers import ncu_launches, ncu_rep
+from inferprof.readers.ncu_launches import RuleResult
+from inferprof.tables.counters.launches import by_launch
 
 ncu_report = pytest.importorskip("ncu_report")
 
@@ -156,7 +157,7 @@ def test_launches_of_all_ranges_are_numbered_through() -> None:
     assert [launch.number for launch in launches] == [0, 1, 2]
     assert launches[2].device is None and launches[2].path is None
     rows = ncu_launches.rows(launches, "ncu")
-    assert ncu_launches.by_launch(rows)["launch"].tolist() == [0, 1, 2]
+    assert by_launch(rows)["launch"].tolist() == [0, 1, 2]
     assert set(rows.loc[rows["level"] == "kernel", "range"].dropna()) == {"iteration > stage:execute"}
 
 
@@ -184,7 +185,7 @@ def test_the_launches_of_a_real_report(report: Path) -> None:
 
 
 def test_the_metrics_of_a_real_report(report: Path) -> None:
-    wide = ncu_launches.by_launch(ncu.read(report))
+    wide = by_launch(ncu.read(report))
     assert wide["duration_total"].tolist() == [84480, 249216, 88512]
     first = wide.iloc[0]
     assert (first["sms"], first["registers"], first["shared_memory"], first["replay_passes"]) == (46, 16, 1024, 12)

@@ -18,7 +18,17 @@ import pandas as pd
 
 from inferprof.errors import UserError, in_one_line
 from inferprof.files import unpacked
-from inferprof.tables.trace.timeline import KERNEL, MEMCPY, MEMSET, NOT_TOLD, Timeline, assemble, thread_of
+from inferprof.tables.trace.timeline import (
+    KERNEL,
+    MEMCPY,
+    MEMSET,
+    MODULE,
+    NOT_TOLD,
+    OPERATOR,
+    Timeline,
+    assemble,
+    thread_of,
+)
 
 OPERATIONS: Final = {
     **{"kernel": KERNEL, "gpu_memcpy": MEMCPY, "gpu_memset": MEMSET},
@@ -27,10 +37,6 @@ OPERATIONS: Final = {
 """Category → kind; the second line is of torch up to 1.11."""
 _CALLS: Final = ("cuda_runtime", "cuda_driver", "Runtime")
 _ANNOTATION: Final = "user_annotation"
-OPERATOR: Final = "op:"
-"""How the range of an operator of torch is labelled, in front of its name."""
-MODULE: Final = "nn.Module: "
-"""How the range of a module of torch is: by Kineto, where it records Python's stack, and by our own hooks."""
 _COPY_NAME: Final = re.compile(r"Memcpy (\w+) \((\w+) -> (\w+)\)")
 _HOST_MEMORY: Final = ("pageable", "pinned", "managed")
 _NO_CORRELATION: Final = -1

@@ -11,7 +11,7 @@ from tests.unit import cuts
 
 from inferprof.errors import UserError
 from inferprof.profilers import trt_layers
-from inferprof.tables.nodes.trt_json import Layer
+from inferprof.tables.nodes.trt_engine import Layer
 from inferprof.tables.nodes.trt_layers import layers_of
 
 ONE_BY_ONE = "layer-dumps-one-by-one"

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from inferprof.tables.trace.kineto_json import NOT_KINETO, OPERATIONS, Event, events, not_kineto, times
-from inferprof.tables.trace.launch_configs import LaunchConfig
+from inferprof.readers.kineto_json import NOT_KINETO, OPERATIONS, Event, events, not_kineto, times
+from inferprof.readers.launch_configs import LaunchConfig
 from inferprof.tables.trace.timeline import KERNEL
 
 SIZES: Final = ("grid", "block")

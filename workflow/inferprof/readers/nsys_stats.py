@@ -16,10 +16,10 @@ import numpy as np
 import pandas as pd
 
 from inferprof.errors import UserError, in_one_line
+from inferprof.readers.nsys_csv import SIZES, NotPlain, Table, tables
 from inferprof.tables.schema import Level, conform
 from inferprof.tables.trace.aggregate import ranges
 from inferprof.tables.trace.events import tidy
-from inferprof.tables.trace.nsys_csv import SIZES, NotPlain, Table, tables
 from inferprof.tables.trace.timeline import KERNEL, MEMCPY, MEMSET, NOT_TOLD, assemble
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from inferprof.tables.counters.bounds import last_wave_waste
-from inferprof.tables.metrics import STALLS
+from inferprof.tables.metrics import SECTOR_BYTES, STALLS
 
 SECTIONS: Final = (
     "SpeedOfLight",
@@ -34,8 +34,6 @@ SECTIONS: Final = (
 sections. The set `full` less PM sampling, NVLink, NUMA and the other rooflines, which cost passes and most of a
 report's size."""
 
-SECTOR_BYTES: Final = 32
-"""https://docs.nvidia.com/nsight-compute/ProfilingGuide/#memory-tables"""
 MHZ: Final = 1e-6
 DURATION: Final = "gpu__time_duration.sum"
 NOT_SELECTED: Final = "not_selected"

@@ -7,7 +7,6 @@ microseconds. `*_fence_before` and `*_fence_after` of old versions are no work o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,35 +14,14 @@ import numpy as np
 import pandas as pd
 
 from inferprof.errors import UserError, in_one_line
-from inferprof.tables.nodes import ort_events, ort_facts
-from inferprof.tables.nodes.ort_events import NOT_TOLD, Event
+from inferprof.readers import ort_events
+from inferprof.readers.ort_events import NOT_TOLD, Event
+from inferprof.tables.nodes import ort_facts
+from inferprof.tables.nodes.ort_session import TRT_ENGINE, OrtProfile
 
-TRT_ENGINE: Final = "TRTKernel"
-"""Type of a node that is a whole TensorRT engine. ONNX Runtime adds model, hash and number, as to its name."""
 _SPAN_COLUMNS: Final = ("start", "end", "process", "thread")
 _AT_ONCE: Final = "runs overlap, and nodes on other threads than theirs are of any of them: profile one run at a time"
 _NODE_COLUMNS: Final = ("start", "duration", "name", "op_type", "provider", "process", "thread", "bytes", "types")
-
-
-@dataclass(frozen=True)
-class OrtProfile:
-    """What a session ran. `runs`: duration in ns, by run. `facts`: None in a profile of a session that is not ours.
-
-    nodes: run, start and duration (ns on the session's clock), name, op_type, provider, process and thread (ids of
-    the system), bytes of the outputs (missing where the file does not say), types (of the inputs, by `, `).
-    Runs are those that came to their end, counted from 0. A file without any has one unfinished run, 0, and empty
-    `runs`. Nodes may lack a name; it is empty then.
-    """
-
-    nodes: pd.DataFrame
-    runs: pd.Series[int]
-    facts: ort_facts.SessionFacts | None = None
-
-    def settled(self) -> OrtProfile:
-        """Without run 0, where each node tunes itself and allocates; a profile of one run keeps it."""
-        if len(self.runs) < 2:
-            return self
-        return replace(self, nodes=self.nodes[self.nodes["run"] > 0], runs=self.runs.iloc[1:])
 
 
 def read_profile(path: Path) -> OrtProfile:

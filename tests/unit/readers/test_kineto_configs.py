@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from inferprof.tables.trace import kineto_configs
-from inferprof.tables.trace.launch_configs import LaunchConfig
+from inferprof.readers import kineto_configs
+from inferprof.readers.launch_configs import LaunchConfig
 
 
 def trace(path: Path, *kernels: dict[str, object]) -> Path:

@@ -11,8 +11,8 @@ from tests.unit import cuts
 
 from inferprof.errors import UserError
 from inferprof.profilers import ncu
-from inferprof.tables.counters import ncu_csv
-from inferprof.tables.counters.ncu_launches import Launch
+from inferprof.readers import ncu_csv
+from inferprof.readers.ncu_launches import Launch
 
 HEADER = (
     '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device",'

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from inferprof.tables.counters.ncu_metrics import SOURCES, ours
-from inferprof.tables.counters.ncu_units import scale_of
+from inferprof.readers.ncu_metrics import SOURCES, ours
+from inferprof.readers.ncu_units import scale_of
 from inferprof.tables.metrics import METRICS, STALLS
 
 STALLED = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"

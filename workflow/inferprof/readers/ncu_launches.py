@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 import pandas as pd
 
-from inferprof.tables.counters import ncu_metrics
+from inferprof.readers import ncu_metrics
 from inferprof.tables.records import frame_of
 from inferprof.tables.schema import conform
 
@@ -102,11 +102,3 @@ def _rules(launch: Launch) -> Iterable[dict[str, Any]]:
         yield {**place, "metric": "rule_message", "text": result.message}
         if result.speed_up is not None and result.scope:
             yield {**place, "metric": f"rule_speed_up_{result.scope}", "value": result.speed_up}
-
-
-def by_launch(frame: pd.DataFrame) -> pd.DataFrame:
-    """One row per launch of one case's table: `launch`, `name`, a column per metric (NaN or None: not counted)."""
-    kernels = frame[(frame["level"] == "kernel") & frame["launch"].notna()]
-    content = kernels["value"].astype(object).where(kernels["value"].notna(), kernels["text"])
-    wide = kernels.assign(content=content).pivot(index=["launch", "name"], columns="metric", values="content")
-    return wide.rename_axis(columns=None).reset_index()

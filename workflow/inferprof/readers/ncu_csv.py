@@ -19,9 +19,9 @@ from typing import Final, Literal
 
 from inferprof.errors import UserError
 from inferprof.files import unpacked
-from inferprof.tables.counters.ncu_launches import SCOPES, Launch, RuleResult
-from inferprof.tables.counters.ncu_metrics import DURATION, WANTED
-from inferprof.tables.counters.ncu_units import TIMES, scale_of
+from inferprof.readers.ncu_launches import SCOPES, Launch, RuleResult
+from inferprof.readers.ncu_metrics import DURATION, WANTED
+from inferprof.readers.ncu_units import TIMES, scale_of
 
 HEADER: Final = '"ID","Process ID",'
 """How the table of either page begins."""

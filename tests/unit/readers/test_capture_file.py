@@ -10,7 +10,7 @@ import pytest
 
 from inferprof.errors import UserError
 from inferprof.profilers import kineto, nsys
-from inferprof.profilers.capture_file import identify
+from inferprof.readers.capture_file import identify
 
 KERNEL_CSV = "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name\n"
 REFUSED = {

@@ -14,8 +14,8 @@ from tests.unit.conftest import SCHEMAS, THREAD, Export
 
 from inferprof.errors import UserError
 from inferprof.profilers import nsys
+from inferprof.readers.nsys_sqlite import read_timeline, without_version
 from inferprof.tables.trace import aggregate
-from inferprof.tables.trace.nsys_sqlite import read_timeline, without_version
 
 Total = tuple[int, int]
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from tests.unit.conftest import SCHEMAS, Export
 
-from inferprof.tables.trace import launch_configs, nsys_configs
+from inferprof.readers import launch_configs, nsys_configs
 
 
 def wide(frame: pd.DataFrame) -> pd.DataFrame:

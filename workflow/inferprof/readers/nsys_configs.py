@@ -6,8 +6,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
-from inferprof.tables.trace.launch_configs import LaunchConfig
-from inferprof.tables.trace.nsys_sqlite import ENDED, PROCESS, database_of
+from inferprof.readers.launch_configs import LaunchConfig
+from inferprof.readers.nsys_sqlite import ENDED, PROCESS, database_of
 
 TABLE: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
 SIZES: Final = tuple(f"{what}{axis}" for what in ("grid", "block") for axis in "XYZ")

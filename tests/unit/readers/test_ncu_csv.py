@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from inferprof.errors import UserError
-from inferprof.tables.counters import ncu_csv, ncu_launches
-from inferprof.tables.counters.ncu_launches import Launch
+from inferprof.readers import ncu_csv, ncu_launches
+from inferprof.readers.ncu_launches import Launch
+from inferprof.tables.counters.launches import by_launch
 
 HEADER = (
     '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device",'
@@ -115,7 +116,7 @@ def test_rule_results_keep_what_they_say_and_their_estimated_speed_up(repository
 
 def test_the_tidy_table_has_a_row_per_launch_and_metric_and_the_rules_beside_them(repository: Path) -> None:
     launches = ncu_csv.read(repository / "tests/data/ncu/h100_ort_cuda_vit_raw.csv.gz")
-    wide = ncu_launches.by_launch(ncu_launches.rows(launches, "ncu"))
+    wide = by_launch(ncu_launches.rows(launches, "ncu"))
     gemm = wide.iloc[2]
     assert gemm["name"] == "nvjet_sm90_hsh_256x144_64x4_2x1_v_bz_coopA_NNT"
     expected = {

@@ -1,0 +1,1 @@
+"""What other programs wrote, as rows of the tidy table, or as the values that these are made of."""
