@@ -25,11 +25,12 @@ _NUMBER = re.compile(r"[-+±×~]?\d[\d,.]*")
 _NAME = re.compile(r"[\d_/*$@\\=]|--\w|\w\.\w|[A-Za-z][A-Z]")
 
 
-def facts(text: str, *names: str) -> list[str]:
+def facts(text: str | None, *names: str) -> list[str]:
     """The numbers (with their units), names, options and decisions in a text, in their order.
 
     `names`: words that look like any other and are names here.
     """
+    assert text is not None
     stated: list[str] = []
     number, begins = False, True
     for match in _TOKEN.finditer(text):
@@ -48,19 +49,23 @@ def facts(text: str, *names: str) -> list[str]:
     return stated
 
 
-def states(text: str, *expected: str) -> bool:
+def states(text: str | None, *expected: str) -> bool:
     """Whether these facts and names stand in a text one after the other, with no other fact between them."""
     given, wanted = facts(text, *expected), list(expected)
     return any(given[at : at + len(wanted)] == wanted for at in range(len(given) - len(wanted) + 1))
 
 
 def naming(*parts: str) -> str:
-    """The pattern, for pytest.raises, of a message that has these in their order: what was given, what is allowed."""
-    return "(?s)" + ".*".join(re.escape(part) for part in parts)
+    """The pattern, for pytest.raises, of a message that has these in their order, and no word of them in part."""
+    return "(?s)" + ".*".join(
+        r"\b" * bool(re.match(r"\w", part)) + re.escape(part) + r"\b" * bool(re.search(r"\w\Z", part))
+        for part in parts
+    )
 
 
-def mentions(text: str, *parts: str) -> bool:
+def mentions(text: str | None, *parts: str) -> bool:
     """Whether a text has these in their order."""
+    assert text is not None
     return re.search(naming(*parts), text) is not None
 
 

@@ -300,7 +300,7 @@ def test_what_holds_no_records_is_refused(tmp_path, content):
         path.mkdir()
     elif content:
         path.write_text(content)
-    with pytest.raises(UserError, match=r"no benchmark records|neither a results folder"):
+    with pytest.raises(UserError, match=r"no benchmark records|neither a results"):
         compare.compare(write(tmp_path / "a", rounds()), path)
 
 

@@ -180,7 +180,7 @@ def test_work_that_raises_does_not_leave_the_stream_capturing(driver, device):
 
 def test_out_of_memory_fails_the_case_and_other_errors_are_the_drivers(driver, device):
     driver.fails["cuMemAlloc"] = CUresult.CUDA_ERROR_OUT_OF_MEMORY
-    with pytest.raises(CaseFailed, match=naming("memory", "GPU", "4")):
+    with pytest.raises(CaseFailed, match=naming("out of memory", "GPU", "4 bytes")):
         device.allocate((1,), F32)
     driver.fails["cuStreamSynchronize"] = CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
     with pytest.raises(cuda.CudaError, match=r"cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS \(in words\)"):

@@ -220,7 +220,7 @@ def test_without_counters_the_whole_graph_is_held_against_its_nodes_at_their_roo
     patient = dataclasses.replace(frames, thresholds={"roof_distance": 1000.0})
     assert ask("roof", patient).verdict == "clear"
     (finding,) = ask("roof", dataclasses.replace(frames, thresholds={"roof_distance": 1.0})).findings
-    assert facts(finding.advice)[:2] == ["launches", "kernels"]
+    assert mentions(finding.advice, "a timeline", "launches from kernels")
     assert finding.gain is not None
     assert finding.gain.high_ns == pytest.approx(finding.evidence["device_ns"] - finding.evidence["fused_ns"])
 
@@ -239,7 +239,7 @@ def test_where_nodes_are_near_their_roofs_and_the_graph_is_not_fusing_them_is_ad
     compiled = dataclasses.replace(
         frames, thresholds=between, case=dataclasses.replace(frames.case, backend="torch_compile")
     )
-    assert facts(ask("roof", compiled).findings[0].advice)[:3] == ["more", "ONNX", "Runtime"]
+    assert mentions(ask("roof", compiled).findings[0].advice, "fuses more (an engine, ONNX")
     assert finding.gain is not None
     assert finding.gain.high_ns == pytest.approx(min(device, unfused) - fused)
 

@@ -132,7 +132,7 @@ def test_inputs_other_than_the_files_are_refused(tmp_path, given, words):
 
 
 def test_there_is_no_torch_model_of_an_onnx_file(tmp_path):
-    with pytest.raises(UserError, match=naming("ONNX", "not", "torch", "ONNX")):
+    with pytest.raises(UserError, match=naming("ONNX file", "not a torch model", "ONNX runtime")):
         export.torch_module(onnx_spec(tmp_path))
 
 

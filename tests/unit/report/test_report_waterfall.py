@@ -60,7 +60,7 @@ def test_without_a_timeline_the_inference_is_one_part_and_the_report_says_what_i
     assert [facts(text) for text in found.footnotes] == [["not", "nsys", "kineto"]]
     assert "unsplit" in [found.columns[index].title for index in found.shown]
     (text,) = (block.text for block in section.blocks if isinstance(block, Text))
-    assert facts(text) == ["kernels", "not", "nsys", "kineto"]
+    assert facts(text, "bounds", "timeline") == ["bounds", "kernels", "not", "timeline", "nsys", "kineto"]
 
 
 def test_the_shares_of_a_traced_case_add_up_to_all_of_it(study, ort):
