@@ -216,14 +216,14 @@ def _remembered(record: Path | None) -> list[dict[str, Any]]:
     content = read_document(record, "watched")
     if not content.get("tuning"):
         raise CaseFailed(f"{record} has no tuned configurations: {content.get('reason') or 'nothing was tuned'}")
-    found: list[dict[str, Any]] = content["tuning"]
-    return found
+    decisions: list[dict[str, Any]] = content["tuning"]
+    return decisions
 
 
 def _tuning(backend: Backend, session: Session) -> dict[str, Any]:
     """The part `tuning` of the record; nothing where no kernel was chosen by trying."""
-    found = backend.tuning(session)
-    return {"tuning": found} if found else {}
+    decisions = backend.tuning(session)
+    return {"tuning": decisions} if decisions else {}
 
 
 def _feeds(request: RunRequest) -> Feeds:

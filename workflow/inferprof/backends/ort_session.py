@@ -92,8 +92,10 @@ class OrtSession:
 
     def _declared_shapes(self, inputs: Mapping[str, Buffer]) -> dict[str, tuple[int, ...]] | None:
         """The outputs' shapes with the inputs' symbols replaced; None where a symbol stays unknown."""
-        known = [(node.shape, inputs[node.name].shape) for node in self._session.get_inputs() if node.name in inputs]
-        pairs = [pair for dims, sizes in known for pair in zip(dims, sizes, strict=True)]
+        input_shapes = [
+            (node.shape, inputs[node.name].shape) for node in self._session.get_inputs() if node.name in inputs
+        ]
+        pairs = [pair for dims, sizes in input_shapes for pair in zip(dims, sizes, strict=True)]
         symbols = {dim: size for dim, size in pairs if isinstance(dim, str)}  # a dimension without a name is None
         shapes = {node.name: node.shape for node in self._session.get_outputs()}
         if any(not isinstance(dim, int) and dim not in symbols for dims in shapes.values() for dim in dims):
@@ -110,8 +112,8 @@ class OrtSession:
 
     def _output_buffer(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Buffer:
         """The output's buffer; the same one again while its shape stays."""
-        known = self._outputs.get(name)
-        if known is None or known.shape != shape:
+        buffer = self._outputs.get(name)
+        if buffer is None or buffer.shape != shape:
             self._outputs[name] = self._device.allocate(shape, dtype)
         return self._outputs[name]
 

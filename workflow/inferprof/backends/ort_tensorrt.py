@@ -201,10 +201,10 @@ def refuses(case: Case, machine: Machine) -> str | None:
 
 def _no_tensorrt_10(machine: Machine) -> str | None:
     """ONNX Runtime's provider is linked against one major version of TensorRT."""
-    found = set(machine.nvinfer) | set(machine.version("tensorrt")[:1])
-    if 10 in found:
+    majors = set(machine.nvinfer) | set(machine.version("tensorrt")[:1])
+    if 10 in majors:
         return None
-    names = ", ".join(f"libnvinfer.so.{major}" for major in sorted(found)) or "none"
+    names = ", ".join(f"libnvinfer.so.{major}" for major in sorted(majors)) or "none"
     return f"ONNX Runtime wants {LIBRARY}; found: {names}"
 
 

@@ -108,12 +108,12 @@ def _log(profile: Path) -> Path:
 
 def reasons(log: str) -> dict[str, str]:
     """Node → why it was left to the CPU, of the lines that say so."""
-    found = {}
+    by_node = {}
     for line in _COLOURS.sub("", log).splitlines():
         for pattern in _REASONS:
             if match := pattern.search(line):
-                found[match["node"]] = match["why"]
-    return found
+                by_node[match["node"]] = match["why"]
+    return by_node
 
 
 def _assigned(session: Any) -> tuple[Assigned, ...]:
@@ -128,6 +128,6 @@ def _assigned(session: Any) -> tuple[Assigned, ...]:
 
 
 def _options(session: Any) -> dict[str, dict[str, str]]:
-    told = session.get_provider_options()
-    deciding = {name: {key: given[key] for key in OPTIONS if key in given} for name, given in told.items()}
+    providers = session.get_provider_options()
+    deciding = {name: {key: given[key] for key in OPTIONS if key in given} for name, given in providers.items()}
     return {name: given for name, given in deciding.items() if given}

@@ -100,8 +100,10 @@ def _config(request: BuildRequest, profile: Profile, flavour: Flavour, trt: Any)
         return config
     capability = getattr(trt.ComputeCapability, "SM{}{}".format(*request.target), None)
     if capability is None:
-        known = ", ".join(name for name in trt.ComputeCapability.__members__ if name.startswith("SM"))
-        raise UserError("target {}.{} is not one that TensorRT-RTX builds for: {}".format(*request.target, known))
+        capabilities = ", ".join(name for name in trt.ComputeCapability.__members__ if name.startswith("SM"))
+        raise UserError(
+            "target {}.{} is not one that TensorRT-RTX builds for: {}".format(*request.target, capabilities)
+        )
 
     def aim(builder: Any, network: Any, config: Any) -> None:
         config.num_compute_capabilities = 1

@@ -68,8 +68,8 @@ def partition(path: Path, shapes: Shapes | None) -> dict[str, Any]:
 def _sources(model: onnx.ModelProto) -> str:
     """The providers that compiled a graph, as its EPContext nodes name them."""
     nodes = (node for node in model.graph.node if node.op_type == CONTEXT)
-    told = {a.s.decode() for node in nodes for a in node.attribute if a.name == "source"}
-    return ", ".join(sorted(told)) or "a provider that is not named"
+    sources = {a.s.decode() for node in nodes for a in node.attribute if a.name == "source"}
+    return ", ".join(sorted(sources)) or "a provider that is not named"
 
 
 def _fixed(model: onnx.ModelProto, shapes: Shapes) -> onnx.ModelProto:
@@ -192,5 +192,5 @@ def _lines(label: str, part: Mapping[str, Any]) -> list[str]:
         lines.append(f"         {part['edges']} tensors {copied} cross to what is left:")
     return [
         *lines,
-        *(f"         {one['op_type']} {one['node']}: {one['why']} ({one['words']})" for one in part["left"]),
+        *(f"         {node['op_type']} {node['node']}: {node['why']} ({node['words']})" for node in part["left"]),
     ]

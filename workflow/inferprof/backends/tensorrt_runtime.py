@@ -165,8 +165,8 @@ class TensorRTSession:
         shape = tuple(self._context.get_tensor_shape(name))
         if -1 in shape:
             raise CaseFailed(f"the shape of output {name} depends on the data, {shape}: not supported")
-        known = self._outputs.get(name)
-        return known if known and known.shape == shape else self._device.allocate(shape, self._dtype(name))
+        buffer = self._outputs.get(name)
+        return buffer if buffer and buffer.shape == shape else self._device.allocate(shape, self._dtype(name))
 
     def _dtype(self, name: str) -> np.dtype[Any]:
         kind = self._engine.get_tensor_dtype(name).name

@@ -93,10 +93,10 @@ def refuses(variant: Variant, shape: Shape, machine: Machine) -> str | None:
     return NO_GPU if machine.gpu is None else None
 
 
-def _one_of(variant: Variant, option: str, known: Sequence[str]) -> str:
+def _one_of(variant: Variant, option: str, allowed: Sequence[str]) -> str:
     """The value of an option, by default the first known one."""
-    if (value := variant.text(option, known[0])) not in known:
-        raise UserError(f"variant {variant.name}: {option}: {value!r}; known: {', '.join(known)}")
+    if (value := variant.text(option, allowed[0])) not in allowed:
+        raise UserError(f"variant {variant.name}: {option}: {value!r}; known: {', '.join(allowed)}")
     return value
 
 
@@ -153,8 +153,8 @@ def measure(call: Call, request: OpenRequest, plan: Plan, clock: Clock = time.pe
         for batch in progress.counted(plan.batches, "graph"):
             graph = capture(batch)
             graphs.append(graph)
-            known = {"graphs": len(graphs), "batch": batch, "capture_ns": graph.capture_ns}
-            rows.append({**known, **_held(device, graphs)})
+            captured = {"graphs": len(graphs), "batch": batch, "capture_ns": graph.capture_ns}
+            rows.append({**captured, **_held(device, graphs)})
         least = rows[0]["graph_reserved"] if trees else least
         segments = by_pool(torch.cuda.memory_snapshot())
         times = list(_times(call, graphs, device, eager=not trees))
@@ -163,8 +163,8 @@ def measure(call: Call, request: OpenRequest, plan: Plan, clock: Clock = time.pe
     begun = len(rows) - len(graphs)
     for row, measured in zip(rows[begun:], times, strict=False):
         row.update(measured)
-    found = {"rows": rows, "least": least, "segments": segments, "stopped": stopped}
-    return {"pool": plan.pool, "order": plan.order, "inputs": plan.inputs, **found}
+    results = {"rows": rows, "least": least, "segments": segments, "stopped": stopped}
+    return {"pool": plan.pool, "order": plan.order, "inputs": plan.inputs, **results}
 
 
 # --- capturing -------------------------------------------------------------------------------------------------
@@ -224,9 +224,9 @@ def _out_of_memory(error: RuntimeError) -> str:
     """
     import torch
 
-    for one in (error, error.__context__):
-        if isinstance(one, torch.OutOfMemoryError):
-            return " ".join(str(one).split())
+    for raised in (error, error.__context__):
+        if isinstance(raised, torch.OutOfMemoryError):
+            return " ".join(str(raised).split())
     raise error
 
 

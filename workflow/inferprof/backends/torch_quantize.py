@@ -33,8 +33,8 @@ def asked(variant: Variant) -> Quantizer | None:
     """What the variant's option says. Raises UserError for a name that does not exist."""
     if QUANTIZE not in variant.options:
         return None
-    found: Quantizer = registry.look_up("quantizer", variant.text(QUANTIZE, ""), registry.quantizers())
-    return found
+    quantizer: Quantizer = registry.look_up("quantizer", variant.text(QUANTIZE, ""), registry.quantizers())
+    return quantizer
 
 
 def refuses_variant(variant: Variant, case: Case, machine: Machine) -> str | None:

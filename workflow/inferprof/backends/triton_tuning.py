@@ -81,7 +81,7 @@ class Decision:
 
     def record(self) -> dict[str, Any]:
         """The entry of the record: `winner` is a place in `trials`."""
-        return {**asdict(self), "winner": self.winner, "seconds": sum(one.seconds for one in self.trials)}
+        return {**asdict(self), "winner": self.winner, "seconds": sum(trial.seconds for trial in self.trials)}
 
 
 @dataclass
@@ -95,25 +95,25 @@ class Watch:
 
     def record(self) -> list[dict[str, Any]]:
         """The choices that were made by timing."""
-        return [one.record() for one in self.decisions if one.trials]
+        return [decision.record() for decision in self.decisions if decision.trials]
 
     def pruned(self, tuner: Any, keywords: Mapping[str, Any], left: Sequence[Any]) -> list[Any]:
         """A choice begins. Gives the configurations to time: what pruning left, or the remembered one."""
         decision = Decision(_name(tuner), key_of(tuner, keywords), len(tuner.configs))
         self.decisions.append(decision)
-        if (known := self._known(decision)) is not None:
+        if (config := self._known(decision)) is not None:
             decision.source = "remembered"
-            return [_configuration(known, left)]
+            return [_configuration(config, left)]
         decision.source = "one left" if len(left) == 1 else "tried"
         return list(left)
 
     def _known(self, decision: Decision) -> Mapping[str, Any] | None:
         """The remembered configuration of the kernel, at the key that differs least; None where there is none."""
-        same = [one for one in self.remembered if one["kernel"] == decision.kernel]
+        same = [entry for entry in self.remembered if entry["kernel"] == decision.kernel]
         if not same:
             return None
         nearest = min(
-            same, key=lambda one: sum(decision.key.get(name) != value for name, value in one["key"].items())
+            same, key=lambda entry: sum(decision.key.get(name) != value for name, value in entry["key"].items())
         )
         config: Mapping[str, Any] = nearest["trials"][nearest["winner"]]["config"]
         return config
@@ -178,9 +178,9 @@ def watched(remembered: Sequence[Mapping[str, Any]] = ()) -> Iterator[Watch]:
 def key_of(tuner: Any, keywords: Mapping[str, Any]) -> dict[str, Any]:
     """The key of a choice by name, as Autotuner.run makes it: values of arguments, then the dtypes of all tensors."""
     arguments = {**tuner.nargs, **keywords}
-    known = {name: value for name, value in arguments.items() if name in tuner.arg_names}
-    key = _plain({name: known[name] for name in tuner.keys if name in known})
-    dtypes = [str(value.dtype) for value in known.values() if hasattr(value, "dtype")]
+    named = {name: value for name, value in arguments.items() if name in tuner.arg_names}
+    key = _plain({name: named[name] for name in tuner.keys if name in named})
+    dtypes = [str(value.dtype) for value in named.values() if hasattr(value, "dtype")]
     return {**key, DTYPE_KEY: dtypes}
 
 
@@ -218,10 +218,10 @@ def _timing(original: Callable[..., Any], watch: Watch) -> Callable[..., Any]:
 def _looking_up(original: Callable[..., Any], watch: Watch) -> Callable[..., Any]:
     @functools.wraps(original)
     def check_disk_cache(self: Any, *args: Any, **kwargs: Any) -> Any:
-        found = original(self, *args, **kwargs)
-        if found:
+        hit = original(self, *args, **kwargs)
+        if hit:
             watch.on_disk(self)
-        return found
+        return hit
 
     return check_disk_cache
 
@@ -330,10 +330,10 @@ def _configuration(config: Mapping[str, Any], left: Sequence[Any]) -> Any:
 
     A kernel that adds into its output has a hook that empties it; it does no harm where it is not needed.
     """
-    for one in left:
-        if _plain(one.all_kwargs()) == config:
-            return one
-    like = next((one for one in left if one.pre_hook is not None), left[0])
-    known = {name: config[name] for name in ("num_warps", "num_stages", "num_ctas", "maxnreg") if name in config}
-    own = {name: value for name, value in config.items() if name not in known}
-    return type(like)(own, **known, pre_hook=like.pre_hook)
+    for candidate in left:
+        if _plain(candidate.all_kwargs()) == config:
+            return candidate
+    like = next((hooked for hooked in left if hooked.pre_hook is not None), left[0])
+    launch = {name: config[name] for name in ("num_warps", "num_stages", "num_ctas", "maxnreg") if name in config}
+    own = {name: value for name, value in config.items() if name not in launch}
+    return type(like)(own, **launch, pre_hook=like.pre_hook)

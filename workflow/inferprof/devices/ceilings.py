@@ -140,8 +140,8 @@ def _int8(torch: Any, size: int) -> tuple[Work, ...]:
 def _fp8(torch: Any, size: int) -> tuple[Work, ...]:
     """E4M3 with one scale per matrix, accumulated as fast as the tensor cores can."""
     a, b = (torch.randn(size, size, device="cuda").to(torch.float8_e4m3fn) for _ in range(2))
-    one = torch.ones((), device="cuda")
-    options = {"scale_a": one, "scale_b": one, "out_dtype": torch.bfloat16, "use_fast_accum": True}
+    scale = torch.ones((), device="cuda")
+    options = {"scale_a": scale, "scale_b": scale, "out_dtype": torch.bfloat16, "use_fast_accum": True}
     return (lambda: torch._scaled_mm(a, b.t(), **options),)
 
 

@@ -218,8 +218,8 @@ def _failure(driver: Any, function: str, arguments: tuple[Any, ...], error: Any)
 
 def _text(driver: Any, error: Any) -> str:
     """`CUDA_ERROR_INVALID_VALUE (invalid argument)`."""
-    known, text = driver.cuGetErrorString(error)
-    described = text.decode() if known == driver.CUresult.CUDA_SUCCESS and text else "no description"
+    status, text = driver.cuGetErrorString(error)
+    described = text.decode() if status == driver.CUresult.CUDA_SUCCESS and text else "no description"
     return f"{error.name} ({described})"
 
 

@@ -95,14 +95,14 @@ def _read(lines: Iterable[str]) -> tuple[list[Sample], str | None]:
 
 def summarize(samples: Sequence[Sample]) -> dict[str, Any]:
     """Median and range of each gauge, whether and why the GPU throttled, who else ran; None: NVML doesn't tell."""
-    told = [sample["reasons"] for sample in samples if sample["reasons"] is not None]
-    reasons = sorted({name for mask in told for bit, name in hardware.SLOWER.items() if mask & bit})
-    throttled = sum(any(mask & bit for bit in hardware.SLOWER) for mask in told)
+    masks = [sample["reasons"] for sample in samples if sample["reasons"] is not None]
+    reasons = sorted({name for mask in masks for bit, name in hardware.SLOWER.items() if mask & bit})
+    throttled = sum(any(mask & bit for bit in hardware.SLOWER) for mask in masks)
     return {
         "samples": len(samples),
         **{gauge: _range([s[gauge] for s in samples if s[gauge] is not None]) for gauge in GAUGES},
-        "throttled": throttled > 0 if told else None,
-        "throttled_share": throttled / len(told) if told else None,
+        "throttled": throttled > 0 if masks else None,
+        "throttled_share": throttled / len(masks) if masks else None,
         "throttle_reasons": reasons,
         "other_processes": _others([s["processes"] for s in samples if s["processes"] is not None]),
     }
@@ -147,13 +147,13 @@ def energy(samples: Sequence[Sample], throughput: Mapping[str, Any]) -> dict[str
     if "span_ns" not in throughput:
         return {"not_measured": "no back to back loop"}
     begin, end = throughput["span_ns"]
-    known = [s for s in samples if begin <= s["t_ns"] <= end and s["energy_j"] is not None]
-    if not known:
+    in_loop = [s for s in samples if begin <= s["t_ns"] <= end and s["energy_j"] is not None]
+    if not in_loop:
         return {"not_measured": "NVML tells no energy of this device, or took no sample in the loop"}
-    seconds = (known[-1]["t_ns"] - known[0]["t_ns"]) / 1e9
+    seconds = (in_loop[-1]["t_ns"] - in_loop[0]["t_ns"]) / 1e9
     if seconds < ENERGY_WINDOW_S:
         return {"not_measured": f"the samples of the loop span {seconds:.2f} s; needs {ENERGY_WINDOW_S:.0f} s"}
-    watts = (known[-1]["energy_j"] - known[0]["energy_j"]) / seconds
+    watts = (in_loop[-1]["energy_j"] - in_loop[0]["energy_j"]) / seconds
     joules = watts * (end - begin) / 1e9 / throughput["inferences"]
     return {"j_per_inference": joules, "mean_w": watts, "window_s": seconds}
 

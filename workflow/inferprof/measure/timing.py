@@ -235,10 +235,10 @@ def _in_turns(
         boundaries = {"device": lambda: lane.device.timed(lane.execute)(), **boundaries}
     rows: list[list[int]] = []
     samplers: dict[str, Sample] = {**boundaries} | {"stages": _stages(lane, protocol, clock, rows)}
-    found = loop.in_turns(samplers, protocol, clock, yardstick.read)
-    columns = dict(zip(lane.steps, zip(*rows[found["stages"].warmup :], strict=True), strict=True))
+    series = loop.in_turns(samplers, protocol, clock, yardstick.read)
+    columns = dict(zip(lane.steps, zip(*rows[series["stages"].warmup :], strict=True), strict=True))
     stages = {stage: columns.get(stage) or NotMeasured(lane.missing(stage) or "") for stage in STAGES}
-    return {name: found[name] for name in boundaries}, stages
+    return {name: series[name] for name in boundaries}, stages
 
 
 def _stages(lane: Lane, protocol: Protocol, clock: Clock, rows: list[list[int]]) -> Sample:

@@ -156,8 +156,8 @@ def _settings_of(report: Path) -> Path:
 
 def find() -> str:
     """ncu on PATH. Raises UserError where it is not."""
-    if found := shutil.which(NAME):
-        return found
+    if executable := shutil.which(NAME):
+        return executable
     raise UserError("ncu is not on PATH: install Nsight Compute, or take ncu out of `profilers`")
 
 

@@ -47,11 +47,11 @@ _ERROR: Final = re.compile(r"^==ERROR== (?!Failed to profile|An error was report
 
 def refusal(log: str) -> str | None:
     """The reason, or None where ncu could watch; also where the run itself failed, which is no matter of ncu's."""
-    for known in REFUSALS:
-        if match := known.printed.search(log):
-            found = _ERROR.search(log)
-            words = {**match.groupdict(), "error": found[1].strip() if found else "ncu gives no reason"}
-            return known.reason.format_map(words)
+    for candidate in REFUSALS:
+        if match := candidate.printed.search(log):
+            message = _ERROR.search(log)
+            words = {**match.groupdict(), "error": message[1].strip() if message else "ncu gives no reason"}
+            return candidate.reason.format_map(words)
     return None
 
 

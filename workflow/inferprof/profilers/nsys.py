@@ -110,8 +110,8 @@ def secrets() -> list[str]:
 
 def find() -> str:
     """nsys on PATH. Raises UserError where it is not."""
-    if found := shutil.which(NAME):
-        return found
+    if executable := shutil.which(NAME):
+        return executable
     raise UserError("nsys is not on PATH: install Nsight Systems, or take nsys out of `profilers`")
 
 

@@ -54,7 +54,7 @@ def named_modules() -> Iterator[None]:
     def before(module: Any, inputs: Any) -> None:
         if not opened:
             names.clear()
-            names.update({id(one): name for name, one in module.named_modules()})
+            names.update({id(submodule): name for name, submodule in module.named_modules()})
         label = names.get(id(module)) or type(module).__name__
         annotation = record_function(f"{MODULE}{label}")
         annotation.__enter__()
