@@ -16,6 +16,11 @@ SKIPS = yaml.safe_load((REPOSITORY / "tests/skips.yaml").read_text(encoding="utf
 AnyReport = TypeVar("AnyReport", pytest.TestReport, pytest.CollectReport)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The option that makes today's reports the golden ones."""
+    parser.addoption("--rewrite-goldens", action="store_true", help="write tests/data/golden/ anew")
+
+
 def allowed(test: str, reason: str) -> bool:
     """Whether skips.yaml lists that a test, or all tests of a module, are skipped for a reason."""
     name = test.partition("[")[0]

@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from tests.unit.facts import facts, mentions, naming
 
 from inferprof import bundles, cli, compare, files, report
 from inferprof.bundles import archive
@@ -263,7 +264,9 @@ def test_what_is_too_large_loses_its_largest_captures_then_its_logs(
     arguments = ["bundle", str(results), "--study", "study", "--machine", MACHINE, "--out", str(tmp_path / "x.zip")]
     assert cli.main([*arguments, "--max-size", "20K"]) == 0
     sqlite = f"{MACHINE}/capture/nsys/{CASE}.sqlite"
-    assert capsys.readouterr().out.splitlines()[1:] == [f"left out to stay within --max-size: {sqlite}"]
+    assert [facts(text, "out") for text in capsys.readouterr().out.splitlines()[1:]] == [
+        ["out", "--max-size", *facts(f"{sqlite}")]
+    ]
     assert (tmp_path / "x.zip").stat().st_size <= 20_000
     manifest = bundles.read_manifest(tmp_path / "x.zip")
     assert set(manifest["files"]) == TAKEN - {sqlite}
@@ -271,9 +274,7 @@ def test_what_is_too_large_loses_its_largest_captures_then_its_logs(
 
 
 def test_below_records_and_tables_a_bundle_does_not_go(results: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        UserError, match=r"--max-size 1000: without any capture and log the bundle still has \d+ bytes"
-    ):
+    with pytest.raises(UserError, match=naming("--max-size", "1000", "without", "capture", "log", "bundle", "bytes")):
         bundles.write(results, "study", MACHINE, out=tmp_path / "x.zip", max_bytes=1000)
     assert list(tmp_path.glob("*x.zip*")) == []
 
@@ -289,7 +290,7 @@ def test_a_study_or_machine_that_is_not_there_is_refused(results: Path, study: s
 
 def test_a_study_in_which_nothing_was_measured_is_refused(results: Path) -> None:
     shutil.rmtree(results / MACHINE / "benchmark")
-    with pytest.raises(UserError, match=f"holds no record of study on {MACHINE}: nothing to bundle"):
+    with pytest.raises(UserError, match=naming("no", "study", str(MACHINE), "nothing", "bundle")):
         bundles.write(results, "study", MACHINE, out=results / "x.zip")
 
 
@@ -305,7 +306,7 @@ def test_what_verify_said_is_handed_on_where_nothing_was_measured_too(results: P
 
 def test_a_file_of_unknown_content_is_not_handed_on(results: Path) -> None:
     put(results / f"{MACHINE}/capture/nsys/{CASE}.csv", b"\x7fELF\0\0")
-    with pytest.raises(UserError, match=r"b8\.csv is neither text nor a capture or table"):
+    with pytest.raises(UserError, match=naming("b8.csv", "text", "capture", "table")):
         bundles.write(results, "study", MACHINE, out=results / "x.zip")
 
 
@@ -396,7 +397,7 @@ def test_links_devices_and_folders_are_refused(bundle: Path, tmp_path: Path, kin
         info = zipfile.ZipInfo("evil")
         info.create_system, info.external_attr = 3, (kind | 0o777) << 16
         out.writestr(info, "/etc/passwd")
-    with pytest.raises(UserError, match="holds 'evil', which is no file but a link or a device"):
+    with pytest.raises(UserError, match=naming("evil", "no", "file", "link", "device")):
         bundles.unbundle(bundle, tmp_path / "out")
 
 
@@ -427,7 +428,7 @@ def test_a_directory_that_understates_a_size_writes_no_more_than_it_says(bundle:
 def test_half_a_bundle_is_refused(bundle: Path, tmp_path: Path, keep: float) -> None:
     content = bundle.read_bytes()
     bundle.write_bytes(content[: int(keep * len(content))])
-    with pytest.raises(UserError, match="is damaged, or no bundle"):
+    with pytest.raises(UserError, match=naming("no bundle")):
         bundles.unbundle(bundle, tmp_path / "out")
 
 
@@ -448,7 +449,7 @@ def test_a_flipped_bit_anywhere_is_refused_or_changes_nothing(bundle: Path, tmp_
 
 
 def test_a_folder_that_is_not_empty_is_not_unpacked_into(bundle: Path, results: Path) -> None:
-    with pytest.raises(UserError, match="is there already; a bundle is unpacked into a new folder"):
+    with pytest.raises(UserError, match=naming("there already", "new folder")):
         bundles.unbundle(bundle, results)
 
 
@@ -457,7 +458,7 @@ def test_what_is_no_bundle_is_refused(tmp_path: Path, content: bytes | None) -> 
     path = tmp_path / "x.zip"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(UserError, match=r"is damaged, or no bundle|No such file"):
+    with pytest.raises(UserError, match=r"no bundle|No such file"):
         bundles.unbundle(path, tmp_path / "out")
 
 
@@ -504,7 +505,7 @@ def test_a_name_in_a_table_that_leads_elsewhere_is_refused_before_anything_is_wr
     rewritten(bundle, named(column, name))
     before = sorted(tmp_path.rglob("*"))
     for asked in (bundles.unbundle, bundled.write):
-        with pytest.raises(UserError, match=f"{column} .* can't be a part of a path") as refused:
+        with pytest.raises(UserError, match=naming(str(column), "part of a path")) as refused:
             asked(bundle, tmp_path / "new" / "out")
         assert "\n" not in str(refused.value)
         assert sorted(tmp_path.rglob("*")) == before
@@ -571,12 +572,13 @@ def test_a_full_disk_names_what_it_could_not_write(bundle: Path, tmp_path: Path)
     out = tmp_path / "place" / "out"
     command = [sys.executable, "-c", small, "unbundle", str(bundle), "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (2, f"inferprof: --out {out}: File too large\n")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert mentions(done.stderr, f"--out {out}", "File too large")
     assert not out.parent.exists()
     command = [sys.executable, "-c", small, "bundle", str(bundle.parent / "results"), "--study", "study"]
     done = subprocess.run([*command, "--machine", MACHINE, "--out", str(out)], capture_output=True, text=True)
     assert done.returncode == 2
-    assert re.fullmatch(r"inferprof: /\S+: File too large\n", done.stderr)
+    assert re.fullmatch(r"inferprof: /\S+: File too\b.*\n", done.stderr)
 
 
 # --- secrets of others -----------------------------------------------------------------------------------------
@@ -633,7 +635,7 @@ def test_a_bundle_that_still_holds_a_secret_is_refused(
 ) -> None:
     put(results / f"log/{MACHINE}/engine/{CASE}.log", "with " + "gh" + "p_" + "a1B2" * 9)
     monkeypatch.setattr("inferprof.secret._STEPS", ())
-    with pytest.raises(UserError, match=r"b8\.log still holds a token after scrubbing"):
+    with pytest.raises(UserError, match=naming("b8.log", "token")):
         bundles.write(results, "study", MACHINE, out=tmp_path / "x.zip")
     assert not (tmp_path / "x.zip").exists()
 
@@ -648,7 +650,7 @@ def test_what_links_out_of_the_results_folder_is_not_handed_on(results: Path, tm
     else:
         path.parent.mkdir()
         path.symlink_to(tmp_path / "outside" / "b8.log")
-    with pytest.raises(UserError, match="a link out of it"):
+    with pytest.raises(UserError, match=naming("link out of")):
         bundles.write(results, "study", MACHINE, out=tmp_path / "x.zip")
 
 
@@ -663,12 +665,12 @@ def test_a_report_empties_no_folder_that_is_a_link(results: Path, tmp_path: Path
 def test_two_bundles_are_compared(results: Path, bundle: Path, tmp_path: Path) -> None:
     assert [record.machine for record in compare.read(bundle)] == [MACHINE]
     rewritten(bundle, altered)
-    with pytest.raises(UserError, match="in another size or content than its manifest says"):
+    with pytest.raises(UserError, match=naming("another size or content", "manifest")):
         compare.read(bundle)
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(bundle: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"--out \S+: Not a directory"):
+    with pytest.raises(UserError, match=naming("--out", "Not a directory")):
         bundles.unbundle(bundle, bundle / "out")
 
 
@@ -679,7 +681,7 @@ def test_a_tar_that_is_damaged_or_climbs_out_is_one_line(results: Path, tmp_path
         out.add(results, arcname="../results" if kind == "climbing" else "results")
     if kind == "cut":
         path.write_bytes(path.read_bytes()[:-200_000])
-    with pytest.raises(UserError, match="is damaged, or climbs out of its folder"):
+    with pytest.raises(UserError, match=naming("climbs out")):
         compare.read(path)
 
 
@@ -688,14 +690,25 @@ def test_the_command_line_says_how_to_get_the_report(
 ) -> None:
     out = tmp_path / "out"
     assert cli.main(["unbundle", str(bundle), "--out", str(out)]) == 0
-    assert capsys.readouterr().out == (
-        f"{out}: {len(TAKEN)} files of study on {MACHINE}; its report:\n"
-        f"inferprof report {out} --study study --machine {MACHINE} --baseline fp32/ort_cpu/default\n"
-    )
+    assert facts(capsys.readouterr().out, "files", "study") == [
+        *facts(f"{out}"),
+        str(len(TAKEN)),
+        "files",
+        "study",
+        *facts(MACHINE),
+        "inferprof",
+        *facts(f"{out}"),
+        "--study",
+        "study",
+        "--machine",
+        *facts(MACHINE),
+        "--baseline",
+        "fp32/ort_cpu/default",
+    ]
 
 
 def test_a_table_that_is_cut_short_is_named(results: Path) -> None:
     path = results / MACHINE / "table/nsys" / f"{CASE}.parquet"
     path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(UserError, match=r"b8.parquet: .*; not what inferprof writes: move it away"):
+    with pytest.raises(UserError, match=naming("b8.parquet", "not", "inferprof")):
         bundles.write(results, "study", MACHINE)

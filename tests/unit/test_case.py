@@ -3,9 +3,14 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.facts import naming
 
-from inferprof.case import Case, Shape, Variant
+from inferprof.case import Case, Shape, Variant, is_plain
 from inferprof.errors import UserError
+
+NAMES = st.from_regex(r"[A-Za-z0-9_äß·-]{1,40}", fullmatch=True).filter(is_plain)
 
 
 @pytest.mark.parametrize(
@@ -25,8 +30,33 @@ def test_a_label_and_its_shape_say_the_same(label, sizes):
 
 @pytest.mark.parametrize("label", ["b0", "b-1", "8", "b8s128", "b8_s0", "b8_", "b8_s", "b8_S128", "", "b08", "b1.5"])
 def test_what_is_not_a_shape_is_refused_with_an_example(label):
-    with pytest.raises(UserError, match=r"is not a shape; write b<batch> with a batch of at least 1"):
+    with pytest.raises(UserError, match=naming(repr(label), "b8, b8_s128")):
         Shape.parse(label)
+
+
+@given(
+    st.integers(1, 10**10 - 1),
+    st.dictionaries(st.from_regex("[a-z]{1,9}", fullmatch=True).filter("b".__ne__), st.integers(1, 10**10 - 1)),
+)
+def test_every_shape_is_read_from_its_label(batch, sizes):
+    shape = Shape((("b", batch), *sizes.items()))
+    assert Shape.parse(shape.label) == shape
+
+
+@given(st.lists(NAMES, min_size=5, max_size=5), st.sampled_from(["", "results/h100/engine"]))
+def test_every_case_is_read_from_its_path(names, folder):
+    case = Case(*names)
+    assert Case.from_path(case.path) == case
+    assert Case.from_path(PurePosixPath(folder) / f"{case.path}.build.json") == case
+
+
+@given(NAMES, st.sampled_from(["/", "\\", "*", "?", "[", "\n", "\x7f"]), st.data())
+def test_no_name_of_a_case_means_more_than_itself(name, mark, data):
+    at = data.draw(st.integers(0, len(name)))
+    broken = f"{name[:at]}{mark}{name[at:]}"
+    assert is_plain(name) and not is_plain(broken)
+    with pytest.raises(UserError, match=naming(repr(broken))):
+        Case("vit", "fp16", broken, "default", "b8")
 
 
 def test_a_symbol_given_twice_is_refused():
@@ -44,9 +74,9 @@ def test_a_case_and_its_path_say_the_same():
 def test_an_option_of_another_kind_is_refused_with_what_it_may_be():
     variant = Variant("big", {"tf32": "false", "workspace": "4 GiB", "optimization_level": 3})
     assert variant.whole("optimization_level") == 3
-    with pytest.raises(UserError, match="variant big: tf32: 'false' is neither true nor false"):
+    with pytest.raises(UserError, match=naming("big", "tf32", "false", "true", "false")):
         variant.flag("tf32")
-    with pytest.raises(UserError, match="variant big: workspace: '4 GiB' is not a whole number of 0 or more"):
+    with pytest.raises(UserError, match=naming("big", "workspace", "4 GiB", "not", "0", "more")):
         variant.whole("workspace")
 
 

@@ -6,6 +6,7 @@ import subprocess
 from typing import Any
 
 import pytest
+from tests.unit.facts import naming
 
 from inferprof import cluster
 from inferprof.cluster import Node, Request
@@ -84,12 +85,12 @@ def test_a_request_that_no_node_can_serve_is_refused_with_what_there_is(request_
 
 
 def test_a_cluster_that_does_not_answer_is_one_line() -> None:
-    with pytest.raises(UserError, match="sinfo says: Unable to contact slurm controller"):
+    with pytest.raises(UserError, match=naming("sinfo", "Unable to contact")):
         cluster.nodes(sinfo("", 1, "Unable to contact\nslurm controller\n"))
 
 
 def test_jobs_are_not_submitted_for_a_machine_that_nobody_named() -> None:
-    with pytest.raises(UserError, match="the config does not name them; give machines"):
+    with pytest.raises(UserError, match=naming("config", "give machines")):
         cluster.check([], sinfo())
 
 
@@ -97,12 +98,12 @@ def test_a_host_without_slurm_is_one_line() -> None:
     def runner(command: Any, **_: Any) -> subprocess.CompletedProcess[str]:
         raise FileNotFoundError(command[0])
 
-    with pytest.raises(UserError, match="there is no sinfo on PATH"):
+    with pytest.raises(UserError, match=naming("no sinfo", "PATH")):
         cluster.nodes(runner)
 
 
 def test_two_machines_of_one_label_are_refused() -> None:
-    with pytest.raises(UserError, match="config: machines: two are labelled a"):
+    with pytest.raises(UserError, match=naming("machines:", "labelled a")):
         cluster.requests([{"label": "a"}, {"label": "a", "constraint": "b"}])
 
 

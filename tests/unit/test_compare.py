@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.unit.facts import facts, mentions, naming, states
 from tests.unit.made_records import made
 
 from inferprof import cli, compare, compare_text
@@ -63,10 +64,19 @@ def test_a_slower_case_fails_the_gate():
     assert (case.verdict, case.boundary, case.ratio.rounds) == ("slower", "device", 5)
     assert case.ratio.estimate == pytest.approx(1.04, abs=0.003)
     assert compare.exit_code(comparison) == 1
-    assert compare_text.render(comparison).endswith(
-        "Gate (no case slower by 1.0% or more, none broke, none is missing): FAILED by\n"
-        "vit/fp16/ort_cuda/default/b8.\n"
-    )
+    assert facts(compare_text.render(comparison), "case", "missing")[-11:] == [
+        "no",
+        "case",
+        "slower",
+        "1.0%",
+        "more",
+        "none",
+        "broke",
+        "none",
+        "missing",
+        "FAILED",
+        "vit/fp16/ort_cuda/default/b8",
+    ]
 
 
 @pytest.mark.parametrize(("ms", "verdict"), [(9.0, "faster"), (10.001, "same")])
@@ -93,14 +103,17 @@ def test_a_case_that_fails_in_b_alone_broke_and_fails_the_gate():
     failed = rounds(status="failed", reason="out of memory on the GPU (8 bytes)")
     comparison = compared(rounds(), failed)
     case = only(comparison)
-    assert (case.verdict, case.note) == ("broke", "B failed: out of memory on the GPU (8 bytes)")
+    assert (case.verdict, facts(case.note, "memory")) == ("broke", ["failed", "memory", "GPU", "8"])
     assert compare.exit_code(comparison) == 1
 
 
 def test_a_case_that_failed_in_a_already_did_not_break():
     failed = rounds(status="failed", reason="NaN")
     comparison = compared(failed, failed)
-    assert (only(comparison).verdict, only(comparison).note) == ("not compared", "A failed: NaN; B failed: NaN")
+    assert (only(comparison).verdict, facts(only(comparison).note, "A")) == (
+        "not compared",
+        ["A", "failed", "NaN", "B", "failed", "NaN"],
+    )
     assert compare.exit_code(comparison) == 0
 
 
@@ -113,7 +126,16 @@ def test_a_case_that_b_lacks_fails_the_gate_unless_it_is_allowed_to():
     assert compare.exit_code(comparison) == 1
     allowed = compared(a, rounds(), allow_missing=True)
     assert compare.exit_code(allowed) == 0
-    assert compare_text.render(allowed).endswith("Gate (no case slower by 1.0% or more, none broke): passed.\n")
+    assert facts(compare_text.render(allowed), "case")[-8:] == [
+        "no",
+        "case",
+        "slower",
+        "1.0%",
+        "more",
+        "none",
+        "broke",
+        "passed",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -162,11 +184,11 @@ def test_the_table_shows_medians_ratio_interval_verdict_and_the_reason_below():
         *("vit/fp16/ort_cuda/default/b8", "device", "10.00", "12.00", "1.200"),
         *("1.200", "to", "1.200", "slower", "[1]"),
     ]
-    assert "  [1] the interval lies above 1" in lines
+    assert any(states(line, "1", "above", "1") for line in lines)
 
 
 def test_the_same_conditions_are_said_too():
-    assert "under the same recorded conditions" in compare_text.render(compared(rounds(), rounds()))
+    assert mentions(compare_text.render(compared(rounds(), rounds())), "same recorded conditions")
 
 
 def test_cautions_name_throttling_neighbours_unsettled_runs_and_changed_outputs():
@@ -175,8 +197,8 @@ def test_cautions_name_throttling_neighbours_unsettled_runs_and_changed_outputs(
         telemetry={"summary": {"throttle_reasons": ["power cap"], "other_processes": 1}},
         boundaries={"device": {"samples_ns": [1e3, 2e3, 3e3], "settled": False}},
     )
-    assert only(compared(rounds(), b)).note == (
-        "B throttled (power cap); B shared the GPU; B never settled; outputs differ"
+    assert mentions(
+        only(compared(rounds(), b)).note, "B throttled (power cap)", "B shared", "B never settled", "outputs"
     )
 
 
@@ -192,8 +214,8 @@ def test_a_slower_host_is_a_condition_and_a_caution_for_what_waits_for_it():
     found = compared(a, on_host(1_450_000))
     what = "the host's yardstick (B's host was 1.45 times as slow: what waits for launches too)"
     assert found.differences == (compare.Difference(what, "1 ms", "1.45 ms"),)
-    assert only(found).note == "B's host was 1.45 times as slow"
-    assert only(compared(on_host(1_450_000), a)).note == "A's host was 1.45 times as slow"
+    assert mentions(only(found).note, "B's host", "1.45 times")
+    assert mentions(only(compared(on_host(1_450_000), a)).note, "A's host", "1.45 times")
     assert compare.exit_code(found) == 0
 
 
@@ -229,7 +251,7 @@ def test_another_machine_is_paired_when_each_side_has_one():
 def test_several_machines_pair_by_name_or_are_refused():
     both = [*rounds(), *rounds(machine="other")]
     assert len(compared(both, both).cases) == 2
-    with pytest.raises(UserError, match=r"A holds gpu-9000-sm90-abc, other and B other: .* results/MACHINE"):
+    with pytest.raises(UserError, match=naming("gpu-9000-sm90-abc", "other", "B", "other", "results/MACHINE")):
         compared(both, rounds(machine="other"))
 
 
@@ -278,20 +300,20 @@ def test_what_holds_no_records_is_refused(tmp_path, content):
         path.mkdir()
     elif content:
         path.write_text(content)
-    with pytest.raises(UserError, match=r"holds no benchmark records|neither a results folder nor a bundle or tar"):
+    with pytest.raises(UserError, match=r"no benchmark records|neither a results"):
         compare.compare(write(tmp_path / "a", rounds()), path)
 
 
 def test_records_of_another_schema_are_refused(tmp_path):
     with pytest.raises(
         UserError,
-        match=r"r0.json: schema: 1 was expected \(version of a benchmark record\); not what inferprof writes",
+        match=naming("r0.json", "schema", "1", "benchmark", "not", "inferprof"),
     ):
         compare.read(write(tmp_path, [record(schema=2)]))
 
 
 def test_a_gate_that_would_compare_nothing_is_refused():
-    with pytest.raises(UserError, match="A and B have no case in common"):
+    with pytest.raises(UserError, match=naming("A and B", "no case")):
         compared(rounds(VIT), rounds(BERT))
 
 
@@ -340,7 +362,7 @@ def test_records_are_of_the_case_and_round_of_their_path_and_of_one_machine_per_
     first, second = sorted(a.rglob("r?.json"))[:2]
     whole = second.read_text()
     second.write_text(first.read_text())
-    with pytest.raises(UserError, match="of round 0, not of r1"):
+    with pytest.raises(UserError, match=naming("round", "0", "not", "r1")):
         compare.read(a)
     second.write_text(whole.replace('"gpu-9000-sm90-abc"', '"another"'))
     with pytest.raises(UserError, match="several machines: another, gpu-9000"):

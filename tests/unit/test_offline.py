@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.unit.facts import facts, mentions, naming, states
 
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 PART = 2_000_000
@@ -156,14 +157,14 @@ def test_a_wheel_that_was_compiled_here_is_not_packed(pack: ModuleType, name: st
     if runs:
         pack.require_portable(name, "3.12")
     else:
-        with pytest.raises(pack.Refused, match=r"is no wheel for Python 3\.12 on any Linux"):
+        with pytest.raises(pack.Refused, match=naming("no", "Python", "3.12", "Linux")):
             pack.require_portable(name, "3.12")
 
 
 def test_a_package_that_is_not_to_be_had_is_named_in_one_line(repository: Path, tmp_path: Path) -> None:
     done = packing(repository, tmp_path, "inferprof-toy-nowhere==1.0\n")
     assert done.returncode == 2
-    assert re.fullmatch(r"make offline: pip download: ERROR: [^\n]*inferprof-toy-nowhere==1\.0[^\n]*\n", done.stderr)
+    assert mentions(done.stderr, "pip download: ERROR", "inferprof-toy-nowhere==1.0") and done.stderr.count("\n") == 1
     assert not (tmp_path / "offline").exists()
 
 
@@ -182,7 +183,7 @@ def test_torch_is_packed_where_it_is_asked_for(repository: Path, tmp_path: Path)
 def test_another_python_than_the_project_runs_on_is_refused(repository: Path, tmp_path: Path, python: str) -> None:
     done = packing(repository, tmp_path, "", python)
     assert done.returncode == 2
-    assert f"{python!r} is no version of Python from 3.11 on; write it as 3.12" in done.stderr
+    assert states(done.stderr, *facts(f"{python!r}"), "no", "version", "Python", "3.11", "3.12")
 
 
 # --- arriving --------------------------------------------------------------------------------------------------
@@ -234,22 +235,20 @@ def manifest(install: ModuleType, **changes: Any) -> Any:
 
 
 def test_an_older_glibc_is_refused(install: ModuleType) -> None:
-    with pytest.raises(install.Refused, match=r"the wheels need glibc 2\.999 or newer, and this is 2\.\d+"):
+    with pytest.raises(install.Refused, match=naming("wheels", "2.999", "2")):
         install.check_machine(manifest(install, glibc="2.999"))
 
 
 def test_a_machine_without_torch_is_told_what_to_do(install: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(install, "version", lambda name: None)
-    with pytest.raises(
-        install.Refused, match=r"has no torch to install beside: name the Python .* or pack torch too"
-    ):
+    with pytest.raises(install.Refused, match=naming("no", "torch", "install", "name", "Python", "pack", "torch")):
         install.check_machine(manifest(install))
     install.check_machine(manifest(install, torch="torch==2.13.0"))
 
 
 def test_a_full_disk_is_refused(install: ModuleType, tmp_path: Path) -> None:
     huge = manifest(install, parts=(install.Part("x", 10**15, ""),))
-    with pytest.raises(install.Refused, match=r"GB free, and 4000000\.0 GB are needed"):
+    with pytest.raises(install.Refused, match=naming("GB", "4000000.0 GB")):
         install.check_room(huge, tmp_path / "new")
 
 
@@ -298,7 +297,13 @@ def test_what_fails_half_way_is_removed_again(
     monkeypatch.setattr(install, "install", fails)
     new = tmp_path / "new"
     assert install.main(manifest(install), [str(tmp_path), str(new)]) == 1
-    assert capsys.readouterr().err == f"install.sh: `pip install` exited with 1: no; {new} is removed again\n"
+    assert facts(capsys.readouterr().err, "install", "pip") == [
+        "install.sh",
+        "pip install",
+        "1",
+        "no",
+        *facts(f"{new}"),
+    ]
     assert not new.exists()
 
 
@@ -312,7 +317,7 @@ def test_one_command_installs_beside_torch_without_network_and_probes(parts: Pat
     new = tmp_path / "new"
     done = installing(parts, new, offline=True)
     assert (done.stderr, done.returncode) == ("", 0)
-    assert f"torch {torch}, ONNX Runtime's providers: [" in done.stdout
+    assert states(done.stdout, "torch", *facts(f"{torch}"), "ONNX", "Runtime")
     seen = subprocess.run(
         [
             new / ".venv/bin/python",

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.unit.facts import facts, mentions
 
 from inferprof import outcomes
 from inferprof.errors import CaseFailed, SystemRefusal, ToolError, UserError
@@ -70,9 +71,9 @@ def test_a_tool_that_a_signal_ended_breaks_its_job_and_one_that_gave_up_is_a_res
     monkeypatch.setenv(outcomes.JOB_LIMIT, "10")
     with pytest.raises(ToolError) as error, outcomes.stage("capture"):
         raise ToolError(["nsys"], returncode, "")
-    assert error.value.summary == "`nsys` was ended by SIGSEGV"
+    assert facts(error.value.summary) == ["nsys", "SIGSEGV"]
     failed = failure_in("capture", ToolError(["/opt/bin/nsys", "profile"], 1, "Collecting\nno permission\n\n"))
-    assert str(failed) == "nsys exited with 1: no permission"
+    assert mentions(str(failed), "nsys exited with 1", "no permission") and "Collecting" not in str(failed)
 
 
 # --- clean-up --------------------------------------------------------------------------------------------------

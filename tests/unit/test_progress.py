@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.unit.facts import facts, states
 
 from inferprof import progress
 
@@ -40,11 +41,11 @@ def test_off_a_terminal_each_step_is_a_line_with_what_is_done_and_what_is_left()
         progress.step("load")
         progress.step("device")
         progress.step("call")
-    assert out.getvalue().splitlines() == [
-        "inferprof: Measure toy: load (1 of 3), 0 s; at most 8 s of budget left",
-        "inferprof: Measure toy: device (2 of 3), 3 s; at most 8 s of budget left",
-        "inferprof: Measure toy: call (3 of 3), 7 s; at most 4 s of budget left",
-        "inferprof: Measure toy: done in 10 s",
+    assert [facts(text, "load") for text in out.getvalue().splitlines()] == [
+        ["inferprof", "load", "1", "3", "0 s", "most", "8 s"],
+        ["inferprof", "device", "2", "3", "3 s", "most", "8 s"],
+        ["inferprof", "call", "3", "3", "7 s", "most", "4 s"],
+        ["inferprof", "10 s"],
     ]
 
 
@@ -53,7 +54,15 @@ def test_a_step_that_the_task_does_not_list_is_a_part_of_the_one_under_way() -> 
     with progress.displayed(out, lambda: 0), progress.task("Quantize toy", ("load", "convert")):
         progress.step("convert")
         progress.step("write the graph")
-    assert out.getvalue().splitlines()[1] == "inferprof: Quantize toy: write the graph (2 of 2), 0 s"
+    assert facts(out.getvalue().splitlines()[1], "Quantize", "toy", "write") == [
+        "inferprof",
+        "Quantize",
+        "toy",
+        "write",
+        "2",
+        "2",
+        "0 s",
+    ]
 
 
 def test_off_a_terminal_a_count_is_said_every_ten_seconds() -> None:
@@ -62,10 +71,10 @@ def test_off_a_terminal_a_count_is_said_every_ten_seconds() -> None:
     with progress.displayed(out, clock), progress.task("Judge toy", ("run",)):
         progress.step("run")
         assert list(progress.counted([1, 2, 3], "batch")) == [1, 2, 3]
-    assert out.getvalue().splitlines() == [
-        "inferprof: Judge toy: run (1 of 1), 0 s",
-        "inferprof: Judge toy: run, batch 2 of 3 (1 of 1), 11 s",
-        "inferprof: Judge toy: done in 13 s",
+    assert [facts(text, "batch", "run") for text in out.getvalue().splitlines()] == [
+        ["inferprof", "run", "1", "1", "0 s"],
+        ["inferprof", "run", "batch", "2", "3", "1", "1", "11 s"],
+        ["inferprof", "13 s"],
     ]
 
 
@@ -104,7 +113,7 @@ def test_on_a_terminal_the_line_is_redrawn_and_gone_at_the_end() -> None:
     ):
         progress.step("call")
         drawn = out.getvalue()
-    assert "Measure [toy]: call (2 of 2)" in drawn and "at most 4 s of budget left" in drawn
+    assert states(drawn, "call", "2", "2") and states(drawn, "most", "4 s")
     assert out.getvalue().endswith("\x1b[2K")  # the last thing done is to erase the line
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.unit.facts import mentions, naming
 
 from inferprof import study as studies
 from inferprof.case import Case
@@ -68,9 +69,7 @@ def test_an_exclusion_keeps_its_reason(config: dict[str, Any], repository: Path)
     exclude = [{"backend": "ort_cpu", "precision": "int8", "reason": "not of interest"}]
     study = plan(config, repository, LAPTOP, exclude=exclude)
     reasons = {p.reason for p in study.planned if p.case.backend == "ort_cpu" and p.case.precision == "int8"}
-    assert reasons == {"excluded by the config: not of interest"} | {
-        p.reason for p in study.planned if p.case.backend == "ort_cpu" and p.case.variant == "graph"
-    } & {"excluded by the config: not of interest"}
+    assert [mentions(reason, "excluded", "not of interest") for reason in reasons] == [True]
 
 
 def test_an_exclusion_of_a_machine_alone_leaves_out_all_of_its_cases(
@@ -78,7 +77,7 @@ def test_an_exclusion_of_a_machine_alone_leaves_out_all_of_its_cases(
 ) -> None:
     exclude = [{"machine": "cpu-*", "reason": "too slow"}]
     study = plan(config, repository, LAPTOP, exclude=exclude)
-    assert {p.reason for p in study.planned} == {"excluded by the config: too slow"}
+    assert [mentions(reason, "excluded", "too slow") for reason in {p.reason for p in study.planned}] == [True]
     assert study.refused_profilers() == {"kineto": "no case runs", "nsys": "no case runs"}
     assert study.ahead_of_time() == plan(config, repository, LAPTOP).ahead_of_time()
     assert plan(config, repository, GPU_BOX, exclude=exclude).cases() == plan(config, repository, GPU_BOX).cases()
@@ -105,15 +104,17 @@ def test_an_exclusion_names_several(config: dict[str, Any], repository: Path) ->
 def test_an_exclusion_names_several_profilers(config: dict[str, Any], repository: Path) -> None:
     exclude = [{"profiler": ["nsys", "ncu"], "reason": "not today"}]
     study = plan(config, repository, GPU_BOX, profilers=["nsys", "ncu"], exclude=exclude)
-    assert set(study.refused_profilers().values()) == {"excluded by the config: not today"}
-    assert set(study.refused_profilers()) == {"nsys", "ncu"}
+    refused = study.refused_profilers()
+    assert set(refused) == {"nsys", "ncu"}
+    assert all(mentions(reason, "excluded", "not today") for reason in refused.values())
 
 
 def test_a_profiler_that_is_excluded_everywhere_says_why(config: dict[str, Any], repository: Path) -> None:
     exclude = [{"profiler": "nsys", "reason": "not today"}]
     study = plan(config, repository, GPU_BOX, profilers=["nsys"], exclude=exclude)
     assert study.captures() == []
-    assert study.refused_profilers() == {"nsys": "excluded by the config: not today"}
+    refused = study.refused_profilers()
+    assert set(refused) == {"nsys"} and mentions(refused["nsys"], "excluded", "not today")
 
 
 def test_an_excluded_shape_is_written_as_under_shapes(config: dict[str, Any], repository: Path) -> None:
@@ -158,7 +159,7 @@ def test_a_value_that_is_none_is_refused_with_what_it_should_be(
 
 
 def test_a_config_that_holds_nothing_is_refused(repository: Path) -> None:
-    with pytest.raises(UserError, match="None is no mapping of keys to values"):
+    with pytest.raises(UserError, match=naming("None", "no mapping")):
         studies.plan(None, repository / "models", LAPTOP)  # type: ignore[arg-type]
 
 
@@ -185,7 +186,7 @@ def test_a_torch_only_format_of_an_onnx_model_is_refused_by_name(
     study = studies.plan({**config, "models": ["mine"], "precisions": ["fp32", "nvfp4"]}, tmp_path, LAPTOP)
     assert study.onnx() == [("mine", "fp32")]
     reason = next(p.reason for p in study.planned if p.case.precision == "nvfp4")
-    assert reason.startswith("nvfp4 is made from a torch model and mine is an ONNX file; describe the torch source")
+    assert mentions(reason, "nvfp4", "torch model", "mine is an ONNX")
 
 
 def test_the_folder_of_a_machine_names_gpu_and_library_versions() -> None:
@@ -197,7 +198,7 @@ def test_the_folder_of_a_machine_names_gpu_and_library_versions() -> None:
 
 
 def test_a_threshold_that_no_check_has_is_refused(config: dict[str, Any], repository: Path) -> None:
-    with pytest.raises(UserError, match=r"unknown thresholds launchbound; known: .*launch_bound"):
+    with pytest.raises(UserError, match=naming("thresholds launchbound", "launch_bound")):
         plan(config, repository, LAPTOP, thresholds={"launchbound": 0.2})
     assert plan(config, repository, LAPTOP, thresholds={"launch_bound": 0.2}).config["thresholds"]
 
@@ -223,7 +224,7 @@ def test_the_folder_of_engines_for_another_gpu_says_which(machine: str, capabili
 
 def test_results_that_cannot_be_written_are_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "results").write_text("", encoding="utf-8")
-    with pytest.raises(UserError, match="not a folder that can be written to"):
+    with pytest.raises(UserError, match=naming("results", "not a folder")):
         studies.check_writable(tmp_path / "results")
 
 
@@ -285,7 +286,7 @@ def test_configurations_are_tuned_by_another_variant_of_the_config(config: dict[
     tuned, reused = {"name": "tuned", "tuning": "fresh"}, {"name": "reused", "tuning": "tuned/b8"}
     assert list(plan(config, repository, GPU_BOX, variants=[{"name": "default"}, tuned, reused]).variants)
     for wrong in ("tunde", "reused"):
-        with pytest.raises(UserError, match=f"variants in tuning: of variant reused: {wrong}"):
+        with pytest.raises(UserError, match=naming("tuning:", "reused", wrong)):
             plan(config, repository, GPU_BOX, variants=[{"name": "default"}, tuned, {**reused, "tuning": wrong}])
 
 
@@ -307,7 +308,7 @@ def test_sizes_that_only_a_shape_gives_are_those_of_all_that_is_made(repository:
 
 
 def test_sizes_that_nothing_gives_are_asked_for_while_planning(repository: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"gives no size to sequence.*sizes: \{sequence: 128\}"):
+    with pytest.raises(UserError, match=naming("no size to sequence", "sizes: {sequence: 128}")):
         foreign(repository, tmp_path, ["two_symbols"], shapes=["b1"])
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.facts import facts
 
 from inferprof import cli
 from inferprof.machine.hardware import Gpu, Machine
@@ -98,4 +99,4 @@ def test_what_is_there_is_not_made_again_and_after_the_end_nothing_begins(
     for _ in range(2):
         SCRIPT["run"](job, until=float("inf"))
     assert out.read_text() == "x"
-    assert capsys.readouterr().err == "old/made.txt: exit code 0 after 0 s\n"
+    assert facts(capsys.readouterr().err) == ["old/made.txt", "0", "0 s"]

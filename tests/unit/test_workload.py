@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.unit.facts import facts, mentions, reason_alone
 from tests.unit.graph_records import graphs_of
 from tests.unit.tuning_records import choice
 
@@ -119,7 +120,7 @@ def test_the_record_holds_everything_and_is_json(runtime: Runtime, request_: Run
     }
     assert (record["schema"], record["round"], record["machine"]) == (1, 1, "cpu-test")
     assert (record["status"], record["reason"]) == ("ok", None)
-    assert record["boundaries"]["device"] == {"not_measured": "the CPU has no device clock"}
+    assert mentions(reason_alone(record["boundaries"]["device"]), "no device clock")
     assert len(record["boundaries"]["end_to_end"]["samples_ns"]) >= 1
     assert record["memory"]["runtime"] == {"arena_bytes": 7}
     assert record["memory"]["device_bytes"] is None
@@ -159,7 +160,7 @@ def test_the_outputs_are_those_of_the_seeded_inputs(runtime: Runtime, request_: 
 def test_a_failed_case_is_a_record_with_its_reason(runtime: Runtime, request_: RunRequest) -> None:
     runtime.fault = "out of memory"
     record = workload.run(request_)
-    assert (record["status"], record["reason"]) == ("failed", "out of memory on the GPU")
+    assert (record["status"], mentions(record["reason"], "out of memory")) == ("failed", True)
     assert "boundaries" not in record
     assert record["environment"]["packages"]["numpy"]
 
@@ -167,7 +168,7 @@ def test_a_failed_case_is_a_record_with_its_reason(runtime: Runtime, request_: R
 def test_too_little_host_memory_fails_the_case(runtime: Runtime, request_: RunRequest) -> None:
     runtime.fault = "host memory"
     record = workload.run(request_)
-    assert (record["status"], record["reason"]) == ("failed", "out of memory on the host: Unable to allocate 1 TiB")
+    assert (record["status"], facts(record["reason"], "host", "memory")) == ("failed", ["memory", "host", "1", "TiB"])
 
 
 @pytest.mark.parametrize(
@@ -246,13 +247,9 @@ def test_a_run_says_its_parts_and_the_budget_that_is_left(
     lines = [re.sub(r"\d+ s(?=;|$)", "- s", line) for line in capsys.readouterr().err.splitlines()]
     title = f"inferprof: Measure {request_.case}"
     parts = {"load": 7, "first inference": 7, "boundaries and stages": 7, "back to back": 1}
-    assert lines == [
-        *(
-            f"{title}: {part} ({number} of 4), - s; at most {seconds} s of budget left"
-            for number, (part, seconds) in enumerate(parts.items(), 1)
-        ),
-        f"{title}: done in - s",
-    ]
+    for number, (line, (part, seconds)) in enumerate(zip(lines[:-1], parts.items(), strict=True), 1):
+        assert mentions(line, f"{title}: {part} ({number} of 4), - s", f"at most {seconds} s")
+    assert lines[-1] == f"{title}: done in - s"
 
 
 def test_what_a_sessions_autotuners_chose_is_in_the_record_of_measured_and_profiled_runs(
@@ -275,10 +272,11 @@ def test_choices_of_another_record_reach_the_backend_or_the_reason_is_given(
     assert workload.run(replace(request_, tuned=tuned))["status"] == "ok"
     assert runtime.opened[0].remembered == tried
     tuned.write_text('{"status": "failed", "reason": "out of memory"}')
-    assert (
-        workload.run(replace(request_, tuned=tuned))["reason"]
-        == f"{tuned} has no tuned configurations: out of memory"
-    )
+    assert facts(workload.run(replace(request_, tuned=tuned))["reason"], "memory") == [
+        *facts(f"{tuned}"),
+        "no",
+        "memory",
+    ]
 
 
 def test_an_exception_that_nobody_expected_fails_the_case_with_its_traceback_in_the_log(

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.unit.facts import facts, states
 from tests.workflow.conftest import Workspace
 
 pytestmark = pytest.mark.slow
@@ -29,10 +30,16 @@ def test_a_dropped_onnx_is_studied_and_torch_only_formats_are_refused_by_name(wo
     done = workspace.run("results/REPORT.txt")
     assert done.returncode == 0, done.stdout + done.stderr
     text = (workspace.folder / "results" / "REPORT.txt").read_text(encoding="utf-8")
-    assert "magika at b1: fp32/ort_cpu/default is fastest" in text
+    assert states(text, "magika", "b1", "fp32/ort_cpu/default", "fastest")
     with (workspace.folder / "results" / "reports" / "toy" / "cases.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     outcomes = {(row["precision"], row["backend"]): (row["outcome"], row["reason"]) for row in rows}
     assert outcomes["fp32", "ort_cpu"] == ("run", "")
-    assert outcomes["fp32", "torch_eager"][1] == "torch_eager runs torch models and magika is an ONNX file"
-    assert outcomes["nvfp4", "ort_cpu"][1].startswith("nvfp4 is made from a torch model and magika is an ONNX file")
+    assert facts(outcomes["fp32", "torch_eager"][1], "magika", "models") == [
+        "torch_eager",
+        "torch",
+        "models",
+        "magika",
+        "ONNX",
+    ]
+    assert facts(outcomes["nvfp4", "ort_cpu"][1], "magika")[:4] == ["nvfp4", "torch", "magika", "ONNX"]

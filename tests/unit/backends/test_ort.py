@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.unit.facts import naming
 
 from inferprof.backends import ort
 from inferprof.backends.ort_session import create
@@ -106,7 +107,7 @@ def test_dimensions_without_a_name_are_not_taken_for_one_another(
 def test_a_shape_that_the_graph_rejects_is_a_failed_case(matmul: Path, opening: Opening, host: Host) -> None:
     with ort.open_cpu(opening(matmul)) as session:
         session.bind({"x": host(np.zeros((2, 5), np.float32))})
-        with pytest.raises(CaseFailed, match=r"ONNX Runtime: .*Got invalid dimensions for input: x"):
+        with pytest.raises(CaseFailed, match=naming("ONNX", "Runtime", "x")):
             session.enqueue()
 
 
@@ -132,7 +133,7 @@ def test_a_session_that_silently_fell_back_is_refused(matmul: Path) -> None:
         pytest.skip("there is a GPU, so nothing falls back")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    with pytest.raises(CaseFailed, match="could not load CUDAExecutionProvider and fell back to CPU"):
+    with pytest.raises(CaseFailed, match=naming("not", "CUDAExecutionProvider", "CPU")):
         create(matmul, options, [("CUDAExecutionProvider", {}), ort.CPU])
 
 

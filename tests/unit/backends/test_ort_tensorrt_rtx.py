@@ -8,6 +8,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.unit.facts import naming
 
 from inferprof.backends import ort_tensorrt_rtx
 from inferprof.backends.profile import Profile
@@ -69,7 +70,7 @@ def test_the_library_is_registered_once_by_the_name_of_its_provider(
 @pytest.mark.usefixtures("library")
 def test_a_plug_in_that_finds_no_gpu_fails_the_case(monkeypatch: pytest.MonkeyPatch) -> None:
     use(Registry(), monkeypatch)
-    with pytest.raises(CaseFailed, match=f"{NAME} finds no GPU that it supports: needs one of its list"):
+    with pytest.raises(CaseFailed, match=naming(str(NAME), "no", "GPU", "one")):
         ort_tensorrt_rtx._registered()
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.unit.facts import naming
 
 from inferprof.backends.profile import profile_of
 from inferprof.case import Shape, Variant
@@ -39,7 +40,7 @@ def test_a_shape_outside_of_the_listed_ones_is_served_all_the_same() -> None:
 
 
 def test_what_is_no_list_of_shapes_is_named() -> None:
-    with pytest.raises(UserError, match=r"profile 'b1' is not a list of shapes; write it as profile: \[b1, b64\]"):
+    with pytest.raises(UserError, match=naming("'b1'", "list of shapes", "profile: [b1, b64]")):
         profile("b8", profile="b1")
-    with pytest.raises(UserError, match="model bert has no such shape as b1_h2; its symbols: b, s"):
+    with pytest.raises(UserError, match=naming("bert", "no", "b1_h2", "b", "s")):
         profile("b8", profile=["b1_h2"])

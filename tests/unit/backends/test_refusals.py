@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.facts import facts
 
 from inferprof import registry
 from inferprof.backends import refusals, torch
@@ -45,7 +46,7 @@ def test_the_plug_in_of_rtx_names_its_own_needs() -> None:
     missing = "onnxruntime-ep-nv-tensorrt-rtx is not installed"
     assert refusal("ort_tensorrt_rtx", machine((12, 0))) == missing
     old = machine((12, 0), packages={**plugin, "onnxruntime-gpu": "1.23.2"})
-    assert refusal("ort_tensorrt_rtx", old) == "onnxruntime-gpu 1.23.2: needs 1.24 or newer"
+    assert facts(refusal("ort_tensorrt_rtx", old), "onnxruntime-gpu") == ["onnxruntime-gpu", "1.23.2", "1.24"]
     ampere = machine((8, 0), packages={**PACKAGES, **plugin})
     expected = "the plug-in of TensorRT-RTX does not run on compute capability 8.0: supports 8.6, 8.9, 12.0, 12.1"
     assert refusal("ort_tensorrt_rtx", ampere) == expected
@@ -61,20 +62,20 @@ def test_what_is_missing_is_named() -> None:
 
 def test_tensorrt_below_the_floor_is_refused() -> None:
     old = machine(packages={**PACKAGES, "tensorrt": "10.7.0"})
-    assert refusal("tensorrt", old) == "tensorrt 10.7.0: needs 10.8 or newer"
+    assert facts(refusal("tensorrt", old)) == ["tensorrt", "10.7.0", "10.8"]
 
 
 def test_onnx_runtime_wants_tensorrt_10() -> None:
     newer = machine(packages={**PACKAGES, "tensorrt": "11.0.0"}, nvinfer=frozenset({11}))
-    assert refusal("ort_tensorrt", newer) == "ONNX Runtime wants libnvinfer.so.10; found: libnvinfer.so.11"
+    assert facts(refusal("ort_tensorrt", newer)) == ["ONNX", "Runtime", "libnvinfer.so.10", "libnvinfer.so.11"]
     without = machine(packages={"onnxruntime-gpu": "1.31.1"}, nvinfer=frozenset())
-    assert refusal("ort_tensorrt", without) == "ONNX Runtime wants libnvinfer.so.10; found: none"
+    assert facts(refusal("ort_tensorrt", without)) == ["ONNX", "Runtime", "libnvinfer.so.10", "none"]
 
 
 def test_fp8_needs_the_hardware_for_it() -> None:
     fp8 = registry.precisions()["fp8"]
     assert fp8.needs_compute_capability == (8, 9)
-    assert refusal("tensorrt", machine((8, 0)), "fp8") == "fp8 on compute capability 8.0: needs 8.9"
+    assert facts(refusal("tensorrt", machine((8, 0)), "fp8"), "compute") == ["fp8", "compute", "8.0", "8.9"]
     assert refusal("tensorrt", machine((9, 0)), "fp8") is None
 
 

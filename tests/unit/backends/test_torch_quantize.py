@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.unit.facts import facts, naming
 
 from inferprof import registry
 from inferprof.backends import torch as backend
@@ -38,32 +39,49 @@ def refusal(name: str, machine: Machine, case: Case = BF16) -> str | None:
 
 @pytest.mark.parametrize("name", ["float8_weight_only", "float8_dynamic", "int8_weight_only"])
 def test_a_missing_torchao_is_refused_with_how_to_install_it(name: str) -> None:
-    assert refusal(name, machine(torch="2.11.0")) == (
-        "torchao is not installed: pip install --no-deps -r requirements/puzzles.txt"
-    )
+    assert facts(refusal(name, machine(torch="2.11.0")), "torchao") == [
+        "torchao",
+        "not",
+        "--no-deps",
+        "requirements/puzzles.txt",
+    ]
     assert refusal(name, machine(torchao="0.18.0")) is None
 
 
 def test_products_in_fp8_want_a_gpu_that_has_them() -> None:
-    assert refusal("float8_dynamic", machine((8, 0), torchao="0.18.0")) == (
-        "no FP8 tensor cores on compute capability 8.0: needs 8.9"
-    )
-    assert refusal("float8_dynamic", machine(None, torchao="0.18.0")) == (
-        "no GPU, whose FP8 tensor cores it needs (compute capability 8.9)"
-    )
+    assert facts(refusal("float8_dynamic", machine((8, 0), torchao="0.18.0")), "compute") == [
+        "no",
+        "FP8",
+        "compute",
+        "8.0",
+        "8.9",
+    ]
+    assert facts(refusal("float8_dynamic", machine(None, torchao="0.18.0")), "compute") == [
+        "no",
+        "GPU",
+        "FP8",
+        "compute",
+        "8.9",
+    ]
     assert refusal("float8_weight_only", machine((8, 0), torchao="0.18.0")) is None
     assert refusal("float8_weight_only", machine(None, torchao="0.18.0")) is None
 
 
 def test_weights_are_quantized_from_half_precision() -> None:
     fp32 = dataclasses.replace(BF16, precision="fp32")
-    assert refusal("int8_weight_only", machine(torchao="0.18.0"), fp32) == (
-        "weights are quantized from bf16 or fp16, not fp32"
-    )
+    assert facts(refusal("int8_weight_only", machine(torchao="0.18.0"), fp32), "weights") == [
+        "weights",
+        "bf16",
+        "fp16",
+        "not",
+        "fp32",
+    ]
 
 
 def test_an_unknown_quantizer_is_named_and_without_the_option_there_is_none() -> None:
-    with pytest.raises(UserError, match=r"unknown quantizers float9; known: .*float8_dynamic, float8_weight_only"):
+    with pytest.raises(
+        UserError, match=naming("unknown", "quantizers", "float9", "float8_dynamic", "float8_weight_only")
+    ):
         torch_quantize.asked(Variant("q", {"quantize": "float9"}))
     assert torch_quantize.asked(Variant("plain", {})) is None
     assert torch_quantize.refuses_variant(Variant("plain", {}), BF16, machine()) is None

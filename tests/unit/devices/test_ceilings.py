@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.unit.facts import facts, mentions, reason_alone
 
 from inferprof.devices import ceilings
 
@@ -128,8 +129,8 @@ def test_fp32_is_measured_with_tf32_off_and_tf32_with_it_on(measured):
 
 
 def test_what_the_gpu_lacks_and_what_torch_refuses_has_a_reason(measured):
-    assert measured["gemm"]["fp4"] == {"not_measured": "compute capability 8.9: fp4 needs 10.0"}
-    assert measured["gemm"]["int8"] == {"not_measured": "torch 2.11.0: _int_mm is not for this build"}
+    assert facts(reason_alone(measured["gemm"]["fp4"]), "compute") == ["compute", "8.9", "fp4", "10.0"]
+    assert facts(reason_alone(measured["gemm"]["int8"])) == ["torch", "2.11.0", "_int_mm", "not"]
 
 
 def test_memory_is_bytes_read_and_of_a_triad_three_vectors(measured):
@@ -148,10 +149,10 @@ def test_without_a_gpu_or_torch_the_file_says_so_and_no_job_breaks(monkeypatch):
     torch = fake_torch((8, 9), Gpu())
     torch.cuda.is_available = lambda: False
     monkeypatch.setitem(sys.modules, "torch", torch)
-    assert ceilings.measure(Gpu()) == {"not_measured": "torch 2.11.0 sees no CUDA device"}  # type: ignore[arg-type]
+    assert facts(reason_alone(ceilings.measure(Gpu()))) == ["torch", "2.11.0", "no", "CUDA", "device"]  # type: ignore[arg-type]
     monkeypatch.setitem(sys.modules, "torch", None)
     found = ceilings.measure(Gpu())  # type: ignore[arg-type]
-    assert found == {"not_measured": "torch is not installed, which ceilings are measured with"}
+    assert mentions(reason_alone(found), "torch is not installed")
 
 
 def test_a_full_memory_leaves_the_products(monkeypatch):
@@ -166,5 +167,5 @@ def test_a_full_memory_leaves_the_products(monkeypatch):
     torch.ones = full
     monkeypatch.setitem(sys.modules, "torch", torch)
     found = ceilings.measure(gpu, clock=gpu)  # type: ignore[arg-type]
-    assert found["memory"]["read"] == {"not_measured": "out of memory on the GPU (1610612736 bytes)"}
+    assert mentions(reason_alone(found["memory"]["read"]), "out of memory", "1610612736 bytes")
     assert found["gemm"]["fp16"]["flops_per_s"] == pytest.approx(RATE)

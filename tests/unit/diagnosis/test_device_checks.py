@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.unit.diagnosis.asking import ask
+from tests.unit.facts import facts, mentions
 
 from inferprof.findings import END_TO_END, Frames, Gain, Total
 from inferprof.tables.trace.kernel_compare import ITERATION
@@ -31,7 +32,18 @@ def with_idle(frames: Frames, cause: str, ns: float) -> Frames:
 
 def test_a_gpu_that_waits_for_launches_alone_has_no_other_gaps(captured: Captured) -> None:
     answer = ask("gaps", captured("h100_ort_cuda_vit", "host_run"))
-    assert answer.reason == "GPU idle in an iteration: sync 0.0 %, copy 4.2 %, queued 1.8 %, unknown 0.0 %"
+    assert facts(answer.reason, "idle") == [
+        "GPU",
+        "idle",
+        "sync",
+        "0.0 %",
+        "copy",
+        "4.2 %",
+        "queued",
+        "1.8 %",
+        "unknown",
+        "0.0 %",
+    ]
 
 
 @pytest.mark.parametrize(("cause", "bottleneck"), [("sync", "idle"), ("queued", "idle"), ("copy", "copy")])
@@ -60,7 +72,7 @@ def test_pageable_copies_that_no_pipeline_hides_are_found(measured: Measured) ->
     (finding,) = ask("no_overlap", measured("vit_base/fp16/ort_cuda/default/b114")).findings
     assert finding.evidence["overlap"] == pytest.approx(0.0616, abs=1e-4)
     # 40 inferences in 1.21 s, where `device` takes 19.55 ms and the copies 11.4 ms
-    assert finding.reason.endswith(": 33.02 inferences/s, at best 51.15")
+    assert facts(finding.reason)[-4:] == ["33.02", "inferences/s", "best", "51.15"]
     assert finding.gain is None
 
 
@@ -73,7 +85,7 @@ def test_copies_that_a_pipeline_hides_are_clear(measured: Measured) -> None:
 
 def test_where_there_is_next_to_nothing_to_hide_no_overlap_is_no_finding(measured: Measured) -> None:
     frames = measured("bert_base/fp32/ort_cuda/default/b64_s128")
-    assert ask("no_overlap", frames).reason.startswith("a pipeline hides 0.0 % of staging and copies")
+    assert facts(ask("no_overlap", frames).reason)[:2] == ["0.0 %", "copies"]
 
 
 def test_without_a_pipeline_its_reason_is_given(measured: Measured) -> None:
@@ -81,7 +93,7 @@ def test_without_a_pipeline_its_reason_is_given(measured: Measured) -> None:
         record["throughput"]["pipelined"] = {"not_measured": "a graph's memory is its own"}
 
     answer = ask("no_overlap", measured("vit_base/fp16/ort_cuda/default/b114", alone))
-    assert answer.reason == "needs a pipelined throughput with copies to hide (a graph's memory is its own)"
+    assert mentions(answer.reason, "needs", "pipelined throughput", "graph's memory")
 
 
 # --- batch -----------------------------------------------------------------------------------------------------
@@ -89,8 +101,8 @@ def test_without_a_pipeline_its_reason_is_given(measured: Measured) -> None:
 
 def test_a_batch_below_the_saturated_one_is_found_with_that_batch(measured: Measured) -> None:
     (finding,) = ask("small_batch", measured("vit_base/fp16/ort_cuda/default/b8")).findings
-    assert finding.reason == "b8 does 2,983 items/s on the device, 51.2 % of the peak's 5,831"
-    assert finding.advice == "batches of 57 (throughput only)"
+    assert facts(finding.reason) == ["b8", "2,983", "items/s", "device", "51.2 %", "5,831"]
+    assert mentions(finding.advice, "batches of 57", "throughput only")
     assert (finding.share, finding.gain) == (None, None)
 
 
@@ -100,9 +112,9 @@ def test_a_batch_within_five_percent_of_the_peak_is_clear(measured: Measured) ->
 
 def test_where_the_largest_batch_is_the_fastest_it_may_still_rise(measured: Measured) -> None:
     (finding,) = ask("small_batch", measured("bert_base/fp32/ort_cuda/default/b1_s128")).findings
-    assert finding.advice == "batches of 64 or more: none larger was measured (throughput only)"
+    assert facts(finding.advice, "throughput") == ["64", "more", "none", "larger", "throughput", "only"]
 
 
 def test_one_batch_alone_tells_nothing(measured: Measured) -> None:
     answer = ask("small_batch", measured("vit_base/fp32/torch_compile/default/b64"))
-    assert answer.reason == "needs the case at two batches and more: `shapes:`"
+    assert mentions(answer.reason, "needs", "two batches", "`shapes:`")

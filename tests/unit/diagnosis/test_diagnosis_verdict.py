@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+from tests.unit.facts import facts, mentions
 
 from inferprof.diagnosis import verdict
 from inferprof.findings import Answer, Bottleneck, Confidence, Finding, Gain, Total
@@ -95,37 +96,51 @@ def test_what_costs_trust_is_a_caution_and_no_time() -> None:
 
 def test_the_sentence_has_the_share_the_reason_the_advice_and_the_gain() -> None:
     found = judge(finding("", "launch", 0.5, Gain(400.0, 500.0), reason="it waits", advice="a CUDA graph"))
-    assert found.sentence == (
-        "Of end_to_end (0.001 ms) 50.0 % is waiting for the host's launches; first to work on, 50.0 % of it: it "
-        "waits; what to do: a CUDA graph; gain: 0.0004 ms to 0.0005 ms (40.0 % to 50.0 %)."
-    )
+    assert facts(found.sentence) == [
+        "end_to_end",
+        "0.001 ms",
+        "50.0 %",
+        "launches",
+        "50.0 %",
+        "CUDA",
+        "0.0004 ms",
+        "0.0005 ms",
+        "40.0 %",
+        "50.0 %",
+    ]
 
 
 def test_where_a_timeline_split_the_execution_its_parts_are_named() -> None:
     launches = finding("", "launch", 0.5, Gain(0.0, 500.0))
     found = judge(launches, times={"execution": 0.0, "launch": 500.0, "kernels": 400.0})
-    assert found.sentence.startswith(
-        "Of end_to_end (0.001 ms) 50.0 % is waiting for the host's launches, 40.0 % is kernels; first to work on"
-    )
+    assert facts(found.sentence)[:6] == ["end_to_end", "0.001 ms", "50.0 %", "launches", "40.0 %", "kernels"]
 
 
 def test_the_sentence_begins_with_what_takes_most_of_the_time_whoever_can_be_helped() -> None:
     copies = finding("arrays", "copy", 0.3, Gain(0.0, 200.0), reason="they are pageable", advice="pin them")
     found = judge(copies, times={"execution": 640.0, "copy": 310.0, "launch": 20.0})
-    assert found.sentence == (
-        "Of end_to_end (0.001 ms) 64.0 % is execution, 31.0 % is copies; first to work on, 30.0 % of it: arrays: "
-        "they are pageable; what to do: pin them; gain: up to 0.0002 ms (20.0 %)."
-    )
+    assert facts(found.sentence, "arrays") == [
+        "end_to_end",
+        "0.001 ms",
+        "64.0 %",
+        "execution",
+        "31.0 %",
+        "copies",
+        "30.0 %",
+        "arrays",
+        "0.0002 ms",
+        "20.0 %",
+    ]
 
 
 def test_without_a_total_the_sentence_begins_with_the_first_finding() -> None:
     found = verdict.judge([answer(finding("k", "tail", None, None))], None, {"kernels": 5.0})
-    assert found.sentence == "First to work on: k: a reason; what to do: advice; gain: no bound of it is known."
+    assert mentions(found.sentence, "k: a reason", "advice", "no bound")
 
 
 def test_a_gain_that_is_not_bounded_is_said_to_be_none_that_is_known() -> None:
-    assert judge(finding("conv", "kernels", 0.2, None)).sentence.endswith("gain: no bound of it is known.")
-    assert verdict.gain_in_words(Gain(0.0, 100.0), TOTAL) == "up to 0.0001 ms (10.0 %)"
+    assert mentions(judge(finding("conv", "kernels", 0.2, None)).sentence, "no bound")
+    assert facts(verdict.gain_in_words(Gain(0.0, 100.0), TOTAL)) == ["0.0001 ms", "10.0 %"]
     assert verdict.gain_in_words(Gain(100.0, 100.0), None) == "0.0001 ms"
 
 
@@ -133,24 +148,26 @@ def test_without_findings_the_sentence_says_how_much_was_looked_at() -> None:
     answers = [Answer("a", "host", "clear", "fine"), Answer("b", "host", "not assessed", "needs x")]
     nothing = "othing is found to hold it back: 1 checks are clear, 1 not assessed."
     assert verdict.judge(answers, None, {}).sentence == f"N{nothing}"
-    assert verdict.judge(answers, TOTAL, {"execution": 980.0}).sentence == (
-        f"Of end_to_end (0.001 ms) 98.0 % is execution; n{nothing}"
-    )
+    assert facts(verdict.judge(answers, TOTAL, {"execution": 980.0}).sentence) == [
+        "end_to_end",
+        "0.001 ms",
+        "98.0 %",
+        "execution",
+        *facts(f"n{nothing}"),
+    ]
 
 
 def test_where_no_timeline_tells_kernels_from_waits_a_finding_is_about_both() -> None:
     roof = finding("", "kernels", 0.95, Gain(0.0, 900.0))
     found = judge(roof, times={"execution": 940.0, "copy": 60.0})
     assert [group.resource for group in found.groups] == ["execution"]
-    assert found.sentence.startswith(
-        "Of end_to_end (0.001 ms) 94.0 % is execution, 6.0 % is copies; first to work on"
-    )
+    assert facts(found.sentence)[:6] == ["end_to_end", "0.001 ms", "94.0 %", "execution", "6.0 %", "copies"]
 
 
 def test_a_gain_by_a_rule_of_thumb_is_said_to_be_one() -> None:
     low = finding("", "kernels", 0.6, Gain(0.0, 100.0), confidence="low")
-    assert judge(low).sentence.endswith("gain: up to 0.0001 ms (10.0 %), a rule of thumb.")
-    assert judge(finding("", "kernels", 0.6, Gain(0.0, 100.0))).sentence.endswith("gain: up to 0.0001 ms (10.0 %).")
+    assert mentions(judge(low).sentence, "0.0001 ms (10.0 %)", "rule of thumb")
+    assert facts(judge(finding("", "kernels", 0.6, Gain(0.0, 100.0))).sentence)[-2:] == ["0.0001 ms", "10.0 %"]
 
 
 def test_a_case_near_its_roof_is_said_to_be_there_however_little_else_is_known() -> None:
@@ -163,9 +180,7 @@ def test_a_case_near_its_roof_is_said_to_be_there_however_little_else_is_known()
 def test_where_most_could_not_be_assessed_nothing_found_says_little() -> None:
     lacking = [Answer(name, "host", "not assessed", "needs a GPU") for name in ("a", "b")]
     answers = [*lacking, Answer("c", "host", "not assessed", "needs x"), Answer("d", "host", "clear", "fine")]
-    assert verdict.judge(answers, None, {}).sentence == (
-        "Little can be said: 3 of 4 checks are not assessed, most for want of a GPU."
-    )
+    assert facts(verdict.judge(answers, None, {}).sentence) == ["3", "4", "not", "most", "GPU"]
 
 
 @pytest.mark.parametrize("seed", range(200))

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 from tests.unit.diagnosis.asking import ask
+from tests.unit.facts import facts, mentions, states
 
 from inferprof.case import Case
 from inferprof.diagnosis import frames as reading
@@ -71,8 +72,8 @@ def layernorm(captured: Captured, repository: Path) -> Frames:
 
 def test_an_operator_that_falls_back_again_and_again_is_one_finding(layernorm: Frames) -> None:
     (finding,) = ask("fallback", layernorm).findings
-    assert finding.subject == "5 × LayerNormalization with another provider"
-    assert finding.reason.startswith("run on CPU (this version of ONNX Runtime does not say why): 10 copies and 0")
+    assert facts(finding.subject) == ["5", "LayerNormalization", "another"]
+    assert facts(finding.reason, "why")[:8] == ["CPU", "ONNX", "Runtime", "not", "why", "10", "copies", "0"]
     assert finding.gain
     assert finding.gain.low_ns == pytest.approx(finding.evidence["copies_ns"])
     assert finding.gain.high_ns == pytest.approx(finding.evidence["copies_ns"] + finding.evidence["nodes_ns"])
@@ -82,18 +83,18 @@ def test_where_nodes_run_on_the_cpu_they_come_first_and_no_cuda_graph_is_suggest
     answer = ask("cuda_graph", layernorm)
     assert answer.verdict == "clear"
     first = "first the 5 nodes a run that fell back to the CPU (check fallback)"
-    assert answer.reason == f"no CUDA graph holds what the CPU computes: {first}"
+    assert mentions(answer.reason, "no CUDA graph", "CPU", first)
     (waits,) = ask("launch_bound", layernorm).findings
     assert waits.advice == first
     judged = verdict.of_case(layernorm, run.answers(layernorm))
     assert judged.groups[0].findings[0].check == "fallback"
-    assert "5 × LayerNormalization with another provider" in judged.sentence
+    assert states(judged.sentence, "5", "LayerNormalization", "another")
 
 
 def test_sizes_of_tensors_on_the_cpu_are_no_fallback(vit: Frames) -> None:
     answer = ask("fallback", vit)
     assert answer.verdict == "clear"
-    assert answer.reason == "all of 417 nodes are with CUDAExecutionProvider, or on purpose elsewhere"
+    assert facts(answer.reason, "nodes") == ["all", "417", "nodes", "CUDAExecutionProvider"]
 
 
 def test_only_onnx_runtime_has_providers_to_fall_back_to(captured: Captured) -> None:
@@ -102,8 +103,11 @@ def test_only_onnx_runtime_has_providers_to_fall_back_to(captured: Captured) -> 
 
 
 def test_without_a_profile_of_the_session_nothing_is_said_of_fallbacks(captured: Captured) -> None:
-    assert ask("fallback", captured("h100_ort_cuda_vit", "host_run")).reason == (
-        "needs a profile by ort_nodes or ort_nodes_kineto or ort_profile"
+    assert mentions(
+        ask("fallback", captured("h100_ort_cuda_vit", "host_run")).reason,
+        "needs",
+        "ort_nodes or ort_nodes_kineto",
+        "or ort_profile",
     )
 
 
@@ -129,7 +133,7 @@ def test_the_first_and_only_run_gives_no_shares_and_no_gains(repository: Path) -
     session = ort_profile.read(repository / "tests/data/faults/gpu-case-not-seen/single_run.json")
     frames = alone(session, "detector/fp16/ort_tensorrt/default/b1")
     assert frames.total
-    assert (frames.total.ns, frames.total.of.partition(",")[0]) == (3.00447e9, "the first and only run")
+    assert (frames.total.ns, mentions(frames.total.of.partition(",")[0], "first and only run")) == (3.00447e9, True)
     (finding,) = ask("fallback", frames).findings
     assert (finding.share, finding.gain, finding.confidence) == (None, None, "low")
     assert finding.evidence["nodes_ns"] == 3.5e6
@@ -146,7 +150,7 @@ def test_the_parser_tells_why_tensorrt_left_a_node(planted: Frames) -> None:
     left = {"dynamic": {}, "static": {"left": [{"node": "hardmax", "why": "operator"}]}}
     told = dataclasses.replace(planted, documents={"partition": left})
     (finding,) = ask("fallback", told).findings
-    assert "the provider has no kernel for the operator" in finding.reason
+    assert mentions(finding.reason, "no kernel")
 
 
 def test_a_cumsum_is_a_loop_that_holds_up_the_host_longer_than_the_gpu(planted: Frames) -> None:
@@ -166,10 +170,22 @@ def test_the_loop_is_named_first_and_then_the_copies_of_the_fallback(planted: Fr
     judged = verdict.of_case(planted, run.answers(planted))
     first, second = (group.findings[0].check for group in judged.groups[:2])
     assert (first, second) == ("kernel_loops", "fallback")
-    assert judged.sentence.startswith(
-        "Of a run by ONNX Runtime's profile (0.472 ms) 96.9 % is waiting for the host's launches, 11.7 % is kernels, "
-        "6.1 % is copies; first to work on, 96.9 % of it: the loop of cumsum: an operator runs as a loop of 8 steps"
-    )
+    assert facts(judged.sentence, "cumsum", "operator", "steps")[:14] == [
+        "ONNX",
+        "Runtime",
+        "0.472 ms",
+        "96.9 %",
+        "launches",
+        "11.7 %",
+        "kernels",
+        "6.1 %",
+        "copies",
+        "96.9 %",
+        "cumsum",
+        "operator",
+        "8",
+        "steps",
+    ]
 
 
 # --- conversions and formats -----------------------------------------------------------------------------------
@@ -200,7 +216,7 @@ def test_products_in_another_format_than_asked_are_told_with_what_the_peaks_say(
     asked = dataclasses.replace(vit, case=case, documents=documents)
     (finding,) = ask("precision", asked).findings
     assert (finding.subject, finding.evidence) == ("fp16", {"fp16_share": 1.0})
-    assert finding.reason == "asked for fp8, and the matrix products ran 100.0 % in fp16"
+    assert facts(finding.reason) == ["fp8", "100.0 %", "fp16"]
     assert finding.gain is not None and finding.share is not None and asked.total is not None
     assert finding.gain.high_ns == pytest.approx(finding.share * asked.total.ns / 2)
 
@@ -221,7 +237,7 @@ def as_fp8_of(vit: Frames, name: str) -> Frames:
 
 def test_mxfp8_in_place_of_fp8_is_a_finding(vit: Frames) -> None:
     (finding,) = ask("precision", as_fp8_of(vit, "nvjet_sm100_qqtst_128x256_Avec32UE8M0_Bvec32UE8M0_TNT")).findings
-    assert finding.reason == "asked for fp8, and the matrix products ran 100.0 % in mxfp8"
+    assert facts(finding.reason) == ["fp8", "100.0 %", "mxfp8"]
 
 
 def test_a_name_that_does_not_tell_the_scales_of_fp8_accuses_nobody(vit: Frames) -> None:
@@ -252,13 +268,11 @@ def test_the_graph_makes_that_sure_or_clear(vit: Frames) -> None:
     sure = dataclasses.replace(vit, documents={"cost": scores})
     assert [one.confidence for one in ask("unfused_attention", sure).findings] == ["medium"]
     none = dataclasses.replace(vit, documents={"cost": {"nodes": [{"gemm": None}]}})
-    assert ask("unfused_attention", none).reason == "the graph has no product of two activations"
+    assert mentions(ask("unfused_attention", none).reason, "no product")
 
 
 def test_flash_attention_is_clear(captured: Captured) -> None:
-    assert ask("unfused_attention", captured("h100_torch_eager")).reason == (
-        "attention runs in kernels of its own kind"
-    )
+    assert mentions(ask("unfused_attention", captured("h100_torch_eager")).reason, "kernels of its own")
 
 
 def test_a_gpu_without_fused_attention_is_not_blamed(vit: Frames) -> None:
@@ -283,7 +297,7 @@ def siblings(frames: Frames, quantized_ms: float, plain_ms: float) -> Frames:
 def test_a_quantized_case_that_is_slower_than_its_plain_sibling_is_told(measured: Measured) -> None:
     frames = siblings(measured("vit_base/fp16/ort_cuda/default/b8"), 2.5, 2.0)
     (finding,) = ask("quantization", frames).findings
-    assert finding.reason == "quantized, it is slower than plain: 2.5 ms in int8, 2 ms in fp16 (device)"
+    assert facts(finding.reason) == ["slower", "2.5 ms", "int8", "2 ms", "fp16", "device"]
     assert finding.gain == Gain(500_000.0, 500_000.0)
 
 
@@ -301,10 +315,7 @@ def test_a_baseline_375_times_behind_is_a_finding_about_the_baseline(measured: M
     ]
     behind = dataclasses.replace(frames, peers=pd.DataFrame(rows))
     (finding,) = ask("far_behind", behind).findings
-    assert finding.reason == (
-        "on the device it takes 375 times as long as the fastest, fp16/tensorrt/default: more than runtimes on "
-        "one GPU differ by for no cause"
-    )
+    assert facts(finding.reason) == ["device", "375", "fastest", "fp16/tensorrt/default", "more", "one", "GPU", "no"]
     assert finding.gain is not None and finding.gain.high_ns == pytest.approx(2_785_552_000)
     near = dataclasses.replace(behind, peers=behind.peers.assign(device_ms=[100.0, 7.448]))
     assert ask("far_behind", near).verdict == "clear"
@@ -315,6 +326,4 @@ def test_a_baseline_375_times_behind_is_a_finding_about_the_baseline(measured: M
 def test_without_the_sibling_nothing_is_said_of_quantizers(measured: Measured) -> None:
     frames = siblings(measured("vit_base/fp16/ort_cuda/default/b8"), 2.5, 2.0)
     alone = dataclasses.replace(frames, peers=frames.peers.head(1))
-    assert ask("quantization", alone).reason == (
-        "needs measurements of the case and of the same case in fp16 or bf16"
-    )
+    assert mentions(ask("quantization", alone).reason, "needs", "fp16 or bf16")

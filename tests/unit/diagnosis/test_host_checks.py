@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pandas as pd
 from tests.unit.diagnosis.asking import approx, ask
+from tests.unit.facts import facts, mentions
 
 from inferprof.diagnosis import host
 from inferprof.findings import Frames, Gain
@@ -30,21 +31,21 @@ def test_onnx_runtime_waits_for_its_launches_first_of_all(captured: Captured) ->
     assert finding.bottleneck == "launch"
     assert finding.evidence["launch_ns"] == 2_328_725.6
     assert finding.share == approx(0.46185, abs=1e-5)
-    assert finding.reason == "the GPU waits 2.33 ms for the host's launches (46.2 %; 261 launches)"
+    assert facts(finding.reason) == ["GPU", "2.33 ms", "launches", "46.2 %", "261", "launches"]
     assert finding.confidence == "medium"
 
 
 def test_a_graph_saves_the_wait_but_for_its_own_launch_and_the_gaps_between_its_nodes(captured: Captured) -> None:
     (finding,) = ask("cuda_graph", captured("h100_ort_cuda_vit", "host_run")).findings
     assert finding.gain == Gain(2_328_725.6 - 30_000 - 261 * 1_000, 2_328_725.6)
-    assert finding.advice == "a variant with `cuda_graph: true`"
+    assert mentions(finding.advice, "`cuda_graph: true`")
 
 
 def test_a_compiled_model_is_told_of_its_own_way_to_a_graph(captured: Captured) -> None:
     frames = captured("h100_torch_eager")
     compiled = dataclasses.replace(frames, case=dataclasses.replace(frames.case, backend="torch_compile"))
     (finding,) = ask("cuda_graph", compiled).findings
-    assert finding.advice == "a variant with `compile_mode: reduce-overhead`, which captures graphs"
+    assert mentions(finding.advice, "`compile_mode: reduce-overhead`")
 
 
 def test_the_graph_that_torch_then_ran_took_what_was_predicted(captured: Captured) -> None:
@@ -85,14 +86,14 @@ def test_a_graph_waits_for_nothing_although_its_nodes_were_traced(measured: Meas
 
 def test_a_graph_needs_no_graph_and_waits_little(captured: Captured) -> None:
     frames = captured("h100_torch_graph_trace")
-    assert ask("cuda_graph", frames).reason == "inference is one CUDA graph already"
+    assert mentions(ask("cuda_graph", frames).reason, "one CUDA graph already")
     assert ask("launch_bound", frames).verdict == "clear"
 
 
 def test_the_launch_of_a_graph_whose_nodes_are_traced_is_not_believed(captured: Captured) -> None:
     answer = ask("launch_bound", captured("h100_torch_node_trace"))
     assert answer.verdict == "not assessed"
-    assert answer.reason.startswith("needs a bare run: tracing the nodes of a CUDA graph")
+    assert mentions(answer.reason, "needs a bare run", "nodes")
 
 
 def test_eager_torch_spends_its_time_between_launches_and_onnx_runtime_in_them(captured: Captured) -> None:
@@ -127,7 +128,7 @@ def test_a_synchronise_before_the_end_of_an_inference_is_found(captured: Capture
 
 def test_memory_that_each_inference_allocates_is_found_with_the_call(captured: Captured) -> None:
     frames = captured("h100_ort_cuda_minilm")
-    assert ask("allocation", frames).reason == "0.0 allocations in an inference"
+    assert mentions(ask("allocation", frames).reason, "0.0 allocations")
     (finding,) = ask("allocation", with_calls(frames, "api", "cudaMalloc", 100_000.0)).findings
     assert (finding.subject, finding.evidence) == ("cudaMalloc", {"calls": 1.0, "call_ns": 100_000.0})
 

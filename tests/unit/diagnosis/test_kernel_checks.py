@@ -10,6 +10,7 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 from tests.unit.diagnosis.asking import ask
+from tests.unit.facts import facts, mentions
 
 from inferprof.diagnosis import run, verdict
 from inferprof.diagnosis.kernel_time import kernels_ns
@@ -68,9 +69,7 @@ def test_launches_of_one_kernel_are_one_finding_with_the_time_of_both(vit: Frame
     total = kernels_ns(vit)
     assert total is not None and finding.gain is not None
     assert finding.gain.high_ns == pytest.approx(0.375 * finding.evidence["time_share"] * total)
-    assert finding.reason == (
-        "37.5 % of 605,184 sectors would not be needed by coalesced accesses (10.9 % of the kernels' time)"
-    )
+    assert facts(finding.reason) == ["37.5 %", "605,184", "not", "10.9 %", "kernels"]
 
 
 def test_data_that_are_read_again_are_told_by_what_the_nodes_of_a_kernel_read(vit: Frames) -> None:
@@ -108,7 +107,7 @@ def test_kernels_with_little_of_the_time_are_left_alone(vit: Frames) -> None:
     patient = dataclasses.replace(vit, thresholds={"kernel_share": 0.2})
     answer = ask("uncoalesced", patient)
     assert answer.verdict == "clear"
-    assert answer.reason.endswith("1 kernels with less than 20% of the time have it")
+    assert facts(answer.reason)[-4:] == ["1", "kernels", "less", "20%"]
 
 
 def test_without_a_timeline_a_fault_has_no_share_and_no_gain(vit: Frames) -> None:
@@ -128,11 +127,11 @@ def test_a_profiler_that_was_not_permitted_says_so(captured: Captured) -> None:
     told = pd.DataFrame([{"level": "run", "name": "ncu", "metric": "not_measured", "text": "ERR_NVGPUCTRPERM"}])
     refused = schema.of_case(schema.conform(told, "ncu"), frames.machine, frames.case)
     frames = dataclasses.replace(frames, profiles=pd.concat([frames.profiles, refused]))
-    assert ask("tail", frames).reason == "needs counters of the case's kernels: ERR_NVGPUCTRPERM"
+    assert mentions(ask("tail", frames).reason, "needs counters", "ERR_NVGPUCTRPERM")
 
 
 def test_blocks_that_use_the_memory_of_other_sms_are_told_from_those_that_do_not(vit: Frames) -> None:
-    assert ask("inter_sm_traffic", vit).reason == "at most 0.0% of what the SMs read and write is between SMs"
+    assert facts(ask("inter_sm_traffic", vit).reason, "read") == ["most", "0.0%", "SMs", "read", "SMs"]
     read = vit.profiles["metric"] == "inter_sm_bytes_read"
     gemm = vit.profiles["name"].str.startswith("nvjet_sm90_hsh_256x144")
     value = vit.profiles["value"].where(~(read & gemm), 60_000_000.0)
@@ -152,7 +151,7 @@ def test_latency_bounds_most_of_what_was_counted_of_a_vit_at_batch_8(vit: Frames
     (finding,) = ask("bound", vit).findings
     assert (finding.bottleneck, finding.subject, finding.gain) == ("latency", "", None)
     assert finding.evidence["latency_share"] == pytest.approx(0.370, abs=0.001)
-    assert "where 45.5 % was counted" in finding.reason
+    assert mentions(finding.reason, "45.5 % was counted")
 
 
 def test_nothing_bounds_most_of_it_where_the_config_asks_for_more(vit: Frames) -> None:
@@ -166,10 +165,7 @@ def test_the_patch_convolution_is_the_first_thing_in_a_small_engine(captured: Ca
     assert finding.share == pytest.approx(0.2332, abs=0.0001)
     judged = verdict.of_case(frames, run.answers(frames))
     assert judged.groups[0].findings[0].check == "hot_kernel"
-    assert judged.sentence.startswith(
-        "0.245 ms (the kernels of an inference under a profiler); first to work on, 23.3 % of it: "
-        "convolution /p/Conv: "
-    )
+    assert facts(judged.sentence)[:4] == ["0.245 ms", "kernels", "23.3 %", "/p/Conv"]
 
 
 def test_where_no_kernel_has_a_fifth_of_the_time_none_is_singled_out(vit: Frames) -> None:
@@ -207,9 +203,7 @@ def test_tiles_that_waste_a_noticeable_part_are_named_with_a_better_size(vit: Fr
 
 
 def test_without_the_graph_no_tile_is_judged(vit: Frames) -> None:
-    assert ask("tile_waste", vit).reason == (
-        "needs the costs of the graph (.cost.json) and the GPU's number of SMs (environment.json)"
-    )
+    assert mentions(ask("tile_waste", vit).reason, "needs", ".cost.json", "environment.json")
 
 
 def test_counted_kernels_far_from_their_roof_are_named(vit: Frames) -> None:
@@ -218,7 +212,7 @@ def test_counted_kernels_far_from_their_roof_are_named(vit: Frames) -> None:
     assert findings
     assert all(finding.evidence["distance"] >= 2 for finding in findings)
     near = ask("roof", dataclasses.replace(known, thresholds={"roof_distance": 1000.0}))
-    assert near.reason.endswith("times as long as at their roof")
+    assert mentions(near.reason, "at their roof")
 
 
 def test_without_counters_the_whole_graph_is_held_against_its_nodes_at_their_roofs(measured: Measured) -> None:
@@ -226,7 +220,7 @@ def test_without_counters_the_whole_graph_is_held_against_its_nodes_at_their_roo
     patient = dataclasses.replace(frames, thresholds={"roof_distance": 1000.0})
     assert ask("roof", patient).verdict == "clear"
     (finding,) = ask("roof", dataclasses.replace(frames, thresholds={"roof_distance": 1.0})).findings
-    assert finding.advice.startswith("a timeline, which tells launches from kernels")
+    assert mentions(finding.advice, "a timeline", "launches from kernels")
     assert finding.gain is not None
     assert finding.gain.high_ns == pytest.approx(finding.evidence["device_ns"] - finding.evidence["fused_ns"])
 
@@ -241,11 +235,11 @@ def test_where_nodes_are_near_their_roofs_and_the_graph_is_not_fusing_them_is_ad
     between = {"roof_distance": device / (fused * unfused) ** 0.5}
     (finding,) = ask("roof", dataclasses.replace(frames, thresholds=between)).findings
     assert finding.bottleneck == "memory"
-    assert finding.advice.startswith("a runtime that fuses more (torch.compile, an engine, ONNX Runtime's")
+    assert facts(finding.advice)[:4] == ["more", "torch.compile", "ONNX", "Runtime"]
     compiled = dataclasses.replace(
         frames, thresholds=between, case=dataclasses.replace(frames.case, backend="torch_compile")
     )
-    assert ask("roof", compiled).findings[0].advice.startswith("a runtime that fuses more (an engine, ONNX Runtime's")
+    assert mentions(ask("roof", compiled).findings[0].advice, "fuses more (an engine, ONNX")
     assert finding.gain is not None
     assert finding.gain.high_ns == pytest.approx(min(device, unfused) - fused)
 
@@ -260,14 +254,26 @@ def test_without_roofs_nothing_is_far_from_them(vit: Frames) -> None:
 def test_a_rule_that_sees_what_ours_does_not_is_shown_beside_it(captured: Captured, repository: Path) -> None:
     frames = counted(captured("h100_torch_eager"), repository / "tests/data/ncu/h100_torch_vit_tiny_details.csv.gz")
     (finding,) = ask("ncu_rules", frames).findings
-    assert finding.reason == (
-        "NVIDIA's rule WorkloadImbalance expects 5.5 % of the kernel (19.4 % of the kernels' time), where ours says "
-        "tail clear: 0.75 waves leave 25 % of the SMs' time empty; small_grid clear: 1,576 blocks on 132 SMs"
-    )
+    assert facts(finding.reason, "kernel", "tail") == [
+        "NVIDIA",
+        "WorkloadImbalance",
+        "5.5 %",
+        "kernel",
+        "19.4 %",
+        "kernels",
+        "tail",
+        "clear",
+        "0.75",
+        "25 %",
+        "SMs",
+        "small_grid",
+        "clear",
+        "1,576",
+        "132",
+        "SMs",
+    ]
     assert finding.confidence == "low"
 
 
 def test_a_page_without_rules_has_nothing_to_disagree_with(vit: Frames) -> None:
-    assert ask("ncu_rules", vit).reason == (
-        "needs results of NVIDIA's rules: the details page, or the .ncu-rep with them"
-    )
+    assert mentions(ask("ncu_rules", vit).reason, "needs", "details page", ".ncu-rep")

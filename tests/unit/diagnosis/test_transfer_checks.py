@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.unit.diagnosis.asking import approx, ask
+from tests.unit.facts import facts, mentions
 
 from inferprof.findings import Frames, Gain
 
@@ -60,7 +61,7 @@ def test_a_capture_alone_tells_pageable_copies_by_what_they_touch(captured: Capt
 def test_the_direction_that_is_far_over_the_links_floor_is_named(measured: Measured) -> None:
     (finding,) = ask("copy_over_floor", measured(VIT)).findings
     assert finding.subject == "h2d"
-    assert finding.reason == "h2d takes 11.3 ms, 8.7 times the link's floor of 1.29 ms"
+    assert facts(finding.reason) == ["h2d", "11.3 ms", "8.7", "1.29 ms"]
 
 
 def test_copies_at_the_links_floor_are_clear(measured: Measured) -> None:
@@ -72,7 +73,7 @@ def test_copies_at_the_links_floor_are_clear(measured: Measured) -> None:
 
 def test_the_floor_needs_the_machines_bandwidth(measured: Measured) -> None:
     answer = ask("copy_over_floor", measured(VIT, bandwidth=None))
-    assert answer.reason == "needs bandwidth.json of the machine: inferprof bandwidth"
+    assert mentions(answer.reason, "needs bandwidth.json", "inferprof bandwidth")
 
 
 def test_inputs_that_are_only_handed_on_are_no_conversion(measured: Measured) -> None:
@@ -111,7 +112,7 @@ def test_a_cast_that_the_variant_asks_for_is_known_however_fast_it_is(measured: 
         record["options"] = {"host_cast": "vectorised"}
 
     (finding,) = ask("host_conversion", measured(VIT, cast)).findings
-    assert (finding.subject, finding.confidence) == ("vectorised cast on the host", "high")
+    assert mentions(finding.subject, "vectorised cast") and finding.confidence == "high"
 
 
 def test_float_inputs_of_a_half_precision_graph_are_twice_as_wide_as_need_be(measured: Measured) -> None:
@@ -126,7 +127,7 @@ def test_token_numbers_and_full_precision_are_not_too_wide(measured: Measured) -
 
 
 def test_one_output_is_always_wanted(measured: Measured) -> None:
-    assert ask("unused_outputs", measured(BERT)).reason == "the model has one output"
+    assert mentions(ask("unused_outputs", measured(BERT)).reason, "one output")
 
 
 def test_a_large_output_beside_a_small_one_may_be_fetched_for_nobody(measured: Measured) -> None:
@@ -153,7 +154,7 @@ def test_inputs_that_the_host_copies_into_page_locked_memory_could_be_written_th
 
     (finding,) = ask("pageable_copies", measured(VIT, pinned(8e6))).findings
     assert (finding.subject, finding.gain) == ("staging", Gain(0.0, 8e6))
-    assert finding.reason.startswith("the host copies inputs into page-locked memory for 8 ms (")
+    assert facts(finding.reason, "memory")[:3] == ["copies", "memory", "8 ms"]
     assert ask("pageable_copies", measured(VIT, pinned(0.1e6))).verdict == "clear"
     converting = measured(VIT, pinned(60e6))
     assert ask("host_conversion", converting).verdict == "found"
@@ -167,5 +168,5 @@ def test_inputs_that_are_on_the_device_are_not_prepared_on_the_host(measured: Me
             record["stages"][stage] = {"not_measured": "the inputs are placed on the device before the clock starts"}
 
     frames = measured(VIT, resident)
-    assert ask("host_conversion", frames).reason == "inputs are not prepared on the host"
+    assert mentions(ask("host_conversion", frames).reason, "not prepared on the", "host")
     assert ask("pageable_copies", frames).verdict == "clear"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.unit.diagnosis.asking import approx, ask
+from tests.unit.facts import facts, mentions
 
 from inferprof.diagnosis import run
 from inferprof.findings import Frames
@@ -40,11 +41,19 @@ def beside(told: dict[str, Any], interval: float = 0.3) -> Callable[[dict[str, A
 def test_a_host_of_two_speeds_beside_a_wide_interval_is_found(measured: Measured) -> None:
     answer = ask("unsteady_host", measured(EAGER, beside(host(SLOWED, steal=3.25))))
     (finding,) = answer.findings
-    assert finding.reason == (
-        "the host's own speed varied by a factor of 1.50 (90th / 10th percentile of 32 readings), its thread "
-        "waited for a core for 0.0 % of its time, and the hypervisor took 3.2 % of the CPU time; "
-        "device is known to ±30.0 %"
-    )
+    assert facts(finding.reason, "readings", "waited") == [
+        "1.50",
+        "90th",
+        "10th",
+        "32",
+        "readings",
+        "waited",
+        "0.0 %",
+        "3.2 %",
+        "CPU",
+        "device",
+        "±30.0 %",
+    ]
     assert (finding.bottleneck, finding.share, finding.gain) == ("measurement", None, None)
     assert finding.evidence == {
         "spread": 1.5,
@@ -54,31 +63,36 @@ def test_a_host_of_two_speeds_beside_a_wide_interval_is_found(measured: Measured
         "steal_percent": 3.25,
         "half_width": approx(0.3),
     }
-    assert finding.advice.endswith(
-        "for one launch whose time hardly depends on the host, a variant with `cuda_graph: true`"
-    )
+    assert facts(finding.advice, "host")[-3:] == ["one", "host", "cuda_graph: true"]
 
 
 def test_an_interval_that_the_host_cannot_explain_is_told_apart(measured: Measured) -> None:
     (finding,) = ask("unsteady_host", measured(EAGER, beside(host(SLOWED), interval=0.8))).findings
-    assert finding.reason.endswith("device is known to ±80.0 %, which is more than the host alone explains")
+    assert facts(finding.reason, "host")[-4:] == ["device", "±80.0 %", "more", "host"]
 
 
 def test_a_thread_that_waits_for_its_core_is_found_though_the_core_is_steady(measured: Measured) -> None:
     answer = ask("unsteady_host", measured(EAGER, beside(host(STEADY, waited=0.5), interval=0.8)))
     (finding,) = answer.findings
     assert (finding.evidence["spread"], finding.evidence["waited"]) == (1.0, 0.5)
-    assert "its thread waited for a core for 50.0 % of its time" in finding.reason
+    assert mentions(finding.reason, "core for 50.0 %")
     assert finding.reason.endswith("±80.0 %")  # twice as long at most is what half of the time explains
 
 
 def test_a_steady_host_is_clear_however_wide_the_interval(measured: Measured) -> None:
     answer = ask("unsteady_host", measured(EAGER, beside(host(STEADY))))
     assert answer.verdict == "clear"
-    assert answer.reason == (
-        "the host's own speed varied by a factor of 1.00 (90th / 10th percentile of 32 readings), its thread "
-        "waited for a core for 0.0 % of its time; device is known to ±30.0 %"
-    )
+    assert facts(answer.reason, "readings", "waited") == [
+        "1.00",
+        "90th",
+        "10th",
+        "32",
+        "readings",
+        "waited",
+        "0.0 %",
+        "device",
+        "±30.0 %",
+    ]
 
 
 def test_a_case_that_does_not_feel_its_host_is_clear(measured: Measured) -> None:
@@ -94,7 +108,7 @@ def test_a_case_that_waits_for_launches_is_found_even_with_a_narrow_interval(mea
     assert ask("launch_bound", frames).findings
     (finding,) = ask("unsteady_host", frames).findings
     assert finding.evidence["half_width"] < 0.02
-    assert finding.reason.endswith("of the time for its launches")
+    assert mentions(finding.reason, "for its launches")
 
 
 def test_a_case_without_an_interval_is_not_known_at_all(measured: Measured) -> None:
@@ -112,9 +126,7 @@ def test_who_has_a_graph_is_not_told_to_use_one(measured: Measured) -> None:
 
 
 def test_without_a_yardstick_it_is_not_assessed(measured: Measured) -> None:
-    assert ask("unsteady_host", measured(EAGER)).reason == (
-        "needs a bare run beside the host's yardstick (the case was measured by a version without the yardstick)"
-    )
+    assert mentions(ask("unsteady_host", measured(EAGER)).reason, "needs", "bare run", "without the yardstick")
     few = ask("unsteady_host", measured(EAGER, beside(host(SLOWED[:4]))))
     assert (few.verdict, "4 readings" in few.reason) == ("not assessed", True)
 

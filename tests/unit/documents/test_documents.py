@@ -11,6 +11,7 @@ import hypothesis.strategies as st
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
+from tests.unit.facts import facts
 
 from inferprof import documents
 from inferprof.documents import published
@@ -109,9 +110,9 @@ def test_a_failed_document_needs_a_reason_and_nothing_else(kind: documents.Kind)
 
 def test_a_failed_record_needs_its_head_alone() -> None:
     record = decode(head(status="failed", reason="the graph was refused", stage="load", notes=["close: illegal"]))
-    assert (record.status, record.failure, record.notes) == (
+    assert (record.status, facts(record.failure, "graph", "load"), record.notes) == (
         "failed",
-        "load: the graph was refused",
+        ["load", "graph", "refused"],
         ["close: illegal"],
     )
     for name in ("schema", "case", "round", "machine", "protocol", "started", "environment"):

@@ -10,6 +10,7 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import pytest
+from tests.unit.facts import facts
 
 from inferprof.measure.gpu_lock import gpu_lock
 
@@ -37,7 +38,7 @@ def test_the_second_waits_and_says_for_whom(tmp_path: Path, caplog: pytest.LogCa
         with gpu_lock("GPU-1", "vit/fp32", tmp_path):
             assert time.monotonic() - started >= 0.25
     process.join(60)
-    assert caplog.messages == [f"waiting for GPU GPU-1, held by process {process.pid} (vit/fp16)"]
+    assert [facts(text) for text in caplog.messages] == [["GPU", "GPU-1", *facts(f"{process.pid}"), "vit/fp16"]]
 
 
 def test_another_gpu_is_free(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

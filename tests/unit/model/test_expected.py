@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.unit.facts import naming
 
 from inferprof.errors import UserError
 from inferprof.model import accuracy, expected
@@ -37,7 +38,7 @@ def test_what_is_read_is_what_the_graph_gives(twice, tmp_path):
 @pytest.mark.parametrize("change", [lambda x: x + 1, lambda x: x.reshape(3, 2), lambda x: x.astype(np.float16)])
 def test_outputs_for_other_inputs_are_refused(change, twice, tmp_path):
     expected.write(partial(expected.of_graph, twice), FEEDS, tmp_path / "expected.npz")
-    with pytest.raises(UserError, match="outputs for other inputs; run `inferprof expect` with this run's shape"):
+    with pytest.raises(UserError, match=naming("other inputs", "inferprof expect", "shape")):
         expected.of(tmp_path / "expected.npz", {"x": change(FEEDS["x"])})
 
 
@@ -51,5 +52,5 @@ def test_a_graph_that_cannot_be_computed_here_leaves_the_reason(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"no archive"])
 def test_another_file_is_refused_in_one_line(content, tmp_path):
     (tmp_path / "other.npz").write_bytes(content)
-    with pytest.raises(UserError, match="not written by `inferprof expect`"):
+    with pytest.raises(UserError, match=naming("not", "inferprof expect")):
         expected.of(tmp_path / "other.npz", FEEDS)

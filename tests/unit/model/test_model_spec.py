@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from onnx import TensorProto, helper
+from tests.unit.facts import facts, mentions, naming, states
 
 from inferprof.case import Shape
 from inferprof.errors import UserError
@@ -69,7 +70,7 @@ def test_a_torch_model_may_do_without_an_onnx_file_and_an_onnx_file_may_not(tmp_
     assert model_spec.load(yaml_file(tmp_path, torch.replace("export: false\n", ""))).exported
     onnx_file(tmp_path, name="bert.onnx")
     message = refusal(yaml_file(tmp_path, TOKENS + "export: false\n"))
-    assert "source onnx is an ONNX file already; export: false is for torch sources" in message
+    assert states(message, "onnx", "ONNX", "false", "torch")
 
 
 def packaged(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -94,7 +95,7 @@ def test_a_package_that_is_missing_or_lacks_the_file_is_refused(tmp_path, monkey
     path.write_text(text.replace("x.onnx", "y.onnx"))
     assert "carrier/models/y.onnx does not exist" in refusal(path)
     path.write_text(text.replace("carrier", "no_such_package"))
-    assert "package no_such_package, which carries the ONNX file, is not installed" in refusal(path)
+    assert states(refusal(path), "no_such_package", "ONNX", "not")
 
 
 def test_yaml_says_what_the_source_reads_and_what_is_common(repository):
@@ -137,7 +138,7 @@ def test_what_is_wrong_with_a_yaml_file_is_said_in_one_line(tmp_path, text, word
 
 
 def test_a_file_that_is_not_there_or_not_text_is_named(tmp_path):
-    assert refusal(tmp_path / "nope.yaml").endswith("nope.yaml: No such file or directory")
+    assert mentions(refusal(tmp_path / "nope.yaml"), "nope.yaml: No such file")
     (tmp_path / "latin.yaml").write_bytes(b"\xe9")
     assert "can't decode byte" in refusal(tmp_path / "latin.yaml")
 
@@ -184,12 +185,12 @@ def test_a_bare_file_that_cannot_be_used_is_refused_in_one_line(tmp_path):
     whole = onnx_file(tmp_path)
     truncated = tmp_path / "truncated.onnx"
     truncated.write_bytes(whole.read_bytes()[:-9])
-    assert "not a readable ONNX file" in refusal(truncated)
-    assert "axis 1, has neither a size nor a name; describe the inputs in" in refusal(
-        onnx_file(tmp_path, ("x", TensorProto.FLOAT, ("b", None)))
+    assert mentions(refusal(truncated), "not a readable ONNX")
+    assert mentions(
+        refusal(onnx_file(tmp_path, ("x", TensorProto.FLOAT, ("b", None)))), "axis 1", "describe the inputs"
     )
-    assert "is bfloat16, which cannot be fed" in refusal(onnx_file(tmp_path, ("x", TensorProto.BFLOAT16, ("b",))))
-    assert "is object, which cannot be fed" in refusal(onnx_file(tmp_path, ("x", TensorProto.STRING, ("b",))))
+    assert mentions(refusal(onnx_file(tmp_path, ("x", TensorProto.BFLOAT16, ("b",)))), "is bfloat16", "cannot be fed")
+    assert mentions(refusal(onnx_file(tmp_path, ("x", TensorProto.STRING, ("b",)))), "is object", "cannot be fed")
 
 
 def test_weights_listed_among_the_inputs_are_not_fed(tmp_path):
@@ -230,7 +231,7 @@ def test_a_yaml_file_beside_the_onnx_file_that_it_names_is_one_model(tmp_path):
 def test_two_models_of_one_name_are_refused(tmp_path):
     onnx_file(tmp_path, name="vit.onnx")
     yaml_file(tmp_path, TOKENS, "vit.yaml")
-    with pytest.raises(UserError, match=r"two models are named vit: .*vit\.yaml and .*vit\.onnx; rename one"):
+    with pytest.raises(UserError, match=naming("named vit", "vit.yaml", "vit.onnx", "rename")):
         model_spec.discover(tmp_path)
 
 
@@ -242,7 +243,7 @@ def test_a_broken_yaml_file_does_not_hide_the_others(tmp_path):
 
 def test_a_name_that_cannot_stand_in_a_path_is_refused(tmp_path):
     yaml_file(tmp_path, TOKENS, "my model.yaml")
-    with pytest.raises(UserError, match="a model's name has letters, digits"):
+    with pytest.raises(UserError, match=naming("name", "letters, digits")):
         model_spec.discover(tmp_path)
 
 
@@ -265,16 +266,16 @@ def test_a_shape_of_another_model_does_not_apply():
 
 
 def test_an_unbound_symbol_is_refused_with_both_ways_out():
-    with pytest.raises(UserError, match=r"gives no size to s; write it behind the batch \(b8_s128\) or under sizes:"):
+    with pytest.raises(UserError, match=naming("no size to s", "b8_s128", "sizes:")):
         spec(sizes={}).resolve(Shape.parse("b8"))
 
 
 def test_a_sequence_over_the_maximum_is_a_reason():
-    assert spec().exceeds(Shape.parse("b8_s1024")) == "s1024 is over the model's maximum s512"
+    assert facts(spec().exceeds(Shape.parse("b8_s1024"))) == ["s1024", "s512"]
     assert spec().exceeds(Shape.parse("b8_s512")) is None
 
 
 def test_a_fixed_batch_is_a_reason():
     fixed = spec(inputs=(InputSpec("x", "float32", (1, 3)),), sizes={}, max_sizes={})
-    assert fixed.exceeds(Shape.parse("b8")) == "the model has a fixed batch, so b8 cannot be run; allowed: b1"
+    assert facts(fixed.exceeds(Shape.parse("b8")), "batch") == ["batch", "b8", "cannot", "b1"]
     assert fixed.exceeds(Shape.parse("b1")) is None

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from tests.unit.facts import facts, naming
 
 from inferprof import cli, profilers, registry
 from inferprof.case import Case
@@ -148,7 +149,7 @@ def test_a_table_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_profiler_that_watches_everything_takes_no_timeline(table: Path) -> None:
-    with pytest.raises(UserError, match="nsys watches all of a run"):
+    with pytest.raises(UserError, match=naming("nsys", "all", "run")):
         capturing.aimed(registry.profilers()["nsys"], table)
 
 
@@ -237,8 +238,8 @@ def test_a_timeline_without_single_kernels_is_a_result_too(
     frame[frame["level"] != "kernel"].to_parquet(table)
     out = tmp_path / "b8.ncu-rep"
     assert not cli.main(["capture", "ncu", "--timeline", str(table), "--out", str(out), "--", "true"])
-    assert profilers.read(ncu.NCU, out)["text"].tolist() == [
-        "ncu: the timeline holds no kernels of iterations one by one: trace CUDA graphs by node"
+    assert [facts(text, "node", "timeline") for text in profilers.read(ncu.NCU, out)["text"].tolist()] == [
+        ["ncu", "timeline", "no", "kernels", "one", "one", "CUDA", "node"]
     ]
     assert not calls.exists()
 
@@ -255,15 +256,15 @@ def test_what_ncu_prints_of_a_good_run_is_no_refusal() -> None:
 def test_a_machine_without_counters_or_ncu_is_refused_by_name() -> None:
     tools = {"nsys": "/opt/nsys", "ncu": "/opt/ncu"}
     assert ncu.refuses(CASE, Machine(gpu=GPU, tools=tools)) is None
-    assert ncu.refuses(CASE, Machine(gpu=None, tools=tools)) == "ncu: no GPU on this machine"
-    assert ncu.refuses(CASE, Machine(gpu=GPU)) == "ncu: not on PATH; install Nsight Compute"
+    assert facts(ncu.refuses(CASE, Machine(gpu=None, tools=tools))) == ["ncu", "no", "GPU"]
+    assert facts(ncu.refuses(CASE, Machine(gpu=GPU))) == ["ncu", "not", "PATH", "Nsight", "Compute"]
     refused = ncu.refuses(CASE, Machine(gpu=GPU, tools=tools, no_counters=hardware.NOT_PERMITTED))
     assert refused == f"ncu: {hardware.NOT_PERMITTED}"
 
 
 def test_ncu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UserError, match="ncu is not on PATH"):
+    with pytest.raises(UserError, match=naming("ncu", "not", "PATH")):
         ncu.command(["true"], Path("b8.ncu-rep"))
 
 
@@ -293,7 +294,7 @@ def test_a_csv_is_read_with_the_settings_beside_it(repository: Path, tmp_path: P
 
 @pytest.mark.parametrize("name", ["ncu_cli_text_openmp_nvhpc.txt", "ncu_cli_text_rtx30_spec_xc_first400lines.txt"])
 def test_other_peoples_text_pages_are_refused_with_what_to_do(name: str, shared: Path) -> None:
-    with pytest.raises(UserError, match=r"ncu text output: run `ncu --import X.ncu-rep --csv --page raw`"):
+    with pytest.raises(UserError, match=naming("ncu", "text", "run", "ncu --import X.ncu-rep --csv --page raw")):
         ncu.read(shared / "real/ncu_csv" / name)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from tests.unit import cuts
+from tests.unit.facts import facts, naming
 
 from inferprof.backends import ort
 from inferprof.case import Case, Shape, Variant
@@ -270,10 +271,10 @@ def test_a_session_that_ran_nothing_is_refused(tmp_path: Path) -> None:
 
 def test_each_reader_names_the_other_where_the_file_is_its(tmp_path: Path) -> None:
     path = written(tmp_path, run(0, 5))
-    with pytest.raises(UserError, match=r"ONNX Runtime profile: read it with `inferprof table ort_profile`"):
+    with pytest.raises(UserError, match=naming("ONNX", "Runtime", "profile", "inferprof table ort_profile")):
         kineto.read(path)
     path.write_text('{"traceEvents": []}')
-    with pytest.raises(UserError, match=r"Kineto trace: read it with `inferprof table kineto`"):
+    with pytest.raises(UserError, match=naming("Kineto trace", "inferprof table kineto")):
         ort_profile.read(path)
 
 
@@ -304,7 +305,7 @@ def test_only_onnx_runtime_writes_such_a_profile_and_needs_no_gpu_for_it() -> No
     assert ort_profile.refuses(Case("vit", "fp32", "ort_cpu", "default", "b8"), machine) is None
     assert ort_profile.refuses(CASE, machine) is None
     torch = ort_profile.refuses(Case("vit", "fp32", "torch_eager", "default", "b8"), machine)
-    assert torch == "ort_profile: torch_eager is not ONNX Runtime"
+    assert facts(torch) == ["ort_profile", "torch_eager", "not", "ONNX", "Runtime"]
 
 
 def test_what_the_installed_onnx_runtime_writes_is_read(tmp_path: Path) -> None:

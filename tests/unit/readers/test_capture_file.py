@@ -7,6 +7,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from tests.unit.facts import naming
 
 from inferprof.errors import UserError
 from inferprof.profilers import kineto, nsys
@@ -59,7 +60,7 @@ def test_an_nvprof_database_is_refused(tmp_path: Path) -> None:
     database.execute("CREATE TABLE StringTable (_id_, value)")
     database.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL (_id_, name, start, end)")
     database.close()
-    with pytest.raises(UserError, match="nvprof database: profile again with nsys"):
+    with pytest.raises(UserError, match=naming("nvprof", "nsys")):
         identify(path)
 
 

@@ -110,7 +110,7 @@ def test_rule_results_keep_what_they_say_and_their_estimated_speed_up(repository
     assert (found["TheoreticalOccupancy"].kind, found["TheoreticalOccupancy"].scope) == ("optimization", "kernel")
     assert found["TheoreticalOccupancy"].speed_up == 49.11
     assert (found["IssueSlotUtilization"].scope, found["IssueSlotUtilization"].speed_up) == ("unit", 49.11)
-    assert found["SOLBottleneck"].message.startswith("This workload exhibits low compute throughput")
+    assert found["SOLBottleneck"].message.startswith("This workload exhibits low")
     assert (found["HighPipeUtilization"].kind, found["HighPipeUtilization"].speed_up) == ("information", None)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.unit.conftest import Export
 from tests.unit.cuts import accepted
+from tests.unit.facts import naming
 
 from inferprof.errors import UserError
 from inferprof.profilers import nsys
@@ -56,7 +57,7 @@ def test_a_column_that_is_missing_is_named(table: str, column: str, export: Call
     with sqlite3.connect(path) as database:
         database.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
     database.close()
-    with pytest.raises(UserError, match=rf"made\.sqlite is damaged.*{column}.*export it again") as caught:
+    with pytest.raises(UserError, match=naming("made.sqlite is damaged", str(column), "export it again")) as caught:
         nsys.read(path)
     assert "\n" not in str(caught.value)
 

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from tests.unit.conftest import SCHEMAS, THREAD, Export
+from tests.unit.facts import naming
 
 from inferprof.errors import UserError
 from inferprof.profilers import nsys
@@ -130,14 +131,14 @@ def test_a_call_logged_twice_counts_once(export: Callable[..., Export]) -> None:
 def test_an_export_without_cuda_activity_is_refused_with_what_to_do(export: Callable[..., Export]) -> None:
     made = export()
     made.string("x")
-    with pytest.raises(UserError, match=r"holds no CUDA activity: .*capture range"):
+    with pytest.raises(UserError, match=naming("no CUDA activity", "capture range")):
         nsys.read(made.done())
 
 
 def test_a_schema_that_nobody_checked_is_refused(export: Callable[..., Export]) -> None:
     made = export()
     made.database.execute("UPDATE META_DATA_EXPORT SET value = '4.0.0'")
-    with pytest.raises(UserError, match=r"schema 4\.0\.0; 2\.x and 3\.x can be read"):
+    with pytest.raises(UserError, match=naming("schema", "4.0.0", "2.x", "3.x")):
         nsys.read(made.done())
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.unit import cuts
+from tests.unit.facts import naming
 
 from inferprof.errors import UserError
 from inferprof.profilers import trt_layers
@@ -99,7 +100,7 @@ def test_what_is_no_time_or_no_layer_is_one_line(content: object, tmp_path: Path
 def test_profiles_of_several_runs_are_not_taken_for_one(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.write_text(json.dumps(PROFILE) + "\n" + json.dumps(PROFILE))
-    with pytest.raises(UserError, match=r"several documents.*each in a file of its own"):
+    with pytest.raises(UserError, match=naming("several documents", "file of its own")):
         trt_layers.read(path)
 
 

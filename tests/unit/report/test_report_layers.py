@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from tests.unit.facts import facts, states
 from tests.unit.report.conftest import evidence_of
 
 from inferprof.case import Case
@@ -94,13 +95,13 @@ def test_the_page_has_what_opens_and_the_text_says_where_it_is(results: Any, fra
     page = html.render(report)
     assert page.count("<details>") == 6
     assert "<summary>/p/Conv (CaskConvolution)" in page and '<summary class="warn">Reformatting' in page
-    assert "Layers, their nodes and kernels: REPORT.html" in render(report)
+    assert states(render(report), "kernels", "REPORT.html")
 
 
 def test_without_a_trace_only_the_layers_are_timed(results: Any, frames: Any) -> None:
     section = content_of(layers.SECTION, study(results, {"trt_layers": frames["trt_layers"]}))
     assert [row[:3] for row in shown(section, "layers")][:2] == [["62.7", "227", "–"], ["20.1", "72.9", "–"]]
-    assert table_of(section, "layers").footnotes == ("not measured: trt_nodes did not watch this case",)
+    assert [facts(text) for text in table_of(section, "layers").footnotes] == [["not", "trt_nodes", "not"]]
     assert [block.name for block in section.blocks if isinstance(block, Table)] == ["layers", "all_layers"]
 
 
@@ -109,7 +110,7 @@ def test_nodes_of_a_layer_are_named(results: Any, shared: Path) -> None:
     section = content_of(layers.SECTION, study(results, {"trt_layers": frame}))
     outline = next(block for block in section.blocks if isinstance(block, Outline))
     first = outline.entries[0].inside[0]
-    assert first.text == "/classifier/classifier_1/Gemm_myl9_2 (gemm) fp16, fp32 → fp16"
+    assert facts(first.text, "gemm") == ["/classifier/classifier_1/Gemm_myl9_2", "gemm", "fp16", "fp32", "fp16"]
     made_of = "made of /classifier/classifier.1/Gemm, /classifier/classifier.2/Relu"
     assert [(entry.text, entry.figure) for entry in first.inside] == [(made_of, "2 ONNX nodes")]
 
@@ -138,7 +139,7 @@ def test_a_format_that_did_not_run_is_marked_and_its_kernels_listed(results: Any
 def test_a_format_of_ones_own_is_not_judged(results: Any, frames: Any) -> None:
     section = content_of(formats.SECTION, study(results, frames, "vit_tiny/mine/tensorrt/default/b8"))
     (row,) = table_of(section, "formats").rows
-    assert row[6].missing == "not measured: what mine is to compute in is not known"
+    assert facts(row[6].missing, "compute", "mine") == ["not", "mine", "compute", "not"]
 
 
 def test_counters_of_the_same_case_decide(results: Any, frames: Any) -> None:
@@ -176,4 +177,6 @@ def test_an_engine_of_more_layers_than_can_be_read_says_so(results: Any, shared:
     frame = trt_layers.read(shared / "real/trt_json/trt_detr_layer_names_only_exportLayerInfo.json")
     section = figures.draw(study(results, {"trt_layers": frame}), tmp_path)()
     said = [block.text for block in section.blocks if isinstance(block, Text) and block.text.startswith("Engine")]
-    assert said == ["Engine: vit_tiny/fp16/tensorrt b8: not drawn: 840 layers; from 2 to 240 can be drawn"]
+    assert [facts(text, "layers") for text in said] == [
+        ["vit_tiny/fp16/tensorrt", "b8", "not", "840", "layers", "2", "240"]
+    ]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from tests.unit.facts import facts, states
 from tests.unit.report.conftest import evidence_of
 
 from inferprof.case import Case
@@ -102,7 +103,7 @@ def test_the_slow_down_is_by_the_clock_of_the_run_that_was_watched(study: Any) -
     reason = "not measured: neither the profile nor the record of its run has the time of an iteration"
     assert [row[5].missing for row in table.rows] == [None, None, reason, reason, reason]
     known = f"these cases took {3.2e6 / bare:.2f}× as long as bare"
-    assert f"Watched by ort_profile {known} (2 of 3 {reason})." in table.note
+    assert states(table.note, "ort_profile", *facts(f"{known}"), "2", "3", *facts(f"{reason}"))
 
 
 def test_sections_on_the_gpu_do_not_speak_of_it(study: Any) -> None:

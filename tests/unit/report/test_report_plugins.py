@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.facts import facts, mentions, states
 from tests.unit.report.conftest import CASE_KEYS, Results, evidence_of
 
 from inferprof import registry, report
@@ -160,11 +161,11 @@ def test_what_fails_is_said_and_takes_nothing_else(
     add(FAILING)
     folder = report.write(cpu_study.root, cpu_study.study, cpu_study.machine, processes=processes).parent
     text = " ".join((folder / "REPORT.txt").read_text().split())
-    assert f"This section could not be made: {DEFECT}." in text
-    assert f"A failing plot: vit_tiny: not drawn: {DEFECT}" in text
+    assert states(text, "not", *facts(DEFECT))
+    assert states(text, "failing", "vit_tiny", "not", *facts(DEFECT))
     assert set(titles(compose.compose(evidence_of(cpu_study)))) == whole | {"A failing section"}
     assert not list((folder / "plots").glob("failing-*"))
-    assert "it broke\nin its second line" in caplog.text
+    assert mentions(caplog.text, "it broke\nin its")
     caplog.clear()
 
 
@@ -192,7 +193,7 @@ def test_a_section_may_fail_in_any_way(
     monkeypatch.setattr(registry, "sections", lambda: {"failing": failing})
     (section,) = compose.compose(evidence_of(cpu_study)).sections
     (said,) = section.blocks
-    assert isinstance(said, Text) and said.mark == "fail" and said.text.endswith("this is a defect of inferprof.")
+    assert isinstance(said, Text) and said.mark == "fail" and mentions(said.text, "defect of inferprof")
     caplog.clear()
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from tests.unit.facts import facts, mentions, states
 from tests.unit.report.conftest import evidence_of
 
 from inferprof.case import Case
@@ -80,7 +81,7 @@ def test_a_case_is_held_against_the_measured_roof(gpu):
     }
     assert (row["times_roof"], row["source"], row["uncounted"]) == ("2.00×", "measured", "1")
     assert row["tflop_per_s"] == "350"
-    assert found["roofline"].note.endswith("Roofs measured here: fp16, memory.")
+    assert mentions(found["roofline"].note, "measured here: fp16, memory.")
 
 
 def test_without_ceilings_the_datasheet_counts_and_the_report_says_so(gpu):
@@ -91,7 +92,7 @@ def test_without_ceilings_the_datasheet_counts_and_the_report_says_so(gpu):
     roofs = {row["what"]: (row["measured"][0], row["datasheet"]) for row in cells(found["roofs"])}
     assert roofs["fp16 TFLOP/s"] == ("–", "989")
     assert roofs["memory GB/s"] == ("–", "3,352")
-    assert "NVIDIA H100 Tensor Core GPU Architecture" in found["roofs"].note
+    assert states(found["roofs"].note, "NVIDIA", "H100", "Tensor", "Core", "GPU", "Architecture")
 
 
 def test_measured_and_promised_stand_side_by_side(gpu):
@@ -120,7 +121,7 @@ def test_a_case_that_is_faster_than_its_roof_is_called_out(gpu):
     (row,) = tables(section)["roofline"].rows
     assert [(cell.text, cell.mark) for cell in row if cell.mark] == [("0.660×", "warn")]
     (text,) = (block for block in section.blocks if isinstance(block, Text))
-    assert text.text.startswith("Faster than the roof: 1 of 1 (vit/fp16/ort_cuda/default/b8): its kernels compute")
+    assert facts(text.text, "compute")[:5] == ["1", "1", "vit/fp16/ort_cuda/default/b8", "kernels", "compute"]
 
 
 def test_an_unknown_gpu_has_no_roof_but_a_reason(gpu):
@@ -128,10 +129,12 @@ def test_an_unknown_gpu_has_no_roof_but_a_reason(gpu):
     gpu.write("onnx/vit/fp16.b8.cost.json", cost())
     section = content_of(roofline.SECTION, load(gpu))
     table = tables(section)["roofline"]
-    assert table.footnotes == ("not measured: the GPU's bandwidth is neither measured nor on file",)
+    assert [facts(text, "bandwidth", "measured") for text in table.footnotes] == [
+        ["not", "measured", "GPU", "bandwidth", "measured"]
+    ]
     assert cells(table)[0]["gflop"] == "700"
     texts = [block.text for block in section.blocks if isinstance(block, Text)]
-    assert texts == ["Datasheet: none is on file for this GPU."]
+    assert [facts(text) for text in texts] == [["none", "GPU"]]
 
 
 @pytest.mark.parametrize(
@@ -144,12 +147,14 @@ def test_a_datasheet_that_was_not_checked_twice_is_said_to_be_so(gpu, name: str,
     gpu.write("onnx/vit/fp16.b8.cost.json", cost())
     (note,) = (table.note for key, table in tables(content_of(roofline.SECTION, load(gpu))).items() if key == "roofs")
     assert note.startswith("Datasheet: NVIDIA ")
-    assert note.endswith("; not all of its numbers could be compared with a second source") == said
+    assert mentions(note, "not all", "second source") == said
 
 
 def test_a_graph_that_was_not_counted_names_the_file(gpu):
     table = tables(content_of(roofline.SECTION, load(gpu)))["roofline"]
-    assert table.footnotes == ("not measured: there is no onnx/vit/fp16.b8.cost.json",)
+    assert [facts(text, "measured") for text in table.footnotes] == [
+        ["not", "measured", "no", "onnx/vit/fp16.b8.cost.json"]
+    ]
 
 
 def test_every_operator_is_in_a_csv(gpu):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.facts import facts, states
 from tests.unit.report.conftest import evidence_of
 
 from inferprof.report import evidence, saturated
@@ -75,8 +76,8 @@ def test_the_answer_says_at_which_batch_each_backend_saturates(results: Any) -> 
     results.ok("vit/fp16/torch_eager/default/b8", 4.0, gpu=True)
     results.plan()
     (sentence,) = saturated.sentences(load(results), "vit")
-    assert sentence.startswith("Saturation over the batch (95 % of the most items/s) at b8: fp16/ort_cuda/default (")
-    assert "; above b1, with none over b8 measured: fp16/torch_eager/default (" in sentence
+    assert facts(sentence, "batch")[:6] == ["batch", "95 %", "most", "items/s", "b8", "fp16/ort_cuda/default"]
+    assert states(sentence, "above", "b1", "none", "b8", "fp16/torch_eager/default")
     assert sentence in [
         block.text for block in content_of(answer.SECTION, load(results)).blocks if isinstance(block, Text)
     ]

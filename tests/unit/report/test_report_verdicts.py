@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from tests.unit.facts import facts, mentions, states
 from tests.unit.report.conftest import evidence_of
 
 from inferprof.case import Case
@@ -86,9 +87,7 @@ def test_the_answer_has_the_verdict_on_the_fastest_case(study: Any) -> None:
     texts = [one.text for one in content_of(answer.SECTION, load(study)).blocks if isinstance(one, Text)]
     (sentence,) = [text for text in texts if "cumsum" in text]
     assert sentence.startswith("b4: fp32/ort_tensorrt/default: ")
-    assert (
-        "Of end_to_end (1.61 ms) 64.4 % is execution, 30.0 % is copies; first to work on, 28.5 % of it: " in sentence
-    )
+    assert states(sentence, "end_to_end", "1.61 ms", "64.4 %", "execution", "30.0 %", "copies", "28.5 %")
 
 
 def test_captures_alone_have_their_verdicts_in_the_answer_too(study: Any) -> None:
@@ -97,7 +96,7 @@ def test_captures_alone_have_their_verdicts_in_the_answer_too(study: Any) -> Non
     loaded = frames.load(study.root, study.machine, Case(*TENSORRT.split("/")))
     study.write(f"{study.machine}/diagnosis/{TENSORRT}.json", run.document(loaded, run.answers(loaded)))
     texts = [one.text for one in content_of(answer.SECTION, load(study)).blocks if isinstance(one, Text)]
-    assert texts[0] == "planted: no case was measured; the reasons are below."
+    assert mentions(texts[0], "planted: no case")
     assert any(
         text.startswith(
             "planted fp32/ort_tensorrt/default b4: Of a run by ONNX Runtime's profile (0.472 ms) 96.9 % is "
@@ -109,7 +108,7 @@ def test_captures_alone_have_their_verdicts_in_the_answer_too(study: Any) -> Non
 def test_what_checks_needed_and_did_not_have_is_said_once(study: Any) -> None:
     texts = [one.text for one in content_of(verdicts.SECTION, load(study)).blocks if isinstance(one, Text)]
     (lacking,) = [text for text in texts if "counters of the case's kernels" in text]
-    assert lacking.startswith("Not assessed in 2 of 2 cases, atomics, bank_conflicts, ")
+    assert facts(lacking)[:3] == ["2", "2", "bank_conflicts"]
 
 
 def test_cases_of_a_model_of_which_nothing_was_found_are_one_line(results: Any) -> None:
@@ -124,10 +123,17 @@ def test_cases_of_a_model_of_which_nothing_was_found_are_one_line(results: Any) 
     section = content_of(verdicts.SECTION, load(results))
     first = section.blocks[0]
     assert isinstance(first, Text)
-    assert first.text.startswith(
-        "No check found what holds 2 of 2 cases of planted back, e.g. fp32/ort_cuda/default b4: "
-    )
-    assert first.text.endswith(": 2 ms; little can be said.")
+    assert facts(first.text, "check", "found", "planted")[:8] == [
+        "check",
+        "found",
+        "2",
+        "2",
+        "planted",
+        "e.g",
+        "fp32/ort_cuda/default",
+        "b4",
+    ]
+    assert mentions(first.text, ": 2 ms; little")
     assert table(load(results), "verdicts").csv_only
 
 

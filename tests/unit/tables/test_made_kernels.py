@@ -15,6 +15,7 @@ import pytest
 from tests.gpu import make_ncu_data
 from tests.gpu.faulty_kernels import ARRAYS, FLOAT_BYTES, KERNELS, SMALLEST, Launch, amiss, compile_for, plan
 from tests.gpu.make_ncu_data import DATA
+from tests.unit.facts import facts
 
 from inferprof.tables.counters.kernel_faults import FaultName, Finding
 
@@ -45,10 +46,10 @@ def test_a_wrong_verdict_on_a_made_kernel_is_told() -> None:
     assert list(amiss("tail", [tail, Finding("spills", "clear", "")])) == []
     assert list(amiss("tail", [replace(tail, verdict="clear", reason="1 wave")])) == ["tail: clear, 1 wave"]
     assert len(list(amiss("tail", [replace(tail, evidence={"sm_idle": 5.0})]))) == 1
-    assert list(amiss("clean", [tail, Finding("spills", "not assessed", "needs x")])) == [
-        "tail: found, ",
-        "spills: not assessed, needs x",
-    ]
+    assert [
+        facts(text, "found", "spills", "tail")
+        for text in list(amiss("clean", [tail, Finding("spills", "not assessed", "needs x")]))
+    ] == [["tail", "found"], ["spills", "not"]]
 
 
 def test_the_page_is_kept_less_the_columns_that_nothing_is_made_of() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from tests.unit.facts import mentions, naming
 
 from inferprof.errors import UserError
 from inferprof.tables import join, records
@@ -74,7 +75,7 @@ def test_a_boundary_that_was_not_measured_keeps_its_row_and_reason(results):
     by_name = {row["boundary"]: row for row in records.rows_of(rows)}
     assert by_name["device"]["not_measured"] == "no device clock"
     assert by_name["device"]["samples"] is None
-    assert by_name["call"]["not_measured"] == "the record does not have this boundary"
+    assert mentions(by_name["call"]["not_measured"], "not have this boundary")
     np.testing.assert_array_equal(by_name["end_to_end"]["samples"], [1000.0, 2000.0, 3000.0])
 
 
@@ -100,7 +101,7 @@ def test_the_hosts_speed_is_told_by_records_that_have_it(results):
 @pytest.mark.parametrize("content", ["[]", '{"schema": 1}'])
 def test_a_file_that_is_not_a_record_is_refused(results, content):
     (results / "box/benchmark/vit/fp32/ort_cpu/default/b2/r0.json").write_text(content)
-    with pytest.raises(UserError, match=r"r0\.json: top level: .*; not what inferprof writes: move it away"):
+    with pytest.raises(UserError, match=naming("r0.json", "not", "inferprof")):
         records.read(results, CASES)
 
 

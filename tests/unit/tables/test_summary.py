@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from tests.unit.facts import facts
 
 from inferprof.tables import join, records, summary
 
@@ -84,7 +85,7 @@ def test_a_case_without_a_baseline_at_its_shape_says_so():
     rows = [row("fp32", "device", spread(2e6, 0)), row("fp16", "device", spread(1e6, 0), shape="b8")]
     (found,) = records.rows_of(summary.speed_ups(frame(*rows), "fp32/ort_cuda/default"))
     assert found["speed_up"] is None
-    assert found["not_measured"] == "the baseline fp32/ort_cuda/default was not measured for this model and shape"
+    assert facts(found["not_measured"]) == ["fp32/ort_cuda/default", "not"]
 
 
 def test_items_per_second_are_batch_times_inferences():
@@ -133,7 +134,7 @@ def test_a_few_readings_have_a_median_and_no_spread():
     found = hosts(host_row(0, [100, 110, 130], None))
     assert (found["yardstick_ns"], found["spread"], found["steal_percent"]) == (110, None, None)
     assert found["waited"] == 0.0
-    assert found["not_measured"] == "3 readings of the yardstick, of which a spread needs 10"
+    assert facts(found["not_measured"], "readings", "spread") == ["3", "readings", "spread", "10"]
     assert found["no_steal"] == "no /proc/stat"
 
 

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from tests.unit.facts import facts
 from tests.unit.tuning_records import choice
 from tests.unit.tuning_records import records_of as of
 
@@ -16,7 +17,11 @@ B512 = ("tuned", "b512", [choice(512, {"small": 90.0, "wide": 50.0, "large": 60.
 
 def test_each_trial_is_compared_with_the_fastest_of_its_choice() -> None:
     found = trials(of(B64))
-    assert found["config"].tolist() == ["M64 N64 K64 w4 s3", "M64 N256 K64 w8 s3", "M128 N128 K64 w4 s3"]
+    assert [facts(text) for text in found["config"].tolist()] == [
+        ["M64", "N64", "K64", "w4", "s3"],
+        ["M64", "N256", "K64", "w8", "s3"],
+        ["M128", "N128", "K64", "w4", "s3"],
+    ]
     assert found["median_ns"].tolist() == [20_000.0, 30_000.0, None]
     assert found["relative"].tolist() == [1.0, 1.5, None]
     assert found["won"].tolist() == [True, False, False]
@@ -25,7 +30,7 @@ def test_each_trial_is_compared_with_the_fastest_of_its_choice() -> None:
 
 def test_a_choice_says_what_it_took_and_what_the_others_cost() -> None:
     (row,) = rows_of(choices(of(B512)))
-    assert row["config"] == "M64 N256 K64 w8 s3"
+    assert facts(row["config"]) == ["M64", "N256", "K64", "w8", "s3"]
     assert (row["source"], row["offered"], row["tried"], row["failed"]) == ("tried", 5, 3, 0)
     assert (row["seconds"], row["compile_s"], row["compiled"], row["first_share"]) == (6.0, 4.5, 3, 0.75)
     assert (row["second"], row["typical"], row["worst"]) == (1.2, 1.2, 1.8)
@@ -96,6 +101,13 @@ def test_only_choices_of_one_kernel_that_differ_in_the_size_are_compared(other: 
 
 def test_a_configuration_is_named_by_what_does_not_go_without_saying() -> None:
     config = {"BLOCK_SIZE_M": 16, "SPLIT_K": 4, "GROUP_SIZE_M": 8, "A_load_order": 2, "EVEN_N": True}
-    assert config_name({**config, "num_warps": 4, "num_stages": 5, "num_ctas": 1}) == "M16 split4 g8 a2 w4 s5"
+    assert facts(config_name({**config, "num_warps": 4, "num_stages": 5, "num_ctas": 1})) == [
+        "M16",
+        "split4",
+        "g8",
+        "a2",
+        "w4",
+        "s5",
+    ]
     assert config_name({"NUM_STAGES": 4, "num_stages": 2}) == "NUM_STAGES=4 s2"
     assert config_name({"BLOCK": 1024, "maxnreg": 64}) == "BLOCK=1024 maxnreg=64"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from tests.unit.facts import naming
 
 from inferprof.errors import CaseFailed
 from inferprof.profilers import nsys
@@ -70,7 +71,7 @@ def test_a_timeline_without_launch_configurations_gives_names_alone() -> None:
 
 def test_a_timeline_of_whole_graphs_is_refused(captured: Callable[[str], Path]) -> None:
     frame = nsys.read(captured("h100_torch_graph_trace"))
-    with pytest.raises(CaseFailed, match="trace CUDA graphs by node"):
+    with pytest.raises(CaseFailed, match=naming("CUDA graphs", "by node")):
         choose(frame[(frame["level"] != "kernel") & (frame["level"] != "launch_config")])
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from tests.unit.facts import facts
 
 from inferprof.tables.limits import saturation
 from inferprof.tables.limits.waterfall import PARTS
@@ -82,7 +83,15 @@ def test_turns_are_the_stretches_of_batches_in_one_regime() -> None:
     by_batch: list[tuple[int, saturation.Regime]] = [(1, "launch"), (8, "launch"), (16, "memory"), (64, "compute")]
     stretches = saturation.turns(by_batch)
     assert stretches == [("launch", 1, 8), ("memory", 16, 16), ("compute", 64, 64)]
-    assert saturation.in_words(stretches) == "launch b1 to b8, memory b16, compute b64"
+    assert facts(saturation.in_words(stretches), "compute", "launch", "memory") == [
+        "launch",
+        "b1",
+        "b8",
+        "memory",
+        "b16",
+        "compute",
+        "b64",
+    ]
 
 
 def test_a_series_is_of_one_variant_and_one_rest_of_the_shape() -> None:

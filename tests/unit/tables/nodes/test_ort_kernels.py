@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from tests.unit.facts import naming
 
 from inferprof.devices.ranges import LOOKS, mark_clock
 from inferprof.errors import UserError
@@ -117,7 +118,7 @@ def test_clocks_that_drift_are_tied_at_both_ends() -> None:
 
 def test_a_trace_without_marks_is_refused() -> None:
     seen = timeline([(0, 5, THREAD, "iteration")], [(1, THREAD, KERNEL)])
-    with pytest.raises(UserError, match="no mark of the host's clock"):
+    with pytest.raises(UserError, match=naming("no mark", "clock")):
         ort_kernels.placed(seen, profile((0, 1000, "a", "Add")))
 
 
@@ -197,13 +198,13 @@ def test_copies_have_their_node_and_their_bytes(marks: Marks) -> None:
 def test_two_processes_are_refused_by_their_ids(captured: Callable[[str], Path], repository: Path) -> None:
     export = captured("h100_ort_tensorrt_ep")
     profiled = repository / "tests/data/ort_profile/h100_ort_tensorrt_ep.json.gz"
-    with pytest.raises(UserError, match="profile is of process 1202 and the trace of 1288"):
+    with pytest.raises(UserError, match=naming("process", "1202", "1288")):
         ort_kernels.placed(read_timeline(export), read_profile(profiled))
 
 
 def test_a_profile_that_does_not_say_when_it_began_is_refused(marks: Marks) -> None:
     known = profile((10_000_000, 10_020_000, "a", "MatMul"))
-    with pytest.raises(UserError, match="does not say when its clock began"):
+    with pytest.raises(UserError, match=naming("not say when", "clock")):
         ort_kernels.placed(
             timeline(marks.ranges, [(10_005_000, THREAD, KERNEL)]), OrtProfile(known.nodes, known.runs)
         )
@@ -211,5 +212,5 @@ def test_a_profile_that_does_not_say_when_it_began_is_refused(marks: Marks) -> N
 
 def test_a_profile_of_another_run_of_a_process_with_the_same_number_is_refused(marks: Marks) -> None:
     known = profile(*((t * 1_000_000, t * 1_000_000 + 5000, f"n{t}", "Add") for t in range(900, 905)))
-    with pytest.raises(UserError, match=r"none of the 5 nodes .*, such as n900, n901, n902, ran while the trace"):
+    with pytest.raises(UserError, match=naming("none", "5", "n900", "n901", "n902")):
         ort_kernels.placed(timeline(marks.ranges, [(10_005_000, THREAD, KERNEL)]), known)

@@ -9,6 +9,7 @@ from typing import cast
 
 import pandas as pd
 import pytest
+from tests.unit.facts import facts, mentions, naming
 
 from inferprof.errors import UserError
 from inferprof.profilers import trt_layers
@@ -86,9 +87,16 @@ def test_a_block_that_ran_in_fp16_is_caught(lie: tuple[tuple[Layer, ...], pd.Dat
     layers, kernels = lie
     found = executed(kernels, layers)
     assert precision_truth.share_as_asked(found, "fp8") == pytest.approx(0.41)
-    assert precision_truth.sentence(found, "fp8") == (
-        "asked for fp8: 41.0 % of the time in matrix products ran in fp8, 59.0 % in fp16"
-    )
+    assert facts(precision_truth.sentence(found, "fp8"), "asked", "matrix", "ran") == [
+        "asked",
+        "fp8",
+        "41.0 %",
+        "matrix",
+        "ran",
+        "fp8",
+        "59.0 %",
+        "fp16",
+    ]
     wrong = precision_truth.otherwise(found, "fp8")
     assert wrong[["layer", "dtype", "duration_ns", "share"]].to_numpy().tolist() == [["block.2", "fp16", 590, 0.59]]
 
@@ -150,9 +158,16 @@ def test_of_the_rest_the_output_is_told(tmp_path: Path) -> None:
 
 def test_time_of_which_nothing_tells_the_format_is_said() -> None:
     found = executed(table((FP8, 60, None), ("cutlass_gemm", 40, None), ("__myl_Add_0x1", 900, None)))
-    assert precision_truth.sentence(found, "fp8") == (
-        "asked for fp8: 60.0 % of the time in matrix products ran in fp8, of 40.0 % nothing tells the format"
-    )
+    assert facts(precision_truth.sentence(found, "fp8"), "asked", "matrix", "ran") == [
+        "asked",
+        "fp8",
+        "60.0 %",
+        "matrix",
+        "ran",
+        "fp8",
+        "40.0 %",
+        "nothing",
+    ]
     shares = precision_truth.by_dtype(found)
     assert shares[["matrix", "dtype", "duration_ns"]].to_numpy().tolist() == [
         [True, "fp8", 60],
@@ -165,11 +180,17 @@ def test_time_of_which_nothing_tells_the_format_is_said() -> None:
 def test_a_case_without_matrix_products_has_no_share() -> None:
     found = executed(table(("__myl_Add_0x1", 900, None)))
     assert precision_truth.share_as_asked(found, "fp16") is None
-    assert precision_truth.sentence(found, "fp16") == "asked for fp16: no kernel is known to be a matrix product"
+    assert facts(precision_truth.sentence(found, "fp16"), "asked", "kernel", "matrix") == [
+        "asked",
+        "fp16",
+        "no",
+        "kernel",
+        "matrix",
+    ]
 
 
 def test_a_format_of_ones_own_has_nothing_to_be_held_against() -> None:
-    with pytest.raises(UserError, match="what mine is to compute in is not known; known: bf16, fp16"):
+    with pytest.raises(UserError, match=naming("what", "mine", "compute", "not", "bf16", "fp16")):
         precision_truth.wanted("mine")
 
 
@@ -357,7 +378,7 @@ def test_what_ran_inside_of_a_fused_region_is_not_told_by_its_name_and_ends(repo
     assert (row["kernel_class"], row["matrix"], row["dtype"]) == ("other", True, NOT_TOLD)
     assert precision_truth.share_as_asked(of_case(frame), "fp16") == 0
     (remark,) = precision_truth.remarks(of_case(frame), layers_of(frame))
-    assert remark.startswith("100.0 % of the time is in fused regions, such as {ForeignNode[stem")
+    assert facts(remark)[0] == "100.0 %" and mentions(remark, "{ForeignNode[stem")
     assert "--profilingVerbosity=detailed" in remark
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from tests.unit.facts import naming
 
 from inferprof.profilers import nsys
 from inferprof.tables.trace.kernel_compare import as_iterations, by_class, by_name, per_iteration
@@ -66,7 +67,7 @@ def test_another_programs_ranges_are_its_iterations() -> None:
 
 
 def test_tools_that_spell_names_differently_are_not_compared() -> None:
-    with pytest.raises(ValueError, match="kernels of kineto and nsys cannot be compared"):
+    with pytest.raises(ValueError, match=naming("kernels", "kineto", "nsys", "cannot")):
         by_name(FP16, case(1, (NORM, 1, 1.0), tool="kineto"))
 
 
