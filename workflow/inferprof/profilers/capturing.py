@@ -23,14 +23,11 @@ from inferprof.secret import allowed_variable
 if TYPE_CHECKING:
     import pandas as pd
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 ALLOWED: Final = re.compile(
     r"PATH|LD_LIBRARY_PATH|HOME|LANG|LC_\w+|TMPDIR|VIRTUAL_ENV|CONDA_PREFIX|XDG_CACHE_HOME|HF_HOME|HF_HUB_OFFLINE|"
     r"INFERPROF_PLUGINS|"
     r"(?:CUDA|NVIDIA|CUBLAS|CUDNN|NCCL|TRT|POLYGRAPHY|ORT|OMP|MKL|KMP|OPENBLAS|TORCH|TORCHINDUCTOR|TRITON|PYTORCH|"
-    r"PYTHON)_?\w*|INFERPROF_PLUGINS"
+    r"PYTHON)_?\w*"
 )
 """Environment variables that the run may need. Profilers store all that they are started with."""
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import shlex
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +17,7 @@ from typing import Any
 from inferprof import registry
 from inferprof.backends import refusals
 from inferprof.case import REFERENCE, Case, OptionValue
-from inferprof.errors import CaseFailed
+from inferprof.errors import CaseFailed, ended
 from inferprof.files import read_json
 from inferprof.machine.hardware import Machine
 
@@ -140,7 +139,7 @@ class Site:
             said = last_line(self.log)
             raise CaseFailed(f"`inferprof {words[0]}` was not done after {seconds:.0f} s: {said}") from None
         if code:
-            raise CaseFailed(f"`inferprof {words[0]}` {_ended(code)}: {last_line(self.log)}")
+            raise CaseFailed(f"`inferprof {words[0]}` {ended(code)}: {last_line(self.log)}")
 
     def build(self, case: Case, *words: str) -> None:
         """Build the engine of a case. Raises CaseFailed where the runtime refuses the graph."""
@@ -211,8 +210,3 @@ def last_line(log: Path) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     last = next((line.strip() for line in reversed(lines) if line.strip()), COMMAND)
     return "it said nothing" if last.startswith(COMMAND) else last.removeprefix("inferprof: ")
-
-
-def _ended(code: int) -> str:
-    """`exited with 1`, or `was ended by SIGSEGV`."""
-    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
