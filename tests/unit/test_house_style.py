@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from inferprof import registry
+from inferprof.report.section import sections
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = REPOSITORY / "workflow/inferprof"
@@ -159,8 +160,9 @@ def test_nothing_at_the_level_of_a_module_is_unused() -> None:
     uses = sum((words_of(tree) for tree in parsed.values()), Counter[str]())
     for path in (REPOSITORY / "Snakefile", *(REPOSITORY / "workflow/rules").glob("*.smk")):
         uses.update(re.findall(r"\w+", path.read_text(encoding="utf-8")))
-    kinds = ("backends", "quantizers", "precisions", "profilers", "plots", "sections", "checks", "thresholds")
+    kinds = ("backends", "quantizers", "precisions", "profilers", "plots", "checks", "thresholds")
     plugins = {id(plugin) for kind in kinds for plugin in getattr(registry, kind)().values()}
+    plugins |= {id(section) for section in sections().values()}
     plugins |= {id(option) for option in registry.builder_options("tensorrt").values()}
     unused = []
     for path in MODULES:

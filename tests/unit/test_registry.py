@@ -11,6 +11,7 @@ import pytest
 
 from inferprof import diagnosis, plugins, registry
 from inferprof.errors import UserError
+from inferprof.report.section import sections
 from inferprof.tables import roofs
 from inferprof.tables.trace import kernel_class
 
@@ -102,7 +103,7 @@ def test_a_function_of_such_a_file_reaches_another_process(tmp_path: Path, monke
 
 def test_every_kind_of_plug_in_has_some() -> None:
     kinds = (registry.backends, registry.quantizers, registry.precisions, registry.profilers, registry.plots)
-    assert all(kind() for kind in (*kinds, registry.sections, registry.checks, registry.thresholds))
+    assert all(kind() for kind in (*kinds, sections, registry.checks, registry.thresholds))
     assert all(isinstance(backend, plugins.Backend) for backend in registry.backends().values())
 
 

@@ -1,12 +1,12 @@
-"""The contracts: what a number format, a runtime, a profiler, a check, a plot and a section of the report are to the
-rest of the package.
+"""The contracts: what a number format, a runtime, a profiler, a check and a plot are to the rest of
+the package.
 
 A plug-in is a module-level constant of one of these dataclasses in the folder of its kind; `registry` finds it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from inferprof.machine.hardware import Machine
-    from inferprof.report.evidence import Evidence
-    from inferprof.report.model import Block
 
 Feeds = Mapping[str, "np.ndarray[Any, Any]"]
 """Name of an input or output → host array."""
@@ -304,19 +302,3 @@ class Plot:
     """Where it stands among the plots of a model: the smallest first."""
     section: str
     """The title of the section of the report that it belongs to."""
-
-
-# --- sections --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Section:
-    """A section of the report: `build` gives what stands under its title. Without any block it is left out."""
-
-    name: str
-    title: str
-    place: int
-    """Where it stands among the sections: the smallest first."""
-    build: Callable[[Evidence], Iterable[Block]]
-    needs: tuple[str, ...] = ()
-    """Fields of Evidence that must not be empty, else it is left out."""

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from inferprof.errors import UserError, unknown
 from inferprof.findings import Threshold
-from inferprof.plugins import Backend, BuilderOption, Check, Owner, Plot, Precision, Profiler, Quantizer, Section
+from inferprof.plugins import Backend, BuilderOption, Check, Owner, Plot, Precision, Profiler, Quantizer
 
 
 class _Named(Protocol):
@@ -63,7 +63,7 @@ def _inside(package: str, folders: Iterable[str]) -> Iterator[ModuleType]:
         yield importlib.import_module(f"{package}.{module_info.name}")
 
 
-def _constants(package: str, kind: type[Plugin]) -> dict[str, Plugin]:
+def constants(package: str, kind: type[Plugin]) -> dict[str, Plugin]:
     """Every module-level constant of type `kind` in `package` and in the modules outside, by name.
 
     Raises UserError where two have one name.
@@ -75,7 +75,7 @@ def _constants(package: str, kind: type[Plugin]) -> dict[str, Plugin]:
 
 @functools.cache
 def _all(package: str, folders: tuple[str, ...], kind: type[Any], outside: str) -> dict[str, Any]:
-    """`_constants`, of a package in these folders and with what INFERPROF_PLUGINS is."""
+    """`constants`, of a package in these folders and with what INFERPROF_PLUGINS is."""
     plugins: dict[str, Any] = {}
     for module in (*_inside(package, folders), *load_outside(outside)):
         for value in vars(module).values():
@@ -86,12 +86,12 @@ def _all(package: str, folders: tuple[str, ...], kind: type[Any], outside: str) 
 
 def backends() -> dict[str, Backend]:
     """The runtimes, by name."""
-    return _constants("inferprof.backends", Backend)
+    return constants("inferprof.backends", Backend)
 
 
 def builder_options(backend: str) -> dict[str, BuilderOption]:
     """The options that a backend's builder of engines understands, by name."""
-    options = _constants("inferprof.backends", BuilderOption)
+    options = constants("inferprof.backends", BuilderOption)
     return {name: option for name, option in options.items() if backend in option.backends}
 
 
@@ -103,18 +103,18 @@ def options_of(backend: Backend) -> dict[str, str]:
 
 def quantizers() -> dict[str, Quantizer]:
     """The ways to quantize a torch model, by name."""
-    return _constants("inferprof.backends", Quantizer)
+    return constants("inferprof.backends", Quantizer)
 
 
 def precisions() -> dict[str, Precision]:
     """The number formats, by name, in their order."""
-    formats = _constants("inferprof.precisions", Precision)
+    formats = constants("inferprof.precisions", Precision)
     return dict(sorted(formats.items(), key=lambda item: (item[1].order, item[0])))
 
 
 def profilers() -> dict[str, Profiler]:
     """The profilers, by name."""
-    return _constants("inferprof.profilers", Profiler)
+    return constants("inferprof.profilers", Profiler)
 
 
 def tools(fits: Callable[[Profiler], object]) -> tuple[str, ...]:
@@ -153,22 +153,17 @@ def timing() -> tuple[str, ...]:
 
 def plots() -> dict[str, Plot]:
     """The plots, by name."""
-    return _constants("inferprof.plots", Plot)
-
-
-def sections() -> dict[str, Section]:
-    """The sections of the report, by name."""
-    return _constants("inferprof.report.sections", Section)
+    return constants("inferprof.plots", Plot)
 
 
 def checks() -> dict[str, Check]:
     """The checks of the diagnosis, by name."""
-    return _constants("inferprof.diagnosis", Check)
+    return constants("inferprof.diagnosis", Check)
 
 
 def thresholds() -> dict[str, Threshold]:
     """The thresholds of the checks, by name."""
-    return _constants("inferprof.diagnosis", Threshold)
+    return constants("inferprof.diagnosis", Threshold)
 
 
 def look_up(kind: str, name: str, registered: dict[str, Any]) -> Any:

@@ -93,7 +93,9 @@ def report_inputs(wildcards):
     files = targets.report_inputs(study)
     # Snakemake leaves a report alone that is newer than its inputs, also where one of them was moved away.
     if all(Path(report).exists() for report in targets.report(study)):
-        workflow.dag.forcefiles.update(file for file in files if not Path(file).exists())
+        workflow.dag.forcefiles.update(
+            file for file in files if not Path(file).exists()
+        )
     return files
 
 

@@ -13,14 +13,14 @@ from tests.unit.report.conftest import CASE_KEYS, Results, evidence_of
 from inferprof import registry, report
 from inferprof.case import Case
 from inferprof.diagnosis import run
-from inferprof.plugins import Section
 from inferprof.report import compose, figures, txt
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Column, Report, Table, Text, words
+from inferprof.report.section import Section, sections
 from inferprof.report.sections import use
 
 SECTION = """
-from inferprof.plugins import Section
+from inferprof.report.section import Section, sections
 from inferprof.report.model import Column, Table, number, words
 from inferprof.tables.records import rows_of
 
@@ -61,7 +61,8 @@ MADE_UP = Plot(name="made_up", title="A made-up plot", caption="Of nothing.", ne
 """
 FAILING = """
 from inferprof.findings import Frames
-from inferprof.plugins import Check, Plot, Section
+from inferprof.plugins import Check, Plot
+from inferprof.report.section import Section, sections
 
 
 def fail(given):
@@ -190,7 +191,7 @@ def test_a_section_may_fail_in_any_way(
     needs: tuple[str, ...],
 ) -> None:
     failing = Section("failing", "A failing section", 5, build, needs)
-    monkeypatch.setattr(registry, "sections", lambda: {"failing": failing})
+    monkeypatch.setattr(compose, "sections", lambda: {"failing": failing})
     (section,) = compose.compose(evidence_of(cpu_study)).sections
     (said,) = section.blocks
     assert isinstance(said, Text) and said.mark == "fail" and mentions(said.text, "defect of inferprof")
@@ -198,22 +199,22 @@ def test_a_section_may_fail_in_any_way(
 
 
 def test_every_module_among_the_sections_is_one() -> None:
-    from inferprof.report import sections
+    import inferprof.report.sections as folder
 
-    modules = {path.stem for path in Path(str(sections.__file__)).parent.glob("[a-z]*.py")}
-    with_one = {section.build.__module__.rpartition(".")[2] for section in registry.sections().values()}
+    modules = {path.stem for path in Path(str(folder.__file__)).parent.glob("[a-z]*.py")}
+    with_one = {section.build.__module__.rpartition(".")[2] for section in sections().values()}
     assert modules == with_one
 
 
 def test_places_and_titles_are_unique_and_needs_are_fields_of_the_evidence() -> None:
-    every = registry.sections().values()
+    every = sections().values()
     assert len({section.place for section in every}) == len({section.title for section in every}) == len(every)
     fields = {field.name for field in dataclasses.fields(Evidence)} | {*dir(Evidence)}
     assert {need for section in every for need in section.needs} <= fields
 
 
 def test_every_plot_belongs_to_a_section() -> None:
-    assert {plot.section for plot in registry.plots().values()} <= {one.title for one in registry.sections().values()}
+    assert {plot.section for plot in registry.plots().values()} <= {one.title for one in sections().values()}
 
 
 def titles(made: Report) -> list[str]:

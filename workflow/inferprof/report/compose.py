@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from inferprof import registry
 from inferprof.errors import failure_of
-from inferprof.plugins import Section
 from inferprof.report import incomplete, machines, sources
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Figure, Report, SectionContent, Text
+from inferprof.report.section import Section, sections
 
 
 def compose(evidence: Evidence) -> Report:
@@ -52,7 +51,7 @@ def _contained(section: Section, evidence: Evidence) -> SectionContent:
 
 
 def _report(evidence: Evidence, title: str, first: Sequence[SectionContent]) -> Report:
-    ordered = sorted(registry.sections().values(), key=lambda section: section.place)
+    ordered = sorted(sections().values(), key=lambda section: section.place)
     made = (_contained(section, evidence) for section in ordered)
     report = Report(
         title=title,

@@ -141,7 +141,7 @@ Block = Text | Table | Figure | Outline
 
 @dataclass(frozen=True)
 class SectionContent:
-    """A heading and what stands under it: what a section (plugins.Section) made. `place` is that among the others."""
+    """A heading and what stands under it: what a `Section` made. `place` is that among the others."""
 
     title: str
     blocks: tuple[Block, ...]

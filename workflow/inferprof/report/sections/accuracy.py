@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from inferprof.plugins import Section
 from inferprof.report import fidelity
 from inferprof.report.common import few, optional
 from inferprof.report.evidence import Evidence
 from inferprof.report.fidelity import Fidelity
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, without_number, words
 from inferprof.report.numbers import significant
+from inferprof.report.section import Section
 
 NO_NUMBER = "the outputs give no finite value"
 COLUMNS = (

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from inferprof.case import EXCLUDED, REFERENCE
-from inferprof.plugins import Section
 from inferprof.report import break_even, fidelity, saturated
 from inferprof.report.common import FEW, ONE_ROUND, few, name_of
 from inferprof.report.diagnosed import sentence_of, sentences
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, without_number, words
 from inferprof.report.numbers import half_width, interval, percent, plural, ratio, significant, three_digits
+from inferprof.report.section import Section
 from inferprof.report.winner import Winner, find
 from inferprof.tables import summary
 from inferprof.tables.records import key_of, rows_of

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from inferprof import registry
-from inferprof.plugins import Section
 from inferprof.report.common import CASE_COLUMNS, case_cells, few, optional, path_of, scaled, short_kernel
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
 from inferprof.report.numbers import NS_PER_US, microseconds, ratio, significant
 from inferprof.report.profiled import Profile, first_of, profiles
+from inferprof.report.section import Section
 from inferprof.tables.counters.ncu_timeline import against_timeline
 from inferprof.tables.records import key_of, rows_of
 

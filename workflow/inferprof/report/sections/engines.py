@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from inferprof.plugins import Section
 from inferprof.report.common import CASE_COLUMNS, FEW, by_case, few, optional, path_of, scaled
 from inferprof.report.documents import Engine
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
 from inferprof.report.numbers import MIB, NS_PER_MS, mebibytes, milliseconds, percent, three_digits
+from inferprof.report.section import Section
 from inferprof.tables.records import rows_of
 
 COLUMNS = (

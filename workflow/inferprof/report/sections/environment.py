@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from inferprof.plugins import Section
 from inferprof.report.common import few, optional, scaled
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, number, words
 from inferprof.report.numbers import NS_PER_US, microseconds, plural, significant
+from inferprof.report.section import Section
 
 COLUMNS = (Column("fact", "fact"), Column("value", "value"))
 BANDWIDTH_COLUMNS = (

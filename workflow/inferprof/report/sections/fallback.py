@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from inferprof import registry
-from inferprof.plugins import Section
 from inferprof.report.common import CASE_COLUMNS, case_cells, few, in_percent, name_of
 from inferprof.report.documents import Document
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
 from inferprof.report.numbers import NS_PER_US, count, microseconds, three_digits
 from inferprof.report.profiled import Profile, caution, first_of
+from inferprof.report.section import Section
 from inferprof.tables.nodes.fallback import ON_PURPOSE, WHYS, alike, explained, ledger
 from inferprof.tables.nodes.kernel_loops import loops
 from inferprof.tables.nodes.providers import per_run

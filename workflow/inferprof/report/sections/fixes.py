@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from inferprof.findings import END_TO_END
-from inferprof.plugins import Section
 from inferprof.report.common import CASE_COLUMNS, FEW, by_case, case_cells, scaled
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, missing, number, words
 from inferprof.report.numbers import NS_PER_MS, milliseconds
+from inferprof.report.section import Section
 from inferprof.tables.records import key_of, options_of, paired_without, rows_of
 
 FIXES: Final[Mapping[tuple[str, str | bool], str]] = {

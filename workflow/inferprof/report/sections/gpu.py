@@ -8,11 +8,11 @@ from typing import Any
 
 from inferprof.documents.record import Energy, Gauges
 from inferprof.findings import END_TO_END
-from inferprof.plugins import Section
 from inferprof.report.common import CASE_COLUMNS, case_cells, enumerated, optional, path_of, table
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Text, words
 from inferprof.report.numbers import significant, three_digits
+from inferprof.report.section import Section
 from inferprof.tables.records import key_of, rows_of
 
 UNTOLD = "NVML does not tell it"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, get_args
 
-from inferprof.plugins import Section
 from inferprof.report.common import CASE_COLUMNS, case_cells, few, path_of, short_kernel
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, number, words
 from inferprof.report.numbers import count
 from inferprof.report.profiled import SLOW_DOWN_COLUMN, Profile, caution, chosen, profiles, slow_down
+from inferprof.report.section import Section
 from inferprof.tables.records import key_of, rows_of
 from inferprof.tables.trace.kernel_class import KernelClass
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from inferprof.case import Shape
-from inferprof.plugins import Section
 from inferprof.report import host
 from inferprof.report.common import (
     CASE_COLUMNS,
@@ -24,6 +23,7 @@ from inferprof.report.common import (
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Text, missing, number, without_number, words
 from inferprof.report.numbers import NS_PER_MS, half_width, milliseconds, significant
+from inferprof.report.section import Section
 from inferprof.stats import PERCENTILES, samples_needed
 from inferprof.tables.records import key_of, rows_of
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from inferprof import registry
-from inferprof.plugins import Section
 from inferprof.report.common import CASE_COLUMNS, case_cells, few, in_percent, path_of, scaled
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import (
@@ -22,6 +21,7 @@ from inferprof.report.model import (
 )
 from inferprof.report.numbers import NS_PER_US, count, microseconds, plural
 from inferprof.report.profiled import Profile, profiles
+from inferprof.report.section import Section
 from inferprof.tables.nodes import attribution, layer_times, trt_kernels
 from inferprof.tables.records import key_of, rows_of
 

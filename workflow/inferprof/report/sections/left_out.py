@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from inferprof.plugins import Section
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Text
+from inferprof.report.section import Section
 
 
 def build(evidence: Evidence) -> Sequence[Block]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from inferprof.plugins import Section
 from inferprof.report.common import braced, few
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Column, Table, Text, number, words
 from inferprof.report.numbers import plural
+from inferprof.report.section import Section
 from inferprof.stats import PERCENTILES, samples_needed
 from inferprof.tables.records import CASE_KEY, rows_of
 

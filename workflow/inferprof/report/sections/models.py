@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from inferprof.plugins import Section
 from inferprof.report.common import few, scaled
 from inferprof.report.documents import Document
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, words
 from inferprof.report.numbers import MIB, mebibytes
+from inferprof.report.section import Section
 
 COLUMNS = (
     Column("model", "model"),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from inferprof import registry
-from inferprof.plugins import Owner, Section
+from inferprof.plugins import Owner
 from inferprof.report.common import (
     CASE_COLUMNS,
     NODE_NAME_LENGTH,
@@ -20,6 +20,7 @@ from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Entry, Outline, Table, missing, number, words
 from inferprof.report.numbers import NS_PER_MS, count, milliseconds, plural, significant
 from inferprof.report.profiled import SLOW_DOWN_COLUMN, Profile, caution, first_of, join_of, profiles, slow_down
+from inferprof.report.section import Section
 from inferprof.tables.counters.kernel_counters import COUNTERS, of_kernels
 from inferprof.tables.nodes import attribution
 from inferprof.tables.overhead import ITERATION

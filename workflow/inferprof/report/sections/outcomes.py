@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from inferprof import registry
-from inferprof.plugins import Section
 from inferprof.report.common import CASE_COLUMNS, EXAMPLES, case_cells, path_of
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Mark, Table, Text, words
 from inferprof.report.numbers import plural
+from inferprof.report.section import Section
 from inferprof.tables.records import rows_of
 
 MEANINGS = {"failed": "failed while measured", "broken": "without a record: their job broke, or has not run"}

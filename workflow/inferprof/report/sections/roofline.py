@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from inferprof.plugins import Section
 from inferprof.report import roofline_parts
 from inferprof.report.common import (
     CASE_COLUMNS,
@@ -21,6 +20,7 @@ from inferprof.report.common import (
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
 from inferprof.report.numbers import ratio, significant, three_digits
+from inferprof.report.section import Section
 from inferprof.tables import roofs
 from inferprof.tables.records import rows_of
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from inferprof import registry
-from inferprof.plugins import Section
 from inferprof.report.common import CASE_COLUMNS, both_ends, case_cells
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
 from inferprof.report.numbers import plural
 from inferprof.report.profiled import Profile, profiles
+from inferprof.report.section import Section
 from inferprof.tables.counters import ncu_rules
 from inferprof.tables.counters.ncu_choice import function_name
 from inferprof.tables.records import rows_of

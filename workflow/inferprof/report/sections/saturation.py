@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from inferprof.plugins import Section
 from inferprof.report.common import sources_of
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Mark, Table, missing, number, words
 from inferprof.report.saturated import SHARE, rate
+from inferprof.report.section import Section
 from inferprof.tables.records import KEY, rows_of
 
 NO_REGIME: Final = "needs a timeline of the case, with counters of its kernels or the graph's cost"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from inferprof.plugins import Section
 from inferprof.report.common import CASE_COLUMNS, by_case, case_cells, optional, scaled, table
 from inferprof.report.documents import Document
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, words
 from inferprof.report.numbers import NS_PER_MS, milliseconds, significant
+from inferprof.report.section import Section
 from inferprof.tables.records import key_of, rows_of
 
 COLUMNS = [

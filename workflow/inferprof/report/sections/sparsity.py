@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from inferprof import registry
-from inferprof.plugins import Section
 from inferprof.report.common import CASE_COLUMNS, FEW, case_cells, in_percent, name_of, optional
 from inferprof.report.documents import Engine
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, missing, number, words
 from inferprof.report.numbers import half_width, ratio
 from inferprof.report.profiled import profiles
+from inferprof.report.section import Section
 from inferprof.tables import summary
 from inferprof.tables.nodes import kernel_formats, layer_times, precision_truth
 from inferprof.tables.records import KEY, Key, key_of, paired_without, rows_of

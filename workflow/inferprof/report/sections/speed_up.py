@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from inferprof.plugins import Section
 from inferprof.report.common import (
     CASE_COLUMNS,
     FEW,
@@ -22,6 +21,7 @@ from inferprof.report.common import (
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Text, missing, number, words
 from inferprof.report.numbers import half_width, ratio
+from inferprof.report.section import Section
 from inferprof.tables.records import key_of, rows_of
 
 FLAGGED = "flagged"

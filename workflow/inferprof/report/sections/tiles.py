@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from inferprof.plugins import Section
 from inferprof.report.common import (
     CASE_COLUMNS,
     FEW,
@@ -20,6 +19,7 @@ from inferprof.report.common import (
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Mark, Table, Text, missing, number, words
 from inferprof.report.numbers import three_digits
+from inferprof.report.section import Section
 from inferprof.tables.limits import tile_advice, tile_trials
 from inferprof.tables.records import key_of, rows_of
 

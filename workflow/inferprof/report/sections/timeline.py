@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from inferprof.plugins import Section
 from inferprof.report.common import CASE_COLUMNS, case_cells, optional
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
@@ -20,6 +19,7 @@ from inferprof.report.profiled import (
     profiles,
     slow_down,
 )
+from inferprof.report.section import Section
 from inferprof.tables.limits.copies import against_link
 from inferprof.tables.overhead import ITERATION, NO_ITERATION
 from inferprof.tables.records import key_of, rows_of

@@ -8,11 +8,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from inferprof.plugins import Section
 from inferprof.report.common import CASE_COLUMNS, by_case, case_cells, optional, scaled
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, missing, number, words
 from inferprof.report.numbers import MIB, NS_PER_US, count, microseconds, percent, ratio, three_digits
+from inferprof.report.section import Section
 from inferprof.tables import tuning
 from inferprof.tables.records import KEY, rows_of
 

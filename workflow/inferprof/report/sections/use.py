@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from inferprof.case import STAGES
-from inferprof.plugins import Section
 from inferprof.report import break_even, link
 from inferprof.report.common import CASE_COLUMNS, NOT_RECORDED, by_case, case_cells, optional, scaled, table
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number
 from inferprof.report.numbers import MIB, NS_PER_MS, mebibytes, milliseconds, significant, three_digits
+from inferprof.report.section import Section
 from inferprof.tables.join import MODES
 from inferprof.tables.records import KEY, first_rounds, key_of, rows_of
 

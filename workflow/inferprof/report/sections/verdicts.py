@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from inferprof.plugins import Section
 from inferprof.report.common import (
     CASE_COLUMNS,
     both_ends,
@@ -19,6 +18,7 @@ from inferprof.report.documents import Document
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, without_number, words
 from inferprof.report.numbers import NS_PER_MS, significant, three_digits
+from inferprof.report.section import Section
 
 TOP: Final = 3
 """Findings of a case on the page; all of them are in the CSV."""

@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from inferprof.plugins import Section
 from inferprof.report.common import CASE_COLUMNS, by_case, case_cells, enumerated, optional, path_of, table
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number
 from inferprof.report.numbers import NS_PER_MS, milliseconds
+from inferprof.report.section import Section
 from inferprof.tables.counters.bounds import BOUNDS
 from inferprof.tables.limits.waterfall import PARTS
 from inferprof.tables.records import rows_of
