@@ -97,6 +97,7 @@ def record(case: Case, round_: int, rng: np.random.Generator) -> dict[str, Any]:
         "checks": {"outputs_finite": {"passed": True, "detail": "1 output"}},
         "telemetry": telemetry if gpu else {"not_measured": "no GPU"},
         "environment": {"git": "made up", "packages": {}, "gpu": None, "processes_on_gpu": None},
+        "protocol": {},
         "started": "2026-01-01T00:00:00+00:00",
     }
 
