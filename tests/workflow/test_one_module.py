@@ -35,7 +35,9 @@ def read(path):
     return schema.conform(pd.DataFrame([row]), "made_up")
 
 
-FORMAT = Precision("made_up", "Made up", "onnx", convert, Tolerance(20, 10, "of a test"))
+FORMAT = Precision(
+    "made_up", "Made up", "onnx", convert, Tolerance(20, 10, "of a test"), "float16", "fp16", "fp16"
+)
 RUNTIME = Backend("made_up", "Made up", "cpu", "onnx", ort.open_cpu, lambda *_: None, {"knob": "of a test"})
 WATCHER = Profiler("made_up", ".txt", lambda *_: None, lambda argv, out: ["sh", str(TOOL), str(out), *argv], read)
 DRAWING = Plot("made_up", "Made up", "", {"end_to_end_ms": 1}, lambda frame: Figure(), 5, "Latency")

@@ -93,9 +93,10 @@ class Study:
 
         Not where every case of it is excluded, nor an engine for another GPU asked for.
         """
+        planned = {(p.case.model, p.case.precision) for p in self.planned}
         wanted = {(p.case.model, p.case.precision) for p in self.planned if not p.reason.startswith(EXCLUDED)}
         wanted |= {(case.model, case.precision) for _, case in self.ahead_of_time()}
-        return [pair for pair in self._convertible() if pair in wanted]
+        return [pair for pair in self._convertible() if pair in wanted or pair not in planned]
 
     def _convertible(self) -> list[tuple[str, str]]:
         """(model, precision) of what has an ONNX file in that format."""

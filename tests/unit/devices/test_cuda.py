@@ -167,7 +167,9 @@ def test_a_failed_capture_fails_the_case(driver, device):
 
 def test_work_that_a_graph_cannot_hold_fails_the_case(driver, device):
     driver.fails["cuStreamSynchronize"] = CUresult.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
-    with pytest.raises(CaseFailed, match=naming("CUDA graph", "cuStreamSynchronize", "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED")):
+    with pytest.raises(
+        CaseFailed, match=naming("CUDA graph", "cuStreamSynchronize", "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED")
+    ):
         device.capture(device.synchronize)
     assert "cuStreamEndCapture" in driver.names()
 
