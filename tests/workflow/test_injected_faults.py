@@ -16,7 +16,7 @@ from tests.workflow.faulty_plugins import FAULTS, OF_PRECISION, OF_PROFILER, OF_
 pytestmark = pytest.mark.slow
 
 HEALTHY = "toy/fp32/ort_cpu/default/b1"
-LIMIT_S = 15
+LIMIT_S = 12
 """Of a job in the study whose jobs hang: several times what the others take here."""
 BROKEN = tuple(fault for fault in FAULTS if fault not in RESULTS)
 
