@@ -1,10 +1,10 @@
 """Scores the checks of the diagnosis on the labelled captures of diagnosis.yaml; needs no GPU.
 
-    python benchmarks/diagnosis.py
+    python benchmarks/diagnosis.py [NAME...]
 
 Prints precision and recall of each check, and each answer that is not as its label. A check that could not assess
 what is labelled as found lowers its recall, for want of what the capture holds. Exit code 1 where an answer
-contradicts its label, or where a verdict names another resource first.
+contradicts its label, or where a verdict names another resource first. With names, of these captures alone.
 """
 
 from __future__ import annotations
@@ -153,7 +153,9 @@ def _percent(value: float | None) -> str:
 
 def main() -> int:
     """Print the scores, and what is not as labelled."""
-    judged = [one for labelled in yaml.safe_load(LABELS.read_text(encoding="utf-8")) for one in judge(labelled)]
+    chosen = set(sys.argv[1:])
+    labels = yaml.safe_load(LABELS.read_text(encoding="utf-8"))
+    judged = [one for labelled in labels if not chosen or labelled["name"] in chosen for one in judge(labelled)]
     print(f"{'check':22} {'labels':>6} {'precision':>9} {'recall':>6}")
     for score in scores(judged):
         print(f"{score.check:22} {score.labels:6} {_percent(score.precision):>9} {_percent(score.recall):>6}")
