@@ -77,12 +77,8 @@ def read(results: Path, cases: pd.DataFrame) -> pd.DataFrame:
     Raises UserError for a file that is not a record of this schema.
     """
     planned = cases[cases["outcome"] == "run"]
-    rows = [
-        _row(results, path, machine, case)
-        for machine, *names in planned[KEY].itertuples(index=False, name=None)
-        for case in [Case(*names)]
-        for path in paths(results, machine, case)
-    ]
+    keys = [(machine, Case(*names)) for machine, *names in planned[KEY].itertuples(index=False, name=None)]
+    rows = [_row(results, path, *key) for key in keys for path in paths(results, *key)]
     return frame_of(rows, [*RECORD_KEY, "status", "reason", "record"])
 
 
