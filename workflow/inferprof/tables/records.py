@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from inferprof import documents
 from inferprof.case import STAGES, Case, require_plain
 from inferprof.documents import NOT_OURS
-from inferprof.documents.record import SCHEMA as SCHEMA
 from inferprof.documents.record import Array, Boundary, First, Memory, Record, Stage
 from inferprof.errors import UserError
 
