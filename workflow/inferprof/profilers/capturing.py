@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -60,6 +61,20 @@ def no_gpu_work(case: Case, machine: Machine) -> str | None:
     if registry.backends()[case.backend].where == "cpu":
         return f"{case.backend} runs on the CPU"
     return None
+
+
+def no_tool(name: str, product: str, case: Case, machine: Machine) -> str | None:
+    """Why a tool of NVIDIA's cannot watch a case; None where it can."""
+    if reason := no_gpu_work(case, machine):
+        return f"{name}: {reason}"
+    return None if name in machine.tools else f"{name}: not on PATH; install {product}"
+
+
+def executable(name: str, product: str) -> str:
+    """A tool on PATH. Raises UserError where it is not."""
+    if path := shutil.which(name):
+        return path
+    raise UserError(f"{name} is not on PATH: install {product}, or take {name} out of `profilers`")
 
 
 def aimed(profiler: Profiler, timeline: Path) -> Profiler:
