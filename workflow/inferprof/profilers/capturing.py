@@ -70,6 +70,12 @@ def no_tool(name: str, product: str, case: Case, machine: Machine) -> str | None
     return None if name in machine.tools else f"{name}: not on PATH; install {product}"
 
 
+def first_refusal(name: str, tools: Sequence[Profiler], case: Case, machine: Machine) -> str | None:
+    """What speaks against the tools that a profiler is made of, in the profiler's name."""
+    reasons = (tool.refuses(case, machine) for tool in tools)
+    return next((f"{name}: {reason.partition(': ')[2]}" for reason in reasons if reason), None)
+
+
 def executable(name: str, product: str) -> str:
     """A tool on PATH. Raises UserError where it is not."""
     if path := shutil.which(name):
@@ -92,11 +98,7 @@ def aimed(profiler: Profiler, timeline: Path) -> Profiler:
 
 
 def capture_or_reason(
-    profiler: Profiler,
-    argv: Sequence[str],
-    out: Path,
-    timeline: Path | None = None,
-    record: Path | None = None,
+    profiler: Profiler, argv: Sequence[str], out: Path, timeline: Path | None = None, record: Path | None = None
 ) -> None:
     """Capture, aimed by a timeline's table if it is given; where that cannot be done, `out` holds the reason.
 

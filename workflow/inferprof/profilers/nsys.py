@@ -69,10 +69,7 @@ def command(argv: Sequence[str], out: Path, options: Options = Options()) -> lis
 
 
 def capture(
-    argv: Sequence[str],
-    out: Path,
-    options: Options = Options(),
-    runner: Runner = processes.run_merged,
+    argv: Sequence[str], out: Path, options: Options = Options(), runner: Runner = processes.run_merged
 ) -> None:
     """Run `argv` under nsys with options. Leaves at `out` the scrubbed SQLite export, beside it the report and CSVs.
 
