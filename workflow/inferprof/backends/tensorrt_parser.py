@@ -28,10 +28,7 @@ DEPTH: Final = 10
 NO_GPU: Final = re.compile(r"[^\n]*Cuda Runtime \(In catchCudaError[^\n]*")
 """What a parser on a machine without a driver adds to each of its errors."""
 _WORDS: Final[tuple[tuple[re.Pattern[str], Why], ...]] = (
-    (
-        re.compile(r"(?i)dynamic|number of output channels: -1|SymbolicValue|build.?time"),
-        "dynamic shape",
-    ),
+    (re.compile(r"(?i)dynamic|number of output channels: -1|SymbolicValue|build.?time"), "dynamic shape"),
     (re.compile(r"(?i)must have type|data ?type|has type"), "number format"),
     (re.compile(r"(?i)must be an initializer|is_weights|not a constant"), "attributes"),
     (re.compile(r"(?i)plugin|no importer|creator"), "operator"),
