@@ -120,9 +120,9 @@ def _compared(
 def _task(request: RunRequest, gpu: Gpu | None) -> AbstractContextManager[None]:
     """What a measurement says of itself between its parts."""
     loops = 4 if gpu else 3
-    throughputs = ("back to back", *(["pipelined"] if gpu and request.streams > 1 else []))
     protocol = request.protocol
-    budgets = {timing.IN_TURNS: loops * protocol.loop_s, **dict.fromkeys(throughputs, protocol.throughput_s)}
+    pipelined = {"pipelined": protocol.pipeline_s} if gpu and request.streams > 1 else {}
+    budgets = {timing.IN_TURNS: loops * protocol.loop_s, "back to back": protocol.throughput_s, **pipelined}
     steps = ("load", "first inference", *budgets, *(["compare outputs"] if request.reference else []))
     return progress.task(f"Measure {request.case}", steps, budgets=budgets, measures=True)
 

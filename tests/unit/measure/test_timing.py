@@ -515,7 +515,7 @@ def test_the_record_is_json_with_all_raw_samples():
 
 def test_the_protocol_is_recorded_without_its_range():
     assert Protocol(budget_s=1.5).record() == {
-        "warmup_min": 5,
+        "warmup_min": 1,
         "settle": 0.02,
         "interval": 0.01,
         "min_s": 0.2,

@@ -278,10 +278,8 @@ def graphs_share_memory(variant: Variant) -> str | None:
 
 def refuses_options(variant: Variant, case: Case, machine: Machine) -> str | None:
     """What speaks against a variant's options on this machine."""
-    return refusals.first(
-        torch_quantize.refuses_variant(variant, case, machine),
-        torch_graphs.refuses(variant, Shape.parse(case.shape), machine),
-    )
+    of_graphs = torch_graphs.refuses(variant, Shape.parse(case.shape), machine)
+    return refusals.first(torch_quantize.refuses_variant(variant, case, machine), of_graphs)
 
 
 def graph_memory(session: Session, request: OpenRequest, *, trees: bool) -> dict[str, Any] | None:
@@ -326,6 +324,7 @@ TORCH_EAGER = Backend(
     refuses=refuses_eager,
     options=OPTIONS,
     precisions=frozenset(DTYPES),
+    imports=export.IMPORTS,
     refuses_variant=refuses_options,
     graph_memory=functools.partial(graph_memory, trees=False),
     tuning=tuning_of,
@@ -343,6 +342,7 @@ TORCH_COMPILE = Backend(
         **some(OPTIONS, "placement", "host_cast", "tf32", "quantize", "tuning", "graphs"),
     },
     precisions=frozenset(DTYPES),
+    imports=(*export.IMPORTS, "torch._inductor.compile_fx"),
     alone=graphs_share_memory,
     refuses_variant=refuses_options,
     graph_memory=functools.partial(graph_memory, trees=True),
