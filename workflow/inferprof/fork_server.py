@@ -97,6 +97,7 @@ def _import(group: Sequence[str]) -> None:
     for module in modules:
         with contextlib.suppress(Exception):
             importlib.import_module(module)
+    forked.imported = tuple(modules)
     for name, value in zip((registry.OUTSIDE, NVML_CHECK), own, strict=True):
         os.environ.pop(name, None)
         if value is not None:

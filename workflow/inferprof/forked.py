@@ -41,6 +41,8 @@ START_S: Final = 10.0
 """How long a server may take until it listens, which it does before it imports anything."""
 START: Final = "from inferprof import fork_server; fork_server.main()"
 RETRY_S: Final = 0.01
+imported: tuple[str, ...] = ()
+"""In a process that a server forked: the modules that it had imported before."""
 PEER: Final = struct.Struct("3i")
 """What SO_PEERCRED gives: process, user, group."""
 
@@ -67,9 +69,19 @@ def served(argv: Sequence[str]) -> int | None:
     study, group = os.environ.get(STUDY), group_of(argv)
     if not study or not group or LIMIT not in os.environ:
         return None
+    processes.die_with_parent()
+    try:
+        os.kill(_snakemake(study), 0)
+    except ProcessLookupError:
+        return 1  # it was killed meanwhile
     with contextlib.suppress(OSError), _connected(study, group) as connection:
         return _handed_over(connection, argv)
     return None
+
+
+def _snakemake(study: str) -> int:
+    """The process id of a study's Snakemake."""
+    return int(study.partition("-")[0])
 
 
 def same_user(connection: socket.socket) -> bool:
@@ -107,7 +119,7 @@ def _connected(study: str, group: tuple[str, ...]) -> socket.socket:
 def _start(name: str, study: str, group: tuple[str, ...]) -> None:
     """Start a server in this process's environment. Of several with one name all but one end at once."""
     subprocess.Popen(
-        [sys.executable, "-c", START, name, study.partition("-")[0], *group],
+        [sys.executable, "-c", START, name, str(_snakemake(study)), *group],
         cwd="/",
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -124,7 +136,6 @@ def _handed_over(connection: socket.socket, argv: Sequence[str]) -> int | None:
         "folder": str(Path.cwd()),
     }
     send(connection, request, (0, 1, 2))
-    processes.die_with_parent()
     answers = connection.makefile("rb")
     begun = answers.readline()
     if not begun:

@@ -1,6 +1,7 @@
 """The study in hand, and the functions that say what a rule reads. What decides anything is in inferprof.study."""
 
 import json
+import os
 import re
 import shlex
 import sys
@@ -74,6 +75,12 @@ if (
     and not workflow.deployment_settings.deployment_method
 ):
     forked.name_study()
+
+# What torch.compile made in one round or capture, the next takes from here; a record says how much.
+if workflow.is_main_process:
+    os.environ.setdefault(
+        "TORCHINDUCTOR_CACHE_DIR", str(Path(".snakemake", "inductor").absolute())
+    )
 
 
 wildcard_constraints:
@@ -156,6 +163,11 @@ def all_cores(wildcards):
     """All cores of the machine: a job beside it would be measured too."""
     request = REQUESTS.get(wildcards.machine)
     return (request.cpus if request else workflow.resource_settings.cores) or 1
+
+
+def build_cores(wildcards):
+    """All cores for an engine of this machine, whose kernels are timed; of others nothing is, and they go side by side."""
+    return 1 if studies.aot_capability(wildcards.machine) else all_cores(wildcards)
 
 
 def cores_of_report(wildcards):

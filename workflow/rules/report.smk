@@ -45,7 +45,7 @@ checkpoint select:
 rule report_so_far:
     input:
         so_far_inputs,
-        cases=rules.cases.output.cases,
+        cases=ancient(rules.cases.output.cases),
     output:
         "results/reports/{folder}/REPORT.{part}.txt",
     log:

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from inferprof import escape
-from inferprof.case import Case
 from inferprof.diagnosis import run
 from inferprof.errors import UserError
 from inferprof.files import read_document, write_text, written_whole
@@ -87,8 +86,8 @@ def _write(report: Report, folder: Path) -> Path:
 def write_so_far(results: Path, study: str, machine: str, baseline: str | None, name: str) -> Path:
     """Write REPORT.{name}.txt of the cases that are measured while others are still to come, and which those are."""
     cases = records.read_cases(results / "reports" / study / "cases.csv")
-    folders = cases[records.CASE_KEY].apply(lambda row: results / machine / "benchmark" / Case(*row).path, axis=1)
-    waits = (cases["outcome"] == "run") & ~folders.map(lambda folder: any(folder.glob("r*.json")))
+    done = records.read(results, cases)[records.KEY].drop_duplicates().assign(done=True)
+    waits = (cases.merge(done, on=records.KEY, how="left")["done"].isna() & (cases["outcome"] == "run")).to_numpy()
     study_evidence = evidence.load(results, study, machine, cases[~waits], baseline)
     study_evidence = dataclasses.replace(study_evidence, diagnoses=_diagnosed(study_evidence))
     written = results / "reports" / study / f"REPORT.{name}.txt"

@@ -23,10 +23,11 @@ def choices(evidence: Evidence) -> list[Choice]:
     reasons: dict[Case, dict[str, list[str]]] = {}
     for model in evidence.models:
         for winner in find(evidence, model):
-            for name, what, why in _wanted(evidence, winner):
-                case = Case(model, *name.split("/"), winner.shape)
+            for name, what, reason in _wanted(evidence, winner):
+                precision, backend, variant = name.split("/")
+                case = Case(model, precision, backend, variant, winner.shape)
                 said = reasons.setdefault(case, {"repeat": [], "capture": []})[what]
-                said += [] if why in said else [why]
+                said += [] if reason in said else [reason]
     order = [Case(*row) for row in evidence.outcomes.loc[evidence.outcomes["outcome"] == "ok", CASE_KEY].values]
     return [
         Choice(case, bool(why["repeat"]), bool(why["capture"]), "; ".join((*why["repeat"], *why["capture"])))
