@@ -98,9 +98,9 @@ def cost_of(model: Any, graph: TypedGraph) -> dict[str, Any]:
     inputs = [value.name for value in onnx_graph.inputs(model)]
     outputs = [value.name for value in model.graph.output]
     return {
-        "inputs": _total(_held(graph, name) for name in inputs),
-        "outputs": _total(_held(graph, name) for name in outputs),
-        "weights": _total(_weights(executed, graph, constants).values()),
+        "inputs": _sum(_held(graph, name) for name in inputs),
+        "outputs": _sum(_held(graph, name) for name in outputs),
+        "weights": _sum(_weights(executed, graph, constants).values()),
         "nodes": [msgspec.to_builtins(_node(node, graph, constants)) for node in executed],
     }
 
@@ -127,11 +127,11 @@ def _node(node: Any, graph: TypedGraph, constants: frozenset[str]) -> Node:
     product = product_of(node, graph)
     activations = [name for name in dict.fromkeys(node.input) if name and name not in constants]
     made = node.output[:1] if node.op_type in QUANTIZERS else node.output  # the scales count with what they scale
-    written = _total(_held(graph, name) for name in made if name)
+    written = _sum(_held(graph, name) for name in made if name)
     if node.op_type in PICKS and activations[:1] == [node.input[0]]:
-        read = _sum(written, _total(_held(graph, name) for name in activations[1:]))
+        read = _sum((written, *(_held(graph, name) for name in activations[1:])))
     else:
-        read = _total(_held(graph, name) for name in activations)
+        read = _sum(_held(graph, name) for name in activations)
     times = graph.runs(node)
     return Node(
         name=node.name or node.output[0],
@@ -143,7 +143,7 @@ def _node(node: Any, graph: TypedGraph, constants: frozenset[str]) -> Node:
         flops=_times(_flops(node, graph), times),
         read=_times(read, times),
         written=_times(written, times),
-        weights=_times(_total(_weights([node], graph, constants).values()), times),
+        weights=_times(_sum(_weights([node], graph, constants).values()), times),
         times=times,
     )
 
@@ -189,7 +189,7 @@ def _product_flops(node: Any, graph: TypedGraph) -> int | None:
         return 2 * product.macs_once + recurrent_elements(node, graph) * (gates + BEHIND_GATES[node.op_type])
     has_bias = node.op_type in ("Gemm", "Conv", "ConvTranspose") and len(node.input) > 2 and node.input[2]
     bias = _elements(graph, node.output[0]) if has_bias else 0
-    return _sum(2 * product.macs_once, bias)
+    return _sum((2 * product.macs_once, bias))
 
 
 def _elements(graph: TypedGraph, tensor: str) -> int | None:
@@ -246,13 +246,13 @@ def _scales_of_blocks(quantizer: Any, shape: tuple[int, ...]) -> int:
 # --- sums of which a part may not be known ------------------------------------------------------------------------
 
 
-def _total(parts: Iterable[int | None]) -> int | None:
-    return _sum(*parts)
-
-
-def _sum(*parts: int | None) -> int | None:
-    numbers = [part for part in parts if part is not None]
-    return sum(numbers) if len(numbers) == len(parts) else None
+def _sum(parts: Iterable[int | None]) -> int | None:
+    total = 0
+    for part in parts:
+        if part is None:
+            return None
+        total += part
+    return total
 
 
 def _times(number: int | None, factor: int | None) -> int | None:

@@ -102,9 +102,7 @@ def of_model(results: Path, machine: str, model: str) -> pd.DataFrame:
     return frame_of(rows, [*KEY, "outcome", "reason"])
 
 
-def exploded(
-    *columns: str,
-) -> Callable[[Callable[[Record], Iterator[Row]]], Callable[[pd.DataFrame], pd.DataFrame]]:
+def exploded(*columns: str) -> Callable[[Callable[[Record], Iterator[Row]]], Callable[[pd.DataFrame], pd.DataFrame]]:
     """What gives the rows of a record becomes what gives those of all records, with the records' own columns."""
 
     def of_records(rows_in: Callable[[Record], Iterator[Row]]) -> Callable[[pd.DataFrame], pd.DataFrame]:
