@@ -79,7 +79,7 @@ class Watch:
 
     def pruned(self, tuner: Any, keywords: Mapping[str, Any], left: Sequence[Any]) -> list[Any]:
         """A choice begins. Gives the configurations to time: what pruning left, or the remembered one."""
-        decision = Decision(_name(tuner), key_of(tuner, keywords), len(tuner.configs))
+        decision = Decision(str(tuner.base_fn.__name__), key_of(tuner, keywords), len(tuner.configs))
         self.decisions.append(decision)
         if (config := self._known(decision)) is not None:
             decision.source = "remembered"
@@ -290,11 +290,7 @@ def _of_sms(kernel: Any, threads: int) -> tuple[int, int, int]:
     return int(blocks), int(sms), int(most)
 
 
-# --- names -----------------------------------------------------------------------------------------------------
-
-
-def _name(tuner: Any) -> str:
-    return str(tuner.base_fn.__name__)
+# --- configurations --------------------------------------------------------------------------------------------
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
