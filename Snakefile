@@ -58,6 +58,8 @@ onstart:
     # Jobs that run a Snakemake of their own hold no lock.
     if workflow.is_main_process:
         processes.sign_lock(Path.cwd())
+        if not SUBMITS:
+            processes.end_with_jobs(Path.cwd())
 
 
 onerror:

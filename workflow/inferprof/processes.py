@@ -20,6 +20,8 @@ from typing import Any, NoReturn
 PR_SET_PDEATHSIG = 1
 STACKS_S = 1.0
 """How long a process that is over its limit has to write down where it is."""
+END_S = 3.0
+"""How long jobs have to end where their Snakemake is told to; a container that is stopped has 10 s in all."""
 GIB = 1 << 30
 LOCKS = Path(".snakemake", "locks")
 HOLDER = Path(".snakemake", "inferprof-holder.json")
@@ -164,6 +166,36 @@ def reader_may_leave() -> Iterator[None]:
 def sign_lock(folder: Path) -> None:
     """Say beside Snakemake's lock of a workflow folder that this process holds it: the lock itself does not tell."""
     (folder / HOLDER).write_text(json.dumps({**_identity(os.getpid()), "locks": _locks(folder)}), encoding="utf-8")
+
+
+def end_with_jobs(folder: Path) -> None:
+    """On SIGTERM, as `docker stop` sends it, end the jobs of this Snakemake and then itself, within seconds.
+
+    Snakemake waits for running jobs, longer than a container is given. What was measured stays: its files are written
+    whole. What was half done Snakemake has marked, and does again. The lock goes.
+    """
+
+    def end(number: int, _: object) -> NoReturn:
+        os.write(2, b"inferprof: told to end: running jobs are ended, what was measured stays\n")
+        _end_children()
+        shutil.rmtree(folder / LOCKS, ignore_errors=True)
+        (folder / HOLDER).unlink(missing_ok=True)
+        os._exit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)
+
+
+def _end_children() -> None:
+    """End all that this process started, and kill what does not end in time."""
+    import psutil
+
+    children = psutil.Process().children(recursive=True)
+    for child in children:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.terminate()
+    for child in psutil.wait_procs(children, timeout=END_S)[1]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
 
 
 def release_stale_lock(folder: Path) -> str | None:

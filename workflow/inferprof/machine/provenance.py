@@ -44,9 +44,9 @@ def git_revision(folder: Path, runner: Runner = subprocess.run) -> str | None:
 
 
 def _archived_revision(folder: Path) -> str | None:
-    """What stands in .git_archival.txt beside the Snakefile, if `git archive` has filled it in."""
-    archival = folder.parents[1] / ".git_archival.txt"
-    text = archival.read_text(encoding="utf-8").strip() if archival.is_file() else ""
+    """What stands in .git_archival.txt beside the Snakefile, if `git archive` or an image's build filled it in."""
+    files = (parent / ".git_archival.txt" for parent in folder.parents)
+    text = next((path.read_text(encoding="utf-8").strip() for path in files if path.is_file()), "")
     return text if re.fullmatch(r"[0-9a-f]{40}", text) else None
 
 

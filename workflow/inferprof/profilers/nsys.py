@@ -122,15 +122,14 @@ def read(path: Path, iteration: str | None = None) -> pd.DataFrame:
     """
     import pandas as pd
 
-    from inferprof.readers import launch_configs, nsys_configs, nsys_sqlite, nsys_stats
+    from inferprof.readers import launch_configs, nsys_sqlite, nsys_stats
     from inferprof.tables.trace import iterations, kernel_compare
     from inferprof.tables.trace.events import tidy
 
     kind = identify(path)
     if kind == "nsys_sqlite":
         timeline = iterations.of_case(nsys_sqlite.read_timeline(path), iteration)
-        processes = timeline.ops["process"].unique().tolist()
-        parts = [tidy(timeline, NAME), launch_configs.rows(nsys_configs.read(path, processes), NAME)]
+        parts = [tidy(timeline, NAME), launch_configs.rows(timeline, NAME)]
         return pd.concat([part for part in parts if len(part)], ignore_index=True)
     if kind == "nsys_stats":
         return kernel_compare.as_iterations(nsys_stats.read(path, NAME), iteration or kernel_compare.ITERATION)
