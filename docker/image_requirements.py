@@ -22,7 +22,7 @@ PYTHON = (3, 11)
 if sys.version_info < PYTHON:
     sys.exit(
         "image refused: its Python is {}.{}, and the study needs {}.{} or newer: take a newer tag "
-        "(docs/versions.md)".format(*sys.version_info, *PYTHON)
+        "(docs/versions.md)".format(*sys.version_info[:2], *PYTHON)
     )
 try:
     from packaging.requirements import Requirement

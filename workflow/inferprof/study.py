@@ -134,12 +134,12 @@ class Study:
             b.name for b in registry.backends().values() if b.ahead_of_time and b.name in self.config["backends"]
         ]
         variant = next(iter(self.variants))
-        built = [
-            (aot_machine(capability), Case(model, precision, backend, variant, self.shapes[model][-1].label))
-            for capability in self.target
+        cases = [
+            Case(model, precision, backend, variant, self.shapes[model][-1].label)
             for model, precision in self._convertible()
             for backend in backends
         ]
+        built = [(aot_machine(capability), case) for capability in self.target for case in cases]
         exclude = self.config["exclude"]
         return [(to, case) for to, case in built if not planning.excluded(case, self.models[case.model], to, exclude)]
 

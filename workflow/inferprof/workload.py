@@ -22,7 +22,7 @@ from inferprof.devices.cpu import CpuDevice
 from inferprof.devices.cuda import CudaDevice
 from inferprof.devices.ranges import collected, mark_clock
 from inferprof.documents import Watched
-from inferprof.documents.record import Tuning
+from inferprof.documents.record import SCHEMA, Tuning
 from inferprof.errors import CaseFailed
 from inferprof.machine import hardware, provenance
 from inferprof.machine.hardware import Gpu
@@ -34,7 +34,6 @@ from inferprof.measure.telemetry import Telemetry
 from inferprof.model import data
 from inferprof.plugins import Backend, Feeds, OpenRequest, Precision, Session
 from inferprof.run_request import Profiling, RunRequest
-from inferprof.tables.records import SCHEMA
 
 PROFILED_STEPS = ("load", "warm-up", "iterations")
 NO_GRAPH = "a native profile is taken without the CUDA graph that the variant has"

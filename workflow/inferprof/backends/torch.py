@@ -37,13 +37,7 @@ class TorchSession:
     """Implements plugins.Session. Results are new tensors at each run, as torch makes them."""
 
     def __init__(
-        self,
-        call: Callable[..., torch.Tensor],
-        spec: ModelSpec,
-        device: Device,
-        *,
-        graph: bool,
-        weights: int,
+        self, call: Callable[..., torch.Tensor], spec: ModelSpec, device: Device, *, graph: bool, weights: int
     ) -> None:
         self._call = call
         self._input_names = [item.name for item in spec.inputs]

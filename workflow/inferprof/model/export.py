@@ -109,7 +109,7 @@ def to_onnx(module: torch.nn.Module, spec: ModelSpec) -> onnx.ModelProto:
             f"{onnx_file.MAX_BYTES}: measure it in torch alone, or export it by hand"
         )
     try:
-        with _quiet():
+        with quiet():
             program = torch.onnx.export(
                 module,
                 _example(spec),
@@ -135,8 +135,8 @@ def to_onnx(module: torch.nn.Module, spec: ModelSpec) -> onnx.ModelProto:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence what the exporter says and no user can act upon: deprecations of its own, optional packages."""
+def quiet() -> Iterator[None]:
+    """Silence what torch's exporter says and no user can act upon: deprecations of its own, optional packages."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
     levels = [logger.level for logger in loggers]
     try:

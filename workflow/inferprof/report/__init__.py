@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from inferprof import documents, escape
+from inferprof import escape
 from inferprof.diagnosis import run
-from inferprof.documents import Diagnosis
+from inferprof.documents import Diagnosis, thresholds_of
 from inferprof.errors import UserError
 from inferprof.files import write_text, written_whole
 from inferprof.report import compose, evidence, figures, html, txt
@@ -113,7 +113,7 @@ def write_partial(results: Path, study: str, machine: str, baseline: str | None 
 
 def _diagnosed(study_evidence: evidence.Evidence) -> dict[tuple[str, ...], Document[Diagnosis]]:
     """The diagnoses of models that no job made, since the record of one of their cases is missing."""
-    thresholds = documents.thresholds_of(study_evidence.results / "reports" / study_evidence.study)
+    thresholds = thresholds_of(study_evidence.results / "reports" / study_evidence.study)
     lacking = set(study_evidence.records["model"]) - {key[1] for key in study_evidence.diagnoses}
     made: dict[tuple[str, ...], Document[Diagnosis]] = {}
     for model in sorted(lacking):
