@@ -70,13 +70,10 @@ def served(argv: Sequence[str]) -> int | None:
     if not study or not group or LIMIT not in os.environ:
         return None
     processes.die_with_parent()
-    try:
-        os.kill(_snakemake(study), 0)
-    except ProcessLookupError:
-        return 1  # it was killed meanwhile
+    code = None
     with contextlib.suppress(OSError), _connected(study, group) as connection:
-        return _handed_over(connection, argv)
-    return None
+        code = _handed_over(connection, argv)
+    return code if processes.started(_snakemake(study)) else 1  # with a study that was killed its jobs end
 
 
 def _snakemake(study: str) -> int:
