@@ -36,6 +36,7 @@ def die_with_parent() -> None:
 
 def go_on_watched(limit_s: float) -> None:
     """Return in a child; this process waits for it, says how it ended where it could not, and ends as it did."""
+    die_with_parent()  # and the child with this one
     if (code := watched(limit_s)) is not None:
         os._exit(code)
 
