@@ -21,11 +21,10 @@ from typing import Any, get_args
 import pandas as pd
 import yaml
 
-from inferprof import bundles, registry
+from inferprof import bundles, documents, registry
 from inferprof.case import Case
 from inferprof.diagnosis import frames, run, verdict
-from inferprof.files import read_json
-from inferprof.findings import Frames, Verdict
+from inferprof.findings import Documents, Frames, Verdict
 from inferprof.tables import records, schema
 from inferprof.tables.counters.kernel_faults import FaultName
 from inferprof.tables.trace.kernel_compare import ITERATION, as_iterations
@@ -99,7 +98,7 @@ def frames_of(labelled: Mapping[str, Any]) -> Frames:
     """What is known of one labelled case: captures, a bare run's record, or both; a made kernel; a bundle's case."""
     if "bundle" in labelled:
         with bundles.opened(REPOSITORY / labelled["bundle"]) as folder:
-            machine = bundles.read_manifest(REPOSITORY / labelled["bundle"])["machine"]
+            machine = bundles.read_manifest(REPOSITORY / labelled["bundle"]).machine
             return frames.load(folder, machine, Case.from_path(labelled["case"]))
     case = Case.from_path(labelled.get("record") or labelled.get("case") or "made/fp32/cuda/default/b1")
     results, found = DATA / "records", NO_RECORDS
@@ -111,9 +110,9 @@ def frames_of(labelled: Mapping[str, Any]) -> Frames:
     if "kernel" in labelled:
         table = table[table["name"] == labelled["kernel"]]
     rows = schema.of_case(table, MACHINE, case)
-    known = dict(frames.documents(results, MACHINE, case)) if "record" in labelled else {}
+    known = frames.documents_of(results, MACHINE, case) if "record" in labelled else Documents()
     if "cost" in labelled:
-        known["cost"] = read_json(DATA / labelled["cost"])
+        known = dataclasses.replace(known, cost=documents.read(DATA / labelled["cost"], "cost"))
     return frames.of_tables(MACHINE, case, frames.peers_of(found), rows, known)
 
 

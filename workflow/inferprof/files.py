@@ -128,11 +128,6 @@ def read_json(path: Path) -> Any:
         raise UserError(f"{path} is not JSON: {error}") from None
 
 
-def read_document(path: Path, kind: Kind, root: Path | None = None) -> dict[str, Any]:
-    """Read a JSON file of a results folder as mappings and lists: documents.read_plain."""
-    return documents.read_plain(path, kind, root)
-
-
 def write_document(path: Path, kind: Kind, content: Any) -> None:
     """Write a JSON file of a results folder; ValueError where it is one that inferprof would not read."""
     write_text(path, document_text(content, kind))

@@ -16,9 +16,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from inferprof.documents import Kind
+from inferprof import documents
+from inferprof.documents import Kind, Outcome
 from inferprof.errors import LAST_EXIT_CODE, CaseFailed, SystemRefusal, ToolError, UserError, as_user_error, reason_of
-from inferprof.files import beside, document_text, read_document, write_document, write_text
+from inferprof.files import beside, document_text, write_document, write_text
 
 T = TypeVar("T")
 JOB_LIMIT: Final = "INFERPROF_JOB_LIMIT_S"
@@ -91,8 +92,8 @@ def require_made(product: Path) -> None:
         return
     for suffix, kind in FACTS.items():
         if (path := beside(product, suffix)).exists():
-            facts = read_document(path, kind)
-            raise CaseFailed(str(facts.get("reason") or f"{product} is empty"), facts.get("stage"))
+            facts: Outcome = documents.read(path, kind)
+            raise CaseFailed(facts.reason or f"{product} is empty", facts.stage)
     raise CaseFailed(f"{product} is empty, and no {' or '.join(FACTS)} beside it says why")
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from inferprof.case import Case, OptionValue, Shape, Variant
 from inferprof.device import Buffer, Device, Where
+from inferprof.documents.record import Tuning
 from inferprof.findings import Clear, Finding, Frames, Level, Need
 from inferprof.model.model_spec import ModelSpec
 
@@ -73,7 +74,7 @@ class OpenRequest:
     """CPU threads that the runtime may use inside one operator."""
     native_profile: Path | None = None
     """Where the runtime writes its own profile; None switches it off. Never set for a benchmark."""
-    remembered: Sequence[Mapping[str, Any]] = ()
+    remembered: Sequence[Tuning] = ()
     """The part `tuning` of another record: configurations of kernels that are taken over instead of tried."""
 
 

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from inferprof import arguments, escape, outcomes, processes, progress, registry
+from inferprof import arguments, documents, escape, outcomes, processes, progress, registry
 from inferprof.case import Case, Shape
 from inferprof.errors import CaseFailed, UserError
-from inferprof.files import read_document, write_document, write_text, written_whole
+from inferprof.files import write_document, write_text, written_whole
 
 
 def probe(args: argparse.Namespace) -> None:
@@ -173,7 +173,7 @@ def trtexec(args: argparse.Namespace) -> None:
     """Let trtexec measure an engine too, every switch spelled out, and say how far it is from a run's `device`."""
     from inferprof import trtexec
 
-    spec, record = arguments.spec_of(args), read_document(args.record, "record")
+    spec, record = arguments.spec_of(args), documents.read(args.record, "record")
     result = outcomes.record(args.out, "trtexec", lambda: trtexec.measure(args.engine, spec, record), args.engine)
     if result.get("status") != "failed":
         _say(trtexec.render(result))

@@ -21,8 +21,9 @@ from inferprof.device import Device
 from inferprof.devices.cpu import CpuDevice
 from inferprof.devices.cuda import CudaDevice
 from inferprof.devices.ranges import collected, mark_clock
+from inferprof.documents import Watched
+from inferprof.documents.record import Tuning
 from inferprof.errors import CaseFailed
-from inferprof.files import read_document
 from inferprof.machine import hardware, provenance
 from inferprof.machine.hardware import Gpu
 from inferprof.measure import host_cast, iterations, timing
@@ -209,15 +210,14 @@ def _open_request(request: RunRequest, device: Device) -> OpenRequest:
     )
 
 
-def _remembered(record: Path | None) -> list[dict[str, Any]]:
+def _remembered(record: Path | None) -> list[Tuning]:
     """What another case's autotuners chose. Raises CaseFailed where its record does not say."""
     if record is None:
         return []
-    content = read_document(record, "watched")
-    if not content.get("tuning"):
-        raise CaseFailed(f"{record} has no tuned configurations: {content.get('reason') or 'nothing was tuned'}")
-    decisions: list[dict[str, Any]] = content["tuning"]
-    return decisions
+    content: Watched = documents.read(record, "watched")
+    if not content.tuning:
+        raise CaseFailed(f"{record} has no tuned configurations: {content.reason or 'nothing was tuned'}")
+    return content.tuning
 
 
 def _tuning(backend: Backend, session: Session) -> dict[str, Any]:

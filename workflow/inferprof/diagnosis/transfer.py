@@ -72,8 +72,8 @@ def _staged(frames: Frames) -> list[Finding] | Clear:
 
 def _memcpy_ns(frames: Frames, moved: float) -> float:
     """What one thread of the host takes to copy so many bytes into page-locked memory."""
-    measured = (frames.documents.get("bandwidth") or {}).get("h2h", {})
-    return moved / float(measured.get("gb_per_s", HOST_COPY_GB_PER_S))
+    measured = frames.documents.bandwidth and frames.documents.bandwidth.h2h
+    return moved / (measured.gb_per_s if measured else HOST_COPY_GB_PER_S)
 
 
 def _is_pageable(frames: Frames) -> bool:

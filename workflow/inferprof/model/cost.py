@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from inferprof.case import Shape
+from inferprof.documents.graph import Gemm
 from inferprof.model import onnx_graph, typed_graph
 from inferprof.model.control_flow import FLOW
 from inferprof.model.model_spec import ModelSpec, input_shapes
@@ -33,7 +34,6 @@ from inferprof.model.operators import DEQUANTIZERS, MOVES, QUANTIZERS, nbytes
 from inferprof.model.products import (
     PRODUCTS,
     RECURRENT,
-    Gemm,
     attention_scores,
     gemm_of,
     one_branch,

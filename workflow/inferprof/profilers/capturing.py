@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from inferprof import outcomes, processes, progress, registry
+from inferprof import documents, outcomes, processes, progress, registry
 from inferprof.case import Case
+from inferprof.documents import Watched
 from inferprof.errors import CaseFailed, SystemRefusal, ToolError, UserError
-from inferprof.files import read_document, write_document, write_json
+from inferprof.files import write_document, write_json
 from inferprof.machine.hardware import Machine
 from inferprof.plugins import Profiler
 from inferprof.readers.capture_file import CaptureKind, reason_in
@@ -153,8 +154,11 @@ def _watched(profiler: Profiler, run: Callable[[Profiler], Done]) -> tuple[Profi
 
 def _require_run(record: Path | None) -> None:
     """Raise CaseFailed where the run that was watched says that it failed: no profiler can add anything to that."""
-    if record and record.exists() and (content := read_document(record, "watched")).get("status") == "failed":
-        raise CaseFailed(content["reason"], content.get("stage"))
+    if record is None or not record.exists():
+        return
+    content: Watched = documents.read(record, "watched")
+    if content.status == "failed":
+        raise CaseFailed(str(content.reason), content.stage)
 
 
 def _require_success(done: Done) -> None:

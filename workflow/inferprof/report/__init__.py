@@ -9,10 +9,13 @@ import gc
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from inferprof import escape
+import msgspec
+
+from inferprof import documents, escape
 from inferprof.diagnosis import run
+from inferprof.documents import Diagnosis
 from inferprof.errors import UserError
-from inferprof.files import read_document, write_text, written_whole
+from inferprof.files import write_text, written_whole
 from inferprof.report import compose, evidence, figures, html, txt
 from inferprof.report.documents import Document
 from inferprof.report.model import Cell, Report, Table
@@ -89,17 +92,16 @@ def write_partial(results: Path, study: str, machine: str, baseline: str | None 
     return folder / PARTIAL
 
 
-def _diagnosed(study_evidence: evidence.Evidence) -> dict[tuple[str, ...], Document]:
+def _diagnosed(study_evidence: evidence.Evidence) -> dict[tuple[str, ...], Document[Diagnosis]]:
     """The diagnoses of models that no job made, since the record of one of their cases is missing."""
-    config = study_evidence.results / "reports" / study_evidence.study / "config.json"
-    thresholds = read_document(config, "config").get("thresholds", {}) if config.exists() else {}
+    thresholds = documents.thresholds_of(study_evidence.results / "reports" / study_evidence.study)
     lacking = set(study_evidence.records["model"]) - {key[1] for key in study_evidence.diagnoses}
-    made: dict[tuple[str, ...], Document] = {}
+    made: dict[tuple[str, ...], Document[Diagnosis]] = {}
     for model in sorted(lacking):
         with contextlib.suppress(UserError):  # a damaged document, which the report names
             made |= {
                 (study_evidence.machine, *case.path.parts): Document(
-                    f"{study_evidence.machine}/diagnosis/{case}.json", content
+                    f"{study_evidence.machine}/diagnosis/{case}.json", msgspec.convert(content, Diagnosis)
                 )
                 for case, content in run.documents_of_model(
                     study_evidence.results, study_evidence.machine, model, thresholds

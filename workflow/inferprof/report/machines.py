@@ -8,6 +8,7 @@ from typing import Any
 
 from inferprof import compare
 from inferprof.compare import CaseComparison, Comparison
+from inferprof.documents import Environment
 from inferprof.errors import UserError
 from inferprof.machine.hardware import SLUG_PACKAGES
 from inferprof.report import winner
@@ -71,13 +72,13 @@ def against_first(machines: Sequence[Evidence]) -> list[SectionContent]:
 
 
 def _facts(evidence: Evidence) -> dict[str, str]:
-    content = evidence.environment.content or {}
-    packages = content.get("packages", {})
+    content = evidence.environment.content or Environment(gpus=[])
+    gpu = gpu_in_use(content)
     facts = {
-        "GPU": (gpu_in_use(content) or {}).get("name"),
-        "CPU": content.get("cpu", {}).get("model"),
-        "driver": content.get("driver", {}).get("version"),
-        **{package: packages.get(package) for package in SLUG_PACKAGES},
+        "GPU": gpu and gpu.name,
+        "CPU": content.cpu and content.cpu.model,
+        "driver": content.driver.get("version"),
+        **{package: content.packages.get(package) for package in SLUG_PACKAGES},
     }
     return {
         **{name: fact if isinstance(fact, str) else "none" for name, fact in facts.items()},
