@@ -87,8 +87,9 @@ docs: $(INSTALLED)
 	python -m docs.generate
 
 # docs/reference-*.md out of the measured files in studies/reference/, on any machine.
+#   make reference BUNDLE=verify.bundle.zip        keeps what `make verify` made on another box, and writes its page
 reference: $(INSTALLED)
-	python studies/reference/document.py
+	python studies/reference/document.py $(BUNDLE)
 
 # studies/puzzles/*/SOLUTION.md out of the bundle beside each, on any machine.
 puzzles: $(INSTALLED)
