@@ -193,10 +193,12 @@ def install_wheels(python: Path, wheels: Path, beside: bool) -> None:
 def pip_install(python: Path, wheels: Path) -> list[str | Path]:
     """pip, run out of its wheel, without network and without dependencies: the lock has them all.
 
-    Compiling takes minutes; Python does it when a module is first imported.
+    Compiling takes minutes; Python does it when a module is first imported. What the machine holds in the same
+    version is installed all the same, or its programs would not be in .venv/bin.
     """
     (pip,) = wheels.glob("pip-*.whl")
-    return [python, pip / "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile"]
+    options = ["--quiet", "--no-index", "--no-deps", "--no-compile", "--ignore-installed"]
+    return [python, pip / "pip", "install", *options]
 
 
 def unpack(parts: Sequence[Path], folder: Path) -> None:
