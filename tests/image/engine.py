@@ -145,7 +145,9 @@ def pip_settings(folder: Path) -> str:
         key, _, value = line.partition("=")
         settings[key.rpartition(".")[2]] = value.strip("'\"")
     folder.mkdir(parents=True, exist_ok=True)
-    kept = {key: settings[key] for key in ("index-url", "trusted-host", "proxy", "timeout") if key in settings}
+    kept: dict[str, str] = {
+        key: settings[key] for key in ("index-url", "trusted-host", "proxy", "timeout") if key in settings
+    }
     if "cert" in settings:
         shutil.copy(settings["cert"], folder / "certificates.pem")
         kept["cert"] = f"{PIP}/certificates.pem"

@@ -19,7 +19,7 @@ from benchmarks.diagnosis import DATA, LABELS, MACHINE, frames_of
 from tests.gpu.faulty_kernels import KERNELS
 
 from inferprof import bundles, registry, report
-from inferprof.cli import VERBS
+from inferprof.commands import VERBS
 from inferprof.diagnosis import run
 from inferprof.files import read_json
 from inferprof.findings import Answer, Frames

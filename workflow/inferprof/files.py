@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from inferprof import documents
-from inferprof.documents import NOT_OURS as NOT_OURS
 from inferprof.documents import Kind
 from inferprof.errors import UserError
 

@@ -16,21 +16,19 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from inferprof import documents
+from inferprof import documents, forked
 from inferprof.documents import Kind, Outcome
 from inferprof.errors import LAST_EXIT_CODE, CaseFailed, SystemRefusal, ToolError, UserError, as_user_error, reason_of
 from inferprof.files import beside, document_text, write_document, write_text
 
 T = TypeVar("T")
-JOB_LIMIT: Final = "INFERPROF_JOB_LIMIT_S"
-"""Environment variable that the Snakefile sets for its jobs: the seconds that one may take (protocol.limit_s)."""
 FACTS: Final[Mapping[str, Kind]] = {".build.json": "build", ".convert.json": "convert"}
 """Suffixes of the documents that say how the product beside them was made."""
 
 
 def job_limit_s() -> float | None:
     """The limit of this job in seconds; None where inferprof was started by hand."""
-    given = os.environ.get(JOB_LIMIT)
+    given = os.environ.get(forked.LIMIT)
     return float(given) if given else None
 
 

@@ -115,6 +115,12 @@ class Backend:
     none. The session only has to be closed afterwards."""
     tuning: Callable[[Session], list[dict[str, Any]]] = lambda session: []
     """What the session's autotuners tried so far and chose: backends.triton_tuning.Decision.record of each choice."""
+    compile_cache: Callable[[], dict[str, int]] = dict
+    """After a process's first inference: how often a compiler's cache on disk had what it wanted (`hits`), and how
+    often it did not (`misses`); empty where nothing is compiled."""
+    imports: tuple[str, ...] = ()
+    """What each of its runs imports, beside the package: the fork server has it ready. Nothing that starts a thread
+    (ONNX Runtime does) or looks for a GPU through CUDA when it is imported."""
     refuses_variant: Callable[[Variant, Case, Machine], str | None] = lambda variant, case, machine: None
     """Why a machine cannot run a case with the options of a variant; None where there is no objection."""
 

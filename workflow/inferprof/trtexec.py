@@ -36,7 +36,7 @@ from inferprof.errors import ToolError, UserError
 from inferprof.files import read_json
 from inferprof.machine import hardware
 from inferprof.measure.gpu_lock import gpu_lock
-from inferprof.model.model_spec import ModelSpec
+from inferprof.model.model_spec import ModelSpec, input_shapes
 
 NAME = "trtexec"
 BACKEND = "tensorrt"
@@ -252,8 +252,7 @@ def _asked(spec: ModelSpec, record: Record) -> dict[str, tuple[int, ...]]:
         raise UserError(f"{case} is of backend {case.backend}; {NAME} runs the engines of {BACKEND}")
     if case.model != spec.name:
         raise UserError(f"the record is of model {case.model}, the description of {spec.name}: give the one's own")
-    shape = spec.at(Shape.parse(case.shape))
-    return {item.name: item.shape(shape) for item in spec.inputs}
+    return input_shapes(spec, spec.at(Shape.parse(case.shape)))
 
 
 def _no_device(record: Record) -> str | None:

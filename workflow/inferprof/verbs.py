@@ -241,9 +241,21 @@ def report(args: argparse.Namespace) -> None:
         written = report.write_machines(args.results, args.study, args.machine, args.baseline)
     elif args.partial:
         written = report.write_partial(args.results, args.study, args.machine[0], args.baseline)
+    elif args.so_far:
+        written = report.write_so_far(args.results, args.study, args.machine[0], args.baseline, args.so_far)
     else:
         written = report.write(args.results, args.study, args.machine[0], args.baseline, args.processes)
     _say(f"inferprof: wrote {written}")
+
+
+def select(args: argparse.Namespace) -> None:
+    """Choose by the first round which cases get further rounds and captures."""
+    from inferprof import report, selection
+    from inferprof.report import select
+
+    chosen = select.choices(report.read(args.results, args.study, args.machine, args.baseline))
+    selection.write(args.out, chosen)
+    _say(f"inferprof: wrote {args.out}")
 
 
 def compare(args: argparse.Namespace) -> int:

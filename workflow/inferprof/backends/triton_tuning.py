@@ -30,7 +30,7 @@ OPTION: Final[Mapping[str, str]] = {
     TUNING: "torch: where the configurations of Triton's autotuned kernels come from: "
     f"`{TUNED_BY_LIBRARY}`, what it carries, else tried (as without the option); `{TUNED_ANEW}`, all are tried and "
     "compiled; `VARIANT` or `VARIANT/SHAPE`, the record of that case has them. With the option profilers watch the "
-    "choice of the bare run",
+    "choice of the bare run"
 }
 CACHE: Final = "TRITON_CACHE_DIR"
 MODULE: Final = "triton.runtime.autotuner"

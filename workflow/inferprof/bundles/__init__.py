@@ -15,7 +15,7 @@ from pathlib import Path
 from inferprof.bundles.archive import MAX_BYTES, MAX_FILES, read_manifest, unpack
 from inferprof.bundles.writing import Written, write
 from inferprof.documents import Bundle
-from inferprof.errors import USER_ERRNOS, UserError
+from inferprof.errors import UserError, refused_by_system
 from inferprof.files import folder_made_whole
 from inferprof.tables.records import read_cases
 
@@ -46,7 +46,7 @@ def unpacked(path: Path, out: Path) -> Iterator[tuple[Path, Bundle]]:
     except UserError as error:
         raise UserError(str(error).replace(str(inside), str(out))) from None
     except OSError as error:
-        if error.errno not in USER_ERRNOS:
+        if not refused_by_system(error):
             raise
         raise UserError(f"--out {out}: {error.strerror}") from None
 

@@ -99,7 +99,7 @@ def _cases(results: Path, study: str, machine: str) -> list[Case]:
 
 def _files(results: Path, study: str, machine: str, cases: Sequence[Case]) -> Iterator[Path]:
     """What is measured or recorded, of these cases, graphs and this machine; no weights, engines or reports."""
-    for name in ("cases.csv", "profilers.json", "config.json"):
+    for name in ("cases.csv", "profilers.json", "config.json", "selection.csv"):
         yield from results.glob(f"reports/{study}/{name}")
     yield from (results / machine).glob("*.json")
     for name in VERIFIED:

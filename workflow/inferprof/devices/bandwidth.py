@@ -16,7 +16,7 @@ import numpy as np
 
 from inferprof.device import Buffer, Device
 from inferprof.documents import Bandwidth
-from inferprof.documents.machine import Direction as Direction
+from inferprof.documents.machine import Direction
 
 LINK_SIZES = tuple(1 << power for power in (12, 16, 20, 24, 28))
 """4 KiB to 256 MiB: from where latency rules to where bandwidth does."""

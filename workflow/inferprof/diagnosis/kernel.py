@@ -297,7 +297,8 @@ def _rules(frames: Frames) -> list[Finding] | Clear:
         for row in rows_of(table)
         if row["agreement"] == "theirs alone"
     ]
-    worth = [row for rule in dict.fromkeys(row["rule"] for row in apart) for row in _worth(frames, apart, rule)]
+    rules = dict.fromkeys(row["rule"] for row in apart)
+    worth = [row for rule in rules for row in _worth(frames, apart, rule)]
     agreed, alone = (int((table["agreement"] == agreement).sum()) for agreement in ("agree", "ours alone"))
     if not worth:
         return Clear(

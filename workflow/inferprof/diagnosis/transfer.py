@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Final, Literal
 
@@ -119,7 +120,7 @@ def _over_floor(frames: Frames) -> list[Finding] | Clear:
     findings, reasons = [], []
     for direction in ("h2d", "d2h"):
         took, floor = float(row[f"{direction}_ms"]), float(row[f"{direction}_floor_ms"])
-        if took != took or floor != floor:
+        if math.isnan(took) or math.isnan(floor):
             continue
         beyond = max(0.0, took - floor) * NS_PER_MS
         reason = f"{direction} takes {took:.3g} ms, {took / floor:.1f} times the link's floor of {floor:.3g} ms"
@@ -256,7 +257,7 @@ def _is_float(array: Array) -> bool:
 
 def _known(value: float) -> float:
     """0 for what was not measured."""
-    return float(value) if value == value else 0.0
+    return 0.0 if math.isnan(value) else float(value)
 
 
 PAGEABLE_COPIES = Check("pageable_copies", "Copies from pageable memory", "transfer", "case", ("gpu",), _pageable)

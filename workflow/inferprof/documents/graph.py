@@ -126,20 +126,26 @@ class Gemm(Document, frozen=True):  # type: ignore[misc]  # msgspec allows it
     """Which of the two grows with the batch."""
 
 
-class Node(Document):
-    """What a node computes and moves; None where its shape is not known, or how often it runs."""
+class Node(Document, omit_defaults=False):
+    """A node that a runtime executes. `flops` is None where the operator or a size is not known; bytes likewise."""
 
     name: str
     op: str
     dtype: str
+    """What a product computes in; of others the type of the first input."""
     product: bool
     flops: Count | None
     read: Count | None
+    """Bytes of activations."""
     written: Count | None
     weights: Count | None
+    """Bytes of constants, of the rows alone where it picks some."""
     sparse: bool = False
+    """Whether half of its weights or more are zeros, as 2:4 sparse kernels need them."""
     gemm: Gemm | None = None
+    """The matrix products that a product is computed by."""
     times: Count | None = 1
+    """How often an inference runs it, which FLOPs and bytes count; None, and so are these, where only a run tells."""
 
     @property
     def operands(self) -> int | None:

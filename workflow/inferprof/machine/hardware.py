@@ -52,10 +52,7 @@ SLOWER = {
 ALIASES = {
     "onnxruntime-gpu": ("onnxruntime-gpu", "onnxruntime"),
     "tensorrt": ("tensorrt", "tensorrt-cu13", "tensorrt-cu12"),
-    "onnxruntime-ep-nv-tensorrt-rtx": (
-        "onnxruntime-ep-nv-tensorrt-rtx-cu13",
-        "onnxruntime-ep-nv-tensorrt-rtx-cu12",
-    ),
+    "onnxruntime-ep-nv-tensorrt-rtx": ("onnxruntime-ep-nv-tensorrt-rtx-cu13", "onnxruntime-ep-nv-tensorrt-rtx-cu12"),
     "tensorrt-rtx": ("tensorrt-rtx-cu13", "tensorrt-rtx-cu12", "tensorrt-rtx"),
 }
 TOOLS = ("nsys", "ncu", "trtexec")

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from inferprof import forked
 from inferprof.machine import hardware
 from inferprof.machine.hardware import Gpu
 
@@ -23,6 +24,7 @@ def of_run(gpu: Gpu | None, runner: Runner = subprocess.run) -> dict[str, Any]:
         "git": git_revision(Path(__file__).parent, runner),
         "python": platform.python_version(),
         "packages": hardware.detect_packages(),
+        **({"imported": list(forked.imported)} if forked.imported else {}),
         "gpu": asdict(gpu) if gpu else None,
         "processes_on_gpu": processes_on_gpu() if gpu else None,
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -63,6 +64,26 @@ def no_gpu_work(case: Case, machine: Machine) -> str | None:
     return None
 
 
+def no_tool(name: str, product: str, case: Case, machine: Machine) -> str | None:
+    """Why a tool of NVIDIA's cannot watch a case; None where it can."""
+    if reason := no_gpu_work(case, machine):
+        return f"{name}: {reason}"
+    return None if name in machine.tools else f"{name}: not on PATH; install {product}"
+
+
+def first_refusal(name: str, tools: Sequence[Profiler], case: Case, machine: Machine) -> str | None:
+    """What speaks against the tools that a profiler is made of, in the profiler's name."""
+    reasons = (tool.refuses(case, machine) for tool in tools)
+    return next((f"{name}: {reason.partition(': ')[2]}" for reason in reasons if reason), None)
+
+
+def executable(name: str, product: str) -> str:
+    """A tool on PATH. Raises UserError where it is not."""
+    if path := shutil.which(name):
+        return path
+    raise UserError(f"{name} is not on PATH: install {product}, or take {name} out of `profilers`")
+
+
 def aimed(profiler: Profiler, timeline: Path) -> Profiler:
     """The profiler, told by a timeline's table where to look.
 
@@ -78,11 +99,7 @@ def aimed(profiler: Profiler, timeline: Path) -> Profiler:
 
 
 def capture_or_reason(
-    profiler: Profiler,
-    argv: Sequence[str],
-    out: Path,
-    timeline: Path | None = None,
-    record: Path | None = None,
+    profiler: Profiler, argv: Sequence[str], out: Path, timeline: Path | None = None, record: Path | None = None
 ) -> None:
     """Capture, aimed by a timeline's table if it is given; where that cannot be done, `out` holds the reason.
 

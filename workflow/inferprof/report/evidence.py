@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from inferprof import selection
 from inferprof.case import QUANTIZE, Case
 from inferprof.documents import Bandwidth, Ceilings, Cost, Diagnosis, Environment, Partition, Trtexec
 from inferprof.errors import UserError
@@ -146,6 +147,11 @@ class Evidence(Measurements):
         return [
             Case(*row) for row in self.outcomes.loc[self.outcomes["outcome"] != "refused", records.CASE_KEY].values
         ]
+
+    @property
+    def selected(self) -> bool:
+        """Whether the first round decided which cases have further ones and captures."""
+        return (self.results / "reports" / self.study / selection.NAME).exists()
 
     @property
     def rounds(self) -> int:

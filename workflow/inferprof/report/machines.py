@@ -36,13 +36,9 @@ NOTE = (
 
 def fastest(machines: Sequence[Evidence]) -> SectionContent:
     """The fastest case of each model and shape on each machine, whose accuracy does not fail."""
-    winners = [
-        (evidence.machine, best)
-        for evidence in machines
-        for model in evidence.models
-        for best in winner.find(evidence, model)
-    ]
-    models = list(dict.fromkeys(model for evidence in machines for model in evidence.models))
+    pairs = [(evidence, model) for evidence in machines for model in evidence.models]
+    winners = [(evidence.machine, best) for evidence, model in pairs for best in winner.find(evidence, model)]
+    models = list(dict.fromkeys(model for _, model in pairs))
     # A stable sort: machines stay in the order of the config.
     winners.sort(key=lambda pair: (models.index(pair[1].row["model"]), pair[1].row["batch"], pair[1].shape))
     cells = [_fastest(machine, best) for machine, best in winners]

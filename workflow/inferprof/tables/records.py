@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from inferprof import documents
 from inferprof.case import STAGES, Case, require_plain
 from inferprof.documents import NOT_OURS
-from inferprof.documents.record import SCHEMA as SCHEMA
 from inferprof.documents.record import Array, Boundary, First, Memory, Record, Stage
 from inferprof.errors import UserError
 
@@ -77,12 +76,8 @@ def read(results: Path, cases: pd.DataFrame) -> pd.DataFrame:
     Raises UserError for a file that is not a record of this schema.
     """
     planned = cases[cases["outcome"] == "run"]
-    rows = [
-        _row(results, path, machine, case)
-        for machine, *names in planned[KEY].itertuples(index=False, name=None)
-        for case in [Case(*names)]
-        for path in paths(results, machine, case)
-    ]
+    keys = [(machine, Case(*names)) for machine, *names in planned[KEY].itertuples(index=False, name=None)]
+    rows = [_row(results, path, *key) for key in keys for path in paths(results, *key)]
     return frame_of(rows, [*RECORD_KEY, "status", "reason", "record"])
 
 
@@ -107,9 +102,7 @@ def of_model(results: Path, machine: str, model: str) -> pd.DataFrame:
     return frame_of(rows, [*KEY, "outcome", "reason"])
 
 
-def exploded(
-    *columns: str,
-) -> Callable[[Callable[[Record], Iterator[Row]]], Callable[[pd.DataFrame], pd.DataFrame]]:
+def exploded(*columns: str) -> Callable[[Callable[[Record], Iterator[Row]]], Callable[[pd.DataFrame], pd.DataFrame]]:
     """What gives the rows of a record becomes what gives those of all records, with the records' own columns."""
 
     def of_records(rows_in: Callable[[Record], Iterator[Row]]) -> Callable[[pd.DataFrame], pd.DataFrame]:

@@ -6,8 +6,9 @@ from typing import Final, get_args
 
 import pandas as pd
 
-from inferprof.devices.bandwidth import Direction, floor_ns
+from inferprof.devices.bandwidth import floor_ns
 from inferprof.documents import Bandwidth
+from inferprof.documents.machine import Direction
 from inferprof.tables.records import KEY
 
 _LINKS: Final[dict[str, Direction]] = {"HtoD": "h2d", "DtoH": "d2h"}

@@ -25,15 +25,7 @@ from inferprof.tables.schema import conform
 from inferprof.tables.trace import aggregate
 from inferprof.tables.trace.clock import Clock
 from inferprof.tables.trace.intervals import Intervals, Times
-from inferprof.tables.trace.timeline import (
-    GRAPH,
-    ID_BITS,
-    KERNEL,
-    NO_CALL,
-    PATH_SEPARATOR,
-    Nesting,
-    Timeline,
-)
+from inferprof.tables.trace.timeline import GRAPH, ID_BITS, KERNEL, NO_CALL, PATH_SEPARATOR, Nesting, Timeline
 
 MASK: Final = (1 << ID_BITS) - 1
 EXAMPLES: Final = 3

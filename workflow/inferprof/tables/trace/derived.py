@@ -91,9 +91,7 @@ def _of_all(timeline: Timeline, window: pd.DataFrame) -> pd.DataFrame:
     host = window.assign(duration=end - start, **_host_amounts(timeline, kind, window))
     frames = [
         host.assign(
-            device=device,
-            **Gpu.of(timeline, kind, own).amounts(start, end),
-            **_launch_amounts(timeline, own, window),
+            device=device, **Gpu.of(timeline, kind, own).amounts(start, end), **_launch_amounts(timeline, own, window)
         )
         for device, own in _by_device(timeline.ops)
     ]
