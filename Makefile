@@ -89,8 +89,9 @@ docs: $(INSTALLED)
 	python -m docs.generate
 
 # docs/reference-*.md out of the measured files in studies/reference/, on any machine.
+#   make reference BUNDLE=verify.bundle.zip        keeps what `make verify` made on another box, and writes its page
 reference: $(INSTALLED)
-	python studies/reference/document.py
+	python studies/reference/document.py $(BUNDLE)
 
 # studies/puzzles/*/SOLUTION.md out of the bundle beside each, on any machine.
 puzzles: $(INSTALLED)
@@ -98,11 +99,12 @@ puzzles: $(INSTALLED)
 
 # For a machine without network: project, wheels and installer as parts in dist/offline/ (docs/offline.md).
 #   make offline PYTHON=3.12 PART=60M        beside the torch that is there; TORCH="torch==2.13.0" packs it too
+#   make offline ARCH="x86_64 aarch64"       install.sh chooses by the machine
 PART ?= 60M
-GLIBC ?= 2.28
+ARCH ?= x86_64
 offline:
-	@python3 offline/pack.py $(LOCKS) --python $(if $(filter 3.%,$(PYTHON)),$(PYTHON),3.12) --part $(PART) --glibc $(GLIBC) \
-	  --torch '$(if $(filter file,$(origin TORCH)),there,$(TORCH))'
+	@python3 offline/pack.py $(LOCKS) --python $(if $(filter 3.%,$(PYTHON)),$(PYTHON),3.12) --part $(PART) --arch $(ARCH) \
+	  $(if $(GLIBC),--glibc $(GLIBC)) --torch '$(if $(filter file,$(origin TORCH)),there,$(TORCH))'
 
 # The container image (docs/container.md). ENGINE=podman builds without a daemon.
 ENGINE ?= docker

@@ -15,11 +15,16 @@ from inferprof.documents.record import Array
 from inferprof.findings import Clear, Confidence, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.model.operators import bits
 from inferprof.plugins import Check
+from inferprof.tables import roofs
 from inferprof.tables.trace.api_kind import PAGEABLE
 
 COPY_SHARE = Threshold("copy_share", 0.05, "share of the total", "ours: below it no change of the copies shows")
 FAR_OVER_FLOOR = Threshold(
     "far_over_floor", 1.5, "times the link's floor", "ours: half as much again is beyond a link's jitter"
+)
+NO_COPY: Final = (
+    "no copy at all: this GPU reads the host's memory where it lies (variant with `placement: mapped`), "
+    "at best filled there by the caller"
 )
 MB: Final = 1e6
 HALF_BITS: Final = 16
@@ -53,10 +58,19 @@ def _pageable(frames: Frames) -> list[Finding] | Clear:
     evidence = {"copy_ns": time.ns, "bytes": moved, "beyond_floor_ns": most}
     if share is None or share < frames.limit(COPY_SHARE):
         return Clear(reason, evidence)
+    subject = "pageable memory"
+    if _reads_host_memory(frames):
+        gain, advice = Gain(0.0, time.ns), NO_COPY
+        return [Finding(subject, "copy", share, reason, evidence, time.source, gain, advice, "low")]
     gain = Gain(max(0.0, most - _memcpy_ns(frames, moved)) if moved else 0.0, most)
     advice = "arrays in page-locked memory (variant with `placement: pinned`), at best filled there by the caller"
-    subject = "pageable memory"
     return [Finding(subject, "copy", share, reason, evidence, time.source, gain, advice, time.confidence)]
+
+
+def _reads_host_memory(frames: Frames) -> bool:
+    """Whether this GPU needs no copies at all: it shares the host's memory, or reads it by the host's page tables."""
+    gpu = roofs.gpu_in_use(frames.documents.environment)
+    return gpu is not None and gpu.reads_host_memory
 
 
 def _staged(frames: Frames) -> list[Finding] | Clear:
@@ -114,6 +128,7 @@ def _over_floor(frames: Frames) -> list[Finding] | Clear:
         if took >= frames.limit(FAR_OVER_FLOOR) * floor and (frames.share(beyond) or 0.0) >= frames.limit(COPY_SHARE):
             evidence = {f"{direction}_ns": took * NS_PER_MS, "floor_ns": floor * NS_PER_MS}
             advice = "one copy per direction, from page-locked memory that stays allocated"
+            advice = NO_COPY if _reads_host_memory(frames) else advice
             findings.append(
                 Finding(
                     direction,

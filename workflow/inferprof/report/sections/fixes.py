@@ -16,6 +16,7 @@ from inferprof.tables.records import key_of, options_of, paired_without, rows_of
 FIXES: Final[Mapping[tuple[str, str | bool], str]] = {
     ("cuda_graph", True): "cuda_graph",
     ("placement", "pinned"): "pageable_copies",
+    ("placement", "mapped"): "pageable_copies",
 }
 """Option of a variant and its value → the check whose finding advises it."""
 COLUMNS: Final = (
