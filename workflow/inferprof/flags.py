@@ -105,9 +105,7 @@ def trtexec(sub: argparse.ArgumentParser) -> None:
     """An engine, and the record of a run of it."""
     sub.add_argument("engine", type=Path, metavar="ENGINE", help="an engine of the backend tensorrt")
     _model(sub)
-    sub.add_argument(
-        "--record", type=Path, required=True, metavar="FILE", help="a run's record: shape and CUDA graph"
-    )
+    sub.add_argument("--record", type=Path, required=True, metavar="FILE", help="a run's: shape and CUDA graph")
     out(sub)
 
 
@@ -137,17 +135,20 @@ def table(sub: argparse.ArgumentParser) -> None:
     out(sub)
 
 
+def explain(sub: argparse.ArgumentParser) -> None:
+    """Files of any profiler or log, and what is an inference in them."""
+    sub.add_argument("files", type=Path, nargs="+", metavar="FILE", help="of any kind: docs/explain.md lists them")
+    sub.add_argument("--iteration", metavar="RANGE", help="the range around an inference (default: found)")
+    sub.add_argument("--out", type=Path, metavar="FOLDER", help="write tables and a report there, too")
+
+
 def formats(sub: argparse.ArgumentParser) -> None:
     """A table of kernels, and the number format that was asked for."""
     sub.add_argument("table", type=Path, metavar="TABLE", help="of nsys, kineto, ort_nodes or trt_nodes, one case")
     sub.add_argument("--asked", metavar="PRECISION", help="the number format asked for (default: the table's case)")
     sub.add_argument("--ncu", type=Path, metavar="TABLE", help="ncu's table of the same case: its counters decide")
-    sub.add_argument(
-        "--at-least",
-        type=_above_0(1),
-        metavar="SHARE",
-        help="exit code 1 where less of the matrix products ran in it",
-    )
+    at_least = "exit code 1 where less of the matrix products ran in it"
+    sub.add_argument("--at-least", type=_above_0(1), metavar="SHARE", help=at_least)
 
 
 def diagnose(sub: argparse.ArgumentParser) -> None:
