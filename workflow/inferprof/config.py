@@ -22,6 +22,8 @@ DEFAULTS: Mapping[str, Any] = {
     "baseline": "fp32/ort_cpu/default",
     "exclude": [],
     "thresholds": {},
+    "repeat": "contenders",
+    "captures": "winners",
 }
 TEXTS = frozenset({"models", "backends", "shapes", "profilers", "target"})
 """Lists of text, also where that reads like a number: "12.0" under `target:`."""

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from inferprof import arguments, escape, outcomes, processes, progress, registry
+from inferprof import arguments, documents, escape, outcomes, processes, progress, registry
 from inferprof.case import Case, Shape
 from inferprof.errors import CaseFailed, UserError
-from inferprof.files import read_document, write_document, write_text, written_whole
+from inferprof.files import write_document, write_text, written_whole
 
 
 def probe(args: argparse.Namespace) -> None:
@@ -173,7 +173,7 @@ def trtexec(args: argparse.Namespace) -> None:
     """Let trtexec measure an engine too, every switch spelled out, and say how far it is from a run's `device`."""
     from inferprof import trtexec
 
-    spec, record = arguments.spec_of(args), read_document(args.record, "record")
+    spec, record = arguments.spec_of(args), documents.read(args.record, "record")
     result = outcomes.record(args.out, "trtexec", lambda: trtexec.measure(args.engine, spec, record), args.engine)
     if result.get("status") != "failed":
         _say(trtexec.render(result))
@@ -253,9 +253,21 @@ def report(args: argparse.Namespace) -> None:
         written = report.write_machines(args.results, args.study, args.machine, args.baseline)
     elif args.partial:
         written = report.write_partial(args.results, args.study, args.machine[0], args.baseline)
+    elif args.so_far:
+        written = report.write_so_far(args.results, args.study, args.machine[0], args.baseline, args.so_far)
     else:
         written = report.write(args.results, args.study, args.machine[0], args.baseline, args.processes)
     _say(f"inferprof: wrote {written}")
+
+
+def select(args: argparse.Namespace) -> None:
+    """Choose by the first round which cases get further rounds and captures."""
+    from inferprof import report, selection
+    from inferprof.report import select
+
+    chosen = select.choices(report.read(args.results, args.study, args.machine, args.baseline))
+    selection.write(args.out, chosen)
+    _say(f"inferprof: wrote {args.out}")
 
 
 def compare(args: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.diagnosis.asking import approx, ask
 from tests.unit.facts import facts, mentions
+from tests.unit.made_records import CURVE
 
 from inferprof.findings import Frames, Gain
 
@@ -35,9 +36,13 @@ def test_large_inputs_from_pageable_memory_are_found_with_bounds(measured: Measu
 def test_a_host_that_copies_slowly_gains_nothing_from_page_locked_arrays_it_must_fill(
     measured: Measured, bandwidth: dict[str, Any]
 ) -> None:
-    (fast,) = ask("pageable_copies", measured(VIT, bandwidth={**bandwidth, "h2h": {"gb_per_s": 20.0}})).findings
+    (fast,) = ask(
+        "pageable_copies", measured(VIT, bandwidth={**bandwidth, "h2h": {**CURVE, "gb_per_s": 20.0}})
+    ).findings
     assert fast.gain and fast.gain.high_ns - fast.gain.low_ns == approx(fast.evidence["bytes"] / 20)
-    (slow,) = ask("pageable_copies", measured(VIT, bandwidth={**bandwidth, "h2h": {"gb_per_s": 5.8}})).findings
+    (slow,) = ask(
+        "pageable_copies", measured(VIT, bandwidth={**bandwidth, "h2h": {**CURVE, "gb_per_s": 5.8}})
+    ).findings
     assert slow.gain and slow.gain.low_ns == 0.0
 
 

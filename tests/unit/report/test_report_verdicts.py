@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from msgspec.structs import replace
 from tests.unit.facts import facts, mentions, states
 from tests.unit.report.conftest import evidence_of
 
@@ -79,7 +80,8 @@ def test_every_check_has_an_answer_on_every_case(study: Any) -> None:
     found = load(study)
     answers = table(found, "check_answers")
     assert set(column(answers, "answer")) == {"found", "clear", "not assessed"}
-    per_case = len(next(iter(found.diagnoses.values())).get("answers"))
+    content = next(iter(found.diagnoses.values())).content
+    per_case = len((content and content.answers) or ())
     assert len(answers.rows) == 2 * per_case
 
 
@@ -146,13 +148,13 @@ def test_a_study_without_diagnoses_has_no_such_section(results: Any) -> None:
 def test_a_share_that_is_not_known_is_missing_with_its_reason(study: Any) -> None:
     found = load(study)
     (key,) = [key for key in found.diagnoses if "ort_tensorrt" in key]
-    content = dict(found.diagnoses[key].content or {})
-    groups = [{**group, "share": None} for group in content["verdict"]["groups"]]
-    changed = dataclasses.replace(
-        found.diagnoses[key], content={**content, "verdict": {**content["verdict"], "groups": groups}}
-    )
+    content = found.diagnoses[key].content
+    assert content and content.verdict
+    groups = [replace(group, share=None) for group in content.verdict.groups]
+    unshared = replace(content, verdict=replace(content.verdict, groups=groups))
+    changed = dataclasses.replace(found.diagnoses[key], content=unshared)
     again = dataclasses.replace(found, diagnoses={key: changed})
-    without_total = dataclasses.replace(changed, content={**(changed.content or {}), "total": None})
+    without_total = dataclasses.replace(changed, content=replace(unshared, total=None))
     nowhere = dataclasses.replace(found, diagnoses={key: without_total})
     place = [one.key for one in verdicts.VERDICT_COLUMNS].index("share_percent")
     reasons = [table(one, "verdicts").rows[0][place].missing for one in (again, nowhere)]

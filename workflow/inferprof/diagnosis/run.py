@@ -22,8 +22,8 @@ _HAS: Final[Mapping[Need, Callable[[Frames], bool]]] = {
     "record": lambda frames: len(frames.records) > 0,
     "timeline": lambda frames: frames.tool is not None,
     "counters": lambda frames: bool(frames.profiles["tool"].isin(registry.counters()).any()),
-    "environment": lambda frames: frames.documents.get("environment") is not None,
-    "bandwidth": lambda frames: frames.documents.get("bandwidth") is not None,
+    "environment": lambda frames: frames.documents.environment is not None,
+    "bandwidth": lambda frames: frames.documents.bandwidth is not None,
 }
 
 

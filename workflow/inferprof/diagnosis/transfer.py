@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Final, Literal
 
@@ -72,8 +73,8 @@ def _staged(frames: Frames) -> list[Finding] | Clear:
 
 def _memcpy_ns(frames: Frames, moved: float) -> float:
     """What one thread of the host takes to copy so many bytes into page-locked memory."""
-    measured = (frames.documents.get("bandwidth") or {}).get("h2h", {})
-    return moved / float(measured.get("gb_per_s", HOST_COPY_GB_PER_S))
+    measured = frames.documents.bandwidth and frames.documents.bandwidth.h2h
+    return moved / (measured.gb_per_s if measured else HOST_COPY_GB_PER_S)
 
 
 def _is_pageable(frames: Frames) -> bool:
@@ -105,7 +106,7 @@ def _over_floor(frames: Frames) -> list[Finding] | Clear:
     findings, reasons = [], []
     for direction in ("h2d", "d2h"):
         took, floor = float(row[f"{direction}_ms"]), float(row[f"{direction}_floor_ms"])
-        if took != took or floor != floor:
+        if math.isnan(took) or math.isnan(floor):
             continue
         beyond = max(0.0, took - floor) * NS_PER_MS
         reason = f"{direction} takes {took:.3g} ms, {took / floor:.1f} times the link's floor of {floor:.3g} ms"
@@ -241,7 +242,7 @@ def _is_float(array: Array) -> bool:
 
 def _known(value: float) -> float:
     """0 for what was not measured."""
-    return float(value) if value == value else 0.0
+    return 0.0 if math.isnan(value) else float(value)
 
 
 PAGEABLE_COPIES = Check("pageable_copies", "Copies from pageable memory", "transfer", "case", ("gpu",), _pageable)

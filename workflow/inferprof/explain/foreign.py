@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +12,8 @@ import pandas as pd
 
 from inferprof.case import Case
 from inferprof.diagnosis import frames, run, verdict
-from inferprof.findings import Answer, Document, Frames, Total
+from inferprof.findings import Answer, Documents, Frames, Total
+from inferprof.readers import launch_configs
 from inferprof.readers.kind import Capture, Lack
 from inferprof.tables import records, schema
 from inferprof.tables.trace import iteration_choice, one_iteration
@@ -55,7 +56,7 @@ def of(
     captures: Sequence[Capture],
     case: Case,
     iteration: str | None = None,
-    documents: Mapping[Document, Mapping[str, Any] | None] | None = None,
+    documents: Documents | None = None,
 ) -> Foreign:
     """A case out of its captures. Raises UserError for a range that is asked for and not there."""
     choice = None
@@ -63,14 +64,13 @@ def of(
     for capture in captures:
         if capture.timeline is not None:
             timeline, choice = iteration_choice.choose(capture.timeline, iteration)
-            parts.append(tidy(timeline, capture.tool))
+            parts += [tidy(timeline, capture.tool), launch_configs.rows(timeline, capture.tool)]
         if capture.rows is not None:
             parts.append(capture.rows)
     empty = pd.DataFrame(columns=list(schema.COLUMNS)).astype(schema.COLUMNS)
+    parts = [part for part in parts if len(part)]
     rows = schema.of_case(pd.concat(parts, ignore_index=True) if parts else empty, MACHINE, case)
-    own = frames.of_tables(
-        MACHINE, case, _no_peers(case), schema.shared(one_iteration.without(rows)), documents or {}
-    )
+    own = frames.of_tables(MACHINE, case, _no_peers(case), schema.shared(one_iteration.without(rows)), documents)
     given = [
         *(run.answers(own) if len(rows) else []),
         *(answer for capture in captures for answer in capture.answers),

@@ -48,7 +48,7 @@ class Capture:
     """What a foreign file holds.
 
     ran: what was run on what, in pieces. rows: its tidy table; `timeline` instead where iterations are still to be
-    found in it, with `extra` rows beside. total, parts: what the file itself says of an inference and where its time
+    found in it. total, parts: what the file itself says of an inference and where its time
     goes, ns, for files that have no timeline. answers: what follows from them. notes: what else it says, in lines.
     """
 

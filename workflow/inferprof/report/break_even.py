@@ -71,7 +71,7 @@ def _candidate(row: Mapping[str, Any], starts: Mapping[Key, float]) -> Candidate
 
 def _starts(evidence: Evidence) -> dict[Key, float]:
     """Case → ns until its first inference is done, of the cases of which that is known."""
-    builds = {engine.key: engine.build.get("seconds") for engine in evidence.engines}
+    builds = {engine.key: engine.build.content.seconds for engine in evidence.engines if engine.build.content}
     built = {backend.name for backend in registry.backends().values() if backend.artifact == "engine"}
     first = first_rounds(evidence.resources)
     timed = first[first["load_ns"].notna() & first["first_inference_ns"].notna()]

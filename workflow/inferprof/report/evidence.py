@@ -7,9 +7,11 @@ import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from inferprof import selection
 from inferprof.case import QUANTIZE, Case
+from inferprof.documents import Bandwidth, Ceilings, Cost, Diagnosis, Environment, Partition, Trtexec
 from inferprof.errors import UserError
 from inferprof.report import broken
 from inferprof.report.documents import Document, Engine, Reader
@@ -35,27 +37,27 @@ class Evidence(Measurements):
     """The tidy tables of all profilers."""
     profiled_runs: pd.DataFrame
     """The runs that were watched: tables.overhead.profiled_runs."""
-    documents: Mapping[tuple[str, str, str], Document]
+    documents: Mapping[tuple[str, str, str], Document[Any]]
     """(model, precision, convert | audit | accuracy) → document."""
-    partitions: Mapping[tuple[str, str], Document]
+    partitions: Mapping[tuple[str, str], Document[Partition]]
     """(model, precision) → what TensorRT's parser takes of the graph: backends.tensorrt_partition."""
-    costs: Mapping[tuple[str, str, str], Document]
+    costs: Mapping[tuple[str, str, str], Document[Cost]]
     """(model, precision, shape) → what a graph computes and moves: inferprof.model.cost."""
     engines: tuple[Engine, ...]
-    second_clocks: tuple[Document, ...]
+    second_clocks: tuple[Document[Trtexec], ...]
     """What trtexec says of TensorRT's engines: trtexec.measure."""
-    environment: Document
-    bandwidth: Document
+    environment: Document[Environment]
+    bandwidth: Document[Bandwidth]
     """Of the link and the device's memory: devices.bandwidth.measure."""
-    ceilings: Document
+    ceilings: Document[Ceilings]
     """Of the GPU's matrix products and memory: devices.ceilings.measure."""
-    refused_profilers: Document
+    refused_profilers: Document[Mapping[str, str]]
     """Profiler → why it could watch none of the cases."""
-    diagnoses: Mapping[tuple[str, ...], Document]
+    diagnoses: Mapping[tuple[str, ...], Document[Diagnosis]]
     """KEY of a case → its diagnosis (diagnosis.run.document), of those that were diagnosed."""
-    damaged: tuple[Document, ...]
+    damaged: tuple[Document[Any], ...]
     """The documents that are there and were left out, since they are not what inferprof writes."""
-    failed: tuple[Document, ...]
+    failed: tuple[Document[Any], ...]
     """The documents of stages that failed, captures apart: their tables have the reason."""
 
     @functools.cached_property
@@ -147,6 +149,11 @@ class Evidence(Measurements):
         ]
 
     @property
+    def selected(self) -> bool:
+        """Whether the first round decided which cases have further ones and captures."""
+        return (self.results / "reports" / self.study / selection.NAME).exists()
+
+    @property
     def rounds(self) -> int:
         """The most rounds that any case has."""
         return max(self.outcomes["rounds"], default=0)
@@ -213,8 +220,8 @@ def _profiles(reader: Reader) -> pd.DataFrame:
 
 def _tiles(evidence: Evidence) -> tuple[pd.DataFrame, pd.DataFrame]:
     """tables.limits.tile_advice.of_cases."""
-    nodes = {graph: cost.get("nodes", ()) for graph, cost in evidence.costs.items()}
-    sms = (roofs.gpu_in_use(evidence.environment.content) or {}).get("sm_count")
+    nodes = {graph: cost.content.nodes or [] for graph, cost in evidence.costs.items() if cost.content}
+    sms = (roofs.gpu_in_use(evidence.environment.content) or roofs.NO_GPU).sm_count
     sm_count = sms if isinstance(sms, int) else None  # None where the probe could not tell
     return tile_advice.of_cases(evidence.latency, evidence.profiles, nodes, sm_count)
 
@@ -222,7 +229,7 @@ def _tiles(evidence: Evidence) -> tuple[pd.DataFrame, pd.DataFrame]:
 def _builds(engines: Iterable[Engine]) -> pd.DataFrame:
     """KEY and the options of each engine."""
     rows = [
-        {"machine": engine.machine, **dataclasses.asdict(engine.case), "options": engine.build.get("options", {})}
+        {"machine": engine.machine, **dataclasses.asdict(engine.case), "options": engine.build.content.options}
         for engine in engines
         if engine.build.content is not None
     ]

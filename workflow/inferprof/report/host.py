@@ -109,5 +109,6 @@ def _between(evidence: Evidence, rows: list[dict[str, Any]]) -> list[Text]:
 
 def _limit(evidence: Evidence, threshold: Threshold) -> float:
     """What counts for the check: the config's value where it has one."""
-    moved = [diagnosis.get("thresholds", {}).get(threshold.name) for diagnosis in evidence.diagnoses.values()]
+    diagnoses = (document.content for document in evidence.diagnoses.values())
+    moved = [diagnosis.thresholds.get(threshold.name) for diagnosis in diagnoses if diagnosis]
     return next((limit for limit in moved if limit is not None), threshold.value)

@@ -8,7 +8,6 @@ import textwrap
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from inferprof import escape
 from inferprof.report.model import Block, Figure, Outline, Report, SectionContent, Table, Text
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ BREAK_PATH = re.compile(r"(?<=/)(?=.)")
 
 def render(report: Report) -> str:
     """The report as text: no line is longer than WIDTH, none ends in blanks."""
-    report = escape.everywhere(report)
     head = [report.title, "=" * len(report.title), _wrap(report.subtitle)]
     parts = ["\n".join(head), *(_section(section) for section in report.sections)]
     return "\n\n".join(parts) + "\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -60,7 +61,7 @@ class Winner:
         """`0.609 ms (end_to_end), 0.381 ms (device)`, the ranking boundary first."""
         names = [self.boundary, *(b for b in ("end_to_end", "device") if b != self.boundary)]
         times = [(name, self.row[f"{name}_ms"]) for name in names]
-        return ", ".join(f"{three_digits(ms)} ms ({name})" for name, ms in times if ms == ms)
+        return ", ".join(f"{three_digits(ms)} ms ({name})" for name, ms in times if not math.isnan(ms))
 
     @property
     def items_per_s(self) -> float:

@@ -30,50 +30,15 @@ class Measurements(Derives):
         keys = self.outcomes.loc[self.outcomes["outcome"] == "ok", records.KEY]
         return self.records.merge(keys, on=records.KEY, validate="many_to_one")
 
-    @functools.cached_property
-    def boundaries(self) -> pd.DataFrame:
-        """tables.records.boundaries."""
-        return records.boundaries(self.ok)
-
-    @functools.cached_property
-    def latency(self) -> pd.DataFrame:
-        """tables.summary.latency."""
-        return summary.latency(self.boundaries)
-
-    @functools.cached_property
-    def throughput(self) -> pd.DataFrame:
-        """tables.records.throughput."""
-        return records.throughput(self.ok)
-
-    @functools.cached_property
-    def resources(self) -> pd.DataFrame:
-        """tables.records.resources."""
-        return records.resources(self.ok)
-
-    @functools.cached_property
-    def measured(self) -> pd.DataFrame:
-        """tables.join.measured."""
-        return join.measured(self.outcomes, self.latency, self.throughput)
-
-    @functools.cached_property
-    def stage_samples(self) -> pd.DataFrame:
-        """tables.records.stages."""
-        return records.stages(self.ok)
-
-    @functools.cached_property
-    def stages(self) -> pd.DataFrame:
-        """The medians of stage_samples."""
-        return join.stage_medians(self.stage_samples)
-
-    @functools.cached_property
-    def traffic(self) -> pd.DataFrame:
-        """tables.records.traffic."""
-        return records.traffic(self.ok)
-
-    @functools.cached_property
-    def trials(self) -> pd.DataFrame:
-        """tables.tuning.trials."""
-        return tuning.trials(self.ok)
+    boundaries = functools.cached_property(lambda self: records.boundaries(self.ok))
+    latency = functools.cached_property(lambda self: summary.latency(self.boundaries))
+    throughput = functools.cached_property(lambda self: records.throughput(self.ok))
+    resources = functools.cached_property(lambda self: records.resources(self.ok))
+    measured = functools.cached_property(lambda self: join.measured(self.outcomes, self.latency, self.throughput))
+    stage_samples = functools.cached_property(lambda self: records.stages(self.ok))
+    stages = functools.cached_property(lambda self: join.stage_medians(self.stage_samples))
+    traffic = functools.cached_property(lambda self: records.traffic(self.ok))
+    trials = functools.cached_property(lambda self: tuning.trials(self.ok))
 
     def paired_without(self, option: str) -> Mapping[Key, Sequence[Key]]:
         """tables.records.paired_without."""

@@ -41,12 +41,11 @@ def _document(path: Path) -> Any:
 
 def read(path: Path) -> Capture:
     """The timeline, and the GPUs that it is of. Raises UserError where nothing of a GPU is in it."""
-    from inferprof.readers import kineto_configs, kineto_json, launch_configs
+    from inferprof.readers import kineto_json
 
     timeline = kineto_json.read_timeline(path)
     if timeline.ops.empty:
         return Capture("kineto", ["torch.profiler (Kineto)"], failure=_no_operation(_document(path)), lacks=(RECORD,))
-    rows = launch_configs.rows(kineto_configs.read(path), "kineto")
     devices = timeline.ops["device"].unique().tolist()
     lacks = (
         Lack("how long it takes without a profiler, which slows each launch", "the same loop, timed without it"),
@@ -54,7 +53,6 @@ def read(path: Path) -> Capture:
     return Capture(
         "kineto",
         ["torch.profiler (Kineto)", *_gpus(_document(path), devices)],
-        rows=rows if len(rows) else None,
         timeline=timeline,
         lacks=lacks,
     )

@@ -68,6 +68,8 @@ def _capture(launches: Callable[[Path], list[Launch]]) -> Callable[[Path], Captu
 
 def _bounds(rows: pd.DataFrame) -> list[str]:
     """What bounds the longest launches, by the two throughputs that every page has."""
+    import pandas as pd
+
     from inferprof.tables.counters import bounds
     from inferprof.tables.counters.launches import by_launch
     from inferprof.tables.records import rows_of
@@ -83,7 +85,7 @@ def _bounds(rows: pd.DataFrame) -> list[str]:
     )
     lines = []
     for row in rows_of(longest):
-        shares = bounds.of_launch({name: value for name, value in row.items() if value == value})
+        shares = bounds.of_launch({name: value for name, value in row.items() if not pd.isna(value)})
         bound = max(shares, key=lambda name: shares[name])
         lines.append(
             f"{own_name(str(row['name']))[:50]}: {row['duration_total'] / 1e6:.4g} ms, "

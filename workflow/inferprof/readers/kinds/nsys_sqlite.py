@@ -43,15 +43,14 @@ def _tables(database: sqlite3.Connection) -> set[str]:
 
 def read(path: Path) -> Capture:
     """The timeline, and the GPUs and programs that it is of. Raises UserError where nothing of a GPU is in it."""
-    from inferprof.readers import launch_configs, nsys_configs, nsys_sqlite
+    from inferprof.readers import nsys_sqlite, sqlite_file
 
     timeline = nsys_sqlite.read_timeline(path)
     own = timeline.ops["process"].unique().tolist()
-    with nsys_sqlite.database_of(path) as database:
+    with sqlite_file.database_of(path) as database:
         ran = _ran(database, own, sorted(timeline.ops["device"].unique().tolist()))
-    rows = launch_configs.rows(nsys_configs.read(path, own), "nsys")
     lacks = (Lack("what the kernels' units do", "ncu --set full … on the longest kernels"),)
-    return Capture("nsys", ran, rows=rows if len(rows) else None, timeline=timeline, lacks=lacks)
+    return Capture("nsys", ran, timeline=timeline, lacks=lacks)
 
 
 def _ran(database: sqlite3.Connection, processes: Iterable[int], devices: Iterable[int]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SHOWN: Final = 3
+SUMMARIZED: Final = ("min", "max", "mean", "median")
 _MARKS: Final = ("=== Performance summary ===", "=== Inference Options ===", "=== Build Options ===")
 
 
@@ -124,20 +125,20 @@ def _rows(run: TrtexecRun) -> pd.DataFrame:
         trtexec_bound.D2H: ("stage", "d2h"),
         trtexec_bound.LATENCY: ("range", "latency"),
     }
-    rows: list[dict[str, Any]] = [
-        {"level": level, "name": name, "metric": f"duration_{statistic}", "value": values[statistic] * 1e6}
-        for quantity, (level, name) in stages.items()
-        for values in [run.summary.get(quantity, {})]
-        for statistic in ("min", "max", "mean", "median")
-        if statistic in values
-    ]
+    rows: list[dict[str, Any]] = []
+    for quantity, (level, name) in stages.items():
+        times = {statistic: ms for statistic, ms in run.summary.get(quantity, {}).items() if statistic in SUMMARIZED}
+        rows += _durations({"level": level, "name": name}, times)
     for layer in run.layers:
         place = {"level": "layer", "name": layer.name, "instances": run.iterations or None}
-        times = {"total": layer.total, "mean": layer.mean, "median": layer.median}
-        rows += [
-            {**place, "metric": f"duration_{name}", "value": ms * 1e6} for name, ms in times.items() if ms is not None
-        ]
+        rows += _durations(place, {"total": layer.total, "mean": layer.mean, "median": layer.median})
     return conform(pd.DataFrame(rows), trtexec_bound.TOOL)
+
+
+def _durations(place: dict[str, Any], times_ms: Mapping[str, float | None]) -> list[dict[str, Any]]:
+    return [
+        {**place, "metric": f"duration_{name}", "value": ms * 1e6} for name, ms in times_ms.items() if ms is not None
+    ]
 
 
 TRTEXEC_LOG: Final = Kind(name="trtexec_log", title="a log of trtexec", recognises=recognises, read=read, rank=15)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from inferprof.case import EXCLUDED, REFERENCE
 from inferprof.report import break_even, fidelity, saturated
 from inferprof.report.common import FEW, ONE_ROUND, few, name_of
-from inferprof.report.diagnosed import sentence_of, sentences
+from inferprof.report.diagnosed import sentence_of, sentences, verdict_of
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, without_number, words
 from inferprof.report.numbers import half_width, interval, percent, plural, ratio, significant, three_digits
@@ -86,8 +86,8 @@ def _verdicts(evidence: Evidence, winners: Iterable[Winner]) -> Iterator[str]:
     """What holds the fastest cases back, each once."""
     for best in {key_of(winner.row): winner for winner in winners}.values():
         document = evidence.diagnoses.get(key_of(best.row))
-        if document and document.get("verdict")["groups"]:
-            yield f"{best.shape}: {best.name}: {sentence_of(document)}"
+        if document and document.content and verdict_of(document.content).groups:
+            yield f"{best.shape}: {best.name}: {sentence_of(document.content)}"
 
 
 def _lottery(evidence: Evidence, winner: Winner) -> list[str]:

@@ -86,13 +86,13 @@ def _predicted(evidence: Evidence, case: Case, check: str) -> tuple[float, float
     diagnosis = evidence.diagnoses.get(key_of(case))
     if diagnosis is None or diagnosis.content is None:
         return "the case without the fix was not diagnosed"
-    (answer,) = (candidate for candidate in diagnosis.content["answers"] if candidate["check"] == check)
-    if answer["verdict"] != "found":
-        return f"{check} was {answer['verdict']}: {answer['reason']}"
-    gains = [finding["gain"] for finding in answer["findings"] if finding["gain"]]
+    (answer,) = (candidate for candidate in diagnosis.content.answers or () if candidate.check == check)
+    if answer.verdict != "found":
+        return f"{check} was {answer.verdict}: {answer.reason}"
+    gains = [finding.gain for finding in answer.findings if finding.gain]
     if not gains:
         return f"{check} gave no bounds of the gain"
-    return sum(gain["low_ns"] for gain in gains), sum(gain["high_ns"] for gain in gains)
+    return sum(gain.low_ns for gain in gains), sum(gain.high_ns for gain in gains)
 
 
 def _judged(predicted: tuple[float, float], achieved: tuple[float, float] | None) -> str:

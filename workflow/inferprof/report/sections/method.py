@@ -25,7 +25,7 @@ def method(evidence: Evidence) -> Sequence[Block]:
     sentences = (
         "Each case runs in a process of its own, never under a profiler. Warm-up ends when the latency has settled; "
         f"the loop ends when the interval of the median is narrow enough, or its budget is spent{ended}.",
-        f"{plural(evidence.rounds, 'round')} per case. Latency is the median over the samples of all rounds with its "
+        f"{_rounds(evidence)} Latency is the median over the samples of all rounds with its "
         "95 % interval by order statistics, widened by autocorrelation. Items/s of the latency tables is "
         "batch / median.",
         f"p99 is given from {tail} samples on: with fewer, the largest sample may lie below it.",
@@ -33,6 +33,15 @@ def method(evidence: Evidence) -> Sequence[Block]:
         "“–” is never zero: the number beside it leads to the reason.",
     )
     return tuple(Text(sentence, "item") for sentence in sentences)
+
+
+def _rounds(evidence: Evidence) -> str:
+    if evidence.selected and evidence.rounds > 1:
+        return (
+            f"One round per case, and up to {evidence.rounds} where they could change which case is fastest or "
+            "whether it is faster than the baseline."
+        )
+    return f"{plural(evidence.rounds, 'round')} per case."
 
 
 def reproduce(evidence: Evidence) -> Sequence[Block]:
