@@ -82,12 +82,16 @@ def _opened(path: Path, name: str, folder: Path, given: Path | None = None) -> I
 
 
 def _packed_by(path: Path) -> Callable[[Path], Any] | None:
+    head = _head(path)
+    return next((opener for magic, opener in _PACKED.items() if head.startswith(magic)), None)
+
+
+def _head(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            head = file.read(6)
+            return file.read(6)
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None
-    return next((opener for magic, opener in _PACKED.items() if head.startswith(magic)), None)
 
 
 def _unpacked(path: Path, opener: Callable[[Path], Any], folder: Path) -> Path:
@@ -110,7 +114,7 @@ def _unpacked(path: Path, opener: Callable[[Path], Any], folder: Path) -> Path:
 
 def _members(path: Path, folder: Path) -> Iterator[Path]:
     """The files of an archive, by their last name; none where it is no archive."""
-    is_zip = zipfile.is_zipfile(path) and path.open("rb").read(2) == b"PK"
+    is_zip = _head(path).startswith(b"PK\x03\x04")
     if not is_zip and not tarfile.is_tarfile(path):
         return
     inside = Path(folder, f"{len(list(folder.iterdir()))}")
