@@ -131,6 +131,7 @@ def explain(sub: argparse.ArgumentParser) -> None:
     """Files of any profiler or log, and what is an inference in them."""
     sub.add_argument("files", type=Path, nargs="+", metavar="FILE", help="of any kind: docs/explain.md lists them")
     sub.add_argument("--iteration", metavar="RANGE", help="the range around an inference (default: found)")
+    sub.add_argument("--model", type=Path, metavar="ONNX", help="the graph that ran: what it computes, and its nodes")
     sub.add_argument("--out", type=Path, metavar="FOLDER", help="write tables and a report there, too")
 
 

@@ -209,7 +209,7 @@ def explain(args: argparse.Namespace) -> None:
     from inferprof import explain
     from inferprof.explain import answer, page
 
-    cases = explain.explain(args.files, args.iteration)
+    cases = explain.explain(args.files, args.iteration, args.model)
     width = min(120, shutil.get_terminal_size((answer.WIDTH, 25)).columns)
     _say("\n\n".join(answer.render(case, width) for case in cases))
     if args.out:

@@ -320,7 +320,8 @@ def test_a_file_is_answered_as_expected_or_refused_in_one_line(name: str, shared
         assert "cause" not in labels
         return
     assert {"ran", "cause", "not told"} <= set(labels)
-    kernels = case.rows[case.rows["level"].eq("kernel") & case.rows["metric"].eq("duration_total")]
+    rows = case.rows[case.rows["tool"].eq(case.captures[0].tool)]
+    kernels = rows[rows["level"].eq("kernel") & rows["metric"].eq("duration_total")]
     parts = parts_of(case)
     largest = max(parts[2].items(), key=lambda part: part[1]) if parts else None
     if parts:

@@ -201,3 +201,20 @@ def test_a_binary_report_that_nsys_cannot_read_is_one_line(tmp_path: Path, monke
     report.write_bytes(b"NVIDIA Tegra Profiler Report 1.")
     with pytest.raises(UserError, match=naming("server.qdrep", "newer")):
         explain([report])
+
+
+def test_the_graph_of_the_model_names_the_nodes_of_kernels(repository: Path) -> None:
+    data = repository / "tests/data"
+    (case,) = explain([data / "nsys/h100_ort_tensorrt_ep.sqlite.xz"], None, data / "models/planted_fallback.onnx")
+    (owned,) = [capture for capture in case.captures if not capture.ran]
+    assert [facts(note)[0] for note in owned.notes][1] == "ONNX"
+    assert facts(case.graph[0])[:3] == ["planted_fallback.onnx", "float32", "100.0%"]
+    assert len(answer.render(case).splitlines()) <= answer.MOST_LINES
+
+
+def test_layers_of_another_engine_are_said_not_to_fit(repository: Path, tmp_path: Path) -> None:
+    path = tmp_path / "other.json"
+    path.write_text('{"Layers": [{"Name": "unheard_of", "LayerType": "gemm", "Inputs": [], "Outputs": []}]}')
+    (case,) = explain([repository / "tests/data/nsys/h100_tensorrt_vit2.sqlite.xz", path])
+    notes = [note for capture in case.captures for note in capture.notes]
+    assert any("do not fit" in note for note in notes)

@@ -65,11 +65,13 @@ def entries(foreign: Foreign) -> list[Entry]:
 def render(foreign: Foreign, width: int = WIDTH) -> str:
     """The answer as text of at most MOST_LINES lines, behind the names of the files."""
     title = ", ".join(foreign.names)
-    kept = entries(foreign)
-    while len(lines := _lines(title, kept, width)) > MOST_LINES and any(entry.rank for entry in kept):
-        last = max(kept, key=lambda entry: (entry.rank, kept.index(entry)))
-        kept.remove(last)
-    return "\n".join(lines)
+    every = entries(foreign)
+    kept: set[int] = set()
+    for place in sorted(range(len(every)), key=lambda place: (every[place].rank, place)):
+        wanted = [every[other] for other in sorted({*kept, place})]
+        if not every[place].rank or len(_lines(title, wanted, width)) <= MOST_LINES:
+            kept.add(place)
+    return "\n".join(_lines(title, [every[place] for place in sorted(kept)], width))
 
 
 def _lines(title: str, kept: Sequence[Entry], width: int) -> list[str]:
@@ -316,5 +318,7 @@ def _formats(foreign: Foreign) -> Iterator[Entry]:
 
 
 def _notes(foreign: Foreign) -> Iterator[Entry]:
+    for line in foreign.graph:
+        yield Entry("graph", line, 2)
     for number, note in enumerate(dict.fromkeys(note for capture in foreign.captures for note in capture.notes)):
         yield Entry("it says", note, 2 if number < SHOWN else 5)

@@ -12,7 +12,8 @@ import pandas as pd
 
 from inferprof.case import Case
 from inferprof.diagnosis import frames, run, verdict
-from inferprof.findings import Answer, Documents, Frames, Total
+from inferprof.explain import graph
+from inferprof.findings import Answer, Frames, Total
 from inferprof.readers import launch_configs
 from inferprof.readers.kind import Capture, Lack
 from inferprof.tables import records, schema
@@ -39,6 +40,8 @@ class Foreign:
     answers: Sequence[Answer]
     verdict: verdict.Verdict
     total: Total | None
+    graph: Sequence[str] = ()
+    """What the ONNX file of it says, in lines."""
 
     @property
     def lacks(self) -> list[Lack]:
@@ -56,9 +59,11 @@ def of(
     captures: Sequence[Capture],
     case: Case,
     iteration: str | None = None,
-    documents: Documents | None = None,
+    model: Path | None = None,
 ) -> Foreign:
     """A case out of its captures. Raises UserError for a range that is asked for and not there."""
+    if (owned := graph.owned(captures, model)) is not None:
+        captures = [*captures, owned]
     choice = None
     parts = []
     for capture in captures:
@@ -70,7 +75,7 @@ def of(
     empty = pd.DataFrame(columns=list(schema.COLUMNS)).astype(schema.COLUMNS)
     parts = [part for part in parts if len(part)]
     rows = schema.of_case(pd.concat(parts, ignore_index=True) if parts else empty, MACHINE, case)
-    own = frames.of_tables(MACHINE, case, _no_peers(case), schema.shared(one_iteration.without(rows)), documents)
+    own = frames.of_tables(MACHINE, case, _no_peers(case), schema.shared(one_iteration.without(rows)))
     given = [
         *(run.answers(own) if len(rows) else []),
         *(answer for capture in captures for answer in capture.answers),

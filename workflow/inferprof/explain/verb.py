@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from inferprof.errors import UserError
-from inferprof.explain import foreign, opening
+from inferprof.explain import foreign, graph, opening
 from inferprof.explain.foreign import Foreign
 from inferprof.explain.opening import Opened
 from inferprof.readers.kind import Capture
 
 
-def explain(files: Sequence[Path], iteration: str | None = None) -> list[Foreign]:
-    """What the files tell, in their order. Raises UserError for one that can't be read."""
+def explain(files: Sequence[Path], iteration: str | None = None, model: Path | None = None) -> list[Foreign]:
+    """What the files tell, in their order; model: the ONNX file of what ran. Raises UserError for one that can't be
+    read."""
+    described = graph.described(model) if model else []
     with tempfile.TemporaryDirectory(prefix="inferprof-explain-") as folder:
         opened = opening.opened(files, Path(folder))
-        return [_case(group, iteration) for group in _programs(opened, Path(folder))]
+        cases = [_case(group, iteration, model) for group in _programs(opened, Path(folder))]
+    return [replace(case, graph=described) for case in cases]
 
 
-def _case(group: Sequence[tuple[str, Capture]], iteration: str | None) -> Foreign:
+def _case(group: Sequence[tuple[str, Capture]], iteration: str | None, model: Path | None) -> Foreign:
     names, captures = [name for name, _ in group], [capture for _, capture in group]
-    return foreign.of(names, captures, foreign.case_of(captures, names[0].partition(".")[0]), iteration)
+    return foreign.of(names, captures, foreign.case_of(captures, names[0].partition(".")[0]), iteration, model)
 
 
 def _programs(opened: Sequence[Opened], folder: Path) -> Iterator[list[tuple[str, Capture]]]:
