@@ -151,3 +151,10 @@ def test_a_range_around_all_of_it_goes_before_one_inside_that_repeats(export: Ca
         built.range("attention", begin, begin + 150)
     built.range("forward", 500, at)
     assert chosen(built).by == "forward"
+
+
+def test_another_process_on_the_gpu_does_not_hide_whose_ranges_there_are(repository: Path) -> None:
+    made = nsys_sqlite.read_timeline(repository / "tests/data/nsys/made/two_processes.sqlite")
+    timeline, choice = iteration_choice.choose(made)
+    assert (choice.by, choice.count, choice.candidates[0].share) == ("infer", 2, 1.0)
+    assert len(timeline.others) > 0

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import pandas as pd
 
 from inferprof.tables.trace import iterations, period
 from inferprof.tables.trace.kernel_compare import ITERATION
-from inferprof.tables.trace.timeline import NO_CALL, PATH_SEPARATOR, Timeline
+from inferprof.tables.trace.timeline import NO_CALL, PATH_SEPARATOR, Timeline, process_of
 
 STEP: Final = "ProfilerStep"
 """torch.profiler's own range around each step of its schedule."""
@@ -75,36 +76,45 @@ def choose(timeline: Timeline, asked: str | None = None) -> tuple[Timeline, Choi
 
 
 def candidates_of(timeline: Timeline) -> tuple[Candidate, ...]:
-    """The names of ranges around launches, those around most of the GPU's time first; no library's own."""
-    work, total = _work_by_path(timeline)
-    if not total:
-        return ()
+    """The names of ranges around launches, those around most of the GPU's time of their processes first; no library's
+    own, and none inside of a runtime's, as those of layers are."""
     parts = [path.split(PATH_SEPARATOR) for path in timeline.paths]
-    codes = timeline.ranges["path"].to_numpy()
-    length = (timeline.ranges["end"] - timeline.ranges["start"]).to_numpy()
-    names = dict.fromkeys(path[-1] for path in parts[1:] if not LIBRARY.match(path[-1]))
-    candidates = []
-    for name in names:
-        own = np.array([path[-1] == name and name not in path[:-1] for path in parts])[codes]
-        inside = np.array([name in path for path in parts])
-        share = float(work[inside].sum()) / total
-        if own.any() and share > 0 and not all(_within_runtime(path) for path in parts if path[-1] == name):
-            candidates.append(Candidate(name, int(own.sum()), float(length[own].mean()), share))
+    work = _work_by_path(timeline)
+    totals = _totals_by_path(timeline)
+    sums: dict[str, list[float]] = {}
+    for code, path in enumerate(parts):
+        for name in set(path):
+            own = name == path[-1] and path.count(name) == 1 and not any(map(RUNTIME.match, path[:-1]))
+            count, length, total = totals.get(code, (0, 0.0, 0.0)) if own else (0, 0.0, 0.0)
+            entry = sums.setdefault(name, [0, 0.0, 0.0, 0.0])
+            entry[:] = [entry[0] + count, entry[1] + length, entry[2] + work[code], max(entry[3], total)]
+    candidates = [
+        Candidate(name, int(count), length / count, min(1.0, inside / total))
+        for name, (count, length, inside, total) in sums.items()
+        if count and inside and total and name and not LIBRARY.match(name)
+    ]
     return tuple(sorted(candidates, key=lambda candidate: (-candidate.share, candidate.count, candidate.name)))
 
 
-def _within_runtime(path: Sequence[str]) -> bool:
-    """Whether a range lies in a runtime's own, as that of a layer does."""
-    return any(RUNTIME.match(outer) for outer in path[:-1])
+def _work_by_path(timeline: Timeline) -> np.ndarray:
+    """The GPU's time by the path that it was asked for in."""
+    length = (timeline.ops["end"] - timeline.ops["start"]).to_numpy()
+    return np.bincount(timeline.wanted_path, weights=length, minlength=len(timeline.paths))
 
 
-def _work_by_path(timeline: Timeline) -> tuple[np.ndarray, float]:
-    """The GPU's time by the path that it was launched in, and all of it."""
-    ops = timeline.ops
-    length = (ops["end"] - ops["start"]).to_numpy()
-    path = timeline.wanted_path
-    work = np.bincount(path, weights=length, minlength=len(timeline.paths))
-    return work, float(length[ops["call"].to_numpy() != NO_CALL].sum())
+def _totals_by_path(timeline: Timeline) -> dict[int, tuple[int, float, float]]:
+    """Path of ranges → how many they are, how long together, and the GPU's time of the processes that open them."""
+    ops, ranges = timeline.ops, timeline.ranges
+    length = (ops["end"] - ops["start"]).where(ops["call"] != NO_CALL, 0)
+    owner = ops["process"] if "process" in ops else pd.Series(0, index=ops.index)
+    of_process = length.groupby(owner.to_numpy()).sum()
+    process = process_of(ranges["thread"].to_numpy()) if "process" in ops else np.zeros(len(ranges), np.int64)
+    took = pd.DataFrame({"path": ranges["path"], "process": process, "ns": ranges["end"] - ranges["start"]})
+    summed = took.groupby(["path", "process"])["ns"].agg(["size", "sum"]).reset_index()
+    summed["total"] = summed["process"].map(of_process).fillna(0.0)
+    by_path = summed.groupby("path")[["size", "sum", "total"]].sum()
+    rows = zip(by_path.index.tolist(), *(by_path[name].tolist() for name in by_path), strict=True)
+    return {path: (count, float(ns), float(total)) for path, count, ns, total in rows}
 
 
 def _best(candidates: Sequence[Candidate], of_period: float) -> Candidate | None:
