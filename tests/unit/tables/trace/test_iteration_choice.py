@@ -158,3 +158,23 @@ def test_another_process_on_the_gpu_does_not_hide_whose_ranges_there_are(reposit
     timeline, choice = iteration_choice.choose(made)
     assert (choice.by, choice.count, choice.candidates[0].share) == ("infer", 2, 1.0)
     assert len(timeline.others) > 0
+
+
+def test_a_period_that_is_found_at_the_end_is_followed_to_its_beginning(
+    export: Callable[..., Export], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(period, "MOST_STEPS", 40)
+    built, at = export(), 1000
+    at = steps(built, ["fill", "copy"], at)
+    for _ in range(30):
+        at = steps(built, ["a", "b", "c"], at)
+    (phase,) = chosen(built).periods
+    assert (phase.count, phase.startup, phase.steps) == (30, 2, 3)
+
+
+def test_of_many_repetitions_the_shortest_counts(export: Callable[..., Export]) -> None:
+    built, at = export(), 1000
+    for _ in range(300):
+        at = steps(built, ["a", "b", "b", "c"], at)
+    (phase,) = chosen(built).periods
+    assert (phase.count, phase.steps) == (300, 4)

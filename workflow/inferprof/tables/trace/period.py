@@ -161,7 +161,7 @@ def _steps(timeline: Timeline, launched: np.ndarray[Any, Any], work: Times, thre
     np.add.at(alike, call, mixed)
     done = np.zeros(len(calls), np.int64)
     np.maximum.at(done, call, ops["end"].to_numpy()[launched])
-    own = np.flatnonzero((calls["thread"].to_numpy() == thread) & (done > 0))[-MOST_STEPS:]
+    own = np.flatnonzero((calls["thread"].to_numpy() == thread) & (done > 0))
     graph = np.array(["GraphLaunch" in name for name in timeline.names], bool)
     start, end = (calls[key].to_numpy()[own] for key in ("start", "end"))
     replay = graph[calls["name"].to_numpy()[own]]
@@ -240,14 +240,23 @@ def _stretch(alike: np.ndarray[Any, Any]) -> tuple[int, int, int] | None:
     if count < FEWEST:
         return None
     stretches = []
-    for lag in _lags(alike):
-        first, run = _longest_run(alike[lag:] == alike[:-lag])
+    searched = alike[-MOST_STEPS:]
+    skipped = count - searched.size
+    for lag in _lags(searched):
+        first, run = _longest_run(searched[lag:] == searched[:-lag])
         if run + lag >= FEWEST * lag - lag // SLACK:
             stretches.append((lag, first, first + run + lag))
     if not stretches:
         return None
     longest = max(last - first for _, first, last in stretches)
-    return min(stretch for stretch in stretches if stretch[2] - stretch[1] >= AS_LONG * longest)
+    lag, first, last = min(stretch for stretch in stretches if stretch[2] - stretch[1] >= AS_LONG * longest)
+    return lag, (first + skipped if first else _begin(alike, lag, skipped)), last + skipped
+
+
+def _begin(alike: np.ndarray[Any, Any], lag: int, skipped: int) -> int:
+    """Where the stretch begins that goes on at the place up to which the search skipped."""
+    other = np.flatnonzero(alike[:skipped] != alike[lag : lag + skipped])
+    return int(other[-1]) + 1 if other.size else 0
 
 
 def _lags(alike: np.ndarray[Any, Any]) -> list[int]:
@@ -261,7 +270,9 @@ def _lags(alike: np.ndarray[Any, Any]) -> list[int]:
         agreeing += np.fft.irfft(spectrum * spectrum.conj(), size)[:count]
     most = count - count // FEWEST
     share = agreeing[1:most] / np.arange(count - 1, count - most, -1)
-    return [int(lag) for lag in np.argsort(-share, kind="stable")[:CANDIDATES] + 1]
+    # All multiples of a period are as much alike as it is: the shortest first.
+    order = np.lexsort((np.arange(share.size), -np.round(share, 2)))
+    return [int(lag) + 1 for lag in order[:CANDIDATES]]
 
 
 def _longest_run(same: np.ndarray[Any, Any]) -> tuple[int, int]:
