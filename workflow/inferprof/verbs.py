@@ -207,9 +207,10 @@ def table(args: argparse.Namespace) -> None:
 def explain(args: argparse.Namespace) -> None:
     """Say of any capture, log or profile where the time goes, why, and what to do about it."""
     from inferprof import explain
-    from inferprof.explain import answer, page
 
     cases = explain.explain(args.files, args.iteration, args.model)
+    from inferprof.explain import answer, page  # what is refused is refused at once, without the report's libraries
+
     width = min(120, shutil.get_terminal_size((answer.WIDTH, 25)).columns)
     _say("\n\n".join(answer.render(case, width) for case in cases))
     if args.out:

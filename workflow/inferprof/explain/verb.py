@@ -6,18 +6,25 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from inferprof.errors import UserError
-from inferprof.explain import foreign, graph, opening
-from inferprof.explain.foreign import Foreign
+from inferprof.explain import opening
 from inferprof.explain.opening import Opened
 from inferprof.readers.kind import Capture
+
+if TYPE_CHECKING:
+    from inferprof.explain.foreign import Foreign
 
 
 def explain(files: Sequence[Path], iteration: str | None = None, model: Path | None = None) -> list[Foreign]:
     """What the files tell, in their order; model: the ONNX file of what ran. Raises UserError for one that can't be
     read."""
-    described = graph.described(model) if model else []
+    described: list[str] = []
+    if model:
+        from inferprof.explain import graph
+
+        described = graph.described(model)
     with tempfile.TemporaryDirectory(prefix="inferprof-explain-") as folder:
         opened = opening.opened(files, Path(folder))
         cases = [_case(group, iteration, model) for group in _programs(opened, Path(folder))]
@@ -25,6 +32,8 @@ def explain(files: Sequence[Path], iteration: str | None = None, model: Path | N
 
 
 def _case(group: Sequence[tuple[str, Capture]], iteration: str | None, model: Path | None) -> Foreign:
+    from inferprof.explain import foreign
+
     names, captures = [name for name, _ in group], [capture for _, capture in group]
     return foreign.of(names, captures, foreign.case_of(captures, names[0].partition(".")[0]), iteration, model)
 
