@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from inferprof.findings import Answer, Bottleneck, Finding
 from inferprof.readers.kind import Capture, Head, Kind, Lack
 from inferprof.readers.ncu_launches import Launch
 
@@ -17,6 +18,14 @@ _HEADER: Final = '"ID","Process ID",'
 _TEXT_PAGE: Final = re.compile(r"^\s+Section: ", re.MULTILINE)
 _SAYS: Final = re.compile(r"^==(?:PROF|ERROR)==", re.MULTILINE)
 SHOWN: Final = 3
+LONGEST_NAME: Final = 50
+ADVICE: Final[Mapping[Bottleneck, str]] = {
+    "memory": "move fewer bytes: fuse it with its neighbours, narrower formats",
+    "compute": "fewer or cheaper operations: tensor cores, narrower formats, less work",
+    "latency": "more at once: more blocks and warps, more independent work in each",
+    "tail": "another batch or tile, so that blocks fill the last wave",
+}
+"""What to do about each of counters.bounds."""
 
 
 def _is_csv(head: Head) -> bool:
@@ -61,12 +70,14 @@ def _capture(launches: Callable[[Path], list[Launch]]) -> Callable[[Path], Captu
         )
         ran = ["Nsight Compute", f"{len(counted):,} launches of {distinct:,} kernels"]
         rows = ncu_launches.rows(counted, "ncu")
-        return Capture("ncu", ran, rows=rows, notes=_bounds(rows), lacks=lacks)
+        findings = _bounds(rows)
+        answers = [Answer("ncu_bound", "kernel", "found", findings=tuple(findings))] if findings else []
+        return Capture("ncu", ran, rows=rows, answers=answers, lacks=lacks)
 
     return read
 
 
-def _bounds(rows: pd.DataFrame) -> list[str]:
+def _bounds(rows: pd.DataFrame) -> list[Finding]:
     """What bounds the longest launches, by the two throughputs that every page has."""
     import pandas as pd
 
@@ -80,18 +91,19 @@ def _bounds(rows: pd.DataFrame) -> list[str]:
     if not set(wanted) <= set(launches):
         return []
     counted = launches.dropna(subset=wanted).astype(dict.fromkeys(wanted, float))
-    longest = (
-        counted.sort_values("duration_total", ascending=False, kind="stable").drop_duplicates("name").head(SHOWN)
-    )
-    lines = []
-    for row in rows_of(longest):
+    longest = counted.sort_values("duration_total", ascending=False, kind="stable").drop_duplicates("name")
+    findings = []
+    for row in rows_of(longest.head(SHOWN)):
         shares = bounds.of_launch({name: value for name, value in row.items() if not pd.isna(value)})
         bound = max(shares, key=lambda name: shares[name])
-        lines.append(
-            f"{own_name(str(row['name']))[:50]}: {row['duration_total'] / 1e6:.4g} ms, "
-            f"SM {row['sm_throughput']:.1f} %, memory {row['memory_throughput']:.1f} %: bound by {bound}"
+        reason = (
+            f"{row['duration_total'] / 1e6:.4g} ms, SM {row['sm_throughput']:.1f} %, "
+            f"memory {row['memory_throughput']:.1f} %: bound by {bound}"
         )
-    return lines
+        evidence = {name: float(row[name]) for name in wanted}
+        subject = own_name(str(row["name"]))[:LONGEST_NAME]
+        findings.append(Finding(subject, bound, None, reason, evidence, "ncu", None, ADVICE[bound], "low"))
+    return findings
 
 
 NCU_REPORT: Final = Kind(
