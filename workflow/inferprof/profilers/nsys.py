@@ -123,11 +123,11 @@ def read(path: Path, iteration: str | None = None) -> pd.DataFrame:
     from inferprof.tables.trace.events import tidy
 
     kind = identify(path)
-    if kind == "nsys_sqlite":
+    if kind.name == "nsys_sqlite":
         timeline = iterations.of_case(nsys_sqlite.read_timeline(path), iteration)
         parts = [tidy(timeline, NAME), launch_configs.rows(timeline, NAME)]
         return pd.concat([part for part in parts if len(part)], ignore_index=True)
-    if kind == "nsys_stats":
+    if kind.name == "nsys_stats":
         return kernel_compare.as_iterations(nsys_stats.read(path, NAME), iteration or kernel_compare.ITERATION)
     raise other_reader(path, kind)
 
