@@ -13,7 +13,7 @@ import pytest
 from tests.unit.facts import facts, mentions
 from tests.unit.made_records import document
 
-from inferprof.machine import environment, hardware
+from inferprof.machine import cuda_facts, environment, hardware
 from inferprof.machine.environment import Sources, missing
 from inferprof.machine.hardware import Gpu, Machine
 from inferprof.tables import roofs
@@ -265,6 +265,12 @@ def test_what_nvml_does_not_tell_of_a_gpu_that_shares_the_hosts_memory_is_a_reas
     assert facts.reads_host_memory
     peaks = roofs.datasheet(msgspec.structs.replace(facts, sm_count=48))
     assert peaks and peaks.gpu == "GB10"
+
+
+def test_every_fact_that_is_asked_of_cuda_is_an_attribute_that_it_has():
+    driver = pytest.importorskip("cuda.bindings.driver")
+    names = [*cuda_facts.HOST_MEMORY.values(), "MULTIPROCESSOR_COUNT"]
+    assert all(hasattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}") for name in names)
 
 
 def test_nvml_is_shut_down_also_when_a_source_fails(sources):

@@ -34,7 +34,9 @@ def _cuda_attributes(names: Mapping[str, str]) -> dict[str, dict[str, int]]:
         return result[1] if len(result) > 1 else None
 
     def of(device: Any) -> dict[str, int]:
-        attributes = {name: driver.CUdevice_attribute[f"CU_DEVICE_ATTRIBUTE_{key}"] for name, key in names.items()}
+        attributes = {
+            name: getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{key}") for name, key in names.items()
+        }
         return {name: int(checked(driver.cuDeviceGetAttribute(key, device))) for name, key in attributes.items()}
 
     checked(driver.cuInit(0))
