@@ -18,8 +18,8 @@ def sm_counts() -> dict[str, int]:
 
 def host_memory() -> dict[str, dict[str, bool]]:
     """By the UUID of each GPU: whether it shares the host's memory, and whether it reads that by its page tables."""
-    told = _cuda_attributes(HOST_MEMORY)
-    return {uuid: {name: bool(value) for name, value in facts.items()} for uuid, facts in told.items()}
+    attributes = _cuda_attributes(HOST_MEMORY)
+    return {uuid: {name: bool(value) for name, value in facts.items()} for uuid, facts in attributes.items()}
 
 
 def _cuda_attributes(names: Mapping[str, str]) -> dict[str, dict[str, int]]:

@@ -140,11 +140,11 @@ def _gpus(nvml: Any, sources: Sources) -> Fact:
     return gpus
 
 
-def _of_cuda(told: Fact, uuid: str) -> Fact:
+def _of_cuda(facts: Fact, uuid: str) -> Fact:
     """What CUDA told of one GPU."""
-    if "reason" in told:
-        return told
-    return told.get(uuid.removeprefix("GPU-"), missing("CUDA does not see this GPU"))
+    if "reason" in facts:
+        return facts
+    return facts.get(uuid.removeprefix("GPU-"), missing("CUDA does not see this GPU"))
 
 
 def _host_memory(facts: Fact) -> dict[str, Fact]:
