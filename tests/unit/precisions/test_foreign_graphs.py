@@ -104,7 +104,7 @@ def test_what_the_user_can_mend_and_what_failed_already_stay_what_they_are() -> 
             raise error
         assert caught.value is error
     full = OSError(28, "No space left on device", "x")
-    with pytest.raises(SystemRefusal, match="^x: ") as refused, failures_of("tool"):
+    with pytest.raises(SystemRefusal, match=r"^x: ") as refused, failures_of("tool"):
         raise full
     assert refused.value.__cause__ is full
     with pytest.raises(CaseFailed, match=r"^tool: KeyError$"), failures_of("tool"):
