@@ -34,6 +34,7 @@ def test_a_bad_config_is_one_line_and_exit_code_2(workspace: Workspace, keys: di
 
 
 def test_what_the_command_line_gives_is_read_as_a_file_is(workspace: Workspace) -> None:
+    workspace.configure(repeat="all")
     once = workspace.jobs("--config", "protocol={cpu_rounds: 1}")["benchmark"]
     assert workspace.jobs("--config", "protocol={cpu_rounds: 2}")["benchmark"] == 2 * once
 

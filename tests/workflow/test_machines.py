@@ -36,6 +36,7 @@ def test_probes_come_first_and_what_needs_them_is_refused_in_one_line(two: Works
 
 
 def test_every_machine_is_measured_and_graphs_are_made_once(two: Workspace) -> None:
+    two.configure(repeat="all")
     probed(two, **LABELS)
     jobs = two.jobs("results/REPORT.txt")
     assert jobs["benchmark"] == 2 * 3 * 2 * 3  # machines, formats, shapes, rounds

@@ -60,6 +60,7 @@ def studied(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         variants=[{"name": "default"}, {"name": "knobbed", "knob": 1}],
         shapes=["b1"],
         profilers=["made_up"],
+        captures="all",
         target=[],
     )
     done = workspace.run("results/REPORT.txt")
