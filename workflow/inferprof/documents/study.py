@@ -13,11 +13,19 @@ MachineName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$(?!\n)")
 Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$(?!\n)")]
 
 
+class Asked(Document):
+    """What the answer of a report is about."""
+
+    shape: str | None = None
+    boundary: Literal["device", "call", "end_to_end"] = "end_to_end"
+
+
 class StudyConfig(Document):
     """results/reports/{study}/config.json: the config that the cases came from."""
 
     baseline: str | None
     thresholds: dict[str, Threshold] = {}
+    answer: Asked | None = None
 
 
 class BundledFile(Document, forbid_unknown_fields=True):

@@ -14,6 +14,7 @@ from inferprof.plots.style import (
     end_shapes,
     new_figure,
     stacked_panels,
+    starred_names,
     tip,
 )
 from inferprof.plugins import Plot
@@ -63,7 +64,7 @@ def _boxes(ax: Axes, frame: pd.DataFrame) -> None:
             ax.plot([np.percentile(percent, TAIL)], [place], "|", color=INK, markersize=9)
         name = f"{middle:.4g} ms"
         ax.annotate(name, (1, place), (4, 0), ("axes fraction", "data"), "offset points", va="center", fontsize=8)
-    ax.set_yticks(np.arange(len(frame)), case_names(frame))
+    ax.set_yticks(np.arange(len(frame)), starred_names(frame))
     ax.tick_params(axis="y", length=0)
     ax.invert_yaxis()
     ax.grid(axis="x")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from inferprof.plots.style import INK, case_names, colours, end_shapes, plain_log, stacked_panels
+from inferprof.plots.style import INK, colours, end_shapes, plain_log, stacked_panels, starred_names
 from inferprof.plugins import Boundary, Plot
 
 if TYPE_CHECKING:
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 LOG_RANGE = 20.0
 """From this ratio of slowest to fastest on, the axis is logarithmic and points replace bars, which need a zero."""
-SHOWN = "Smallest and largest shape, the others are in the table. Bars stand on a linear axis, points on a log one."
+SHOWN = (
+    "Smallest and largest shape, the others are in the table. Bars stand on a linear axis, points on a log one. "
+    "*: in doubt."
+)
 
 
 def draw(frame: pd.DataFrame, boundary: Boundary) -> Figure:
@@ -49,7 +52,7 @@ def _panel(ax: Axes, frame: pd.DataFrame, boundary: Boundary) -> None:
     ax.errorbar(values, places, xerr=errors, fmt="none", ecolor=INK, elinewidth=1, capsize=2)
     for place, value, end in zip(places, values, values + errors[1], strict=True):
         ax.annotate(f"{value:.4g}", (end, place), (5, 0), textcoords="offset points", va="center", fontsize=8)
-    ax.set_yticks(places, case_names(frame))
+    ax.set_yticks(places, starred_names(frame, boundary))
     ax.tick_params(axis="y", length=0)
     ax.set_ylim(len(values) - 0.5, -0.5)
     ax.grid(axis="x")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from inferprof import registry
+from inferprof.plugins import Boundary
 
 if TYPE_CHECKING:
     import numpy as np
@@ -114,6 +115,12 @@ def case_names(frame: pd.DataFrame) -> list[str]:
         " · ".join(part for part in parts if part != "default")
         for parts in frame[["precision", "backend", "variant"]].itertuples(index=False, name=None)
     ]
+
+
+def starred_names(frame: pd.DataFrame, boundary: Boundary = "end_to_end") -> list[str]:
+    """The same with * at what is in doubt by a boundary, so that it makes no headline."""
+    doubts = frame.get(f"{boundary}_doubt", [None] * len(frame))
+    return [f"{name}*" if doubt else name for name, doubt in zip(case_names(frame), doubts, strict=True)]
 
 
 def colours(precisions: Iterable[str]) -> dict[str, str]:

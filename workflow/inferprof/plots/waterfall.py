@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from inferprof.plots.style import GREY, OKABE_ITO, case_names, end_shapes, stacked_panels
+from inferprof.plots.style import GREY, OKABE_ITO, end_shapes, stacked_panels, starred_names
 from inferprof.plugins import Plot
 from inferprof.tables.limits.waterfall import PARTS, Part
 
@@ -61,7 +61,7 @@ def _panel(ax: Axes, frame: pd.DataFrame, parts: list[Part]) -> None:
             hatch=HATCHES.get(part, ""), edgecolor=GREY if part == "unexplained" else "white", linewidth=0.4,
         )  # fmt: skip
         left += width
-    ax.set_yticks(places, case_names(frame))
+    ax.set_yticks(places, starred_names(frame))
     ax.tick_params(axis="y", length=0)
     ax.set_xlim(0, longest * 1.1)
     ax.invert_yaxis()

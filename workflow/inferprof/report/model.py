@@ -105,6 +105,15 @@ class Text:
 
 
 @dataclass(frozen=True)
+class Card:
+    """An answer: what it is about, and lines of a label and a text each."""
+
+    title: str
+    lines: tuple[tuple[str, str], ...]
+    mark: Mark | None = None
+
+
+@dataclass(frozen=True)
 class Figure:
     """A plot: the files that were written (relative to the report) and the SVG that the page embeds.
 
@@ -136,7 +145,7 @@ class Outline:
     entries: tuple[Entry, ...]
 
 
-Block = Text | Table | Figure | Outline
+Block = Text | Table | Card | Figure | Outline
 
 
 @dataclass(frozen=True)

@@ -5,16 +5,23 @@ from __future__ import annotations
 import io
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from inferprof import escape
-from inferprof.report.model import Block, Figure, Outline, Report, SectionContent, Table, Text
+from inferprof.report.model import Block, Card, Figure, Outline, Report, SectionContent, Table, Text
 
 if TYPE_CHECKING:
     import rich.table
 
 WIDTH = 100
+LINES = 300
+"""What a reader of a text has patience for."""
+FEWER = (20, 10, 5)
+"""Rows of a table, and items of a list, where the text would be longer."""
+DETAILS = range(30, 320)
+"""Places of sections that may be left to the page: not the answer, what failed, and how it was measured."""
 GAP, NARROW_GAP = 2, 1
 """Between columns; the narrow one where the table does not fit the page with the other."""
 NARROWEST = 3
@@ -26,23 +33,107 @@ BREAK_PATH = re.compile(r"(?<=/)(?=.)")
 """Where a long name may be broken, and one of several parts."""
 
 
-def render(report: Report) -> str:
-    """The report as text: no line is longer than WIDTH, none ends in blanks."""
+def render(report: Report, most: int | None = LINES) -> str:
+    """The report as text: no line is longer than WIDTH, none ends in blanks, and there are at most `most` lines.
+
+    Where it would be longer, lists and tables lose rows first, then sections that go into detail become an entry of
+    a list, the last one first; all of it is on the page and in csv/.
+    """
     report = escape.everywhere(report)
-    head = [report.title, "=" * len(report.title), _wrap(report.subtitle)]
-    parts = ["\n".join(head), *(_section(section) for section in report.sections)]
-    return "\n\n".join(parts) + "\n"
+    head = "\n".join([report.title, "=" * len(report.title), _wrap(report.subtitle)])
+    text = ""
+    for rows in (None, *FEWER):
+        sections = [_section(section, rows) for section in report.sections]
+        text = _joined(head, sections)
+        if most is None or _lines(text) <= most:
+            return text
+    return _without_details(head, report.sections, sections, most or 0)
 
 
-def _section(section: SectionContent) -> str:
-    heading = f"{section.title}\n{'-' * len(section.title)}"
-    text = heading
+def answers(report: Report) -> str:
+    """The answers alone, for the end of a terminal's output; empty without any."""
+    cards = [block for section in report.sections for block in section.blocks if isinstance(block, Card)]
+    return "".join(f"{_card(card)}\n" for card in escape.everywhere(tuple(cards)))
+
+
+def _joined(head: str, sections: Iterable[str]) -> str:
+    return "\n\n".join([head, *sections]) + "\n"
+
+
+def _lines(text: str) -> int:
+    return text.count("\n")
+
+
+def _without_details(head: str, every: Sequence[SectionContent], texts: Sequence[str], most: int) -> str:
+    """The text with as few sections in detail as `most` asks for, then with as few answers."""
+    kept = list(texts)
+    left_out: list[SectionContent] = []
+    for index in reversed(range(len(every))):
+        if _lines(_joined(head, [*filter(None, kept), *_index(left_out)])) <= most:
+            break
+        if every[index].place in DETAILS:
+            left_out.insert(0, every[index])
+            kept[index] = ""
+    over = _lines(_joined(head, [*filter(None, kept), *_index(left_out)])) - most
+    if over > 0:
+        kept = [_fewer_answers(section, over) or text for section, text in zip(every, kept, strict=True)]
+    return _joined(head, [*filter(None, kept), *_index(left_out)])
+
+
+def _fewer_answers(section: SectionContent, over: int) -> str:
+    """A section that is so many lines too long, with as many answers less; empty of one without answers."""
+    cards = [block for block in section.blocks if isinstance(block, Card)]
+    if not cards:
+        return ""
+    sizes = [_lines(_card(card)) + 2 for card in cards]
+    fewer = len(cards)
+    while fewer > 1 and sum(sizes[fewer:]) < over + 2:
+        fewer -= 1
+    rest = (block for block in section.blocks if not isinstance(block, Card | Figure))
+    more = Text(f"The answers about {len(cards) - fewer} more models: csv/answers.csv.")
+    return _section(replace(section, blocks=(*cards[:fewer], more, *rest)), FEWER[-1])
+
+
+def _index(sections: Sequence[SectionContent]) -> list[str]:
+    """Where what is not here is: a list of titles and tables."""
+    if not sections:
+        return []
+    entries = []
+    for section in sections:
+        names = [block.name for block in section.blocks if isinstance(block, Table)]
+        entries.append(f"{section.title} ({', '.join(names)})" if names else section.title)
+    heading = "In detail"
+    return [
+        f"{heading}\n{'-' * len(heading)}\n{_wrap('On the page, REPORT.html, and in csv/: ' + '; '.join(entries))}."
+    ]
+
+
+def _section(section: SectionContent, rows: int | None) -> str:
+    text = f"{section.title}\n{'-' * len(section.title)}"
     previous: Block | None = None
-    for block in section.blocks:
+    for block in _shortened(section.blocks, rows):
         in_list = isinstance(block, Text) and isinstance(previous, Text) and block.role == previous.role == "item"
         text += ("\n" if in_list or previous is None else "\n\n") + _block(block)
         previous = block
     return text
+
+
+def _shortened(blocks: Sequence[Block], rows: int | None) -> Iterator[Block]:
+    """The blocks with at most so many rows in each table, and so many items in each list."""
+    items = 0
+    for block in blocks:
+        if rows is not None and isinstance(block, Table):
+            limit = rows if block.limit is None else min(rows, block.limit)
+            yield replace(block, limit=limit)
+        elif rows is not None and isinstance(block, Text) and block.role == "item":
+            items += 1
+            if items <= rows:
+                yield block
+            elif items == rows + 1:
+                yield Text("and more on the page", "item")
+        else:
+            items = 0
+            yield block
 
 
 def _block(block: Block) -> str:
@@ -51,6 +142,8 @@ def _block(block: Block) -> str:
             return _wrap(text, first="  - ", rest="    ")
         case Text(text=text):
             return _wrap(text)
+        case Card():
+            return _card(block)
         case Figure(title=title, file=file):
             return _wrap(f"Plot: {title}: {file}", rest="  ")
         case Outline(title=title):
@@ -59,6 +152,13 @@ def _block(block: Block) -> str:
             return _wrap(f"{block.title}: csv/{block.name}.csv")
         case Table():
             return _table(block)
+
+
+def _card(card: Card) -> str:
+    """The title, and a line of each label, its text below itself where it is longer."""
+    width = max(len(label) for label, _ in card.lines) + GAP
+    lines = (_wrap(text, first=f"  {label:<{width}}", rest=" " * (width + 2)) for label, text in card.lines)
+    return "\n".join([_wrap(card.title), *lines])
 
 
 def _table(table: Table) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from inferprof.once import Derives
-from inferprof.tables import join, records, summary, tuning
+from inferprof.tables import gate, join, records, summary, tuning
 from inferprof.tables.records import Key
 
 if TYPE_CHECKING:
@@ -32,13 +32,34 @@ class Measurements(Derives):
 
     @functools.cached_property
     def boundaries(self) -> pd.DataFrame:
-        """tables.records.boundaries."""
-        return records.boundaries(self.ok)
+        """tables.records.boundaries of enough samples."""
+        return gate.enough(records.boundaries(self.ok))
+
+    @functools.cached_property
+    def hosts(self) -> pd.DataFrame:
+        """tables.summary.hosts."""
+        return summary.hosts(records.hosts(self.ok))
+
+    @property
+    def waited_limit(self) -> float:
+        """From which share of its time on a thread waits too long for a core."""
+        return gate.WAITED
 
     @functools.cached_property
     def latency(self) -> pd.DataFrame:
         """tables.summary.latency."""
-        return summary.latency(self.boundaries)
+        return summary.latency(self.boundaries, summary.waited_of(self.hosts), self.waited_limit)
+
+    @functools.cached_property
+    def doubts(self) -> summary.Doubts:
+        """The latencies that are in doubt."""
+        return summary.doubts_of(self.latency)
+
+    @functools.cached_property
+    def trusted(self) -> pd.DataFrame:
+        """The rows of `boundaries` that are in no doubt."""
+        places = zip(*(self.boundaries[name] for name in (*records.KEY, "boundary")), strict=True)
+        return self.boundaries[[place not in self.doubts for place in places]]
 
     @functools.cached_property
     def throughput(self) -> pd.DataFrame:
@@ -74,6 +95,18 @@ class Measurements(Derives):
     def trials(self) -> pd.DataFrame:
         """tables.tuning.trials."""
         return tuning.trials(self.ok)
+
+    @functools.cached_property
+    def medians(self) -> Mapping[Key, float]:
+        """Case → the median of end_to_end, ns."""
+        rows = self.latency[self.latency["boundary"].eq("end_to_end") & self.latency["median"].notna()]
+        return {records.key_of(row): row["median"] for row in records.rows_of(rows)}
+
+    @functools.cached_property
+    def failures(self) -> Mapping[Key, str]:
+        """The cases that failed, and why."""
+        rows = self.outcomes[self.outcomes["outcome"].isin(("failed", "broken"))]
+        return {records.key_of(row): str(row["reason"]) for row in records.rows_of(rows)}
 
     def paired_without(self, option: str) -> Mapping[Key, Sequence[Key]]:
         """tables.records.paired_without."""
