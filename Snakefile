@@ -1,7 +1,7 @@
 """The study as a workflow: models → ONNX → number formats → engines → measurements → tables → report.
 
 snakemake --cores 1 results/REPORT.txt       the whole study of config.yaml
-snakemake --cores 1 onnx                     one stage: probes onnx engines benchmarks trtexec nsys kineto tables diagnoses report
+snakemake --cores 1 onnx                     one stage: probes onnx engines benchmarks trtexec nsys kineto tables diagnoses first report
 snakemake --cores 1 results/…/b8.engine      one file, also one outside of the config's matrix
 """
 
@@ -45,6 +45,7 @@ localrules:
     tables,
     diagnoses,
     report,
+    first,
 
 
 rule all:
@@ -57,6 +58,8 @@ onstart:
     # Jobs that run a Snakemake of their own hold no lock.
     if workflow.is_main_process:
         processes.sign_lock(Path.cwd())
+        if not SUBMITS:
+            processes.end_with_jobs(Path.cwd())
 
 
 onsuccess:

@@ -31,14 +31,13 @@ def rows_of(results: Path, study: str, machine: str) -> Iterator[dict[str, Any]]
             continue
         measured = frames.peers_of(read)
         answers = {
-            (machine, *case.path.parts): doc["answers"]
-            for case, doc in run.documents_of_model(results, machine, model, {})
+            (machine, *seen.case.path.parts): run.answers(seen) for seen in frames.of_model(results, machine, model)
         }
         for before, after, fix in tries.pairs(options_of(measured.records)):
             tried = tries.of_pair(measured, before, after)
             for check in tries.FIXES[fix]:
                 bounds = calibration.predicted(answers[before], check)
-                if isinstance(bounds, tuple) and tried.low_ns is not None:
+                if isinstance(bounds, tuple) and tried.achieved_ns is not None and not tried.in_doubt:
                     names = dict(zip(KEY, after, strict=True))
                     yield {
                         "study": study,
@@ -47,9 +46,9 @@ def rows_of(results: Path, study: str, machine: str) -> Iterator[dict[str, Any]]
                         "check": check,
                         "low_ns": round(bounds[0]),
                         "high_ns": round(bounds[1]),
-                        "achieved_low_ns": round(tried.low_ns),
-                        "achieved_high_ns": round(tried.high_ns or 0),
-                        "judged": calibration.judged(bounds, tried),
+                        "saved_ns": round(tried.achieved_ns),
+                        "saved_low_ns": "" if tried.low_ns is None else round(tried.low_ns),
+                        "saved_high_ns": "" if tried.high_ns is None else round(tried.high_ns),
                     }
 
 
@@ -61,9 +60,9 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 results = Path(folder) / "results"
                 manifest = bundles.unbundle(bundle, results)
-                for row in rows_of(results, manifest["study"], manifest["machine"]):
+                for row in rows_of(results, manifest.study, manifest.machine):
                     # Studies share records: a try counts once.
-                    every.setdefault((row["case"], row["check"], str(row["achieved_low_ns"])), row)
+                    every.setdefault((row["case"], row["check"], str(row["saved_ns"])), row)
     with (ROOT / "workflow/inferprof/diagnosis" / calibration.FILE).open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, calibration.COLUMNS, lineterminator="\n")
         writer.writeheader()

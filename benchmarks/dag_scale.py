@@ -4,6 +4,7 @@
 
 Exit code 1 where the plan takes 120 s or 2 GiB or more, or finding that nothing is to be done 60 s or more. The
 machines are two environment.json of an H100; the files are made empty and marked as done by `snakemake --touch`.
+A model has 200 cases; fewer are of one model with fewer variants.
 With --profile, the plan's cProfile goes to that file.
 """
 
@@ -27,7 +28,7 @@ PLAN_SECONDS, NOOP_SECONDS, MEMORY_BYTES = 120.0, 60.0, 2 * 1024**3
 MACHINES = ("h100-a", "h100-b")
 VARIANTS, SHAPES = 5, 5
 BACKENDS, PRECISIONS = ("ort_cuda", "tensorrt"), ("fp32", "fp16")
-PER_MODEL = len(MACHINES) * VARIANTS * SHAPES * len(BACKENDS) * len(PRECISIONS)
+PER_VARIANT = len(MACHINES) * SHAPES * len(BACKENDS) * len(PRECISIONS)
 
 H100: dict[str, Any] = {
     "gpus": [{"name": "NVIDIA H100 80GB HBM3", "compute_capability": "9.0", "memory_mib": 81559, "used": True}],
@@ -58,11 +59,14 @@ def main() -> int:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=args.folder) as name:
         folder = Path(name)
-        models = -(-args.cases // PER_MODEL)
-        write_study(folder, models)
+        variants = min(VARIANTS, -(-args.cases // PER_VARIANT))
+        models = -(-args.cases // (variants * PER_VARIANT))
+        write_study(folder, models, variants)
         plan = snakemake(folder, "--dry-run", "--quiet", "rules", profile=args.profile)
         jobs = re.search(r"^total +(\d+)$", plan.output, re.MULTILINE)
-        print(f"{models * PER_MODEL} cases, {jobs[1] if jobs else '?'} jobs: planned in {plan}", flush=True)
+        print(
+            f"{models * variants * PER_VARIANT} cases, {jobs[1] if jobs else '?'} jobs: planned in {plan}", flush=True
+        )
         mark_done(folder)
         noop = snakemake(folder, "--quiet", "rules")
         done = "Nothing to be done" in noop.output
@@ -73,7 +77,7 @@ def main() -> int:
     return int(not (jobs and done and within))
 
 
-def write_study(folder: Path, models: int) -> None:
+def write_study(folder: Path, models: int, variants: int) -> None:
     """Models, their config, and what the probes of two machines would have found."""
     (folder / "models").mkdir()
     (folder / "models" / "module.py").touch()
@@ -86,7 +90,7 @@ def write_study(folder: Path, models: int) -> None:
         "models": names,
         "precisions": list(PRECISIONS),
         "backends": list(BACKENDS),
-        "variants": [{"name": "default"}, *({"name": f"v{number}"} for number in range(1, VARIANTS))],
+        "variants": [{"name": "default"}, *({"name": f"v{number}"} for number in range(1, variants))],
         "shapes": [f"b{2**power}" for power in range(SHAPES)],
         "profilers": ["nsys", "kineto"],
         "baseline": "fp32/ort_cuda/default",

@@ -1,10 +1,10 @@
 """Scores the checks of the diagnosis on the labelled captures of diagnosis.yaml; needs no GPU.
 
-    python benchmarks/diagnosis.py
+    python benchmarks/diagnosis.py [NAME...]
 
 Prints precision and recall of each check, and each answer that is not as its label. A check that could not assess
 what is labelled as found lowers its recall, for want of what the capture holds. Exit code 1 where an answer
-contradicts its label, or where a verdict names another resource first.
+contradicts its label, or where a verdict names another resource first. With names, of these captures alone.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ from typing import Any, get_args
 import pandas as pd
 import yaml
 
-from inferprof import bundles, registry
+from inferprof import bundles, documents, registry
 from inferprof.case import Case
 from inferprof.diagnosis import frames, run, verdict
-from inferprof.files import read_json
-from inferprof.findings import Frames, Verdict
+from inferprof.findings import Documents, Frames, Verdict
 from inferprof.tables import records, schema
 from inferprof.tables.counters.kernel_faults import FaultName
 from inferprof.tables.trace.kernel_compare import ITERATION, as_iterations
@@ -99,7 +98,7 @@ def frames_of(labelled: Mapping[str, Any]) -> Frames:
     """What is known of one labelled case: captures, a bare run's record, or both; a made kernel; a bundle's case."""
     if "bundle" in labelled:
         with bundles.opened(REPOSITORY / labelled["bundle"]) as folder:
-            machine = bundles.read_manifest(REPOSITORY / labelled["bundle"])["machine"]
+            machine = bundles.read_manifest(REPOSITORY / labelled["bundle"]).machine
             return frames.load(folder, machine, Case.from_path(labelled["case"]))
     case = Case.from_path(labelled.get("record") or labelled.get("case") or "made/fp32/cuda/default/b1")
     results, found = DATA / "records", NO_RECORDS
@@ -111,9 +110,9 @@ def frames_of(labelled: Mapping[str, Any]) -> Frames:
     if "kernel" in labelled:
         table = table[table["name"] == labelled["kernel"]]
     rows = schema.of_case(table, MACHINE, case)
-    known = dict(frames.documents(results, MACHINE, case)) if "record" in labelled else {}
+    known = frames.documents_of(results, MACHINE, case) if "record" in labelled else Documents()
     if "cost" in labelled:
-        known["cost"] = read_json(DATA / labelled["cost"])
+        known = dataclasses.replace(known, cost=documents.read(DATA / labelled["cost"], "cost"))
     return frames.of_tables(MACHINE, case, frames.peers_of(found), rows, known)
 
 
@@ -154,7 +153,9 @@ def _percent(value: float | None) -> str:
 
 def main() -> int:
     """Print the scores, and what is not as labelled."""
-    judged = [one for labelled in yaml.safe_load(LABELS.read_text(encoding="utf-8")) for one in judge(labelled)]
+    chosen = set(sys.argv[1:])
+    labels = yaml.safe_load(LABELS.read_text(encoding="utf-8"))
+    judged = [one for labelled in labels if not chosen or labelled["name"] in chosen for one in judge(labelled)]
     print(f"{'check':22} {'labels':>6} {'precision':>9} {'recall':>6}")
     for score in scores(judged):
         print(f"{score.check:22} {score.labels:6} {_percent(score.precision):>9} {_percent(score.recall):>6}")

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from studies.reference.document import filled, markdown_table
 
-from inferprof import cli, registry
+from inferprof import commands, registry
 from inferprof.config import DEFAULTS, PROTOCOL
 from inferprof.diagnosis import calibration
 from inferprof.findings import NEEDS, Level
@@ -129,7 +129,7 @@ def metrics() -> Table:
 def verbs() -> Table:
     """The verbs of the command line with their flags."""
     rows: list[tuple[str, str, str]] = []
-    for verb, (function, add_flags) in cli.VERBS.items():
+    for verb, (function, add_flags) in commands.VERBS.items():
         flags = Flags()
         add_flags(flags)
         rows += [(f"`{verb}`", "", function.__doc__), *(("", *row) for row in flags.rows)]

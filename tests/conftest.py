@@ -7,8 +7,13 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import TypeVar
 
+import hypothesis
 import pytest
 import yaml
+
+# A machine with neighbours stalls for longer than the 200 ms that an example may take by default.
+hypothesis.settings.register_profile("shared machine", deadline=None)
+hypothesis.settings.load_profile("shared machine")
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SKIPS = yaml.safe_load((REPOSITORY / "tests/skips.yaml").read_text(encoding="utf-8"))

@@ -30,6 +30,7 @@ from typing import Any
 import jinja2
 import pandas as pd
 
+from inferprof.documents import Bundle
 from inferprof.errors import UserError
 from inferprof.files import read_json
 from inferprof.report import bundled, numbers
@@ -58,10 +59,10 @@ def document(folder: Path, work: Path) -> str:
     return template.render(manifest=manifest, **_measured(work, manifest)).rstrip() + "\n"
 
 
-def _measured(results: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
+def _measured(results: Path, manifest: Bundle) -> dict[str, Any]:
     """What the template knows of a results folder, beside the manifest."""
-    reports = results / "reports" / manifest["study"]
-    machine = results / manifest["machine"]
+    reports = results / "reports" / manifest.study
+    machine = results / manifest.machine
     diagnoses = dict(_documents(machine / "diagnosis"))
     records: dict[str, list[Any]] = {}
     for name, record in _documents(machine / "benchmark"):

@@ -68,11 +68,11 @@ def _part(bundle: Path, out: Path) -> str:
     """A heading, what was measured with what, and the table of one bundle."""
     shutil.rmtree(out, ignore_errors=True)
     facts = bundled.write(bundle, out)
-    table = out / "reports" / facts["study"] / "csv"
-    installed = {name: facts["packages"].get(name) for name in PACKAGES}
+    table = out / "reports" / facts.study / "csv"
+    installed = {name: facts.packages.get(name) for name in PACKAGES}
     versions = ", ".join(f"{name} {version}" for name, version in installed.items() if isinstance(version, str))
-    measured = f"{facts['machine']}, {versions}, {facts['last_measured'][:10]}; {bundle.name}."
-    heading = f"## {facts['study']}\n\n{measured}\n"
+    measured = f"{facts.machine}, {versions}, {(facts.last_measured or '')[:10]}; {bundle.name}."
+    heading = f"## {facts.study}\n\n{measured}\n"
     verified = out / "verify.txt"
     if verified.exists():
         return "\n".join([heading, VERIFY, f"```\n{verified.read_text('utf-8').strip()}\n```", ""])

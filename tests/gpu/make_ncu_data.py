@@ -45,7 +45,16 @@ def capture(report: Path) -> Path:
     Raises UserError where there is no ncu, CaseFailed where it may not or cannot count, ToolError where it failed.
     """
     capturing.capture(profiler(), [sys.executable, faulty_kernels.__file__, "all"], report)
-    page = [ncu.find(), "--import", str(report), "--csv", "--page", "raw", "--print-units", "base"]
+    page = [
+        capturing.executable(ncu.NAME, ncu.PRODUCT),
+        "--import",
+        str(report),
+        "--csv",
+        "--page",
+        "raw",
+        "--print-units",
+        "base",
+    ]
     done = subprocess.run(page, check=True, capture_output=True, text=True)
     target = report.with_suffix(".csv")
     target.write_text(done.stdout, encoding="utf-8")
@@ -69,7 +78,9 @@ def facts() -> dict[str, Any]:
     """How the data were taken: GPU, ncu, and what each kernel must read."""
     from cuda.core import Device
 
-    version = subprocess.run([ncu.find(), "--version"], check=True, capture_output=True, text=True).stdout
+    version = subprocess.run(
+        [capturing.executable(ncu.NAME, ncu.PRODUCT), "--version"], check=True, capture_output=True, text=True
+    ).stdout
     return {
         "gpu": Device().name,
         "ncu": version.strip().splitlines()[-1],

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.unit.made_records import document
 
 from inferprof import registry
 from inferprof.case import Shape, Variant
@@ -34,7 +35,9 @@ def limits() -> roofs.Roofs:
     gpu = hardware.detect_gpu()
     assert gpu is not None
     found = peaks.of(gpu.name, gpu.memory, mig=gpu.mig)
-    return roofs.roofs(found, ceilings.measure(device), bandwidth.measure(device))
+    return roofs.roofs(
+        found, document("ceilings", ceilings.measure(device)), document("bandwidth", bandwidth.measure(device))
+    )
 
 
 def model(folder: Path, dtype: str, nodes: list[Any], weights: dict[str, Any]) -> Path:
@@ -69,7 +72,7 @@ def test_large_products_come_within_a_third_of_their_roof_and_not_beyond_it(tmp_
     weight = np.random.default_rng(0).normal(0, SIZE**-0.5, (SIZE, SIZE))
     nodes = [("MatMul", ["x" if i == 0 else f"h{i}", "w"], [f"h{i + 1}" if i < 3 else "y"]) for i in range(4)]
     path, shape = model(tmp_path, dtype, nodes, {"w": weight}), Shape.parse(f"b{SIZE}")
-    found = roofline.of_graph(cost.cost(path, shape), limits)
+    found = roofline.of_graph(document("cost", cost.cost(path, shape)), limits)
     assert (found["flops"], found["limit"], found["kind"]) == (4 * 2 * SIZE**3, "compute", kind)
     assert 0.9 < device_ms(path, shape, dtype) / found["fused_ms"] < 1.5
 
@@ -77,6 +80,6 @@ def test_large_products_come_within_a_third_of_their_roof_and_not_beyond_it(tmp_
 def test_a_node_that_moves_data_comes_within_half_of_the_memory_roof_and_not_beyond_it(tmp_path, limits):
     """ONNX Runtime's own kernel moves 2.3 TB/s, on an H200 whose memory moves 4.2."""
     path, shape = model(tmp_path, "float32", [("Neg", ["x"], ["y"])], {}), Shape.parse("b16384")
-    found = roofline.of_graph(cost.cost(path, shape), limits)
+    found = roofline.of_graph(document("cost", cost.cost(path, shape)), limits)
     assert (found["bytes"], found["limit"]) == (2 * 16384 * SIZE * 4, "memory")
     assert 0.9 < device_ms(path, shape, "float32") / found["fused_ms"] < 2

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from inferprof.model.products import Gemm
+from inferprof.documents.graph import Gemm
 from inferprof.profilers import kineto
 from inferprof.tables.limits.tiles import fit
 from inferprof.tables.trace.kernel_class import classify

@@ -6,11 +6,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from inferprof import run_request, workload
 from inferprof.backends.triton_tuning import tuned, watched
 from inferprof.case import Case, Shape, Variant
+from inferprof.documents.record import Tuning
 from inferprof.measure.timing import Protocol
 from inferprof.model import data, expected, export, model_spec
 
@@ -96,7 +98,7 @@ def test_a_remembered_choice_is_run_and_nothing_else() -> None:
         launch(autotuned(), step=3)
     (choice,) = first.record()
     slower = {**choice, "winner": 1 - choice["winner"]}
-    with watched([slower]) as second:
+    with watched([msgspec.convert(slower, Tuning)]) as second:
         kernel = launch(autotuned(), step=3, size=SIZE // 2)
     (found,) = second.record()
     assert (found["source"], len(found["trials"])) == ("remembered", 1)

@@ -62,4 +62,4 @@ def test_it_takes_less_than_ten_minutes(folder: Path) -> None:
 
 def test_its_bundle_is_whole(folder: Path, tmp_path: Path) -> None:
     manifest = bundles.unbundle(folder / "verify.bundle.zip", tmp_path / "unpacked")
-    assert {"verify.json", "verify.txt"} <= set(manifest["files"])
+    assert {"verify.json", "verify.txt"} <= set(manifest.files)

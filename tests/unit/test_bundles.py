@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -171,7 +172,7 @@ def test_a_bundle_holds_what_was_measured_and_no_weights_engines_reports_or_tool
 
 
 def test_the_manifest_says_what_it_is_of(bundle: Path) -> None:
-    manifest = bundles.read_manifest(bundle)
+    manifest = msgspec.to_builtins(bundles.read_manifest(bundle))
     assert set(manifest.pop("files")) == TAKEN
     assert manifest.pop("inferprof")
     assert manifest == {
@@ -246,7 +247,7 @@ def test_the_same_results_give_the_same_bytes(bundle: Path, results: Path, tmp_p
 
 def test_another_baseline_than_the_configs_is_kept(results: Path, tmp_path: Path) -> None:
     bundles.write(results, "study", MACHINE, "fp16/ort_cuda/default", tmp_path / "x.zip")
-    assert bundles.read_manifest(tmp_path / "x.zip")["baseline"] == "fp16/ort_cuda/default"
+    assert bundles.read_manifest(tmp_path / "x.zip").baseline == "fp16/ort_cuda/default"
 
 
 def test_of_a_study_on_several_machines_one_is_taken(results: Path, tmp_path: Path) -> None:
@@ -254,7 +255,7 @@ def test_of_a_study_on_several_machines_one_is_taken(results: Path, tmp_path: Pa
     (results / "reports/study").mkdir()
     (results / "reports/moved").rename(results / "reports/study" / MACHINE)
     bundles.write(results, "study", MACHINE, out=tmp_path / "x.zip")
-    assert bundles.read_manifest(tmp_path / "x.zip")["study"] == f"study/{MACHINE}"
+    assert bundles.read_manifest(tmp_path / "x.zip").study == f"study/{MACHINE}"
 
 
 def test_what_is_too_large_loses_its_largest_captures_then_its_logs(
@@ -269,8 +270,8 @@ def test_what_is_too_large_loses_its_largest_captures_then_its_logs(
     ]
     assert (tmp_path / "x.zip").stat().st_size <= 20_000
     manifest = bundles.read_manifest(tmp_path / "x.zip")
-    assert set(manifest["files"]) == TAKEN - {sqlite}
-    assert [entry["file"] for entry in manifest["left_out"]] == [sqlite]
+    assert set(manifest.files) == TAKEN - {sqlite}
+    assert [entry.file for entry in manifest.left_out] == [sqlite]
 
 
 def test_below_records_and_tables_a_bundle_does_not_go(results: Path, tmp_path: Path) -> None:
@@ -299,7 +300,7 @@ def test_what_verify_said_is_handed_on_where_nothing_was_measured_too(results: P
     put(results / "verify.json", {"rows": []})
     put(results / "log/verify/nsys.log", f"$ nsys\n{TOKEN}\n")
     bundles.write(results, "verify", MACHINE, out=tmp_path / "x.zip")
-    assert set(bundles.read_manifest(tmp_path / "x.zip")["files"]) == {
+    assert set(bundles.read_manifest(tmp_path / "x.zip").files) == {
         *("reports/verify/cases.csv", f"{MACHINE}/environment.json", "verify.json", "log/verify/nsys.log"),
     }
 
@@ -372,7 +373,7 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "lost": (lost, r"lacks 'onnx/vit/fp8\.audit\.json', which its manifest names \(1 missing\)"),
     "unknown": (added("evil.txt", listed=False), r"holds 'evil\.txt', which its manifest does not name"),
     "schema": (of_another_schema, "is a bundle of schema 2; this version reads 1"),
-    "study": (with_a_study_outside, r"bundle\.json: study: '\.\./\.\.' does not match"),
+    "study": (with_a_study_outside, r"faulty bundle\.json: study: "),
     "bomb": (added("bomb.txt", bytes(70_000_000)), "would unpack to more than 100 times its size"),
 }
 

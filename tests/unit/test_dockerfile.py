@@ -1,8 +1,9 @@
-"""The image cannot be built in CI: what can be known of it without a build is checked here."""
+"""What can be known of the image without a build; `make test-image` builds it on a stand-in."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import shlex
 import shutil
@@ -83,8 +84,9 @@ def test_weights_and_results_stay_out_of_the_image(repository: Path, name: str) 
 
 
 def test_the_default_tag_is_a_row_of_the_version_matrix(repository: Path, dockerfile: str) -> None:
-    tag = re.search(r"^ARG NGC_TAG=(\S+)\nFROM nvcr\.io/nvidia/pytorch:\$\{NGC_TAG\}$", dockerfile, re.MULTILINE)
+    tag = re.search(r"^ARG NGC_TAG=(\S+)$", dockerfile, re.MULTILINE)
     assert tag is not None
+    assert "\nARG BASE=nvcr.io/nvidia/pytorch:${NGC_TAG}\nFROM ${BASE}\n" in dockerfile
     assert states((repository / "docs/versions.md").read_text(encoding="utf-8"), *facts(f"{tag.group(1)}"), "default")
 
 
@@ -95,7 +97,8 @@ def test_the_package_is_installed_plainly(dockerfile: str) -> None:
 
 def test_caches_are_written_only_after_the_build(dockerfile: str) -> None:
     """A cache folder that root made during the build would be closed to the calling user."""
-    assert dockerfile.index("ENV HOME=/cache") > dockerfile.rindex("\nRUN ")
+    assert dockerfile.index("ENV HOME=/cache") > dockerfile.index("mkdir --mode=1777 /cache")
+    assert re.findall(r"\nRUN (\w+)", dockerfile[dockerfile.index("ENV HOME=/cache") :]) == ["echo"]
     assert "mkdir --mode=1777 /cache" in dockerfile
 
 
@@ -136,3 +139,75 @@ def test_the_script_passes_over_an_image_without_a_constraint_file(repository: P
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == "no-such-package==1.2.3\n"
     assert facts(done.stderr) == [*facts(f"{pytest.__version__}"), "not", "0.0.1"]
+
+
+NEEDS = "numpy>=2\npandas>=3\nsnakemake>=9.27,<10\nonnxruntime-gpu==1.31.1\nrich\n"
+
+
+@pytest.mark.parametrize(
+    ("constraint", "held", "named"),
+    [
+        ("numpy==1.26.4\n", {"numpy": "1.26.4"}, ["numpy 1.26.4", "numpy>=2"]),
+        ("", {"numpy": "1.26.4"}, ["numpy 1.26.4", "numpy>=2"]),
+        ("pandas==2.2.3\n", {}, ["pandas==2.2.3", "pandas>=3"]),
+        ("pandas<3\n", {}, ["pandas<3", "pandas>=3"]),
+        ("pandas==2.2.3\n", {"pandas": "2.2.3"}, ["pandas 2.2.3", "pandas>=3"]),
+        ("snakemake>=7,<9\n", {}, ["snakemake<9,>=7", "snakemake<10,>=9.27"]),
+    ],
+)
+def test_an_image_outside_of_a_range_that_the_study_needs_is_refused(
+    script: ModuleType, constraint: str, held: dict[str, str], named: list[str]
+) -> None:
+    (reason,) = script.contradictions(NEEDS, constraint, held)
+    assert [text in reason for text in named] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("constraint", "held"),
+    [
+        ("numpy==2.1.0\nonnxruntime-gpu==1.22.0\n", {"numpy": "2.1.0", "onnxruntime-gpu": "1.22.0"}),
+        ("pandas>2\nsnakemake<9.30\nrich==1\n", {}),
+        ("", {"pandas": "2.2.3"}),
+    ],
+)
+def test_an_image_inside_of_the_ranges_and_beside_our_pins_is_taken(
+    script: ModuleType, constraint: str, held: dict[str, str]
+) -> None:
+    assert script.contradictions(NEEDS, constraint, held) == []
+
+
+def test_the_lock_lies_in_the_ranges(repository: Path, script: ModuleType) -> None:
+    needs = (repository / "requirements/study.in").read_text(encoding="utf-8")
+    lock = (repository / "requirements/study.txt").read_text(encoding="utf-8")
+    locked = {
+        script.canonicalize_name(line.name): str(line.specifier).removeprefix("==")
+        for line in script.requirements(lock)
+    }
+    ranges = [line for line in script.requirements(needs) if line.specifier and "==" not in str(line.specifier)]
+    assert [line.name for line in ranges if line.specifier.contains(locked[line.name])] == [
+        line.name for line in ranges
+    ]
+    assert len(ranges) >= 3
+
+
+def test_an_older_python_is_refused_in_one_line(repository: Path) -> None:
+    script = repository / "docker/image_requirements.py"
+    older = f"import runpy, sys; sys.version_info = (3, 10, 12); runpy.run_path({str(script)!r})"
+    done = subprocess.run([sys.executable, "-c", older], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert "image refused: its Python is 3.10," in done.stderr and "3.11" in done.stderr
+
+
+def test_an_image_without_packaging_is_refused_in_one_line(repository: Path, tmp_path: Path) -> None:
+    script, lock = repository / "docker/image_requirements.py", repository / "requirements/study.txt"
+    done = subprocess.run([sys.executable, "-S", script, lock], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert "image refused" in done.stderr and "packaging" in done.stderr
+
+
+def test_the_bill_is_a_cyclonedx_document_with_each_package_once(repository: Path) -> None:
+    done = subprocess.run([sys.executable, repository / "docker/bill.py"], capture_output=True, text=True, check=True)
+    bill = json.loads(done.stdout)
+    names = [part["purl"] for part in bill["components"] if part["purl"].startswith("pkg:pypi/")]
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.5")
+    assert len(names) == len(set(names)) and f"pkg:pypi/pytest@{pytest.__version__}" in names

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from docs import generate
 
-from inferprof import cli, registry
+from inferprof import registry
+from inferprof.commands import VERBS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = REPOSITORY / "workflow/inferprof"
@@ -54,10 +55,10 @@ def commands(document: str, program: str) -> list[list[str]]:
 
 def test_every_verb_that_is_named_exists_and_has_the_flags(document: str) -> None:
     for verb, *arguments in commands(document, "inferprof"):
-        assert verb in cli.VERBS or verb in {"VERB", "--version"}, verb
+        assert verb in VERBS or verb in {"VERB", "--version"}, verb
         named = {word.partition("=")[0] for word in itertools.takewhile(lambda word: word != "--", arguments)}
         flags = generate.Flags()
-        cli.VERBS.get(verb, (None, lambda _: None))[1](flags)
+        VERBS.get(verb, (None, lambda _: None))[1](flags)
         flags_of_verb = {row[0].strip("`").split("`")[0].split()[0] for row in flags.rows} | {"--help"}
         assert {word for word in named if word.startswith("-")} <= flags_of_verb, (verb, arguments)
 

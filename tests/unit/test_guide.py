@@ -19,7 +19,7 @@ from benchmarks.diagnosis import DATA, LABELS, MACHINE, frames_of
 from tests.gpu.faulty_kernels import KERNELS
 
 from inferprof import bundles, registry, report
-from inferprof.cli import VERBS
+from inferprof.commands import VERBS
 from inferprof.diagnosis import run
 from inferprof.files import read_json
 from inferprof.findings import Answer, Frames
@@ -172,8 +172,8 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     """The same with what the report of a bundle has."""
     results = tmp_path_factory.mktemp("bundle") / "results"
     manifest = bundles.unbundle(REPOSITORY / "studies/reference/h100/vit-base.zip", results)
-    cases = read_cases(results / "reports" / manifest["study"] / "cases.csv")
-    found = evidence.load(results, manifest["study"], manifest["machine"], cases, "fp16/ort_cuda/default")
+    cases = read_cases(results / "reports" / manifest.study / "cases.csv")
+    found = evidence.load(results, manifest.study, manifest.machine, cases, "fp16/ort_cuda/default")
     made = compose.compose(found).tables
     return columns() | {table.name: {column.key for column in table.columns} for table in made}
 

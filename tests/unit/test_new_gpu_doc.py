@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from inferprof import cli
+from inferprof import commands
 from inferprof.verify.next_steps import GUIDE, SYMPTOMS, Symptom
 from inferprof.verify.rows import ROWS
 
@@ -54,7 +54,7 @@ def test_make_verify_is_the_verb_and_nothing_behind_it() -> None:
 
 @pytest.mark.parametrize("command", [line for line in COMMANDS if line.startswith("inferprof ")])
 def test_a_verb_has_these_flags_and_rows(command: str) -> None:
-    args = cli._parser().parse_args(shlex.split(command)[1:])
+    args = commands.parser().parse_args(shlex.split(command)[1:])
     assert set(getattr(args, "only", ())) <= {row.name for row in ROWS}
 
 

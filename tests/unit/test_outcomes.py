@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from tests.unit.facts import facts, mentions
 
-from inferprof import outcomes
+from inferprof import forked, outcomes
 from inferprof.errors import CaseFailed, SystemRefusal, ToolError, UserError
 
 
@@ -60,7 +60,7 @@ def test_a_full_disk_is_no_result_and_names_its_file() -> None:
 def test_what_a_user_can_mend_is_refused_by_hand_and_a_result_in_a_study(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError), outcomes.stage("convert"):
         raise UserError("option samples: 0")
-    monkeypatch.setenv(outcomes.JOB_LIMIT, "10")
+    monkeypatch.setenv(forked.LIMIT, "10")
     assert str(failure_in("convert", UserError("option samples: 0"))) == "option samples: 0"
 
 
@@ -68,7 +68,7 @@ def test_what_a_user_can_mend_is_refused_by_hand_and_a_result_in_a_study(monkeyp
 def test_a_tool_that_a_signal_ended_breaks_its_job_and_one_that_gave_up_is_a_result(
     returncode: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(outcomes.JOB_LIMIT, "10")
+    monkeypatch.setenv(forked.LIMIT, "10")
     with pytest.raises(ToolError) as error, outcomes.stage("capture"):
         raise ToolError(["nsys"], returncode, "")
     assert facts(error.value.summary) == ["nsys", "SIGSEGV"]

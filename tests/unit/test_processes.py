@@ -38,6 +38,31 @@ def test_a_child_ends_when_its_parent_is_killed() -> None:
     assert not alive(child)
 
 
+STUBBORN = (
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
+)
+WITH_JOBS = (
+    "import subprocess, sys, time; from pathlib import Path; from inferprof import processes\n"
+    "processes.sign_lock(Path(sys.argv[1])); processes.end_with_jobs(Path(sys.argv[1]))\n"
+    f"for says in ({STUBBORN!r}, {CHILD!r}):\n"
+    "    job = subprocess.Popen([sys.executable, '-c', says], stdout=subprocess.PIPE)\n"
+    "    job.stdout.readline(); print(job.pid, flush=True)\n"
+    "time.sleep(60)\n"
+)
+
+
+def test_told_to_end_it_ends_its_jobs_first_also_stubborn_ones_and_leaves_no_lock(lock: Path, tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", WITH_JOBS, tmp_path], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        jobs = [int(parent.stdout.readline()) for _ in range(2)]
+        began = time.monotonic()
+        parent.terminate()
+        assert parent.wait(timeout=10) == 128 + signal.SIGTERM
+    assert time.monotonic() - began < 10
+    assert not any(map(alive, jobs))
+    assert processes.release_stale_lock(tmp_path) is None and not lock.exists()
+
+
 def test_what_a_command_says_goes_to_the_log_and_its_exit_code_is_told(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("before\n")

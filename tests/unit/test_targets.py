@@ -9,7 +9,7 @@ import pytest
 import yaml
 from tests.unit.facts import states
 
-from inferprof import cli, study, targets
+from inferprof import commands, study, targets
 from inferprof.case import OptionValue
 from inferprof.machine.hardware import Gpu, Machine
 
@@ -19,7 +19,7 @@ from inferprof.machine.hardware import Gpu, Machine
 )
 def test_an_option_survives_the_command_line(value: OptionValue) -> None:
     words = shlex.split(targets.flags({"option": value}))
-    args = cli._parser().parse_args(["quantize", "int8", "x.onnx", "--spec", "m.yaml", "--out", "y.onnx", *words])
+    args = commands.parser().parse_args(["quantize", "int8", "x.onnx", "--spec", "m.yaml", "--out", "y.onnx", *words])
     assert dict(args.set) == {"option": value}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.unit.facts import facts
 
-from inferprof import cli
+from inferprof import commands
 from inferprof.machine.hardware import Gpu, Machine
 
 REPOSITORY = Path(__file__).parents[2]
@@ -40,7 +40,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def parsed(command: list[str]) -> argparse.Namespace:
     """What inferprof makes of a job's command, `python -m inferprof …`."""
     assert command[:3] == [sys.executable, "-m", "inferprof"]
-    return cli._parser().parse_args(command[3:])
+    return commands.parser().parse_args(command[3:])
 
 
 def test_tensorrt_8_5_is_asked_although_the_product_refuses_it(study: Any) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.unit.facts import facts, naming, states
+from tests.unit.made_records import made
 
 from inferprof import cli, trtexec
 from inferprof.errors import ToolError, UserError
@@ -233,7 +234,7 @@ def test_a_failed_run_and_one_before_8_4_hold_no_summary(shared: Path, name: str
 
 def test_the_difference_is_that_of_the_medians(ran: Any, spec: ModelSpec, record: dict[str, Any]) -> None:
     runner, commands = ran()
-    result = trtexec.measure(Path("b8.engine"), spec, record, runner)
+    result = trtexec.measure(Path("b8.engine"), spec, made(record), runner)
     comparison = result["comparison"]
     assert (comparison["device_median_ns"], comparison["trtexec_median_ns"]) == (990_000, 1_000_000)
     assert comparison["difference_ns"] == 10_000
@@ -255,7 +256,7 @@ def test_the_difference_is_that_of_the_medians(ran: Any, spec: ModelSpec, record
 
 
 def test_a_single_sample_has_no_interval(record: dict[str, Any]) -> None:
-    assert trtexec.compare(record, [1e6])["interval"] is None
+    assert trtexec.compare(made(record), [1e6])["interval"] is None
 
 
 @pytest.mark.parametrize(
@@ -278,7 +279,7 @@ def test_what_did_not_run_as_asked_is_not_compared(
     ran: Any, spec: ModelSpec, record: dict[str, Any], graph: bool, log: dict[str, str], reason: str
 ) -> None:
     runner, _ = ran(**log)
-    result = trtexec.measure(Path("b8.engine"), spec, {**record, "protocol": {"graph": graph}}, runner)
+    result = trtexec.measure(Path("b8.engine"), spec, made({**record, "protocol": {"graph": graph}}), runner)
     assert list(result["comparison"]) == ["not_compared"]
     assert reason in result["comparison"]["not_compared"]
     assert reason in trtexec.render(result)
@@ -300,7 +301,7 @@ def test_a_setting_that_the_log_does_not_say_is_named() -> None:
 def test_a_trtexec_that_fails_is_a_tool_error_with_its_log(ran: Any, spec: ModelSpec, record: dict[str, Any]) -> None:
     runner, _ = ran(returncode=1)
     with pytest.raises(ToolError, match="exited with 1"):
-        trtexec.measure(Path("b8.engine"), spec, record, runner)
+        trtexec.measure(Path("b8.engine"), spec, made(record), runner)
 
 
 @pytest.mark.parametrize(
@@ -318,7 +319,7 @@ def test_a_record_of_something_else_is_refused(
     for key, value in changes.items():
         record[key] = {**record[key], **value}
     with pytest.raises(UserError, match=message):
-        trtexec.measure(Path("b8.engine"), spec, record, runner)
+        trtexec.measure(Path("b8.engine"), spec, made(record), runner)
     assert commands == []
 
 
@@ -333,7 +334,7 @@ def test_a_case_without_a_measurement_is_not_compared_and_trtexec_is_not_run(
     ran: Any, spec: ModelSpec, record: dict[str, Any], changes: dict[str, Any], reason: str
 ) -> None:
     runner, commands = ran()
-    result = trtexec.measure(Path("b8.engine"), spec, {**record, **changes}, runner)
+    result = trtexec.measure(Path("b8.engine"), spec, made({**record, **changes}), runner)
     assert (result["comparison"], result["version"]) == ({"not_compared": reason}, "10.16.1")
     assert [command[1:] for command in commands] == [["--help"]]
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from tests.unit.facts import facts, mentions, reason_alone
@@ -270,7 +271,7 @@ def test_choices_of_another_record_reach_the_backend_or_the_reason_is_given(
     tried = [choice(512, {"small": 90.0})]
     tuned.write_text(json.dumps({"status": "ok", "tuning": tried}))
     assert workload.run(replace(request_, tuned=tuned))["status"] == "ok"
-    assert runtime.opened[0].remembered == tried
+    assert msgspec.to_builtins(runtime.opened[0].remembered) == tried
     tuned.write_text('{"status": "failed", "reason": "out of memory"}')
     assert facts(workload.run(replace(request_, tuned=tuned))["reason"], "memory") == [
         *facts(f"{tuned}"),

@@ -3,9 +3,20 @@
 The command line is `inferprof.cli`; docs/architecture.md says which module does what.
 """
 
-import importlib.metadata
+from __future__ import annotations
 
-try:
-    __version__ = importlib.metadata.version("inferprof")
-except importlib.metadata.PackageNotFoundError:  # on PYTHONPATH alone, as the measuring core is run
-    __version__ = "unknown"
+from typing import Any
+
+__version__: str
+
+
+def __getattr__(name: str) -> Any:
+    """The version, looked up where somebody asks for it: that takes longer than all else that a job's client does."""
+    if name != "__version__":
+        raise AttributeError(name)
+    import importlib.metadata
+
+    try:
+        return importlib.metadata.version("inferprof")
+    except importlib.metadata.PackageNotFoundError:  # on PYTHONPATH alone, as the measuring core is run
+        return "unknown"

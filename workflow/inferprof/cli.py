@@ -1,90 +1,20 @@
-"""The command line: one verb per stage, what each does is in `verbs`.
+"""The command line. A job of a study hands its verb to a process with the libraries imported, where one serves it.
 
-Exit codes: 0 done (also when the measured case failed: the record says so), 1 a job broke or the gate of `compare`
-failed, 2 user error.
+This module and what it imports at its top are all that such a job loads: `commands` has the verbs.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
 from collections.abc import Sequence
-from typing import Any
 
-from inferprof import __version__, escape, flags, outcomes, processes, progress, registry, verbs
-from inferprof.errors import CaseFailed, ToolError, UserError, as_user_error
+from inferprof import forked
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb. Returns the exit code.
+    """Run one verb. Returns the exit code."""
+    if argv is None and (code := forked.served(sys.argv[1:])) is not None:
+        return code
+    from inferprof import commands
 
-    A job of a study is watched by a process of its own, which says how it ended where it cannot say so itself.
-    """
-    args = _parser().parse_args(argv)
-    if argv is None and (limit := outcomes.job_limit_s()):
-        processes.go_on_watched(limit)
-    try:
-        return _run_verb(args)
-    finally:
-        with processes.reader_may_leave():
-            sys.stdout.flush()
-        if argv is None and getattr(args, "at_once", False):
-            processes.end_at_once()
-
-
-def _run_verb(args: argparse.Namespace) -> int:
-    """The exit code of a verb; user errors, and what broke, in one line."""
-    processes.die_with_parent()
-    # CUDA counts the fastest GPU first unless told otherwise; NVML, which says which GPU this is, counts by PCI bus.
-    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    try:
-        registry.load_outside(os.environ.get(registry.OUTSIDE, ""))
-        with progress.displayed(), as_user_error():
-            return int(args.verb(args) or 0)
-    except (UserError, ToolError, CaseFailed) as error:
-        print(escape.text(f"inferprof: {error}"), file=sys.stderr)
-        if isinstance(error, ToolError):  # the last line of a log is what a report quotes
-            print(escape.line(f"inferprof: {error.summary}"), file=sys.stderr)
-        return 2 if isinstance(error, UserError) else 1
-
-
-def _parser() -> argparse.ArgumentParser:
-    """Every verb with its flags; the first line of the verb's docstring is its help."""
-    parser = argparse.ArgumentParser(prog="inferprof", description="GPU inference performance studies.")
-    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    subparsers = parser.add_subparsers(required=True, metavar="VERB")
-    for name, (function, add_flags) in VERBS.items():
-        sub = subparsers.add_parser(name, help=function.__doc__, description=function.__doc__)
-        sub.set_defaults(verb=function)
-        add_flags(sub)
-    return parser
-
-
-VERBS: dict[str, tuple[Any, Any]] = {
-    "probe": (verbs.probe, flags.probe),
-    "bandwidth": (verbs.bandwidth, flags.out),
-    "ceilings": (verbs.ceilings, flags.out),
-    "cases": (verbs.cases, flags.cases),
-    "export": (verbs.export, flags.export),
-    "quantize": (verbs.quantize, flags.quantize),
-    "audit": (verbs.audit, flags.audit),
-    "partition": (verbs.partition, flags.partition),
-    "cost": (verbs.cost, flags.cost),
-    "expect": (verbs.expect, flags.expect),
-    "accuracy": (verbs.accuracy, flags.accuracy),
-    "build": (verbs.build, flags.build),
-    "run": (verbs.run, flags.run),
-    "trtexec": (verbs.trtexec, flags.trtexec),
-    "capture": (verbs.capture, flags.capture),
-    "table": (verbs.table, flags.table),
-    "formats": (verbs.formats, flags.formats),
-    "diagnose": (verbs.diagnose, flags.diagnose),
-    "report": (verbs.report, flags.report),
-    "compare": (verbs.compare, flags.compare),
-    "bundle": (verbs.bundle, flags.bundle),
-    "unbundle": (verbs.unbundle, flags.unbundle),
-    "verify": (verbs.verify, flags.verify),
-    "unlock": (verbs.unlock, flags.none),
-}
-"""Verb → what it does, and what adds its flags."""
+    return commands.main(argv)

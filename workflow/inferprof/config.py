@@ -23,6 +23,8 @@ DEFAULTS: Mapping[str, Any] = {
     "exclude": [],
     "thresholds": {},
     "answer": {},
+    "repeat": "contenders",
+    "captures": "winners",
 }
 TEXTS = frozenset({"models", "backends", "shapes", "profilers", "target"})
 """Lists of text, also where that reads like a number: "12.0" under `target:`."""

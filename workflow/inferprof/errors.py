@@ -76,10 +76,15 @@ def failure_of(error: Exception) -> str:
 
     Raises the error again where the machine is in the way: a full disk ends the stage.
     """
-    if isinstance(error, SystemRefusal) or (isinstance(error, OSError) and error.errno in USER_ERRNOS):
+    if isinstance(error, SystemRefusal) or refused_by_system(error):
         raise error
     logging.getLogger("inferprof").error("a plug-in failed", exc_info=error)
     return str(error) if isinstance(error, UserError) else f"{reason_of(error)}; this is a defect of inferprof"
+
+
+def refused_by_system(error: Exception) -> bool:
+    """Whether the user's folder or disk is in the way."""
+    return isinstance(error, OSError) and error.errno in USER_ERRNOS
 
 
 @contextlib.contextmanager
@@ -88,7 +93,7 @@ def as_user_error() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in USER_ERRNOS:
+        if not refused_by_system(error):
             raise
         where = error.filename or "standard output or a temporary file"
         raise SystemRefusal(f"{where}: {error.strerror}") from error
@@ -107,12 +112,11 @@ def in_one_line(error: Exception, most: int = 120) -> str:
 def failures_of(tool: str) -> Iterator[None]:
     """What another's tool raises becomes a CaseFailed with the first line of its reason; our own errors stay."""
     try:
-        yield
+        with as_user_error():
+            yield
     except (UserError, CaseFailed, ToolError):
         raise
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in USER_ERRNOS:
-            raise
         raise CaseFailed(f"{tool}: {reason_of(error, lines=1)}") from error
 
 

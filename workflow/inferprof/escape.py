@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from typing import Any, Final, TypeVar, cast
+from typing import Final
 
-T = TypeVar("T")
 _CONTROL: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
@@ -30,18 +28,3 @@ def cell(value: object) -> object:
     if not isinstance(value, str):
         return value
     return f"'{text(value)}" if _FORMULA.match(value) and not _NUMBER.fullmatch(value) else text(value)
-
-
-def everywhere(value: T) -> T:
-    """The same of all texts in a dataclass, and in the tuples and dataclasses that it holds."""
-    return cast("T", _everywhere(value))
-
-
-def _everywhere(value: Any) -> Any:
-    if isinstance(value, str):
-        return text(value)
-    if isinstance(value, tuple):
-        return tuple(map(_everywhere, value))
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return type(value)(*(_everywhere(getattr(value, field.name)) for field in dataclasses.fields(value)))
-    return value

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from inferprof import documents
-from inferprof.documents import NOT_OURS as NOT_OURS
 from inferprof.documents import Kind
 from inferprof.errors import UserError
 
@@ -126,11 +125,6 @@ def read_json(path: Path) -> Any:
         raise UserError(f"{path}: no such file") from None
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not JSON: {error}") from None
-
-
-def read_document(path: Path, kind: Kind, root: Path | None = None) -> dict[str, Any]:
-    """Read a JSON file of a results folder as mappings and lists: documents.read_plain."""
-    return documents.read_plain(path, kind, root)
 
 
 def write_document(path: Path, kind: Kind, content: Any) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from inferprof.case import Case
-from inferprof.documents.record import Record
+from inferprof.documents import Bandwidth, Ceilings, Cost, Environment, Partition, Record
 from inferprof.once import Derives
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ NEEDS: Final[Mapping[Need, str]] = {
 """What a check may need → what is missing where it isn't there, and how to get it."""
 END_TO_END: Final = "end_to_end"
 """What shares are of, unless the case was not measured without a profiler."""
-Document = Literal["environment", "bandwidth", "ceilings", "cost", "partition"]
 Outcome = Literal["better", "no difference", "backfired", "undecided", "failed", "refused"]
 """What became of a fix that was tried. undecided: one of the two measurements is in doubt, or has no interval."""
 LOST: Final[frozenset[Outcome]] = frozenset({"no difference", "backfired", "failed", "refused"})
@@ -158,6 +157,17 @@ class PairedCase:
     """The tidy tables of all tools."""
 
 
+@dataclass(frozen=True)
+class Documents:
+    """The JSON files about a case's machine and graph; None where one is missing, or its stage failed."""
+
+    environment: Environment | None = None
+    bandwidth: Bandwidth | None = None
+    ceilings: Ceilings | None = None
+    cost: Cost | None = None
+    partition: Partition | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Frames(Derives):
     """All that is known of one case, as frames of tables/: each has rows of this case alone, apart from `peers`.
@@ -190,8 +200,7 @@ class Frames(Derives):
     """tables.join.measured of all measured cases of the model on the machine, this one among them."""
     trials: pd.DataFrame
     """tables.tuning.trials of the same cases as `peers`: what autotuners tried."""
-    documents: Mapping[Document, Mapping[str, Any] | None]
-    """The JSON files about the case's graph and its machine; None where one is missing."""
+    documents: Documents
     failure: str | None = None
     """At which stage the case failed, and why; None where it did not."""
     best_counters: Mapping[str, pd.DataFrame] = field(default_factory=dict)

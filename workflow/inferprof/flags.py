@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import os
-import re
-from collections.abc import Callable
 from pathlib import Path
 
-from inferprof.case import REFERENCE, Case, OptionValue
+from inferprof import flag_values
+from inferprof.case import REFERENCE
 from inferprof.stats import THRESHOLD
 
 
@@ -37,9 +35,7 @@ def quantize(sub: argparse.ArgumentParser) -> None:
     """A number format and the fp32 graph."""
     sub.add_argument("precision", metavar="PRECISION", help="a number format, e.g. int8")
     sub.add_argument("onnx", type=Path, metavar="ONNX", help="the model's fp32 ONNX")
-    _model(sub)
-    sub.add_argument("--shape", help="gives sizes to the symbols that SPEC gives none to, as in b1_s128")
-    _set(sub, "an option of the number format")
+    _converted(sub)
     out(sub)
 
 
@@ -47,17 +43,13 @@ def audit(sub: argparse.ArgumentParser) -> None:
     """A graph, and what it claims to be."""
     sub.add_argument("onnx", type=Path, metavar="ONNX", help="any ONNX file")
     sub.add_argument("--precision", help="the number format that the graph claims to be in")
-    sub.add_argument("--spec", type=Path, help="models/NAME.yaml: gives the sizes of symbolic dimensions")
-    sub.add_argument("--shape", help="with --spec: shape to count at (default b1)")
-    sub.add_argument("--out", type=Path, metavar="FILE", help="write JSON there instead of a table to the screen")
+    _sizes_and_out(sub)
 
 
 def partition(sub: argparse.ArgumentParser) -> None:
     """A graph, and the sizes to ask about beside the open ones."""
     sub.add_argument("onnx", type=Path, metavar="ONNX", help="any ONNX file")
-    sub.add_argument("--spec", type=Path, help="models/NAME.yaml: gives the sizes of symbolic dimensions")
-    sub.add_argument("--shape", help="with --spec: shape to ask about (default b1)")
-    sub.add_argument("--out", type=Path, metavar="FILE", help="write JSON there instead of lines to the screen")
+    _sizes_and_out(sub)
 
 
 def cost(sub: argparse.ArgumentParser) -> None:
@@ -73,7 +65,7 @@ def expect(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("onnx", type=Path, metavar="ONNX", help="the graph in its number format, or a model without one")
     _model(sub)
     sub.add_argument("--shape", required=True, help="b8, b8_s128")
-    sub.add_argument("--seed", type=_whole(0), default=0, help="which inputs (default 0)")
+    sub.add_argument("--seed", type=flag_values.whole(0), default=0, help="which inputs (default 0)")
     out(sub)
 
 
@@ -82,11 +74,9 @@ def accuracy(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("precision", metavar="PRECISION", help="the number format of ONNX, e.g. int8")
     sub.add_argument("onnx", type=Path, metavar="ONNX", help="the converted graph")
     sub.add_argument("--reference", type=Path, required=True, metavar="ONNX", help="the fp32 graph")
-    _model(sub)
-    sub.add_argument("--shape", help="gives sizes to the symbols that SPEC gives none to, as in b1_s128")
-    _set(sub, "an option of the number format")
-    sub.add_argument("--samples", type=_whole(2), default=64, help="inputs to compare on (default 64)")
-    sub.add_argument("--seed", type=_whole(0), default=0, help="which inputs (default 0)")
+    _converted(sub)
+    sub.add_argument("--samples", type=flag_values.whole(2), default=64, help="inputs to compare on (default 64)")
+    sub.add_argument("--seed", type=flag_values.whole(0), default=0, help="which inputs (default 0)")
     out(sub)
 
 
@@ -97,7 +87,9 @@ def build(sub: argparse.ArgumentParser) -> None:
     _model(sub)
     _case_part(sub)
     _set(sub, "an option of the builder")
-    sub.add_argument("--target", type=_capability, metavar="CC", help="compute capability of another GPU, e.g. 12.0")
+    sub.add_argument(
+        "--target", type=flag_values.capability, metavar="CC", help="compute capability of another GPU, e.g. 12.0"
+    )
     out(sub)
 
 
@@ -144,7 +136,7 @@ def formats(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--ncu", type=Path, metavar="TABLE", help="ncu's table of the same case: its counters decide")
     sub.add_argument(
         "--at-least",
-        type=_above_0(1),
+        type=flag_values.above_0(1),
         metavar="SHARE",
         help="exit code 1 where less of the matrix products ran in it",
     )
@@ -155,7 +147,9 @@ def diagnose(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("results", type=Path, metavar="RESULTS", help="the results folder")
     sub.add_argument("--machine", required=True, help="slug of the machine: its folder in RESULTS")
     which = sub.add_mutually_exclusive_group(required=True)
-    which.add_argument("--case", type=_case, metavar="MODEL/PRECISION/BACKEND/VARIANT/SHAPE", help="one case")
+    which.add_argument(
+        "--case", type=flag_values.case, metavar="MODEL/PRECISION/BACKEND/VARIANT/SHAPE", help="one case"
+    )
     which.add_argument("--model", help="all cases of a model that have a record; --out is then a folder")
     _set(sub, "a threshold of a check")
     out(sub)
@@ -172,24 +166,33 @@ def report(sub: argparse.ArgumentParser) -> None:
         help="the machine's folder in RESULTS; several are compared, each with its own RESULTS/reports/STUDY/MACHINE",
     )
     sub.add_argument("--partial", action="store_true", help="only what exists, into REPORT.partial.txt")
+    sub.add_argument("--so-far", metavar="NAME", help="while the study runs: what is measured, into REPORT.NAME.txt")
     sub.add_argument(
         "--processes",
-        type=_whole(1),
+        type=flag_values.whole(1),
         default=len(os.sched_getaffinity(0)),
         metavar="N",
         help="at most so many, this one among them, draw the plots (default: one per core that it may use)",
     )
 
 
+def select(sub: argparse.ArgumentParser) -> None:
+    """A results folder and the study in it."""
+    _study_on(sub)
+    out(sub)
+
+
 def bundle(sub: argparse.ArgumentParser) -> None:
     """A results folder and the study in it, where the bundle goes, and how large it may be."""
-    _study(sub)
-    sub.add_argument("--machine", required=True, help="slug of the machine: its folder in RESULTS")
+    _study_on(sub)
     sub.add_argument(
         "--out", type=Path, metavar="FILE", help="the bundle (default RESULTS/reports/STUDY/MACHINE.bundle.zip)"
     )
     sub.add_argument(
-        "--max-size", type=_size, metavar="SIZE", help="5M: captures are left out, largest first, then logs, to fit"
+        "--max-size",
+        type=flag_values.size,
+        metavar="SIZE",
+        help="5M: captures are left out, largest first, then logs, to fit",
     )
 
 
@@ -206,7 +209,7 @@ def compare(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("b", type=Path, metavar="B", help="the same; the verdicts are about this one")
     sub.add_argument(
         "--threshold",
-        type=_above_0(1),
+        type=flag_values.above_0(1),
         default=THRESHOLD,
         help=f"relative difference that matters (default {THRESHOLD})",
     )
@@ -220,7 +223,9 @@ def verify(sub: argparse.ArgumentParser) -> None:
     folder = Path("results/verify")
     sub.add_argument("--out", type=Path, default=folder, metavar="DIR", help=f"folder to work in (default {folder})")
     sub.add_argument("--only", nargs="+", default=[], metavar="ROW", help="these rows, and those that they need")
-    sub.add_argument("--minutes", type=_above_0(), default=10.0, help="time for all rows together (default 10)")
+    sub.add_argument(
+        "--minutes", type=flag_values.above_0(), default=10.0, help="time for all rows together (default 10)"
+    )
     sub.add_argument("--attempt", action="store_true", help="try also what the machine is known to refuse")
     sub.add_argument("--engine", type=Path, help="an engine of verify's model for TensorRT, in place of building one")
 
@@ -241,15 +246,17 @@ def run(sub: argparse.ArgumentParser) -> None:
     _set(sub, "an option of the variant")
     sub.add_argument("--machine", help="slug to record (default: this machine's)")
     sub.add_argument("--probed", type=Path, metavar="FILE", help="environment.json that this machine must match")
-    sub.add_argument("--round", type=_whole(0), default=0, help="which of the case's processes this is (default 0)")
-    sub.add_argument("--budget", type=_above_0(), default=2.0, help="seconds per boundary (default 2)")
+    sub.add_argument(
+        "--round", type=flag_values.whole(0), default=0, help="which of the case's processes this is (default 0)"
+    )
+    sub.add_argument("--budget", type=flag_values.above_0(), default=2.0, help="seconds per boundary (default 2)")
     sub.add_argument(
         "--interval",
-        type=_above_0(1),
+        type=flag_values.above_0(1),
         default=0.01,
         help="relative half width of the median to stop at (default 0.01)",
     )
-    sub.add_argument("--seed", type=_whole(0), default=0, help="which inputs (default 0)")
+    sub.add_argument("--seed", type=flag_values.whole(0), default=0, help="which inputs (default 0)")
     sub.add_argument(
         "--reference", type=Path, metavar="FILE", help="what the outputs must agree with: of `expect`, or a graph"
     )
@@ -257,7 +264,10 @@ def run(sub: argparse.ArgumentParser) -> None:
         "--tuned", type=Path, nargs="?", metavar="RECORD", help="take over what this record's autotuners chose"
     )
     sub.add_argument(
-        "--profiled", type=_whole(1), metavar="N", help="no measurement: N iterations for a profiler to watch"
+        "--profiled",
+        type=flag_values.whole(1),
+        metavar="N",
+        help="no measurement: N iterations for a profiler to watch",
     )
     sub.add_argument("--kineto", type=Path, metavar="FILE", help="with --profiled: write a trace of torch.profiler")
     sub.add_argument("--modules", action="store_true", help="with --kineto: a range around each module of torch")
@@ -268,7 +278,26 @@ def run(sub: argparse.ArgumentParser) -> None:
 def _study(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("results", type=Path, metavar="RESULTS", help="the results folder")
     sub.add_argument("--study", required=True, help="name of the study: RESULTS/reports/STUDY")
-    sub.add_argument("--baseline", type=_baseline, metavar="PRECISION/BACKEND/VARIANT", help="what speed-ups go by")
+    sub.add_argument(
+        "--baseline", type=flag_values.baseline, metavar="PRECISION/BACKEND/VARIANT", help="what speed-ups go by"
+    )
+
+
+def _study_on(sub: argparse.ArgumentParser) -> None:
+    _study(sub)
+    sub.add_argument("--machine", required=True, help="slug of the machine: its folder in RESULTS")
+
+
+def _sizes_and_out(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--spec", type=Path, help="models/NAME.yaml: gives the sizes of symbolic dimensions")
+    sub.add_argument("--shape", help="with --spec: at which shape (default b1)")
+    sub.add_argument("--out", type=Path, metavar="FILE", help="write JSON there instead of to the screen")
+
+
+def _converted(sub: argparse.ArgumentParser) -> None:
+    _model(sub)
+    sub.add_argument("--shape", help="gives sizes to the symbols that SPEC gives none to, as in b1_s128")
+    _set(sub, "an option of the number format")
 
 
 def _model(sub: argparse.ArgumentParser) -> None:
@@ -281,67 +310,9 @@ def _case_part(sub: argparse.ArgumentParser) -> None:
 
 
 def _set(sub: argparse.ArgumentParser, what: str) -> None:
-    sub.add_argument("--set", type=_option, action="append", default=[], metavar="NAME=VALUE", help=what)
+    sub.add_argument("--set", type=flag_values.option, action="append", default=[], metavar="NAME=VALUE", help=what)
 
 
 def out(sub: argparse.ArgumentParser) -> None:
     """Where the result goes."""
     sub.add_argument("--out", type=Path, required=True, metavar="FILE", help="where the result goes")
-
-
-def _option(text: str) -> tuple[str, OptionValue]:
-    """`name=value` with a YAML value."""
-    import yaml
-
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not name=value")
-    try:
-        return name, yaml.safe_load(value)
-    except yaml.YAMLError:
-        raise argparse.ArgumentTypeError(f"{value!r} is no YAML value; quote it, or close its brackets") from None
-
-
-def _baseline(text: str) -> str:
-    if text.count("/") != 2:
-        raise argparse.ArgumentTypeError(f"{text!r} is not PRECISION/BACKEND/VARIANT")
-    return text
-
-
-def _case(text: str) -> Case:
-    if text.count("/") != len(dataclasses.fields(Case)) - 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not MODEL/PRECISION/BACKEND/VARIANT/SHAPE")
-    return Case.from_path(text)
-
-
-def _capability(text: str) -> tuple[int, int]:
-    match = re.fullmatch(r"(\d+)\.(\d)", text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a compute capability; write it as 12.0")
-    return int(match[1]), int(match[2])
-
-
-def _size(text: str) -> int:
-    """Bytes; K, M and G are powers of 1000."""
-    match = re.fullmatch(r"([1-9]\d*)([KMG]?)", text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size; write it as 5M")
-    return int(match[1]) * {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}[match[2]]
-
-
-def _whole(least: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
-        return int(text)
-
-    return read
-
-
-def _above_0(most: float = 1e9) -> Callable[[str], float]:
-    def read(text: str) -> float:
-        if not re.fullmatch(r"([0-9]+[.]?[0-9]*|[.][0-9]+)(e[+-]?[0-9]+)?", text) or not 0 < float(text) <= most:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0 and up to {most:g}")
-        return float(text)
-
-    return read

@@ -16,20 +16,19 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from inferprof.documents import Kind
+from inferprof import documents, forked
+from inferprof.documents import Kind, Outcome
 from inferprof.errors import LAST_EXIT_CODE, CaseFailed, SystemRefusal, ToolError, UserError, as_user_error, reason_of
-from inferprof.files import beside, document_text, read_document, write_document, write_text
+from inferprof.files import beside, document_text, write_document, write_text
 
 T = TypeVar("T")
-JOB_LIMIT: Final = "INFERPROF_JOB_LIMIT_S"
-"""Environment variable that the Snakefile sets for its jobs: the seconds that one may take (protocol.limit_s)."""
 FACTS: Final[Mapping[str, Kind]] = {".build.json": "build", ".convert.json": "convert"}
 """Suffixes of the documents that say how the product beside them was made."""
 
 
 def job_limit_s() -> float | None:
     """The limit of this job in seconds; None where inferprof was started by hand."""
-    given = os.environ.get(JOB_LIMIT)
+    given = os.environ.get(forked.LIMIT)
     return float(given) if given else None
 
 
@@ -91,8 +90,8 @@ def require_made(product: Path) -> None:
         return
     for suffix, kind in FACTS.items():
         if (path := beside(product, suffix)).exists():
-            facts = read_document(path, kind)
-            raise CaseFailed(str(facts.get("reason") or f"{product} is empty"), facts.get("stage"))
+            facts: Outcome = documents.read(path, kind)
+            raise CaseFailed(facts.reason or f"{product} is empty", facts.stage)
     raise CaseFailed(f"{product} is empty, and no {' or '.join(FACTS)} beside it says why")
 
 

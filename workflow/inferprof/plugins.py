@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from inferprof.case import Case, OptionValue, Shape, Variant
 from inferprof.device import Buffer, Device, Where
+from inferprof.documents.record import Tuning
 from inferprof.findings import Clear, Finding, Frames, Level, Need
 from inferprof.model.model_spec import ModelSpec
 
@@ -73,7 +74,7 @@ class OpenRequest:
     """CPU threads that the runtime may use inside one operator."""
     native_profile: Path | None = None
     """Where the runtime writes its own profile; None switches it off. Never set for a benchmark."""
-    remembered: Sequence[Mapping[str, Any]] = ()
+    remembered: Sequence[Tuning] = ()
     """The part `tuning` of another record: configurations of kernels that are taken over instead of tried."""
 
 
@@ -114,6 +115,12 @@ class Backend:
     none. The session only has to be closed afterwards."""
     tuning: Callable[[Session], list[dict[str, Any]]] = lambda session: []
     """What the session's autotuners tried so far and chose: backends.triton_tuning.Decision.record of each choice."""
+    compile_cache: Callable[[], dict[str, int]] = dict
+    """After a process's first inference: how often a compiler's cache on disk had what it wanted (`hits`), and how
+    often it did not (`misses`); empty where nothing is compiled."""
+    imports: tuple[str, ...] = ()
+    """What each of its runs imports, beside the package: the fork server has it ready. Nothing that starts a thread
+    (ONNX Runtime does) or looks for a GPU through CUDA when it is imported."""
     refuses_variant: Callable[[Variant, Case, Machine], str | None] = lambda variant, case, machine: None
     """Why a machine cannot run a case with the options of a variant; None where there is no objection."""
 

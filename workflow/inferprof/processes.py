@@ -13,13 +13,15 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 PR_SET_PDEATHSIG = 1
 STACKS_S = 1.0
 """How long a process that is over its limit has to write down where it is."""
+END_S = 3.0
+"""How long jobs have to end where their Snakemake is told to; a container that is stopped has 10 s in all."""
 GIB = 1 << 30
 LOCKS = Path(".snakemake", "locks")
 HOLDER = Path(".snakemake", "inferprof-holder.json")
@@ -33,24 +35,32 @@ def die_with_parent() -> None:
 
 
 def go_on_watched(limit_s: float) -> None:
-    """Return in a child; this process waits for it, says how it ended where it could not, and ends as it did.
+    """Return in a child; this process waits for it, says how it ended where it could not, and ends as it did."""
+    if (code := watched(limit_s)) is not None:
+        os._exit(code)
+
+
+def watched(limit_s: float, beside: Callable[[int], None] = lambda child: None) -> int | None:
+    """None in a child, which goes on; in this process the child's exit code, or 1 and a line on stderr.
 
     A child that is not done after `limit_s` seconds is killed with its children, once it has written the stack of
-    each of its threads to stderr; so does one that crashes.
+    each of its threads to stderr; so does one that crashes. `beside` is called with the child's process id.
     """
     parent = os.getpid()
     child = os.fork()
     if child:
-        _wait(child, limit_s)
+        beside(child)
+        return _wait(child, limit_s)
     die_with_parent()
     if os.getppid() != parent:
         os._exit(1)
     faulthandler.enable()
     faulthandler.dump_traceback_later(limit_s)
+    return None
 
 
-def _wait(child: int, limit_s: float) -> NoReturn:
-    """Wait for a child and end as it did: with its exit code, or with 1 and a line on stderr."""
+def _wait(child: int, limit_s: float) -> int:
+    """Wait for a child: its exit code, or 1 and a line on stderr."""
 
     def expired(*_: Any) -> NoReturn:
         raise TimeoutError
@@ -62,12 +72,14 @@ def _wait(child: int, limit_s: float) -> NoReturn:
     try:
         _, status, usage = os.wait4(child, 0)
     except TimeoutError:
-        _kill_tree(child)
+        kill_tree(child)
         os.waitpid(child, 0)
-        _end(f"not done after {limit_s:g} s, the limit of a job (protocol.limit_s): ended; its stacks are above")
+        return _said(
+            f"not done after {limit_s:g} s, the limit of a job (protocol.limit_s): ended; its stacks are above"
+        )
     if os.WIFEXITED(status):
-        os._exit(os.WEXITSTATUS(status))
-    _end(_signalled(signal.Signals(os.WTERMSIG(status)), usage))
+        return os.WEXITSTATUS(status)
+    return _said(_signalled(signal.Signals(os.WTERMSIG(status)), usage))
 
 
 def _signalled(ended_by: signal.Signals, usage: resource.struct_rusage) -> str:
@@ -81,13 +93,13 @@ def _signalled(ended_by: signal.Signals, usage: resource.struct_rusage) -> str:
     return f"ended by SIGKILL, as a machine does that is out of memory ({held})"
 
 
-def _end(reason: str) -> NoReturn:
-    """The last line of a job's log."""
+def _said(reason: str) -> int:
+    """The exit code of a job that could not write the last line of its log itself."""
     os.write(2, f"inferprof: {reason}\n".encode())
-    os._exit(1)
+    return 1
 
 
-def _kill_tree(process: int) -> None:
+def kill_tree(process: int) -> None:
     """Kill a process and all that it started."""
     import psutil
 
@@ -95,7 +107,8 @@ def _kill_tree(process: int) -> None:
         for child in psutil.Process(process).children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
                 child.kill()
-    os.kill(process, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
 
 
 def end_at_once() -> NoReturn:
@@ -153,6 +166,36 @@ def reader_may_leave() -> Iterator[None]:
 def sign_lock(folder: Path) -> None:
     """Say beside Snakemake's lock of a workflow folder that this process holds it: the lock itself does not tell."""
     (folder / HOLDER).write_text(json.dumps({**_identity(os.getpid()), "locks": _locks(folder)}), encoding="utf-8")
+
+
+def end_with_jobs(folder: Path) -> None:
+    """On SIGTERM, as `docker stop` sends it, end the jobs of this Snakemake and then itself, within seconds.
+
+    Snakemake waits for running jobs, longer than a container is given. What was measured stays: its files are written
+    whole. What was half done Snakemake has marked, and does again. The lock goes.
+    """
+
+    def end(number: int, _: object) -> NoReturn:
+        os.write(2, b"inferprof: told to end: running jobs are ended, what was measured stays\n")
+        _end_children()
+        shutil.rmtree(folder / LOCKS, ignore_errors=True)
+        (folder / HOLDER).unlink(missing_ok=True)
+        os._exit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)
+
+
+def _end_children() -> None:
+    """End all that this process started, and kill what does not end in time."""
+    import psutil
+
+    children = psutil.Process().children(recursive=True)
+    for child in children:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.terminate()
+    for child in psutil.wait_procs(children, timeout=END_S)[1]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
 
 
 def release_stale_lock(folder: Path) -> str | None:

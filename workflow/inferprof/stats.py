@@ -252,8 +252,7 @@ def _student(logs: np.ndarray[Any, Any]) -> tuple[float, float, float]:
     """Interval and smallest detectable difference of the mean of log ratios."""
     from scipy import stats
 
-    freedom = len(logs) - 1
-    error = float(logs.std(ddof=1)) / math.sqrt(len(logs))
+    freedom, error = len(logs) - 1, float(stats.sem(logs))
     half = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * error
     detectable = half + float(stats.t.ppf(POWER, freedom)) * error
     return float(logs.mean()) - half, float(logs.mean()) + half, detectable

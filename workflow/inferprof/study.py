@@ -25,6 +25,8 @@ from inferprof.model.model_spec import ModelSpec, discover, is_unsized, load
 from inferprof.planning import CASE_KEYS, Planned
 from inferprof.precisions import unconvertible
 
+FIRST, EARLY = 2_000_000, 5_000_000
+"""Job priorities of the measurements of the first answer, and of what is said before all is done."""
 BEFORE_MEASURING = 10_000_000
 """Job priority of what can run side by side: a measurement takes all cores, so it had better come after."""
 
@@ -76,6 +78,25 @@ class Study:
         """The rounds of each case: fewer where there is no GPU."""
         return range(self.protocol["cpu_rounds" if self.machine.gpu is None else "rounds"])
 
+    @property
+    def refines(self) -> bool:
+        """Whether the first round decides what else is done: selection.csv."""
+        repeats = self.config["repeat"] != "all" and len(self.rounds) > 1
+        return repeats or (self.config["captures"] != "all" and bool(self.captures()))
+
+    @functools.cached_property
+    def first_cases(self) -> frozenset[Case]:
+        """Those of the first answer: every runtime of the first model, in its first format, variant and shape."""
+        cases = self.cases()
+        first = cases[0] if cases else None
+        return frozenset(case for case in cases if first and replace(case, backend=first.backend) == first)
+
+    def speaks(self, name: str, case: Case) -> bool:
+        """Whether a profiler that watches a case speaks for it: of several that trace the same, one does."""
+        tracing = [tool for tool in registry.tracers() if tool in self.config["profilers"]]
+        first = next((tool for tool in tracing if self._refuses_profiler(tool, case) is None), name)
+        return name not in tracing or name == first
+
     def precision_options(self, precision: str) -> Mapping[str, OptionValue]:
         """The options of a number format, also of one that the study leaves out."""
         return self.precisions.get(precision, registry.precisions()[precision].options)
@@ -113,12 +134,12 @@ class Study:
             b.name for b in registry.backends().values() if b.ahead_of_time and b.name in self.config["backends"]
         ]
         variant = next(iter(self.variants))
-        built = [
-            (aot_machine(capability), Case(model, precision, backend, variant, self.shapes[model][-1].label))
-            for capability in self.target
+        cases = [
+            Case(model, precision, backend, variant, self.shapes[model][-1].label)
             for model, precision in self._convertible()
             for backend in backends
         ]
+        built = [(aot_machine(capability), case) for capability in self.target for case in cases]
         exclude = self.config["exclude"]
         return [(to, case) for to, case in built if not planning.excluded(case, self.models[case.model], to, exclude)]
 
@@ -252,11 +273,14 @@ def cases_csv(study: Study) -> str:
     return text.getvalue()
 
 
-def priority(case: Case, round_: int, seed: int) -> int:
+def priority(case: Case, round_: int, seed: int, first: Iterable[Case] = ()) -> int:
     """Job priority that runs whole rounds one after another, and the cases of a round in seeded random order.
 
-    Snakemake takes the highest priority first, so round 0 gets the largest numbers.
+    Snakemake takes the highest priority first, so round 0 gets the largest numbers, and in it the cases of the first
+    answer.
     """
+    if round_ == 0 and case in first:
+        return FIRST
     digest = hashlib.sha256(f"{seed} {round_} {case}".encode()).digest()
     return (1000 - round_) * 1000 + int.from_bytes(digest[:4], "big") % 1000
 

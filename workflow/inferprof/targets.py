@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from inferprof import registry, trtexec
 from inferprof.case import Case, OptionValue
+from inferprof.selection import Selection
 from inferprof.study import Study
 
 PARSER: Final = "tensorrt-rtx"
@@ -41,13 +43,31 @@ def engines(study: Study) -> list[str]:
     return [f"results/{machine}/engine/{case}.engine" for machine, case in own + study.ahead_of_time()]
 
 
-def records(study: Study) -> list[str]:
-    """The measurements: every case that runs, in every round."""
+def records(study: Study, selection: Selection | None = None, model: str | None = None) -> list[str]:
+    """The measurements: every case that runs, in every round; of a selection, and what is there already."""
+    chosen = selection and study.config["repeat"] != "all"
     return [
-        f"results/{study.machine.slug}/benchmark/{case}/r{round_}.json"
+        file
         for round_ in study.rounds
         for case in study.cases()
+        if model in (None, case.model)
+        and (file := _record(study, case, round_))
+        and (not chosen or not round_ or (selection and case in selection.repeated) or Path(file).exists())
     ]
+
+
+def _record(study: Study, case: Case, round_: int = 0) -> str:
+    return f"results/{study.machine.slug}/benchmark/{case}/r{round_}.json"
+
+
+def first_records(study: Study) -> list[str]:
+    """The measurements of the first answer."""
+    return [_record(study, case) for case in study.cases() if case in study.first_cases]
+
+
+def once(study: Study) -> list[str]:
+    """What decides about further rounds and captures: a round of each case, and what is known of the graphs."""
+    return [*(_record(study, case) for case in study.cases()), *_of_graphs(study)]
 
 
 def second_clocks(study: Study) -> list[str]:
@@ -65,9 +85,20 @@ def captures(study: Study, profiler: str) -> list[str]:
     return [f"results/{study.machine.slug}/capture/{profiler}/{case}{suffix}" for case in cases]
 
 
-def tables(study: Study) -> list[str]:
-    """The tables of all captures."""
-    return [f"results/{study.machine.slug}/table/{name}/{case}.parquet" for name, case in study.captures()]
+def tables(study: Study, selection: Selection | None = None, model: str | None = None) -> list[str]:
+    """The tables of all captures; of a selection, and what is there already."""
+    chosen = selection and study.config["captures"] != "all"
+    return [
+        file
+        for name, case in study.captures()
+        if model in (None, case.model)
+        and (file := f"results/{study.machine.slug}/table/{name}/{case}.parquet")
+        and (
+            not chosen
+            or (selection and case in selection.captured and study.speaks(name, case))
+            or Path(file).exists()
+        )
+    ]
 
 
 def diagnoses(study: Study) -> list[str]:
@@ -76,17 +107,16 @@ def diagnoses(study: Study) -> list[str]:
     return [f"results/{study.machine.slug}/diagnosis/{model}" for model in models]
 
 
-def diagnosis_inputs(study: Study, model: str) -> list[str]:
+def diagnosis_inputs(study: Study, model: str, selection: Selection | None = None) -> list[str]:
     """What the diagnosis of a model's cases is made from: its machine, and all of the model's graphs and cases."""
     machine = f"results/{study.machine.slug}"
     of_graphs = [file for file in (*costs(study), *partitions(study)) if file.startswith(f"results/onnx/{model}/")]
-    of_model = [case for case in study.cases() if case.model == model]
     return [
         f"{machine}/environment.json",
         *(f"{machine}/{what}.json" for what in _measured(study)),
         *of_graphs,
-        *(f"{machine}/benchmark/{case}/r{round_}.json" for round_ in study.rounds for case in of_model),
-        *(f"{machine}/table/{name}/{case}.parquet" for name, case in study.captures() if case.model == model),
+        *records(study, selection, model),
+        *tables(study, selection, model),
     ]
 
 
@@ -108,21 +138,26 @@ def partitions(study: Study) -> list[str]:
     return [f"results/onnx/{model}/{precision}.partition.json" for model, precision in graphs]
 
 
-def report_inputs(study: Study) -> list[str]:
+def report_inputs(study: Study, selection: Selection | None = None) -> list[str]:
     """All that the report is made from, apart from cases.csv."""
-    graphs = [f"results/onnx/{model}/{precision}" for model, precision in study.onnx()]
     return [
         *probe(study),
         *(f"results/{study.machine.slug}/{what}.json" for what in _measured(study)),
-        *(f"{graph}.{kind}.json" for graph in graphs for kind in ("convert", "audit", "accuracy")),
+        *_of_graphs(study),
         *costs(study),
         *partitions(study),
         *(engine.removesuffix(".engine") + ".build.json" for engine in engines(study)),
-        *records(study),
+        *records(study, selection),
         *second_clocks(study),
-        *tables(study),
+        *tables(study, selection),
         *diagnoses(study),
     ]
+
+
+def _of_graphs(study: Study) -> list[str]:
+    """What is known of each graph."""
+    graphs = [f"results/onnx/{model}/{precision}" for model, precision in study.onnx()]
+    return [f"{graph}.{kind}.json" for graph in graphs for kind in ("convert", "audit", "accuracy")]
 
 
 def flags(options: Mapping[str, OptionValue]) -> str:

@@ -26,13 +26,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inferprof import processes, progress, stats
+import msgspec
+
+from inferprof import documents, processes, progress, stats
 from inferprof.case import Case, Shape
+from inferprof.documents import Record
+from inferprof.documents.record import Boundary
 from inferprof.errors import ToolError, UserError
-from inferprof.files import read_document, read_json
+from inferprof.files import read_json
 from inferprof.machine import hardware
 from inferprof.measure.gpu_lock import gpu_lock
-from inferprof.model.model_spec import ModelSpec
+from inferprof.model.model_spec import ModelSpec, input_shapes
 
 NAME = "trtexec"
 BACKEND = "tensorrt"
@@ -97,8 +101,8 @@ def unsuitable(tool: Tool, engine: Path) -> str | None:
     if tool.version < FLOOR:
         return f"{NAME} of TensorRT {dotted(tool.version)} is not known; needs {dotted(FLOOR)} or newer"
     facts = engine.with_suffix(".build.json")
-    versions = read_document(facts, "build").get("versions", {}) if facts.exists() else {}
-    built = versions.get(BACKEND, dotted(tool.version))
+    versions = documents.read(facts, "build").versions if facts.exists() else {}
+    built = versions.get(BACKEND) or dotted(tool.version)
     if hardware.parse_version(built)[: len(tool.version)] != tool.version:
         return f"{NAME} is of TensorRT {dotted(tool.version)}, the engine of {built}"
     return None
@@ -206,27 +210,25 @@ def _milliseconds(text: str) -> dict[str, float]:
 # --- comparing -------------------------------------------------------------------------------------------------
 
 
-def measure(
-    engine: Path, spec: ModelSpec, record: Mapping[str, Any], runner: Runner = processes.run_merged
-) -> dict[str, Any]:
+def measure(engine: Path, spec: ModelSpec, record: Record, runner: Runner = processes.run_merged) -> dict[str, Any]:
     """Let trtexec measure the engine of a benchmark's record, and compare its GPU compute time with `device`.
 
     Where there is nothing to compare, the result says why. Raises UserError where the record is of another model or
     backend or there is no trtexec, ToolError where trtexec failed.
     """
-    shapes, graph = _asked(spec, record), bool(record["protocol"]["graph"])
+    shapes, graph = _asked(spec, record), bool(record.protocol["graph"])
     tool = find(runner)
     head = {
         "schema": SCHEMA,
-        "case": record["case"],
-        "round": record["round"],
+        "case": msgspec.structs.asdict(record.case),
+        "round": record.round,
         "version": dotted(tool.version),
     }
     if reason := _no_device(record) or unsuitable(tool, engine):
         return {**head, "comparison": {"not_compared": reason}}
     gpu = hardware.detect_gpu()
     with (
-        progress.task(f"Measure {Case(**record['case'])} with {NAME}", (NAME,), measures=True),
+        progress.task(f"Measure {Case.from_path(record.case.path)} with {NAME}", (NAME,), measures=True),
         gpu_lock(gpu.uuid, f"{NAME} {engine.name}") if gpu else contextlib.nullcontext(),
     ):
         progress.step(NAME)
@@ -243,23 +245,22 @@ def measure(
     }
 
 
-def _asked(spec: ModelSpec, record: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+def _asked(spec: ModelSpec, record: Record) -> dict[str, tuple[int, ...]]:
     """The input shapes of the record's case. Raises UserError where it is not of this model or backend."""
-    case = Case(**record["case"])
+    case = Case.from_path(record.case.path)
     if case.backend != BACKEND:
         raise UserError(f"{case} is of backend {case.backend}; {NAME} runs the engines of {BACKEND}")
     if case.model != spec.name:
         raise UserError(f"the record is of model {case.model}, the description of {spec.name}: give the one's own")
-    shape = spec.at(Shape.parse(case.shape))
-    return {item.name: item.shape(shape) for item in spec.inputs}
+    return input_shapes(spec, spec.at(Shape.parse(case.shape)))
 
 
-def _no_device(record: Mapping[str, Any]) -> str | None:
+def _no_device(record: Record) -> str | None:
     """Why the record has no measurement of `device` to compare with, or None."""
-    if record["status"] != "ok":
-        return f"the case failed: {record['reason']}"
-    device = record["boundaries"]["device"]
-    return None if "samples_ns" in device else f"device was not measured: {device['not_measured']}"
+    if record.status != "ok" or record.boundaries is None:
+        return f"the case failed: {record.reason}"
+    device = record.boundaries.device or Boundary(not_measured="the record has none")
+    return None if device.samples_ns else f"device was not measured: {device.not_measured}"
 
 
 def _run(
@@ -290,9 +291,10 @@ def unlike(log: Log, *, graph: bool) -> str | None:
     return None
 
 
-def compare(record: Mapping[str, Any], samples_ns: Sequence[float]) -> dict[str, Any]:
+def compare(record: Record, samples_ns: Sequence[float]) -> dict[str, Any]:
     """trtexec's GPU compute times against the record's `device`; the verdict is about trtexec's."""
-    device = record["boundaries"]["device"]["samples_ns"]
+    assert record.boundaries and record.boundaries.device and record.boundaries.device.samples_ns
+    device = record.boundaries.device.samples_ns
     ratio = stats.ratio([device], [samples_ns])
     ours, theirs = (stats.summarize(samples).median for samples in (device, samples_ns))
     return {

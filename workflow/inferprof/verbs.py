@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from inferprof import arguments, escape, outcomes, processes, progress, registry
+from inferprof import arguments, documents, escape, outcomes, processes, progress, registry
 from inferprof.case import Case, Shape
 from inferprof.errors import CaseFailed, UserError
-from inferprof.files import read_document, write_document, write_text, written_whole
+from inferprof.files import write_document, write_text, written_whole
 
 
 def probe(args: argparse.Namespace) -> None:
@@ -173,7 +173,7 @@ def trtexec(args: argparse.Namespace) -> None:
     """Let trtexec measure an engine too, every switch spelled out, and say how far it is from a run's `device`."""
     from inferprof import trtexec
 
-    spec, record = arguments.spec_of(args), read_document(args.record, "record")
+    spec, record = arguments.spec_of(args), documents.read(args.record, "record")
     result = outcomes.record(args.out, "trtexec", lambda: trtexec.measure(args.engine, spec, record), args.engine)
     if result.get("status") != "failed":
         _say(trtexec.render(result))
@@ -241,10 +241,22 @@ def report(args: argparse.Namespace) -> None:
         written = report.write_machines(args.results, args.study, args.machine, args.baseline)
     elif args.partial:
         written = report.write_partial(args.results, args.study, args.machine[0], args.baseline)
+    elif args.so_far:
+        written = report.write_so_far(args.results, args.study, args.machine[0], args.baseline, args.so_far)
     else:
         written = report.write(args.results, args.study, args.machine[0], args.baseline, args.processes)
     _say(f"inferprof: wrote {written}")
     _say_answer(written)
+
+
+def select(args: argparse.Namespace) -> None:
+    """Choose by the first round which cases get further rounds and captures."""
+    from inferprof import report, selection
+    from inferprof.report import select
+
+    chosen = select.choices(report.read(args.results, args.study, args.machine, args.baseline))
+    selection.write(args.out, chosen)
+    _say(f"inferprof: wrote {args.out}")
 
 
 def compare(args: argparse.Namespace) -> int:
@@ -271,7 +283,7 @@ def unbundle(args: argparse.Namespace) -> None:
     manifest = (bundled.write if args.report else bundles.unbundle)(args.bundle, args.out)
     _say(bundles.render(manifest, args.out, reported=args.report))
     if args.report:
-        _say_answer(args.out / "reports" / manifest["study"] / "REPORT.txt")
+        _say_answer(args.out / "reports" / manifest.study / "REPORT.txt")
 
 
 def verify(args: argparse.Namespace) -> int:
@@ -295,7 +307,7 @@ def _say_answer(written: Path) -> None:
     from inferprof.report import ANSWER
 
     path = written.with_name(ANSWER)
-    if written.name == "REPORT.txt" and (answer := path.read_text(encoding="utf-8").rstrip()):
+    if written.name == "REPORT.txt" and path.exists() and (answer := path.read_text(encoding="utf-8").rstrip()):
         _say(answer)
 
 

@@ -21,8 +21,9 @@ from inferprof.device import Device
 from inferprof.devices.cpu import CpuDevice
 from inferprof.devices.cuda import CudaDevice
 from inferprof.devices.ranges import collected, mark_clock
+from inferprof.documents import Watched
+from inferprof.documents.record import SCHEMA, Tuning
 from inferprof.errors import CaseFailed
-from inferprof.files import read_document
 from inferprof.machine import hardware, provenance
 from inferprof.machine.hardware import Gpu
 from inferprof.measure import host_cast, iterations, timing
@@ -33,7 +34,6 @@ from inferprof.measure.telemetry import Telemetry
 from inferprof.model import data
 from inferprof.plugins import Backend, Feeds, OpenRequest, Precision, Session
 from inferprof.run_request import Profiling, RunRequest
-from inferprof.tables.records import SCHEMA
 
 PROFILED_STEPS = ("load", "warm-up", "iterations")
 NO_GRAPH = "a native profile is taken without the CUDA graph that the variant has"
@@ -120,9 +120,9 @@ def _compared(
 def _task(request: RunRequest, gpu: Gpu | None) -> AbstractContextManager[None]:
     """What a measurement says of itself between its parts."""
     loops = 4 if gpu else 3
-    throughputs = ("back to back", *(["pipelined"] if gpu and request.streams > 1 else []))
     protocol = request.protocol
-    budgets = {timing.IN_TURNS: loops * protocol.loop_s, **dict.fromkeys(throughputs, protocol.throughput_s)}
+    pipelined = {"pipelined": protocol.pipeline_s} if gpu and request.streams > 1 else {}
+    budgets = {timing.IN_TURNS: loops * protocol.loop_s, "back to back": protocol.throughput_s, **pipelined}
     steps = ("load", "first inference", *budgets, *(["compare outputs"] if request.reference else []))
     return progress.task(f"Measure {request.case}", steps, budgets=budgets, measures=True)
 
@@ -148,7 +148,8 @@ def _measured(
             raise
         measured = replace(measured, checks={**measured.checks, "closed": Check(False, str(error))})
     record = measured.record()
-    record["first"]["load_ns"] = load_ns
+    cache = content.pop("compile_cache")
+    record["first"] |= {"load_ns": load_ns, **({"compile_cache": cache} if cache else {})}
     return measured, {**record, **content}
 
 
@@ -159,6 +160,7 @@ def _in_session(
     session, device = opened
     progress.step("first inference")
     measured = timing.measure(session, device, feeds, request.placement, request.protocol)
+    cache = backend.compile_cache()
     memory = _memory(session, device, used_before)
     if device.where == "cuda" and request.streams > 1:
         measured = _pipelined(request, backend, opened, measured, feeds)
@@ -167,6 +169,7 @@ def _in_session(
         graphs = backend.graph_memory and backend.graph_memory(session, _open_request(request, device))
     memory |= {"graphs": graphs} if graphs else {}
     return measured, {
+        "compile_cache": cache,
         "memory": memory,
         "inputs": {name: {"shape": list(array.shape), "dtype": str(array.dtype)} for name, array in feeds.items()},
         "outputs": {name: digest(array) for name, array in measured.outputs.items()},
@@ -209,15 +212,14 @@ def _open_request(request: RunRequest, device: Device) -> OpenRequest:
     )
 
 
-def _remembered(record: Path | None) -> list[dict[str, Any]]:
+def _remembered(record: Path | None) -> list[Tuning]:
     """What another case's autotuners chose. Raises CaseFailed where its record does not say."""
     if record is None:
         return []
-    content = read_document(record, "watched")
-    if not content.get("tuning"):
-        raise CaseFailed(f"{record} has no tuned configurations: {content.get('reason') or 'nothing was tuned'}")
-    decisions: list[dict[str, Any]] = content["tuning"]
-    return decisions
+    content: Watched = documents.read(record, "watched")
+    if not content.tuning:
+        raise CaseFailed(f"{record} has no tuned configurations: {content.reason or 'nothing was tuned'}")
+    return content.tuning
 
 
 def _tuning(backend: Backend, session: Session) -> dict[str, Any]:

@@ -1,16 +1,19 @@
 """The study in hand, and the functions that say what a rule reads. What decides anything is in inferprof.study."""
 
 import json
+import os
 import re
+import shlex
 import sys
 from pathlib import Path
 
 from inferprof import (
     cluster,
     config as configs,
-    outcomes,
+    forked,
     processes,
     registry,
+    selection as selections,
     study as studies,
     targets,
 )
@@ -61,7 +64,24 @@ PARTIAL_REPORTS = [
 ANSWERS = [Path(f"results/reports/{folder}/ANSWER.txt") for folder in BY_FOLDER]
 
 # A job is one command. With exec it is Snakemake's own child, so that it ends when Snakemake is killed.
-shell.prefix(f"{outcomes.JOB_LIMIT}={STUDY.protocol['limit_s']} exec ")
+# The environment of this Snakemake has inferprof in it, also where nobody activated it.
+shell.prefix(
+    f"PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH {forked.LIMIT}={STUDY.protocol['limit_s']} exec "
+)
+
+# Jobs of this host and outside of containers are forked from a server that has their libraries imported.
+if (
+    workflow.is_main_process
+    and workflow.resource_settings.nodes is None
+    and not workflow.deployment_settings.deployment_method
+):
+    forked.name_study()
+
+# What torch.compile made in one round or capture, the next takes from here; a record says how much.
+if workflow.is_main_process:
+    os.environ.setdefault(
+        "TORCHINDUCTOR_CACHE_DIR", str(Path(".snakemake", "inductor").absolute())
+    )
 
 
 wildcard_constraints:
@@ -73,6 +93,7 @@ wildcard_constraints:
     shape=r"b\d+(_[a-z0-9]+)?",
     round=r"\d+",
     folder="|".join(BY_FOLDER),
+    part="first|once",
 
 
 def on_every_machine(files):
@@ -88,10 +109,38 @@ def on_every_machine(files):
     return asked
 
 
+def selection_of(study):
+    """Which cases have further rounds and captures, once the first round is done; None where all have."""
+    if not study.refines:
+        return None
+    return selections.read(
+        Path(checkpoints.select.get(folder=study.folder).output.selection)
+    )
+
+
+def selection_inputs(wildcards):
+    """What decides about further rounds and captures."""
+    return targets.once(BY_FOLDER[wildcards.folder])
+
+
+def so_far_inputs(wildcards):
+    """What a report while the study runs is made from: the first answer, or a round of each case."""
+    study = BY_FOLDER[wildcards.folder]
+    if wildcards.part == "first":
+        return targets.first_records(study)
+    return f"results/reports/{study.folder}/{selections.NAME}"
+
+
+def reports_so_far(study):
+    """The reports of a study before it is done."""
+    parts = ["first"] * (len(study.cases()) > 1) + ["once"] * study.refines
+    return [f"results/reports/{study.folder}/REPORT.{part}.txt" for part in parts]
+
+
 def report_inputs(wildcards):
     """What the report on one machine is made from."""
     study = BY_FOLDER[wildcards.folder]
-    files = targets.report_inputs(study)
+    files = targets.report_inputs(study, selection_of(study))
     # Snakemake leaves a report alone that is newer than its inputs, also where one of them was moved away.
     if all(Path(report).exists() for report in targets.report(study)):
         workflow.dag.forcefiles.update(
@@ -102,7 +151,8 @@ def report_inputs(wildcards):
 
 def diagnosis_inputs(wildcards):
     """What the diagnosis of a model's cases is made from."""
-    return targets.diagnosis_inputs(BY_MACHINE[wildcards.machine], wildcards.model)
+    study = BY_MACHINE[wildcards.machine]
+    return targets.diagnosis_inputs(study, wildcards.model, selection_of(study))
 
 
 def slug(wildcards):
@@ -114,6 +164,11 @@ def all_cores(wildcards):
     """All cores of the machine: a job beside it would be measured too."""
     request = REQUESTS.get(wildcards.machine)
     return (request.cpus if request else workflow.resource_settings.cores) or 1
+
+
+def build_cores(wildcards):
+    """All cores for an engine of this machine, whose kernels are timed; of others nothing is, and they go side by side."""
+    return 1 if studies.aot_capability(wildcards.machine) else all_cores(wildcards)
 
 
 def cores_of_report(wildcards):
@@ -242,7 +297,10 @@ def target_flag(wildcards):
 def round_priority(wildcards):
     """Whole rounds one after another, the cases of a round in seeded random order."""
     return studies.priority(
-        Case.from_wildcards(wildcards), int(wildcards.round), STUDY.protocol["seed"]
+        Case.from_wildcards(wildcards),
+        int(wildcards.round),
+        STUDY.protocol["seed"],
+        STUDY.first_cases,
     )
 
 

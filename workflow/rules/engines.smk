@@ -11,7 +11,7 @@ rule build:
     log:
         "results/log/{machine}/engine/{model}/{precision}/{backend}/{variant}/{shape}.log",
     priority: studies.BEFORE_MEASURING
-    threads: all_cores
+    threads: build_cores
     resources:
         **MEASURES,
     params:

@@ -20,6 +20,49 @@ rule cases:
         "inferprof cases --config {params.config:q} --machine {params.machine} --out {output.cases:q} 2> {log:q}"
 
 
+# After one round of each case: which of them have further rounds and captures.
+checkpoint select:
+    input:
+        selection_inputs,
+        cases=rules.cases.output.cases,
+    output:
+        selection="results/reports/{folder}/selection.csv",
+    log:
+        "results/log/reports/{folder}/selection.log",
+    priority: studies.EARLY
+    threads: cores_of_report
+    params:
+        study="{folder}",
+        machine=slug,
+        baseline=STUDY.config["baseline"],
+    message:
+        "Choose the cases that get further rounds and captures"
+    shell:
+        "inferprof select results --study {params.study} --machine {params.machine} --baseline {params.baseline} "
+        "--out {output.selection:q} > {log:q} 2>&1"
+
+
+rule report_so_far:
+    input:
+        so_far_inputs,
+        cases=ancient(rules.cases.output.cases),
+    output:
+        "results/reports/{folder}/REPORT.{part}.txt",
+    log:
+        "results/log/reports/{folder}/{part}.log",
+    priority: studies.EARLY
+    threads: cores_of_report
+    params:
+        study="{folder}",
+        machine=slug,
+        baseline=STUDY.config["baseline"],
+    message:
+        "Write what is known so far: {output}"
+    shell:
+        "inferprof report results --study {params.study} --machine {params.machine} --baseline {params.baseline} "
+        "--so-far {wildcards.part} > {log:q} 2>&1"
+
+
 rule write_report:
     input:
         report_inputs,
@@ -71,7 +114,8 @@ if len(STUDIES) > 1:
 
 rule report_in_use:
     input:
-        f"results/reports/{STUDY.name}/REPORT.txt",
+        report=f"results/reports/{STUDY.name}/REPORT.txt",
+        so_far=[file for study in STUDIES for file in reports_so_far(study)],
     output:
         shown("results/REPORT.txt", STUDY.name),
     log:
@@ -79,9 +123,15 @@ rule report_in_use:
     message:
         "Put the report at results/REPORT.txt"
     shell:
-        "cp {input:q} {output:q} 2> {log:q}"
+        "cp {input.report:q} {output:q} 2> {log:q}"
 
 
 rule report:
     input:
         "results/REPORT.txt",
+
+
+# The first answer alone, which `make report` begins with.
+rule first:
+    input:
+        [f"results/reports/{study.folder}/REPORT.first.txt" for study in STUDIES],

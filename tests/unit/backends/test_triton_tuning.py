@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from inferprof.backends import triton_tuning
 from inferprof.backends.triton_tuning import watched
+from inferprof.documents.record import Trial, Tuning
 
 MS: dict[tuple[Any, ...], float] = {(16, 4): 0.5, (32, 4): 0.2, (64, 8): math.inf, (64, 4): 0.3}
 """(BLOCK, num_warps) → the median that its benchmark gives, ms."""
@@ -179,22 +181,24 @@ def test_a_remembered_choice_is_taken_without_trying(tuner: Callable[..., Any]) 
     with watched() as first:
         launch(tuner(), 64)
     again = tuner()
-    with watched(first.record()) as second:
+    with watched(msgspec.convert(first.record(), list[Tuning])) as second:
         launch(again, 64)
     (found,) = second.record()
     assert (found["source"], len(found["trials"]), found["trials"][0]["config"]["BLOCK"]) == ("remembered", 1, 32)
     assert again.fn.launches == [(32, 4), (32, 4)]  # timed, and run
 
 
+def chosen(kernel: str, key: dict[str, Any], config: dict[str, Any]) -> Tuning:
+    """A choice out of a record, of one configuration."""
+    facts: dict[str, Any] = dict.fromkeys(field.name for field in msgspec.structs.fields(Trial))
+    trial = Trial(**{**facts, "config": config, "seconds": 0.1, "compile_s": 0.0})
+    return Tuning(kernel, key, source="tried", offered=1, seconds=0.1, winner=0, trials=[trial])
+
+
 def test_another_key_takes_over_the_choice_at_the_nearest_one(tuner: Callable[..., Any]) -> None:
     config = {"BLOCK": 64, "num_warps": 4, "num_stages": 3}
-    entry = {"kernel": "scale_kernel", "winner": 0, "trials": [{"config": config}]}
-    far = {
-        **entry,
-        "key": {"m": 8, "n": 8192, "dtypes": ["float16"]},
-        "trials": [{"config": {**config, "BLOCK": 16}}],
-    }
-    near = {**entry, "key": {"m": 8, "n": 4096, "dtypes": ["float16"]}}
+    far = chosen("scale_kernel", {"m": 8, "n": 8192, "dtypes": ["float16"]}, {**config, "BLOCK": 16})
+    near = chosen("scale_kernel", {"m": 8, "n": 4096, "dtypes": ["float16"]}, config)
     with watched([far, near]) as watch:
         launch(tuner(), 64)
     assert watch.record()[0]["trials"][0]["config"]["BLOCK"] == 64
@@ -209,8 +213,7 @@ def test_a_configuration_that_was_not_offered_keeps_the_hook_of_those_that_were(
 
 
 def test_choices_of_other_kernels_are_not_remembered(tuner: Callable[..., Any]) -> None:
-    other = {"kernel": "other", "key": {"m": 64, "n": 4096}, "winner": 0, "trials": [{"config": {"BLOCK": 16}}]}
-    with watched([other]) as watch:
+    with watched([chosen("other", {"m": 64, "n": 4096}, {"BLOCK": 16})]) as watch:
         launch(tuner(), 64)
     assert watch.record()[0]["source"] == "tried"
 

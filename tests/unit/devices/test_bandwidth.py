@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.unit.made_records import document
 
 from inferprof.device import Buffer, Where
 from inferprof.devices import bandwidth
@@ -102,6 +103,6 @@ def test_it_takes_less_than_five_seconds(link):
 
 
 def test_the_floor_of_a_copy_is_latency_and_bytes_over_bandwidth(measured):
-    nbytes = 100_000_000
-    assert bandwidth.floor_ns(measured, "h2d", nbytes) == pytest.approx(2_000_000 + 5_000, rel=0.002)
-    assert bandwidth.floor_ns(measured, "d2h", nbytes, pinned=False) == pytest.approx(4_000_000 + 5_000, rel=0.002)
+    content, nbytes = document("bandwidth", measured), 100_000_000
+    assert bandwidth.floor_ns(content, "h2d", nbytes) == pytest.approx(2_000_000 + 5_000, rel=0.002)
+    assert bandwidth.floor_ns(content, "d2h", nbytes, pinned=False) == pytest.approx(4_000_000 + 5_000, rel=0.002)

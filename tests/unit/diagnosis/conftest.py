@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import lzma
 from collections.abc import Callable
@@ -10,13 +11,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from tests.unit.made_records import made, plain
+from tests.unit.made_records import document, made, plain
 
 from inferprof.case import Case
 from inferprof.diagnosis import frames
 from inferprof.documents import Record
 from inferprof.files import read_json
-from inferprof.findings import Frames
+from inferprof.findings import Documents, Frames
 from inferprof.profilers import nsys
 from inferprof.tables import records, schema
 from inferprof.tables.trace.kernel_compare import as_iterations
@@ -62,6 +63,13 @@ def changed(record: Record, change: Change) -> Record:
     return made(content)
 
 
+def with_documents(known: Documents, **contents: Any) -> Documents:
+    """The same with other contents of some, each as a test gives it: made_records.document."""
+    made_of: dict[Any, Any] = contents
+    given = {kind: content and document(kind, content) for kind, content in made_of.items()}
+    return dataclasses.replace(known, **given)
+
+
 @pytest.fixture
 def measured(table: Callable[[str], pd.DataFrame]) -> Measured:
     """Path of a case of tests/data/records (of one H100; up to 96 samples of each loop, and none of telemetry) → its
@@ -76,7 +84,7 @@ def measured(table: Callable[[str], pd.DataFrame]) -> Measured:
         edited: Any = [changed(record, change) if Case(*own) == case else record for record, own in read]
         found["record"] = edited
         found["status"] = [record.status for record in found["record"]]
-        known: dict[Any, Any] = {**frames.documents(DATA / "records", MACHINE, case), **documents}
+        known = with_documents(frames.documents_of(DATA / "records", MACHINE, case), **documents)
         rows = table(profile) if profile else pd.DataFrame(columns=list(schema.COLUMNS))
         profiles = schema.of_case(rows, MACHINE, case)
         return frames.of_tables(MACHINE, case, frames.peers_of(found), profiles, known)

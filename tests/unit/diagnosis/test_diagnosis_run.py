@@ -14,7 +14,7 @@ from tests.unit.facts import facts, naming, states
 from inferprof.case import Case
 from inferprof.diagnosis import frames, run
 from inferprof.errors import UserError
-from inferprof.findings import NEEDS, Clear, Finding, Frames, Gain, Need, NotAssessed
+from inferprof.findings import NEEDS, Clear, Documents, Finding, Frames, Gain, Need, NotAssessed
 from inferprof.plugins import Check
 from inferprof.profilers import ort_profile
 from inferprof.tables import records, schema
@@ -112,7 +112,7 @@ def test_a_table_alone_is_enough_and_every_answer_says_what_is_missing(tmp_path:
     path.parent.mkdir(parents=True)
     NOTHING.profiles.astype(schema.COLUMNS).to_parquet(path)
     loaded = frames.load(tmp_path, "m", CASE)
-    assert set(loaded.documents.values()) == {None}
+    assert loaded.documents == Documents()
     assert {(one.verdict, one.reason[:6]) for one in run.answers(loaded)} == {("not assessed", "needs ")}
 
 

@@ -103,6 +103,7 @@ def test_the_sentence_has_the_share_the_reason_the_advice_and_the_gain() -> None
         "launches",
         "To",
         "CUDA",
+        "It",
         "0.0004 ms",
         "0.0005 ms",
         "40.0 %",
@@ -128,6 +129,8 @@ def test_the_sentence_begins_with_what_takes_most_of_the_time_whoever_can_be_hel
         "copies",
         "arrays",
         "To",
+        "It",
+        "most",
         "0.0002 ms",
         "20.0 %",
     ]
@@ -140,7 +143,7 @@ def test_without_a_total_the_sentence_begins_with_the_first_finding() -> None:
 
 def test_a_gain_that_is_not_bounded_is_said_to_be_none_that_is_known() -> None:
     assert mentions(judge(finding("conv", "kernels", 0.2, None)).sentence, "saves is not known")
-    assert facts(verdict.gain_in_words(Gain(0.0, 100.0), TOTAL)) == ["0.0001 ms", "10.0 %"]
+    assert facts(verdict.gain_in_words(Gain(0.0, 100.0), TOTAL))[-2:] == ["0.0001 ms", "10.0 %"]
     assert facts(verdict.gain_in_words(Gain(100.0, 100.0), None)) == ["0.0001 ms"]
 
 

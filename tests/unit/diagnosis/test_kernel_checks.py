@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pandas as pd
 import pytest
 from tests.unit.diagnosis.asking import ask
+from tests.unit.diagnosis.conftest import with_documents as changed
 from tests.unit.facts import facts, mentions
+from tests.unit.made_records import NODE
 
 from inferprof.diagnosis import run, verdict
 from inferprof.diagnosis.kernel_time import kernels_ns
@@ -41,7 +43,7 @@ def counted(frames: Frames, page: Path) -> Frames:
 
 
 def with_documents(frames: Frames, **documents: Any) -> Frames:
-    return dataclasses.replace(frames, documents=cast(Any, {**frames.documents, **documents}))
+    return dataclasses.replace(frames, documents=changed(frames.documents, **documents))
 
 
 @pytest.fixture
@@ -87,7 +89,7 @@ def test_data_that_are_read_again_are_told_by_what_the_nodes_of_a_kernel_read(vi
         schema.conform(pd.DataFrame([{**tie, "value": 1e5, "instances": 25}]), "ort_nodes"), vit.machine, vit.case
     )
     frames = dataclasses.replace(vit, profiles=pd.concat([profiles, ties]))
-    costs = {"nodes": [{"name": "norm", "op": "LayerNormalization", "read": 10_000_000, "weights": 0}]}
+    costs = {"nodes": [{**NODE, "name": "norm", "op": "LayerNormalization", "product": False, "read": 10_000_000}]}
     assert ask("l2_misses", frames).verdict != "found"
     (finding,) = ask("l2_misses", with_documents(frames, cost=costs)).findings
     assert finding.evidence["times_read"] == pytest.approx(3)
@@ -239,7 +241,7 @@ def test_where_nodes_are_near_their_roofs_and_the_graph_is_not_fusing_them_is_ad
     compiled = dataclasses.replace(
         frames, thresholds=between, case=dataclasses.replace(frames.case, backend="torch_compile")
     )
-    assert mentions(ask("roof", compiled).findings[0].advice, "fuses more (an engine, ONNX")
+    assert mentions(ask("roof", compiled).findings[0].advice, "fuses more: an engine or ONNX")
     assert finding.gain is not None
     assert finding.gain.high_ns == pytest.approx(min(device, unfused) - fused)
 

@@ -63,7 +63,7 @@ def test_a_host_of_two_speeds_beside_a_wide_interval_is_found(measured: Measured
         "steal_percent": 3.25,
         "half_width": approx(0.3),
     }
-    assert facts(finding.advice, "host")[-3:] == ["host", "CUDA", "`cuda_graph: true`"]
+    assert facts(finding.advice, "host")[-3:] == ["host", "CUDA", "cuda_graph: true"]
 
 
 def test_an_interval_that_the_host_cannot_explain_is_told_apart(measured: Measured) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.unit.facts import facts, mentions
+from tests.unit.made_records import document
 
 from inferprof.machine import environment, hardware
 from inferprof.machine.environment import Sources, missing
@@ -294,7 +295,7 @@ def test_the_real_sources_of_this_machine_answer():
 )
 def test_a_machine_is_read_back_from_its_probe_without_serial_number_and_paths(sources, changes):
     machine = h100(label="box", threads=os.cpu_count(), **changes)
-    stored = json.loads(json.dumps(probe(sources, machine, runner=answers(git=""))))
+    stored = document("environment", probe(sources, machine, runner=answers(git="")))
     assert machine.gpu is not None
     gpu = dataclasses.replace(machine.gpu, memory=81559 << 20, uuid="")
     tools = {name: name for name in machine.tools}
@@ -306,7 +307,7 @@ def test_a_machine_without_a_gpu_is_read_back_from_its_probe(sources):
         raise FakeNvmlError("NVML Shared Library Not Found")
 
     machine = Machine(gpu=None, cpu="EPYC", no_counters="no NVIDIA driver", label="box", threads=os.cpu_count())
-    assert hardware.from_probe(probe(sources, machine, nvml=no_nvml), "box") == machine
+    assert hardware.from_probe(document("environment", probe(sources, machine, nvml=no_nvml)), "box") == machine
 
 
 def test_a_gpu_instance_is_read_back_from_its_probe(sources):
@@ -314,5 +315,5 @@ def test_a_gpu_instance_is_read_back_from_its_probe(sources):
     whole = {**stored["gpus"][0], "used": False}
     name = "NVIDIA H100 80GB HBM3 MIG 1g.10gb"
     instance = {"name": name, "mig_instance": True, "used": True}
-    gpu = hardware.from_probe({**stored, "gpus": [whole, instance]}, "box").gpu
+    gpu = hardware.from_probe(document("environment", {**stored, "gpus": [whole, instance]}), "box").gpu
     assert gpu == Gpu(name, (9, 0), None, "", "580.159.04", mig=True)

@@ -35,7 +35,7 @@ def test_the_files_of_an_archive_have_the_revision_that_git_wrote_into_them(
     tmp_path: Path, content: str, revision: str | None
 ) -> None:
     (tmp_path / ".git_archival.txt").write_text(f"{content}\n")
-    assert provenance.git_revision(tmp_path / "workflow/inferprof", answering(128, "")) == revision
+    assert provenance.git_revision(tmp_path / "workflow/inferprof/machine", answering(128, "")) == revision
 
 
 def test_a_machine_without_git_has_no_revision(tmp_path: Path) -> None:

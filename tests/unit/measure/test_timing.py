@@ -515,7 +515,7 @@ def test_the_record_is_json_with_all_raw_samples():
 
 def test_the_protocol_is_recorded_without_its_range():
     assert Protocol(budget_s=1.5).record() == {
-        "warmup_min": 5,
+        "warmup_min": 1,
         "settle": 0.02,
         "interval": 0.01,
         "min_s": 0.2,
@@ -557,3 +557,18 @@ def test_garbage_collection_is_off_while_measuring_and_on_again_afterwards():
     session = GpuSession(Gpu(Machine()), lambda i: 5 * MS + gc.isenabled())
     assert series(measure(session), "device").median == 5 * MS + 10_000
     assert gc.isenabled()
+
+
+@pytest.mark.parametrize("latency_ms", [1, 40, 90, 140, 200, 290])
+def test_no_boundary_takes_over_three_budgets(latency_ms):
+    machine = Machine()
+    protocol = replace(QUICK, budget_s=0.2, interval=1e-9)
+
+    def sample() -> float:
+        machine.spend(latency_ms * MS)
+        return float(latency_ms * MS)
+
+    found = loop.run("x", sample, protocol, machine)
+    assert machine.ns <= 3 * 0.2e9
+    assert found.warmup >= 1 and len(found.samples_ns) >= 1
+    assert found.settled == (latency_ms == 1)

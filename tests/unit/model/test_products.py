@@ -7,8 +7,9 @@ import pytest
 
 onnx = pytest.importorskip("onnx")
 
+from inferprof.documents.graph import Gemm  # noqa: E402
 from inferprof.model import typed_graph  # noqa: E402
-from inferprof.model.products import Gemm, gemm_of  # noqa: E402
+from inferprof.model.products import gemm_of  # noqa: E402
 
 node = onnx.helper.make_node
 

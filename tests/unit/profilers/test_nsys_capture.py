@@ -197,4 +197,4 @@ H100 = Machine(Gpu("NVIDIA H100", (9, 0), None, "GPU-1", "580.1"), tools={"nsys"
 def test_what_cannot_be_captured_is_refused_with_the_reason(
     backend: str, machine: Machine, reason: str | None
 ) -> None:
-    assert nsys.refuses(Case("vit", "fp16", backend, "default", "b8"), machine) == reason
+    assert nsys.NSYS.refuses(Case("vit", "fp16", backend, "default", "b8"), machine) == reason

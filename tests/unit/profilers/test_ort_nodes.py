@@ -17,7 +17,7 @@ from inferprof.case import Case
 from inferprof.devices.ranges import LOOKS
 from inferprof.errors import UserError
 from inferprof.machine.hardware import Gpu, Machine
-from inferprof.profilers import nsys, ort_nodes
+from inferprof.profilers import capturing, ort_nodes
 from inferprof.tables import schema
 from inferprof.tables.nodes import kernel_formats, ort_facts, ort_kernels
 
@@ -54,7 +54,7 @@ def both(export: Callable[..., Export], tmp_path: Path) -> Path:
 
 
 def test_the_run_is_watched_by_nsys_and_told_to_profile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nsys, "find", lambda: "nsys")
+    monkeypatch.setattr(capturing, "executable", lambda name, product: name)
     argv = ort_nodes.ORT_NODES.command(["inferprof", "run"], Path("c/b8.sqlite"))
     assert argv[:2] == ["nsys", "profile"]
     assert argv[-4:] == ["inferprof", "run", "--native-profile", "c/b8.ort.json.gz"]

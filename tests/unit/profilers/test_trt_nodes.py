@@ -15,7 +15,7 @@ from tests.unit.facts import facts, naming
 from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.machine.hardware import Machine
-from inferprof.profilers import nsys, trt_nodes
+from inferprof.profilers import capturing, trt_nodes
 from inferprof.tables import schema
 from inferprof.tables.nodes import attribution, trt_kernels
 from inferprof.tables.nodes.trt_layers import layers_of
@@ -34,7 +34,7 @@ def capture(repository: Path, tmp_path: Path) -> Path:
 
 
 def test_the_run_is_watched_by_nsys_and_told_to_describe_its_layers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nsys, "find", lambda: "nsys")
+    monkeypatch.setattr(capturing, "executable", lambda name, product: name)
     argv = trt_nodes.command(["inferprof", "run"], Path("c/b8.sqlite"))
     assert argv[:2] == ["nsys", "profile"]
     assert argv[-4:] == ["inferprof", "run", "--native-profile", "c/b8.profile.json"]
@@ -109,5 +109,5 @@ def test_another_file_is_refused_with_the_tool_that_reads_it(capture: Path) -> N
 def test_what_either_tool_lacks_is_the_reason() -> None:
     machine = Machine(gpu=None)
     other = Case("vit", "fp16", "ort_cuda", "default", "b8")
-    assert facts(trt_nodes.refuses(other, machine)) == ["trt_nodes", "ort_cuda", "no"]
-    assert facts(trt_nodes.refuses(CASE, machine)) == ["trt_nodes", "no", "GPU"]
+    assert facts(trt_nodes.TRT_NODES.refuses(other, machine)) == ["trt_nodes", "ort_cuda", "no"]
+    assert facts(trt_nodes.TRT_NODES.refuses(CASE, machine)) == ["trt_nodes", "no", "GPU"]

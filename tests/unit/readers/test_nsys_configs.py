@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 from tests.unit.conftest import SCHEMAS, Export
 
-from inferprof.readers import launch_configs, nsys_configs
+from inferprof.readers.launch_configs import rows
+from inferprof.readers.nsys_sqlite import read_timeline
 
 
 def wide(frame: pd.DataFrame) -> pd.DataFrame:
@@ -20,7 +21,7 @@ def wide(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def test_the_longest_configurations_of_a_real_run(captured: Callable[[str], Path]) -> None:
-    table = wide(launch_configs.rows(nsys_configs.read(captured("h100_torch_eager")), "nsys"))
+    table = wide(rows(read_timeline(captured("h100_torch_eager")), "nsys"))
     first = table.iloc[0]
     assert (first["grid"], first["block"], first["instances"]) == ("1576,1,1", "32,4,1", 375)
     assert first["duration_total"] == 1450199
@@ -32,7 +33,7 @@ def test_the_longest_configurations_of_a_real_run(captured: Callable[[str], Path
 
 
 def test_one_kernel_with_two_grids_is_two_configurations(captured: Callable[[str], Path]) -> None:
-    table = wide(launch_configs.rows(nsys_configs.read(captured("h100_torch_eager")), "nsys"))
+    table = wide(rows(read_timeline(captured("h100_torch_eager")), "nsys"))
     copies = table[table["name"].str.contains("elementwise_kernel<(int)128, (int)4", regex=False)]
     assert copies[["grid", "duration_total"]].to_numpy().tolist() == [["588,1,1", 44771], ["591,1,1", 38689]]
 
@@ -41,7 +42,7 @@ def test_one_kernel_with_two_grids_is_two_configurations(captured: Callable[[str
 def test_every_schema_is_read_with_or_without_mangled_names(schema: str, export: Callable[..., Export]) -> None:
     made = export(schema)
     made.kernel("gemm", 100, 250, made.call("cudaLaunchKernel", 10, 20))
-    frame = launch_configs.rows(nsys_configs.read(made.done()), "nsys")
+    frame = rows(read_timeline(made.done()), "nsys")
     assert frame.loc[frame["metric"] == "duration_total", "value"].tolist() == [150]
     assert "symbol" not in set(frame["metric"])
 
@@ -49,4 +50,4 @@ def test_every_schema_is_read_with_or_without_mangled_names(schema: str, export:
 def test_an_export_without_kernels_has_none(export: Callable[..., Export]) -> None:
     made = export()
     made.call("cudaMalloc", 10, 20)
-    assert nsys_configs.read(made.done()) == []
+    assert rows(read_timeline(made.done()), "nsys").empty

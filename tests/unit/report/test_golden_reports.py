@@ -33,7 +33,7 @@ def test_a_study_on_a_cpu_with_refused_and_failed_cases(written_cpu: Path, agree
 
 def test_a_study_on_a_gpu_out_of_its_bundle(tmp_path: Path, agrees) -> None:
     manifest = bundles.unbundle(BUNDLE, tmp_path / "results")
-    study, machine, baseline = (manifest[name] for name in ("study", "machine", "baseline"))
+    study, machine, baseline = manifest.study, manifest.machine, manifest.baseline
     agrees(report.write(tmp_path / "results", study, machine, baseline), "weight-only-fp8.txt")
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pandas as pd
+from tests.unit.made_records import document
 
+from inferprof.documents import Watched
 from inferprof.tables.overhead import NO_BARE, NO_ITERATION, ledger, profiled_runs
 from inferprof.tables.records import CASE_KEY, KEY
 
@@ -31,7 +33,11 @@ def profile(
 def runs(*rows: tuple[dict[str, str], str, dict[str, object]]) -> pd.DataFrame:
     """The records of profiled runs, each with the `iterations` given."""
     return profiled_runs(
-        (case["machine"], tool, {"case": {key: case[key] for key in CASE_KEY}, "iterations": iterations})
+        (
+            case["machine"],
+            tool,
+            document("watched", {"case": {key: case[key] for key in CASE_KEY}, "iterations": iterations}),
+        )
         for case, tool, iterations in rows
     )
 
@@ -91,7 +97,7 @@ def test_what_is_missing_is_said_and_never_zero() -> None:
 
 
 def test_a_record_of_before_iterations_were_timed_has_no_row() -> None:
-    assert profiled_runs([("h100", "nsys", {"case": {}, "status": "ok"})]).empty
+    assert profiled_runs([("h100", "nsys", Watched())]).empty
 
 
 def test_without_profiles_the_ledger_is_empty() -> None:

@@ -333,7 +333,7 @@ def test_what_to_send_back_is_named_at_the_end() -> None:
 def test_the_bundle_holds_what_verify_said_and_measured_and_no_path(verified: Verified, tmp_path: Path) -> None:
     verified(lambda tools, words: 1 if words[0] == "bandwidth" else None)
     manifest = bundles.unbundle(tmp_path / "out/verify.bundle.zip", tmp_path / "unpacked")
-    files = set(manifest["files"])
+    files = set(manifest.files)
     assert {"verify.json", "verify.txt", "log/verify/bandwidth.log", "blackwell/environment.json"} < files
     assert "blackwell/benchmark/two_layers/fp32/ort_cuda/default/b4/r0.json" in files
     assert "blackwell/table/nsys/two_layers/fp32/ort_cuda/default/b4.parquet" in files
@@ -346,7 +346,7 @@ def test_the_bundle_holds_what_verify_said_and_measured_and_no_path(verified: Ve
 
 def test_where_nothing_was_measured_the_bundle_holds_what_was_said(verified: Verified, tmp_path: Path) -> None:
     verified(lambda tools, words: 1 if words[0] == "export" else None, "model")
-    files = set(bundles.read_manifest(tmp_path / "out/verify.bundle.zip")["files"])
+    files = set(bundles.read_manifest(tmp_path / "out/verify.bundle.zip").files)
     assert files >= {"verify.json", "verify.txt", "log/verify/model.log"}
     assert not [name for name in files if "/benchmark/" in name]
 

@@ -34,7 +34,7 @@ from inferprof.backends.ort_session import (
     session_options,
     version,
 )
-from inferprof.backends.profile import Profile, profile_of
+from inferprof.backends.profile import Profile, profile_of, provider_options
 from inferprof.case import Case, Variant
 from inferprof.device import Device
 from inferprof.errors import CaseFailed
@@ -74,9 +74,7 @@ def _options(cache: Path, profile: Profile, variant: Variant, device: Device | N
         "trt_sparsity_enable": str(variant.flag("sparsity")),
         "trt_engine_hw_compatible": str(variant.flag("hardware_compatible")),
     }
-    for bound in ("min", "opt", "max"):
-        shapes = (f"{name}:{'x'.join(map(str, ranges[bound]))}" for name, ranges in profile.items())
-        options[f"trt_profile_{bound}_shapes"] = ",".join(shapes)
+    options |= provider_options(profile, "trt")
     if "workspace" in variant.options:
         options["trt_max_workspace_size"] = str(variant.whole("workspace") * MIB)
     if "optimization_level" in variant.options:

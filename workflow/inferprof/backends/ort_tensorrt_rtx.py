@@ -30,7 +30,7 @@ from inferprof.backends.ort_session import (
     session_options,
     version,
 )
-from inferprof.backends.profile import Profile, profile_of
+from inferprof.backends.profile import Profile, profile_of, provider_options
 from inferprof.case import Case, Variant
 from inferprof.device import Device
 from inferprof.errors import CaseFailed
@@ -82,14 +82,11 @@ def _load_cuda_runtime(folder: Path, load: Callable[[str], Any] = ctypes.CDLL) -
 
 
 def _options(profile: Profile, variant: Variant, device: Device | None) -> dict[str, str]:
-    """The plug-in's options (its tensorrt_rtx_provider_options.h); shapes are written as input:1x3,input2:1x4.
+    """The plug-in's options (its tensorrt_rtx_provider_options.h).
 
-    That header says `;` between inputs, and its code splits at commas only.
+    Of shapes that header says `;` between inputs, and its code splits at commas only.
     """
-    options = {"enable_cuda_graph": str(int(variant.flag("cuda_graph")))}
-    for bound in ("min", "opt", "max"):
-        shapes = (f"{name}:{'x'.join(map(str, ranges[bound]))}" for name, ranges in profile.items())
-        options[f"nv_profile_{bound}_shapes"] = ",".join(shapes)
+    options = {"enable_cuda_graph": str(int(variant.flag("cuda_graph"))), **provider_options(profile, "nv")}
     if "workspace" in variant.options:
         options["nv_max_workspace_size"] = str(variant.whole("workspace") * MIB)
     if device is not None:

@@ -10,6 +10,16 @@ Profile = dict[str, dict[str, tuple[int, ...]]]
 """Input → min, opt and max shape."""
 
 
+def provider_options(profile: Profile, prefix: str) -> dict[str, str]:
+    """The profile as options of a provider of ONNX Runtime: shapes are written as input:1x3,input2:1x4."""
+    return {
+        f"{prefix}_profile_{bound}_shapes": ",".join(
+            f"{name}:{'x'.join(map(str, ranges[bound]))}" for name, ranges in profile.items()
+        )
+        for bound in ("min", "opt", "max")
+    }
+
+
 def profile_of(spec: ModelSpec, shape: Shape, variant: Variant) -> Profile:
     """Exactly this shape; with the option `profile: [b1, b64]`, everything from the smallest to the largest.
 

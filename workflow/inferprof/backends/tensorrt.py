@@ -22,6 +22,7 @@ from inferprof.backends.tensorrt_runtime import (
 from inferprof.case import Case
 from inferprof.errors import CaseFailed
 from inferprof.machine.hardware import Machine
+from inferprof.model.model_spec import input_shapes
 from inferprof.plugins import Backend, OpenRequest
 
 FLOOR = "10.8"
@@ -37,8 +38,7 @@ def open_engine(flavour: Flavour, request: OpenRequest) -> Iterator[TensorRTSess
     trt = load(flavour)
     log = message_log(trt)
     engine = deserialized(request.artifact, trt, log)
-    shapes = {item.name: item.shape(request.shape) for item in request.spec.inputs}
-    if reason := outside_profile(engine, shapes):
+    if reason := outside_profile(engine, input_shapes(request.spec, request.shape)):
         raise CaseFailed(reason)
     session = TensorRTSession(trt, engine, log, request.device, graph=request.variant.flag("cuda_graph"))
     times = layer_times(trt)

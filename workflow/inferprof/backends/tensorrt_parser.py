@@ -6,6 +6,7 @@ about again by itself.
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,10 +28,7 @@ DEPTH: Final = 10
 NO_GPU: Final = re.compile(r"[^\n]*Cuda Runtime \(In catchCudaError[^\n]*")
 """What a parser on a machine without a driver adds to each of its errors."""
 _WORDS: Final[tuple[tuple[re.Pattern[str], Why], ...]] = (
-    (
-        re.compile(r"(?i)dynamic|number of output channels: -1|SymbolicValue|build.?time"),
-        "dynamic shape",
-    ),
+    (re.compile(r"(?i)dynamic|number of output channels: -1|SymbolicValue|build.?time"), "dynamic shape"),
     (re.compile(r"(?i)must have type|data ?type|has type"), "number format"),
     (re.compile(r"(?i)must be an initializer|is_weights|not a constant"), "attributes"),
     (re.compile(r"(?i)plugin|no importer|creator"), "operator"),
@@ -80,8 +78,6 @@ def _extracted(model: onnx.ModelProto, nodes: Sequence[int]) -> onnx.ModelProto 
 
     None where the type of one of those is not known.
     """
-    import onnx
-
     own = [model.graph.node[index] for index in nodes]
     others = [node for index, node in enumerate(model.graph.node) if index not in set(nodes)]
     weights = {item.name for item in model.graph.initializer}
@@ -96,8 +92,7 @@ def _extracted(model: onnx.ModelProto, nodes: Sequence[int]) -> onnx.ModelProto 
     values = {value.name: value for value in (*model.graph.value_info, *model.graph.input, *model.graph.output)}
     if any(name not in values for name in (*needed, *results)):
         return None
-    part = onnx.ModelProto()
-    part.CopyFrom(model)
+    part = copy.deepcopy(model)
     for field in ("node", "input", "output", "value_info"):
         part.graph.ClearField(field)
     part.graph.node.extend(own)

@@ -7,6 +7,7 @@ what it would do with that version; another version of TensorRT knows other oper
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -74,10 +75,7 @@ def _sources(model: onnx.ModelProto) -> str:
 
 def _fixed(model: onnx.ModelProto, shapes: Shapes) -> onnx.ModelProto:
     """The model with its inputs at these shapes; what was known of other tensors is forgotten."""
-    import onnx
-
-    fixed = onnx.ModelProto()
-    fixed.CopyFrom(model)
+    fixed = copy.deepcopy(model)
     del fixed.graph.value_info[:]
     for value in onnx_graph.inputs(fixed):
         for dim, size in zip(onnx_graph.dimensions(value), onnx_graph.given(value, shapes), strict=False):
@@ -109,8 +107,7 @@ def _under_full_names(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[int
 
     own = {(function.domain, function.name) for function in model.functions}
     standard = {schema.name for schema in onnx.defs.get_all_schemas()}
-    asked = onnx.ModelProto()
-    asked.CopyFrom(model)
+    asked = copy.deepcopy(model)
     for node in onnx_graph.all_nodes(asked.graph):
         if is_foreign(node) and node.op_type in standard and (node.domain, node.op_type) not in own:
             node.op_type = full_name(node)

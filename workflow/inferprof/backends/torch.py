@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferprof.backends import refusals, torch_graphs, torch_quantize, triton_tuning
+from inferprof.backends import build_facts, refusals, torch_graphs, torch_quantize, triton_tuning
 from inferprof.backends.options import RUN, TF32, some
 from inferprof.case import Case, Shape, Variant
 from inferprof.device import Buffer, Device, Where
@@ -37,13 +37,7 @@ class TorchSession:
     """Implements plugins.Session. Results are new tensors at each run, as torch makes them."""
 
     def __init__(
-        self,
-        call: Callable[..., torch.Tensor],
-        spec: ModelSpec,
-        device: Device,
-        *,
-        graph: bool,
-        weights: int,
+        self, call: Callable[..., torch.Tensor], spec: ModelSpec, device: Device, *, graph: bool, weights: int
     ) -> None:
         self._call = call
         self._input_names = [item.name for item in spec.inputs]
@@ -104,11 +98,8 @@ class TorchSession:
 
         if self._device.where == "cpu":
             return {"weights": self._weights}
-        return {
-            "weights": self._weights,
-            "allocated_peak": torch.cuda.max_memory_allocated(),
-            "reserved_peak": torch.cuda.max_memory_reserved(),
-        }
+        allocated, reserved = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
+        return {"weights": self._weights, "allocated_peak": allocated, "reserved_peak": reserved}
 
     def graphs(self, request: OpenRequest, plan: torch_graphs.Plan) -> dict[str, Any]:
         """torch_graphs.measure of this model. The session's own graph goes first, and its memory with it."""
@@ -278,10 +269,8 @@ def graphs_share_memory(variant: Variant) -> str | None:
 
 def refuses_options(variant: Variant, case: Case, machine: Machine) -> str | None:
     """What speaks against a variant's options on this machine."""
-    return refusals.first(
-        torch_quantize.refuses_variant(variant, case, machine),
-        torch_graphs.refuses(variant, Shape.parse(case.shape), machine),
-    )
+    graphs = torch_graphs.refuses(variant, Shape.parse(case.shape), machine)
+    return torch_quantize.refuses_variant(variant, case, machine) or graphs
 
 
 def graph_memory(session: Session, request: OpenRequest, *, trees: bool) -> dict[str, Any] | None:
@@ -326,6 +315,7 @@ TORCH_EAGER = Backend(
     refuses=refuses_eager,
     options=OPTIONS,
     precisions=frozenset(DTYPES),
+    imports=export.IMPORTS,
     refuses_variant=refuses_options,
     graph_memory=functools.partial(graph_memory, trees=False),
     tuning=tuning_of,
@@ -343,6 +333,8 @@ TORCH_COMPILE = Backend(
         **some(OPTIONS, "placement", "host_cast", "tf32", "quantize", "tuning", "graphs"),
     },
     precisions=frozenset(DTYPES),
+    compile_cache=build_facts.inductor_cache,
+    imports=(*export.IMPORTS, "torch._inductor.compile_fx"),
     alone=graphs_share_memory,
     refuses_variant=refuses_options,
     graph_memory=functools.partial(graph_memory, trees=True),

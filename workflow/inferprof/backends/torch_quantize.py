@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
 
 OPTION: Final[Mapping[str, str]] = {
-    QUANTIZE: "weights of a torch model are quantized, by the name of a quantizer: the next table",
+    QUANTIZE: "weights of a torch model are quantized, by the name of a quantizer: the next table"
 }
 PACKAGE: Final = "torchao"
 INSTALL: Final = "pip install --no-deps -r requirements/puzzles.txt"

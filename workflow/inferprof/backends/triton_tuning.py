@@ -21,6 +21,7 @@ from typing import Any, Final, Literal
 
 from inferprof.backends import torch_gemlite
 from inferprof.case import TUNED_ANEW, TUNED_BY_LIBRARY, TUNING, Variant
+from inferprof.documents.record import Tuning
 
 Source = Literal["tried", "one left", "remembered", "disk"]
 """Where a choice comes from: several configurations were timed; pruning left one (a library's own cache); the caller
@@ -29,7 +30,7 @@ OPTION: Final[Mapping[str, str]] = {
     TUNING: "torch: where the configurations of Triton's autotuned kernels come from: "
     f"`{TUNED_BY_LIBRARY}`, what it carries, else tried (as without the option); `{TUNED_ANEW}`, all are tried and "
     "compiled; `VARIANT` or `VARIANT/SHAPE`, the record of that case has them. With the option profilers watch the "
-    "choice of the bare run",
+    "choice of the bare run"
 }
 CACHE: Final = "TRITON_CACHE_DIR"
 MODULE: Final = "triton.runtime.autotuner"
@@ -88,7 +89,7 @@ class Decision:
 class Watch:
     """What was decided so far, in order, and what is to be taken over instead of trying."""
 
-    remembered: Sequence[Mapping[str, Any]] = ()
+    remembered: Sequence[Tuning] = ()
     """Entries of another record's `tuning`."""
     decisions: list[Decision] = field(default_factory=list)
     clock: Callable[[], float] = time.perf_counter
@@ -109,13 +110,13 @@ class Watch:
 
     def _known(self, decision: Decision) -> Mapping[str, Any] | None:
         """The remembered configuration of the kernel, at the key that differs least; None where there is none."""
-        same = [entry for entry in self.remembered if entry["kernel"] == decision.kernel]
+        same = [entry for entry in self.remembered if entry.kernel == decision.kernel]
         if not same:
             return None
         nearest = min(
-            same, key=lambda entry: sum(decision.key.get(name) != value for name, value in entry["key"].items())
+            same, key=lambda entry: sum(decision.key.get(name) != value for name, value in entry.key.items())
         )
-        config: Mapping[str, Any] = nearest["trials"][nearest["winner"]]["config"]
+        config: Mapping[str, Any] = nearest.trials[nearest.winner].config
         return config
 
     def tried(self, trial: Trial, timings: Any) -> None:
@@ -133,7 +134,7 @@ class Watch:
 
 
 @contextlib.contextmanager
-def tuned(variant: Variant, remembered: Sequence[Mapping[str, Any]]) -> Iterator[Watch]:
+def tuned(variant: Variant, remembered: Sequence[Tuning]) -> Iterator[Watch]:
     """Watch the autotuners of a variant. `tuning: fresh`: nothing is known before, neither choices nor kernels."""
     with contextlib.ExitStack() as stack:
         if variant.options.get(TUNING) == TUNED_ANEW:
@@ -159,7 +160,7 @@ def _empty_cache() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def watched(remembered: Sequence[Mapping[str, Any]] = ()) -> Iterator[Watch]:
+def watched(remembered: Sequence[Tuning] = ()) -> Iterator[Watch]:
     """Watch Triton's autotuners as long as this is open. Nothing to watch where nobody imported Triton."""
     watch = Watch(remembered)
     module = sys.modules.get(MODULE)

@@ -9,20 +9,20 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from inferprof.bundles.archive import MAX_BYTES, MAX_FILES, read_manifest, unpack
 from inferprof.bundles.writing import Written, write
-from inferprof.errors import USER_ERRNOS, UserError
+from inferprof.documents import Bundle
+from inferprof.errors import UserError, refused_by_system
 from inferprof.files import folder_made_whole
 from inferprof.tables.records import read_cases
 
 __all__ = ["Written", "opened", "read_manifest", "render", "unbundle", "unpacked", "write"]
 
 
-def unbundle(path: Path, out: Path) -> Mapping[str, Any]:
+def unbundle(path: Path, out: Path) -> Bundle:
     """Unpack a bundle as the results folder `out`, which must not exist yet or be empty. Returns the manifest.
 
     Raises UserError for anything but a whole bundle, before there is anything at `out`.
@@ -32,7 +32,7 @@ def unbundle(path: Path, out: Path) -> Mapping[str, Any]:
 
 
 @contextlib.contextmanager
-def unpacked(path: Path, out: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+def unpacked(path: Path, out: Path) -> Iterator[tuple[Path, Bundle]]:
     """Yield a bundle's files in a folder, and its manifest; the folder becomes `out` when the block succeeds.
 
     Raises UserError as `unbundle`; what the block says of files, it says of those at `out`.
@@ -46,24 +46,24 @@ def unpacked(path: Path, out: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
     except UserError as error:
         raise UserError(str(error).replace(str(inside), str(out))) from None
     except OSError as error:
-        if error.errno not in USER_ERRNOS:
+        if not refused_by_system(error):
             raise
         raise UserError(f"--out {out}: {error.strerror}") from None
 
 
-def _checked(path: Path, folder: Path) -> dict[str, Any]:
+def _checked(path: Path, folder: Path) -> Bundle:
     """The manifest of a bundle that is unpacked, and whose cases have names that stay in the folder."""
     manifest = unpack(path, folder)
-    for name in manifest["files"]:
+    for name in manifest.files:
         if name.endswith("/cases.csv"):
             read_cases(folder / name)
     return manifest
 
 
-def render(manifest: Mapping[str, Any], out: Path, *, reported: bool = False) -> str:
+def render(manifest: Bundle, out: Path, *, reported: bool = False) -> str:
     """What was unpacked to `out`, and its report, or the command that writes it."""
-    study, machine, baseline = (manifest[name] for name in ("study", "machine", "baseline"))
-    what = f"{out}: {len(manifest['files'])} files of {study} on {machine}; its report"
+    study, machine, baseline = manifest.study, manifest.machine, manifest.baseline
+    what = f"{out}: {len(manifest.files)} files of {study} on {machine}; its report"
     if reported:
         return f"{what}, of its cases diagnosed anew:\n{out / 'reports' / study / 'REPORT.txt'}"
     flags = f"--study {study} --machine {machine}" + (f" --baseline {baseline}" if baseline else "")

@@ -16,9 +16,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any, Final
 
+from inferprof import documents
 from inferprof.case import is_plain, require_plain
+from inferprof.documents import Bundle
+from inferprof.documents.study import BundledFile
 from inferprof.errors import UserError
-from inferprof.files import check_schema, write_json
 
 MANIFEST: Final = "bundle.json"
 SCHEMA: Final = 1
@@ -53,23 +55,24 @@ def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
     archive.writestr(info, content, zipfile.ZIP_DEFLATED, compresslevel=9)
 
 
-def read_manifest(path: Path) -> dict[str, Any]:
+def read_manifest(path: Path) -> Bundle:
     """The manifest of a bundle whose directory is sound. Raises UserError for anything else."""
     with _Reader(path) as reader:
-        return reader.manifest()
+        return reader.manifest()[0]
 
 
-def unpack(path: Path, folder: Path) -> dict[str, Any]:
+def unpack(path: Path, folder: Path) -> Bundle:
     """Unpack a bundle into a new folder, the manifest with it, and return the manifest.
 
     Raises UserError where anything is not as the manifest says; `folder` may then hold a part of the files.
     """
     with _Reader(path) as reader:
-        manifest = reader.manifest()
-        reader.require_names(manifest["files"])
-        for name, facts in manifest["files"].items():
+        manifest, content = reader.manifest()
+        reader.require_names(manifest.files)
+        for name, facts in manifest.files.items():
             reader.extract(name, facts, folder / name)
-    write_json(folder / MANIFEST, manifest)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MANIFEST).write_bytes(content)
     return manifest
 
 
@@ -130,7 +133,8 @@ class _Reader:
         if info.flag_bits & 0x1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise self.refused(f"holds {info.filename!r} encrypted or packed in a way that bundles are not")
 
-    def manifest(self) -> dict[str, Any]:
+    def manifest(self) -> tuple[Bundle, bytes]:
+        """The manifest, and as it is written."""
         entry = next((info for info in self.infos if info.filename == MANIFEST), None)
         if entry is None:
             raise self.refused(f"is no bundle: it holds no {MANIFEST}")
@@ -138,20 +142,21 @@ class _Reader:
             raise self.refused(f"holds a {MANIFEST} of {entry.file_size} bytes; at most {MAX_MANIFEST} are allowed")
         try:
             with self.open(MANIFEST) as file:
-                manifest = json.loads(self._read(file, MANIFEST, entry.file_size))
+                content = self._read(file, MANIFEST, entry.file_size)
+            told = json.loads(content)
         except (ValueError, RecursionError):
             raise self.refused(f"holds a {MANIFEST} that is not JSON") from None
-        schema = manifest.get("schema") if isinstance(manifest, dict) else None
+        schema = told.get("schema") if isinstance(told, dict) else None
         if schema != SCHEMA:
             raise self.refused(f"is a bundle of schema {schema!r}; this version reads {SCHEMA}")
         try:
-            check_schema(manifest, "bundle", MANIFEST)
-            require_plain("study", *manifest["study"].split("/"))
-            require_plain("machine", manifest["machine"])
-            require_plain("baseline", *(manifest["baseline"] or "a").split("/"))
-        except UserError as error:
-            raise self.refused(f"has a faulty manifest: {error}") from None
-        return dict(manifest)
+            manifest: Bundle = documents.decode(content, "bundle")
+            require_plain("study", *manifest.study.split("/"))
+            require_plain("machine", manifest.machine)
+            require_plain("baseline", *(manifest.baseline or "a").split("/"))
+        except (ValueError, UserError) as error:
+            raise self.refused(f"has a faulty {MANIFEST}: {str(error).removeprefix(': ')}") from None
+        return manifest, content
 
     def require_names(self, wanted: Iterable[str]) -> None:
         present, wanted = {info.filename for info in self.infos} - {MANIFEST}, set(wanted)
@@ -166,11 +171,11 @@ class _Reader:
         except (zipfile.BadZipFile, OSError, NotImplementedError) as error:
             raise self.refused(f"is damaged at {name!r}: {error}") from None
 
-    def extract(self, name: str, facts: Mapping[str, Any], to: Path) -> None:
+    def extract(self, name: str, facts: BundledFile, to: Path) -> None:
         """One file, counted and hashed on its way: the sizes in the directory may be lies."""
         to.parent.mkdir(parents=True, exist_ok=True)
         digest = hashlib.sha256()
-        left = facts["bytes"]
+        left = facts.bytes
         with self.open(name) as file, to.open("xb") as target:
             while chunk := self._read(file, name, _CHUNK):
                 left -= len(chunk)
@@ -178,7 +183,7 @@ class _Reader:
                     break
                 digest.update(chunk)
                 target.write(chunk)
-        if left or digest.hexdigest() != facts["sha256"]:
+        if left or digest.hexdigest() != facts.sha256:
             raise self.refused(f"holds {name!r} in another size or content than its manifest says")
 
     def _read(self, file: IO[bytes], name: str, size: int) -> bytes:

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from inferprof import secret
+from inferprof.documents import NOT_OURS
 from inferprof.errors import UserError
-from inferprof.files import NOT_OURS, naming
+from inferprof.files import naming
 from inferprof.profilers import kineto, nsys, nsys_scrub
 
 if TYPE_CHECKING:

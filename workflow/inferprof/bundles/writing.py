@@ -10,11 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
+from inferprof import documents
 from inferprof.bundles import archive
 from inferprof.bundles.scrub import scrubber, secrets
 from inferprof.case import Case
+from inferprof.documents import Environment, Record
 from inferprof.errors import UserError
-from inferprof.files import naming, read_document, read_json, written_whole
+from inferprof.files import naming, written_whole
 from inferprof.secret import redact
 from inferprof.tables.records import CASE_KEY, read_cases, rows_of
 
@@ -61,7 +65,7 @@ def write(
     if not records and VERIFIED[0] not in paths:
         raise UserError(f"{results} holds no record of {study} on {machine}: nothing to bundle")
     _require_own(results, paths)
-    _require_sound(results, study, records)
+    _facts(results, study, machine, records)  # a bundle that nobody can report on is worth nothing
     hidden = secrets(_public(results, machine, cases), results.absolute(), Path.cwd(), Path(__file__).parents[2])
     scrubbed = scrubber(hidden)
     with tempfile.TemporaryDirectory() as private:
@@ -95,7 +99,7 @@ def _cases(results: Path, study: str, machine: str) -> list[Case]:
 
 def _files(results: Path, study: str, machine: str, cases: Sequence[Case]) -> Iterator[Path]:
     """What is measured or recorded, of these cases, graphs and this machine; no weights, engines or reports."""
-    for name in ("cases.csv", "profilers.json", "config.json"):
+    for name in ("cases.csv", "profilers.json", "config.json", "selection.csv"):
         yield from results.glob(f"reports/{study}/{name}")
     yield from (results / machine).glob("*.json")
     for name in VERIFIED:
@@ -130,28 +134,21 @@ def _require_own(results: Path, names: Iterable[str]) -> None:
             raise UserError(f"{results} holds a file whose name tells a secret: {redact(name)}; rename it")
 
 
-def _require_sound(results: Path, study: str, records: Iterable[str]) -> None:
-    """Raise UserError where the manifest can't be made: a bundle that nobody can report on is worth nothing."""
-    for name in records:
-        read_document(results / name, "record")
-    if (config := results / "reports" / study / "config.json").exists():
-        read_document(config, "config")
-
-
 def _facts(results: Path, study: str, machine: str, records: Iterable[str]) -> dict[str, Any]:
-    """What the manifest says apart from the files, out of their scrubbed content."""
-    contents = [read_json(results / name) for name in records]
+    """What the manifest says apart from the files, out of their content. Raises UserError for a faulty one."""
+    contents: list[Record] = [documents.read(results / name, "record") for name in records]
     environment = results / machine / "environment.json"
     config = results / "reports" / study / "config.json"
+    packages = documents.read(environment, "environment").packages if environment.exists() else {}
     return {
         "schema": archive.SCHEMA,
         "study": study,
         "machine": machine,
-        "baseline": read_json(config)["baseline"] if config.exists() else None,
+        "baseline": documents.read(config, "config").baseline if config.exists() else None,
         "inferprof": _version(),
-        "git": sorted({str(record["environment"]["git"]) for record in contents if record["environment"].get("git")}),
-        "packages": read_json(environment).get("packages", {}) if environment.exists() else {},
-        "last_measured": max((str(record["started"]) for record in contents), default=None),
+        "git": sorted({record.environment.git for record in contents if record.environment.git}),
+        "packages": msgspec.to_builtins(packages),
+        "last_measured": max((record.started for record in contents), default=None),
     }
 
 
@@ -170,10 +167,9 @@ def _public(results: Path, machine: str, cases: Iterable[Case]) -> Iterator[str]
         yield str(case)
     environment = results / machine / "environment.json"
     if environment.exists():
-        facts = read_document(environment, "environment")
-        gpus = facts["gpus"] if isinstance(facts["gpus"], list) else []
-        yield from (str(gpu["name"]) for gpu in gpus)
-        yield str(facts.get("cpu", {}).get("model"))
+        facts: Environment = documents.read(environment, "environment")
+        yield from (gpu.name for gpu in (facts.gpus if isinstance(facts.gpus, list) else ()))
+        yield str(facts.cpu and facts.cpu.model)
 
 
 def _put(content: bytes, path: Path) -> dict[str, Any]:

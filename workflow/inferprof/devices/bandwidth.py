@@ -10,11 +10,13 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from inferprof.device import Buffer, Device
+from inferprof.documents import Bandwidth
+from inferprof.documents.machine import Direction
 
 LINK_SIZES = tuple(1 << power for power in (12, 16, 20, 24, 28))
 """4 KiB to 256 MiB: from where latency rules to where bandwidth does."""
@@ -30,7 +32,6 @@ METHOD = (
     "of the host, from pageable to page-locked memory"
 )
 
-Direction = Literal["h2d", "d2h"]
 Copy = Callable[[], float]
 """Makes one copy and returns its nanoseconds."""
 
@@ -56,13 +57,14 @@ def measure(device: Device, clock: Callable[[], int] = time.perf_counter_ns) -> 
     return result
 
 
-def floor_ns(bandwidth: Mapping[str, Any], direction: Direction, nbytes: int, pinned: bool = True) -> float:
+def floor_ns(bandwidth: Bandwidth, direction: Direction, nbytes: int, pinned: bool = True) -> float:
     """The least time that a copy of so many bytes takes on this link: latency + bytes / bandwidth.
 
     The link's own floor is the pinned one, whichever memory a run used.
     """
-    curve = bandwidth[direction]["pinned" if pinned else "pageable"]
-    return float(curve["latency_ns"] + nbytes / curve["gb_per_s"])
+    link = bandwidth.link(direction)
+    curve = link.pinned if pinned else link.pageable
+    return curve.latency_ns + nbytes / curve.gb_per_s
 
 
 def _curve(medians: Mapping[int, float]) -> dict[str, Any]:

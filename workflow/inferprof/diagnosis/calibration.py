@@ -8,46 +8,37 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any, Final, Literal
 
-from inferprof.findings import Tried
+from inferprof.documents.diagnosed import CheckAnswer
+from inferprof.documents.diagnosed import Gain as OfDocument
+from inferprof.findings import Answer, Gain, Tried
 
 Judged = Literal["as predicted", "less", "more", "undecided"]
 Bounds = tuple[float, float]
 FILE: Final = "calibration.csv"
-COLUMNS: Final = (
-    "study",
-    "case",
-    "fix",
-    "check",
-    "low_ns",
-    "high_ns",
-    "achieved_low_ns",
-    "achieved_high_ns",
-    "judged",
-)
-"""Of FILE: a row per try and check, written by benchmarks/calibration.py."""
+COLUMNS: Final = ("study", "case", "fix", "check", "low_ns", "high_ns", "saved_ns", "saved_low_ns", "saved_high_ns")
+"""Of FILE: a row per check and try that is in no doubt, written by benchmarks/calibration.py."""
 
 
-def predicted(answers: Iterable[Mapping[str, Any]], check: str) -> Bounds | str:
+def predicted(answers: Iterable[CheckAnswer | Answer], check: str) -> Bounds | str:
     """The bounds of the gain that a check's findings give together, ns, also where it was clear; or why none.
 
     Where a variant comes to less than a caller could, its own bounds are in the evidence.
     """
-    answer = next((candidate for candidate in answers if candidate["check"] == check), None)
+    answer = next((candidate for candidate in answers if candidate.check == check), None)
     if answer is None:
         return f"{check} was not asked"
-    if answer["verdict"] == "clear" and answer.get("gain"):
-        return answer["gain"]["low_ns"], answer["gain"]["high_ns"]
-    if answer["verdict"] != "found":
-        return f"{check} was {answer['verdict']}: {answer['reason']}"
-    gains = [_of_variant(finding) for finding in answer["findings"] if finding["gain"]]
+    if answer.verdict == "clear" and answer.gain:
+        return answer.gain.low_ns, answer.gain.high_ns
+    if answer.verdict != "found":
+        return f"{check} was {answer.verdict}: {answer.reason}"
+    gains = [_of_variant(finding.evidence, finding.gain) for finding in answer.findings if finding.gain]
     if not gains:
         return f"{check} gave no bounds of the gain"
     return sum(low for low, _ in gains), sum(high for _, high in gains)
 
 
-def _of_variant(finding: Mapping[str, Any]) -> Bounds:
-    evidence, gain = finding["evidence"], finding["gain"]
-    return evidence.get("variant_low_ns", gain["low_ns"]), evidence.get("variant_high_ns", gain["high_ns"])
+def _of_variant(evidence: Mapping[str, float], gain: OfDocument | Gain) -> Bounds:
+    return evidence.get("variant_low_ns", gain.low_ns), evidence.get("variant_high_ns", gain.high_ns)
 
 
 def judged(bounds: Bounds, tried: Tried) -> Judged:
@@ -61,7 +52,7 @@ def judged(bounds: Bounds, tried: Tried) -> Judged:
 
 
 def published() -> list[dict[str, Any]]:
-    """Per check: the decided tries of the reference studies, how many lay inside, and how wide the bounds were."""
+    """Per check: the tries of the reference studies, how many came out inside the bounds, and how wide these were."""
     text = (files("inferprof.diagnosis") / FILE).read_text(encoding="utf-8")
     return summary(list(csv.DictReader(text.splitlines())))
 
@@ -70,14 +61,13 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The same of rows of COLUMNS, the check with the most tries first."""
     by_check: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
-        if row["judged"] != "undecided":
-            by_check.setdefault(row["check"], []).append(row)
+        by_check.setdefault(row["check"], []).append(row)
     ranked = sorted(by_check.items(), key=lambda item: (-len(item[1]), item[0]))
     return [
         {
             "check": check,
             "tries": len(own),
-            "inside": sum(row["judged"] == "as predicted" for row in own),
+            "inside": sum(float(row["low_ns"]) <= float(row["saved_ns"]) <= float(row["high_ns"]) for row in own),
             "width": _width([(float(row["low_ns"]), float(row["high_ns"])) for row in own]),
         }
         for check, own in ranked

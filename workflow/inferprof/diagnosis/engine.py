@@ -162,13 +162,13 @@ def _attention(frames: Frames) -> list[Finding] | Clear:
     share = float(softmax["share"].sum())
     if share < frames.limit(SOFTMAX):
         return Clear(f"softmax kernels take {percent(share)} of the kernels' time")
-    nodes = (frames.documents.get("cost") or {}).get("nodes")
-    scores = [node for node in nodes or () if node.get("gemm") and node["gemm"]["batch_in"] == "count"]
-    if nodes is not None and not scores:
+    cost = frames.documents.cost
+    scores = cost is not None and any(node.gemm and node.gemm.batch_in == "count" for node in cost.nodes or ())
+    if cost is not None and not scores:
         return Clear("the graph has no product of two activations")
-    gpu = roofs.gpu_in_use(frames.documents.get("environment"))
-    if gpu and tuple(map(int, str(gpu["compute_capability"]).split("."))) < FUSED_FROM:
-        return Clear(f"compute capability {gpu['compute_capability']} has no fused attention in these runtimes")
+    capability = (roofs.gpu_in_use(frames.documents.environment) or roofs.NO_GPU).compute_capability
+    if isinstance(capability, str) and tuple(map(int, capability.split("."))) < FUSED_FROM:
+        return Clear(f"compute capability {capability} has no fused attention in these runtimes")
     time = of_kernels(frames, share)
     finding = Finding(
         subject=short(str(softmax["name"].iloc[0])),
@@ -258,7 +258,7 @@ def _loops(frames: Frames) -> list[Finding] | Clear:
 
 
 def _loop(frames: Frames, row: Mapping[str, Any], tool: str) -> Finding:
-    candidates = list((frames.documents.get("partition") or {}).get("looped") or ())
+    candidates = frames.documents.partition.in_loops if frames.documents.partition else []
     on_host = row["region_duration"] > row["duration"]
     time = max(row["region_duration"], row["duration"])
     body = f"{row['steps']:.0f} steps of {row['kernels']:.0f} kernels of {row['mean'] / 1e3:.2f} µs"

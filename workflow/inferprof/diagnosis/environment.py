@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, get_args
 
 from inferprof.diagnosis.times import NS_PER_MS, RECORDS, copying, ms, percent
+from inferprof.documents.machine import Direction
 from inferprof.documents.record import Gauges
 from inferprof.findings import END_TO_END, Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables.records import rows_of
-from inferprof.tables.roofs import gpu_in_use
+from inferprof.tables.roofs import NO_GPU, gpu_in_use
 
 ENVIRONMENT_FILE: Final = "environment.json"
 POWER_CAP: Final = "power cap"
@@ -38,8 +39,8 @@ def _throttling(frames: Frames) -> list[Finding] | Clear:
 
 def _power_cap(frames: Frames) -> list[Finding] | Clear:
     """The power limit lowered the clock while end_to_end was measured. Gain: see _lowered."""
-    gpu = gpu_in_use(frames.documents.get("environment")) or {}
-    limit, default = (gpu.get(key) for key in ("power_limit_w", "power_limit_default_w"))
+    gpu = gpu_in_use(frames.documents.environment) or NO_GPU
+    limit, default = gpu.power_limit_w, gpu.power_limit_default_w
     advice = "The card is at its own limit. Only less work, fewer bytes or a narrower format need less power."
     if isinstance(limit, int | float) and isinstance(default, int | float) and limit < default:
         advice = f"Raise the limit of {limit:.0f} W to the card's {default:.0f} W: nvidia-smi --power-limit."
@@ -68,7 +69,7 @@ def _lowered(frames: Frames, counts: Callable[[str], bool], advice: str) -> list
 def _clock_loss(frames: Frames, loops: list[Gauges]) -> tuple[float | None, str]:
     """1 - median clock of the slowest round / the card's highest, and that in words; None where either is unknown."""
     clocks = [loop.sm_mhz.median for loop in loops if loop.sm_mhz]
-    highest = (gpu_in_use(frames.documents.get("environment")) or {}).get("clock_sm_max_mhz")
+    highest = (gpu_in_use(frames.documents.environment) or NO_GPU).clock_sm_max_mhz
     if not clocks or not isinstance(highest, int | float):
         return None, "The clock is unknown."
     return max(0.0, 1 - min(clocks) / highest), f"Its median was {min(clocks):.0f} of {highest:.0f} MHz."
@@ -105,8 +106,8 @@ def _low_clock(frames: Frames) -> list[Finding] | Clear:
 
 def _pcie(frames: Frames) -> list[Finding] | Clear:
     """The link has fewer lanes than the card's. Gain: at most the copies' time that the missing lanes would save."""
-    gpu = gpu_in_use(frames.documents.get("environment")) or {}
-    width, widest = gpu.get("pcie_width"), gpu.get("pcie_width_max")
+    gpu = gpu_in_use(frames.documents.environment) or NO_GPU
+    width, widest = gpu.pcie_width, gpu.pcie_width_max
     if not isinstance(width, int) or not isinstance(widest, int):
         raise NotAssessed("a GPU that tells the width of its link")
     reason = f"the link has PCIe x{width} of x{widest}."
@@ -126,12 +127,14 @@ def _slow_link(frames: Frames) -> list[Finding] | Clear:
     Gain: at most what the inputs and outputs would gain at the link's own rate: their floor (limits.copies.floors)
     times 1 - measured / rate.
     """
-    gpu = gpu_in_use(frames.documents.get("environment")) or {}
-    lane, width = LANE_GB_PER_S.get(str(gpu.get("pcie_generation_max"))), gpu.get("pcie_width_max")
+    gpu = gpu_in_use(frames.documents.environment) or NO_GPU
+    lane, width = LANE_GB_PER_S.get(str(gpu.pcie_generation_max)), gpu.pcie_width_max
     if lane is None or not isinstance(width, int):
         raise NotAssessed("a GPU that tells the generation and the width of its link")
     rate = lane * width
-    link = {direction: _link(frames, direction) / rate for direction in ("h2d", "d2h")}
+    bandwidth = frames.documents.bandwidth
+    assert bandwidth is not None  # the check needs it
+    link = {direction: bandwidth.link(direction).pinned.gb_per_s / rate for direction in get_args(Direction)}
     shares = ", ".join(f"{direction} {percent(share)}" for direction, share in link.items())
     reason = f"large copies reach {shares} of the link's {rate:.0f} GB/s."
     slow = [direction for direction, share in link.items() if share < frames.limit(LINK_REACHED)]
@@ -156,12 +159,6 @@ def _slow_link(frames: Frames) -> list[Finding] | Clear:
             confidence="medium",
         )
     ]
-
-
-def _link(frames: Frames, direction: str) -> float:
-    """GB/s that page-locked copies reached."""
-    bandwidth = frames.documents["bandwidth"] or {}
-    return float(bandwidth[direction]["pinned"]["gb_per_s"])
 
 
 def _overhead(frames: Frames) -> list[Finding] | Clear:

@@ -29,7 +29,7 @@ def fallbacks_of(frames: Frames) -> pd.DataFrame:
 
 def _fallbacks(frames: Frames) -> pd.DataFrame:
     fallbacks = fallback.explained(
-        fallback.ledger(frames.once(_session)[1]), frames.case.backend, frames.documents.get("partition")
+        fallback.ledger(frames.once(_session)[1]), frames.case.backend, frames.documents.partition
     )
     return fallback.alike(fallbacks[fallbacks["why"] != fallback.ON_PURPOSE])
 

@@ -10,14 +10,13 @@ from typing import Any, Final
 
 import pandas as pd
 
-from inferprof import registry
+from inferprof import documents, registry
 from inferprof.case import EXCLUDED, QUANTIZE, Case
 from inferprof.diagnosis.kernel_time import inference_ns
 from inferprof.diagnosis.times import bare_ns
-from inferprof.documents import failed
+from inferprof.documents import Kind, Outcome
 from inferprof.errors import UserError
-from inferprof.files import read_document
-from inferprof.findings import END_TO_END, Document, Frames, PairedCase, Total
+from inferprof.findings import END_TO_END, Documents, Frames, PairedCase, Total
 from inferprof.tables import join, overhead, records, schema, tries, tuning
 from inferprof.tables.limits import copies, waterfall
 from inferprof.tables.measurements import Measurements
@@ -26,10 +25,9 @@ from inferprof.tables.records import Key
 from inferprof.tables.trace import one_iteration
 from inferprof.tables.trace.kernel_compare import ITERATION
 
-Documents = Mapping[Document, Mapping[str, Any] | None]
-Read = Callable[[Path, Document], Mapping[str, Any]]
+Read = Callable[[Path, Kind], Any]
+"""documents.read."""
 FIRST_ALONE: Final = "the first and only run, in which engines are built and nodes tune themselves,"
-_OF_MACHINE: Final[tuple[Document, ...]] = ("environment", "bandwidth", "ceilings")
 
 
 def load(results: Path, machine: str, case: Case, thresholds: Mapping[str, float] | None = None) -> Frames:
@@ -42,7 +40,7 @@ def load(results: Path, machine: str, case: Case, thresholds: Mapping[str, float
     cases = pd.concat([recorded, own]).drop_duplicates(records.KEY, ignore_index=True)
     peers = peers_of(records.read(results, cases))
     tried = tries.of_model(peers, *refused_of(results, machine, case.model))
-    frames = _of_case(results, machine, case, peers, thresholds, read_document)
+    frames = _of_case(results, machine, case, peers, thresholds, documents.read)
     return dataclasses.replace(frames, tries=tried.get((machine, *case.path.parts), {}))
 
 
@@ -55,7 +53,7 @@ def of_model(
         raise UserError(f"{results / machine / 'benchmark'} has no record of {model}: inferprof run")
     peers = peers_of(records.read(results, recorded))
     tried = tries.of_model(peers, *refused_of(results, machine, model))
-    read = functools.cache(read_document)  # the cases share those of the machine, and of their graphs
+    read = functools.cache(documents.read)  # the cases share those of the machine, and of their graphs
     for names in recorded[records.CASE_KEY].itertuples(index=False, name=None):
         frames = _of_case(results, machine, Case(*names), peers, thresholds, read)
         yield dataclasses.replace(frames, tries=tried.get((machine, *names), {}))
@@ -74,7 +72,7 @@ def refused_of(results: Path, machine: str, model: str) -> tuple[dict[Key, str],
     options: dict[Key, dict[str, Any]] = {}
     for path in sorted((results / "reports").glob("**/cases.csv")):
         config = path.with_name("config.json")
-        variants = read_document(config, "config").get("variants", []) if config.exists() else []
+        variants = documents.read(config, "config").variants if config.exists() else []
         by_name = {entry["name"]: {k: v for k, v in entry.items() if k != "name"} for entry in variants}
         cases = records.read_cases(path)
         own = cases[(cases[["machine", "model"]] == [machine, model]).all(axis=1) & cases["outcome"].eq("refused")]
@@ -99,10 +97,10 @@ def _of_case(
     profiles = _profiles(results, machine, case)
     folder = results / machine / "capture"
     watched = [
-        (machine, path.relative_to(folder).parts[0], read_document(path, "watched", results))
+        (machine, path.relative_to(folder).parts[0], documents.read(path, "watched", results))
         for path in sorted(folder.glob(f"*/{case.path}.record.json"))
     ]
-    frames = of_tables(machine, case, peers, profiles, documents(results, machine, case, read))
+    frames = of_tables(machine, case, peers, profiles, documents_of(results, machine, case, read))
     ledger = overhead.ledger(frames.latency, profiles, overhead.profiled_runs(watched))
     return dataclasses.replace(
         frames,
@@ -153,7 +151,7 @@ def of_tables(
     machine: str, case: Case, peers: Measurements, profiles: pd.DataFrame, case_documents: Documents | None = None
 ) -> Frames:
     """Frames of a case. profiles: its own tidy tables."""
-    given = case_documents or {}
+    given = case_documents or Documents()
     key = (machine, *case.path.parts)
     own, latency, stages, traffic = (
         _of(frame, key) for frame in (peers.ok, peers.latency, peers.stages, peers.traffic)
@@ -167,7 +165,7 @@ def of_tables(
         records=own,
         latency=latency,
         stages=stages,
-        floors=copies.floors(stages, traffic, given.get("bandwidth")),
+        floors=copies.floors(stages, traffic, given.bandwidth),
         profiles=profiles,
         tool=tool,
         timeline=profiles.iloc[:0] if timeline is None else timeline,
@@ -191,18 +189,21 @@ def _of(frame: pd.DataFrame, key: records.Key) -> pd.DataFrame:
     return frame[(frame[records.KEY] == list(key)).all(axis=1)]
 
 
-def documents(
-    results: Path, machine: str, case: Case, read: Read = read_document
-) -> dict[Document, Mapping[str, Any] | None]:
-    """The JSON files about a case's graph and its machine; None where one is missing, or its stage failed."""
+def documents_of(results: Path, machine: str, case: Case, read: Read = documents.read) -> Documents:
+    """The JSON files about a case's machine and graph."""
+
+    def content(path: Path, kind: Kind) -> Any:
+        document: Outcome | None = read(path, kind) if path.exists() else None
+        return None if document is None or document.failure else document
+
     graph = results / "onnx" / case.model
-    paths: dict[Document, Path] = {
-        **{name: results / machine / f"{name}.json" for name in _OF_MACHINE},
-        "cost": graph / f"{case.precision}.{case.shape}.cost.json",
-        "partition": graph / f"{case.precision}.partition.json",
-    }
-    contents = {name: read(path, name) if path.exists() else None for name, path in paths.items()}
-    return {name: None if failed(content) else content for name, content in contents.items()}
+    return Documents(
+        environment=content(results / machine / "environment.json", "environment"),
+        bandwidth=content(results / machine / "bandwidth.json", "bandwidth"),
+        ceilings=content(results / machine / "ceilings.json", "ceilings"),
+        cost=content(graph / f"{case.precision}.{case.shape}.cost.json", "cost"),
+        partition=content(graph / f"{case.precision}.partition.json", "partition"),
+    )
 
 
 def _total(latency: pd.DataFrame, profiles: pd.DataFrame, tool: str | None) -> Total | None:

@@ -117,7 +117,7 @@ def _host_work(frames: Frames) -> list[Finding] | Clear:
     """What of the wait for launches passes outside of launching calls: the host does something else.
 
     Of the profile: idle_launch - launch_overhead at least, as if all launching calls fell into idle time, and
-    idle_launch at most. Both are scaled to the wait of the bare run. Gain: from the least to a graph's (_saved).
+    idle_launch at most. Both are scaled to the wait of the bare run. Gain: that of a CUDA graph (_saved).
     """
     waiting, seen = launch(frames), iteration(frames)
     between = max(0.0, seen["idle_launch"] - seen["launch_overhead"])
@@ -134,8 +134,7 @@ def _host_work(frames: Frames) -> list[Finding] | Clear:
     less = f"Do less work per operator on the host: torch.compile, a runtime without an interpreter{graph}."
     advice = _on_the_cpu(frames) or less
     spent = Time(least, waiting.source, waiting.confidence)
-    gain = _saved(frames, waiting)
-    return [_finding(frames, spent, reason, evidence, Gain(min(least, gain.low_ns), gain.high_ns), advice)]
+    return [_finding(frames, spent, reason, evidence, _saved(frames, waiting), advice)]
 
 
 def _waits(frames: Frames) -> list[Finding] | Clear:

@@ -123,12 +123,12 @@ def _hot(frames: Frames) -> list[Finding] | Clear:
 
 def _tiles(frames: Frames) -> list[Finding] | Clear:
     """Products whose tiles waste TILE_WASTE of the case. Gain: 0 to (1 - efficiency) · time of their kernels."""
-    nodes = (frames.documents.get("cost") or {}).get("nodes")
-    sms = (roofs.gpu_in_use(frames.documents.get("environment")) or {}).get("sm_count")
-    if nodes is None or not isinstance(sms, int):
+    cost = frames.documents.cost
+    sms = (roofs.gpu_in_use(frames.documents.environment) or roofs.NO_GPU).sm_count
+    if cost is None or not isinstance(sms, int):
         raise NotAssessed("the costs of the graph (.cost.json) and the GPU's number of SMs (environment.json)")
     ties = ties_of(of_first(frames.profiles, registry.joining("node")))
-    placed = tile_advice.placed_in(nodes, frames.timeline, sms, ties)
+    placed = tile_advice.placed_in(cost.nodes or (), frames.timeline, sms, ties)
     products = [kind for kind in placed if kind.duration is not None and kind.source != "assumed"]
     if not products:
         raise NotAssessed("tiles that the names or grids of the kernels tell")
@@ -203,7 +203,8 @@ def _rules(frames: Frames) -> list[Finding] | Clear:
         for row in rows_of(table)
         if row["agreement"] == "theirs alone"
     ]
-    worth = [row for rule in dict.fromkeys(row["rule"] for row in apart) for row in _worth(frames, apart, rule)]
+    rules = dict.fromkeys(row["rule"] for row in apart)
+    worth = [row for rule in rules for row in _worth(frames, apart, rule)]
     agreed, alone = (int((table["agreement"] == agreement).sum()) for agreement in ("agree", "ours alone"))
     if not worth:
         return Clear(

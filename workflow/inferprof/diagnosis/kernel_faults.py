@@ -120,10 +120,10 @@ def judged(frames: Frames) -> pd.DataFrame:
 def _must_read(frames: Frames, counters: pd.DataFrame) -> dict[str, float]:
     """Kernel → the bytes that it must read, where the nodes that it computes are known, and what they cost."""
     ties = of_first(frames.profiles, registry.joining("node"))
-    nodes = (frames.documents.get("cost") or {}).get("nodes")
-    if nodes is None or ties.empty:
+    cost = frames.documents.cost
+    if cost is None or ties.empty:
         return {}
-    reads = kernel_reads.of_functions(ties, nodes)
+    reads = kernel_reads.of_functions(ties, cost.nodes or ())
     names = counters.loc[counters["level"] == "kernel", "name"].astype(str).unique()
     return {name: reads[function_name(name)] for name in names if function_name(name) in reads}
 

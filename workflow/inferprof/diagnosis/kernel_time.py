@@ -152,9 +152,7 @@ def owner_of(frames: Frames, kernel: str) -> str | None:
 def roofs_of(frames: Frames) -> Roofs:
     """What the GPU reaches, for the options of the case's variant."""
     documents = frames.documents
-    machine_roofs = roofs.of_machine(
-        documents.get("environment"), documents.get("ceilings"), documents.get("bandwidth")
-    )
+    machine_roofs = roofs.of_machine(documents.environment, documents.ceilings, documents.bandwidth)
     return machine_roofs.of_variant(options_of(frames))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -23,4 +24,4 @@ def peer_of(peers: pd.DataFrame, case: Case) -> Peer | None:
 
 def compared_by(own: Peer, other: Peer) -> Boundary:
     """`device` where both were measured there, else `end_to_end`."""
-    return "device" if all(row["device_ms"] == row["device_ms"] for row in (own, other)) else "end_to_end"
+    return "end_to_end" if any(math.isnan(row["device_ms"]) for row in (own, other)) else "device"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -86,7 +87,7 @@ def _compared(frames: Frames, paired: PairedCase) -> _Compared:
     boundary = compared_by(own, plain)
     mine, other = own[f"{boundary}_ms"] * NS_PER_MS, plain[f"{boundary}_ms"] * NS_PER_MS
     low, high = own[f"{boundary}_low_ms"], plain[f"{boundary}_high_ms"]
-    if low != low or high != high:
+    if math.isnan(low) or math.isnan(high):
         raise NotAssessed("enough samples of both cases for an interval")
     sizes = [_weight_bytes(record) for record in (frames.record, paired.record)]
     evidence = {"quantized_ns": mine, "plain_ns": other, "quantized_bytes": sizes[0], "plain_bytes": sizes[1]}

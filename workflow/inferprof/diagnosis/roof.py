@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -33,7 +34,7 @@ ROOF_DISTANCE: Final = Threshold(
 ROOF_DURATION: Final = Threshold(
     "roof_duration", 10_000.0, "ns of a launch", "ours: an H100 takes 2 µs for a kernel that does nothing"
 )
-UNMERGED: Final = " What is left lies between the nodes: each writes its result to memory for the next."
+UNMERGED: Final = " Each node writes its result to memory for the next."
 FUSERS: Final[Mapping[str, tuple[str, ...]]] = {
     "torch.compile": ("torch_compile",),
     "an engine": ("tensorrt", "tensorrt_rtx", "ort_tensorrt", "ort_tensorrt_rtx"),
@@ -92,7 +93,7 @@ def _far(frames: Frames, row: Mapping[str, Any]) -> Finding:
 
 
 def _graph_and_roof(frames: Frames, limits: roofs.Roofs) -> list[Finding] | Clear:
-    cost, device = frames.documents.get("cost"), bare_ns(frames.latency, "device")
+    cost, device = frames.documents.cost, bare_ns(frames.latency, "device")
     if cost is None or device is None:
         raise NotAssessed("counters (ncu); or the costs of the graph (.cost.json) and the case's device time")
     at_roof = roofline.of_graph(cost, limits)
@@ -100,8 +101,8 @@ def _graph_and_roof(frames: Frames, limits: roofs.Roofs) -> list[Finding] | Clea
         raise NotAssessed(f"a roof of the graph: {at_roof['not_known']}")
     fused, unfused = at_roof["fused_ms"] * NS_PER_MS, at_roof["unfused_ms"] * NS_PER_MS
     words = (
-        f"the device takes {ms(device)}. That is {device / fused:.3g} times the graph's roofline by "
-        f"{at_roof['limit']}, and {device / unfused:.3g} times that of its nodes one by one."
+        f"the device takes {ms(device)}. The graph needs at least {ms(fused)} as one kernel ({at_roof['limit']}), "
+        f"and {ms(unfused)} as a kernel per node."
     )
     evidence = {"device_ns": device, "fused_ns": fused, "unfused_ns": unfused}
     limit = frames.limit(ROOF_DISTANCE)
@@ -133,11 +134,9 @@ def _fuse(frames: Frames) -> str:
         for name, backends in FUSERS.items()
         if frames.case.backend not in backends and not slower & {(frames.case.precision, other) for other in backends}
     ]
-    narrower = (
-        "" if slower & {(name, frames.case.backend) for name in _narrower(frames)} else "Use a narrower format."
-    )
-    fuser = f"Use a runtime that fuses more ({', '.join(others)})." if others else ""
-    return " ".join(part for part in (fuser, narrower) if part)
+    if others:
+        return f"Use a runtime that fuses more: {' or '.join(others)}."
+    return "" if slower & {(name, frames.case.backend) for name in _narrower(frames)} else "Use a narrower format."
 
 
 def _narrower(frames: Frames) -> set[str]:
@@ -153,10 +152,11 @@ def _no_faster(frames: Frames) -> set[tuple[str, str]]:
     own = peer_of(peers, frames.case)
     if own is None:
         return set()
-    best = peers.groupby(["precision", "backend"])["end_to_end_ms"].min()
-    return {
-        (str(precision), str(backend)) for (precision, backend), took in best.items() if took >= own["end_to_end_ms"]
-    }
+    best: dict[tuple[str, str], float] = {}
+    for row in rows_of(peers):
+        name = row["precision"], row["backend"]
+        best[name] = min(row["end_to_end_ms"], best.get(name, math.inf))
+    return {name for name, took in best.items() if took >= own["end_to_end_ms"]}
 
 
 def _look(frames: Frames) -> str:

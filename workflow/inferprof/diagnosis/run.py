@@ -24,8 +24,8 @@ _HAS: Final[Mapping[Need, Callable[[Frames], bool]]] = {
     "record": lambda frames: len(frames.records) > 0,
     "timeline": lambda frames: frames.tool is not None,
     "counters": lambda frames: bool(frames.profiles["tool"].isin(registry.counters()).any()),
-    "environment": lambda frames: frames.documents.get("environment") is not None,
-    "bandwidth": lambda frames: frames.documents.get("bandwidth") is not None,
+    "environment": lambda frames: frames.documents.environment is not None,
+    "bandwidth": lambda frames: frames.documents.bandwidth is not None,
 }
 
 
@@ -87,10 +87,12 @@ def _answer(check: Check, frames: Frames) -> Answer:
     findings = tuple(judged)
     if not findings or not all(isinstance(finding, Finding) for finding in findings):
         raise TypeError(f"the check {check.name} gave neither findings nor Clear")
-    return Answer(check.name, check.level, "found", findings=tuple(_told(frames, finding) for finding in findings))
+    return Answer(
+        check.name, check.level, "found", findings=tuple(_as_tried(frames, finding) for finding in findings)
+    )
 
 
-def _told(frames: Frames, finding: Finding) -> Finding:
+def _as_tried(frames: Frames, finding: Finding) -> Finding:
     """A finding that gains no more than all, with what the study says of its advice."""
     return dataclasses.replace(finding, gain=bounded(frames, finding.gain), tried=frames.tried(finding.options))
 

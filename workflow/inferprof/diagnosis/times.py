@@ -8,7 +8,7 @@ from typing import Final, get_args
 import pandas as pd
 
 from inferprof.case import Stage
-from inferprof.devices.bandwidth import Direction
+from inferprof.documents.machine import Direction
 from inferprof.findings import END_TO_END, Confidence, Frames, NotAssessed
 from inferprof.plugins import Boundary
 from inferprof.tables.limits.waterfall import Part, of_ranges, watched

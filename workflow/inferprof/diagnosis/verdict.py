@@ -269,8 +269,8 @@ def to_do_in_words(finding: Finding, total: Total | None) -> str:
 
 
 def capital(text: str) -> str:
-    """Text as a sentence begins."""
-    return f"{text[:1].upper()}{text[1:]}"
+    """Text as a sentence begins; a name such as b8 stays."""
+    return text if text[1:2].isdigit() else f"{text[:1].upper()}{text[1:]}"
 
 
 def _nothing(answers: Sequence[Answer]) -> str:

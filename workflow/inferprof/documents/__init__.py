@@ -16,13 +16,13 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from inferprof.documents.base import SELF_CHECK, Document, OfCase, Outcome, failure_at
+from inferprof.documents.base import SELF_CHECK, Document, OfCase, Outcome
 from inferprof.documents.diagnosed import Diagnosis
 from inferprof.documents.engine import Build, Trtexec
 from inferprof.documents.graph import Accuracy, Audit, Convert, Cost, Partition
 from inferprof.documents.machine import Bandwidth, Ceilings, Environment
 from inferprof.documents.record import Record, Watched
-from inferprof.documents.study import Bundle, StudyConfig
+from inferprof.documents.study import Bundle, StudyConfig, Threshold
 from inferprof.errors import UserError
 
 Kind = Literal[
@@ -41,6 +41,7 @@ Kind = Literal[
     "diagnosis",
     "config",
     "profilers",
+    "bundle",
 ]
 """The kinds of JSON files in a results folder."""
 TYPES: Mapping[Kind, Any] = {
@@ -59,6 +60,7 @@ TYPES: Mapping[Kind, Any] = {
     "diagnosis": Diagnosis,
     "config": StudyConfig,
     "profilers": dict[str, str],
+    "bundle": Bundle,
 }
 NOT_OURS = "not what inferprof writes: move it away and run the study again"
 OF_ANOTHER = "move it away and run the study again"
@@ -92,9 +94,8 @@ __all__ = [
     "Trtexec",
     "Watched",
     "decode",
-    "failed",
     "read",
-    "read_plain",
+    "thresholds_of",
 ]
 
 
@@ -114,44 +115,6 @@ def read(path: Path, kind: Kind, root: Path | None = None) -> Any:
 
     With `root` only what the path says below that folder must agree.
     """
-    return _read(path, kind, root)[0]
-
-
-def read_plain(path: Path, kind: Kind, root: Path | None = None) -> dict[str, Any]:
-    """The same as mappings and lists, also with what the type does not name."""
-    document, content = _read(path, kind, root)
-    plain: dict[str, Any] = msgspec.json.decode(content)
-    _drop_nulls(document, plain)
-    if isinstance(document, Record):
-        plain |= {"status": document.status, "reason": document.reason}
-    return plain
-
-
-def _drop_nulls(document: Any, plain: Any) -> None:
-    """Take what is null out where it need not be there: nobody has to tell the two apart."""
-    if isinstance(document, msgspec.Struct):
-        for field in msgspec.structs.fields(document):
-            name, value = field.encode_name, getattr(document, field.name)
-            if value is None and field.default is None and plain.get(name, "") is None:
-                del plain[name]
-            elif name in plain:
-                _drop_nulls(value, plain[name])
-    elif isinstance(document, dict):
-        for name, value in document.items():
-            _drop_nulls(value, plain[name])
-    elif isinstance(document, list) and document and isinstance(document[0], msgspec.Struct):
-        for value, entry in zip(document, plain, strict=True):
-            _drop_nulls(value, entry)
-
-
-def failed(content: Mapping[str, Any] | None) -> str | None:
-    """`build: out of memory`: where and why what a document is about failed; None where it did not."""
-    if content is None or content.get("status") != "failed":
-        return None
-    return failure_at(content.get("stage"), str(content["reason"]))
-
-
-def _read(path: Path, kind: Kind, root: Path | None) -> tuple[Any, bytes]:
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -162,7 +125,14 @@ def _read(path: Path, kind: Kind, root: Path | None) -> tuple[Any, bytes]:
         raise UserError(f"{path}{error}; {NOT_OURS}") from None
     if difference := _not_of_its_path(document, path if root is None else path.relative_to(root)):
         raise UserError(f"{path}: {difference}; {OF_ANOTHER}")
-    return document, content
+    return document
+
+
+def thresholds_of(study: Path) -> dict[str, Threshold]:
+    """Those of the config.json of a study's folder under reports/; none where older versions wrote none."""
+    config = study / "config.json"
+    given: dict[str, Threshold] = read(config, "config").thresholds if config.exists() else {}
+    return given
 
 
 def _not_of_its_path(document: Any, path: Path) -> str | None:

@@ -48,11 +48,6 @@ SELF_CHECK = "self-check"
 """The stage of a record that was measured and judged itself; its reason says so by itself."""
 
 
-def failure_at(stage: str | None, reason: str) -> str:
-    """`build: out of memory`: where and why something failed."""
-    return f"{stage}: {reason}" if stage and stage != SELF_CHECK else reason
-
-
 class Outcome(Document):
     """A document about a case or a graph: ok with all its NEEDS, or failed with a reason and whatever was known.
 
@@ -85,7 +80,8 @@ class Outcome(Document):
         """`build: out of memory`: why it failed and where; None where it did not."""
         if self.status == "ok":
             return None
-        return failure_at(self.stage, str(self.reason))
+        reason = str(self.reason)
+        return f"{self.stage}: {reason}" if self.stage and self.stage != SELF_CHECK else reason
 
 
 class OfCase(Document):

@@ -7,6 +7,13 @@ from typing import Any, ClassVar
 from inferprof.documents.base import Count, Document, NotNegative, OfCase, Outcome, Positive
 
 
+class Sparsity(Document):
+    """How many layers have 2:4 sparse weights, and of how many the builder found the sparse kernel faster."""
+
+    eligible: Count | None = None
+    picked: Count | None = None
+
+
 class Build(Outcome):
     """results/{machine}/engine/{case}.build.json: what became of an engine build."""
 
@@ -17,6 +24,7 @@ class Build(Outcome):
     versions: dict[str, str | None] = {}
     target: Any = None
     profile: dict[str, Any] = {}
+    sparsity: Sparsity | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

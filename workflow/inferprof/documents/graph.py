@@ -14,6 +14,11 @@ class Convert(Outcome):
     """results/onnx/{model}/{precision}.convert.json: how the graph was exported or converted."""
 
     options: dict[str, Any] = {}
+    method: str | None = None
+    architecture: str | None = None
+    origin: str | None = None
+    """Where the weights come from."""
+    sha256: str | None = None
     not_reproducible: list[str] | None = None
     bytes: Count | None = None
     seconds: NotNegative | None = None
@@ -93,31 +98,64 @@ class Partition(Outcome):
     static: Part | None = None
     looped: list[str] | UnsetType | None = UNSET
 
+    @property
+    def left(self) -> dict[str, Left]:
+        """Name → what the parser leaves, asked in either way."""
+        return {node.node: node for part in (self.dynamic, self.static) if part for node in part.left or ()}
 
-class Gemm(Document):
-    """The sizes of a matrix product; the batch is in `m` or in `count`."""
+    @property
+    def in_loops(self) -> list[str]:
+        """The nodes that are loops; none where that is not known."""
+        return self.looped or []
+
+
+def _sum(*parts: int | UnsetType | None) -> int | None:
+    """None where one is not known."""
+    sizes = [part for part in parts if isinstance(part, int)]
+    return sum(sizes) if len(sizes) == len(parts) else None
+
+
+class Gemm(Document, frozen=True):  # type: ignore[misc]  # msgspec allows it
+    """What a product is to a kernel: `count` times m × k by k × n."""
 
     m: Count
     n: Count
     k: Count
     count: Count
     batch_in: Literal["m", "count"]
+    """Which of the two grows with the batch."""
 
 
-class Node(Document):
-    """What a node computes and moves; None where its shape is not known, or how often it runs."""
+class Node(Document, omit_defaults=False):
+    """A node that a runtime executes. `flops` is None where the operator or a size is not known; bytes likewise."""
 
     name: str
     op: str
     dtype: str
+    """What a product computes in; of others the type of the first input."""
     product: bool
     flops: Count | None
     read: Count | None
+    """Bytes of activations."""
     written: Count | None
     weights: Count | None
+    """Bytes of constants, of the rows alone where it picks some."""
     sparse: bool = False
+    """Whether half of its weights or more are zeros, as 2:4 sparse kernels need them."""
     gemm: Gemm | None = None
+    """The matrix products that a product is computed by."""
     times: Count | None = 1
+    """How often an inference runs it, which FLOPs and bytes count; None, and so are these, where only a run tells."""
+
+    @property
+    def operands(self) -> int | None:
+        """The bytes that it reads."""
+        return _sum(self.read, self.weights)
+
+    @property
+    def moved(self) -> int | None:
+        """The bytes that it reads and writes."""
+        return _sum(self.read, self.weights, self.written)
 
 
 class Cost(Outcome):
@@ -131,6 +169,11 @@ class Cost(Outcome):
     outputs: Count | UnsetType | None = UNSET
     weights: Count | None = None
     nodes: list[Node] | None = None
+
+    @property
+    def moved(self) -> int | None:
+        """The bytes that one kernel for all would move: weights, inputs and outputs, each once."""
+        return _sum(self.inputs, self.outputs, self.weights)
 
 
 class Tolerance(Document):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -43,6 +43,9 @@ class CpuFacts(Document):
     governor: str | Unknown | None = None
 
 
+Versions = dict[str, str | Unknown | None]
+
+
 class Environment(Outcome):
     """results/{machine}/environment.json: what the machine is and what is installed on it."""
 
@@ -50,19 +53,20 @@ class Environment(Outcome):
 
     machine: str | None = None
     gpus: list[GpuFacts] | Unknown | None = None
-    driver: dict[str, Any] = {}
+    driver: Versions = {}
     processes_on_gpu: list[Any] | Unknown | None = None
     performance_counters: bool | Unknown | None = None
-    packages: dict[str, Any] = {}
+    packages: Versions = {}
     nvinfer: list[Count] = []
     onnxruntime_providers: list[str] | Unknown | None = None
-    tools: dict[str, Any] = {}
+    tools: Versions = {}
     container: dict[str, Any] = {}
     cpu: CpuFacts | None = None
     system: dict[str, Any] = {}
     git: str | Unknown | None = None
 
 
+Direction = Literal["h2d", "d2h"]
 BySize = dict[Annotated[str, Meta(pattern="^[0-9]{1,18}$")], Elapsed]
 """Bytes → the ns that moving them takes."""
 
@@ -92,6 +96,12 @@ class Bandwidth(Outcome):
     d2h: Link | None = None
     d2d: Curve | None = None
     h2h: Curve | None = None
+
+    def link(self, direction: Direction) -> Link:
+        """The copies in a direction; there are some where the status is ok."""
+        link = self.h2d if direction == "h2d" else self.d2h
+        assert link is not None
+        return link
 
 
 class GemmCeiling(Document):

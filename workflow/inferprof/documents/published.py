@@ -23,8 +23,9 @@ TITLE = "The JSON files of a results folder, by kind: what is read of them. What
 
 def schemas() -> Mapping[str, dict[str, Any]]:
     """File name → its content."""
-    kinds, parts = msgspec.json.schema_components(TYPES.values(), ref_template="#/$defs/{name}")
-    named = dict(zip(TYPES, kinds, strict=True))
+    results = {kind: content for kind, content in TYPES.items() if content is not Bundle}
+    kinds, parts = msgspec.json.schema_components(results.values(), ref_template="#/$defs/{name}")
+    named = dict(zip(results, kinds, strict=True))
     by_name = {kind.__name__: kind for kind in _subclasses(Document)}
     for name, part in parts.items():
         part.update(_conditions(by_name[name]))

@@ -82,6 +82,8 @@ class First(Document):
 
     load_ns: Elapsed | None = None
     first_inference_ns: Elapsed | None = None
+    compile_cache: dict[str, Count] = {}
+    """What a compiler took from the study's cache (`hits`) and what it compiled anew (`misses`)."""
 
 
 class GraphRow(Document):
@@ -246,6 +248,8 @@ class RunEnvironment(Document):
     git: str | None = None
     python: str | None = None
     packages: dict[str, str | None] = {}
+    imported: list[str] | None = None
+    """What was imported before the run began: the fork server's libraries, whose time is in no `load_ns`."""
     gpu: dict[str, Any] | None = None
     processes_on_gpu: Any = None
 

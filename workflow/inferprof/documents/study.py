@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from inferprof.documents.base import Count, Document, NotNegative
 
@@ -25,7 +25,8 @@ class StudyConfig(Document):
 
     baseline: str | None
     thresholds: dict[str, Threshold] = {}
-    answer: Asked | None = None
+    answer: Asked = field(default_factory=Asked)
+    variants: list[dict[str, Any]] = []
 
 
 class BundledFile(Document, forbid_unknown_fields=True):

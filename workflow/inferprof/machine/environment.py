@@ -91,11 +91,7 @@ def probe(machine: Machine, sources: Sources | None = None) -> dict[str, Fact]:
     """All facts of environment.json. Takes seconds: tools are asked for their versions."""
     sources = sources or Sources()
     with _nvml(sources) as nvml:
-        gpu_facts = {
-            "gpus": _gpus(nvml, sources),
-            "driver": _driver(nvml),
-            "processes_on_gpu": _processes(nvml),
-        }
+        gpu_facts = {"gpus": _gpus(nvml, sources), "driver": _driver(nvml), "processes_on_gpu": _processes(nvml)}
     return {
         "machine": machine.slug,
         **gpu_facts,

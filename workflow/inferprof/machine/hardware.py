@@ -18,8 +18,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from inferprof import documents
+from inferprof.documents import Environment
+from inferprof.documents.base import Unknown
 from inferprof.errors import UserError
-from inferprof.files import read_document
 
 PACKAGES = (
     "onnxruntime-gpu",
@@ -50,10 +52,7 @@ SLOWER = {
 ALIASES = {
     "onnxruntime-gpu": ("onnxruntime-gpu", "onnxruntime"),
     "tensorrt": ("tensorrt", "tensorrt-cu13", "tensorrt-cu12"),
-    "onnxruntime-ep-nv-tensorrt-rtx": (
-        "onnxruntime-ep-nv-tensorrt-rtx-cu13",
-        "onnxruntime-ep-nv-tensorrt-rtx-cu12",
-    ),
+    "onnxruntime-ep-nv-tensorrt-rtx": ("onnxruntime-ep-nv-tensorrt-rtx-cu13", "onnxruntime-ep-nv-tensorrt-rtx-cu12"),
     "tensorrt-rtx": ("tensorrt-rtx-cu13", "tensorrt-rtx-cu12", "tensorrt-rtx"),
 }
 TOOLS = ("nsys", "ncu", "trtexec")
@@ -141,29 +140,35 @@ def detect(label: str | None = None) -> Machine:
     )
 
 
-def from_probe(content: Mapping[str, Any], label: str) -> Machine:
-    """The machine that an environment.json describes. Raises LookupError, TypeError or ValueError for other content.
+def from_probe(content: Environment, label: str) -> Machine:
+    """The machine that an environment.json describes. Raises LookupError or ValueError where facts lack.
 
     What such a file keeps to itself is left out: the GPU's serial number and the paths of the tools.
     """
-    counters = content["performance_counters"]
+
+    def why(fact: object) -> str | None:
+        return fact.reason if isinstance(fact, Unknown) else None
+
+    counters, cpu = content.performance_counters, content.cpu
+    if counters is None or cpu is None:
+        raise LookupError("no performance_counters, or no cpu")
     return Machine(
         gpu=_gpu_of_probe(content),
-        packages={name: version for name in PACKAGES if (version := _known(content["packages"].get(name)))},
-        tools={tool: tool for tool in TOOLS if not str(_why(content["tools"][tool])).endswith(NOT_ON_PATH)},
-        cpu=content["cpu"]["model"],
-        no_counters=_why(counters),
-        nvinfer=frozenset(content.get("nvinfer", ())),
+        packages={name: version for name in PACKAGES if isinstance(version := content.packages.get(name), str)},
+        tools={tool: tool for tool in TOOLS if not str(why(content.tools[tool])).endswith(NOT_ON_PATH)},
+        cpu=cpu.model,
+        no_counters=why(counters),
+        nvinfer=frozenset(content.nvinfer),
         label=label,
-        threads=content["cpu"]["threads"],
+        threads=cpu.threads if isinstance(cpu.threads, int) else None,
     )
 
 
 def read_probe(path: Path, label: str) -> Machine:
     """The machine that an environment.json describes. Raises UserError where that is not what a probe writes."""
     try:
-        return from_probe(read_document(path, "environment"), label)
-    except (LookupError, TypeError, ValueError, AttributeError):
+        return from_probe(documents.read(path, "environment"), label)
+    except (LookupError, ValueError):
         raise UserError(f"{path} is not what `inferprof probe` writes; remove it and probe again") from None
 
 
@@ -177,32 +182,21 @@ def check_probed(path: Path, here: Machine) -> None:
         )
 
 
-def _gpu_of_probe(content: Mapping[str, Any]) -> Gpu | None:
+def _gpu_of_probe(content: Environment) -> Gpu | None:
     """The GPU in use; of a MIG instance, which NVML tells less about, what is known of the first whole GPU."""
-    gpus = _known(content["gpus"]) or []
-    used = next((gpu for gpu in gpus if gpu["used"]), None)
+    gpus = content.gpus if isinstance(content.gpus, list) else []
+    used = next((gpu for gpu in gpus if gpu.used), None)
     if used is None:
         return None
-    major, minor = {**gpus[0], **used}["compute_capability"].split(".")
-    mebibytes = _known(used.get("memory_mib"))
+    major, minor = str(used.compute_capability or gpus[0].compute_capability).split(".")
     return Gpu(
-        name=used["name"],
+        name=used.name,
         compute_capability=(int(major), int(minor)),
-        memory=None if mebibytes is None else mebibytes << 20,
+        memory=used.memory_mib << 20 if isinstance(used.memory_mib, int) else None,
         uuid="",
-        driver=content["driver"]["version"],
-        mig=used.get("mig_instance", False),
+        driver=str(content.driver["version"]),
+        mig=used.mig_instance is True,
     )
-
-
-def _known(fact: Any) -> Any:
-    """A fact of environment.json; None where it could not be had."""
-    return fact["value"] if isinstance(fact, Mapping) else fact
-
-
-def _why(fact: Any) -> str | None:
-    """Why a fact of environment.json could not be had, or is a no."""
-    return str(fact["reason"]) if isinstance(fact, Mapping) else None
 
 
 def detect_packages() -> dict[str, str]:

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from inferprof import forked
 from inferprof.machine import hardware
 from inferprof.machine.hardware import Gpu
 
@@ -23,6 +24,7 @@ def of_run(gpu: Gpu | None, runner: Runner = subprocess.run) -> dict[str, Any]:
         "git": git_revision(Path(__file__).parent, runner),
         "python": platform.python_version(),
         "packages": hardware.detect_packages(),
+        **({"imported": list(forked.imported)} if forked.imported else {}),
         "gpu": asdict(gpu) if gpu else None,
         "processes_on_gpu": processes_on_gpu() if gpu else None,
     }
@@ -42,9 +44,9 @@ def git_revision(folder: Path, runner: Runner = subprocess.run) -> str | None:
 
 
 def _archived_revision(folder: Path) -> str | None:
-    """What stands in .git_archival.txt beside the Snakefile, if `git archive` has filled it in."""
-    archival = folder.parents[1] / ".git_archival.txt"
-    text = archival.read_text(encoding="utf-8").strip() if archival.is_file() else ""
+    """What stands in .git_archival.txt beside the Snakefile, if `git archive` or an image's build filled it in."""
+    files = (parent / ".git_archival.txt" for parent in folder.parents)
+    text = next((path.read_text(encoding="utf-8").strip() for path in files if path.is_file()), "")
     return text if re.fullmatch(r"[0-9a-f]{40}", text) else None
 
 

@@ -26,8 +26,9 @@ SETTLE_WINDOW_SAMPLES = 3
 class Protocol:
     """How a case is measured. Budgets are per boundary, and warm-up and loop each have one."""
 
-    warmup_min: int = 5
-    """Inferences before warm-up may end."""
+    warmup_min: int = 1
+    """Inferences before warm-up may end. With the loop, whose last sample may begin within the budget, no boundary
+    takes over three budgets, unless two of its inferences do."""
     settle: float = 0.02
     """Warm-up ends when the medians of three windows in a row lie within this relative range."""
     interval: float = 0.01
@@ -41,7 +42,7 @@ class Protocol:
     """Samples before the interval may end the loop; the budget ends it earlier."""
     max_samples: int = 20_000
     throughput_min_s: float = 1.2
-    """A throughput lasts half a budget and at least this long: energy is told for windows of 1 s or more."""
+    """Back to back lasts half a budget and at least this long: energy is told for windows of 1 s or more."""
     graph: bool = False
     """Turn `enqueue` into one CUDA graph launch once the case is warm."""
     range: Callable[[str], AbstractContextManager[Any]] = contextlib.nullcontext
@@ -55,8 +56,13 @@ class Protocol:
 
     @property
     def throughput_s(self) -> float:
-        """The window of a throughput."""
+        """The window of back to back."""
         return max(self.budget_s / 2, self.throughput_min_s)
+
+    @property
+    def pipeline_s(self) -> float:
+        """The window of a pipeline, which no energy is told for."""
+        return max(self.budget_s / 2, min(self.min_s, self.throughput_min_s))
 
     def record(self) -> dict[str, Any]:
         """The protocol as it stands in the record."""
@@ -170,16 +176,17 @@ class _Loop:
 
 
 def warm_up(sample: Sample, protocol: Protocol, clock: Clock) -> tuple[int, bool]:
-    """Run until the medians of consecutive windows agree or the budget is spent: inferences, and whether settled."""
-    begin = clock()
+    """Run until the medians of windows in a row agree, or one more would overrun the budget: inferences, settled."""
+    begin = last = clock()
     count = 0
     medians: list[float] = []
     while True:
         window: list[float] = []
-        window_begin = clock()
-        while len(window) < SETTLE_WINDOW_SAMPLES or clock() - window_begin < SETTLE_WINDOW_NS:
+        window_begin = last
+        while len(window) < SETTLE_WINDOW_SAMPLES or last - window_begin < SETTLE_WINDOW_NS:
             window.append(sample())
-            if clock() - begin > protocol.budget_s * 1e9 and count + len(window) >= protocol.warmup_min:
+            before, last = last, clock()
+            if count + len(window) >= protocol.warmup_min and 2 * last - before - begin > protocol.budget_s * 1e9:
                 return count + len(window), False
         count += len(window)
         medians = [*medians, statistics.median(window)][-SETTLE_WINDOWS:]

@@ -48,7 +48,7 @@ def back_to_back(lane: Lane, latency_ns: float, protocol: Protocol, clock: Clock
     with protocol.range("back_to_back"):
         start = clock()
         count = 0
-        for _ in _inferences(1, latency_ns, protocol, clock):
+        for _ in _inferences(1, latency_ns, protocol.throughput_s, clock):
             lane.execute()
             count += 1
         lane.device.synchronize()
@@ -61,7 +61,7 @@ def pipeline(ring: Sequence[Lane], latency_ns: float, protocol: Protocol, clock:
     with protocol.range("pipelined"):
         start = clock()
         count = 0
-        for count in _inferences(len(ring), latency_ns, protocol, clock):
+        for count in _inferences(len(ring), latency_ns, protocol.pipeline_s, clock):
             lane = ring[(count - 1) % len(ring)]
             if count > len(ring):
                 lane.finish()
@@ -71,13 +71,13 @@ def pipeline(ring: Sequence[Lane], latency_ns: float, protocol: Protocol, clock:
         return Throughput(count, (start, clock()), sessions=len(ring))
 
 
-def _inferences(lanes: int, latency_ns: float, protocol: Protocol, clock: Clock) -> Iterator[int]:
-    """Count from 1 for as long as the window of a throughput lasts.
+def _inferences(lanes: int, latency_ns: float, window_s: float, clock: Clock) -> Iterator[int]:
+    """Count from 1 for as long as a window lasts.
 
     By number, since a stream takes many more inferences than it has done yet; and by the clock, since on a machine
     that others disturb they take longer than the latency given.
     """
-    window_ns = protocol.throughput_s * 1e9
+    window_ns = window_s * 1e9
     least = MIN_ROUNDS * lanes
     most = max(least, round(window_ns / latency_ns))
     end = clock() + window_ns

@@ -6,6 +6,7 @@ where the body keeps them, and the slices of what a Scan goes through.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -111,20 +112,18 @@ def _weights(graph: Any) -> Iterator[Any]:
     for node in graph.node:
         for attribute in node.attribute:
             if node.op_type == "Constant" and attribute.name == "value":
-                weight = type(attribute.t).FromString(attribute.t.SerializeToString())
-                weight.name = node.output[0]
-                yield weight
+                yield _named(attribute.t, node.output[0])
 
 
 def _renamed(node: Any, names: Mapping[str, str]) -> Any:
     """A copy of a node under other names of tensors, without its bodies."""
-    copy = type(node).FromString(node.SerializeToString())
-    copy.input[:] = [names.get(name, name) for name in node.input]
-    copy.output[:] = [names.get(name, name) for name in node.output]
-    kept = [attribute for attribute in copy.attribute if not onnx_graph.bodies(attribute)]
-    del copy.attribute[:]
-    copy.attribute.extend(kept)
-    return copy
+    renamed = copy.deepcopy(node)
+    renamed.input[:] = [names.get(name, name) for name in node.input]
+    renamed.output[:] = [names.get(name, name) for name in node.output]
+    kept = [attribute for attribute in renamed.attribute if not onnx_graph.bodies(attribute)]
+    del renamed.attribute[:]
+    renamed.attribute.extend(kept)
+    return renamed
 
 
 # --- bodies ----------------------------------------------------------------------------------------------------
@@ -161,7 +160,7 @@ def _bodies(node: Any, inferred: Inferred, model: Any) -> list[_Body]:
     if node.domain or node.op_type not in FLOW:
         return [_Body(name, graph, _declared(graph), None) for name, graph in graphs]
     if node.op_type == "If":
-        taken = _value(inferred, node.input[0])
+        taken = onnx_graph.scalar(inferred.values.get(node.input[0]))
         return [
             _Body(name, graph, {}, 1 if taken is None else int(bool(taken) == (name == "then_branch")))
             for name, graph in graphs
@@ -178,8 +177,9 @@ def _loop(node: Any, name: str, graph: Any, inferred: Inferred, model: Any) -> _
     states = dict(zip(formal[2:], node.input[2:], strict=False))
     given |= {inside: _tensor(inferred, outside, given[inside]) for inside, outside in states.items()}
     given |= {inside: replace(given[inside], dims=()) for inside in formal[:2]}
-    trips = _value(inferred, node.input[0]) if node.input and node.input[0] else None
-    held = len(node.input) < 2 or not node.input[1] or bool(_value(inferred, node.input[1]))
+    count, condition = [*node.input, "", ""][:2]
+    trips = onnx_graph.scalar(inferred.values.get(count))
+    held = not condition or bool(onnx_graph.scalar(inferred.values.get(condition)))
     goes_on = _always_true(graph, formal[1] if len(formal) > 1 else "")
     return _Body(name, graph, given, max(0, int(trips)) if trips is not None and held and goes_on else None)
 
@@ -246,23 +246,11 @@ def _tensor(inferred: Inferred, name: str, declared: Tensor) -> Tensor:
     return Tensor(number, inferred.shapes.get(name, declared.dims))
 
 
-def _value(inferred: Inferred, name: str) -> Any:
-    """The value of a constant with one element, or None."""
-    import onnx
-
-    weight = inferred.values.get(name)
-    if weight is None:
-        return None
-    array = onnx.numpy_helper.to_array(weight)
-    return array.item() if array.size == 1 else None
-
-
 def _add_body(flat: Flat, node: Any, body: _Body, around: _Around) -> dict[str, Tensor]:
     """Put one body into `flat`; what it tells of the node's outputs."""
     outer = around.inferred
-    captured = [
-        name for name in dict.fromkeys(_captured(body.graph)) if name in outer.numbers or name in outer.values
-    ]
+    names = dict.fromkeys(onnx_graph.captured(body.graph))
+    captured = [name for name in names if name in outer.numbers or name in outer.values]
     constants = [_named(outer.values[name], name) for name in captured if name in outer.values]
     taken = {
         name: Tensor(outer.numbers[name], outer.shapes.get(name)) for name in captured if name not in outer.values
@@ -278,16 +266,9 @@ def _add_body(flat: Flat, node: Any, body: _Body, around: _Around) -> dict[str, 
 
 
 def _named(weight: Any, name: str) -> Any:
-    copy = type(weight).FromString(weight.SerializeToString())
-    copy.name = name
-    return copy
-
-
-def _captured(graph: Any) -> Iterator[str]:
-    """The tensors that a graph takes from around it."""
-    inside = onnx_graph.defined(graph)
-    yield from (name for node in graph.node for name in onnx_graph.taken_by(node) if name not in inside)
-    yield from (value.name for value in graph.output if value.name not in inside)
+    named = copy.deepcopy(weight)
+    named.name = name
+    return named
 
 
 def _states(node: Any, graph: Any) -> list[tuple[str, str]]:

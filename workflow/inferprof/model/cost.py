@@ -18,14 +18,15 @@ scales. What only renames data (Reshape) is free, and so is what depends on cons
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from inferprof.case import Shape
+from inferprof.documents.graph import Node
 from inferprof.model import onnx_graph, typed_graph
 from inferprof.model.control_flow import FLOW
 from inferprof.model.model_spec import ModelSpec, input_shapes
@@ -33,7 +34,6 @@ from inferprof.model.operators import DEQUANTIZERS, MOVES, QUANTIZERS, nbytes
 from inferprof.model.products import (
     PRODUCTS,
     RECURRENT,
-    Gemm,
     attention_scores,
     gemm_of,
     one_branch,
@@ -78,29 +78,6 @@ NO_FLOPS = (
 )
 
 
-@dataclass(frozen=True)
-class NodeCost:
-    """A node that a runtime executes. `flops` is None where the operator or a size is not known; bytes likewise."""
-
-    name: str
-    op: str
-    dtype: str
-    """What a product computes in; of others the type of the first input."""
-    product: bool
-    sparse: bool
-    """Whether half of its weights or more are zeros, as 2:4 sparse kernels need them."""
-    gemm: Gemm | None
-    """The matrix products that a product is computed by."""
-    flops: int | None
-    read: int | None
-    """Bytes of activations."""
-    written: int | None
-    weights: int | None
-    """Bytes of constants, of the rows alone where it picks some."""
-    times: int | None = 1
-    """How often an inference runs it, which FLOPs and bytes count; None, and so are these, where only a run tells."""
-
-
 def cost(onnx: Path, shape: Shape, spec: ModelSpec | None = None) -> dict[str, Any]:
     """The content of .cost.json: the nodes, and the bytes that even one fused kernel would move.
 
@@ -121,10 +98,10 @@ def cost_of(model: Any, graph: TypedGraph) -> dict[str, Any]:
     inputs = [value.name for value in onnx_graph.inputs(model)]
     outputs = [value.name for value in model.graph.output]
     return {
-        "inputs": _total(_held(graph, name) for name in inputs),
-        "outputs": _total(_held(graph, name) for name in outputs),
-        "weights": _total(_weights(executed, graph, constants).values()),
-        "nodes": [dataclasses.asdict(_node(node, graph, constants)) for node in executed],
+        "inputs": _sum(_held(graph, name) for name in inputs),
+        "outputs": _sum(_held(graph, name) for name in outputs),
+        "weights": _sum(_weights(executed, graph, constants).values()),
+        "nodes": [msgspec.to_builtins(_node(node, graph, constants)) for node in executed],
     }
 
 
@@ -146,17 +123,17 @@ def _is_executed(node: Any, graph: TypedGraph, constants: frozenset[str]) -> boo
     return node.op_type != "Cast" or graph.quantized_type(node.output[0]) is None
 
 
-def _node(node: Any, graph: TypedGraph, constants: frozenset[str]) -> NodeCost:
+def _node(node: Any, graph: TypedGraph, constants: frozenset[str]) -> Node:
     product = product_of(node, graph)
     activations = [name for name in dict.fromkeys(node.input) if name and name not in constants]
     made = node.output[:1] if node.op_type in QUANTIZERS else node.output  # the scales count with what they scale
-    written = _total(_held(graph, name) for name in made if name)
+    written = _sum(_held(graph, name) for name in made if name)
     if node.op_type in PICKS and activations[:1] == [node.input[0]]:
-        read = _sum(written, _total(_held(graph, name) for name in activations[1:]))
+        read = _sum((written, *(_held(graph, name) for name in activations[1:])))
     else:
-        read = _total(_held(graph, name) for name in activations)
+        read = _sum(_held(graph, name) for name in activations)
     times = graph.runs(node)
-    return NodeCost(
+    return Node(
         name=node.name or node.output[0],
         op=node.op_type,
         dtype=product.dtype if product else graph.types.get(next(filter(None, node.input), ""), "unknown"),
@@ -166,7 +143,7 @@ def _node(node: Any, graph: TypedGraph, constants: frozenset[str]) -> NodeCost:
         flops=_times(_flops(node, graph), times),
         read=_times(read, times),
         written=_times(written, times),
-        weights=_times(_total(_weights([node], graph, constants).values()), times),
+        weights=_times(_sum(_weights([node], graph, constants).values()), times),
         times=times,
     )
 
@@ -212,7 +189,7 @@ def _product_flops(node: Any, graph: TypedGraph) -> int | None:
         return 2 * product.macs_once + recurrent_elements(node, graph) * (gates + BEHIND_GATES[node.op_type])
     has_bias = node.op_type in ("Gemm", "Conv", "ConvTranspose") and len(node.input) > 2 and node.input[2]
     bias = _elements(graph, node.output[0]) if has_bias else 0
-    return _sum(2 * product.macs_once, bias)
+    return _sum((2 * product.macs_once, bias))
 
 
 def _elements(graph: TypedGraph, tensor: str) -> int | None:
@@ -269,13 +246,13 @@ def _scales_of_blocks(quantizer: Any, shape: tuple[int, ...]) -> int:
 # --- sums of which a part may not be known ------------------------------------------------------------------------
 
 
-def _total(parts: Iterable[int | None]) -> int | None:
-    return _sum(*parts)
-
-
-def _sum(*parts: int | None) -> int | None:
-    numbers = [part for part in parts if part is not None]
-    return sum(numbers) if len(numbers) == len(parts) else None
+def _sum(parts: Iterable[int | None]) -> int | None:
+    total = 0
+    for part in parts:
+        if part is None:
+            return None
+        total += part
+    return total
 
 
 def _times(number: int | None, factor: int | None) -> int | None:

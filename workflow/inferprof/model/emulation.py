@@ -7,6 +7,7 @@ with a pair of Casts, down and up again, behind each node whose result is half p
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 _MOVES = """
@@ -47,8 +48,7 @@ def rounded_in_float32(model: Any) -> Any:
     import onnx
 
     types = value_types(model)
-    result = onnx.ModelProto()
-    result.CopyFrom(model)
+    result = copy.deepcopy(model)
     graph = result.graph
     del graph.value_info[:]
     for value in (*graph.input, *graph.output):

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 EXAMPLE_BATCH = 2
 """torch.export takes a dimension of 0 or 1 for a constant, so the example must be larger."""
 EXAMPLE_SIZE = 16
+IMPORTS = ("torch", "transformers.modeling_utils")
+"""What takes long of all that a model needs to be imported."""
 _RESULT = "inferprof_result"
 """The output while it is exported: the exporter does not notice where a name is also one of its own values."""
 
@@ -107,7 +109,7 @@ def to_onnx(module: torch.nn.Module, spec: ModelSpec) -> onnx.ModelProto:
             f"{onnx_file.MAX_BYTES}: measure it in torch alone, or export it by hand"
         )
     try:
-        with _quiet():
+        with quiet():
             program = torch.onnx.export(
                 module,
                 _example(spec),
@@ -133,8 +135,8 @@ def to_onnx(module: torch.nn.Module, spec: ModelSpec) -> onnx.ModelProto:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence what the exporter says and no user can act upon: deprecations of its own, optional packages."""
+def quiet() -> Iterator[None]:
+    """Silence what torch's exporter says and no user can act upon: deprecations of its own, optional packages."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
     levels = [logger.level for logger in loggers]
     try:

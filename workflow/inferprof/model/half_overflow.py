@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from inferprof.model import onnx_graph
 from inferprof.model.typed_graph import TypedGraph
 
 SUMS = frozenset(("ReduceMean", "ReduceSum"))
@@ -33,19 +34,8 @@ def _squares(node: Any, graph: TypedGraph) -> bool:
     if node.op_type == "Mul":
         return len(set(node.input)) == 1
     if node.op_type == "Pow":
-        return _constant(node.input[1], graph) == 2
+        return bool(onnx_graph.scalar(graph.weights.get(graph.origin(node.input[1]))) == 2)
     return node.op_type in SQUARED_SUMS
-
-
-def _constant(name: str, graph: TypedGraph) -> float | None:
-    """The value of a constant with one element."""
-    import onnx
-
-    weight = graph.weights.get(graph.origin(name))
-    if weight is None or weight.data_type == onnx.TensorProto.STRING:
-        return None
-    array = onnx.numpy_helper.to_array(weight)
-    return float(array.item()) if array.size == 1 else None
 
 
 def _rooted(node: Any, readers: dict[str, list[Any]]) -> bool:

@@ -118,8 +118,8 @@ def _opsets(model: Any, graph: Any) -> list[Any]:
 def _domains(graph: Any) -> set[str]:
     """The domains of a graph's operators, other than the standard one."""
     domains = {node.domain for node in graph.node} - set(STANDARD_DOMAINS)
-    bodies = [body for node in graph.node for a in node.attribute for body in (a.g, *a.graphs)]
-    return domains.union(*(_domains(body) for body in bodies))
+    attributes = [attribute for node in graph.node for attribute in node.attribute]
+    return domains.union(*(_domains(body) for attribute in attributes for body in (attribute.g, *attribute.graphs)))
 
 
 def _infer_shapes(model: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -81,7 +82,7 @@ def tidied(model: onnx.ModelProto) -> onnx.ModelProto:
         if weights:
             model.ir_version = max(model.ir_version, FIRST_IR_WITHOUT_LISTED_WEIGHTS)
         if len(values) < len(graph.input):
-            kept = [type(value).FromString(value.SerializeToString()) for value in values]
+            kept = copy.deepcopy(values)
             del graph.input[:]
             graph.input.extend(kept)
     used: set[str] = set()

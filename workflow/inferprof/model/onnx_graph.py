@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import graphlib
 import math
@@ -135,6 +136,15 @@ def dense(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
     return onnx.numpy_helper.from_array(array, sparse.values.name)
 
 
+def scalar(weight: onnx.TensorProto | None) -> Any:
+    """The value of a constant with one element; None of any other, and of none."""
+    import onnx
+
+    if weight is None or math.prod(weight.dims) != 1:
+        return None
+    return onnx.numpy_helper.to_array(weight).item()
+
+
 def tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
     """Every tensor of a graph: initializers, constants, and those of its subgraphs."""
     yield from graph.initializer
@@ -174,9 +184,14 @@ def taken_by(node: onnx.NodeProto) -> Iterator[str]:
     yield from (name for name in node.input if name)
     for attribute in node.attribute:
         for body in bodies(attribute):
-            inside = defined(body)
-            yield from (name for inner in body.node for name in taken_by(inner) if name not in inside)
-            yield from (value.name for value in body.output if value.name not in inside)
+            yield from captured(body)
+
+
+def captured(graph: onnx.GraphProto) -> Iterator[str]:
+    """The tensors that a graph takes from around it."""
+    inside = defined(graph)
+    yield from (name for node in graph.node for name in taken_by(node) if name not in inside)
+    yield from (value.name for value in graph.output if value.name not in inside)
 
 
 def defined(graph: onnx.GraphProto) -> set[str]:
@@ -196,7 +211,7 @@ def _sort(graph: onnx.GraphProto, path: Path) -> None:
         except graphlib.CycleError as error:
             name = graph.node[error.args[1][0]].name or graph.node[error.args[1][0]].op_type
             raise UserError(f"{path}: node {name} needs its own output; export it again") from None
-        nodes = [type(graph.node[0]).FromString(graph.node[index].SerializeToString()) for index in order]
+        nodes = [copy.deepcopy(graph.node[index]) for index in order]
         del graph.node[:]
         graph.node.extend(nodes)
     for node in graph.node:

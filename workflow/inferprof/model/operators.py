@@ -43,15 +43,7 @@ STANDARD_DOMAINS = ("", "ai.onnx")
 _BY_NAME = {
     "trt": QUANTIZERS.keys() | DEQUANTIZERS,
     "com.microsoft": frozenset(
-        (
-            "BiasGelu",
-            "DequantizeLinear",
-            "FastGelu",
-            "Gelu",
-            "QuantizeLinear",
-            "QuickGelu",
-            "SkipLayerNormalization",
-        )
+        ("BiasGelu", "DequantizeLinear", "FastGelu", "Gelu", "QuantizeLinear", "QuickGelu", "SkipLayerNormalization")
     ),
 }
 """Domain → the operators of it that are known here by their name alone, as the standard's are."""

@@ -7,8 +7,9 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from inferprof.documents.graph import Gemm
 from inferprof.model.operators import bits
 from inferprof.model.typed_graph import TypedGraph
 
@@ -49,18 +50,6 @@ class Product:
     """Of one run of the node: another number in the body of a loop."""
     sized: bool = True
     """Whether its shapes are known."""
-
-
-@dataclass(frozen=True)
-class Gemm:
-    """What a product is to a kernel: `count` times m × k by k × n."""
-
-    m: int
-    n: int
-    k: int
-    count: int
-    batch_in: Literal["m", "count"]
-    """Which of the two grows with the batch."""
 
 
 def products_of(graph: TypedGraph) -> list[Product]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferprof.plots.style import GREY, MARKERS, case_names, colours, end_shapes, new_figure, plain_log
+from inferprof.plots.style import GREY, case_names, colours, end_shapes, kinds, new_figure, plain_log
 from inferprof.plugins import Plot
 from inferprof.tables.records import rows_of
 
@@ -48,9 +48,9 @@ def draw(frame: pd.DataFrame) -> Figure:
 def _points(ax: Axes, rows: pd.DataFrame) -> None:
     """Colour tells the number format, the marker backend and variant; a cross lies over what fails its tolerance."""
     palette = colours(rows["precision"])
-    kinds = list(dict.fromkeys(zip(rows["backend"], rows["variant"], strict=True)))
+    looks = kinds(rows)
     for row in rows_of(rows.sort_values("end_to_end_ms")):
-        marker = MARKERS[kinds.index((row["backend"], row["variant"])) % len(MARKERS)]
+        marker, _ = looks[row["backend"], row["variant"]]
         style: dict[str, Any] = {"color": palette[row["precision"]], "marker": marker, "linestyle": "none"}
         ax.plot([row["end_to_end_ms"]], [row["db"]], label=row["case"], markersize=7, **style)
         if row["accuracy"] == "fail":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from inferprof.plots.style import LINE_STYLES, MARKERS, case_names, colours, new_figure, plain_log
+from inferprof.plots.style import case_names, colours, kinds, new_figure, plain_log
 from inferprof.plugins import Boundary, Plot
 from inferprof.tables.limits.saturation import rest_of, smallest
 
@@ -33,13 +33,13 @@ def draw(frame: pd.DataFrame, boundary: Boundary, over: Over) -> Figure:
     figure = new_figure(3.1 + LEGEND_LINES_IN * np.ceil(len(lines) / 2))
     left, right = figure.subplots(1, 2)
     palette = colours(measured["precision"])
-    kinds = list(dict.fromkeys(zip(measured["backend"], measured["variant"], strict=True)))
+    looks = kinds(measured)
     for (case, rest), line in lines:
-        kind = kinds.index((line["backend"].iloc[0], line["variant"].iloc[0]))
+        marker, dashes = looks[line["backend"].iloc[0], line["variant"].iloc[0]]
         style = {
             "color": palette[line["precision"].iloc[0]],
-            "marker": MARKERS[kind % len(MARKERS)],
-            "linestyle": LINE_STYLES[kind % len(LINE_STYLES)],
+            "marker": marker,
+            "linestyle": dashes,
             "label": f"{case} {rest}".strip(),
         }
         _line(left, right, line.sort_values(over), (boundary, over), style)

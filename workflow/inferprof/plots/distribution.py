@@ -12,9 +12,9 @@ from inferprof.plots.style import (
     case_names,
     colours,
     end_shapes,
+    name_bars,
     new_figure,
-    stacked_panels,
-    starred_names,
+    shape_panels,
     tip,
 )
 from inferprof.plugins import Plot
@@ -39,11 +39,10 @@ NS_PER_MS: Final = 1e6
 def draw_boxes(frame: pd.DataFrame) -> Figure:
     """A box for each case that has `end_to_end_samples` (ns); the fastest at the top."""
     sampled = frame[frame["end_to_end_samples"].notna()]
-    panels = [sampled[sampled["shape"] == shape].sort_values("end_to_end_ms") for shape in end_shapes(sampled)]
-    figure, axes = stacked_panels([len(panel) for panel in panels])
-    for panel, ax in zip(panels, axes, strict=True):
-        _boxes(ax, panel)
-    axes[-1].set_xlabel("end_to_end, % from the case's median, which stands at the right")
+    figure, panels = shape_panels(sampled)
+    for ax, panel in panels:
+        _boxes(ax, panel.sort_values("end_to_end_ms"))
+    ax.set_xlabel("end_to_end, % from the case's median, which stands at the right")
     return figure
 
 
@@ -64,11 +63,8 @@ def _boxes(ax: Axes, frame: pd.DataFrame) -> None:
             ax.plot([np.percentile(percent, TAIL)], [place], "|", color=INK, markersize=9)
         name = f"{middle:.4g} ms"
         ax.annotate(name, (1, place), (4, 0), ("axes fraction", "data"), "offset points", va="center", fontsize=8)
-    ax.set_yticks(np.arange(len(frame)), starred_names(frame))
-    ax.tick_params(axis="y", length=0)
-    ax.invert_yaxis()
     ax.grid(axis="x")
-    ax.set_title(frame["shape"].iloc[0])
+    name_bars(ax, frame)
 
 
 def draw_percentiles(frame: pd.DataFrame) -> Figure:

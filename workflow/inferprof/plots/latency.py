@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from inferprof.plots.style import INK, colours, end_shapes, plain_log, stacked_panels, starred_names
+from inferprof.plots.style import INK, colours, name_bars, plain_log, shape_panels
 from inferprof.plugins import Boundary, Plot
 
 if TYPE_CHECKING:
@@ -26,11 +26,10 @@ SHOWN = (
 def draw(frame: pd.DataFrame, boundary: Boundary) -> Figure:
     """A panel for each of the two shapes; the fastest case at the top."""
     measured = frame[frame[f"{boundary}_ms"].notna()]
-    panels = [measured[measured["shape"] == shape] for shape in end_shapes(measured)]
-    figure, axes = stacked_panels([len(panel) for panel in panels])
-    for panel, ax in zip(panels, axes, strict=True):
+    figure, panels = shape_panels(measured)
+    for ax, panel in panels:
         _panel(ax, panel.sort_values(f"{boundary}_ms", kind="stable"), boundary)
-    axes[-1].set_xlabel(f"{boundary}, median ms with its 95 % interval (less is better)")
+    ax.set_xlabel(f"{boundary}, median ms with its 95 % interval (less is better)")
     return figure
 
 
@@ -52,11 +51,9 @@ def _panel(ax: Axes, frame: pd.DataFrame, boundary: Boundary) -> None:
     ax.errorbar(values, places, xerr=errors, fmt="none", ecolor=INK, elinewidth=1, capsize=2)
     for place, value, end in zip(places, values, values + errors[1], strict=True):
         ax.annotate(f"{value:.4g}", (end, place), (5, 0), textcoords="offset points", va="center", fontsize=8)
-    ax.set_yticks(places, starred_names(frame, boundary))
-    ax.tick_params(axis="y", length=0)
+    name_bars(ax, frame, boundary)
     ax.set_ylim(len(values) - 0.5, -0.5)
     ax.grid(axis="x")
-    ax.set_title(frame["shape"].iloc[0])
 
 
 END_TO_END = Plot(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, get_args
 
 import numpy as np
 
-from inferprof.plots.style import GREY, OKABE_ITO, end_shapes, stacked_panels, stacked_shares
+from inferprof.plots.style import GREY, OKABE_ITO, shape_panels, stacked_shares
 from inferprof.plugins import Plot
 from inferprof.tables.records import rows_of
 from inferprof.tables.trace.kernel_class import KernelClass
@@ -51,14 +51,13 @@ def _draw(frame: pd.DataFrame, column: str, looks: Mapping[str, Look], label: st
     profiled = frame[frame[column].notna()]
     present = [name for name in looks if any(row[column].get(name, 0) > 0 for row in rows_of(profiled))]
     lines = -(-len(present) // LEGEND_COLUMNS)
-    panels = [profiled[profiled["shape"] == shape] for shape in end_shapes(profiled)]
-    figure, axes = stacked_panels([len(panel) for panel in panels], LEGEND_LINE_IN * (lines + 0.5))
-    for panel, ax in zip(panels, axes, strict=True):
+    figure, panels = shape_panels(profiled, LEGEND_LINE_IN * (lines + 0.5))
+    for ax, panel in panels:
         shares = {name: np.array([100 * row[column].get(name, 0.0) for row in rows_of(panel)]) for name in present}
         stacked_shares(ax, panel, {looks[name][0]: (shares[name], *looks[name][1:]) for name in present})
-    axes[-1].set_xlabel(label)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(present), LEGEND_COLUMNS))
+    ax.set_xlabel(label)
+    columns = min(len(present), LEGEND_COLUMNS)
+    figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=columns)
     return figure
 
 

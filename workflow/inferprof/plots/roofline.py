@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferprof.plots.style import MARKERS, case_names, colours, new_figure, plain_log
+from inferprof.plots.style import case_names, colours, kinds, new_figure, plain_log
 from inferprof.plugins import Plot
 from inferprof.tables.records import rows_of
 
@@ -60,10 +60,10 @@ def _roofs(ax: Axes, rows: pd.DataFrame, intensity: np.ndarray[Any, Any]) -> Non
 def _points(ax: Axes, rows: pd.DataFrame) -> None:
     """Colour tells the number format, the marker backend and variant; a case's shapes are joined by a line."""
     palette = colours(rows["precision"])
-    kinds = list(dict.fromkeys(zip(rows["backend"], rows["variant"], strict=True)))
+    looks = kinds(rows)
     for case, line in rows.sort_values("intensity", kind="stable").groupby("case", sort=False):
         first = rows_of(line)[0]
-        marker = MARKERS[kinds.index((first["backend"], first["variant"])) % len(MARKERS)]
+        marker, _ = looks[first["backend"], first["variant"]]
         style: dict[str, Any] = {"color": palette[first["precision"]], "marker": marker, "label": case}
         ax.plot(line["intensity"], line["reached"], markersize=6, linewidth=0.6, linestyle=":", **style)
 

@@ -62,7 +62,7 @@ def _cell(ax: Axes, row: dict[str, object], place: tuple[int, int], *, roomy: bo
     face, edge = _on_white(colour, alpha), _on_white(colour, 0.5)
     text = said = "baseline"
     if verdict != "baseline":
-        bounded = row["speed_up_low"] == row["speed_up_low"]
+        bounded = not np.isnan(float(str(row["speed_up_low"])))
         span = f"  ({row['speed_up_low']:.3g} to {row['speed_up_high']:.3g})" if bounded else ""
         text = f"{'≈ ' if verdict == 'undecided' else ''}{ratio:.3g}×{span if roomy else ''}"
         said = f"{verdict}, by {row['speed_up_by']}{span}"

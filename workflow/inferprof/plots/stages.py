@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from inferprof.case import STAGES
-from inferprof.plots.style import GREY, OKABE_ITO, end_shapes, stacked_panels, stacked_shares
+from inferprof.plots.style import GREY, OKABE_ITO, shape_panels, stacked_shares
 from inferprof.plugins import Plot
 
 if TYPE_CHECKING:
@@ -24,12 +24,11 @@ LEGEND_IN = 0.35
 def draw(frame: pd.DataFrame) -> Figure:
     """Shares of the sum of the stages, a panel for the smallest and one for the largest shape."""
     measured = frame[frame["execute_ms"].notna()]
-    panels = [measured[measured["shape"] == shape] for shape in end_shapes(measured)]
-    figure, axes = stacked_panels([len(panel) for panel in panels], LEGEND_IN)
-    for panel, ax in zip(panels, axes, strict=True):
+    figure, panels = shape_panels(measured, LEGEND_IN)
+    for ax, panel in panels:
         _panel(ax, panel)
-    axes[-1].set_xlabel("share of the sum of the stages, %; the sum in ms stands at the right")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(STAGES))
+    ax.set_xlabel("share of the sum of the stages, %; the sum in ms stands at the right")
+    figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=len(STAGES))
     return figure
 
 

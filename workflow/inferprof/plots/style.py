@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from inferprof import registry
@@ -63,12 +63,21 @@ def new_figure(height_in: float) -> Figure:
     return Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
 
 
-def stacked_panels(rows: Sequence[int], extra_in: float = 0.0) -> tuple[Figure, list[Axes]]:
-    """One panel below the other, each as high as its number of bars needs; `extra_in` is for a legend."""
-    heights = [count * ROW_IN + MARGIN_IN for count in rows]
-    figure = new_figure(sum(heights) + extra_in)
-    axes = figure.subplots(len(rows), 1, squeeze=False, height_ratios=rows)
-    return figure, list(axes[:, 0])
+def shape_panels(frame: pd.DataFrame, extra_in: float = 0.0) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
+    """A panel with the rows of each of the end_shapes, as high as its bars need; `extra_in` is for a legend."""
+    panels = [frame[frame["shape"] == shape] for shape in end_shapes(frame)]
+    rows = [len(panel) for panel in panels]
+    figure = new_figure(sum(count * ROW_IN + MARGIN_IN for count in rows) + extra_in)
+    axes = figure.subplots(len(rows), 1, squeeze=False, height_ratios=rows)[:, 0]
+    return figure, list(zip(axes, panels, strict=True))
+
+
+def name_bars(ax: Axes, frame: pd.DataFrame, boundary: Boundary = "end_to_end") -> None:
+    """A case for each bar, the first at the top, and their shape as the title."""
+    ax.set_yticks(range(len(frame)), starred_names(frame, boundary))
+    ax.tick_params(axis="y", length=0)
+    ax.invert_yaxis()
+    ax.set_title(frame["shape"].iloc[0])
 
 
 def stacked_shares(ax: Axes, frame: pd.DataFrame, parts: Mapping[str, tuple[np.ndarray, str, str]]) -> None:
@@ -85,12 +94,9 @@ def stacked_shares(ax: Axes, frame: pd.DataFrame, parts: Mapping[str, tuple[np.n
         for bar, share in zip(bars, shares, strict=True):
             bar.set_gid(tip(label, f"{share:.1f} %"))
         left += shares
-    ax.set_yticks(places, case_names(frame))
-    ax.tick_params(axis="y", length=0)
     ax.set_xlim(0, 107)
     ax.set_xticks([0, 25, 50, 75, 100])
-    ax.invert_yaxis()
-    ax.set_title(frame["shape"].iloc[0])
+    name_bars(ax, frame)
 
 
 def tip(*lines: str) -> str:
@@ -130,6 +136,13 @@ def colours(precisions: Iterable[str]) -> dict[str, str]:
     free = [colour for colour in OKABE_ITO if colour not in {own.get(name) for name in names}]
     other = [name for name in names if name not in own]
     return own | {name: free[index % len(free)] for index, name in enumerate(other)}
+
+
+def kinds(frame: pd.DataFrame) -> dict[tuple[str, str], tuple[str, str]]:
+    """(backend, variant) → marker and style of the line."""
+    names = dict.fromkeys(zip(frame["backend"], frame["variant"], strict=True))
+    looks = [(MARKERS[place % len(MARKERS)], LINE_STYLES[place % len(LINE_STYLES)]) for place in range(len(names))]
+    return dict(zip(names, looks, strict=True))
 
 
 def end_shapes(frame: pd.DataFrame) -> list[str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from inferprof.plots.style import GREY, OKABE_ITO, end_shapes, stacked_panels, starred_names
+from inferprof.plots.style import GREY, OKABE_ITO, name_bars, shape_panels
 from inferprof.plugins import Plot
 from inferprof.tables.limits.waterfall import PARTS, Part
 
@@ -38,15 +38,13 @@ LEGEND_COLUMNS = 6
 def draw(frame: pd.DataFrame) -> Figure:
     """Milliseconds of each part, a panel for the smallest and one for the largest shape."""
     split = frame[frame["unexplained_part_ms"].notna()]
-    panels = [split[split["shape"] == shape] for shape in end_shapes(split)]
     parts = [part for part in PARTS if (split[f"{part}_part_ms"].fillna(0) > 0).any()]
-    figure, axes = stacked_panels([len(panel) for panel in panels], LEGEND_IN)
-    for panel, ax in zip(panels, axes, strict=True):
+    figure, panels = shape_panels(split, LEGEND_IN)
+    for ax, panel in panels:
         _panel(ax, panel.sort_values("end_to_end_ms", kind="stable"), parts)
-    axes[-1].set_xlabel("end_to_end median, ms")
-    figure.legend(
-        *axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=min(len(parts), LEGEND_COLUMNS)
-    )
+    ax.set_xlabel("end_to_end median, ms")
+    columns = min(len(parts), LEGEND_COLUMNS)
+    figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=columns)
     return figure
 
 
@@ -61,12 +59,9 @@ def _panel(ax: Axes, frame: pd.DataFrame, parts: list[Part]) -> None:
             hatch=HATCHES.get(part, ""), edgecolor=GREY if part == "unexplained" else "white", linewidth=0.4,
         )  # fmt: skip
         left += width
-    ax.set_yticks(places, starred_names(frame))
-    ax.tick_params(axis="y", length=0)
     ax.set_xlim(0, longest * 1.1)
-    ax.invert_yaxis()
     ax.grid(axis="x")
-    ax.set_title(frame["shape"].iloc[0])
+    name_bars(ax, frame)
     for place, total in zip(places, left, strict=True):
         ax.annotate(f"{total:.4g}", (total, place), (5, 0), textcoords="offset points", va="center", fontsize=8)
 

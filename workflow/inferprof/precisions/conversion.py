@@ -6,14 +6,13 @@ import contextlib
 import importlib.metadata
 import logging
 import os
-import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from inferprof import progress
 from inferprof.errors import CaseFailed, UserError, failures_of
-from inferprof.model import onnx_file, onnx_graph, samples
+from inferprof.model import export, onnx_file, onnx_graph, samples
 from inferprof.model.operators import full_name, is_foreign
 from inferprof.plugins import ConvertRequest, Feeds
 
@@ -80,20 +79,11 @@ def quiet_modelopt() -> Iterator[None]:
     """
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read once, when torch is loaded below
     os.environ.setdefault("TQDM_DISABLE", "1")  # bars inside of our own; read when tqdm is loaded
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from modelopt.onnx.logging_config import configure_logging
+    with export.quiet(), Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
+        from modelopt.onnx.logging_config import configure_logging
 
-            configure_logging(logging.ERROR)
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        configure_logging(logging.ERROR)
+        yield
 
 
 def save(model: Any, out: Path) -> None:

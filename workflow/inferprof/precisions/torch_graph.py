@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import itertools
 from collections.abc import Collection, Mapping, Sequence
@@ -193,6 +194,6 @@ def _cast_outputs(graph: onnx.GraphProto) -> None:
 
 def _replace_nodes(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto]) -> None:
     """Put `nodes` in the place of the graph's."""
-    copies = [type(node).FromString(node.SerializeToString()) for node in nodes]
+    copies = copy.deepcopy(nodes)
     del model.graph.node[:]
     model.graph.node.extend(copies)

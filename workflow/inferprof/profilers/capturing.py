@@ -5,16 +5,18 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from inferprof import outcomes, processes, progress, registry
+from inferprof import documents, outcomes, processes, progress, registry
 from inferprof.case import Case
+from inferprof.documents import Watched
 from inferprof.errors import CaseFailed, SystemRefusal, ToolError, UserError
-from inferprof.files import read_document, write_document, write_json
+from inferprof.files import write_document, write_json
 from inferprof.machine.hardware import Machine
 from inferprof.plugins import Profiler
 from inferprof.readers.capture_file import CaptureKind, reason_in
@@ -62,6 +64,26 @@ def no_gpu_work(case: Case, machine: Machine) -> str | None:
     return None
 
 
+def no_tool(name: str, product: str, case: Case, machine: Machine) -> str | None:
+    """Why a tool of NVIDIA's cannot watch a case; None where it can."""
+    if reason := no_gpu_work(case, machine):
+        return f"{name}: {reason}"
+    return None if name in machine.tools else f"{name}: not on PATH; install {product}"
+
+
+def first_refusal(name: str, tools: Sequence[Profiler], case: Case, machine: Machine) -> str | None:
+    """What speaks against the tools that a profiler is made of, in the profiler's name."""
+    reasons = (tool.refuses(case, machine) for tool in tools)
+    return next((f"{name}: {reason.partition(': ')[2]}" for reason in reasons if reason), None)
+
+
+def executable(name: str, product: str) -> str:
+    """A tool on PATH. Raises UserError where it is not."""
+    if path := shutil.which(name):
+        return path
+    raise UserError(f"{name} is not on PATH: install {product}, or take {name} out of `profilers`")
+
+
 def aimed(profiler: Profiler, timeline: Path) -> Profiler:
     """The profiler, told by a timeline's table where to look.
 
@@ -77,11 +99,7 @@ def aimed(profiler: Profiler, timeline: Path) -> Profiler:
 
 
 def capture_or_reason(
-    profiler: Profiler,
-    argv: Sequence[str],
-    out: Path,
-    timeline: Path | None = None,
-    record: Path | None = None,
+    profiler: Profiler, argv: Sequence[str], out: Path, timeline: Path | None = None, record: Path | None = None
 ) -> None:
     """Capture, aimed by a timeline's table if it is given; where that cannot be done, `out` holds the reason.
 
@@ -153,8 +171,11 @@ def _watched(profiler: Profiler, run: Callable[[Profiler], Done]) -> tuple[Profi
 
 def _require_run(record: Path | None) -> None:
     """Raise CaseFailed where the run that was watched says that it failed: no profiler can add anything to that."""
-    if record and record.exists() and (content := read_document(record, "watched")).get("status") == "failed":
-        raise CaseFailed(content["reason"], content.get("stage"))
+    if record is None or not record.exists():
+        return
+    content: Watched = documents.read(record, "watched")
+    if content.status == "failed":
+        raise CaseFailed(str(content.reason), content.stage)
 
 
 def _require_success(done: Done) -> None:

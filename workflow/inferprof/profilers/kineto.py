@@ -84,7 +84,7 @@ def read(path: Path, iteration: str | None = None) -> pd.DataFrame:
     """
     import pandas as pd
 
-    from inferprof.readers import kineto_configs, kineto_json, launch_configs
+    from inferprof.readers import kineto_json, launch_configs
     from inferprof.tables.trace import iterations
     from inferprof.tables.trace.events import tidy
 
@@ -92,7 +92,7 @@ def read(path: Path, iteration: str | None = None) -> pd.DataFrame:
     if kind != NAME:
         raise other_reader(path, kind)
     timeline = iterations.of_case(kineto_json.read_timeline(path), iteration)
-    parts = [tidy(timeline, NAME), launch_configs.rows(kineto_configs.read(path), NAME)]
+    parts = [tidy(timeline, NAME), launch_configs.rows(timeline, NAME)]
     return pd.concat([part for part in parts if len(part)], ignore_index=True)
 
 

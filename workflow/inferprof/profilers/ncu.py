@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-import shutil
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from inferprof.tables.counters.ncu_choice import Choice
 
 NAME: Final = "ncu"
+PRODUCT: Final = "Nsight Compute"
 ITERATION: Final = "iteration"
 NameBase = Literal["mangled", "function"]
 First = Literal["invocation", "count"]
@@ -66,7 +66,7 @@ def command(argv: Sequence[str], out: Path, options: Options = Options()) -> lis
     from inferprof.readers.ncu_metrics import SECTIONS
 
     return [
-        find(),
+        capturing.executable(NAME, PRODUCT),
         f"--export={out}",
         "--force-overwrite",
         "--target-processes=all",
@@ -154,13 +154,6 @@ def _settings_of(report: Path) -> Path:
     return report.with_suffix(".settings.json")
 
 
-def find() -> str:
-    """ncu on PATH. Raises UserError where it is not."""
-    if executable := shutil.which(NAME):
-        return executable
-    raise UserError("ncu is not on PATH: install Nsight Compute, or take ncu out of `profilers`")
-
-
 # --- reading ---------------------------------------------------------------------------------------------------
 
 
@@ -206,11 +199,8 @@ def _settings(content: dict[str, Any], launches: Collection[Launch]) -> list[dic
 
 def refuses(case: Case, machine: Machine) -> str | None:
     """Why the counters of a case cannot be read here."""
-    if reason := capturing.no_gpu_work(case, machine):
-        return f"ncu: {reason}"
-    if NAME not in machine.tools:
-        return "ncu: not on PATH; install Nsight Compute"
-    return f"ncu: {machine.no_counters}" if machine.no_counters else None
+    denied = f"{NAME}: {machine.no_counters}" if machine.no_counters else None
+    return capturing.no_tool(NAME, PRODUCT, case, machine) or denied
 
 
 NCU: Final = Profiler(

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import getpass
 import os
-import shutil
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,9 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from inferprof import processes, secret
-from inferprof.case import Case
-from inferprof.errors import ToolError, UserError
-from inferprof.machine.hardware import Machine
+from inferprof.errors import ToolError
 from inferprof.plugins import Profiler, Run
 from inferprof.profilers import capturing, nsys_scrub
 from inferprof.profilers.capturing import Runner, other_reader
@@ -26,6 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NAME: Final = "nsys"
+PRODUCT: Final = "Nsight Systems"
 STATS_REPORTS: Final = (
     "cuda_gpu_kern_sum",
     "cuda_api_sum",
@@ -55,7 +53,7 @@ def command(argv: Sequence[str], out: Path, options: Options = Options()) -> lis
     The range ends with `stop`: nsys's default, stop-shutdown, ends the program before it writes its record.
     """
     return [
-        find(),
+        capturing.executable(NAME, PRODUCT),
         "profile",
         f"--trace={','.join(('cuda', 'nvtx', *options.libraries))}",
         "--sample=none",
@@ -71,10 +69,7 @@ def command(argv: Sequence[str], out: Path, options: Options = Options()) -> lis
 
 
 def capture(
-    argv: Sequence[str],
-    out: Path,
-    options: Options = Options(),
-    runner: Runner = processes.run_merged,
+    argv: Sequence[str], out: Path, options: Options = Options(), runner: Runner = processes.run_merged
 ) -> None:
     """Run `argv` under nsys with options. Leaves at `out` the scrubbed SQLite export, beside it the report and CSVs.
 
@@ -91,7 +86,7 @@ def finish(out: Path, run: Run) -> None:
     if not report.exists():
         raise ToolError(["nsys", "profile"], 0, "nsys wrote no report: the run never reached its measured range")
     report.chmod(PRIVATE)
-    nsys, prefix = find(), out.with_suffix("")
+    nsys, prefix = capturing.executable(NAME, PRODUCT), out.with_suffix("")
     run([nsys, "export", "--type=sqlite", "--force-overwrite=true", f"--output={out}", str(report)])
     reports = [f"--report={name}" for name in STATS_REPORTS]
     run([nsys, "stats", *reports, "--format=csv", "--force-overwrite=true", f"--output={prefix}", str(out)])
@@ -108,13 +103,6 @@ def secrets() -> list[str]:
     return secret.values(withheld, socket.gethostname(), getpass.getuser(), str(Path.home()))
 
 
-def find() -> str:
-    """nsys on PATH. Raises UserError where it is not."""
-    if executable := shutil.which(NAME):
-        return executable
-    raise UserError("nsys is not on PATH: install Nsight Systems, or take nsys out of `profilers`")
-
-
 def read(path: Path, iteration: str | None = None) -> pd.DataFrame:
     """The tidy table of a .sqlite export or of a CSV of `nsys stats`, with another program's range as iteration.
 
@@ -122,34 +110,24 @@ def read(path: Path, iteration: str | None = None) -> pd.DataFrame:
     """
     import pandas as pd
 
-    from inferprof.readers import launch_configs, nsys_configs, nsys_sqlite, nsys_stats
+    from inferprof.readers import launch_configs, nsys_sqlite, nsys_stats
     from inferprof.tables.trace import iterations, kernel_compare
     from inferprof.tables.trace.events import tidy
 
     kind = identify(path)
     if kind == "nsys_sqlite":
         timeline = iterations.of_case(nsys_sqlite.read_timeline(path), iteration)
-        processes = timeline.ops["process"].unique().tolist()
-        parts = [tidy(timeline, NAME), launch_configs.rows(nsys_configs.read(path, processes), NAME)]
+        parts = [tidy(timeline, NAME), launch_configs.rows(timeline, NAME)]
         return pd.concat([part for part in parts if len(part)], ignore_index=True)
     if kind == "nsys_stats":
         return kernel_compare.as_iterations(nsys_stats.read(path, NAME), iteration or kernel_compare.ITERATION)
     raise other_reader(path, kind)
 
 
-def refuses(case: Case, machine: Machine) -> str | None:
-    """Why a case cannot be captured here."""
-    if reason := capturing.no_gpu_work(case, machine):
-        return f"nsys: {reason}"
-    if NAME not in machine.tools:
-        return "nsys: not on PATH; install Nsight Systems"
-    return None
-
-
 NSYS: Final = Profiler(
     name=NAME,
     suffix=".sqlite",
-    refuses=refuses,
+    refuses=functools.partial(capturing.no_tool, NAME, PRODUCT),
     command=command,
     read=read,
     read_iterations=read,

@@ -12,12 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from inferprof.case import Case
 from inferprof.errors import UserError
-from inferprof.machine.hardware import Machine
 from inferprof.plugins import Join, Profiler, Run
 from inferprof.profilers import kineto, nsys, ort_profile
-from inferprof.profilers.capturing import other_reader
+from inferprof.profilers.capturing import first_refusal, other_reader
 from inferprof.readers.capture_file import identify
 
 if TYPE_CHECKING:
@@ -79,17 +77,11 @@ def inferences(table: pd.DataFrame) -> int:
     return providers.runs_of(table)
 
 
-def refuses(name: str, tracer: Profiler, case: Case, machine: Machine) -> str | None:
-    """Why a case cannot be captured here: what either tool needs."""
-    reasons = (tool.refuses(case, machine) for tool in (ort_profile.ORT_PROFILE, tracer))
-    return next((f"{name}: {reason.partition(': ')[2]}" for reason in reasons if reason), None)
-
-
 def _with(name: str, tracer: Profiler) -> Profiler:
     return Profiler(
         name=name,
         suffix=tracer.suffix,
-        refuses=functools.partial(refuses, name, tracer),
+        refuses=functools.partial(first_refusal, name, (ort_profile.ORT_PROFILE, tracer)),
         command=functools.partial(command, tracer),
         read=read,
         finish=functools.partial(finish, tracer),

@@ -14,7 +14,7 @@ from inferprof.case import Case
 from inferprof.machine.hardware import Machine
 from inferprof.plugins import Join, Profiler
 from inferprof.profilers import kineto
-from inferprof.profilers.capturing import other_reader
+from inferprof.profilers.capturing import first_refusal, other_reader
 from inferprof.readers.capture_file import identify
 
 if TYPE_CHECKING:
@@ -102,8 +102,7 @@ def refuses(case: Case, machine: Machine) -> str | None:
     """Why a case cannot be recorded here."""
     if case.backend != BACKEND:
         return f"{NAME}: {case.backend} runs no modules of torch"
-    reason = kineto.refuses(case, machine)
-    return f"{NAME}: {reason.partition(': ')[2]}" if reason else None
+    return first_refusal(NAME, (kineto.KINETO,), case, machine)
 
 
 TORCH_NODES: Final = Profiler(

@@ -7,15 +7,14 @@ CUDA graphs: hence a capture apart from that of nsys.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from inferprof.case import Case
-from inferprof.machine.hardware import Machine
 from inferprof.plugins import Join, Profiler
 from inferprof.profilers import nsys, trt_layers
-from inferprof.profilers.capturing import other_reader
+from inferprof.profilers.capturing import first_refusal, other_reader
 from inferprof.readers.capture_file import identify
 
 if TYPE_CHECKING:
@@ -67,18 +66,10 @@ def inferences(table: pd.DataFrame) -> int:
     return layer_times.inferences(table)
 
 
-def refuses(case: Case, machine: Machine) -> str | None:
-    """Why a case cannot be captured here: what either tool needs."""
-    for tool in (trt_layers, nsys):
-        if reason := tool.refuses(case, machine):
-            return f"{NAME}: {reason.partition(': ')[2]}"
-    return None
-
-
 TRT_NODES: Final = Profiler(
     name=NAME,
     suffix=".sqlite",
-    refuses=refuses,
+    refuses=functools.partial(first_refusal, NAME, (trt_layers.TRT_LAYERS, nsys.NSYS)),
     command=command,
     read=read,
     finish=nsys.finish,

@@ -25,6 +25,7 @@ from inferprof.tables.trace.timeline import (
     MODULE,
     NOT_TOLD,
     OPERATOR,
+    Launch,
     Timeline,
     assemble,
     thread_of,
@@ -40,6 +41,7 @@ _ANNOTATION: Final = "user_annotation"
 _COPY_NAME: Final = re.compile(r"Memcpy (\w+) \((\w+) -> (\w+)\)")
 _HOST_MEMORY: Final = ("pageable", "pinned", "managed")
 _NO_CORRELATION: Final = -1
+_OF_OPERATIONS: Final = ["start", "end", "kind", "name", "device", "stream", "bytes", "correlation", "launched"]
 _MOST_NS: Final = 1 << 62
 """So that differences of two times are 64-bit numbers."""
 NOT_KINETO: Final = (AttributeError, KeyError, TypeError, ValueError, ArithmeticError)
@@ -76,8 +78,9 @@ def not_kineto(path: Path, error: Exception) -> UserError:
 def _timeline(spans: Sequence[Event], *, within_torch: bool) -> Timeline | None:
     """None where nothing is about a GPU."""
     names: dict[str, int] = {}
+    launches: dict[Launch, int] = {}
     threads: dict[Any, int] = {}
-    ops = [_operation(event, names) for event in spans if event.get("cat") in OPERATIONS]
+    ops = [_operation(event, names, launches) for event in spans if event.get("cat") in OPERATIONS]
     calls = [_call(event, i, names, threads) for i, event in enumerate(spans) if event.get("cat") in _CALLS]
     ranges = [
         (*times(event), _thread(threads, event), label)
@@ -87,10 +90,11 @@ def _timeline(spans: Sequence[Event], *, within_torch: bool) -> Timeline | None:
     if not ops and not calls:
         return None
     return assemble(
-        pd.DataFrame(ops, columns=["start", "end", "kind", "name", "device", "stream", "bytes", "correlation"]),
+        pd.DataFrame(ops, columns=_OF_OPERATIONS),
         pd.DataFrame(calls, columns=["start", "end", "thread", "name", "correlation"]),
         pd.DataFrame(ranges, columns=["start", "end", "thread", "label"]),
         list(names),
+        list(launches),
     )
 
 
@@ -134,7 +138,7 @@ def _nanoseconds(microseconds: int | str) -> int:
     return int(exact.to_integral_value())
 
 
-def _operation(event: Event, names: dict[str, int]) -> tuple[int, ...]:
+def _operation(event: Event, names: dict[str, int], launches: dict[Launch, int]) -> tuple[int, ...]:
     details = event.get("args") or {}
     kind = OPERATIONS[event["cat"]]
     return (
@@ -145,7 +149,14 @@ def _operation(event: Event, names: dict[str, int]) -> tuple[int, ...]:
         int(details.get("stream", NOT_TOLD)),
         int(details.get("bytes", 0 if kind == KERNEL else NOT_TOLD)),
         int(details.get("correlation", _NO_CORRELATION)),
+        _code(launches, Launch(None, *sizes)) if kind == KERNEL and (sizes := _sizes(details)) else NOT_TOLD,
     )
+
+
+def _sizes(details: Event) -> list[str]:
+    """Grid and block of a kernel; empty in traces of AMD GPUs, which have none."""
+    there = [details[size] for size in ("grid", "block") if size in details]
+    return [",".join(map(str, axes)) for axes in there] if len(there) == len(("grid", "block")) else []
 
 
 def _operation_name(name: str, kind: int) -> str:

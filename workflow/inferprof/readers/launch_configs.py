@@ -5,54 +5,57 @@ They tell Nsight Compute which launches differ, and are what its durations are h
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any, Final
 
 import pandas as pd
 
 from inferprof.tables.records import frame_of
 from inferprof.tables.schema import conform
+from inferprof.tables.trace.timeline import NOT_TOLD, Timeline
 
 COLUMNS: Final = ("level", "name", "device", "launch", "instances", "metric", "value", "text")
 
 
-@dataclass(frozen=True)
-class LaunchConfig:
-    """All launches of one kernel with one grid and block (`x,y,z`) on one device; durations in ns.
+def rows(timeline: Timeline, tool: str) -> pd.DataFrame:
+    """Level launch_config: a kernel with one grid and block (`x,y,z`) on one device; duration_* in ns.
 
-    `symbol` is the mangled name, None where the capture has none.
+    `launch` numbers them, the longest in total first. No rows where the capture tells no grids.
     """
-
-    name: str
-    symbol: str | None
-    device: int
-    grid: str
-    block: str
-    instances: int
-    total: int
-    least: int
-    most: int
-
-
-def rows(configs: Iterable[LaunchConfig], tool: str) -> pd.DataFrame:
-    """Level launch_config: `launch` numbers them, the longest in total first; duration_* in ns over the capture."""
-    ordered = sorted(configs, key=lambda config: (-config.total, config.name, config.grid, config.block))
-    records = [row for number, config in enumerate(ordered) for row in _rows(number, config)]
+    records = [row for number, config in enumerate(_configs(timeline)) for row in _rows(number, config)]
     return conform(frame_of(records, list(COLUMNS)), tool)
 
 
-def _rows(number: int, config: LaunchConfig) -> Iterator[dict[str, Any]]:
+def _configs(timeline: Timeline) -> list[dict[str, Any]]:
+    ops = timeline.ops
+    if "launched" not in ops:
+        return []
+    launched = ops.loc[ops["launched"].to_numpy() != NOT_TOLD, ["name", "launched", "device", "start", "end"]]
+    duration = launched.pop("end") - launched.pop("start")
+    summed = duration.groupby([launched[key] for key in launched]).agg(["size", "sum", "min", "max"]).reset_index()
+    configs = [
+        {**row, "name": timeline.names[row["name"]], **vars(timeline.launches[row["launched"]])}
+        for row in summed.to_dict("records")
+    ]
+    return sorted(configs, key=lambda config: (-config["sum"], config["name"], config["grid"], config["block"]))
+
+
+def _rows(number: int, config: dict[str, Any]) -> Iterator[dict[str, Any]]:
     place = {
         "level": "launch_config",
-        "name": config.name,
-        "device": config.device,
+        "name": config["name"],
+        "device": config["device"],
         "launch": number,
-        "instances": config.instances,
+        "instances": config["size"],
     }
-    times = {"total": config.total, "mean": config.total / config.instances, "min": config.least, "max": config.most}
+    times = {
+        "total": config["sum"],
+        "mean": config["sum"] / config["size"],
+        "min": config["min"],
+        "max": config["max"],
+    }
     for metric, value in times.items():
         yield {**place, "metric": f"duration_{metric}", "value": value}
-    for metric, text in {"grid": config.grid, "block": config.block, "symbol": config.symbol}.items():
-        if text is not None:
+    for metric in ("grid", "block", "symbol"):
+        if (text := config[metric]) is not None:
             yield {**place, "metric": metric, "text": text}

@@ -13,7 +13,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
@@ -34,6 +34,18 @@ _ROW: Final = re.compile(r'"\d*(?:"[,\r\n]|"?$)')
 _GROUPING: Final = re.compile("[\\s'\u2019]")
 _WHOLE: Final = ("ns", "nsecond", "byte")
 """Units of which there are no parts."""
+Sign = Literal[",", "."]
+
+
+def _shows(decimal: str, group: str) -> tuple[Callable[[str], object], ...]:
+    """What tells a decimal sign: of any number, of whole numbers by their groups, of percentages."""
+    point, other = re.escape(decimal), re.escape(group)
+    grouped = rf"-?\d{{1,3}}(?:{other}\d{{3}})"
+    any_number = rf"{grouped}{{2,}}|{grouped}+{point}\d+|-?\d+{point}(?:\d{{1,2}}|\d{{4,}})"
+    return tuple(re.compile(pattern).fullmatch for pattern in (any_number, grouped, rf"\d+{point}\d+"))
+
+
+_SHOWS: Final[dict[Sign, tuple[Callable[[str], object], ...]]] = {",": _shows(",", "."), ".": _shows(".", ",")}
 
 LABELS: Final = {
     ("GPU Speed Of Light", "Duration"): DURATION,
@@ -130,6 +142,7 @@ def _rows(path: Path, text: str) -> Iterator[list[str]]:
     lines = list(io.StringIO(text, newline=""))
     reader = csv.reader(lines, strict=True)
     header: list[str] = []
+    name = value = None
     while reader.line_num < len(lines):
         line = lines[reader.line_num]
         if header and not _ROW.match(line):
@@ -138,28 +151,18 @@ def _rows(path: Path, text: str) -> Iterator[list[str]]:
             cells = next(reader)
         except csv.Error:
             cells = []
-        last = not lines[reader.line_num - 1].endswith(("\n", "\r"))
-        header = header or cells
-        ends_anywhere = last and (text.endswith(",") or _is_rule(header, cells))
-        if ends_anywhere or not _is_whole(header, cells):
+        if not header:
+            header = cells
+            name, value = (
+                header.index(column) if column in header else None for column in ("Metric Name", "Metric Value")
+            )
+        # The result of a rule, whose words may end anywhere.
+        rule = name is not None and not (len(cells) > name and cells[name])
+        whole = len(cells) == len(header) > 0 or (not rule and value is not None and value < len(cells) < len(header))
+        last = reader.line_num == len(lines) and not text.endswith(("\n", "\r"))
+        if not whole or (last and (rule or text.endswith(","))):
             raise UserError(f"{path} is cut short or damaged at {line[:40].strip()!r}: export it again")
         yield cells
-
-
-def _is_whole(header: Sequence[str], cells: Sequence[str]) -> bool:
-    if len(cells) == len(header):
-        return bool(cells)
-    metric = "Metric Value" in header and not _is_rule(header, cells)
-    return metric and header.index("Metric Value") < len(cells) < len(header)
-
-
-def _is_rule(header: Sequence[str], cells: Sequence[str]) -> bool:
-    """Whether a row of the details page is the result of a rule, whose words may end anywhere."""
-    return (
-        cells is not header
-        and "Metric Name" in header
-        and not dict(zip(header, cells, strict=False)).get("Metric Name")
-    )
 
 
 def _nothing(path: Path, text: str) -> UserError:
@@ -286,16 +289,11 @@ def _decimal_comma(cells: Iterable[tuple[str, str]]) -> bool:
     return "," in signs
 
 
-def _sign(unit: str, text: str) -> Literal[",", "."] | None:
+def _sign(unit: str, text: str) -> Sign | None:
     """The decimal sign that a cell shows; None where it may be either's."""
-    signs: tuple[tuple[Literal[",", "."], str], ...] = ((",", "."), (".", ","))
-    for decimal, group in signs:
-        point, other = re.escape(decimal), re.escape(group)
-        grouped = rf"-?\d{{1,3}}(?:{other}\d{{3}})"
-        if re.fullmatch(rf"{grouped}{{2,}}|{grouped}+{point}\d+|-?\d+{point}(?:\d{{1,2}}|\d{{4,}})", text):
-            return decimal
-        if unit in _WHOLE and re.fullmatch(grouped, text):
-            return decimal
-        if unit == "%" and re.fullmatch(rf"\d+{point}\d+", text):
+    if "," not in text and "." not in text:
+        return None
+    for decimal, (tells, grouped, fraction) in _SHOWS.items():
+        if tells(text) or (unit in _WHOLE and grouped(text)) or (unit == "%" and fraction(text)):
             return decimal
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Final
 
@@ -20,6 +21,7 @@ _SCALED: Final = re.compile(r"(?P<prefix>[KMGT]?)(?:byte|hz)\b(?:/.*)?", re.IGNO
 _FREQUENCY: Final = re.compile(r"cycle/(?P<time>\w+)")
 
 
+@functools.cache
 def scale_of(unit: str) -> float:
     """What a value in a unit of ncu is multiplied by, for ns, byte and Hz: `us`, `msecond`, `Kbyte/block`, `Ghz`.
 

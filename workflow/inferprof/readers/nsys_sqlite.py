@@ -2,26 +2,28 @@
 
 Checked against exports of nsys 2020 (no version table) and schemas 2.7.0, 2.9.1, 3.4.0, 3.16.1, 3.20.3, 3.24.14 and
 3.27.0. Only the columns that all of them have are relied on; tables exist only when there are data, or exist empty.
-Rows are read as columns of integers, and the text of a name once, however often it was launched.
+Rows are read as columns of integers (by ADBC, in half the time of Python's sqlite3), and the text of a name once,
+however often it was launched.
 """
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import re
 import sqlite3
-import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
+import adbc_driver_sqlite.dbapi
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
-from inferprof.errors import UserError, in_one_line
+from inferprof.errors import UserError
+from inferprof.readers.sqlite_file import address, database_of
 from inferprof.tables.trace.api_kind import PAGEABLE
-from inferprof.tables.trace.timeline import GRAPH, KERNEL, MEMCPY, MEMSET, Timeline, assemble
+from inferprof.tables.trace.timeline import GRAPH, KERNEL, MEMCPY, MEMSET, NOT_TOLD, Launch, Timeline, assemble
 
 READABLE_SCHEMAS: Final = (2, 3)
 """Major schema versions that were checked; exports without a version table are older and have the same core."""
@@ -49,26 +51,21 @@ _COPY_KINDS: Final = {
 """ENUM_CUDA_MEMCPY_OPER, whose first ten are CUpti_ActivityMemcpyKind."""
 _HOST_MEMORY: Final = {0: PAGEABLE, 1: "pinned", 4: "managed", 6: "managed"}
 """ENUM_CUDA_MEM_KIND, where it is host memory or may be."""
-_CHUNK: Final = 2_000
-"""Rows that are Python objects at a time: few enough for the processor's cache."""
+_SIZES: Final = [f"{what}{axis}" for what in ("grid", "block") for axis in "XYZ"]
+_CONFIG: Final = ["mangledName", *_SIZES]
+_BATCH: Final = 1 << 16
+"""Rows that are read at a time."""
 _MEMSET_NAME: Final = "memset"
 _PUSH_POP, _START_END = 59, 60
 _API_VERSION: Final = re.compile(r"_v\d{4,}$")
 """The version of an entry point, which `nsys stats` leaves out too (where it has four digits)."""
 
-_HEADER: Final = struct.Struct(">16xH6xII60xI")
-"""Of SQLite's file format: page size, change counter, size in pages, and the change for which that size holds."""
-_LARGEST_PAGE: Final = 1 << 16
-"""Written as 1."""
-
-ENDED: Final = "end IS NOT NULL AND NOT (end = 0 AND start > 0)"
+_ENDED: Final = "end IS NOT NULL AND NOT (end = 0 AND start > 0)"
 """Not what was still running when the capture stopped."""
 
 # A correlation is unique in its process: pid in the upper half. globalPid and globalTid hold the pid in bits 24-47.
 _PROCESS_SHIFT: Final = 32
 _CORRELATION: Final = "((COALESCE({owner}, 0) >> 24) & 0xFFFFFF) << 32 | COALESCE(correlationId, 0)"
-PROCESS: Final = "(COALESCE(globalPid, 0) >> 24) & 0xFFFFFF"
-"""Of an operation."""
 
 
 def read_timeline(path: Path) -> Timeline:
@@ -77,57 +74,18 @@ def read_timeline(path: Path) -> Timeline:
         export = _Export(path, database)
         export.check()
         names = _Names(database)
-        ops = pd.concat([export.kernels(names), export.copies(names), export.memsets(names), export.graphs(names)])
-        calls = export.calls(names)
+        with ThreadPoolExecutor(1) as beside:
+            reading = beside.submit(export.calls)
+            ops, launches = export.operations(names)
+        calls = reading.result()
+        calls["name"] = names.of_strings(calls["name"].to_numpy(), without_version)
         if ops.empty and calls.empty:
             raise UserError(
                 f"{path} holds no CUDA activity: the traced process did not use the GPU in the capture range, "
                 "or nsys did not trace it (children need --trace-fork-before-exec=true)"
             )
         ops["process"] = ops["correlation"].to_numpy() >> _PROCESS_SHIFT
-        return assemble(export.with_nodes(export.with_gpus(ops)), calls, export.ranges(), names.texts)
-
-
-@contextlib.contextmanager
-def database_of(path: Path) -> Iterator[sqlite3.Connection]:
-    """The export, to be read. Raises UserError, also for what is read in the block: the file is cut short, damaged,
-    or lacks what every export has."""
-    sure = _holds_its_pages(path)
-    try:
-        with contextlib.closing(
-            sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
-        ) as database:
-            # A cut name of a kernel may end in half a character.
-            database.text_factory = lambda text: text.decode("utf-8", errors="replace")
-            if not sure:
-                _require_sound(database)
-            yield database
-    except (sqlite3.Error, ValueError, OverflowError) as error:
-        raise UserError(
-            f"{path} is damaged, or no export as nsys writes it ({in_one_line(error)}): "
-            "export it again with `nsys export --type sqlite`"
-        ) from None
-
-
-def _holds_its_pages(path: Path) -> bool:
-    """Whether the file is as large as its header says; False where that says nothing. Raises UserError where it is
-    cut short."""
-    with path.open("rb") as file:
-        header = file.read(_HEADER.size)
-    size = path.stat().st_size
-    if len(header) == _HEADER.size:
-        page, changes, pages, of_change = _HEADER.unpack(header)
-        page = _LARGEST_PAGE if page == 1 else page
-        if size % max(page, 1) == 0 and (changes != of_change or size >= page * pages):
-            return bool(changes == of_change)  # a writer older than SQLite 3.7 leaves the number of pages as it was
-    raise UserError(f"{path} is cut short: it holds {size:,} bytes of a larger SQLite file; copy it again")
-
-
-def _require_sound(database: sqlite3.Connection) -> None:
-    """Read every page. Raises ValueError where one is missing."""
-    (said,) = database.execute("PRAGMA quick_check(1)").fetchone()
-    if said != "ok":
-        raise ValueError(said)
+        return assemble(export.with_nodes(export.with_gpus(ops)), calls, export.ranges(), names.texts, launches)
 
 
 def without_version(name: str) -> str:
@@ -161,12 +119,22 @@ class _Names:
         return np.array(codes, np.int32)[inverse]
 
 
+def _as_it_is(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows
+
+
 class _Export:
     """The tables of one export."""
 
     def __init__(self, path: Path, database: sqlite3.Connection) -> None:
         self._path = path
         self._database = database
+        self._columns_of: dict[str, set[str]] = {}
+        columns = database.execute(
+            "SELECT tables.name, columns.name FROM sqlite_master AS tables, pragma_table_info(tables.name) AS columns"
+        )
+        for table, column in columns:
+            self._columns_of.setdefault(table, set()).add(column)
 
     def check(self) -> None:
         """Refuse a schema that is newer or older than what was checked."""
@@ -182,12 +150,37 @@ class _Export:
                     )
                 return
 
-    def kernels(self, names: _Names) -> pd.DataFrame:
+    def operations(self, names: _Names) -> tuple[pd.DataFrame, list[Launch]]:
+        """All kinds of operations, and what their codes `launched` stand for."""
+        kernels, launches = self.kernels(names)
+        others = pd.concat([self.copies(names), self.memsets(names), self.graphs(names)])
+        ops = pd.concat([kernels, others.assign(launched=np.int32(NOT_TOLD))], ignore_index=True)
+        return ops, launches
+
+    def kernels(self, names: _Names) -> tuple[pd.DataFrame, list[Launch]]:
+        """The kernels, and what their codes `launched` stand for; none in exports without grids and blocks."""
         columns = self._columns(f"{_PREFIX}KERNEL")
         name = "demangledName" if "demangledName" in columns else "shortName"
-        frame = self._ops("KERNEL", KERNEL, [name])
-        frame["name"] = names.of_strings(frame[name].to_numpy())
-        return frame.drop(columns=name).assign(bytes=0)
+        codes: dict[tuple[int, ...], int] = {}
+
+        def with_codes(rows: pd.DataFrame) -> pd.DataFrame:
+            """Seven columns as one, batch by batch: of all of them at once, memory holds no copy."""
+            groups = rows.groupby(_CONFIG, sort=False)
+            distinct = map(tuple, rows[_CONFIG].drop_duplicates().to_numpy().tolist())
+            of_group = np.array([codes.setdefault(config, len(codes)) for config in distinct], np.int32)
+            return rows.drop(columns=_CONFIG).assign(launched=of_group[groups.ngroup().to_numpy()])
+
+        if set(_SIZES) <= columns:
+            frame = self._ops("KERNEL", KERNEL, [name, *_CONFIG], with_codes)
+        else:
+            frame = self._ops("KERNEL", KERNEL, [name]).assign(launched=np.int32(NOT_TOLD))
+        frame["name"] = names.of_strings(frame.pop(name).to_numpy())
+        return frame.assign(bytes=0), [self._launch(*config) for config in codes]
+
+    def _launch(self, symbol: int, *sizes: int) -> Launch:
+        row = self._database.execute("SELECT value FROM StringIds WHERE id = ?", (symbol,)).fetchone()
+        grid, block = (",".join(map(str, axes)) for axes in (sizes[:3], sizes[3:]))
+        return Launch(row and row[0], grid, block)
 
     def copies(self, names: _Names) -> pd.DataFrame:
         frame = self._ops("MEMCPY", MEMCPY, ["bytes", "copyKind", "srcKind", "dstKind"])
@@ -237,8 +230,9 @@ class _Export:
         row = keys.merge(rows, on=["process", "node"], how="left")["row"].fillna(-1).to_numpy(np.int64)
         return ops.assign(made_at=first[row, 0], made_by=first[row, 1])
 
-    def calls(self, names: _Names) -> pd.DataFrame:
-        frame = self._integers(
+    def calls(self) -> pd.DataFrame:
+        """The API calls, their names as ids of strings. Uses no connection of another thread."""
+        return self._integers(
             f"{_PREFIX}RUNTIME",
             {
                 "start": "start",
@@ -248,7 +242,6 @@ class _Export:
                 "correlation": _CORRELATION.format(owner="globalTid"),
             },
         )
-        return frame.assign(name=names.of_strings(frame["name"].to_numpy(), without_version))
 
     def ranges(self) -> pd.DataFrame:
         """Closed NVTX ranges of all domains; marks, categories and ranges still open at the end are no ranges."""
@@ -263,7 +256,9 @@ class _Export:
         )
         return pd.DataFrame(rows, columns=columns)
 
-    def _ops(self, table: str, kind: int, extra: Sequence[str]) -> pd.DataFrame:
+    def _ops(
+        self, table: str, kind: int, extra: Sequence[str], reduce: Callable[[pd.DataFrame], pd.DataFrame] = _as_it_is
+    ) -> pd.DataFrame:
         columns = {
             "start": "start",
             "end": "end",
@@ -276,26 +271,30 @@ class _Export:
         optional = {name: f"COALESCE({name}, -1)" if name in available else "-1" for name in extra}
         if self._columns(_NODES):
             optional["node"] = "COALESCE(graphNodeId, 0)" if "graphNodeId" in available else "0"
-        return self._integers(_PREFIX + table, columns | optional).assign(kind=np.int8(kind))
+        return self._integers(_PREFIX + table, columns | optional, reduce).assign(kind=np.int8(kind))
 
-    def _integers(self, table: str, columns: dict[str, str]) -> pd.DataFrame:
-        """Integer columns (name → SQL expression) of what ended; no rows where the table does not exist."""
-        exists = bool(self._columns(table))
-        ended = f"FROM {table} WHERE {ENDED}"
-        count = self._database.execute(f"SELECT COUNT(*) {ended}").fetchone()[0] if exists else 0
-        values = {name: np.empty(count, np.int64) for name in columns}
-        if count:
-            selected = ", ".join(f"COALESCE({expression}, 0)" for expression in columns.values())
-            rows = self._database.execute(f"SELECT {selected} {ended}")
-            for begin in range(0, count, _CHUNK):
-                chunk = rows.fetchmany(_CHUNK)
-                flat = np.fromiter(itertools.chain.from_iterable(chunk), np.int64, len(chunk) * len(columns))
-                for column, part in zip(values.values(), flat.reshape(-1, len(columns)).T, strict=True):
-                    column[begin : begin + len(chunk)] = part
-        return pd.DataFrame(values, copy=False)
+    def _integers(
+        self, table: str, columns: dict[str, str], reduce: Callable[[pd.DataFrame], pd.DataFrame] = _as_it_is
+    ) -> pd.DataFrame:
+        """Integer columns (name → SQL expression) of what ended, each batch of rows as `reduce` leaves it; no rows
+        where the table does not exist."""
+        nothing = pd.DataFrame({name: np.empty(0, np.int64) for name in columns})
+        if not self._columns(table):
+            return reduce(nothing)
+        selected = ", ".join(f"COALESCE({expression}, 0)" for expression in columns.values())
+        with adbc_driver_sqlite.dbapi.connect(address(self._path)) as database, database.cursor() as cursor:
+            cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(_BATCH)})
+            cursor.execute(f"SELECT {selected} FROM {table} WHERE {_ENDED}")
+            batches = [reduce(self._frame(table, list(columns), batch)) for batch in cursor.fetch_record_batch()]
+        return pd.concat(batches, ignore_index=True) if batches else reduce(nothing)
+
+    def _frame(self, table: str, columns: list[str], batch: pa.RecordBatch) -> pd.DataFrame:
+        if types := {str(column.type) for column in batch.columns} - {"int64"}:
+            raise ValueError(f"{table} holds values of type {', '.join(sorted(types))} where integers belong")
+        return pd.DataFrame({name: batch.column(place).to_numpy() for place, name in enumerate(columns)}, copy=False)
 
     def _columns(self, table: str) -> set[str]:
-        return {row[1] for row in self._database.execute(f"PRAGMA table_info({table})")}
+        return self._columns_of.get(table, set())
 
 
 def _first_made(

@@ -9,16 +9,19 @@ import gc
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import msgspec
+
 from inferprof import escape
 from inferprof.diagnosis import run
+from inferprof.documents import Diagnosis, thresholds_of
 from inferprof.errors import UserError
-from inferprof.files import read_document, write_text, written_whole
+from inferprof.files import write_text, written_whole
 from inferprof.report import compose, evidence, figures, html, txt
 from inferprof.report.documents import Document
 from inferprof.report.model import Cell, Report, Table
 from inferprof.tables import records
 
-__all__ = ["ANSWER", "write", "write_machines", "write_partial"]
+__all__ = ["ANSWER", "read", "write", "write_machines", "write_partial", "write_so_far"]
 
 PARTIAL = "REPORT.partial.txt"
 ANSWER = "ANSWER.txt"
@@ -39,6 +42,13 @@ def _rarely_collected() -> Iterator[None]:
         gc.set_threshold(*usual)
 
 
+def read(results: Path, study: str, machine: str, baseline: str | None = None) -> evidence.Evidence:
+    """The evidence about the cases of `results/reports/{study}/cases.csv`."""
+    return evidence.load(
+        results, study, machine, records.read_cases(results / "reports" / study / "cases.csv"), baseline
+    )
+
+
 @_rarely_collected()
 def write(results: Path, study: str, machine: str, baseline: str | None = None, processes: int = 1) -> Path:
     """Write the report of `results/reports/{study}/cases.csv` beside it, in at most so many processes: REPORT.txt.
@@ -46,7 +56,7 @@ def write(results: Path, study: str, machine: str, baseline: str | None = None, 
     `baseline` is `precision/backend/variant`. Raises UserError where cases.csv, a record or a table can't be read.
     """
     folder = results / "reports" / study
-    study_evidence = evidence.load(results, study, machine, records.read_cases(folder / "cases.csv"), baseline)
+    study_evidence = read(results, study, machine, baseline)
     _empty(folder / "plots")
     plots = figures.draw(study_evidence, folder / "plots", processes)
     report = compose.compose(study_evidence)  # while other processes draw
@@ -79,6 +89,18 @@ def _write(report: Report, folder: Path) -> Path:
     return folder / "REPORT.txt"
 
 
+def write_so_far(results: Path, study: str, machine: str, baseline: str | None, name: str) -> Path:
+    """Write REPORT.{name}.txt of the cases that are measured while others are still to come, and which those are."""
+    cases = records.read_cases(results / "reports" / study / "cases.csv")
+    done = records.read(results, cases)[records.KEY].drop_duplicates().assign(done=True)
+    waits = (cases.merge(done, on=records.KEY, how="left")["done"].isna() & (cases["outcome"] == "run")).to_numpy()
+    study_evidence = evidence.load(results, study, machine, cases[~waits], baseline)
+    study_evidence = dataclasses.replace(study_evidence, diagnoses=_diagnosed(study_evidence))
+    written = results / "reports" / study / f"REPORT.{name}.txt"
+    write_text(written, txt.render(compose.compose_so_far(study_evidence, cases[waits])))
+    return written
+
+
 def write_partial(results: Path, study: str, machine: str, baseline: str | None = None) -> Path:
     """Write REPORT.partial.txt of what exists after jobs broke: never a REPORT.txt, which would look complete."""
     folder = results / "reports" / study
@@ -92,17 +114,16 @@ def write_partial(results: Path, study: str, machine: str, baseline: str | None 
     return folder / PARTIAL
 
 
-def _diagnosed(study_evidence: evidence.Evidence) -> dict[tuple[str, ...], Document]:
+def _diagnosed(study_evidence: evidence.Evidence) -> dict[tuple[str, ...], Document[Diagnosis]]:
     """The diagnoses of models that no job made, since the record of one of their cases is missing."""
-    config = study_evidence.results / "reports" / study_evidence.study / "config.json"
-    thresholds = read_document(config, "config").get("thresholds", {}) if config.exists() else {}
+    thresholds = thresholds_of(study_evidence.results / "reports" / study_evidence.study)
     lacking = set(study_evidence.records["model"]) - {key[1] for key in study_evidence.diagnoses}
-    made: dict[tuple[str, ...], Document] = {}
+    made: dict[tuple[str, ...], Document[Diagnosis]] = {}
     for model in sorted(lacking):
         with contextlib.suppress(UserError):  # a damaged document, which the report names
             made |= {
                 (study_evidence.machine, *case.path.parts): Document(
-                    f"{study_evidence.machine}/diagnosis/{case}.json", content
+                    f"{study_evidence.machine}/diagnosis/{case}.json", msgspec.convert(content, Diagnosis)
                 )
                 for case, content in run.documents_of_model(
                     study_evidence.results, study_evidence.machine, model, thresholds

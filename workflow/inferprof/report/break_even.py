@@ -104,10 +104,10 @@ def _builds(evidence: Evidence) -> dict[Key, float]:
 
     longest: dict[tuple[Any, ...], float] = {}
     for engine in evidence.engines:
-        seconds = engine.build.get("seconds")
-        if seconds is not None:
-            same = engine_of(engine.key, engine.build.get("options", {}))
-            longest[same] = max(seconds, longest.get(same, 0.0))
+        build = engine.build.content
+        if build is not None and build.seconds is not None:
+            same = engine_of(engine.key, build.options)
+            longest[same] = max(build.seconds, longest.get(same, 0.0))
     places = {key: engine_of(key, options) for key, options in options_of(evidence.ok).items()}
     return {key: longest[same] for key, same in places.items() if same in longest}
 

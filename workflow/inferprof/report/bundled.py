@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from inferprof import bundles, report
+from inferprof import bundles, documents, report
 from inferprof.diagnosis import run
-from inferprof.files import read_document
+from inferprof.documents import Bundle
 from inferprof.tables import records
 
 
-def write(bundle: Path, out: Path) -> Mapping[str, Any]:
+def write(bundle: Path, out: Path) -> Bundle:
     """Unpack to `out`, a new folder, diagnose its cases and write its report; the bundle's manifest.
 
     Raises UserError for anything but a whole bundle that can be reported, and where `out` is there already; there is
     nothing at `out` then.
     """
     with bundles.unpacked(bundle, out) as (results, manifest):
-        study, machine = manifest["study"], manifest["machine"]
+        study, machine = manifest.study, manifest.machine
         folder = results / "reports" / study
-        config = read_document(folder / "config.json", "config") if (folder / "config.json").exists() else {}
+        thresholds = documents.thresholds_of(folder)
         for model in records.read_cases(folder / "cases.csv").query("outcome == 'run'")["model"].unique():
             diagnoses = results / machine / "diagnosis" / model
-            run.diagnose_model(results, machine, model, config.get("thresholds", {}), diagnoses)
-        report.write(results, study, machine, manifest["baseline"])
+            run.diagnose_model(results, machine, model, thresholds, diagnoses)
+        report.write(results, study, machine, manifest.baseline)
     return manifest

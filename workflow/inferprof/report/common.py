@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Any
@@ -90,12 +91,12 @@ def braced(files: list[str]) -> str:
 
 def optional(value: Any, write: Callable[[float], str], reason: str = NOT_RECORDED) -> Cell:
     """A number, or why there is none. NaN is how a frame says "missing"."""
-    return missing(reason) if value is None or value != value else number(value, write(value))
+    return missing(reason) if value is None or math.isnan(value) else number(value, write(value))
 
 
 def scaled(value: Any, unit: float, write: Callable[[float], str], reason: str = NOT_RECORDED) -> Cell:
     """A number in another unit than it was recorded in; `write` takes the recorded one."""
-    return missing(reason) if value is None or value != value else number(value / unit, write(value))
+    return missing(reason) if value is None or math.isnan(value) else number(value / unit, write(value))
 
 
 def in_percent(share: float, mark: Mark | None = None) -> Cell:

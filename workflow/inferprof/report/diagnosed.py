@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+from inferprof.documents import Diagnosis
+from inferprof.documents.diagnosed import Verdict
 from inferprof.report.common import EXAMPLES, by_case, name_of
-from inferprof.report.documents import Document
 from inferprof.report.evidence import Evidence
 from inferprof.tables.records import KEY, key_of, rows_of
 
-Diagnosis = tuple[dict[str, Any], Document]
+Diagnosed = tuple[dict[str, Any], Diagnosis]
 
 
-def diagnosed(evidence: Evidence) -> list[Diagnosis]:
+def diagnosed(evidence: Evidence) -> list[Diagnosed]:
     """The cases that were diagnosed, by model and shape."""
-    documents = {key: document for key, document in evidence.diagnoses.items() if document.content is not None}
+    documents = {key: document.content for key, document in evidence.diagnoses.items() if document.content}
     rows = [dict(zip(KEY, key, strict=True)) for key in documents]
     ordered = by_case(rows, evidence.order)
     return [(row, documents[key_of(row)]) for row in ordered]
 
 
-def measured(evidence: Evidence) -> list[Diagnosis]:
+def measured(evidence: Evidence) -> list[Diagnosed]:
     """The same without those that failed: their reasons stand among the failed cases."""
     failed = {key_of(row) for row in rows_of(evidence.of("failed"))}
     return [(case, document) for case, document in diagnosed(evidence) if key_of(case) not in failed]
@@ -32,14 +33,20 @@ def sentences(evidence: Evidence, model: str) -> list[str]:
     return [f"{name_of(case)} {case['shape']}: {sentence_of(document)}" for case, document in _headlines(own)]
 
 
-def sentence_of(document: Document) -> str:
+def verdict_of(document: Diagnosis) -> Verdict:
+    """What its answers come to; that of a stage that failed is left out."""
+    assert document.verdict is not None
+    return document.verdict
+
+
+def sentence_of(document: Diagnosis) -> str:
     """The verdict in one sentence."""
-    return str(document.get("verdict")["sentence"])
+    return verdict_of(document).sentence
 
 
-def _headlines(seen: list[Diagnosis]) -> list[Diagnosis]:
+def _headlines(seen: list[Diagnosed]) -> list[Diagnosed]:
     """A few cases of each model, of its first shape; the others are in the table."""
-    first: dict[str, list[Diagnosis]] = {}
+    first: dict[str, list[Diagnosed]] = {}
     for case, document in seen:
         cases = first.setdefault(case["model"], [])
         if len(cases) < EXAMPLES and (not cases or case["shape"] == cases[0][0]["shape"]):

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from inferprof import registry
+from inferprof import documents, registry
 from inferprof.case import EXCLUDED, Case
-from inferprof.documents import Kind, failed
+from inferprof.documents import Build, Cost, Diagnosis, Kind, Outcome, Partition, Trtexec, Watched
 from inferprof.errors import UserError
-from inferprof.files import read_document
 from inferprof.tables import records
 
 if TYPE_CHECKING:
@@ -23,12 +22,15 @@ TELL_FAILURES: tuple[Kind, ...] = ("build", "watched")
 OF_GRAPH: tuple[Kind, ...] = ("convert", "audit", "accuracy")
 
 
+Content = TypeVar("Content")
+
+
 @dataclass(frozen=True)
-class Document:
+class Document(Generic[Content]):
     """A JSON file of the results: `file` is relative to the results folder; `content` is None where it is missing."""
 
     file: str
-    content: Mapping[str, Any] | None
+    content: Content | None
     why: str | None = None
     """Why nobody writes it; None where the study asks for it."""
     damage: str | None = None
@@ -41,10 +43,6 @@ class Document:
         """Why there is no content."""
         return self.damage or self.failure or self.why or f"no {self.file}"
 
-    def get(self, key: str, default: Any = None) -> Any:
-        """A top-level value."""
-        return default if self.content is None else self.content.get(key, default)
-
 
 @dataclass(frozen=True)
 class Engine:
@@ -52,7 +50,7 @@ class Engine:
 
     machine: str
     case: Case
-    build: Document
+    build: Document[Build]
 
     @property
     def key(self) -> records.Key:
@@ -66,25 +64,26 @@ class Reader:
 
     results: Path
     outcomes: pd.DataFrame
-    damaged: list[Document] = field(default_factory=list)
-    failed: list[Document] = field(default_factory=list)
+    damaged: list[Document[Any]] = field(default_factory=list)
+    failed: list[Document[Any]] = field(default_factory=list)
 
-    def read(self, path: Path, kind: Kind, why: str | None = None) -> Document:
+    def read(self, path: Path, kind: Kind, why: str | None = None) -> Document[Any]:
         """A document, which may be missing or damaged."""
         name = path.relative_to(self.results).as_posix()
         try:
-            content = read_document(path, kind, self.results) if path.exists() else None
-            reason = None if kind in TELL_FAILURES else failed(content)
+            content = documents.read(path, kind, self.results) if path.exists() else None
+            reason = content.failure if isinstance(content, Outcome) and kind not in TELL_FAILURES else None
             if reason is None:
                 return Document(name, content, why)
-            self.failed.append(document := Document(name, None, failure=reason))
+            document: Document[Any] = Document(name, None, failure=reason)
+            self.failed.append(document)
             return document
         except UserError as error:
             document = Document(name, None, damage=str(error).replace(str(path), name))
             self.damaged.append(document)
             return document
 
-    def of_graphs(self) -> dict[tuple[str, str, str], Document]:
+    def of_graphs(self) -> dict[tuple[str, str, str], Document[Any]]:
         """(model, precision, kind) → what is known of each graph."""
         graphs = self._pairs()
         why = {graph: self._no_graph(graph[0]) or self._excluded(*graph) for graph in graphs}
@@ -94,12 +93,12 @@ class Reader:
             for kind in OF_GRAPH
         }
 
-    def partitions(self) -> dict[tuple[str, str], Document]:
+    def partitions(self) -> dict[tuple[str, str], Document[Partition]]:
         """The partitions of the graphs of all cases that were asked for: those that an engine is built of."""
         paths = {graph: self._onnx(*graph, "partition.json") for graph in self._pairs()}
         return {graph: document for graph, path in paths.items() for document in self._there(path, "partition")}
 
-    def costs(self) -> dict[tuple[str, str, str], Document]:
+    def costs(self) -> dict[tuple[str, str, str], Document[Cost]]:
         """The costs of the graphs of all cases; of those on a CPU nobody asks for them."""
         graphs = dict.fromkeys(
             zip(self.outcomes["model"], self.outcomes["precision"], self.outcomes["shape"], strict=True)
@@ -109,20 +108,20 @@ class Reader:
             for model, precision, shape in graphs
         }
 
-    def profiled_runs(self) -> Iterable[tuple[str, str, Any]]:
+    def profiled_runs(self) -> Iterable[tuple[str, str, Watched]]:
         """(machine, profiler, record) of the runs that were watched."""
         for machine, case in self.planned():
             folder = self.results / machine / "capture"
             for path in sorted(folder.glob(f"*/{case.path}.record.json")):
-                for document in self._there(path, "watched"):
-                    yield machine, path.relative_to(folder).parts[0], document.content
+                if content := self.read(path, "watched").content:
+                    yield machine, path.relative_to(folder).parts[0], content
 
-    def second_clocks(self) -> Iterable[Document]:
+    def second_clocks(self) -> Iterable[Document[Trtexec]]:
         """The second clocks of the cases that were to run."""
         for machine, case in self.planned():
             yield from self._there(self.results / machine / "trtexec" / f"{case.path}.json", "trtexec")
 
-    def diagnoses(self) -> Iterable[tuple[tuple[str, ...], Document]]:
+    def diagnoses(self) -> Iterable[tuple[tuple[str, ...], Document[Diagnosis]]]:
         """KEY and diagnosis of the cases that were to run."""
         for machine, case in self.planned():
             for document in self._there(self.results / machine / "diagnosis" / f"{case.path}.json", "diagnosis"):
@@ -149,7 +148,7 @@ class Reader:
     def _onnx(self, model: str, precision: str, rest: str) -> Path:
         return self.results / "onnx" / model / f"{precision}.{rest}"
 
-    def _there(self, path: Path, kind: Kind) -> list[Document]:
+    def _there(self, path: Path, kind: Kind) -> list[Document[Any]]:
         """The document, where it is there and not damaged."""
         document = self.read(path, kind)
         return [] if document.content is None else [document]

@@ -7,10 +7,13 @@ import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from inferprof import selection
 from inferprof.case import QUANTIZE, Case
 from inferprof.diagnosis.unsteady_host import HOST_WAITED
+from inferprof.documents import Bandwidth, Ceilings, Cost, Diagnosis, Environment, Partition, StudyConfig, Trtexec
+from inferprof.documents.study import Asked
 from inferprof.errors import UserError
 from inferprof.findings import Threshold
 from inferprof.plugins import Boundary
@@ -38,29 +41,29 @@ class Evidence(Measurements):
     """The tidy tables of all profilers."""
     profiled_runs: pd.DataFrame
     """The runs that were watched: tables.overhead.profiled_runs."""
-    documents: Mapping[tuple[str, str, str], Document]
+    documents: Mapping[tuple[str, str, str], Document[Any]]
     """(model, precision, convert | audit | accuracy) → document."""
-    partitions: Mapping[tuple[str, str], Document]
+    partitions: Mapping[tuple[str, str], Document[Partition]]
     """(model, precision) → what TensorRT's parser takes of the graph: backends.tensorrt_partition."""
-    costs: Mapping[tuple[str, str, str], Document]
+    costs: Mapping[tuple[str, str, str], Document[Cost]]
     """(model, precision, shape) → what a graph computes and moves: inferprof.model.cost."""
     engines: tuple[Engine, ...]
-    second_clocks: tuple[Document, ...]
+    second_clocks: tuple[Document[Trtexec], ...]
     """What trtexec says of TensorRT's engines: trtexec.measure."""
-    environment: Document
-    bandwidth: Document
+    environment: Document[Environment]
+    bandwidth: Document[Bandwidth]
     """Of the link and the device's memory: devices.bandwidth.measure."""
-    ceilings: Document
+    ceilings: Document[Ceilings]
     """Of the GPU's matrix products and memory: devices.ceilings.measure."""
-    refused_profilers: Document
+    refused_profilers: Document[Mapping[str, str]]
     """Profiler → why it could watch none of the cases."""
-    config: Document
+    config: Document[StudyConfig]
     """The study's own, as the plan wrote it."""
-    diagnoses: Mapping[tuple[str, ...], Document]
+    diagnoses: Mapping[tuple[str, ...], Document[Diagnosis]]
     """KEY of a case → its diagnosis (diagnosis.run.document), of those that were diagnosed."""
-    damaged: tuple[Document, ...]
+    damaged: tuple[Document[Any], ...]
     """The documents that are there and were left out, since they are not what inferprof writes."""
-    failed: tuple[Document, ...]
+    failed: tuple[Document[Any], ...]
     """The documents of stages that failed, captures apart: their tables have the reason."""
 
     @functools.cached_property
@@ -76,13 +79,17 @@ class Evidence(Measurements):
     @property
     def boundary(self) -> Boundary:
         """What the answer compares by: the config's `answer: boundary`, else what a caller waits for."""
-        boundary: Boundary = self.config.get("answer", {}).get("boundary", "end_to_end")
-        return boundary
+        return self.asked.boundary
+
+    @property
+    def asked(self) -> Asked:
+        """The config's `answer:`."""
+        return self.config.content.answer if self.config.content else Asked()
 
     def limit(self, threshold: Threshold) -> float:
         """A threshold's value: the config's where it has one, also where only the diagnoses tell."""
-        documents = (self.config, *self.diagnoses.values())
-        moved = (document.get("thresholds", {}).get(threshold.name) for document in documents)
+        documents: tuple[Document[Any], ...] = (self.config, *self.diagnoses.values())
+        moved = (document.content.thresholds.get(threshold.name) for document in documents if document.content)
         return float(next((limit for limit in moved if limit is not None), threshold.value))
 
     @property
@@ -93,7 +100,7 @@ class Evidence(Measurements):
     @functools.cached_property
     def controls(self) -> frozenset[records.Key]:
         """Cases of engines that were built once more: they show the spread of builds, and none is recommended."""
-        built = {engine.key: engine.build.get("options", {}) for engine in self.engines}
+        built = {engine.key: engine.build.content.options for engine in self.engines if engine.build.content}
         options = [*records.options_of(self.ok).items(), *built.items()]
         return frozenset(key for key, given in options if summary.REBUILD in given)
 
@@ -180,6 +187,11 @@ class Evidence(Measurements):
         ]
 
     @property
+    def selected(self) -> bool:
+        """Whether the first round decided which cases have further ones and captures."""
+        return (self.results / "reports" / self.study / selection.NAME).exists()
+
+    @property
     def rounds(self) -> int:
         """The most rounds that any case has."""
         return max(self.outcomes["rounds"], default=0)
@@ -247,8 +259,8 @@ def _profiles(reader: Reader) -> pd.DataFrame:
 
 def _tiles(evidence: Evidence) -> tuple[pd.DataFrame, pd.DataFrame]:
     """tables.limits.tile_advice.of_cases."""
-    nodes = {graph: cost.get("nodes", ()) for graph, cost in evidence.costs.items()}
-    sms = (roofs.gpu_in_use(evidence.environment.content) or {}).get("sm_count")
+    nodes = {graph: cost.content.nodes or [] for graph, cost in evidence.costs.items() if cost.content}
+    sms = (roofs.gpu_in_use(evidence.environment.content) or roofs.NO_GPU).sm_count
     sm_count = sms if isinstance(sms, int) else None  # None where the probe could not tell
     return tile_advice.of_cases(evidence.latency, evidence.profiles, nodes, sm_count)
 
@@ -256,7 +268,7 @@ def _tiles(evidence: Evidence) -> tuple[pd.DataFrame, pd.DataFrame]:
 def _builds(engines: Iterable[Engine]) -> pd.DataFrame:
     """KEY and the options of each engine."""
     rows = [
-        {"machine": engine.machine, **dataclasses.asdict(engine.case), "options": engine.build.get("options", {})}
+        {"machine": engine.machine, **dataclasses.asdict(engine.case), "options": engine.build.content.options}
         for engine in engines
         if engine.build.content is not None
     ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from inferprof.case import REFERENCE
+from inferprof.documents import Accuracy
 from inferprof.report.documents import TORCH_ALONE, Document
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Mark
@@ -78,23 +79,25 @@ def quantized(variants: str) -> str:
     return NO_REFERENCE.format(TORCH_ALONE.format(f"{variants}, whose weights it quantizes"))
 
 
-def read(document: Document, precision: str) -> Fidelity:
+def read(document: Document[Accuracy], precision: str) -> Fidelity:
     """The content of .accuracy.json; fp32 needs none, since it is the reference."""
-    if document.content is None:
+    content = document.content
+    if content is None:
         if document.why:
             return Fidelity("not measured", NO_REFERENCE.format(document.why))
         if precision == REFERENCE:
             return Fidelity("reference", "what the others are compared with")
         return Fidelity("not measured", document.lacking)
-    outputs = document.get("outputs", {}).values()
-    errors = [output["max_abs_error"] for output in outputs]
+    outputs = (content.outputs or {}).values()
+    errors = [output.max_abs_error for output in outputs]
+    largest = max(_known(errors), default=None)
     return Fidelity(
-        outcome=document.content["outcome"],
-        reason=document.content["reason"],
-        sqnr_db=min(_known(output["sqnr_db"] for output in outputs), default=None),
-        cosine=min(_known(output["cosine_min"] for output in outputs), default=None),
-        max_abs_error=None if None in errors else max(errors, default=None),
-        pretrained=document.get("pretrained"),
+        outcome=content.outcome or "not measured",
+        reason=content.reason or "",
+        sqnr_db=min(_known(output.sqnr_db for output in outputs), default=None),
+        cosine=min(_known(output.cosine_min for output in outputs), default=None),
+        max_abs_error=None if None in errors else largest,
+        pretrained=content.pretrained,
     )
 
 

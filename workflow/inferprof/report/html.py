@@ -7,7 +7,6 @@ import hashlib
 import re
 from typing import TYPE_CHECKING
 
-from inferprof import escape
 from inferprof.report.model import Block, Card, Figure, Outline, Report, Table, Text
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def render(report: Report) -> str:
     environment.filters["prose"] = prose
     environment.filters["hashed"] = hashed
     script = "".join(loader.get_source(environment, name)[0] for name in SCRIPTS)
-    return environment.get_template("report.html.j2").render(report=escape.everywhere(report), script=script)
+    return environment.get_template("report.html.j2").render(report=report, script=script)
 
 
 def hashed(script: str) -> str:

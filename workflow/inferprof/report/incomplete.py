@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from inferprof import selection
 from inferprof.report.broken import jobs
 from inferprof.report.common import EXAMPLES, few, path_of
 from inferprof.report.evidence import Evidence
@@ -9,8 +12,30 @@ from inferprof.report.model import Block, SectionContent, Text
 from inferprof.report.numbers import plural
 from inferprof.tables.records import rows_of
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+PARTS = {"model": "models", "precision": "formats", "backend": "runtimes", "variant": "variants", "shape": "shapes"}
+"""Part of a case → what the terminal calls several of them."""
 JOBS = 200
 """Broken jobs that are listed."""
+
+
+def to_come(evidence: Evidence, waiting: pd.DataFrame) -> SectionContent:
+    """What a study still does: the cases without a record, by their parts, or further rounds and captures."""
+    measured = len(evidence.planned)
+    blocks: list[Block] = [Text(f"{measured} of {measured + len(waiting)} cases are measured; the study goes on.")]
+    if len(waiting):
+        parts = "; ".join(f"{name} {', '.join(dict.fromkeys(waiting[part]))}" for part, name in PARTS.items())
+        blocks.append(Text(f"To come: {parts}."))
+    path = evidence.results / "reports" / evidence.study / selection.NAME
+    if path.exists():
+        chosen = selection.read(path)
+        rounds, captures = (", ".join(sorted(map(str, cases))) for cases in (chosen.repeated, chosen.captured))
+        blocks.append(Text(f"Further rounds: {rounds or 'of no case, since they would change no verdict'}."))
+        blocks.append(Text(f"Captures: {captures or 'none'}."))
+    blocks.append(Text(f"All of it will be in reports/{evidence.study}/REPORT.txt."))
+    return SectionContent("What is still to come", tuple(blocks))
 
 
 def section(evidence: Evidence, planned: bool) -> SectionContent:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from inferprof.report.common import CASE_COLUMNS, EXAMPLES, by_case, case_cells, optional, path_of, table
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Text, missing, number
+from inferprof.report.model import Block, Cell, Column, Text
 from inferprof.report.numbers import ratio, three_digits
 from inferprof.tables.records import key_of, rows_of
 
@@ -56,7 +57,7 @@ def _cells(evidence: Evidence, row: dict[str, Any], direction: str) -> list[Cell
     return [
         optional(ms, three_digits, no_copy),
         optional(floor, three_digits, no_floor),
-        number(times, ratio(times)) if times == times else missing(no_floor if ms == ms else no_copy),
+        optional(times, ratio, no_copy if math.isnan(ms) else no_floor),
         optional(size / MB, three_digits, no_size),
     ]
 
@@ -65,13 +66,10 @@ def _above_the_floor(evidence: Evidence, rows: list[dict[str, Any]]) -> list[Blo
     """A sentence for each of the few ways that are farthest above what the link needs."""
     stages = {key_of(row): row for row in rows_of(evidence.stages)}
     whole = {key_of(row): row["end_to_end_ms"] for row in rows_of(evidence.measured)}
-    ways = [
-        (above, sentence)
-        for row in rows
-        for direction in ARRAYS
-        for above, sentence in [_way({**stages[key_of(row)], **row}, direction)]
-        if above >= SHARE_OF_END_TO_END * whole[key_of(row)]
-    ]
+    ways = []
+    for row in rows:
+        every = [_way({**stages[key_of(row)], **row}, direction) for direction in ARRAYS]
+        ways += [way for way in every if way[0] >= SHARE_OF_END_TO_END * whole[key_of(row)]]
     ways.sort(key=lambda way: -way[0])
     items: list[Block] = [Text(sentence, "item", "warn") for _, sentence in ways[:EXAMPLES]]
     rest = len(ways) - EXAMPLES

@@ -8,6 +8,7 @@ from typing import Any
 
 from inferprof import compare
 from inferprof.compare import CaseComparison, Comparison
+from inferprof.documents import Environment
 from inferprof.errors import UserError
 from inferprof.machine.hardware import SLUG_PACKAGES
 from inferprof.report import winner
@@ -35,13 +36,9 @@ NOTE = (
 
 def fastest(machines: Sequence[Evidence]) -> SectionContent:
     """The fastest case of each model and shape on each machine, whose accuracy does not fail."""
-    winners = [
-        (evidence.machine, best)
-        for evidence in machines
-        for model in evidence.models
-        for best in winner.find(evidence, model)
-    ]
-    models = list(dict.fromkeys(model for evidence in machines for model in evidence.models))
+    pairs = [(evidence, model) for evidence in machines for model in evidence.models]
+    winners = [(evidence.machine, best) for evidence, model in pairs for best in winner.find(evidence, model)]
+    models = list(dict.fromkeys(model for _, model in pairs))
     # A stable sort: machines stay in the order of the config.
     winners.sort(key=lambda pair: (models.index(pair[1].row["model"]), pair[1].row["batch"], pair[1].shape))
     cells = [_fastest(machine, best) for machine, best in winners]
@@ -71,13 +68,13 @@ def against_first(machines: Sequence[Evidence]) -> list[SectionContent]:
 
 
 def _facts(evidence: Evidence) -> dict[str, str]:
-    content = evidence.environment.content or {}
-    packages = content.get("packages", {})
+    content = evidence.environment.content or Environment(gpus=[])
+    gpu = gpu_in_use(content)
     facts = {
-        "GPU": (gpu_in_use(content) or {}).get("name"),
-        "CPU": content.get("cpu", {}).get("model"),
-        "driver": content.get("driver", {}).get("version"),
-        **{package: packages.get(package) for package in SLUG_PACKAGES},
+        "GPU": gpu and gpu.name,
+        "CPU": content.cpu and content.cpu.model,
+        "driver": content.driver.get("version"),
+        **{package: content.packages.get(package) for package in SLUG_PACKAGES},
     }
     return {
         **{name: fact if isinstance(fact, str) else "none" for name, fact in facts.items()},

@@ -6,10 +6,21 @@ import functools
 from dataclasses import dataclass
 from typing import Literal
 
+from inferprof import escape
+
 Mark = Literal["pass", "warn", "fail"]
 Role = Literal["headline", "plain", "item"]
 NOT_MEASURED = "–"
 """What a missing number looks like in a table; a footnote says why it is missing."""
+
+
+class Printed:
+    """What holds texts that are printed as they are: control characters in them are spelled out from the start."""
+
+    def __post_init__(self) -> None:
+        for name, value in list(vars(self).items()):
+            if isinstance(value, str) and (plain := escape.text(value)) != value:
+                object.__setattr__(self, name, plain)
 
 
 @dataclass(frozen=True)
@@ -25,9 +36,15 @@ class Cell:
     missing: str | None = None
     file: str | None = None
 
+    def __post_init__(self) -> None:
+        # As in Printed but for `value`, which the writer of CSVs makes harmless: cells are many.
+        for name, value in (("text", self.text), ("missing", self.missing), ("file", self.file)):
+            if value and (plain := escape.text(value)) != value:
+                object.__setattr__(self, name, plain)
+
 
 @dataclass(frozen=True)
-class Column:
+class Column(Printed):
     """A column. `key` is its name in the CSV, with its unit; `title` stands above it in the report.
 
     `hidden` columns are in the CSV only: the report has the width of a page.
@@ -40,7 +57,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Table:
+class Table(Printed):
     """A table and the name of its CSV; `title` may be empty where the section's says it all.
 
     Cells that repeat the row above are left blank in the first `groups` columns. Rows beyond `limit` are in the CSV
@@ -57,6 +74,7 @@ class Table:
     limit: int | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if any(len(row) != len(self.columns) for row in self.rows):
             raise ValueError(f"a row of the table {self.name} does not have {len(self.columns)} cells")
 
@@ -96,7 +114,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Text:
+class Text(Printed):
     """A paragraph: an answer in large letters, plain words, or an item of a list."""
 
     text: str
@@ -112,9 +130,14 @@ class Card:
     lines: tuple[tuple[str, str], ...]
     mark: Mark | None = None
 
+    def __post_init__(self) -> None:
+        plain = tuple((label, escape.text(text)) for label, text in self.lines)
+        object.__setattr__(self, "title", escape.text(self.title))
+        object.__setattr__(self, "lines", plain)
+
 
 @dataclass(frozen=True)
-class Figure:
+class Figure(Printed):
     """A plot: the files that were written (relative to the report) and the SVG that the page embeds.
 
     `section` is the title of the section that it belongs to.
@@ -128,7 +151,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Entry:
+class Entry(Printed):
     """A line with a figure at its end, which opens into others."""
 
     text: str
@@ -138,7 +161,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Outline:
+class Outline(Printed):
     """Entries that a reader of the page opens one by one; on paper there is only where they are."""
 
     title: str
@@ -149,7 +172,7 @@ Block = Text | Table | Card | Figure | Outline
 
 
 @dataclass(frozen=True)
-class SectionContent:
+class SectionContent(Printed):
     """A heading and what stands under it: what a `Section` made. `place` is that among the others."""
 
     title: str
@@ -158,7 +181,7 @@ class SectionContent:
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(Printed):
     """The whole report. `subtitle` says which machine it speaks of."""
 
     title: str

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
+import itertools
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from inferprof import escape
 from inferprof.report.model import Block, Card, Figure, Outline, Report, SectionContent, Table, Text
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ LINES = 300
 """What a reader of a text has patience for."""
 FEWER = (20, 10, 5)
 """Rows of a table, and items of a list, where the text would be longer."""
-DETAILS = range(30, 320)
+DETAILS = range(30, 300)
 """Places of sections that may be left to the page: not the answer, what failed, and how it was measured."""
 GAP, NARROW_GAP = 2, 1
 """Between columns; the narrow one where the table does not fit the page with the other."""
@@ -39,21 +39,22 @@ def render(report: Report, most: int | None = LINES) -> str:
     Where it would be longer, lists and tables lose rows first, then sections that go into detail become an entry of
     a list, the last one first; all of it is on the page and in csv/.
     """
-    report = escape.everywhere(report)
     head = "\n".join([report.title, "=" * len(report.title), _wrap(report.subtitle)])
     text = ""
     for rows in (None, *FEWER):
         sections = [_section(section, rows) for section in report.sections]
         text = _joined(head, sections)
+        if most is not None and _lines(text) > most and rows in FEWER[1:]:
+            text = _without_details(head, report.sections, sections, most, last=rows == FEWER[-1])
         if most is None or _lines(text) <= most:
             return text
-    return _without_details(head, report.sections, sections, most or 0)
+    return text
 
 
 def answers(report: Report) -> str:
     """The answers alone, for the end of a terminal's output; empty without any."""
     cards = [block for section in report.sections for block in section.blocks if isinstance(block, Card)]
-    return "".join(f"{_card(card)}\n" for card in escape.everywhere(tuple(cards)))
+    return "".join(f"{_card(card)}\n" for card in cards)
 
 
 def _joined(head: str, sections: Iterable[str]) -> str:
@@ -64,8 +65,10 @@ def _lines(text: str) -> int:
     return text.count("\n")
 
 
-def _without_details(head: str, every: Sequence[SectionContent], texts: Sequence[str], most: int) -> str:
-    """The text with as few sections in detail as `most` asks for, then with as few answers."""
+def _without_details(
+    head: str, every: Sequence[SectionContent], texts: Sequence[str], most: int, *, last: bool
+) -> str:
+    """The text with as few sections in detail as `most` asks for; at last with as few answers."""
     kept = list(texts)
     left_out: list[SectionContent] = []
     for index in reversed(range(len(every))):
@@ -75,7 +78,7 @@ def _without_details(head: str, every: Sequence[SectionContent], texts: Sequence
             left_out.insert(0, every[index])
             kept[index] = ""
     over = _lines(_joined(head, [*filter(None, kept), *_index(left_out)])) - most
-    if over > 0:
+    if over > 0 and last:
         kept = [_fewer_answers(section, over) or text for section, text in zip(every, kept, strict=True)]
     return _joined(head, [*filter(None, kept), *_index(left_out)])
 
@@ -119,21 +122,25 @@ def _section(section: SectionContent, rows: int | None) -> str:
 
 
 def _shortened(blocks: Sequence[Block], rows: int | None) -> Iterator[Block]:
-    """The blocks with at most so many rows in each table, and so many items in each list."""
-    items = 0
-    for block in blocks:
-        if rows is not None and isinstance(block, Table):
-            limit = rows if block.limit is None else min(rows, block.limit)
-            yield replace(block, limit=limit)
-        elif rows is not None and isinstance(block, Text) and block.role == "item":
-            items += 1
-            if items <= rows:
-                yield block
-            elif items == rows + 1:
-                yield Text("and more on the page", "item")
+    """The blocks with neighbouring plots in one line, at most so many rows in each table, and items in each list."""
+    for kind, run in itertools.groupby(blocks, _kind):
+        if kind is Figure:
+            yield Text(f"Plots: {', '.join(block.file for block in run if isinstance(block, Figure))}")
+        elif kind == "item" and rows is not None:
+            items = list(run)
+            yield from items[:rows]
+            if len(items) > rows:
+                yield Text(f"and {len(items) - rows} more on the page", "item")
         else:
-            items = 0
-            yield block
+            yield from (_fewer_rows(block, rows) if isinstance(block, Table) else block for block in run)
+
+
+def _fewer_rows(table: Table, rows: int | None) -> Table:
+    return table if rows is None else replace(table, limit=rows if table.limit is None else min(rows, table.limit))
+
+
+def _kind(block: Block) -> object:
+    return block.role if isinstance(block, Text) else type(block)
 
 
 def _block(block: Block) -> str:
@@ -144,12 +151,12 @@ def _block(block: Block) -> str:
             return _wrap(text)
         case Card():
             return _card(block)
-        case Figure(title=title, file=file):
-            return _wrap(f"Plot: {title}: {file}", rest="  ")
         case Outline(title=title):
             return _wrap(f"{title}: REPORT.html", rest="  ")
         case Table(csv_only=True):
             return _wrap(f"{block.title}: csv/{block.name}.csv")
+        case Figure():
+            return _wrap(f"Plot: {block.file}")
         case Table():
             return _table(block)
 
@@ -308,7 +315,9 @@ def _wrap(text: str, first: str = "", rest: str = "") -> str:
     """Each line of `text` folded to WIDTH."""
     lines = text.splitlines() or [""]
     folded = [
-        textwrap.fill(line, WIDTH, initial_indent=rest if index else first, subsequent_indent=rest)
+        textwrap.fill(
+            line, WIDTH, initial_indent=rest if index else first, subsequent_indent=rest, break_on_hyphens=False
+        )
         for index, line in enumerate(lines)
     ]
     return "\n".join(folded)

@@ -102,6 +102,8 @@ def _winner(evidence: Evidence, rows: list[Mapping[str, Any]]) -> Winner | None:
 
 def _speed_up(evidence: Evidence, row: Mapping[str, Any]) -> Mapping[str, Any]:
     """The row of the speed-ups of a case."""
+    if not evidence.baseline:
+        return NO_SPEED_UP
     frame = evidence.once(Evidence.speed_ups_by, evidence.boundary)
     for key in KEY:
         frame = frame[frame[key] == row[key]]

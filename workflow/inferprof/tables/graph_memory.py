@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import structs
 
 from inferprof.documents.record import GraphRow, Graphs, Record
-from inferprof.tables.records import Row, explode
-
-if TYPE_CHECKING:
-    import pandas as pd
+from inferprof.tables.records import Row, exploded
 
 HELD: Final = (
     *("allocated", "reserved", "pools", "graph_allocated", "graph_reserved", "device_used"),
@@ -31,33 +28,12 @@ NO_GRAPHS: Final = Graphs(not_measured="the variant asks for no graphs")
 SEGMENTS: Final = ("pool", "of_graphs", "segments", "largest_segment", "reserved", "allocated", "inactive")
 
 
-def curves(records: pd.DataFrame) -> pd.DataFrame:
+@exploded(*CURVE)
+def curves(record: Record) -> Iterator[Row]:
     """One row per record and number of captured graphs, with CURVE; from the first graph on also of that graph.
 
     added: what came into use on the device with the graph, of whoever. saved_ns = eager_ns - replay_ns.
     """
-    return explode(records, _curve, list(CURVE))
-
-
-def wholes(records: pd.DataFrame) -> pd.DataFrame:
-    """One row per record whose variant asks for graphs, with WHOLE: all of them together.
-
-    added: since there was no graph. least: a pool with nothing but the largest graph. one_pool = least + the outputs
-    of all other graphs: what one pool holds at least. one_input: the static inputs of the largest graph.
-    """
-    return explode(records, _whole, list(WHOLE))
-
-
-def segments(records: pd.DataFrame) -> pd.DataFrame:
-    """One row per record and pool of torch's allocator, with SEGMENTS (torch_graphs.by_pool), of all graphs."""
-    return explode(records, lambda record: iter(_graphs(record).segments), list(SEGMENTS))
-
-
-def _graphs(record: Record) -> Graphs:
-    return (record.memory and record.memory.graphs) or NO_GRAPHS
-
-
-def _curve(record: Record) -> Iterator[Row]:
     before: GraphRow | None = None
     for row in _graphs(record).rows or ():
         saved = None if row.eager_ns is None or row.replay_ns is None else row.eager_ns - row.replay_ns
@@ -66,7 +42,13 @@ def _curve(record: Record) -> Iterator[Row]:
         before = row
 
 
-def _whole(record: Record) -> Iterator[Row]:
+@exploded(*WHOLE)
+def wholes(record: Record) -> Iterator[Row]:
+    """One row per record whose variant asks for graphs, with WHOLE: all of them together.
+
+    added: since there was no graph. least: a pool with nothing but the largest graph. one_pool = least + the outputs
+    of all other graphs: what one pool holds at least. one_input: the static inputs of the largest graph.
+    """
     graphs = _graphs(record)
     rows = graphs.rows
     if not rows:
@@ -83,6 +65,16 @@ def _whole(record: Record) -> Iterator[Row]:
         "one_pool": None if graphs.least is None else graphs.least + sum(_steps(rows, "static_outputs")[:-1]),
         "one_input": max(_steps(rows, "static_inputs"), default=0),
     }
+
+
+@exploded(*SEGMENTS)
+def segments(record: Record) -> Iterator[Row]:
+    """One row per record and pool of torch's allocator, with SEGMENTS (torch_graphs.by_pool), of all graphs."""
+    yield from _graphs(record).segments
+
+
+def _graphs(record: Record) -> Graphs:
+    return (record.memory and record.memory.graphs) or NO_GRAPHS
 
 
 def _steps(rows: Sequence[GraphRow], name: str) -> list[int]:

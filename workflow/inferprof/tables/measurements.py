@@ -30,15 +30,19 @@ class Measurements(Derives):
         keys = self.outcomes.loc[self.outcomes["outcome"] == "ok", records.KEY]
         return self.records.merge(keys, on=records.KEY, validate="many_to_one")
 
-    @functools.cached_property
-    def boundaries(self) -> pd.DataFrame:
-        """tables.records.boundaries of enough samples."""
-        return gate.enough(records.boundaries(self.ok))
-
-    @functools.cached_property
-    def hosts(self) -> pd.DataFrame:
-        """tables.summary.hosts."""
-        return summary.hosts(records.hosts(self.ok))
+    boundaries = functools.cached_property(lambda self: gate.enough(records.boundaries(self.ok)))
+    hosts = functools.cached_property(lambda self: summary.hosts(records.hosts(self.ok)))
+    latency = functools.cached_property(
+        lambda self: summary.latency(self.boundaries, summary.waited_of(self.hosts), self.waited_limit)
+    )
+    doubts = functools.cached_property(lambda self: summary.doubts_of(self.latency))
+    throughput = functools.cached_property(lambda self: records.throughput(self.ok))
+    resources = functools.cached_property(lambda self: records.resources(self.ok))
+    measured = functools.cached_property(lambda self: join.measured(self.outcomes, self.latency, self.throughput))
+    stage_samples = functools.cached_property(lambda self: records.stages(self.ok))
+    stages = functools.cached_property(lambda self: join.stage_medians(self.stage_samples))
+    traffic = functools.cached_property(lambda self: records.traffic(self.ok))
+    trials = functools.cached_property(lambda self: tuning.trials(self.ok))
 
     @property
     def waited_limit(self) -> float:
@@ -46,55 +50,10 @@ class Measurements(Derives):
         return gate.WAITED
 
     @functools.cached_property
-    def latency(self) -> pd.DataFrame:
-        """tables.summary.latency."""
-        return summary.latency(self.boundaries, summary.waited_of(self.hosts), self.waited_limit)
-
-    @functools.cached_property
-    def doubts(self) -> summary.Doubts:
-        """The latencies that are in doubt."""
-        return summary.doubts_of(self.latency)
-
-    @functools.cached_property
     def trusted(self) -> pd.DataFrame:
         """The rows of `boundaries` that are in no doubt."""
         places = zip(*(self.boundaries[name] for name in (*records.KEY, "boundary")), strict=True)
-        return self.boundaries[[place not in self.doubts for place in places]]
-
-    @functools.cached_property
-    def throughput(self) -> pd.DataFrame:
-        """tables.records.throughput."""
-        return records.throughput(self.ok)
-
-    @functools.cached_property
-    def resources(self) -> pd.DataFrame:
-        """tables.records.resources."""
-        return records.resources(self.ok)
-
-    @functools.cached_property
-    def measured(self) -> pd.DataFrame:
-        """tables.join.measured."""
-        return join.measured(self.outcomes, self.latency, self.throughput)
-
-    @functools.cached_property
-    def stage_samples(self) -> pd.DataFrame:
-        """tables.records.stages."""
-        return records.stages(self.ok)
-
-    @functools.cached_property
-    def stages(self) -> pd.DataFrame:
-        """The medians of stage_samples."""
-        return join.stage_medians(self.stage_samples)
-
-    @functools.cached_property
-    def traffic(self) -> pd.DataFrame:
-        """tables.records.traffic."""
-        return records.traffic(self.ok)
-
-    @functools.cached_property
-    def trials(self) -> pd.DataFrame:
-        """tables.tuning.trials."""
-        return tuning.trials(self.ok)
+        return self.boundaries.loc[[place not in self.doubts for place in places]]
 
     @functools.cached_property
     def medians(self) -> Mapping[Key, float]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
+import msgspec
 import numpy as np
 import pandas as pd
 
+from inferprof.documents import Watched
 from inferprof.tables.records import KEY
 
 ITERATION = "iteration"
@@ -18,7 +19,7 @@ COLUMNS = (*KEY, "tool", "bare_ns", "profiled_ns", "iterations", "slow_down", "n
 _RUN_COLUMNS = (*KEY, "tool", "run_ns", "run_iterations", "not_measured")
 
 
-def profiled_runs(records: Iterable[tuple[str, str, Mapping[str, Any]]]) -> pd.DataFrame:
+def profiled_runs(records: Iterable[tuple[str, str, Watched]]) -> pd.DataFrame:
     """One row per (machine, tool, record) of a profiled run: the median and number of its iterations.
 
     They are of the clock and the boundary of end_to_end; `not_measured` says why a record has none. Records of before
@@ -26,13 +27,12 @@ def profiled_runs(records: Iterable[tuple[str, str, Mapping[str, Any]]]) -> pd.D
     """
     rows = []
     for machine, tool, record in records:
-        entry = record.get("iterations", {})
-        if entry:
-            samples = entry.get("samples_ns", [])
+        if (iterations := record.iterations) and record.case:
+            samples = iterations.samples_ns or []
             median = float(np.median(samples)) if samples else None
-            case = {"machine": machine, **record["case"], "tool": tool}
+            case = {"machine": machine, **msgspec.structs.asdict(record.case), "tool": tool}
             figures = {"run_ns": median, "run_iterations": len(samples) or None}
-            rows.append({**case, **figures, "not_measured": entry.get("not_measured")})
+            rows.append({**case, **figures, "not_measured": iterations.not_measured})
     frame = pd.DataFrame(rows, columns=list(_RUN_COLUMNS))
     return frame.astype({"run_ns": "Float64", "run_iterations": "Int64", "not_measured": "str"})
 

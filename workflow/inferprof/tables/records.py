@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from inferprof import documents
 from inferprof.case import STAGES, Case, require_plain
 from inferprof.documents import NOT_OURS
-from inferprof.documents.record import SCHEMA as SCHEMA
 from inferprof.documents.record import Array, Boundary, First, Memory, Record, Stage
 from inferprof.errors import UserError
 
@@ -77,12 +76,8 @@ def read(results: Path, cases: pd.DataFrame) -> pd.DataFrame:
     Raises UserError for a file that is not a record of this schema.
     """
     planned = cases[cases["outcome"] == "run"]
-    rows = [
-        _row(results, path, machine, case)
-        for machine, *names in planned[KEY].itertuples(index=False, name=None)
-        for case in [Case(*names)]
-        for path in paths(results, machine, case)
-    ]
+    keys = [(machine, Case(*names)) for machine, *names in planned[KEY].itertuples(index=False, name=None)]
+    rows = [_row(results, path, *key) for key in keys for path in paths(results, *key)]
     return frame_of(rows, [*RECORD_KEY, "status", "reason", "record"])
 
 
@@ -107,37 +102,80 @@ def of_model(results: Path, machine: str, model: str) -> pd.DataFrame:
     return frame_of(rows, [*KEY, "outcome", "reason"])
 
 
-def boundaries(records: pd.DataFrame) -> pd.DataFrame:
+def exploded(*columns: str) -> Callable[[Callable[[Record], Iterator[Row]]], Callable[[pd.DataFrame], pd.DataFrame]]:
+    """What gives the rows of a record becomes what gives those of all records, with the records' own columns."""
+
+    def of_records(rows_in: Callable[[Record], Iterator[Row]]) -> Callable[[pd.DataFrame], pd.DataFrame]:
+        def frame(records: pd.DataFrame) -> pd.DataFrame:
+            rows = [
+                {**dict(zip(RECORD_KEY, values, strict=True)), **row}
+                for *values, record in records[[*RECORD_KEY, "record"]].itertuples(index=False, name=None)
+                for row in rows_in(record)
+            ]
+            return frame_of(rows, [*RECORD_KEY, *columns])
+
+        return frame
+
+    return of_records
+
+
+@exploded("boundary", "samples", "stopped_by", "settled", "not_measured")
+def boundaries(record: Record) -> Iterator[Row]:
     """One row per round and boundary: `samples` (ns), `stopped_by`, `settled`.
 
     A boundary that was not measured keeps its row, with the reason in `not_measured` and no samples.
     """
-    columns = ["boundary", "samples", "stopped_by", "settled", "not_measured"]
-    return explode(records, _boundary_rows, columns)
+    import numpy as np
+
+    for boundary in BOUNDARIES:
+        entry = getattr(record.boundaries, boundary, None) or NO_BOUNDARY
+        if entry.samples_ns is not None:
+            samples = np.asarray(entry.samples_ns, dtype=np.float64)
+            facts = {"stopped_by": entry.stopped_by, "settled": entry.settled}
+            yield {"boundary": boundary, "samples": samples, "not_measured": None, **facts}
+        else:
+            yield {"boundary": boundary, "samples": None, "not_measured": entry.not_measured}
 
 
-def stages(records: pd.DataFrame) -> pd.DataFrame:
+@exploded("stage", "samples", "not_measured")
+def stages(record: Record) -> Iterator[Row]:
     """One row per round and stage of end_to_end: `samples` (ns), or `not_measured` with the reason."""
-    return explode(records, _stage_rows, ["stage", "samples", "not_measured"])
+    import numpy as np
+
+    for stage in STAGES:
+        entry = record.stages.get(stage, NO_STAGE)
+        samples = None if entry.samples_ns is None else np.asarray(entry.samples_ns, dtype=np.float64)
+        yield {"stage": stage, "samples": samples, "not_measured": entry.not_measured}
 
 
-def checks(records: pd.DataFrame) -> pd.DataFrame:
+@exploded("check", "passed", "detail")
+def checks(record: Record) -> Iterator[Row]:
     """One row per round and self-check: `check`, `passed`, `detail`; `passed` is None where it could not be made."""
-    return explode(records, _check_rows, ["check", "passed", "detail"])
+    for name, check in record.checks.items():
+        detail = check.not_measured if check.detail is None else check.detail
+        yield {"check": name, "passed": check.passed, "detail": detail}
 
 
-def throughput(records: pd.DataFrame) -> pd.DataFrame:
+@exploded("mode", "inferences_per_s", "overlap", "not_measured")
+def throughput(record: Record) -> Iterator[Row]:
     """One row per round and mode (back_to_back, pipelined): inferences per second, or `not_measured`.
 
     `inferences_per_s` = inferences / seconds; the batch is not multiplied in. `overlap`: see timing.add_pipelined.
     """
-    return explode(records, _throughput_rows, ["mode", "inferences_per_s", "overlap", "not_measured"])
+    for mode, entry in record.throughput.items():
+        if entry.inferences is None or entry.seconds is None:
+            yield {"mode": mode, "not_measured": entry.not_measured}
+        else:
+            rate = entry.inferences / entry.seconds
+            yield {"mode": mode, "inferences_per_s": rate, "overlap": entry.overlap}
 
 
-def resources(records: pd.DataFrame) -> pd.DataFrame:
+@exploded("load_ns", "first_inference_ns", "host_rss_bytes", "device_bytes")
+def resources(record: Record) -> Iterator[Row]:
     """One row per record: first use (ns) and memory (bytes); None is "not measured"."""
-    columns = ["load_ns", "first_inference_ns", "host_rss_bytes", "device_bytes"]
-    return explode(records, _resource_rows, columns)
+    first, memory = record.first or First(), record.memory or Memory()
+    starts = {"load_ns": first.load_ns, "first_inference_ns": first.first_inference_ns}
+    yield {**starts, "host_rss_bytes": memory.host_rss_bytes, "device_bytes": memory.device_bytes}
 
 
 def first_rounds(frame: pd.DataFrame) -> pd.DataFrame:
@@ -145,15 +183,22 @@ def first_rounds(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.sort_values("round", kind="stable").drop_duplicates(KEY)
 
 
-def hosts(records: pd.DataFrame) -> pd.DataFrame:
+@exploded("took", "on_cpu", "not_measured", "steal_percent", "no_steal")
+def hosts(record: Record) -> Iterator[Row]:
     """One row per record: the yardstick's readings, `took` and of that `on_cpu` (ns), or why there are none in
     `not_measured`; `steal_percent`, or why it is not known in `no_steal`."""
-    return explode(records, _host_rows, ["took", "on_cpu", "not_measured", "steal_percent", "no_steal"])
+    host = record.host
+    if host is None:
+        yield {"not_measured": NO_YARDSTICK, "no_steal": NO_YARDSTICK}
+        return
+    stolen = {"steal_percent": host.steal.percent, "no_steal": host.steal.not_measured}
+    yield {"took": host.yardstick_ns, "on_cpu": host.yardstick_cpu_ns, **stolen}
 
 
-def traffic(records: pd.DataFrame) -> pd.DataFrame:
+@exploded("h2d_bytes", "d2h_bytes")
+def traffic(record: Record) -> Iterator[Row]:
     """One row per record: `h2d_bytes` of its inputs and `d2h_bytes` of its outputs; None where it lists none."""
-    return explode(records, _traffic_rows, ["h2d_bytes", "d2h_bytes"])
+    yield {"h2d_bytes": _bytes_of(record.inputs), "d2h_bytes": _bytes_of(record.outputs)}
 
 
 def key_of(row: Mapping[str, Any]) -> Key:
@@ -215,76 +260,6 @@ def _row(results: Path, path: Path, machine: str, case: Case) -> Row:
         "reason": record.failure,
         "record": record,
     }
-
-
-def explode(records: pd.DataFrame, rows_in: Callable[[Record], Iterator[Row]], columns: list[str]) -> pd.DataFrame:
-    """The rows that each record gives, with the record's own columns."""
-    rows = [
-        {**dict(zip(RECORD_KEY, values, strict=True)), **row}
-        for *values, record in records[[*RECORD_KEY, "record"]].itertuples(index=False, name=None)
-        for row in rows_in(record)
-    ]
-    return frame_of(rows, [*RECORD_KEY, *columns])
-
-
-def _boundary_rows(record: Record) -> Iterator[Row]:
-    import numpy as np
-
-    for boundary in BOUNDARIES:
-        entry = getattr(record.boundaries, boundary, None) or NO_BOUNDARY
-        if entry.samples_ns is not None:
-            samples = np.asarray(entry.samples_ns, dtype=np.float64)
-            facts = {"stopped_by": entry.stopped_by, "settled": entry.settled}
-            yield {"boundary": boundary, "samples": samples, "not_measured": None, **facts}
-        else:
-            yield {"boundary": boundary, "samples": None, "not_measured": entry.not_measured}
-
-
-def _stage_rows(record: Record) -> Iterator[Row]:
-    import numpy as np
-
-    for stage in STAGES:
-        entry = record.stages.get(stage, NO_STAGE)
-        samples = None if entry.samples_ns is None else np.asarray(entry.samples_ns, dtype=np.float64)
-        yield {"stage": stage, "samples": samples, "not_measured": entry.not_measured}
-
-
-def _check_rows(record: Record) -> Iterator[Row]:
-    for name, check in record.checks.items():
-        detail = check.not_measured if check.detail is None else check.detail
-        yield {"check": name, "passed": check.passed, "detail": detail}
-
-
-def _throughput_rows(record: Record) -> Iterator[Row]:
-    for mode, entry in record.throughput.items():
-        if entry.inferences is None or entry.seconds is None:
-            yield {"mode": mode, "not_measured": entry.not_measured}
-        else:
-            rate = entry.inferences / entry.seconds
-            yield {"mode": mode, "inferences_per_s": rate, "overlap": entry.overlap}
-
-
-def _resource_rows(record: Record) -> Iterator[Row]:
-    first, memory = record.first or First(), record.memory or Memory()
-    yield {
-        "load_ns": first.load_ns,
-        "first_inference_ns": first.first_inference_ns,
-        "host_rss_bytes": memory.host_rss_bytes,
-        "device_bytes": memory.device_bytes,
-    }
-
-
-def _host_rows(record: Record) -> Iterator[Row]:
-    host = record.host
-    if host is None:
-        yield {"not_measured": NO_YARDSTICK, "no_steal": NO_YARDSTICK}
-        return
-    stolen = {"steal_percent": host.steal.percent, "no_steal": host.steal.not_measured}
-    yield {"took": host.yardstick_ns, "on_cpu": host.yardstick_cpu_ns, **stolen}
-
-
-def _traffic_rows(record: Record) -> Iterator[Row]:
-    yield {"h2d_bytes": _bytes_of(record.inputs), "d2h_bytes": _bytes_of(record.outputs)}
 
 
 def _bytes_of(arrays: Mapping[str, Array]) -> int | None:

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
+from inferprof.documents import Bandwidth, Ceilings, Environment
+from inferprof.documents.graph import Node
+from inferprof.documents.machine import GpuFacts
 from inferprof.machine import peaks
 from inferprof.machine.peaks import GIGA, Peaks
 
@@ -27,6 +30,8 @@ KINDS: Final[Mapping[str, str]] = {
 CUDA_CORES: Final = "fp32"
 """What everything but products is computed on."""
 MIB = 1 << 20
+NO_GPU: Final = GpuFacts(name="")
+"""One of which nothing is known."""
 
 
 @dataclass(frozen=True)
@@ -54,63 +59,61 @@ class Roofs:
         """The same for a variant with these options."""
         return replace(self, tf32=bool(options.get("tf32")), sparse=bool(options.get("sparsity")))
 
-    def kind(self, node: Mapping[str, Any]) -> str:
-        """What a node of a .cost.json is held against: a product's type, else the CUDA cores."""
-        if not node["product"]:
+    def kind(self, node: Node) -> str:
+        """What a node is held against: a product's type, else the CUDA cores."""
+        if not node.product:
             return CUDA_CORES
-        kind = KINDS.get(node["dtype"], node["dtype"])
+        kind = KINDS.get(node.dtype, node.dtype)
         if kind == "fp32" and self.tf32 and "tf32" in self.flops:
             return "tf32"
         return "fp64" if kind == "fp64_tensor" and kind not in self.flops else kind
 
-    def compute_s(self, node: Mapping[str, Any]) -> float | None:
+    def compute_s(self, node: Node) -> float | None:
         """The least seconds that a node's FLOPs take; None where they, or the peak, are not known."""
         peak = self.flops.get(self.kind(node))
-        if node["flops"] is None or peak is None:
+        if node.flops is None or peak is None:
             return None
-        faster = self.sparsity if self.sparse and node.get("sparse") else 1.0
-        return float(node["flops"] / peak.value / faster)
+        faster = self.sparsity if self.sparse and node.sparse else 1.0
+        return float(node.flops / peak.value / faster)
 
 
-def roofs(gpu_peaks: Peaks | None, ceilings: Mapping[str, Any] | None, bandwidth: Mapping[str, Any] | None) -> Roofs:
+def roofs(gpu_peaks: Peaks | None, ceilings: Ceilings | None, bandwidth: Bandwidth | None) -> Roofs:
     """The roofs of a GPU by its datasheet, its ceilings.json and its bandwidth.json; None is "not there"."""
     flops = {kind: Roof(value, "datasheet") for kind, value in (gpu_peaks.flops if gpu_peaks else {}).items()}
-    for kind, entry in (ceilings or {}).get("gemm", {}).items():
-        if "flops_per_s" in entry:
-            flops[kind] = Roof(entry["flops_per_s"], "measured")
-    memory = (ceilings or {}).get("memory", {}).values()
-    moved = [entry["bytes_per_s"] for entry in memory if "bytes_per_s" in entry]
-    if bandwidth is not None:
-        moved.append(bandwidth["d2d"]["gb_per_s"] * GIGA)
+    for kind, entry in ((ceilings and ceilings.gemm) or {}).items():
+        if entry.flops_per_s is not None:
+            flops[kind] = Roof(entry.flops_per_s, "measured")
+    memory = ((ceilings and ceilings.memory) or {}).values()
+    moved = [entry.bytes_per_s for entry in memory if entry.bytes_per_s is not None]
+    if bandwidth is not None and bandwidth.d2d is not None:
+        moved.append(bandwidth.d2d.gb_per_s * GIGA)
     promised = Roof(gpu_peaks.bandwidth, "datasheet") if gpu_peaks and gpu_peaks.bandwidth else None
+    l2_bytes = ceilings.l2_bytes if ceilings else None
     return Roofs(
         flops,
         Roof(max(moved), "measured") if moved else promised,
-        (ceilings or {}).get("l2_bytes", gpu_peaks.l2_bytes if gpu_peaks else None),
+        gpu_peaks.l2_bytes if gpu_peaks and l2_bytes is None else l2_bytes,
         gpu_peaks.sparsity if gpu_peaks else 1.0,
     )
 
 
-def of_machine(
-    environment: Mapping[str, Any] | None, ceilings: Mapping[str, Any] | None, bandwidth: Mapping[str, Any] | None
-) -> Roofs:
+def of_machine(environment: Environment | None, ceilings: Ceilings | None, bandwidth: Bandwidth | None) -> Roofs:
     """The roofs of the GPU of an environment.json."""
     gpu = gpu_in_use(environment)
     return roofs(datasheet(gpu) if gpu else None, ceilings, bandwidth)
 
 
-def gpu_in_use(environment: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+def gpu_in_use(environment: Environment | None) -> GpuFacts | None:
     """The GPU of an environment.json that its machine's cases ran on; None where there is none."""
-    gpus = (environment or {}).get("gpus")
-    return next((gpu for gpu in gpus if gpu.get("used")), None) if isinstance(gpus, list) else None
+    gpus = environment.gpus if environment else None
+    return next((gpu for gpu in gpus if gpu.used), None) if isinstance(gpus, list) else None
 
 
-def datasheet(gpu: Mapping[str, Any]) -> Peaks | None:
+def datasheet(gpu: GpuFacts) -> Peaks | None:
     """The peaks of a GPU of environment.json; None where its datasheet is not on file."""
-    memory, sms = gpu.get("memory_mib"), gpu.get("sm_count")
     return peaks.of(
-        str(gpu["name"]),
-        memory * MIB if isinstance(memory, int) else None,
-        sms if isinstance(sms, int) else None,
-        mig=bool(gpu.get("mig_instance")),
+        gpu.name,
+        gpu.memory_mib * MIB if isinstance(gpu.memory_mib, int) else None,
+        gpu.sm_count if isinstance(gpu.sm_count, int) else None,
+        mig=bool(gpu.mig_instance),
     )

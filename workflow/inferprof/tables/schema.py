@@ -120,6 +120,13 @@ def of_first(frame: pd.DataFrame, tools: Iterable[str]) -> pd.DataFrame:
     return frame[frame["tool"].eq(next((tool for tool in tools if tool in made), ""))]
 
 
+def wide(rows: pd.DataFrame, index: list[str]) -> pd.DataFrame:
+    """One row per `index`, with a column per metric: its value or its text (NaN or None: not there)."""
+    content = rows["value"].astype(object).where(rows["value"].notna(), rows["text"])
+    pivoted = rows.assign(content=content).pivot(index=index, columns="metric", values="content")
+    return pivoted.rename_axis(columns=None).reset_index()
+
+
 def shared(frame: pd.DataFrame) -> pd.DataFrame:
     """The same rows with equal strings kept once, as Python objects: of many small frames cut out of one table, those
     of Arrow's strings take four times as long to filter."""

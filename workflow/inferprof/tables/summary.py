@@ -40,6 +40,7 @@ SPEED_UP_COLUMNS = [
     "rounds",
     "verdict",
     "reason",
+    "in_doubt",
     "not_measured",
 ]
 REBUILD = "rebuild"
@@ -222,7 +223,7 @@ def _judged(
         return row
     sides = (("it", case), ("the baseline", reference))
     why = [f"{who}: {doubts[place]}" for who, of in sides if (place := (*key_of(of), row["boundary"])) in doubts]
-    return {**row, "verdict": NO_VERDICT, "reason": "; ".join(why)} if why else row
+    return {**row, "verdict": NO_VERDICT, "reason": "; ".join(why), "in_doubt": True} if why else row
 
 
 def _speed_up(
@@ -251,4 +252,5 @@ def _speed_up(
         "rounds": ratio.rounds,
         "verdict": ratio.verdict,
         "reason": ratio.reason,
+        "in_doubt": False,
     }

@@ -76,17 +76,19 @@ def of_pair(
         return Tried(variant, "failed", reason)
     frame = measurements.boundaries
     keys = list(zip(*(frame[name] for name in KEY), strict=True))
-    both = frame[[key in (before, after) for key in keys]]
+    both = frame.loc[[key in (before, after) for key in keys]]
     name = "/".join(before[KEY.index(part)] for part in ("precision", "backend", "variant"))
     rows = rows_of(summary.speed_ups(both, name, measurements.doubts, END_TO_END))
     if not rows or rows[0]["speed_up"] is None:
         return Tried(variant, "undecided", rows[0]["not_measured"] if rows else "the case was not measured")
     (row,) = rows
     median = measurements.medians[before]
-    bounds = [None if row[end] is None else median * (1 - 1 / row[end]) for end in ("speed_up", "low", "high")]
+    saved, low, high = (
+        None if row[end] is None else median * (1 - 1 / row[end]) for end in ("speed_up", "low", "high")
+    )
     outcome = OUTCOMES[row["verdict"]]
     in_doubt = any((*key, END_TO_END) in measurements.doubts for key in (before, after))
-    small = all(bound is not None and abs(bound) <= NO_DIFFERENCE * median for bound in bounds)
+    small = all(bound is not None and abs(bound) <= NO_DIFFERENCE * median for bound in (low, high))
     if outcome == "undecided" and not in_doubt and small:
         outcome = "no difference"
-    return Tried(variant, outcome, row["reason"], *bounds, in_doubt)
+    return Tried(variant, outcome, row["reason"], saved, low, high, in_doubt)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from inferprof.documents.record import Record, Tuning
-from inferprof.tables.records import KEY, Row, explode, frame_of, key_of, rows_of
+from inferprof.tables.records import KEY, Row, exploded, frame_of, key_of, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,21 +45,51 @@ DEFAULTS: Final[Mapping[str, Any]] = {"num_ctas": 1, "A_load_order": 0, "dot_pro
 """Settings that go without saying at these values: Triton's, and GemLite's."""
 
 
-def trials(records: pd.DataFrame) -> pd.DataFrame:
+@exploded(*TRIALS)
+def trials(record: Record) -> Iterator[Row]:
     """One row per record, choice and configuration that was timed, with TRIALS.
 
     relative: times as long as the fastest of the choice; None: it did not run.
     """
-    return explode(records, _trial_rows, list(TRIALS))
+    for choice in record.tuning:
+        fastest = choice.trials[choice.winner].median_ns
+        for place, trial in enumerate(choice.trials):
+            median = trial.median_ns
+            yield {
+                **_named(choice),
+                "config": config_name(trial.config),
+                "median_ns": median,
+                "relative": None if median is None or fastest is None else median / fastest,
+                "won": place == choice.winner,
+                **{name: getattr(trial, name) for name in FACTS},
+            }
 
 
-def choices(records: pd.DataFrame) -> pd.DataFrame:
+@exploded(*CHOICES)
+def choices(record: Record) -> Iterator[Row]:
     """One row per record and choice, with CHOICES.
 
     first_share: `seconds` of the first inference. second, typical, worst: how many times as long as the winner the
     next best, the middle one and the slowest that ran take; None where one alone ran.
     """
-    return explode(records, _choice_rows, list(CHOICES))
+    first_s = ((record.first and record.first.first_inference_ns) or 0) / NS_PER_S
+    for choice in record.tuning:
+        tried = choice.trials
+        times = sorted(trial.median_ns for trial in tried if trial.median_ns is not None)
+        several = len(times) > 1
+        yield {
+            **_named(choice),
+            **{"offered": choice.offered, "tried": len(tried), "failed": len(tried) - len(times)},
+            "seconds": sum(trial.seconds for trial in tried),
+            "compile_s": sum(trial.compile_s for trial in tried),
+            "compiled": sum(trial.compiled or 0 for trial in tried),
+            "first_share": choice.seconds / first_s if first_s else None,
+            "config": config_name(tried[choice.winner].config),
+            "median_ns": times[0] if times else None,
+            "second": times[1] / times[0] if several else None,
+            "typical": times[len(times) // 2] / times[0] if several else None,
+            "worst": times[-1] / times[0] if several else None,
+        }
 
 
 def elsewhere(trials: pd.DataFrame) -> pd.DataFrame:
@@ -125,42 +155,6 @@ def _one_apart(here: Mapping[str, Any], there: Mapping[str, Any]) -> bool:
 def _choice(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """Of which record, and of which kernel at which key."""
     return (*key_of(row), row["round"], *(row[name] for name in CHOICE))
-
-
-def _trial_rows(record: Record) -> Iterator[Row]:
-    for choice in record.tuning:
-        fastest = choice.trials[choice.winner].median_ns
-        for place, trial in enumerate(choice.trials):
-            median = trial.median_ns
-            yield {
-                **_named(choice),
-                "config": config_name(trial.config),
-                "median_ns": median,
-                "relative": None if median is None or fastest is None else median / fastest,
-                "won": place == choice.winner,
-                **{name: getattr(trial, name) for name in FACTS},
-            }
-
-
-def _choice_rows(record: Record) -> Iterator[Row]:
-    first_s = ((record.first and record.first.first_inference_ns) or 0) / NS_PER_S
-    for choice in record.tuning:
-        tried = choice.trials
-        times = sorted(trial.median_ns for trial in tried if trial.median_ns is not None)
-        several = len(times) > 1
-        yield {
-            **_named(choice),
-            **{"offered": choice.offered, "tried": len(tried), "failed": len(tried) - len(times)},
-            "seconds": sum(trial.seconds for trial in tried),
-            "compile_s": sum(trial.compile_s for trial in tried),
-            "compiled": sum(trial.compiled or 0 for trial in tried),
-            "first_share": choice.seconds / first_s if first_s else None,
-            "config": config_name(tried[choice.winner].config),
-            "median_ns": times[0] if times else None,
-            "second": times[1] / times[0] if several else None,
-            "typical": times[len(times) // 2] / times[0] if several else None,
-            "worst": times[-1] / times[0] if several else None,
-        }
 
 
 def _named(choice: Tuning) -> Row:

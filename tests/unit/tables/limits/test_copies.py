@@ -6,14 +6,17 @@ import pandas as pd
 import pytest
 from tests.unit.made_records import made
 
+from inferprof.documents import Bandwidth
+from inferprof.documents.machine import Curve, Link
 from inferprof.tables.limits.copies import against_link, floors
 from inferprof.tables.records import KEY, RECORD_KEY, traffic
 
-BANDWIDTH = {
-    "h2d": {"pageable": {"gb_per_s": 10.0}, "pinned": {"gb_per_s": 50.0}},
-    "d2h": {"pageable": {"gb_per_s": 8.0}, "pinned": {"gb_per_s": 40.0}},
-    "d2d": {"gb_per_s": 2000.0},
-}
+BANDWIDTH = Bandwidth(
+    method="made up",
+    h2d=Link(pageable=Curve(10.0, 9000.0, {}), pinned=Curve(50.0, 2000.0, {})),
+    d2h=Link(pageable=Curve(8.0, 9000.0, {}), pinned=Curve(40.0, 1000.0, {})),
+    d2d=Curve(2000.0, 1000.0, {}),
+)
 
 
 def profile(*copies: tuple[str, int, float, float]) -> pd.DataFrame:
@@ -58,7 +61,7 @@ def test_on_the_device_a_byte_is_read_and_written() -> None:
 
 
 @pytest.mark.parametrize("bandwidth", [None, BANDWIDTH])
-def test_what_was_not_measured_is_missing(bandwidth: dict[str, object] | None) -> None:
+def test_what_was_not_measured_is_missing(bandwidth: Bandwidth | None) -> None:
     table = against_link(profile(("PtoP", 1, 1000.0, 10.0)), bandwidth)
     assert table["gb_per_s"].tolist() == [100.0]
     assert table["link_share"].isna().all()
@@ -66,12 +69,6 @@ def test_what_was_not_measured_is_missing(bandwidth: dict[str, object] | None) -
 
 def test_a_profile_without_copies_has_no_rows() -> None:
     assert against_link(profile(("HtoD pinned", 1, 1.0, 1.0)).assign(level="kernel"), BANDWIDTH).empty
-
-
-LATENCIES = {
-    "h2d": {"pinned": {"gb_per_s": 50.0, "latency_ns": 2000.0}},
-    "d2h": {"pinned": {"gb_per_s": 40.0, "latency_ns": 1000.0}},
-}
 
 
 def record(case: str, **content: object) -> dict[str, object]:
@@ -103,7 +100,7 @@ def test_the_floor_of_a_copy_is_the_links_latency_and_its_bytes_by_the_bandwidth
             ]
         )
     )
-    table = floors(stages(gpu=(34.5, 0.01), cpu=(None, None)), frame, LATENCIES)
+    table = floors(stages(gpu=(34.5, 0.01), cpu=(None, None)), frame, BANDWIDTH)
     assert table["variant"].tolist() == ["gpu"]
     row = table.iloc[0]
     assert row["h2d_ms"] == 34.5
@@ -111,8 +108,8 @@ def test_the_floor_of_a_copy_is_the_links_latency_and_its_bytes_by_the_bandwidth
     assert row["d2h_floor_ms"] == 0.001
 
 
-@pytest.mark.parametrize("bandwidth", [None, LATENCIES])
-def test_without_a_bandwidth_or_a_size_there_is_no_floor(bandwidth: dict[str, object] | None) -> None:
+@pytest.mark.parametrize("bandwidth", [None, BANDWIDTH])
+def test_without_a_bandwidth_or_a_size_there_is_no_floor(bandwidth: Bandwidth | None) -> None:
     content = {"inputs": {"x": {"shape": [4], "dtype": "int8"}}} if bandwidth is None else {}
     table = floors(stages(gpu=(1.0, None)), traffic(pd.DataFrame([record("gpu", **content)])), bandwidth)
     assert table["h2d_ms"].tolist() == [1.0]

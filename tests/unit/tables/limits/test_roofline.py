@@ -6,8 +6,14 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from tests.unit.made_records import made
+from msgspec.structs import replace
+from tests.unit.made_records import document, made
+from tests.unit.made_records import node as made_node
 
+from inferprof.documents import Ceilings, Cost, Environment
+from inferprof.documents.base import Unknown
+from inferprof.documents.graph import Node
+from inferprof.documents.machine import GpuFacts
 from inferprof.machine import peaks
 from inferprof.readers import ncu_csv, ncu_launches
 from inferprof.tables import roofs, schema
@@ -18,7 +24,7 @@ from inferprof.tables.records import KEY, frame_of
 from inferprof.tables.roofs import Roof, Roofs
 
 GIB = 1 << 30
-H100 = {"name": "NVIDIA H100 80GB HBM3", "memory_mib": 81559, "sm_count": 132, "used": True}
+H100 = GpuFacts(name="NVIDIA H100 80GB HBM3", memory_mib=81559, sm_count=132, used=True)
 H100_PEAKS = roofs.datasheet(H100)
 LIMITS = Roofs(
     {
@@ -33,13 +39,12 @@ LIMITS = Roofs(
 )
 
 
-def node(name: str, dtype: str, flops: int | None, moved: int = 0, weights: int = 0, **more: Any) -> dict[str, Any]:
-    facts = {"name": name, "op": "MatMul", "dtype": dtype, "product": True, "sparse": False, "flops": flops}
-    return {**facts, "read": moved, "written": 0, "weights": weights, **more}
+def node(name: str, dtype: str, flops: int | None, moved: int = 0, weights: int = 0, **more: Any) -> Node:
+    return made_node(**{"name": name, "dtype": dtype, "flops": flops, "read": moved, "weights": weights, **more})
 
 
-def graph(*nodes: dict[str, Any], weights: int = 10**8) -> dict[str, Any]:
-    return {"shape": "b8", "inputs": 1000, "outputs": 1000, "weights": weights, "nodes": list(nodes)}
+def graph(*nodes: Node, weights: int = 10**8) -> Cost:
+    return Cost(shape="b8", inputs=1000, outputs=1000, weights=weights, nodes=list(nodes))
 
 
 # --- where roofs come from ----------------------------------------------------------------------------------------
@@ -52,43 +57,43 @@ def test_without_a_measurement_the_roof_is_the_datasheets():
 
 
 def test_a_measured_ceiling_is_used_instead_of_the_datasheet():
-    ceilings = {
+    content = {
         "gemm": {"fp16": {"flops_per_s": 700e12, "by_size": {}}, "fp8": {"not_measured": "torch lacks it"}},
         "memory": {"read": {"bytes_per_s": 3.0e12}, "triad": {"bytes_per_s": 2.9e12}},
     }
-    found = roofs.roofs(roofs.datasheet(H100), ceilings, {"d2d": {"gb_per_s": 2800.0}})
+    bandwidth = document("bandwidth", {"d2d": {"gb_per_s": 2800.0, "latency_ns": 0, "by_size": {}}})
+    found = roofs.roofs(roofs.datasheet(H100), document("ceilings", content), bandwidth)
     assert found.flops["fp16"] == Roof(700e12, "measured")
     assert found.flops["fp8"] == Roof(1978.9e12, "datasheet")
     assert found.bandwidth == Roof(3.0e12, "measured")
-    nothing = roofs.roofs(roofs.datasheet(H100), {"not_measured": "torch is not installed"}, None)
+    nothing = roofs.roofs(roofs.datasheet(H100), Ceilings(not_measured="torch is not installed"), None)
     assert nothing == roofs.roofs(roofs.datasheet(H100), None, None)
-    full = {"gemm": {}, "memory": {"read": {"not_measured": "out of memory"}}}
+    full = document("ceilings", {"memory": {"read": {"not_measured": "out of memory"}}})
     assert roofs.roofs(None, full, None).bandwidth is None
 
 
 def test_the_l2_is_the_one_that_the_driver_tells():
-    found = roofs.roofs(roofs.datasheet(H100), {"gemm": {}, "memory": {}, "l2_bytes": 60 << 20}, None)
+    found = roofs.roofs(roofs.datasheet(H100), document("ceilings", {"l2_bytes": 60 << 20}), None)
     assert found.l2_bytes == 60 << 20
 
 
 def test_an_unknown_gpu_has_the_roofs_that_were_measured_and_no_other():
-    assert roofs.datasheet({"name": "NVIDIA Something New", "memory_mib": 81559}) is None
+    assert roofs.datasheet(GpuFacts(name="NVIDIA Something New", memory_mib=81559)) is None
     assert roofs.roofs(None, None, None) == Roofs({}, None)
-    found = roofs.roofs(None, {"gemm": {"fp16": {"flops_per_s": 1e14}}, "memory": {}}, None)
+    found = roofs.roofs(None, document("ceilings", {"gemm": {"fp16": {"flops_per_s": 1e14}}}), None)
     assert (dict(found.flops), found.bandwidth) == ({"fp16": Roof(1e14, "measured")}, None)
 
 
 def test_a_mig_instance_and_a_gpu_with_other_sms_have_no_datasheet():
-    assert roofs.datasheet({**H100, "sm_count": 114}) is None
-    assert roofs.datasheet({"name": "NVIDIA H100 80GB HBM3", "mig_instance": True, "used": True}) is None
-    assert roofs.datasheet({**H100, "memory_mib": {"value": None, "reason": "NVML"}}) is not None
+    assert roofs.datasheet(replace(H100, sm_count=114)) is None
+    assert roofs.datasheet(GpuFacts(name="NVIDIA H100 80GB HBM3", mig_instance=True, used=True)) is None
+    assert roofs.datasheet(replace(H100, memory_mib=Unknown(value=None, reason="NVML"))) is not None
 
 
 def test_the_gpu_in_use_is_the_one_that_the_machine_says():
-    environment = {"gpus": [{"name": "NVIDIA L4", "used": False}, H100]}
-    assert roofs.gpu_in_use(environment) == H100
-    assert roofs.gpu_in_use({"gpus": {"value": None, "reason": "no NVML"}}) is None
-    assert roofs.gpu_in_use({"gpus": []}) is None
+    assert roofs.gpu_in_use(Environment(gpus=[GpuFacts(name="NVIDIA L4"), H100])) == H100
+    assert roofs.gpu_in_use(Environment(gpus=Unknown(value=None, reason="no NVML"))) is None
+    assert roofs.gpu_in_use(Environment(gpus=[])) is None
     assert roofs.gpu_in_use(None) is None
 
 
@@ -151,7 +156,7 @@ def test_tf32_and_sparse_weights_have_peaks_of_their_own():
         (graph(node("a", "float4e2m1", 10)), LIMITS, "the GPU's peak in fp4 is neither measured nor on file"),
         (graph(node("a", "float16", 10)), Roofs({}, None), "the GPU's bandwidth is neither measured nor on file"),
         (
-            {**graph(node("a", "float16", 10)), "weights": None},
+            replace(graph(node("a", "float16", 10)), inputs=None),
             LIMITS,
             "sizes of its inputs, outputs or weights could not be inferred",
         ),

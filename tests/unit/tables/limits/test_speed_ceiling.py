@@ -9,8 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from tests.unit.facts import facts
+from tests.unit.made_records import node
 
 from inferprof.case import Case
+from inferprof.documents import Cost
 from inferprof.profilers import nsys
 from inferprof.tables import join, records, schema, summary
 from inferprof.tables.limits import copies, speed_ceiling
@@ -34,16 +36,10 @@ OPTIONS: Options = {
 }
 
 
-def product(flops: float, read: float, weights: float, written: float, dtype: str = "float16") -> dict[str, Any]:
-    return {
-        "product": True,
-        "sparse": False,
-        "dtype": dtype,
-        "flops": flops,
-        "read": read,
-        "weights": weights,
-        "written": written,
-    }
+def graph(flops: int | None, read: int, weights: int, written: int, dtype: str = "float16") -> Cost:
+    """A graph of one product."""
+    product = node(flops=flops, read=read, weights=weights, written=written, dtype=dtype)
+    return Cost(inputs=0, outputs=0, weights=weights, nodes=[product])
 
 
 def case(key: tuple[str, ...], **more: Any) -> dict[str, Any]:
@@ -73,7 +69,7 @@ def steps(found: pd.DataFrame) -> dict[str, float | None]:
 
 
 def test_each_step_takes_its_part_of_the_waterfall_away() -> None:
-    cost = {"nodes": [product(1000.0, 1.0, 1.0, 1.0)]}
+    cost = graph(1000, 1, 1, 1)
     parts = waterfall(launch=300.0, copy=200.0, idle=100.0, kernels=400.0)
     found = speed_ceiling.of_cases(parts, profile(), {("vit", "fp16", "b8"): cost}, ROOFS, OPTIONS)
     assert steps(found) == {"launches": 300.0, "copies": 200.0, "gaps": 100.0, "fp8": 0.75 * 400 / 2, "fp4": None}
@@ -99,17 +95,17 @@ def test_without_a_timeline_only_the_copies_are_known() -> None:
 
 
 def test_a_product_that_memory_bounds_gains_by_narrower_operands_alone() -> None:
-    rest, why = speed_ceiling.narrowed({"nodes": [product(1.0, 40.0, 40.0, 20.0)]}, ROOFS, "fp8")
+    rest, why = speed_ceiling.narrowed(graph(1, 40, 40, 20), ROOFS, "fp8")
     assert (rest, why) == (0.6, None)
 
 
 def test_products_that_are_narrow_already_gain_nothing() -> None:
-    rest, _ = speed_ceiling.narrowed({"nodes": [product(1000.0, 1.0, 1.0, 1.0, "float8e4m3fn")]}, ROOFS, "fp8")
+    rest, _ = speed_ceiling.narrowed(graph(1000, 1, 1, 1, "float8e4m3fn"), ROOFS, "fp8")
     assert rest == 1.0
 
 
 def test_products_of_unknown_size_are_not_guessed_at() -> None:
-    rest, why = speed_ceiling.narrowed({"nodes": [{**product(1.0, 1.0, 1.0, 1.0), "flops": None}]}, ROOFS, "fp8")
+    rest, why = speed_ceiling.narrowed(graph(None, 1, 1, 1), ROOFS, "fp8")
     assert rest is None
     assert facts(why, "product") == ["FLOPs", "product", "not"]
 

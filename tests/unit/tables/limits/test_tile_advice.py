@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from tests.unit.made_records import node
 
 from inferprof.case import Case, Shape
-from inferprof.model.products import Gemm
+from inferprof.documents.graph import Gemm
 from inferprof.profilers import nsys
 from inferprof.tables import schema
 from inferprof.tables.limits import tile_advice
@@ -165,6 +166,7 @@ def latency(rows: dict[str, tuple[float, float, float]]) -> pd.DataFrame:
             "median": median,
             "low": low,
             "high": high,
+            "doubt": None,
             "not_measured": None,
         }
         for shape, (median, low, high) in rows.items()
@@ -172,16 +174,11 @@ def latency(rows: dict[str, tuple[float, float, float]]) -> pd.DataFrame:
     return pd.DataFrame(made, dtype=object)
 
 
-def node(name: str, product: Gemm) -> dict[str, Any]:
-    sizes = {key: getattr(product, key) for key in ("m", "n", "k", "count", "batch_in")}
-    return {"name": name, "op": "MatMul", "dtype": "float16", "gemm": sizes}
-
-
 NODES = [
-    node("qkv", Gemm(1576, 576, 192, 1, "m")),
-    node("qk", Gemm(197, 197, 64, 24, "count")),
-    node("av", Gemm(197, 64, 197, 24, "count")),
-    node("proj", Gemm(1576, 192, 192, 1, "m")),
+    node(name="qkv", gemm=Gemm(1576, 576, 192, 1, "m")),
+    node(name="qk", gemm=Gemm(197, 197, 64, 24, "count")),
+    node(name="av", gemm=Gemm(197, 64, 197, 24, "count")),
+    node(name="proj", gemm=Gemm(1576, 192, 192, 1, "m")),
 ]
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from tests.unit.made_records import node as made_node
 
-from inferprof.model.products import Gemm
+from inferprof.documents.graph import Gemm, Node
 from inferprof.profilers import nsys
 from inferprof.tables import schema
 from inferprof.tables.limits import tile_placing
@@ -77,14 +78,11 @@ def test_efficiency_is_the_share_of_the_paid_work_that_the_product_needs():
 # --- nodes and kernels -----------------------------------------------------------------------------------------
 
 
-def node(name: str, product: Gemm | None, op: str = "MatMul") -> dict[str, Any]:
-    sizes = None
-    if product:
-        sizes = {key: getattr(product, key) for key in ("m", "n", "k", "count", "batch_in")}
-    return {"name": name, "op": op, "dtype": "float16", "gemm": sizes}
+def node(name: str, product: Gemm | None, op: str = "MatMul") -> Node:
+    return made_node(name=name, op=op, gemm=product)
 
 
-def vit(batch: int, width: int, heads: int, layers: int = 12) -> list[dict[str, Any]]:
+def vit(batch: int, width: int, heads: int, layers: int = 12) -> list[Node]:
     """The products of a ViT with patches of 16 × 16, as timm builds it: query, key and value in one."""
     tokens, rows = 197, batch * 197
     nodes = [node("patch", gemm(batch * 196, width, 768), "Conv"), node("norm", None, "LayerNormalization")]
@@ -148,7 +146,7 @@ def test_names_alone_lead_to_the_same_products(ort):
 
 def test_the_layers_of_an_eager_model_are_told_from_each_other(captured):
     """ViT-Tiny FP16, batch 8, torch, attention fused. By work and grid, fc1 and qkv may have either of two tiles."""
-    nodes = [node for node in vit(8, 192, 3) if node["gemm"] and node["gemm"]["batch_in"] == "m"]
+    nodes = [node for node in vit(8, 192, 3) if node.gemm and node.gemm.batch_in == "m"]
     placed = place(groups_of(nodes), kernels_of(nsys.read(captured("h100_torch_eager"))), H100_SMS)
     found = {one.group.nodes[0]: (one.nodes, one.tile.label) for one in placed}
     assert {found.pop("0/fc1"), found.pop("0/qkv")} == {(12, "128x72x64"), (12, "64x160x64")}

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from tests.unit.made_records import document
 
 from inferprof.profilers import ort_profile
 from inferprof.tables.nodes import fallback, providers
@@ -186,11 +187,19 @@ def test_options_that_leave_nodes_to_others_are_their_reason() -> None:
     assert nodes.set_index("name")["subgraph_nodes"]["engine"] == 4
 
 
+LEFT = {
+    "dynamic": {
+        **{"nodes": 2, "taken": 1, "subgraphs": [1]},
+        "left": [{"node": "h", "op_type": "Hardmax", "why": "operator", "words": ""}],
+    }
+}
+
+
 @pytest.mark.parametrize(
     ("backend", "partition", "why"),
     [
-        ("ort_tensorrt", {"dynamic": {"left": [{"node": "h", "why": "operator"}]}}, "operator"),
-        ("ort_cuda", {"dynamic": {"left": [{"node": "h", "why": "operator"}]}}, "not told"),
+        ("ort_tensorrt", LEFT, "operator"),
+        ("ort_cuda", LEFT, "not told"),
         ("ort_tensorrt", None, "not told"),
     ],
 )
@@ -198,4 +207,5 @@ def test_what_tensorrts_parser_says_explains_what_its_provider_left_and_no_other
     backend: str, partition: dict[str, Any] | None, why: str
 ) -> None:
     fallbacks = pd.DataFrame({"nodes": ["h", "o"], "why": ["not told", "option"]})
-    assert list(fallback.explained(fallbacks, backend, partition)["why"]) == [why, "option"]
+    told = document("partition", partition) if partition else None
+    assert list(fallback.explained(fallbacks, backend, told)["why"]) == [why, "option"]

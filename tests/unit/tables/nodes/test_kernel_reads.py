@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pandas as pd
+from tests.unit.made_records import node as made_node
 
+from inferprof.documents.graph import Node
 from inferprof.tables import schema
 from inferprof.tables.nodes import kernel_reads
 from inferprof.tables.trace.timeline import PATH_SEPARATOR
 
 
-def node(name: str, read: int | None, weights: int = 0) -> dict[str, Any]:
-    return {"name": name, "read": read, "weights": weights}
+def node(name: str, read: int | None, weights: int = 0) -> Node:
+    return made_node(name=name, read=read, weights=weights)
 
 
 def ties(*launched: tuple[str, str | None]) -> pd.DataFrame:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from inferprof.documents import Accuracy
+from inferprof.documents.graph import Agreement
 from inferprof.report import fidelity
 from inferprof.report.common import few, optional
 from inferprof.report.evidence import Evidence
@@ -68,7 +69,8 @@ def _row(evidence: Evidence, model: str, precision: str, result: Fidelity) -> li
         reference = result.outcome == "reference"
         outcome, rest = (words(result.outcome), without_number("")) if reference else [missing(result.reason)] * 2
         return [words(model), words(precision), outcome, *[rest] * (len(COLUMNS) - 4), words(document.file)]
-    tolerance = document.content["tolerance"] if document.content else {}
+    content: Accuracy | None = document.content
+    assert content is not None and content.tolerance is not None  # there is an outcome
     return [
         words(model),
         words(precision),
@@ -76,33 +78,34 @@ def _row(evidence: Evidence, model: str, precision: str, result: Fidelity) -> li
         without_number("identical") if result.identical else optional(result.sqnr_db, significant, NO_NUMBER),
         without_number("1") if result.identical else optional(result.cosine, fidelity.cosine_text, NO_NUMBER),
         optional(result.max_abs_error, lambda value: f"{value:.2e}" if value else "0", NO_NUMBER),
-        _agreement(document.get("agreement")),
-        optional(document.get("samples"), str),
-        words(f"{tolerance['passes_db']:g} / {tolerance['warns_db']:g}"),
-        words(document.get("from")),
+        _agreement(content.agreement),
+        optional(content.samples, str),
+        words(f"{content.tolerance.passes_db:g} / {content.tolerance.warns_db:g}"),
+        words(content.source),
         words(result.reason),
         words(result.pretrained),
         words(document.file),
     ]
 
 
-def _agreement(agreement: dict[str, Any] | None) -> Cell:
+def _agreement(agreement: Agreement | None) -> Cell:
     """`top-1 98.4 %`, or the rank correlation of an embedding model's similarities."""
     if agreement is None:
         return missing("no decision is drawn from these outputs, or they collapsed")
-    if agreement["kind"] == "top-1":
-        return words(f"top-1 {agreement['share']:.1%}")
-    if agreement["spearman"] is None:
+    if agreement.kind == "top-1":
+        return words(f"top-1 {agreement.share:.1%}")
+    if agreement.spearman is None:
         return missing("the similarities have no ranking")
-    return words(f"ranking ρ {agreement['spearman']:.4f}, neighbours {agreement['shared_neighbours']:.1%}")
+    return words(f"ranking ρ {agreement.spearman:.4f}, neighbours {agreement.shared_neighbours:.1%}")
 
 
 def _sources(evidence: Evidence) -> list[Text]:
     """Which rows were not computed by ONNX Runtime from the graph itself."""
     by_source: dict[str, list[str]] = {}
     for model, precision in evidence.variants:
-        if source := evidence.documents[model, precision, "accuracy"].get("from"):
-            by_source.setdefault(source, []).append(f"{model} {precision}")
+        content: Accuracy | None = evidence.documents[model, precision, "accuracy"].content
+        if content and content.source:
+            by_source.setdefault(content.source, []).append(f"{model} {precision}")
     return [Text(f"Computed by {source}: {few(names)}.") for source, names in by_source.items()]
 
 

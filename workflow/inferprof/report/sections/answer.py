@@ -49,16 +49,16 @@ def build(evidence: Evidence) -> Sequence[Block]:
     blocks += [Text(doubt, mark="warn") for doubt in (*_doubted(evidence), *_vague(evidence))]
     winners = [best for model in evidence.models for best in evidence.once(winner.find, model)]
     blocks += _passed_over(evidence, winners)
-    blocks += [Text(lucky, mark="warn") for lucky in _lottery(evidence)]
+    blocks += [Text(lucky, "item", "warn") for lucky in _lottery(evidence)]
     blocks += _accuracies(evidence)
     blocks.append(Text(_counts(evidence)))
     if winners:
         blocks.append(Table("fastest", TITLE, COLUMNS, tuple(_row(evidence, best) for best in winners), groups=2))
-    told = tuple(
+    lines = tuple(
         tuple(map(words, (a.model, a.shape, evidence.boundary, a.use, a.why, a.do_next)))
         for a in answers.of(evidence)
     )
-    return (*blocks, Table("answers", "The answers", ANSWERS, told, csv_only=True))
+    return (*blocks, Table("answers", "The answers", ANSWERS, lines, csv_only=True))
 
 
 def _answer(evidence: Evidence, answer: Answer) -> Iterator[Block]:
@@ -84,10 +84,8 @@ def _doubted(evidence: Evidence) -> Iterator[str]:
     column = f"{evidence.boundary}_doubt"
     doubted = [f"{path_of(row)}: {row[column]}" for row in rows if row[column]]
     if doubted:
-        yield (
-            f"No headline is made of measurements in doubt: {enumerated(doubted, len(rows), 'csv/latency.csv')}. "
-            "Tables mark them *."
-        )
+        which = enumerated(doubted, len(rows), f"csv/{evidence.boundary}.csv")
+        yield f"No headline is made of measurements in doubt, which tables mark *: {which}."
 
 
 def _passed_over(evidence: Evidence, winners: list[Winner]) -> list[Block]:
@@ -100,7 +98,8 @@ def _passed_over(evidence: Evidence, winners: list[Winner]) -> list[Block]:
         Text(
             f"Passed over: {model} {name} is faster at {few(where)}. Its accuracy is not acceptable: "
             f"{fidelity.of(evidence, model, precision).sentence}.",
-            mark="fail",
+            "item",
+            "fail",
         )
         for (model, name, precision), where in shapes.items()
     ]
@@ -110,7 +109,8 @@ def _accuracies(evidence: Evidence) -> Iterator[Text]:
     """The accuracy of the formats that are recommended, each once."""
     for answer in answers.of(evidence):
         if answer.best and (precision := answer.best.row["precision"]) != REFERENCE:
-            yield Text(f"Accuracy of {answer.model} in {precision} against fp32: {answer.best.fidelity.sentence}.")
+            said = f"Accuracy of {answer.model} in {precision} against fp32: {answer.best.fidelity.sentence}."
+            yield Text(said, "item")
 
 
 def _row(evidence: Evidence, best: Winner) -> tuple[Cell, ...]:
@@ -148,6 +148,8 @@ def _speed_up_cells(best: Winner, baseline: str | None) -> tuple[Cell, Cell]:
         return missing(best.speed_up["not_measured"]), without_number("")
     if best.speed_up["flag"]:
         return without_number("flagged"), without_number("")
+    if best.speed_up["in_doubt"]:
+        return missing(best.speed_up["reason"]), without_number("")
     spread = missing(FEW) if low is None else words(half_width(value, low, high))
     doubtful = best.speed_up["verdict"] in ("same", "undecided")
     return number(value, f"{'≈ ' if doubtful else ''}{ratio(value)}"), spread

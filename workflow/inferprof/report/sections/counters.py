@@ -175,17 +175,10 @@ def _top_rules(frame: pd.DataFrame) -> dict[int, dict[str, Any]]:
 
 def _metrics(counted: list[tuple[Profile, list[dict[str, Any]]]]) -> list[str]:
     """Every other number that any launch has."""
-    return list(
-        dict.fromkeys(
-            name
-            for _, launches in counted
-            for launch in launches
-            for name, value in launch.items()
-            if isinstance(value, float)
-            and name not in LEFT_OUT
-            and not name.startswith(("timeline_", "rule_", "time_"))
-        )
-    )
+    every = [launch for _, launches in counted for launch in launches]
+    numbers = (name for launch in every for name, value in launch.items() if isinstance(value, float))
+    elsewhere = ("timeline_", "rule_", "time_")
+    return [name for name in dict.fromkeys(numbers) if name not in LEFT_OUT and not name.startswith(elsewhere)]
 
 
 def _time(profile: Profile, rank: int, launch: Mapping[str, Any]) -> tuple[Cell, ...]:

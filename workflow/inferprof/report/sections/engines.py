@@ -44,9 +44,9 @@ def build(evidence: Evidence) -> Sequence[Block]:
     rows = tuple(tuple(_row(engine)) for engine in evidence.engines)
     by_reason: dict[str, list[str]] = {}
     for engine in evidence.engines:
-        if not _ok(engine):
+        if failure := _failure(engine):
             name = f"{engine.machine} {path_of(dataclasses.asdict(engine.case))}"
-            by_reason.setdefault(_reason(engine), []).append(name)
+            by_reason.setdefault(failure, []).append(name)
     failed = [Text(f"{few(names)}: {reason}", "item", "fail") for reason, names in by_reason.items()]
     foreign = any(engine.machine != evidence.machine for engine in evidence.engines)
     note = "Engines for aot-sm… were compiled ahead of time, for GPUs that need not be here." if foreign else ""
@@ -80,27 +80,24 @@ def _rebuild(row: dict[str, Any]) -> list[Cell]:
     ]
 
 
-def _ok(engine: Engine) -> bool:
-    return bool(engine.build.get("status", "ok") == "ok")
-
-
-def _reason(engine: Engine) -> str:
-    return str(engine.build.get("reason") or "the build gives no reason")
+def _failure(engine: Engine) -> str | None:
+    return engine.build.content.reason if engine.build.content and engine.build.content.status == "failed" else None
 
 
 def _row(engine: Engine) -> list[Cell]:
-    ok = _ok(engine)
+    failure, build = _failure(engine), engine.build.content
+    ok = failure is None
     lacking = "not recorded" if ok else "the build failed"
     case = dataclasses.asdict(engine.case)
     names = [words(engine.machine), *(words(case[column.key]) for column in CASE_COLUMNS)]
-    if engine.build.content is None:
+    if build is None:
         return [*names, *[missing(engine.build.lacking)] * 3, words(""), words(engine.build.file)]
     return [
         *names,
         Cell("ok", "ok", file=engine.build.file) if ok else Cell("failed", "failed", "fail", file=engine.build.file),
-        scaled(engine.build.get("bytes"), MIB, mebibytes, lacking),
-        optional(engine.build.get("seconds"), three_digits, lacking),
-        words("" if ok else _reason(engine)),
+        scaled(build.bytes, MIB, mebibytes, lacking),
+        optional(build.seconds, three_digits, lacking),
+        words(failure or ""),
         words(engine.build.file),
     ]
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
+from inferprof.documents.machine import Curve, Direction
+from inferprof.files import read_json
 from inferprof.report.common import few, optional, scaled
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, number, words
@@ -27,7 +29,8 @@ def build(evidence: Evidence) -> Sequence[Block]:
     if evidence.environment.content is None:
         blocks.append(Text(f"Not measured: {evidence.environment.lacking}."))
     else:
-        rows = tuple((words(name), words(value)) for name, value in flat(evidence.environment.content))
+        every = read_json(evidence.results / evidence.environment.file)  # also what no type names
+        rows = tuple((words(name), words(value)) for name, value in flat(every))
         blocks.append(Table("environment", f"From {evidence.environment.file}", COLUMNS, rows))
     blocks += _bandwidth(evidence)
     blocks += _records(evidence)
@@ -39,22 +42,26 @@ def _bandwidth(evidence: Evidence) -> list[Block]:
     content = evidence.bandwidth.content
     if content is None:
         return []
-    curves = {f"{way} {memory}": content[way][memory] for way in ("h2d", "d2h") for memory in ("pinned", "pageable")}
-    curves |= {way: content[way] for way in ("d2d", "h2h") if way in content}  # h2h: since 2026-11-28
-    sizes = tuple(sorted({size for curve in curves.values() for size in curve["by_size"]}, key=int))
+    curves: dict[str, Curve] = {}
+    for way in get_args(Direction):
+        link = content.link(way)
+        curves |= {f"{way} pinned": link.pinned, f"{way} pageable": link.pageable}
+    memories = {"d2d": content.d2d, "h2h": content.h2h}  # h2h: since 2026-11-28
+    curves |= {way: curve for way, curve in memories.items() if curve}
+    sizes = tuple(sorted({size for curve in curves.values() for size in curve.by_size}, key=int))
     by_size = (Column(f"ns_of_{size}_bytes", size, "number", hidden=True) for size in sizes)
     rows = tuple(_curve(way, curve, sizes, evidence.bandwidth.file) for way, curve in curves.items())
     title = "Bandwidth of the link (h2d, d2h), of the device's memory (d2d) and of one thread of the host (h2h)"
-    return [Table("bandwidth", title, (*BANDWIDTH_COLUMNS, *by_size), rows, f"Measured {content['method']}.")]
+    return [Table("bandwidth", title, (*BANDWIDTH_COLUMNS, *by_size), rows, f"Measured {content.method}.")]
 
 
-def _curve(way: str, curve: Mapping[str, Any], sizes: tuple[str, ...], file: str) -> tuple[Cell, ...]:
-    gb_per_s = curve["gb_per_s"]
+def _curve(way: str, curve: Curve, sizes: tuple[str, ...], file: str) -> tuple[Cell, ...]:
+    gb_per_s = curve.gb_per_s
     return (
         words(way),
         dataclasses.replace(number(gb_per_s, significant(gb_per_s)), file=file),
-        scaled(curve["latency_ns"], NS_PER_US, microseconds),
-        *(optional(curve["by_size"].get(size), significant, "this size was not copied") for size in sizes),
+        scaled(curve.latency_ns, NS_PER_US, microseconds),
+        *(optional(curve.by_size.get(size), significant, "this size was not copied") for size in sizes),
     )
 
 

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from inferprof import registry
+from inferprof.documents import Partition
+from inferprof.documents.graph import Part
 from inferprof.report.common import CASE_COLUMNS, case_cells, few, in_percent, name_of
-from inferprof.report.documents import Document
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
 from inferprof.report.numbers import NS_PER_US, count, microseconds, three_digits
@@ -193,41 +194,43 @@ def _size(size: float) -> Cell:
 
 
 def _partitions(evidence: Evidence) -> list[Block]:
-    asked = {pair: document for pair, document in evidence.partitions.items() if document.content}
+    asked = {
+        pair: (document.file, document.content) for pair, document in evidence.partitions.items() if document.content
+    }
     if not asked:
         return []
-    by = ", ".join(sorted({str(document.get("by")) for document in asked.values()}))
+    by = ", ".join(sorted({str(content.by) for _, content in asked.values()}))
     note = (
         f"By the parser of {by}, from the graph alone. It is asked twice: with the sizes that the graph leaves open, "
         "and with all of them fixed. Each tensor between what is taken and what is left is a copy."
     )
-    rows = tuple(_partition(*pair, document) for pair, document in asked.items())
+    rows = tuple(_partition(*pair, *document) for pair, document in asked.items())
     return [Table("partitions", "What TensorRT takes of each graph", PARTITION_COLUMNS, rows, note, groups=1)]
 
 
-def _partition(model: str, precision: str, document: Document) -> tuple[Cell, ...]:
-    parts = [document.get("dynamic"), document.get("static")]
-    last = next(part for part in reversed(parts) if "nodes" in part)
-    left = {entry["node"]: entry for part in parts for entry in part.get("left", [])}
-    described = [f"{entry['op_type']}: {entry['why']}" for entry in left.values()]
+def _partition(model: str, precision: str, file: str, content: Partition) -> tuple[Cell, ...]:
+    parts = [part for part in (content.dynamic, content.static) if part]
+    nodes = next(part.nodes for part in reversed(parts) if part.nodes is not None)
+    left = content.left
+    described = [f"{entry.op_type}: {entry.why}" for entry in left.values()]
     return (
         words(model),
         words(precision),
-        number(last["nodes"], f"{last['nodes']:,}"),
+        number(nodes, f"{nodes:,}"),
         *(_taken(part) for part in parts),
         words(few(described) or "nothing"),
-        words("; ".join(f"{name}: {entry['words']}" for name, entry in left.items())),
-        words(few(document.get("looped")) or "none"),
-        words(document.get("by")),
-        words(document.file),
+        words("; ".join(f"{name}: {entry.words}" for name, entry in left.items())),
+        words(few(content.in_loops) or "none"),
+        words(content.by),
+        words(file),
     )
 
 
-def _taken(part: dict[str, Any]) -> Cell:
-    if "nodes" not in part:
-        return missing(part["not_measured"])
-    engines = len(part["subgraphs"])
-    return words(f"{part['taken']:,} in {engines} engine{'' if engines == 1 else 's'}")
+def _taken(part: Part) -> Cell:
+    if part.nodes is None:
+        return missing(part.not_measured or "")
+    engines = len(part.subgraphs or ())
+    return words(f"{part.taken:,} in {engines} engine{'' if engines == 1 else 's'}")
 
 
 # --- loops -----------------------------------------------------------------------------------------------------
@@ -247,8 +250,8 @@ def _loops(evidence: Evidence, looping: Tables) -> list[Block]:
 def _operator(evidence: Evidence, profile: Profile) -> str:
     """The node that is the loop, where the graph has one candidate only; else what can be said."""
     document = evidence.partitions.get((profile.case["model"], profile.case["precision"]))
-    candidates = list(document.get("looped") or ()) if document else []
-    return str(candidates[0]) if len(candidates) == 1 else f"one of {few(candidates)}" if candidates else "a region"
+    candidates = document.content.in_loops if document and document.content else []
+    return candidates[0] if len(candidates) == 1 else f"one of {few(candidates)}" if candidates else "a region"
 
 
 def _loop(profile: Profile, row: dict[str, Any], operator: str) -> tuple[Cell, ...]:

@@ -42,7 +42,7 @@ CALIBRATION: Final = (
     Column("width", "bounds", "number"),
 )
 CALIBRATION_NOTE: Final = (
-    "Of fixes that studies tried: how often what was saved, by its interval, lay within the prediction. Bounds: "
+    "Of fixes that studies tried, whose measurements are in no doubt: how many saved as much as predicted. Bounds: "
     "their upper end over their lower one, the middle of all; none where a loss was predicted possible."
 )
 
@@ -67,7 +67,7 @@ def _judged(evidence: Evidence, before: Key, after: Key, fix: tuple[str, Any]) -
     diagnosis = evidence.diagnoses.get(before)
     predicted: Any = "the case without the fix was not diagnosed"
     if diagnosis is not None and diagnosis.content is not None:
-        predicted = calibration.predicted(diagnosis.content["answers"], tries.FIXES[fix][0])
+        predicted = calibration.predicted(diagnosis.content.answers or (), tries.FIXES[fix][0])
     return {
         **dict(zip(KEY, after, strict=True)),
         "fix": f"{fix[0]}: {str(fix[1]).lower()}",

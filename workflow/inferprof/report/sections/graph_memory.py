@@ -102,10 +102,10 @@ def build(evidence: Evidence) -> Sequence[Block]:
 def _found(evidence: Evidence) -> Iterator[Text]:
     """What the check of this memory says of each case."""
     for case, document in diagnosed(evidence):
-        for answer in document.get("answers"):
-            for finding in answer["findings"] if answer["check"] == CHECK else ():
-                where = f"{name_of(case)} {case['shape']}, {finding['subject']}"
-                yield Text(f"{where}: {finding['reason']}; {finding['advice']}.", "item")
+        for answer in document.answers or ():
+            for finding in answer.findings if answer.check == CHECK else ():
+                where = f"{name_of(case)} {case['shape']}, {finding.subject}"
+                yield Text(f"{where}: {finding.reason}; {finding.advice}.", "item")
 
 
 def _lacking(wholes: list[dict[str, Any]]) -> list[Text]:

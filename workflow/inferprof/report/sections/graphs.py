@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from inferprof.documents import Audit
 from inferprof.report.common import optional
 from inferprof.report.documents import Document
 from inferprof.report.evidence import Evidence
@@ -39,7 +40,7 @@ def build(evidence: Evidence) -> Sequence[Block]:
     )
     shared: dict[tuple[str, str], list[str]] = {}
     for (model, precision), document in documents.items():
-        for line in document.get("advice", []):
+        for line in (document.content and document.content.advice) or ():
             shared.setdefault((model, line), []).append(precision)
     alike: dict[tuple[str, str], list[str]] = {}
     for (model, line), precisions in shared.items():
@@ -51,31 +52,32 @@ def build(evidence: Evidence) -> Sequence[Block]:
     return (*blocks, *([Text("Advice:")] if advice else []), *advice)
 
 
-def _row(model: str, precision: str, document: Document) -> list[Cell]:
+def _row(model: str, precision: str, document: Document[Audit]) -> list[Cell]:
     content = document.content
     if content is None:
         lacking = missing(document.lacking)
         return [words(model), words(precision), *[lacking] * (len(COLUMNS) - 3), words(document.file)]
-    left = content["high_precision"]
-    lie = any(product["with_weight"] for product in left)
+    left = content.high_precision or []
+    lie = any(product.with_weight for product in left)
     return [
         words(model),
         words(precision),
-        words(_joined(content["macs_share"], lambda share: f"{share:.1%}") or "not known"),
-        words(_joined(content["weight_bytes"], mebibytes)),
-        *(optional(content[key], str) for key in ("casts", "quantizers", "dequantizers")),
+        words(_joined(content.macs_share, lambda share: f"{share:.1%}") or "not known"),
+        words(_joined(content.weight_bytes, mebibytes)),
+        *(optional(count, str) for count in (content.casts, content.quantizers, content.dequantizers)),
         Cell(str(len(left)), len(left), "warn" if lie else None),
-        words(_joined(content["softmax"], str) or "none"),
-        words(_joined(content["normalization"], str) or "none"),
-        words(content["shape"] or "every symbol 1"),
-        optional(content["macs"], str),
-        words(", ".join(product["name"] for product in left)),
+        words(_joined(content.softmax, str) or "none"),
+        words(_joined(content.normalization, str) or "none"),
+        words(content.shape or "every symbol 1"),
+        optional(content.macs, str),
+        words(", ".join(product.name for product in left)),
         words(document.file),
     ]
 
 
-def _joined(parts: Mapping[str, float], write: Callable[[float], str]) -> str:
+def _joined(parts: Mapping[str, float] | None, write: Callable[[float], str]) -> str:
     """`float16 98.2%, float32 1.8%`: types with a thousandth of the whole or more."""
+    parts = parts or {}
     total = sum(parts.values())
     return ", ".join(f"{name} {write(value)}" for name, value in parts.items() if value >= total / 1000)
 

@@ -133,7 +133,7 @@ def _doubts(evidence: Evidence) -> list[Block]:
         if row["drift"] is not None:
             change = f"{where} ({row['drift']:+.1%})"
             concerned.setdefault("The latency drifted from start to end of a round", []).append(change)
-        if row["rounds"] < evidence.rounds:
+        if row["rounds"] < evidence.rounds and not evidence.selected:
             lacking = f"{where} ({row['rounds']} of {evidence.rounds})"
             concerned.setdefault("Rounds are missing", []).append(lacking)
     return [

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from inferprof import registry
-from inferprof.report.common import CASE_COLUMNS, case_cells, few, in_percent, path_of, scaled
+from inferprof.report.common import CASE_COLUMNS, case_cells, few, in_percent, optional, path_of, scaled
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import (
     Block,
@@ -158,7 +158,7 @@ def _kernel(profile: Profile, row: dict[str, Any]) -> tuple[Cell, ...]:
         *case_cells(profile.case),
         words(row["layer"]),
         words(node if isinstance(node, str) else ""),
-        number(confidence, f"{confidence:g}") if confidence == confidence else missing("it is nobody's"),
+        optional(confidence, "{:g}".format, "it is nobody's"),
         scaled(row["duration_ns"], NS_PER_US, microseconds),
         number(row["launches"], count(row["launches"])),
         words(row["kernel"]),

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from inferprof.report.common import braced, few
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Column, Table, Text, number, words
-from inferprof.report.numbers import plural
+from inferprof.report.numbers import percent, plural
 from inferprof.report.section import Section
 from inferprof.stats import PERCENTILES, samples_needed
+from inferprof.tables import gate
 from inferprof.tables.records import CASE_KEY, rows_of
 
 NO_REVISION = "that is not known"
@@ -25,14 +26,27 @@ def method(evidence: Evidence) -> Sequence[Block]:
     sentences = (
         "Each case runs in a process of its own, never under a profiler. Warm-up ends when the latency has settled; "
         f"the loop ends when the interval of the median is narrow enough, or its budget is spent{ended}.",
-        f"{plural(evidence.rounds, 'round')} per case. Latency is the median over the samples of all rounds with its "
+        f"{_rounds(evidence)} Latency is the median over the samples of all rounds with its "
         "95 % interval by order statistics, widened by autocorrelation. Items/s of the latency tables is "
         "batch / median.",
         f"p99 is given from {tail} samples on: with fewer, the largest sample may lie below it.",
-        "GPU against GPU is compared by device; anything against a CPU by end_to_end. fp32 means TF32 off.",
+        f"The answer compares by {evidence.boundary}. Each other table names its boundary: GPU against GPU is "
+        "compared by device, anything against a CPU by end_to_end. fp32 means TF32 off.",
+        f"A median needs {gate.FEWEST} samples. A latency is in doubt where it did not settle, drifted by "
+        f"{percent(100 * gate.DRIFT)} or more, or its thread waited for a core for "
+        f"{percent(100 * evidence.waited_limit)} of the time or more. It is shown with *, and makes no headline.",
         "“–” is never zero: the number beside it leads to the reason.",
     )
     return tuple(Text(sentence, "item") for sentence in sentences)
+
+
+def _rounds(evidence: Evidence) -> str:
+    if evidence.selected and evidence.rounds > 1:
+        return (
+            f"One round per case, and up to {evidence.rounds} where they could change which case is fastest or "
+            "whether it is faster than the baseline."
+        )
+    return f"{plural(evidence.rounds, 'round')} per case."
 
 
 def reproduce(evidence: Evidence) -> Sequence[Block]:

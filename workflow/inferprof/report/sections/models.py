@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from inferprof.documents import Convert
 from inferprof.report.common import few, scaled
 from inferprof.report.documents import Document
 from inferprof.report.evidence import Evidence
@@ -29,7 +30,7 @@ def build(evidence: Evidence) -> Sequence[Block]:
     blocks: list[Block] = [Table("models", "", COLUMNS, rows, groups=1)]
     unlike: dict[str, list[str]] = {}
     for (model, precision), document in documents.items():
-        for what in document.get("not_reproducible", []):
+        for what in (document.content and document.content.not_reproducible) or ():
             unlike.setdefault(what, []).append(f"{model} {precision}")
     blocks += [
         Text(f"{few(names)}: not reproducible to the bit: {what}.", "item", "warn") for what, names in unlike.items()
@@ -37,28 +38,29 @@ def build(evidence: Evidence) -> Sequence[Block]:
     return blocks
 
 
-def _row(evidence: Evidence, model: str, precision: str, document: Document) -> list[Cell]:
-    if document.content is None:
+def _row(evidence: Evidence, model: str, precision: str, document: Document[Convert]) -> list[Cell]:
+    content = document.content
+    if content is None:
         lacking = missing(document.lacking)
         return [words(model), words(precision), *[lacking] * (len(COLUMNS) - 3), words(document.file)]
     onnx = evidence.results / document.file.replace(".convert.json", ".onnx")
-    size = onnx.stat().st_size if onnx.exists() else document.get("bytes")
-    options = ", ".join(f"{name}={value}" for name, value in document.get("options", {}).items())
+    size = onnx.stat().st_size if onnx.exists() else content.bytes
+    options = ", ".join(f"{name}={value}" for name, value in content.options.items())
     return [
         words(model),
         words(precision),
-        words(_how(document)),
+        words(_how(content)),
         scaled(size, MIB, mebibytes, "the ONNX file is not here"),
         words(options),
-        words(document.get("sha256", "")),
+        words(content.sha256 or ""),
         words(document.file),
     ]
 
 
-def _how(document: Document) -> str:
+def _how(content: Convert) -> str:
     """The conversion's method; of an export where the weights come from."""
-    parts = (document.get(key) for key in ("method", "architecture", "origin"))
-    return ", ".join(str(part) for part in parts if part) or "not recorded"
+    parts = (content.method, content.architecture, content.origin)
+    return ", ".join(part for part in parts if part) or "not recorded"
 
 
 SECTION = Section(

@@ -83,7 +83,8 @@ def build(evidence: Evidence) -> Sequence[Block]:
     shares = tuple(row for profile, join in joins for row in _shares(evidence, profile, join))
     owned = [(profile, _owners(profile, join, level)) for profile, join in joins for level in LEVELS]
     every = tuple(row for _, rows in owned for _, row in rows)
-    longest = tuple(row for _, rows in owned for row in [row for is_owner, row in rows if is_owner][:TOP])
+    owners = [[row for is_owner, row in rows if is_owner] for _, rows in owned]
+    longest = tuple(row for rows in owners for row in rows[:TOP])
     title = f"The {TOP} owners with the largest share of each case's kernel time"
     counters = {key_of(profile.case): profile.frame for profile in first_of(evidence, registry.counters())}
     counted = [

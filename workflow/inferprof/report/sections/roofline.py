@@ -154,7 +154,7 @@ def _roofs(evidence: Evidence) -> list[Block]:
     shown = sum(entry[1].source == "measured" or entry[0] in used for entry in entries)
     unmeasured = f"there is no {evidence.ceilings.file}"
     if evidence.ceilings.content is not None:
-        unmeasured = evidence.ceilings.get("not_measured", f"not in {evidence.ceilings.file}")
+        unmeasured = evidence.ceilings.content.not_measured or f"not in {evidence.ceilings.file}"
     note = f"Datasheet: {promised.title}, {promised.url}" if promised else "Datasheet: none is on file for this GPU."
     if promised and promised.note:
         note += f" ({promised.note})"

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import asdict
+
+from inferprof.documents import Trtexec
+from inferprof.documents.engine import ClockComparison
 from inferprof.report.common import CASE_COLUMNS, by_case, case_cells, optional, scaled, table
 from inferprof.report.documents import Document
 from inferprof.report.evidence import Evidence
@@ -40,26 +44,28 @@ def build(evidence: Evidence) -> Sequence[Block]:
     return (table("trtexec", "", COLUMNS, body, NOTE),) if body else ()
 
 
-def _row(evidence: Evidence, document: Document) -> dict[str, Any]:
-    """The result with the columns of its case."""
-    content = document.content or {}
-    return {"machine": evidence.machine, **content["case"], **content, "file": document.file}
+def _row(evidence: Evidence, document: Document[Trtexec]) -> dict[str, Any]:
+    """The result beside the columns of its case."""
+    content = document.content
+    assert content is not None and content.case is not None  # failed ones are left out
+    return {"machine": evidence.machine, **asdict(content.case), "content": content, "file": document.file}
 
 
 def _cells(row: dict[str, Any], end_to_end_ms: float | None) -> list[Cell]:
-    comparison = row["comparison"]
-    reason = comparison.get("not_compared", "not told by trtexec")
-    summary = {name: values["median"] for name, values in row.get("summary_ms", {}).items()}
+    content: Trtexec = row["content"]
+    comparison = content.comparison or ClockComparison()
+    reason = comparison.not_compared or "not told by trtexec"
+    summary = {name: values.median for name, values in content.summary_ms.items()}
     times = (summary.get(name) for name in ("Latency", "Enqueue Time"))
-    difference = 100 * (comparison["ratio"] - 1) if "ratio" in comparison else None
+    difference = None if comparison.ratio is None else 100 * (comparison.ratio - 1)
     return [
         optional(end_to_end_ms, significant, "the case has no end_to_end"),
-        scaled(comparison.get("device_median_ns"), NS_PER_MS, milliseconds, reason),
-        scaled(comparison.get("trtexec_median_ns"), NS_PER_MS, milliseconds, reason),
+        scaled(comparison.device_median_ns, NS_PER_MS, milliseconds, reason),
+        scaled(comparison.trtexec_median_ns, NS_PER_MS, milliseconds, reason),
         optional(difference, lambda value: f"{value:+.2f} %", reason),
         *(optional(time, significant, reason) for time in times),
-        words(comparison.get("verdict", "")),
-        words(row["version"]),
+        words(comparison.verdict or ""),
+        words(content.version),
         words(row["file"]),
     ]
 

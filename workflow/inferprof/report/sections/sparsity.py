@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from inferprof import registry
+from inferprof.documents.engine import Sparsity
 from inferprof.report.common import CASE_COLUMNS, FEW, case_cells, in_percent, name_of, optional
-from inferprof.report.documents import Engine
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, missing, number, words
 from inferprof.report.numbers import half_width, ratio
@@ -38,24 +38,24 @@ NOTE = (
 
 def build(evidence: Evidence) -> Sequence[Block]:
     """A row per engine that was built with the option; empty where none was."""
-    engines = [engine for engine in evidence.engines if engine.build.get(OPTION)]
-    if not engines:
+    every = ((engine.key, engine.build.content) for engine in evidence.engines)
+    builds = {key: build for key, build in every if build and build.status == "ok"}
+    paired = paired_without(OPTION, {key: build.options for key, build in builds.items()})
+    rows = tuple(
+        _row(evidence, key, build.sparsity, paired.get(key, ())) for key, build in builds.items() if build.sparsity
+    )
+    if not rows:
         return ()
-    options = {engine.key: given for engine in evidence.engines if (given := engine.build.get("options")) is not None}
-    paired = paired_without(OPTION, options)
-    rows = tuple(_row(evidence, engine, paired.get(engine.key, ())) for engine in engines)
     return (Table(OPTION, "", COLUMNS, rows, NOTE, groups=2),)
 
 
-def _row(evidence: Evidence, engine: Engine, dense: Sequence[Key]) -> tuple[Cell, ...]:
+def _row(evidence: Evidence, key: Key, layers: Sparsity, dense: Sequence[Key]) -> tuple[Cell, ...]:
     """dense: the same engine without the option."""
-    case = dict(zip(KEY, engine.key, strict=True))
-    said = engine.build.get(OPTION)
     return (
-        *case_cells(case),
-        *(optional(said[key], str, NOT_SAID) for key in ("eligible", "picked")),
-        _share_of_time(evidence, engine.key),
-        *_gain(evidence, engine.key, dense),
+        *case_cells(dict(zip(KEY, key, strict=True))),
+        *(optional(count, str, NOT_SAID) for count in (layers.eligible, layers.picked)),
+        _share_of_time(evidence, key),
+        *_gain(evidence, key, dense),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from inferprof.documents.diagnosed import Diagnosis, Finding, Gain, Ranked, Total
 from inferprof.report.common import (
     CASE_COLUMNS,
     both_ends,
@@ -13,8 +14,7 @@ from inferprof.report.common import (
     in_percent,
     name_of,
 )
-from inferprof.report.diagnosed import Diagnosis, diagnosed, measured, sentence_of
-from inferprof.report.documents import Document
+from inferprof.report.diagnosed import Diagnosed, diagnosed, measured, sentence_of, verdict_of
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, without_number, words
 from inferprof.report.numbers import NS_PER_MS, significant, three_digits
@@ -97,12 +97,12 @@ def build(evidence: Evidence) -> Sequence[Block]:
     return (*blocks, *_cautions(of_measured), *_lacking(of_measured))
 
 
-def _by_finding(seen: list[Diagnosis]) -> Iterator[Text]:
+def _by_finding(seen: list[Diagnosed]) -> Iterator[Text]:
     """What to work on first, a line per model and check with one of its cases; last those without a finding."""
-    by_model: dict[str, dict[str, list[Diagnosis]]] = {}
+    by_model: dict[str, dict[str, list[Diagnosed]]] = {}
     for case, document in seen:
-        groups = document.get("verdict")["groups"]
-        first = groups[0]["findings"][0]["check"] if groups else ""
+        groups = verdict_of(document).groups
+        first = groups[0].findings[0].check if groups else ""
         by_model.setdefault(case["model"], {}).setdefault(first, []).append((case, document))
     for model, by_check in by_model.items():
         total = sum(map(len, by_check.values()))
@@ -120,46 +120,46 @@ def _title(case: Mapping[str, Any]) -> str:
 # --- rows ------------------------------------------------------------------------------------------------------
 
 
-def _verdict(case: Mapping[str, Any], document: Document) -> tuple[Cell, ...]:
-    verdict, total = document.get("verdict"), document.get("total")
-    first = verdict["groups"][0] if verdict["groups"] else None
+def _verdict(case: Mapping[str, Any], document: Diagnosis) -> tuple[Cell, ...]:
+    verdict, total = verdict_of(document), document.total or None
+    first = verdict.groups[0] if verdict.groups else None
     share_and_gain = [without_number("")] * 3
     if first:
-        share = _share(first["share"], NO_OWN_TIME if total else NO_SHARE)
-        share_and_gain = [share, *_gain_percent(verdict["gain"], total, NO_GAIN)]
+        share = _share(first.share, NO_OWN_TIME if total else NO_SHARE)
+        share_and_gain = [share, *_gain_percent(verdict.gain, total, NO_GAIN)]
     return (
         *case_cells(case),
-        words(first["resource"] if first else NO_FINDING),
+        words(first.resource if first else NO_FINDING),
         *share_and_gain,
-        words(verdict["sentence"]),
-        words(total["of"] if total else "nothing that is known"),
+        words(verdict.sentence),
+        words(total.of if total else "nothing that is known"),
     )
 
 
-def _findings(case: Mapping[str, Any], document: Document) -> list[tuple[Cell, ...]]:
-    ranked = [entry for group in document.get("verdict")["groups"] for entry in group["findings"]]
-    total = document.get("total")
+def _findings(case: Mapping[str, Any], document: Diagnosis) -> list[tuple[Cell, ...]]:
+    ranked = [entry for group in verdict_of(document).groups for entry in group.findings]
+    total = document.total or None
     return [_finding(case, rank, entry, total) for rank, entry in enumerate(ranked, 1)]
 
 
-def _finding(case: Mapping[str, Any], rank: int, entry: Mapping[str, Any], total: Any) -> tuple[Cell, ...]:
-    finding = entry["finding"]
-    gain = finding["gain"]
-    in_ms = [(gain[bound] / NS_PER_MS) if gain else None for bound in ("low_ns", "high_ns")]
+def _finding(case: Mapping[str, Any], rank: int, entry: Ranked, total: Total | None) -> tuple[Cell, ...]:
+    finding = entry.finding
+    gain = finding.gain
+    in_ms = [gain.low_ns / NS_PER_MS, gain.high_ns / NS_PER_MS] if gain else [None, None]
     return (
         *case_cells(case),
         number(rank, str(rank)),
-        words(entry["check"]),
-        both_ends(finding["subject"] or WHOLE),
-        _share(finding["share"], NO_OWN_TIME if total else NO_SHARE),
+        words(entry.check),
+        both_ends(finding.subject or WHOLE),
+        _share(finding.share, NO_OWN_TIME if total else NO_SHARE),
         *_gain_percent(gain, total, NO_GAIN),
-        words(finding["bottleneck"]),
+        words(finding.bottleneck),
         *(missing(NO_GAIN) if value is None else number(value, three_digits(value)) for value in in_ms),
-        words(finding["confidence"]),
-        words(finding["source"].split(",")[0]),
-        words(finding["reason"]),
-        words(finding["advice"]),
-        words("; ".join(f"{name} {significant(value)}" for name, value in finding["evidence"].items())),
+        words(finding.confidence),
+        words(finding.source.split(",")[0]),
+        words(finding.reason),
+        words(finding.advice),
+        words("; ".join(f"{name} {significant(value)}" for name, value in finding.evidence.items())),
     )
 
 
@@ -167,40 +167,40 @@ def _share(share: float | None, reason: str) -> Cell:
     return missing(reason) if share is None else in_percent(share)
 
 
-def _gain_percent(gain: Mapping[str, float] | None, total: Mapping[str, Any] | None, reason: str) -> list[Cell]:
+def _gain_percent(gain: Gain | None, total: Total | None, reason: str) -> list[Cell]:
     if gain is None or total is None:
         return [missing(reason)] * 2
-    return [_share(gain[bound] / total["ns"], reason) for bound in ("low_ns", "high_ns")]
+    return [_share(bound / total.ns, reason) for bound in (gain.low_ns, gain.high_ns)]
 
 
-def _answers(seen: list[Diagnosis]) -> Iterator[tuple[Cell, ...]]:
+def _answers(seen: list[Diagnosed]) -> Iterator[tuple[Cell, ...]]:
     for case, document in seen:
-        for answer in document.get("answers"):
-            reason = answer["reason"] or " ".join(finding["reason"] for finding in answer["findings"])
-            yield (*case_cells(case), *(words(answer[key]) for key in ("level", "check", "verdict")), words(reason))
+        for answer in document.answers or ():
+            reason = answer.reason or " ".join(finding.reason for finding in answer.findings)
+            yield (*case_cells(case), *map(words, (answer.level, answer.check, answer.verdict)), words(reason))
 
 
-def _cautions(seen: list[Diagnosis]) -> Iterator[Text]:
+def _cautions(seen: list[Diagnosed]) -> Iterator[Text]:
     """What costs trust in the numbers, or device memory: each check once, with its first case."""
-    by_check: dict[str, dict[str, Mapping[str, Any]]] = {}
+    by_check: dict[str, dict[str, Finding]] = {}
     for case, document in seen:
-        for caution in document.get("verdict")["cautions"]:
-            by_check.setdefault(caution["check"], {}).setdefault(_title(case), caution["finding"])
+        for caution in verdict_of(document).cautions:
+            by_check.setdefault(caution.check, {}).setdefault(_title(case), caution.finding)
     for check, cases in by_check.items():
         first, finding = next(iter(cases.items()))
-        what = ": ".join(part for part in (first, finding["subject"], finding["reason"]) if part)
+        what = ": ".join(part for part in (first, finding.subject, finding.reason) if part)
         which = f"{len(cases)} of {len(seen)} cases, e.g. " if len(cases) > 1 else ""
         rest = " All are in csv/check_answers.csv." if len(cases) > 1 else ""
-        yield Text(f"{check}: {which}{what} To do: {finding['advice']}{rest}", "item", "warn")
+        yield Text(f"{check}: {which}{what} To do: {finding.advice}{rest}", "item", "warn")
 
 
-def _lacking(seen: list[Diagnosis]) -> Iterator[Text]:
+def _lacking(seen: list[Diagnosed]) -> Iterator[Text]:
     """What the checks needed and did not have, each with how many checks of how many cases it kept."""
     kept: dict[str, set[tuple[str, str]]] = {}
     for case, document in seen:
-        for answer in document.get("answers"):
-            if answer["verdict"] == "not assessed":
-                kept.setdefault(answer["reason"], set()).add((_title(case), answer["check"]))
+        for answer in document.answers or ():
+            if answer.verdict == "not assessed":
+                kept.setdefault(answer.reason, set()).add((_title(case), answer.check))
     for reason, pairs in sorted(kept.items(), key=lambda item: -len(item[1]))[:TOP]:
         checks = few(sorted({check for _, check in pairs}))
         cases = len({case for case, _ in pairs})

@@ -7,6 +7,7 @@ warps stall, compression in the L2, how full a pipe is) disagrees with none.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal
@@ -51,13 +52,12 @@ def agreement(counters: pd.DataFrame) -> pd.DataFrame:
         judged.setdefault(row["launch"], {})[row["fault"]] = row
     rows = [_theirs(row, judged.get(row["launch"], {})) for row in rows_of(rules)]
     spoken = {(row["launch"], fault) for row in rows for fault in row["faults"].split(", ")}
+    looked_at = set(itertools.chain.from_iterable(RULES.values()))
     rows += [
         _ours_alone(finding)
         for faults in judged.values()
         for fault, finding in faults.items()
-        if finding["verdict"] == "found"
-        and (finding["launch"], fault) not in spoken
-        and any(fault in looked_at for looked_at in RULES.values())
+        if finding["verdict"] == "found" and (finding["launch"], fault) not in spoken and fault in looked_at
     ]
     rows.sort(key=lambda row: (row["launch"], -(row["rule_percent"] or 0.0)))
     return frame_of(rows, list(COLUMNS))

@@ -13,6 +13,7 @@ import pandas as pd
 from inferprof.tables.counters.launches import by_launch
 from inferprof.tables.counters.ncu_choice import function_name
 from inferprof.tables.records import frame_of, rows_of
+from inferprof.tables.schema import wide
 
 OF_TIMELINE: Final = (
     "timeline_mean",
@@ -44,11 +45,7 @@ def against_timeline(counters: pd.DataFrame, timeline: pd.DataFrame) -> pd.DataF
 def _configs(timeline: pd.DataFrame) -> list[dict[str, Any]]:
     """One dict per launch configuration: its metrics by name, `name`, `instances`."""
     rows = timeline[timeline["level"] == "launch_config"]
-    content = rows["value"].astype(object).where(rows["value"].notna(), rows["text"])
-    wide = rows.assign(content=content).pivot(
-        index=["launch", "name", "instances"], columns="metric", values="content"
-    )
-    return rows_of(wide.rename_axis(columns=None).reset_index().astype(object))
+    return rows_of(wide(rows, ["launch", "name", "instances"]).astype(object))
 
 
 def _of_timeline(launch: dict[str, Any], configs: list[dict[str, Any]]) -> dict[str, Any]:

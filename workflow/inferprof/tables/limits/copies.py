@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, get_args
+from typing import Final, get_args
 
 import pandas as pd
 
-from inferprof.devices.bandwidth import Direction, floor_ns
+from inferprof.devices.bandwidth import floor_ns
+from inferprof.documents import Bandwidth
+from inferprof.documents.machine import Direction
 from inferprof.tables.records import KEY
 
-_LINKS: Final = {"HtoD": "h2d", "DtoH": "d2h"}
+_LINKS: Final[dict[str, Direction]] = {"HtoD": "h2d", "DtoH": "d2h"}
 NS_PER_MS: Final = 1e6
 COLUMNS: Final = (
     *KEY,
@@ -26,7 +27,7 @@ COLUMNS: Final = (
 )
 
 
-def against_link(frame: pd.DataFrame, bandwidth: Mapping[str, Any] | None) -> pd.DataFrame:
+def against_link(frame: pd.DataFrame, bandwidth: Bandwidth | None) -> pd.DataFrame:
     """One row per profile, direction (HtoD, DtoH, DtoD, …) and host memory (pageable, pinned; missing: not told).
 
     frame: tidy tables of any cases. bandwidth: the machine's bandwidth.json, or None. `gb_per_s` = bytes / duration
@@ -52,7 +53,7 @@ def against_link(frame: pd.DataFrame, bandwidth: Mapping[str, Any] | None) -> pd
     return table[list(COLUMNS)]
 
 
-def floors(stages: pd.DataFrame, traffic: pd.DataFrame, bandwidth: Mapping[str, Any] | None) -> pd.DataFrame:
+def floors(stages: pd.DataFrame, traffic: pd.DataFrame, bandwidth: Bandwidth | None) -> pd.DataFrame:
     """One row per case whose inputs or outputs cross the link; for each direction D, h2d and d2h:
 
     `D_ms`, the stage's median; `D_bytes`; and `D_floor_ms`, the least that the link needs for so many bytes, as one
@@ -69,16 +70,16 @@ def floors(stages: pd.DataFrame, traffic: pd.DataFrame, bandwidth: Mapping[str, 
     return table[table[times].notna().any(axis=1)].astype(numbers).reset_index(drop=True)
 
 
-def _floor_ms(direction: Direction, nbytes: float, bandwidth: Mapping[str, Any] | None) -> float | None:
+def _floor_ms(direction: Direction, nbytes: float, bandwidth: Bandwidth | None) -> float | None:
     if bandwidth is None or pd.isna(nbytes):
         return None
     return floor_ns(bandwidth, direction, int(nbytes)) / NS_PER_MS
 
 
-def _link(direction: str, bandwidth: Mapping[str, Any] | None) -> float | None:
+def _link(direction: str, bandwidth: Bandwidth | None) -> float | None:
     """What a copy's bytes can reach, in GB/s."""
     if bandwidth is None:
         return None
     if direction == "DtoD":
-        return float(bandwidth["d2d"]["gb_per_s"]) / 2
-    return float(bandwidth[_LINKS[direction]]["pinned"]["gb_per_s"]) if direction in _LINKS else None
+        return None if bandwidth.d2d is None else bandwidth.d2d.gb_per_s / 2
+    return bandwidth.link(_LINKS[direction]).pinned.gb_per_s if direction in _LINKS else None

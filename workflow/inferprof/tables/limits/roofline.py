@@ -16,6 +16,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from inferprof.documents import Cost
+from inferprof.documents.graph import Node
 from inferprof.tables.records import KEY, frame_of, key_of, options_of, rows_of
 from inferprof.tables.roofs import CUDA_CORES, Roofs
 
@@ -23,8 +25,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Limit = Literal["compute", "memory"]
-Cost = Mapping[str, Any]
-"""The content of a .cost.json: inferprof.model.cost."""
 COLUMNS: Final = (
     *KEY,
     "device_ms",
@@ -72,15 +72,16 @@ def by_case(
 def of_graph(cost: Cost, roofs: Roofs) -> dict[str, Any]:
     """The columns of by_case of one graph, apart from KEY and what was measured."""
     flops: Counter[str] = Counter()
-    for node in cost["nodes"]:
-        flops[roofs.kind(node)] += node["flops"] or 0
-    moved = _moved(cost)
+    nodes_of_graph = cost.nodes or []
+    for node in nodes_of_graph:
+        flops[roofs.kind(node)] += node.flops or 0
+    moved = cost.moved
     facts = {
         "flops": flops.total(),
         "bytes": moved,
         "intensity": flops.total() / moved if moved else None,
         "kind": next((kind for kind, _ in flops.most_common(1)), None),
-        "uncounted": sum(node["flops"] is None for node in cost["nodes"]),
+        "uncounted": sum(node.flops is None for node in nodes_of_graph),
     }
     needed = {kind for kind, count in flops.items() if count}
     if lacking := _lacking(moved, needed, roofs):
@@ -90,13 +91,7 @@ def of_graph(cost: Cost, roofs: Roofs) -> dict[str, Any]:
 
 def nodes(cost: Cost, roofs: Roofs) -> pd.DataFrame:
     """One row per node of a graph at its own roof. `roof_ns` is None where it has neither FLOPs nor bytes to tell."""
-    return frame_of([_node(node, roofs) for node in cost["nodes"]], list(NODE_COLUMNS))
-
-
-def _moved(cost: Cost) -> int | None:
-    """The bytes that one kernel for all would move: weights, inputs and outputs, each once."""
-    parts = [cost[part] for part in ("inputs", "outputs", "weights")]
-    return None if None in parts else sum(parts)
+    return frame_of([_node(node, roofs) for node in cost.nodes or ()], list(NODE_COLUMNS))
 
 
 def _lacking(moved: int | None, needed: set[str], roofs: Roofs) -> str | None:
@@ -113,15 +108,15 @@ def _lacking(moved: int | None, needed: set[str], roofs: Roofs) -> str | None:
 def _times(cost: Cost, moved: int, needed: set[str], roofs: Roofs) -> dict[str, Any]:
     """The times at the roof of a graph of which all roofs are known."""
     assert roofs.bandwidth is not None
-    products = [node for node in cost["nodes"] if node["product"] and node["flops"]]
-    others = sum(node["flops"] or 0 for node in cost["nodes"] if not node["product"])
+    products = [node for node in cost.nodes or () if node.product and node.flops]
+    others = sum(node.flops or 0 for node in cost.nodes or () if not node.product)
     product_s = sum(roofs.compute_s(node) or 0.0 for node in products)
     compute_s = max(product_s, others / roofs.flops[CUDA_CORES].value if others else 0.0)
     memory_s = moved / roofs.bandwidth.value
     sources = {roofs.flops[kind].source for kind in needed} | {roofs.bandwidth.source}
     limit: Limit = "compute" if compute_s >= memory_s else "memory"
     return {
-        "peak_flops": sum(node["flops"] for node in products) / product_s if products else None,
+        "peak_flops": sum(node.flops or 0 for node in products) / product_s if products else None,
         "bandwidth": roofs.bandwidth.value,
         "fused_ms": max(compute_s, memory_s) * 1e3,
         "unfused_ms": sum(nodes(cost, roofs)["roof_ns"].dropna()) / 1e6,
@@ -131,9 +126,8 @@ def _times(cost: Cost, moved: int, needed: set[str], roofs: Roofs) -> dict[str, 
     }
 
 
-def _node(node: Mapping[str, Any], roofs: Roofs) -> dict[str, Any]:
-    parts = [node[part] for part in ("read", "written", "weights")]
-    moved = None if None in parts else sum(parts)
+def _node(node: Node, roofs: Roofs) -> dict[str, Any]:
+    moved = node.moved
     times: dict[Limit, float] = {}
     if (seconds := roofs.compute_s(node)) is not None:
         times["compute"] = seconds
@@ -141,12 +135,12 @@ def _node(node: Mapping[str, Any], roofs: Roofs) -> dict[str, Any]:
         times["memory"] = moved / roofs.bandwidth.value
     limit, slowest_s = max(times.items(), key=lambda item: item[1], default=(None, None))
     return {
-        "name": node["name"],
-        "op": node["op"],
+        "name": node.name,
+        "op": node.op,
         "kind": roofs.kind(node),
-        "flops": node["flops"],
+        "flops": node.flops,
         "bytes": moved,
-        "intensity": node["flops"] / moved if moved and node["flops"] is not None else None,
+        "intensity": node.flops / moved if moved and node.flops is not None else None,
         "roof_ns": None if slowest_s is None else slowest_s * 1e9,
         "limit": limit,
     }

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from inferprof import registry, stats
+from inferprof.documents import Cost
 from inferprof.model.operators import bits
 from inferprof.tables.counters.bounds import BOUNDS
-from inferprof.tables.limits import roofline
 from inferprof.tables.limits.waterfall import NEEDS_TIMELINE, traced
 from inferprof.tables.nodes.kernel_formats import MATRIX
 from inferprof.tables.records import KEY, Key, Options, frame_of, key_of, paired_without, rows_of
@@ -54,7 +54,7 @@ _ROOFS: Final[Mapping[str, Change]] = {"fp8": "fp8", "fp4": "fp4"}
 _DEFAULTS: Final = {"cuda_graph": False, "placement": "pageable"}
 """A variant that gives one of these gives nothing."""
 _NS_PER_MS: Final = 1e6
-Costs = Mapping[tuple[str, str, str], roofline.Cost | None]
+Costs = Mapping[tuple[str, str, str], Cost | None]
 
 
 def of_cases(
@@ -91,7 +91,7 @@ Known = tuple[float | None, str | None]
 
 
 def _gains(
-    row: Mapping[str, Any], profile: pd.DataFrame | None, cost: roofline.Cost | None, roofs: Roofs
+    row: Mapping[str, Any], profile: pd.DataFrame | None, cost: Cost | None, roofs: Roofs
 ) -> dict[Step, Known]:
     gains: dict[Step, Known] = {
         step: (None, NEEDS_TIMELINE) if row[part] is None else (float(row[part]), None)
@@ -124,24 +124,22 @@ def product_share(timeline: pd.DataFrame) -> float:
     return float(kernels.loc[kernels["kernel_class"].isin(MATRIX), "duration"].sum() / total) if total else 0.0
 
 
-def narrowed(cost: roofline.Cost, roofs: Roofs, step: Step) -> Known:
+def narrowed(cost: Cost, roofs: Roofs, step: Step) -> Known:
     """The time at the roof of a graph's products in a narrower format over that in theirs; or why it is not known."""
     if step not in roofs.flops or roofs.bandwidth is None:
         return None, f"no peak of this GPU in {step}, or no bandwidth, is measured or on file ({_SINCE[step]})"
     now = then = 0.0
-    for node in cost["nodes"]:
-        parts = [node[part] for part in ("read", "weights", "written")]
+    for node in cost.nodes or ():
         compute = roofs.compute_s(node)
-        if not node["product"]:
+        if not node.product:
             continue
-        if compute is None or None in parts:
+        if compute is None or node.flops is None or node.operands is None or node.written is None:
             return None, "FLOPs or bytes of a product are not known, or the peak of its format"
-        read, weights, written = parts
-        narrow = min(1.0, _BITS[step] / bits(node["dtype"]))
-        at_now = max(compute, (read + weights + written) / roofs.bandwidth.value)
-        moved = ((read + weights) * narrow + written) / roofs.bandwidth.value
+        narrow = min(1.0, _BITS[step] / bits(node.dtype))
+        at_now = max(compute, (node.operands + node.written) / roofs.bandwidth.value)
+        moved = (node.operands * narrow + node.written) / roofs.bandwidth.value
         now += at_now
-        then += at_now if narrow == 1 else min(at_now, max(node["flops"] / roofs.flops[step].value, moved))
+        then += at_now if narrow == 1 else min(at_now, max(node.flops / roofs.flops[step].value, moved))
     return (then / now, None) if now else (None, "the graph has no matrix product")
 
 

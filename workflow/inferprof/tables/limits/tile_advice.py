@@ -14,7 +14,6 @@ of the case is.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,11 +21,12 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import pandas as pd
+from msgspec.structs import replace
 
 from inferprof import registry
 from inferprof.case import BATCH, Shape
+from inferprof.documents.graph import Gemm, Node
 from inferprof.model.operators import bits
-from inferprof.model.products import Gemm
 from inferprof.tables.limits.tile_placing import NO_TIES, Placed, place
 from inferprof.tables.limits.tiles import fit, groups_of
 from inferprof.tables.limits.waterfall import traced, watched
@@ -35,8 +35,8 @@ from inferprof.tables.records import KEY, frame_of, key_of, rows_of
 from inferprof.tables.schema import of_first
 from inferprof.tables.trace.kernel_class import classify
 
-Nodes = Sequence[Mapping[str, Any]]
-"""The nodes of a .cost.json."""
+Nodes = Mapping[tuple[str, str, str], Sequence[Node]]
+"""(model, precision, shape) → nodes of its .cost.json."""
 Confidence = Literal["high", "medium", "low"]
 """By the tiles behind a prediction. high: most of the time is of kernels that a trace ties to the node, or whose grid
 is that of the product's tiles; medium: the tiles are in the kernels' names; low: the tile is assumed."""
@@ -135,16 +135,16 @@ def with_batch(gemm: Gemm, now: int, then: int) -> Gemm:
         return size // now * then if size % now == 0 else size
 
     if gemm.batch_in == "m":
-        return dataclasses.replace(gemm, m=scaled(gemm.m))
-    return dataclasses.replace(gemm, count=scaled(gemm.count))
+        return replace(gemm, m=scaled(gemm.m))
+    return replace(gemm, count=scaled(gemm.count))
 
 
 def with_sequence(gemm: Gemm, batch: int, now: int, then: int) -> Gemm:
     """The same product at another number of tokens; what has nothing to do with it stays as it is."""
     if gemm.batch_in == "m":
-        return dataclasses.replace(gemm, m=batch * then) if gemm.m == batch * now else gemm
+        return replace(gemm, m=batch * then) if gemm.m == batch * now else gemm
     m, n, k = (then if size == now else size for size in (gemm.m, gemm.n, gemm.k))
-    return dataclasses.replace(gemm, m=m, n=n, k=k)
+    return replace(gemm, m=m, n=n, k=k)
 
 
 def sequence_of(placed: Iterable[Placed], batch: int) -> int | None:
@@ -256,11 +256,14 @@ def _with_size(shape: Shape, symbol: str, size: int) -> Shape:
 
 
 def of_cases(
-    latency: pd.DataFrame, profiles: pd.DataFrame, costs: Mapping[tuple[str, str, str], Nodes], sms: int | None
+    latency: pd.DataFrame,
+    profiles: pd.DataFrame,
+    costs: Mapping[tuple[str, str, str], Sequence[Node]],
+    sms: int | None,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The products of each case with their tiles (GEMM_COLUMNS), and the suggestions (SUGGESTION_COLUMNS).
 
-    latency: summary.latency; profiles: tidy tables; costs: (model, precision, shape) → nodes of its .cost.json; sms:
+    latency: summary.latency; profiles: tidy tables; costs: Nodes; sms:
     of the GPU. A case without `device` median or cost has no rows; nor has any where the GPU's SMs are not known.
     """
     cases = {} if sms is None else dict(_tiled(latency, profiles, costs, sms))
@@ -270,7 +273,7 @@ def of_cases(
 
 
 def _tiled(
-    latency: pd.DataFrame, profiles: pd.DataFrame, costs: Mapping[tuple[str, str, str], Nodes], sms: int
+    latency: pd.DataFrame, profiles: pd.DataFrame, costs: Nodes, sms: int
 ) -> Iterator[tuple[tuple[str, ...], Tiled]]:
     seen = dict(iter(profiles.groupby(KEY, sort=False)))
     for row in rows_of(latency[latency["boundary"].eq("device") & latency["not_measured"].isna()]):
@@ -284,7 +287,7 @@ def _tiled(
                 yield key, Tiled(Shape.parse(row["shape"]), sms, placed, float(row["median"]), kernels)
 
 
-def placed_in(nodes: Nodes, timeline: pd.DataFrame | None, sms: int, ties: Ties = NO_TIES) -> list[Placed]:
+def placed_in(nodes: Sequence[Node], timeline: pd.DataFrame | None, sms: int, ties: Ties = NO_TIES) -> list[Placed]:
     """The products of a graph with the tiles that a timeline shows.
 
     Where kernels of fused attention ran, products of two activations are theirs, and have no tile of their own.

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from inferprof.model.products import Gemm
+from inferprof.documents.graph import Gemm
 from inferprof.tables.limits.tiles import Fit, Group, fit
 from inferprof.tables.nodes.product_kernels import Kernel, Ties
 from inferprof.tables.trace.kernel_class import classify

@@ -20,11 +20,10 @@ two ways the one with less work counts, as the library's own choice does, so tha
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from inferprof.model.products import Gemm
+from inferprof.documents.graph import Gemm, Node
 from inferprof.tables.trace.tile_names import Tile
 
 
@@ -77,13 +76,12 @@ def _laid(gemm: Gemm, tile: Tile, sms: int, blocks_per_sm: int, splits: int) -> 
     )
 
 
-def groups_of(nodes: Iterable[Mapping[str, Any]]) -> list[Group]:
+def groups_of(nodes: Iterable[Node]) -> list[Group]:
     """The products among the nodes of a .cost.json, those of the same sizes together, the most work first."""
     alike: dict[tuple[Gemm, str, bool], list[str]] = {}
     for node in nodes:
-        if node.get("gemm"):
-            key = (Gemm(**node["gemm"]), str(node["dtype"]), "Conv" in node["op"])
-            alike.setdefault(key, []).append(str(node["name"]))
+        if node.gemm:
+            alike.setdefault((node.gemm, node.dtype, "Conv" in node.op), []).append(node.name)
     groups = [Group(*key, nodes=tuple(names)) for key, names in alike.items()]
     return sorted(
         groups, key=lambda group: -group.gemm.count * group.gemm.m * group.gemm.n * group.gemm.k * len(group.nodes)

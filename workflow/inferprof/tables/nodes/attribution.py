@@ -23,6 +23,7 @@ COLUMNS: Final[dict[str, str]] = {
 }
 """Column → dtype. `duration_ns` is the sum over `instances` launches. `confidence` is 1 where a tool ties the launch
 to its owner (a range, a correlation id), and less where names, order or kinds of work suggest it."""
+_NAMES: Final = {"name": "kernel", "value": "duration_ns"}
 _SHARES: Final = ("total_ns", "attributed_ns", "unattributed_ns", "attributed_share", "unattributed_share")
 
 
@@ -40,11 +41,11 @@ def conform(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def launched(frame: pd.DataFrame) -> pd.DataFrame:
-    """name, owner, value (ns) and instances of the kernels of a case that a join watched, all ranges together."""
+    """kernel, owner, duration_ns and instances of the kernels of a case that a join watched, all ranges together."""
     rows = frame[(frame["level"] == "kernel") & (frame["metric"] == "duration_total")]
     keys = ["name", "device", "stream", "owner"]
     summed = rows.groupby(keys, sort=False, dropna=False, observed=True)[["value", "instances"]].sum()
-    return summed.reset_index()[["name", "owner", "value", "instances"]]
+    return summed.reset_index().rename(columns=_NAMES)[[*_NAMES.values(), "owner", "instances"]]
 
 
 def shares(frame: pd.DataFrame, at_least: float = 0.0) -> pd.DataFrame:

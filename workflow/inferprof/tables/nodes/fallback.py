@@ -21,6 +21,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import pandas as pd
 
+from inferprof.documents import Partition
 from inferprof.tables.nodes.ort_session import TRT_ENGINE
 from inferprof.tables.nodes.providers import COPY, CPU, EXCLUDED, SMALLEST
 from inferprof.tables.records import rows_of
@@ -83,14 +84,13 @@ def ledger(nodes: pd.DataFrame) -> pd.DataFrame:
     return table.sort_values("gain_high", ascending=False, kind="stable", ignore_index=True)
 
 
-def explained(fallbacks: pd.DataFrame, backend: str, partition: Mapping[str, Any] | None) -> pd.DataFrame:
+def explained(fallbacks: pd.DataFrame, backend: str, partition: Partition | None) -> pd.DataFrame:
     """The ledger with the parser's reason where ONNX Runtime tells none of why TensorRT left a node.
 
     backend: the case's; partition: the content of its graph's .partition.json (backends.tensorrt_partition), or None.
     """
-    asked = partition if partition and backend.startswith(TENSORRT) else {}
-    parts = [asked.get(kind, {}) for kind in ("dynamic", "static")]
-    left = {node["node"]: node["why"] for part in parts for node in part.get("left", [])}
+    asked = partition.left if partition and backend.startswith(TENSORRT) else {}
+    left = {name: node.why for name, node in asked.items()}
     reasons = zip(fallbacks["nodes"], fallbacks["why"], strict=True)
     return fallbacks.assign(why=[left.get(node, why) if why == NOT_TOLD else why for node, why in reasons])
 

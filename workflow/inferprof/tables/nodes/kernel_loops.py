@@ -14,17 +14,7 @@ import pandas as pd
 from inferprof.tables.nodes.trt_join import layer_of_path
 
 BLOCK: Final = r"^__myl_(bb\d+)_"
-_COLUMNS: Final = (
-    "region",
-    "block",
-    "steps",
-    "kernels",
-    "launches",
-    "duration",
-    "mean",
-    "share",
-    "region_duration",
-)
+_COLUMNS: Final = ("region", "block", "steps", "kernels", "launches", "duration", "mean", "share", "region_duration")
 
 
 def loops(frame: pd.DataFrame) -> pd.DataFrame:

@@ -25,15 +25,7 @@ from inferprof.tables.schema import conform
 from inferprof.tables.trace import aggregate
 from inferprof.tables.trace.clock import Clock
 from inferprof.tables.trace.intervals import Intervals, Times
-from inferprof.tables.trace.timeline import (
-    GRAPH,
-    ID_BITS,
-    KERNEL,
-    NO_CALL,
-    PATH_SEPARATOR,
-    Nesting,
-    Timeline,
-)
+from inferprof.tables.trace.timeline import GRAPH, ID_BITS, KERNEL, NO_CALL, PATH_SEPARATOR, Nesting, Timeline
 
 MASK: Final = (1 << ID_BITS) - 1
 EXAMPLES: Final = 3
@@ -132,17 +124,6 @@ def attributed(frame: pd.DataFrame) -> pd.DataFrame:
     """The join as attribution.COLUMNS, of one case: frame as `tidy` gives it. Further columns: op_type, provider."""
     rows = attribution.launched(frame)
     parts = rows["owner"].str.split(PATH_SEPARATOR, n=2, expand=True, regex=False).reindex(columns=range(3))
-    return attribution.conform(
-        pd.DataFrame(
-            {
-                "kernel": rows["name"],
-                "duration_ns": rows["value"].astype(np.int64),
-                "instances": rows["instances"].astype(np.int64),
-                "owner": parts[2],
-                "owner_level": "op",
-                "confidence": np.where(parts[2].notna(), 1.0, np.nan),
-                "op_type": parts[1],
-                "provider": parts[0],
-            }
-        )
-    )
+    confidence = np.where(parts[2].notna(), 1.0, np.nan)
+    owned = rows.assign(owner=parts[2], owner_level="op", confidence=confidence)
+    return attribution.conform(owned.assign(op_type=parts[1], provider=parts[0]))

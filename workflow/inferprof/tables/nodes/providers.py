@@ -15,7 +15,7 @@ import pandas as pd
 from inferprof import registry
 from inferprof.tables.nodes.ort_facts import SessionFacts
 from inferprof.tables.nodes.ort_session import TRT_ENGINE, OrtProfile
-from inferprof.tables.schema import conform
+from inferprof.tables.schema import conform, wide
 from inferprof.tables.trace.aggregate import statistics
 from inferprof.tables.trace.timeline import PATH_SEPARATOR
 
@@ -163,9 +163,7 @@ def first_run_alone(frame: pd.DataFrame) -> bool:
 def _told(frame: pd.DataFrame) -> pd.DataFrame:
     """KNOWN of each node, by name and owner."""
     ops = frame[(frame["level"] == "op") & frame["metric"].isin(KNOWN)]
-    value = ops["value"].astype(object).where(ops["value"].notna(), ops["text"])
-    wide = ops.assign(fact=value).pivot(index=["name", "owner"], columns="metric", values="fact")
-    return wide.reindex(columns=KNOWN).reset_index()
+    return wide(ops, ["name", "owner"]).reindex(columns=["name", "owner", *KNOWN])
 
 
 def by_provider(nodes: pd.DataFrame) -> pd.DataFrame:

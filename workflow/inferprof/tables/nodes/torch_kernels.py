@@ -34,13 +34,7 @@ def attributed(frame: pd.DataFrame) -> pd.DataFrame:
     An owner is the path of operators (`aten::linear > aten::addmm`), or of modules, from the outermost to its own.
     """
     rows = frame[(frame["level"] == "kernel") & (frame["metric"] == "duration_total")]
-    common = pd.DataFrame(
-        {
-            "kernel": rows["name"],
-            "duration_ns": rows["value"].astype(np.int64),
-            "instances": rows["instances"].astype(np.int64),
-        }
-    )
+    common = rows[["name", "value", "instances"]].set_axis(["kernel", "duration_ns", "instances"], axis=1)
     parts = []
     for level, prefix in _LEVELS.items():
         paths = {path: _of_level(path, prefix) for path in rows["range"].dropna().unique()}

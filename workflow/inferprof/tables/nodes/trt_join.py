@@ -23,7 +23,7 @@ from inferprof.errors import UserError
 from inferprof.tables.nodes.graph_nodes import NOBODY, TIED, Match, Node, align, of_names
 from inferprof.tables.nodes.trt_engine import Layer
 from inferprof.tables.nodes.trt_layers import EXAMPLES, MISSING_SHARE
-from inferprof.tables.trace.intervals import Times
+from inferprof.tables.trace.intervals import Times, holding
 from inferprof.tables.trace.timeline import KERNEL, NO_CALL, PATH_SEPARATOR, Timeline
 
 ENQUEUE: Final = "ExecutionContext::enqueue"
@@ -75,9 +75,8 @@ def _execution(timeline: Timeline, thread: Times, called: Times) -> Times:
     execution = np.full(called.size, -1, np.int64)
     for tid, own in ranges.groupby("thread"):
         mine = np.flatnonzero(thread == tid)
-        last = np.searchsorted(own["start"], called[mine], side="right") - 1
-        inside = (last >= 0) & (called[mine] < own["end"].to_numpy()[np.maximum(last, 0)])
-        execution[mine] = np.where(inside, own.index.to_numpy()[np.maximum(last, 0)], -1)
+        place = holding(own["start"].to_numpy(), own["end"].to_numpy(), called[mine])
+        execution[mine] = np.where(place >= 0, own.index.to_numpy()[place], -1)
     return execution
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
 import pandas as pd
 
 from inferprof.errors import UserError
@@ -63,16 +62,10 @@ def attributed(frame: pd.DataFrame) -> pd.DataFrame:
     table = attribution.launched(frame)
     for metric in _CONFIDENCES:
         values = rows.loc[rows["metric"] == metric, ["name", "owner", "value"]]
-        table = table.merge(values.rename(columns={"value": metric}), on=["name", "owner"], how="left")
+        values = values.rename(columns={"name": "kernel", "value": metric})
+        table = table.merge(values, on=["kernel", "owner"], how="left")
     owner = table["owner"].str.split(PATH_SEPARATOR, n=1, expand=True, regex=False).reindex(columns=range(2))
-    common = pd.DataFrame(
-        {
-            "kernel": table["name"],
-            "duration_ns": table["value"].astype(np.int64),
-            "instances": table["instances"].astype(np.int64),
-            "layer": owner[0],
-        }
-    )
+    common = table.drop(columns=list(_CONFIDENCES)).assign(layer=owner[0])
     parts = [
         common.assign(owner=owner[place], owner_level=level, confidence=table[metric].astype("float64"))
         for place, (level, metric) in enumerate(zip(("layer", "op"), _CONFIDENCES, strict=True))

@@ -62,7 +62,8 @@ def tidy(layers: Sequence[Layer], times: Sequence[LayerTime], tool: str) -> pd.D
         rows += [{"name": layer.name, "metric": metric, "text": text} for metric, text in _words(layer).items()]
         # Names may repeat: the first time of a name is that of the first layer with it.
         rows += _durations(timed[layer.name].pop(0)) if timed.get(layer.name) else []
-    rows += [row for left in timed.values() for time in left for row in _durations(time)]
+    rest = [time for left in timed.values() for time in left]
+    rows += [row for time in rest for row in _durations(time)]
     columns = ["name", "instances", "metric", "value", "text"]
     return conform(pd.DataFrame(rows, columns=columns).assign(level=LEVEL), tool)
 

@@ -63,21 +63,24 @@ def per_window(timeline: Timeline, window: pd.DataFrame) -> pd.DataFrame:
     window is of its own: others' work is none of it. `window`: start, end, process and more.
     """
     numbered = window.drop(columns="process").assign(place=np.arange(len(window)))
+    alone = _processes_alone(timeline, window["process"])
     parts = [
-        _of_all(_of_process(timeline, int(str(process))), own)
-        for process, own in numbered.groupby(window["process"].to_numpy(), sort=True)
-    ] or [_of_all(timeline, numbered)]
+        _of_all(timeline if own == WHOLE else _of_process(timeline, own), numbered[alone == own])
+        for own in np.unique(alone).tolist() or [WHOLE]
+    ]
     order = [column for column in ("device", "place") if column in parts[0]]
     return pd.concat(parts).sort_values(order, kind="stable", ignore_index=True).drop(columns="place")
 
 
+def _processes_alone(timeline: Timeline, process: pd.Series[int]) -> Times:
+    """The processes of windows, WHOLE where the timeline has no other or nothing of it, or the tool does not tell."""
+    if "process" not in timeline.ops or len(computing := timeline.ops["process"].unique()) < 2:
+        return np.full(len(process), WHOLE)
+    return np.where(process.isin(computing), process, WHOLE)
+
+
 def _of_process(timeline: Timeline, process: int) -> Timeline:
-    """The timeline of a process alone, as far as the tool tells; all of it for WHOLE."""
-    if "process" not in timeline.ops or process == WHOLE:
-        return timeline
     mine = (timeline.ops["process"] == process).to_numpy()
-    if mine.all() or not mine.any():
-        return timeline
     others = pd.concat([timeline.others, timeline.ops.loc[~mine, timeline.others.columns]], ignore_index=True)
     return only(timeline, mine, process_of(timeline.calls["thread"].to_numpy()) == process, others)
 
@@ -88,9 +91,7 @@ def _of_all(timeline: Timeline, window: pd.DataFrame) -> pd.DataFrame:
     host = window.assign(duration=end - start, **_host_amounts(timeline, kind, window))
     frames = [
         host.assign(
-            device=device,
-            **Gpu.of(timeline, kind, own).amounts(start, end),
-            **_launch_amounts(timeline, own, window),
+            device=device, **Gpu.of(timeline, kind, own).amounts(start, end), **_launch_amounts(timeline, own, window)
         )
         for device, own in _by_device(timeline.ops)
     ]

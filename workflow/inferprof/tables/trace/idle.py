@@ -171,11 +171,11 @@ class Gpu:
 
 
 def _streams_overlap(ops: pd.DataFrame) -> Intervals:
-    if ops["stream"].nunique() < 2:
+    start, end, stream = (ops[column].to_numpy() for column in ("start", "end", "stream"))
+    streams = pd.unique(stream)
+    if streams.size < 2:
         return at_least_two([])
-    return at_least_two(
-        Intervals.union(own["start"].to_numpy(), own["end"].to_numpy()) for _, own in ops.groupby("stream")
-    )
+    return at_least_two(Intervals.union(start[stream == own], end[stream == own]) for own in streams)
 
 
 def _alone(others: pd.DataFrame, device: int, busy: Intervals) -> Intervals:

@@ -65,6 +65,12 @@ class Intervals:
         return Intervals.union(start[kept], end[kept])
 
 
+def holding(start: Times, end: Times, times: Times) -> Times:
+    """Which of the intervals [start, end), in order and disjoint, holds each time; -1: none of them."""
+    last = np.searchsorted(start, times, side="right") - 1
+    return np.where((last >= 0) & (times < end[np.maximum(last, 0)]), last, -1)
+
+
 def at_least_two(sets: Iterable[Intervals]) -> Intervals:
     """Where two or more of the sets overlap."""
     # Time and direction in one integer, so that one sort orders them: at one time, ends come before starts.

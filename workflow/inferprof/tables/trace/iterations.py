@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from inferprof.tables.trace.intervals import Times
+from inferprof.tables.trace.intervals import Times, holding
 from inferprof.tables.trace.kernel_compare import ITERATION, unknown_range
 from inferprof.tables.trace.timeline import NO_CALL, PATH_SEPARATOR, Timeline, only, process_of, without_serial
 
@@ -106,9 +106,8 @@ def _around(timeline: Timeline) -> Times:
             if (begun[1:] < ended[:-1]).any():
                 continue
             calls = np.flatnonzero(owner == member)
-            place = np.searchsorted(begun, start[calls], side="right") - 1
-            inside = (place >= 0) & (start[calls] < ended[np.maximum(place, 0)])
-            around[calls[inside]] = rows[mine][place[inside]]
+            place = holding(begun, ended, start[calls])
+            around[calls[place >= 0]] = rows[mine][place[place >= 0]]
     return around
 
 

@@ -62,9 +62,7 @@ RULES: Final = (
         r"nccl|rccl|nvshmem|multimem|all_?reduce|all_?gather|reduce_?scatter|cross_device_reduce",
     ),
     _rule(
-        "copy",
-        "writes to a key-value cache",
-        r"reshape_and_cache|kv_?cache(?!.*attention)|kv_indices|page_indices",
+        "copy", "writes to a key-value cache", r"reshape_and_cache|kv_?cache(?!.*attention)|kv_indices|page_indices"
     ),
     _rule(
         "gemm",
@@ -82,16 +80,8 @@ RULES: Final = (
         "layer, RMS, batch, group norm",
         r"(?:layer|rms|batch|group|instance)_?norm|\bbn_(?:fw|bw)|norm_(?:fw|bw|forward|fwd)",
     ),
-    _rule(
-        "normalisation",
-        "TensorRT Myelin: mean, variance and 1/sqrt in one kernel",
-        r"__myl\w*_\w*Sqr\w*Div",
-    ),
-    _rule(
-        "normalisation",
-        "PyTorch: the statistics of a layer norm and its gradients",
-        r"RowwiseMoments|GammaBeta",
-    ),
+    _rule("normalisation", "TensorRT Myelin: mean, variance and 1/sqrt in one kernel", r"__myl\w*_\w*Sqr\w*Div"),
+    _rule("normalisation", "PyTorch: the statistics of a layer norm and its gradients", r"RowwiseMoments|GammaBeta"),
     _rule("normalisation", "Inductor: a reduction with rsqrt", r"triton_(?:red|per)\w*rsqrt"),
     _rule("softmax", "softmax by name", r"softmax"),
     _rule("softmax", "TensorRT Myelin: max, exp and sum in one kernel", r"__myl\w*MaxSubExp"),
@@ -192,10 +182,7 @@ _DTYPES: Final[tuple[tuple[DType, re.Pattern[str]], ...]] = (
     ("int8", re.compile(r"int8(?!_t)|[iu]8[iu]8|imma|(?<![a-z])i(?:\d{4,6})?gemm|i16832|i8816|s8_s8", re.IGNORECASE)),
     (
         "bf16",
-        re.compile(
-            r"bf16|bfloat16|nvjet_(?:sm\d+_)?tst|^Cijk_\w*?_BB?S_|^Cijk_\w*?_B_BS_|DF16b",
-            re.IGNORECASE,
-        ),
+        re.compile(r"bf16|bfloat16|nvjet_(?:sm\d+_)?tst|^Cijk_\w*?_BB?S_|^Cijk_\w*?_B_BS_|DF16b", re.IGNORECASE),
     ),
     (
         "fp16",

@@ -40,10 +40,7 @@ CONVENTIONS: Final = (
     _convention("CUTLASS 3", r"cutlass3x_\w*?gemm_\w*?_(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)_\d+x\d+x\d+"),
     _convention("TensorRT-LLM", r"\bbmm_\w*?_t(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)"),
     _convention("Tensile, hipBLASLt", r"_MT(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)"),
-    _convention(
-        "CUTLASS 2 in a template",
-        rf"GemmShape<{_INT}(?P<m>\d+), ?{_INT}(?P<n>\d+), ?{_INT}(?P<k>\d+)>",
-    ),
+    _convention("CUTLASS 2 in a template", rf"GemmShape<{_INT}(?P<m>\d+), ?{_INT}(?P<n>\d+), ?{_INT}(?P<k>\d+)>"),
     _convention(
         "CUTLASS 2 by name: tile, then k × stages",
         r"cutlass_\d+_\w*?gemm_\w*?(?<![\dx])(?P<m>\d+)x(?P<n>\d+)(?:_(?P<k>\d+)x\d+)?_[nt]{2}",

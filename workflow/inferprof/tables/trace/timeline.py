@@ -45,6 +45,15 @@ def process_of(threads: Times) -> Times:
     return np.where(threads < 0, -1, (threads >> ID_BITS) & ((1 << ID_BITS) - 1))
 
 
+@dataclass(frozen=True)
+class Launch:
+    """How kernels were launched: the mangled name where the capture has it, and grid and block as `x,y,z`."""
+
+    symbol: str | None
+    grid: str
+    block: str
+
+
 def _nothing() -> pd.DataFrame:
     return pd.DataFrame({"start": [], "end": [], "device": []}, dtype="int64")
 
@@ -56,12 +65,13 @@ class Timeline:
     ops: start, end, kind (code of KINDS), name (code), device, stream (or NOT_TOLD), bytes (of a memcpy or
         memset, or NOT_TOLD; else 0), call (row of `calls` that launched it, or NO_CALL); in captures of CUDA graphs
         node by node also made (code of the range in which its node of the graph was made, or OUTSIDE); process, where
-        the tool tells it.
+        the tool tells it; launched (code, or NOT_TOLD), where it tells grids and blocks.
     calls: start, end, thread (negative where the system's number of it is not known), name (code), path (code): CUDA
         API calls on the host.
     ranges: start, end, thread, path (code): closed NVTX ranges or profiler annotations.
     names, paths: what the codes stand for; a path joins the nested names with PATH_SEPARATOR.
     others: start, end, device of the operations of processes that are not the case's (trace.iterations).
+    launches: what the codes of `launched` stand for.
     """
 
     ops: pd.DataFrame
@@ -70,6 +80,7 @@ class Timeline:
     names: Sequence[str]
     paths: Sequence[str]
     others: pd.DataFrame = field(default_factory=_nothing)
+    launches: Sequence[Launch] = ()
 
     @property
     def op_path(self) -> np.ndarray:
@@ -103,14 +114,21 @@ def only(timeline: Timeline, ops: np.ndarray, calls: np.ndarray, others: pd.Data
     )
 
 
-def assemble(ops: pd.DataFrame, calls: pd.DataFrame, ranges: pd.DataFrame, names: Sequence[str]) -> Timeline:
+def assemble(
+    ops: pd.DataFrame,
+    calls: pd.DataFrame,
+    ranges: pd.DataFrame,
+    names: Sequence[str],
+    launches: Sequence[Launch] = (),
+) -> Timeline:
     """Join raw events to a Timeline.
 
     ops: start, end, kind, name, device, stream, bytes, correlation; calls: start, end, thread, name, correlation;
     ranges: start, end, thread, label (text), all unsorted. `correlation` is unique per process and ties an
     operation to its call; where a tool logs a call inside a call of the same correlation, the outer one counts.
     Calls that follow each other may share one too (cuProfilerStop and nsys's own cuCtxSynchronize behind it).
-    ops may have made_at (time) and made_by (thread) of the nodes of a CUDA graph; both are 0 where there is none.
+    ops may have made_at (time) and made_by (thread) of the nodes of a CUDA graph; both are 0 where there is none; and
+    launched, a code of `launches`.
     Rows that a tool wrote twice count once. Raises ValueError for what ends before it starts.
     """
     ops = _once(_in_order(ops))
@@ -130,7 +148,7 @@ def assemble(ops: pd.DataFrame, calls: pd.DataFrame, ranges: pd.DataFrame, names
     calls["path"] = nested.path_at(calls["thread"].to_numpy(), calls["start"].to_numpy())
     if "made_at" in ops:
         ops["made"] = nested.path_at(ops.pop("made_by").to_numpy(), ops.pop("made_at").to_numpy())
-    return Timeline(ops, calls, nested.ranges, names, nested.paths)
+    return Timeline(ops, calls, nested.ranges, names, nested.paths, launches=launches)
 
 
 def _in_order(events: pd.DataFrame, *texts: str) -> pd.DataFrame:

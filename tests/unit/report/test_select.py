@@ -1,0 +1,73 @@
+"""Which cases get further rounds and captures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.report.conftest import Results, evidence_of
+
+from inferprof import selection
+from inferprof.case import Case
+from inferprof.errors import UserError
+from inferprof.report import select
+
+BASELINE = "fp32/ort_cpu/default"
+
+
+def chosen(results: Any) -> dict[str, tuple[bool, bool]]:
+    """Case without its model → whether it is repeated and captured."""
+    choices = select.choices(evidence_of(results, BASELINE))
+    return {
+        "/".join((c.case.precision, c.case.backend, c.case.variant, c.case.shape)): (c.repeat, c.capture)
+        for c in choices
+    }
+
+
+def test_a_clear_winner_is_captured_beside_the_baseline_and_nothing_is_repeated(results: Results) -> None:
+    results.ok("vit/fp32/ort_cpu/default/b1", 10.0)
+    results.ok("vit/fp16/ort_cpu/default/b1", 5.0)
+    results.ok("vit/int8/ort_cpu/default/b1", 8.0)
+    results.plan()
+    assert chosen(results) == {
+        "fp32/ort_cpu/default/b1": (False, True),
+        "fp16/ort_cpu/default/b1": (False, True),
+    }
+
+
+def test_what_one_round_does_not_tell_apart_from_the_winner_is_repeated_with_it(results: Results) -> None:
+    results.ok("vit/fp32/ort_cpu/default/b1", 10.0)
+    results.ok("vit/fp16/ort_cpu/default/b1", 5.0)
+    results.ok("vit/int8/ort_cpu/default/b1", 5.1)
+    results.ok("vit/bf16/ort_cpu/default/b1", 7.0)
+    results.plan()
+    assert chosen(results) == {
+        "fp32/ort_cpu/default/b1": (False, True),
+        "fp16/ort_cpu/default/b1": (True, True),
+        "int8/ort_cpu/default/b1": (True, False),
+    }
+
+
+def test_a_speed_up_that_is_undecided_repeats_the_winner_and_the_baseline(results: Results) -> None:
+    results.ok("vit/fp32/ort_cpu/default/b1", 5.1)
+    results.ok("vit/fp16/ort_cpu/default/b1", 5.0)
+    results.plan()
+    assert set(chosen(results).values()) == {(True, True)}
+
+
+def test_a_selection_is_read_as_it_was_written(tmp_path: Path) -> None:
+    first, second = (Case("vit", precision, "ort_cpu", "default", "b1") for precision in ("fp32", "fp16"))
+    path = tmp_path / selection.NAME
+    selection.write(
+        path, [selection.Choice(first, False, True, "baseline"), selection.Choice(second, True, True, "a, b")]
+    )
+    assert selection.read(path) == selection.Selection(frozenset({second}), frozenset({first, second}))
+
+
+@pytest.mark.parametrize("text", ["case\nvit", "case,repeat,capture,why\nvit/fp32,yes,,\n"])
+def test_a_selection_that_is_none_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / selection.NAME
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(UserError):
+        selection.read(path)

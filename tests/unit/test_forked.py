@@ -1,0 +1,141 @@
+"""A job of a study is a fork of a server that has imported its libraries: same end, same words."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from inferprof import forked
+
+CLIENT = [sys.executable, "-c", "import sys; from inferprof.cli import main; sys.exit(main())"]
+PLUGIN = """
+import os, sys, time
+from pathlib import Path
+from inferprof import forked
+out = Path(os.environ["OUT"])
+who = os.getpid(), len(forked.imported), os.environ.get("OF_JOB"), Path.cwd()
+(out / f"{time.monotonic_ns()}").write_text(" ".join(map(str, who)))
+if "HANG" in os.environ:
+    time.sleep(60)
+"""
+SLOW_S = 60.0
+"""On a machine whose cores others use: pandas and SciPy are imported."""
+
+
+@pytest.fixture
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
+    """The process of a study, whose jobs run in `tmp_path` and note who they are."""
+    (tmp_path / "plugin.py").write_text(PLUGIN, encoding="utf-8")
+    (tmp_path / "notes").mkdir()
+    with subprocess.Popen(["sleep", "300"]) as process:
+        for name, value in {
+            forked.STUDY: f"{process.pid}-{tmp_path.name}{time.monotonic_ns()}",
+            forked.LIMIT: "120",
+            "INFERPROF_PLUGINS": str(tmp_path / "plugin.py"),
+            "OUT": str(tmp_path / "notes"),
+        }.items():
+            monkeypatch.setenv(name, value)
+        yield process
+        process.kill()
+
+
+def job(folder: Path, *argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A job, run to its end."""
+    return subprocess.run(
+        [*CLIENT, *argv], cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+
+
+def notes(folder: Path) -> list[list[str]]:
+    """What each job noted: process id, imported modules, a variable, its folder."""
+    return [path.read_text("utf-8").split() for path in sorted((folder / "notes").iterdir())]
+
+
+def until(condition: Callable[[], object]) -> bool:
+    """Whether it comes true in time."""
+    deadline = time.monotonic() + SLOW_S
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return bool(condition())
+
+
+def alive(process: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        return ") Z " not in Path(f"/proc/{process}/stat").read_text("utf-8")
+    except OSError:
+        return False
+
+
+def servers(study: subprocess.Popen[bytes]) -> list[int]:
+    """The servers of a study, and what they forked."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if forked.START.encode() in words and str(study.pid).encode() in words and alive(int(path.parent.name)):
+            found.append(int(path.parent.name))
+    return found
+
+
+def test_a_job_is_a_fork_in_its_own_folder_and_environment_that_ends_as_it_would_alone(
+    study: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    alone = job(tmp_path, "table", "nsys", "missing.sqlite", "--out", "x", **{forked.STUDY: ""})
+    first = job(tmp_path, "table", "nsys", "missing.sqlite", "--out", "x", PWD="1")
+    second = job(tmp_path / "elsewhere", "table", "nsys", "missing.sqlite", "--out", "x", PWD="2")
+    assert (first.returncode, first.stderr) == (second.returncode, second.stderr) == (alone.returncode, alone.stderr)
+    (_, none, _, _), (one, imported, _, here), (two, _, _, there) = notes(tmp_path)
+    assert none == "0" and int(imported) > 3 and one != two
+    assert (Path(here), Path(there)) == (tmp_path, tmp_path / "elsewhere")
+
+
+def test_a_job_of_another_environment_has_another_server(study: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    for threads in ("1", "2", "2"):
+        job(tmp_path, "cases", "--config", "missing.yaml", "--out", "x", OMP_NUM_THREADS=threads, OF_JOB=threads)
+    assert [note[2] for note in notes(tmp_path)] == ["1", "2", "2"]
+    assert len(servers(study)) == 2
+
+
+def test_servers_and_jobs_end_with_the_study(study: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    client = subprocess.Popen([*CLIENT, "cases", "--config", "x", "--out", "x"], env={**os.environ, "HANG": "1"})
+    assert until(lambda: notes(tmp_path))
+    study.send_signal(signal.SIGKILL)
+    study.wait()
+    assert client.wait(SLOW_S) == 1
+    assert until(lambda: not servers(study))
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_job_ends_with_its_client_and_the_server_goes_on(
+    number: signal.Signals, study: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    client = subprocess.Popen([*CLIENT, "cases", "--config", "x", "--out", "x"], env={**os.environ, "HANG": "1"})
+    assert until(lambda: notes(tmp_path))
+    client.send_signal(number)
+    client.wait(SLOW_S)
+    assert until(lambda: not alive(int(notes(tmp_path)[0][0])))
+    assert until(lambda: len(servers(study)) == 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "group"),
+    [
+        ("audit x.onnx", ("prepare",)),
+        ("verify", None),
+        ("run ort_cuda a.onnx --round 2 --out x", ("run", "ort_cuda", "2", "measured")),
+        ("run ort_cuda a.onnx --profiled 10", ("run", "ort_cuda", "0", "profiled")),
+    ],
+)
+def test_runs_of_one_runtime_and_round_share_a_server(words: str, group: tuple[str, ...] | None) -> None:
+    assert forked.group_of(words.split()) == group

@@ -1,0 +1,50 @@
+"""Every benchmark runs in its smallest size, and prints what it did. How long that takes is not judged."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.workflow.conftest import environment
+
+TOOK = r"[\d.]+ s \([\d.]+ s of CPU time\), \d+ MiB"
+LIMITS = r"(within the limits|over a limit: .*)\n"
+SMALLEST = {
+    "dag_scale.py": (
+        ("--cases", "40"),
+        rf"40 cases, 3\d\d jobs: planned in {TOOK}\nmarked as done in {TOOK}\nagain, nothing to be done: {TOOK}\n",
+    ),
+    "diagnosis.py": (
+        ("a CUDA graph between large pageable copies",),
+        r"check +labels precision recall\n\(verdict\) +1 +100 % +100 %\n(\w+ +1 +- +-\n){4}"
+        r"pageable_copies +1 +100 % +100 %\nall +6 +100 % +100 %\n",
+    ),
+    "report_scale.py": (("--cases", "4"), rf" +4 cases: {TOOK}, page 0\.[01]\d MB\n{LIMITS}"),
+    "timeline_scale.py": (
+        ("--kernels", "2000"),
+        rf" +200 kernels, +0 MB: {TOOK}, idle_launch 327881 ns an iteration\n"
+        rf" +2,000 kernels, +0 MB: {TOOK}, idle_launch 325981 ns an iteration\n"
+        rf"ten times the kernels took [\d.]+ times the CPU time\n{LIMITS}",
+    ),
+}
+"""Benchmark → its arguments in the smallest size, and what it prints then."""
+
+
+def test_every_benchmark_has_a_smallest_size(repository: Path):
+    scripts = {
+        path.name for path in (repository / "benchmarks").glob("*.py") if "__main__" in path.read_text("utf-8")
+    }
+    assert scripts == set(SMALLEST)
+
+
+@pytest.mark.parametrize("name", SMALLEST)
+def test_a_benchmark_runs_in_its_smallest_size(name: str, repository: Path, tmp_path: Path):
+    arguments, printed = SMALLEST[name]
+    command = [sys.executable, str(repository / "benchmarks" / name), *arguments]
+    done = subprocess.run(
+        command, env=environment() | {"TMPDIR": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
+    assert re.fullmatch(printed, done.stdout), done.stdout + done.stderr

@@ -1,0 +1,173 @@
+"""The thin side of the fork server: which verbs of a study's jobs it serves, and the client that hands one over.
+
+A study's jobs would spend most of their time on starting Python and importing libraries. A server imports them once;
+each job is a process that it forks: fresh, of the job's own environment, with no CUDA context before its own. The
+Snakefile names the study in the environment of its jobs. Only the standard library is imported here: a client is to
+start in some 50 ms.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from inferprof import processes
+
+STUDY: Final = "INFERPROF_STUDY"
+"""Environment variable of a study's jobs: `{process id of its Snakemake}-{random text}`."""
+LIMIT: Final = "INFERPROF_JOB_LIMIT_S"
+"""Environment variable of a study's jobs: the seconds that one may take (protocol.limit_s)."""
+OWN: Final = frozenset({LIMIT, "SHLVL", "PWD", "OLDPWD", "_"})
+"""Variables that a job may have of its own: no library reads them when it is imported."""
+SERVED: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("export", "audit", "partition", "cost", "expect", "accuracy"), "prepare"),
+    **dict.fromkeys(("capture", "table", "diagnose", "report", "select", "cases"), "read"),
+    "run": "run",
+}
+"""Verb → the group whose libraries it needs; all others start by themselves."""
+START_S: Final = 10.0
+"""How long a server may take until it listens, which it does before it imports anything."""
+START: Final = "from inferprof import fork_server; fork_server.main()"
+RETRY_S: Final = 0.01
+imported: tuple[str, ...] = ()
+"""In a process that a server forked: the modules that it had imported before."""
+PEER: Final = struct.Struct("3i")
+"""What SO_PEERCRED gives: process, user, group."""
+
+
+def name_study() -> None:
+    """Name the study whose Snakemake this process is: its jobs inherit that."""
+    os.environ[STUDY] = f"{os.getpid()}-{secrets.token_hex(16)}"
+
+
+def group_of(argv: Sequence[str]) -> tuple[str, ...] | None:
+    """What the jobs that one server forks have in common; None for a verb that is not served.
+
+    Measurements of a round share one, and no other round: rounds are to differ in all that a fresh start may change.
+    """
+    group = SERVED.get(argv[0]) if argv else None
+    if group != "run" or len(argv) < 2:
+        return (group,) if group else None
+    round_ = argv[argv.index("--round") + 1] if "--round" in argv[:-1] else "0"
+    return "run", argv[1], round_, "profiled" if "--profiled" in argv else "measured"
+
+
+def served(argv: Sequence[str]) -> int | None:
+    """The exit code of a verb that a process of the study's server ran; None where this process is to run it."""
+    study, group = os.environ.get(STUDY), group_of(argv)
+    if not study or not group or LIMIT not in os.environ:
+        return None
+    processes.die_with_parent()
+    try:
+        os.kill(_snakemake(study), 0)
+    except ProcessLookupError:
+        return 1  # it was killed meanwhile
+    with contextlib.suppress(OSError), _connected(study, group) as connection:
+        return _handed_over(connection, argv)
+    return None
+
+
+def _snakemake(study: str) -> int:
+    """The process id of a study's Snakemake."""
+    return int(study.partition("-")[0])
+
+
+def same_user(connection: socket.socket) -> bool:
+    """Whether it is this user who is at the other end."""
+    _, user, _ = PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
+    return bool(user == os.getuid())
+
+
+def _connected(study: str, group: tuple[str, ...]) -> socket.socket:
+    """A connection to the server of a group, started where there is none. Raises OSError where none answers."""
+    environment = {name: value for name, value in sorted(os.environ.items()) if name not in OWN}
+    same = json.dumps([group, environment, sys.executable, sys.version, __file__])
+    name = f"inferprof-{study}-{hashlib.sha256(same.encode()).hexdigest()[:16]}"
+    deadline = time.monotonic() + START_S
+    started = False
+    while True:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.connect(f"\0{name}")  # in Linux's abstract namespace: no file stays behind
+        except ConnectionRefusedError:
+            connection.close()
+            if time.monotonic() > deadline:
+                raise
+            if not started:
+                _start(name, study, group)
+                started = True
+            time.sleep(RETRY_S)
+        else:
+            if same_user(connection):
+                return connection
+            connection.close()
+            raise PermissionError(name)
+
+
+def _start(name: str, study: str, group: tuple[str, ...]) -> None:
+    """Start a server in this process's environment. Of several with one name all but one end at once."""
+    subprocess.Popen(
+        [sys.executable, "-c", START, name, str(_snakemake(study)), *group],
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def _handed_over(connection: socket.socket, argv: Sequence[str]) -> int | None:
+    """Hand a verb over and wait for its end; None where the server went away before it began."""
+    request = {
+        "argv": [sys.argv[0], *argv],
+        "path": sys.path,
+        "environment": dict(os.environ),
+        "folder": str(Path.cwd()),
+    }
+    send(connection, request, (0, 1, 2))
+    answers = connection.makefile("rb")
+    begun = answers.readline()
+    if not begun:
+        return None
+    process = int(begun)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: os.kill(process, number))
+    code = answers.readline()
+    if not code:
+        sys.stderr.write("inferprof: the fork server of the study ended, and this job with it\n")
+        return 1
+    return int(code)
+
+
+def send(connection: socket.socket, request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
+    """Send a request: its length, then JSON; the open files go with the length."""
+    content = json.dumps(request).encode()
+    socket.send_fds(connection, [struct.pack("!Q", len(content))], descriptors)
+    connection.sendall(content)
+
+
+def receive(connection: socket.socket, files: int) -> tuple[dict[str, Any], list[int]]:
+    """What `send` sent. Raises EOFError where the other end left before."""
+    head, descriptors, _, _ = socket.recv_fds(connection, 8, files)
+    if len(head) < 8:
+        raise EOFError
+    content = connection.makefile("rb", buffering=0)
+    (length,) = struct.unpack("!Q", head)
+    text = b""
+    while len(text) < length:
+        part = content.read(length - len(text))
+        if not part:
+            raise EOFError
+        text += part
+    return json.loads(text), descriptors
