@@ -31,7 +31,7 @@ RUN env -u PIP_CONSTRAINT pip install --no-cache-dir --no-deps . \
     && snakemake --cores 1 --dry-run results/REPORT.txt \
     && mkdir /usr/share/inferprof \
     && python3 docker/bill.py > /usr/share/inferprof/bill.json \
-    && rm -rf .snakemake build workflow/*.egg-info /root/.cache \
+    && rm -rf .snakemake build workflow/*.egg-info ~/.cache \
     && mkdir --mode=1777 /cache \
     && chmod 1777 /inferprof
 

@@ -4,7 +4,8 @@ PYTHON ?= python3
 # The CUDA build of PyPI also runs on a CPU. For the smaller CPU build, give pip's options with it:
 #   make report TORCH="torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu"
 TORCH ?= torch==2.13.0
-CORES ?= 1
+# For what is prepared side by side: a measurement always has them all for itself.
+CORES ?= all
 NGC_TAG ?= 25.11-py3
 
 VENV := .venv
@@ -14,9 +15,10 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
 .PHONY: help install report test test-gpu test-slurm test-image check lock image verify docs reference puzzles offline
 
-# The study of config.yaml: results/REPORT.txt.
+# The study of config.yaml: results/REPORT.txt; first of all an answer about one model, format and shape.
 report: $(INSTALLED)
 	@inferprof unlock
+	snakemake --cores $(CORES) first
 	snakemake --cores $(CORES) results/REPORT.txt
 
 # These targets. CORES=4, PYTHON=python3.12, TORCH="…" and NGC_TAG=… are variables of them.
@@ -87,8 +89,9 @@ docs: $(INSTALLED)
 	python -m docs.generate
 
 # docs/reference-*.md out of the measured files in studies/reference/, on any machine.
+#   make reference BUNDLE=verify.bundle.zip        keeps what `make verify` made on another box, and writes its page
 reference: $(INSTALLED)
-	python studies/reference/document.py
+	python studies/reference/document.py $(BUNDLE)
 
 # studies/puzzles/*/SOLUTION.md out of the bundle beside each, on any machine.
 puzzles: $(INSTALLED)
@@ -96,11 +99,12 @@ puzzles: $(INSTALLED)
 
 # For a machine without network: project, wheels and installer as parts in dist/offline/ (docs/offline.md).
 #   make offline PYTHON=3.12 PART=60M        beside the torch that is there; TORCH="torch==2.13.0" packs it too
+#   make offline ARCH="x86_64 aarch64"       install.sh chooses by the machine
 PART ?= 60M
-GLIBC ?= 2.28
+ARCH ?= x86_64
 offline:
-	@python3 offline/pack.py $(LOCKS) --python $(if $(filter 3.%,$(PYTHON)),$(PYTHON),3.12) --part $(PART) --glibc $(GLIBC) \
-	  --torch '$(if $(filter file,$(origin TORCH)),there,$(TORCH))'
+	@python3 offline/pack.py $(LOCKS) --python $(if $(filter 3.%,$(PYTHON)),$(PYTHON),3.12) --part $(PART) --arch $(ARCH) \
+	  $(if $(GLIBC),--glibc $(GLIBC)) --torch '$(if $(filter file,$(origin TORCH)),there,$(TORCH))'
 
 # The container image (docs/container.md). ENGINE=podman builds without a daemon.
 ENGINE ?= docker

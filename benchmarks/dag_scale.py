@@ -94,6 +94,7 @@ def write_study(folder: Path, models: int, variants: int) -> None:
         "shapes": [f"b{2**power}" for power in range(SHAPES)],
         "profilers": ["nsys", "kineto"],
         "baseline": "fp32/ort_cuda/default",
+        **{"repeat": "all", "captures": "all"},  # the largest plan: no selection after the first round
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
     for label in MACHINES:

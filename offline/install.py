@@ -54,11 +54,19 @@ class Manifest:
     """`there`, or the requirement that the wheels meet."""
     revision: str
     parts: tuple[Part, ...]
+    machine: str = "x86_64"
+    """As `uname -m` names it."""
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> Manifest:
         """The inverse of dataclasses.asdict."""
         return cls(**{**content, "parts": tuple(Part(**part) for part in content["parts"])})
+
+
+def chosen(contents: Sequence[Mapping[str, Any]]) -> Manifest:
+    """The manifest of this machine; the first where none is, which check_machine then refuses."""
+    manifests = [Manifest.of(content) for content in contents]
+    return next((manifest for manifest in manifests if manifest.machine == os.uname().machine), manifests[0])
 
 
 def main(manifest: Manifest, arguments: Sequence[str]) -> int:
@@ -90,8 +98,12 @@ def main(manifest: Manifest, arguments: Sequence[str]) -> int:
 
 def check_machine(manifest: Manifest) -> None:
     """Whether the wheels run here. The Python has been looked at by install.sh."""
-    if sys.platform != "linux" or os.uname().machine != "x86_64":
-        raise Refused(f"the wheels are for Linux on x86_64, and this is {sys.platform} on {os.uname().machine}")
+    machine = os.uname().machine
+    if sys.platform != "linux" or machine != manifest.machine:
+        raise Refused(
+            f"the wheels are for Linux on {manifest.machine}, and this is {sys.platform} on {machine}: "
+            f"pack for it: make offline ARCH={machine}"
+        )
     library = (os.confstr("CS_GNU_LIBC_VERSION") or "no glibc").removeprefix("glibc ")
     if not library[0].isdigit() or numbers(library) < numbers(manifest.glibc):
         raise Refused(f"the wheels need glibc {manifest.glibc} or newer, and this is {library}: use a newer system")
@@ -181,10 +193,12 @@ def install_wheels(python: Path, wheels: Path, beside: bool) -> None:
 def pip_install(python: Path, wheels: Path) -> list[str | Path]:
     """pip, run out of its wheel, without network and without dependencies: the lock has them all.
 
-    Compiling takes minutes; Python does it when a module is first imported.
+    Compiling takes minutes; Python does it when a module is first imported. What the machine holds in the same
+    version is installed all the same, or its programs would not be in .venv/bin.
     """
     (pip,) = wheels.glob("pip-*.whl")
-    return [python, pip / "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile"]
+    options = ["--quiet", "--no-index", "--no-deps", "--no-compile", "--ignore-installed"]
+    return [python, pip / "pip", "install", *options]
 
 
 def unpack(parts: Sequence[Path], folder: Path) -> None:

@@ -1,6 +1,7 @@
 """Packs the project and its wheels for a machine without network: numbered parts, their checksums, an install script.
 
-make offline PYTHON=3.12 PART=60M runs this; docs/offline.md says how to go on. Needs pip and packaging, and network.
+make offline PYTHON=3.12 PART=60M ARCH=x86_64 runs this; docs/offline.md says how to go on. It needs a network,
+pip and packaging.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 NAME = "inferprof-offline"
 OLDEST_GLIBC = 5
 """manylinux_2_5 is manylinux1: older wheels there are none."""
+GLIBC = {"x86_64": "2.28", "aarch64": "2.35"}
+"""Machine, as `uname -m` names it → the oldest glibc that the lock has wheels for."""
 
 
 class Refused(Exception):
@@ -41,20 +44,21 @@ def main() -> int:
     arguments = parse(sys.argv[1:])
     try:
         with tempfile.TemporaryDirectory(prefix="inferprof-offline-") as folder:
-            wheels = Path(folder, "wheels")
-            wheels.mkdir()
-            download(arguments, wheels)
+            packed = {machine: Path(folder, machine) for machine in dict.fromkeys(arguments.arch)}
+            for machine, wheels in packed.items():
+                wheels.mkdir()
+                download(arguments, machine, wheels)
             revision = git("describe", "--always", "--dirty", "--abbrev=12", "--exclude=*").decode().strip()
             if revision.endswith("-dirty"):
                 sys.stderr.write("make offline: what is not committed is not packed\n")
-            parts = write_parts(arguments.out, arguments.part, wheels)
-        write_installer(arguments, revision.removesuffix("-dirty"), parts)
+            manifests = write_all(arguments, packed, revision.removesuffix("-dirty"))
     except Refused as error:
         sys.stderr.write(f"make offline: {error}\n")
         return 2
-    size = sum(part.bytes for part in parts)
+    parts = [part for manifest in manifests for part in manifest.parts]
     sys.stdout.write(
-        f"{arguments.out}: {len(parts)} parts, {size / 1e6:.0f} MB. Copy them with install.sh, then: sh install.sh\n"
+        f"{arguments.out}: {len(parts)} parts, {sum(part.bytes for part in parts) / 1e6:.0f} MB, for "
+        f"{' and '.join(packed)}. Copy them with install.sh, then: sh install.sh\n"
     )
     return 0
 
@@ -68,7 +72,10 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--torch", default="there", help="`there`, or what to pack: 'torch==2.13.0 [--index-url URL]'"
     )
-    parser.add_argument("--glibc", type=_glibc, default="2.28", help="the target's glibc or an older (default 2.28)")
+    parser.add_argument(
+        "--arch", choices=GLIBC, nargs="+", default=["x86_64"], help="the target's `uname -m`; install.sh chooses"
+    )
+    parser.add_argument("--glibc", type=_glibc, help=f"the target's glibc or an older (default {GLIBC})")
     parser.add_argument("--out", type=Path, default=Path("dist/offline"), help="folder of the parts, made anew")
     return parser.parse_args(argv)
 
@@ -76,24 +83,15 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 # --- wheels ----------------------------------------------------------------------------------------------------
 
 
-def download(arguments: argparse.Namespace, wheels: Path) -> None:
+def download(arguments: argparse.Namespace, machine: str, wheels: Path) -> None:
     """The wheels of all locked packages for the target, those without any built here, and torch's if asked for."""
-    pins = [
-        pin for lock in arguments.requirements for pin in pinned(lock.read_text(encoding="utf-8"), arguments.python)
-    ]
-    listed = wheels.with_name("pins.txt")
+    locks = [lock.read_text(encoding="utf-8") for lock in arguments.requirements]
+    pins = [pin for lock in locks for pin in pinned(lock, arguments.python, machine)]
+    listed = wheels.with_name(f"{machine}.txt")
     # pip itself is in no lock: install.sh runs it out of its wheel, where the machine has none.
     listed.write_text("".join(f"{pin}\n" for pin in sorted({*pins, "pip"})), encoding="utf-8")
-    target = [
-        *("--python-version", arguments.python, "--implementation", "cp"),
-        *(
-            word
-            for minor in range(numbers(arguments.glibc)[1], OLDEST_GLIBC - 1, -1)
-            for word in ("--platform", f"manylinux_2_{minor}_x86_64")
-        ),
-        *("--platform", "manylinux2014_x86_64"),
-    ]
-    sys.stdout.write(f"downloading {len({*pins, 'pip'})} wheels for Python {arguments.python}\n")
+    target = platform_options(arguments.python, arguments.glibc or GLIBC[machine], machine)
+    sys.stdout.write(f"downloading {len({*pins, 'pip'})} wheels for Python {arguments.python} on {machine}\n")
     sys.stdout.flush()
     pip("download", "--no-deps", *target, "--dest", str(wheels), "--requirement", str(listed))
     if arguments.torch != "there":
@@ -103,17 +101,24 @@ def download(arguments: argparse.Namespace, wheels: Path) -> None:
         pip("wheel", "--no-deps", "--wheel-dir", str(wheels), str(source))
         source.unlink()
     for wheel in wheels.iterdir():
-        require_portable(wheel.name, arguments.python)
+        require_portable(wheel.name, arguments.python, machine)
 
 
-def pinned(lock: str, python: str) -> Iterator[str]:
+def platform_options(python: str, glibc: str, machine: str) -> list[str]:
+    """pip's options for the wheels of a target."""
+    tags = [f"manylinux_2_{minor}_{machine}" for minor in range(numbers(glibc)[1], OLDEST_GLIBC - 1, -1)]
+    platforms = [word for tag in (*tags, f"manylinux2014_{machine}") for word in ("--platform", tag)]
+    return ["--python-version", python, "--implementation", "cp", *platforms]
+
+
+def pinned(lock: str, python: str, machine: str = "x86_64") -> Iterator[str]:
     """The `name==version` lines of a lock that hold for the target; pip would ask the Python that it runs in."""
     target = {
         "python_version": python,
         "python_full_version": f"{python}.0",
         "implementation_version": f"{python}.0",
         **{"implementation_name": "cpython", "platform_python_implementation": "CPython"},
-        **{"sys_platform": "linux", "platform_system": "Linux", "platform_machine": "x86_64", "os_name": "posix"},
+        **{"sys_platform": "linux", "platform_system": "Linux", "platform_machine": machine, "os_name": "posix"},
     }
     for raw in lock.splitlines():
         line = re.split(r"\s+#|^#", raw)[0].strip()
@@ -123,21 +128,23 @@ def pinned(lock: str, python: str) -> Iterator[str]:
                 yield f"{requirement.name}{requirement.specifier}"
 
 
-def require_portable(name: str, python: str) -> None:
+def require_portable(name: str, python: str, machine: str = "x86_64") -> None:
     """A wheel that was built here must be pure: what is compiled here may not run there."""
-    if not any(runs_there(tag, python) for tag in parse_wheel_filename(name)[3]):
+    if not any(runs_there(tag, python, machine) for tag in parse_wheel_filename(name)[3]):
         raise Refused(
-            f"{name} is no wheel for Python {python} on any Linux: its package has none, and needs a compiler"
+            f"{name} is no wheel for Python {python} on any Linux of {machine}: its package has none, and needs a "
+            "compiler"
         )
 
 
-def runs_there(tag: Tag, python: str) -> bool:
+def runs_there(tag: Tag, python: str, machine: str) -> bool:
     """Whether a wheel's tag is one of the target's; which glibc it needs pip has looked at."""
     plain = python.replace(".", "")
     interpreters = ("py3", f"py{plain}", f"cp{plain}")
+    linux = tag.platform.startswith("manylinux") and tag.platform.endswith(f"_{machine}")
     if tag.abi == "abi3":
-        return tag.platform.startswith("manylinux")
-    return tag.interpreter in interpreters and tag.platform.startswith(("any", "manylinux"))
+        return linux
+    return tag.interpreter in interpreters and (linux or tag.platform == "any")
 
 
 def pip(*arguments: str) -> None:
@@ -151,11 +158,24 @@ def pip(*arguments: str) -> None:
 # --- parts -----------------------------------------------------------------------------------------------------
 
 
-def write_parts(out: Path, size: int, wheels: Path) -> list[Part]:
-    """Write the archive of project and wheels as parts of at most `size` bytes into a folder without older ones."""
+def write_all(arguments: argparse.Namespace, packed: Mapping[str, Path], revision: str) -> list[Manifest]:
+    """The parts of each machine, install.sh and SHA256SUMS, in a folder without older ones."""
+    out: Path = arguments.out
     out.mkdir(parents=True, exist_ok=True)
-    for old in [*out.glob(f"{NAME}.*"), *out.glob("install.sh"), *out.glob("SHA256SUMS")]:
+    for old in [*out.glob(f"{NAME}*"), *out.glob("install.sh"), *out.glob("SHA256SUMS")]:
         old.unlink()
+    manifests = []
+    for machine, wheels in packed.items():
+        name = NAME if machine == "x86_64" else f"{NAME}-{machine}"
+        parts = tuple(write_parts(out, name, arguments.part, wheels))
+        glibc = arguments.glibc or GLIBC[machine]
+        manifests.append(Manifest(arguments.python, glibc, arguments.torch, revision, parts, machine))
+    write_installer(out, manifests)
+    return manifests
+
+
+def write_parts(out: Path, name: str, size: int, wheels: Path) -> list[Part]:
+    """Write the archive of project and wheels as parts of at most `size` bytes."""
     with tempfile.TemporaryFile() as archive:
         write_archive(archive, wheels)
         total = archive.tell()
@@ -163,9 +183,9 @@ def write_parts(out: Path, size: int, wheels: Path) -> list[Part]:
         digits = max(2, len(str(-(-total // size))))
         names: list[str] = []
         while chunk := archive.read(size):
-            names.append(f"{NAME}.{len(names) + 1:0{digits}d}")
+            names.append(f"{name}.{len(names) + 1:0{digits}d}")
             (out / names[-1]).write_bytes(chunk)
-    return [Part(name, (out / name).stat().st_size, sha256(out / name)) for name in names]
+    return [Part(part, (out / part).stat().st_size, sha256(out / part)) for part in names]
 
 
 def write_archive(out: IO[bytes], wheels: Path) -> None:
@@ -181,17 +201,16 @@ def write_archive(out: IO[bytes], wheels: Path) -> None:
                 archive.addfile(info, file)
 
 
-def write_installer(arguments: argparse.Namespace, revision: str, parts: Sequence[Part]) -> None:
-    """install.sh: the template, the installer and the manifest in one file; SHA256SUMS of all."""
-    manifest = Manifest(arguments.python, arguments.glibc, arguments.torch, revision, tuple(parts))
-    content = json.dumps(dataclasses.asdict(manifest), ensure_ascii=True)
-    call = f"sys.exit(main(Manifest.of(json.loads({content!r})), sys.argv[1:]))"
+def write_installer(out: Path, manifests: Sequence[Manifest]) -> None:
+    """install.sh: the template, the installer and the manifests in one file; SHA256SUMS of all."""
+    content = json.dumps([dataclasses.asdict(manifest) for manifest in manifests], ensure_ascii=True)
+    call = f"sys.exit(main(chosen(json.loads({content!r})), sys.argv[1:]))"
     installer = (REPOSITORY / "offline/install.py").read_text(encoding="utf-8")
     script = (REPOSITORY / "offline/install.sh").read_text(encoding="utf-8")
-    script = script.replace("@PYTHON@", arguments.python).replace("@INSTALLER@", f"{installer}\n\n{call}")
-    (arguments.out / "install.sh").write_text(script, encoding="utf-8")
-    sums = {part.name: part.sha256 for part in parts} | {"install.sh": hashlib.sha256(script.encode()).hexdigest()}
-    write_sums(arguments.out, sums)
+    script = script.replace("@PYTHON@", manifests[0].python).replace("@INSTALLER@", f"{installer}\n\n{call}")
+    (out / "install.sh").write_text(script, encoding="utf-8")
+    sums = {part.name: part.sha256 for manifest in manifests for part in manifest.parts}
+    write_sums(out, sums | {"install.sh": hashlib.sha256(script.encode()).hexdigest()})
 
 
 def write_sums(out: Path, sums: Mapping[str, str]) -> None:

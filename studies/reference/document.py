@@ -2,17 +2,27 @@
 
 Each bundle of studies/reference/{gpu}/ is unpacked to build/reference/{gpu}/{bundle} and reported anew, so that the
 pages say what this version of the code makes of the measured files.
+
+`make reference BUNDLE=verify.bundle.zip` first keeps what `make verify` made on another box as
+studies/reference/{gpu}/verify.zip: its page and its row in README's table of boxes follow.
 """
 
 from __future__ import annotations
 
+import argparse
+import re
 import shutil
+import sys
+import tempfile
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from inferprof.errors import UserError
+from inferprof.files import read_json
 from inferprof.report import bundled
 from inferprof.report.common import name_of
 from inferprof.report.model import NOT_MEASURED
@@ -54,6 +64,10 @@ README_WIDE = 10
 PACKAGES = ("onnxruntime-gpu", "torch", "tensorrt")
 """Whose versions are named where a bundle was measured with them."""
 VERIFY = "`make verify` on this machine (docs/new-gpu.md):\n"
+VERIFIED = "verify"
+"""The study of a bundle of `make verify`, and the name that it is kept under."""
+BOX_MARKS = ("<!-- the boxes that `make reference` writes -->", "<!-- the end of the boxes -->")
+BOXES = ("box", "driver", "when", "rows of `make verify`", "each of them")
 
 
 def document(folder: Path, work: Path) -> str:
@@ -77,6 +91,43 @@ def _part(bundle: Path, out: Path) -> str:
     if verified.exists():
         return "\n".join([heading, VERIFY, f"```\n{verified.read_text('utf-8').strip()}\n```", ""])
     return "\n".join([heading, *_table(_rows(table)), NOTE, *_fixes(table), *_trials(table), *_verdicts(table), ""])
+
+
+def kept(bundle: Path, reference: Path) -> Path:
+    """Keep a bundle of `make verify` as that of its box, in the place of an older one; the box's folder.
+
+    Raises UserError for anything but a whole bundle of that study.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        facts = bundled.write(bundle, Path(folder, "out"))
+    if facts.study != VERIFIED:
+        raise UserError(f"{bundle} is of the study {facts.study}: give what `make verify` wrote, verify.bundle.zip")
+    box = re.sub(r"-sm\d+-.*|-[0-9a-f]{8}$", "", facts.machine)
+    (reference / box).mkdir(exist_ok=True)
+    shutil.copy(bundle, reference / box / f"{VERIFIED}.zip")
+    return reference / box
+
+
+def boxes(text: str, folders: Iterable[Path], work: Path) -> str:
+    """README's text with a row for each box that has a bundle of `make verify`, of what `document` left in `work`."""
+    rows = [_box(folder.name, work / folder.name / VERIFIED) for folder in folders]
+    return filled(text, BOX_MARKS, markdown_table(BOXES, [row for row in rows if row]))
+
+
+def _box(name: str, out: Path) -> tuple[str, ...]:
+    """Its row; empty where none was sent."""
+    path = out / f"{VERIFIED}.json"
+    if not path.exists():
+        return ()
+    verified = read_json(path)
+    environments = [read_json(path) for path in out.glob("*/environment.json")]
+    driver = next(
+        (each["driver"]["version"] for each in environments if isinstance(each["driver"]["version"], str)), None
+    )
+    counts = Counter(row["outcome"] for row in verified["rows"])
+    said = f"{counts['pass']} pass, {counts['fail']} fail, {counts['not here']} not here"
+    page = f"[reference-{name}](docs/reference-{name}.md#{VERIFIED})"
+    return verified["gpu"] or "no GPU", driver or NOT_MEASURED, verified["started"][:10], said, page
 
 
 def readme(text: str, work: Path) -> str:
@@ -192,15 +243,25 @@ def _cell(value: float | str | None) -> str:
     return value if isinstance(value, str) else significant(value, 3)
 
 
-def main() -> None:
-    """Write the page of each GPU, and README's table."""
+def main(argv: Sequence[str]) -> int:
+    """Write the page of each GPU, and README's tables; first keep the bundle that is given. Returns the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("bundle", type=Path, nargs="?", help="verify.bundle.zip of another box")
+    bundle = parser.parse_args(argv).bundle
     work = REPOSITORY / "build" / "reference"
-    for folder in FOLDERS:
+    try:
+        folders = sorted({*FOLDERS, kept(bundle, Path(__file__).parent)}) if bundle else FOLDERS
+    except UserError as error:
+        sys.stderr.write(f"make reference: {error}\n")
+        return 2
+    for folder in folders:
         text = document(folder, work / folder.name)
         (REPOSITORY / "docs" / f"reference-{folder.name}.md").write_text(text, encoding="utf-8")
     page = REPOSITORY / "README.md"
-    page.write_text(readme(page.read_text(encoding="utf-8"), work / README_GPU), encoding="utf-8")
+    text = readme(page.read_text(encoding="utf-8"), work / README_GPU)
+    page.write_text(boxes(text, folders, work), encoding="utf-8")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

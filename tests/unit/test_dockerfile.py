@@ -195,7 +195,7 @@ def test_an_older_python_is_refused_in_one_line(repository: Path) -> None:
     older = f"import runpy, sys; sys.version_info = (3, 10, 12); runpy.run_path({str(script)!r})"
     done = subprocess.run([sys.executable, "-c", older], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-    assert "image refused: its Python is 3.10," in done.stderr and "3.11" in done.stderr
+    assert all(part in done.stderr for part in ("image refused", "3.10,", "3.11"))
 
 
 def test_an_image_without_packaging_is_refused_in_one_line(repository: Path, tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def columns() -> dict[str, set[str]]:
     """Table of the report → its columns, by its module and by the report of a bundle."""
     found: dict[str, set[str]] = {}
     for module in modules():
-        names = re.findall(r'[Tt]able\(\s*(?:"(\w+)"|([A-Z]+))', inspect.getsource(module))
+        names = re.findall(r'[Tt]able\(\s*(?:"(\w+)"|([A-Z]+)\b)', inspect.getsource(module))
         for name, constant in names:
             found.setdefault(name or vars(module)[constant], set()).update(keys(list(vars(module).values())))
     return found

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from inferprof import registry
+from inferprof.readers.kind import Kind
 from inferprof.report.section import sections
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -56,7 +57,6 @@ SPELLS_NAMES = {
     "case.py": "REFERENCE, which the others are made from",
     "machine/environment.py": "commands on PATH",
     "machine/hardware.py": "commands on PATH",
-    "readers/capture_file.py": "kinds of files, some called like the profiler that writes them",
     "tables/schema.py": "the tools of tables of before `range` and `owner`: a closed list",
     "verify/rows.py": "a trial per tool, each with its own advice",
     "verify/trials.py": "the same",
@@ -194,6 +194,7 @@ def test_nothing_at_the_level_of_a_module_is_unused() -> None:
     kinds = ("backends", "quantizers", "precisions", "profilers", "plots", "checks", "thresholds")
     plugins = {id(plugin) for kind in kinds for plugin in getattr(registry, kind)().values()}
     plugins |= {id(section) for section in sections().values()}
+    plugins |= {id(kind) for kind in registry.constants("inferprof.readers.kinds", Kind).values()}
     plugins |= {id(option) for option in registry.builder_options("tensorrt").values()}
     unused = []
     for path in MODULES:
@@ -212,7 +213,7 @@ def test_a_plug_in_is_named_in_its_own_folder_alone() -> None:
     names = {*registry.precisions(), *registry.profilers()}
     spelled: dict[str, set[str]] = {}
     for path in MODULES:
-        if path.parent.name in ("precisions", "profilers"):
+        if path.parent.name in ("precisions", "profilers", "kinds"):  # a kind says whose captures it is of
             continue
         tree = ast.parse(path.read_text(encoding="utf-8"))
         if strings := names & {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}:

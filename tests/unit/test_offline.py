@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import ensurepip
 import hashlib
@@ -16,7 +17,7 @@ import sys
 import tarfile
 import zipfile
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -141,6 +142,49 @@ def test_the_lock_is_read_for_the_target_and_not_for_this_python(pack: ModuleTyp
     )
     assert list(pack.pinned(lock, "3.11")) == ["numpy==2.4.6", "greenlet==3"]
     assert list(pack.pinned(lock, "3.13")) == ["numpy==2.5.5", "greenlet==3"]
+
+
+def test_a_lock_line_of_one_kind_of_machine_is_for_it_alone(pack: ModuleType) -> None:
+    lock = "a==1 ; platform_machine == 'x86_64'\nb==1 ; platform_machine == 'aarch64'\nc==1\n"
+    assert list(pack.pinned(lock, "3.12", "x86_64")) == ["a==1", "c==1"]
+    assert list(pack.pinned(lock, "3.12", "aarch64")) == ["b==1", "c==1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "machine"),
+    [
+        ("x-1-cp312-cp312-manylinux_2_28_aarch64.whl", "x86_64"),
+        ("x-1-cp38-abi3-manylinux2014_x86_64.whl", "aarch64"),
+    ],
+)
+def test_a_wheel_of_the_other_kind_of_machine_is_not_packed(pack: ModuleType, name: str, machine: str) -> None:
+    with pytest.raises(pack.Refused, match=naming("no", "Python", "3.12", "Linux")):
+        pack.require_portable(name, "3.12", machine)
+
+
+def test_parts_of_two_kinds_of_machines_lie_in_one_folder_and_install_chooses(
+    repository: Path, tmp_path: Path, install: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel(tmp_path, "inferprof_toy_c", "3.0", "py3-none-manylinux_2_28_x86_64")
+    wheel(tmp_path, "inferprof_toy_c", "3.0", "py3-none-manylinux_2_34_aarch64")
+    done = packing(repository, tmp_path, "inferprof-toy-c==3.0\n", HERE, "--arch", "x86_64", "aarch64")
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "offline/install.sh").read_text()
+    contents = json.loads(ast.literal_eval(re.findall(r"json\.loads\(('.*')\)", text)[-1]))
+    assert [(each["machine"], each["glibc"]) for each in contents] == [("x86_64", "2.28"), ("aarch64", "2.35")]
+    for machine, each in zip(("x86_64", "aarch64"), contents, strict=True):
+        monkeypatch.setattr(os, "uname", lambda machine=machine: SimpleNamespace(machine=machine))
+        chosen = install.chosen(contents)
+        assert chosen.machine == machine and [part.name for part in chosen.parts] == [
+            part["name"] for part in each["parts"]
+        ]
+        joined = b"".join((tmp_path / "offline" / part.name).read_bytes() for part in chosen.parts)
+        with tarfile.open(fileobj=io.BytesIO(joined)) as archive:
+            names = [name for name in archive.getnames() if name.startswith("wheels/inferprof_toy_c")]
+        assert len(names) == 1 and names[0].endswith(f"{machine}.whl")
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine="riscv64"))
+    with pytest.raises(install.Refused, match=naming("Linux", "x86_64", "riscv64")):
+        install.check_machine(install.chosen(contents))
 
 
 @pytest.mark.parametrize(

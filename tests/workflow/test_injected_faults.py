@@ -50,6 +50,7 @@ def study_of(folder: Path, repository: Path, faults: Iterable[str], limit_s: flo
         variants=[{"name": "default"}, *({"name": name, "fault": "yes"} for name in of_variant)],
         shapes=["b1"],
         profilers=of_profiler,
+        captures="all",  # also where a broken case leaves open which is the fastest
         target=[],
         exclude=[
             {"precision": of_precision, "backend": "faulty", "reason": "one fault a case"},

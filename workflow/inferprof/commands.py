@@ -79,6 +79,7 @@ VERBS: dict[str, tuple[Any, Any]] = {
     "trtexec": (verbs.trtexec, flags.trtexec),
     "capture": (verbs.capture, flags.capture),
     "table": (verbs.table, flags.table),
+    "explain": (verbs.explain, flags.explain),
     "formats": (verbs.formats, flags.formats),
     "diagnose": (verbs.diagnose, flags.diagnose),
     "report": (verbs.report, flags.report),

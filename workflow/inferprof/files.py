@@ -30,8 +30,6 @@ _REMOVES = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ign
 """A program that removes a folder when its parent ends: that is what closes its stdin."""
 MOST_UNPACKED = 1 << 30
 """Bytes of a file of JSON or CSV that are read: as Python's objects they take ten times that much memory."""
-LONGEST_FAULT = 200
-"""Characters of what is wrong with a file: jsonschema quotes the value, which may be long."""
 DEEPEST, MOST_VALUES, LARGEST = 50, 100_000, 2**63
 """What a config or a model's description may hold: aliases make millions of values of a few lines."""
 
@@ -156,10 +154,7 @@ def check_schema(content: Any, schema: str, where: str, part: str | None = None)
         allowed = f"; allowed: {', '.join(sorted(error.schema.get('properties', {})))}"
     elif isinstance(error.schema, dict) and "description" in error.schema:
         allowed = f" ({error.schema['description']})"
-    half = LONGEST_FAULT // 2
-    long = len(error.message) > LONGEST_FAULT
-    fault = f"{error.message[:half]} … {error.message[-half:]}" if long else error.message
-    raise UserError(f"{where}: {place}: {fault}{allowed}")
+    raise UserError(f"{where}: {place}: {documents.one_line(error.message)}{allowed}")
 
 
 @functools.cache

@@ -97,9 +97,7 @@ def trtexec(sub: argparse.ArgumentParser) -> None:
     """An engine, and the record of a run of it."""
     sub.add_argument("engine", type=Path, metavar="ENGINE", help="an engine of the backend tensorrt")
     _model(sub)
-    sub.add_argument(
-        "--record", type=Path, required=True, metavar="FILE", help="a run's record: shape and CUDA graph"
-    )
+    sub.add_argument("--record", type=Path, required=True, metavar="FILE", help="a run's: shape and CUDA graph")
     out(sub)
 
 
@@ -127,6 +125,14 @@ def table(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--machine", default="unknown", help="slug of the machine that made the capture")
     sub.add_argument("--iteration", metavar="RANGE", help="another program's range around an inference")
     out(sub)
+
+
+def explain(sub: argparse.ArgumentParser) -> None:
+    """Files of any profiler or log, and what is an inference in them."""
+    sub.add_argument("files", type=Path, nargs="+", metavar="FILE", help="of any kind: docs/explain.md lists them")
+    sub.add_argument("--iteration", metavar="RANGE", help="the range around an inference (default: found)")
+    sub.add_argument("--model", type=Path, metavar="ONNX", help="the graph that ran: what it computes, and its nodes")
+    sub.add_argument("--out", type=Path, metavar="FOLDER", help="write tables and a report there, too")
 
 
 def formats(sub: argparse.ArgumentParser) -> None:

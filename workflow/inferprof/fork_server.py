@@ -57,13 +57,12 @@ def main() -> None:
     listener.listen(128)
     with _ending_with(study):
         _import(group)
-    if cuda_is_initialized():
-        return  # the clients run their jobs themselves
+    fit = not cuda_is_initialized()
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     gc.collect()
     gc.freeze()  # what is there stays: no look for garbage in a job touches it
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks: the kernel clears them away
-    _serve(listener, study)
+    _serve(listener, study, fit)
 
 
 @contextlib.contextmanager
@@ -112,15 +111,18 @@ def cuda_is_initialized() -> bool:
     return bool(ctypes.CDLL("libcuda.so.1").cuDeviceGetCount(ctypes.byref(count)) != CUDA_NOT_INITIALIZED)
 
 
-def _serve(listener: socket.socket, study: int) -> NoReturn:
-    """Fork a process for each client, until the study ends or nobody asks any more."""
+def _serve(listener: socket.socket, study: int, fit: bool) -> NoReturn:
+    """Fork a process for each client, until the study ends or nobody asks any more.
+
+    A server that is not fit turns its clients away: they run their jobs themselves.
+    """
     poll = select.poll()
     poll.register(listener, select.POLLIN)
     poll.register(study, select.POLLIN)
     while (ready := poll.poll(IDLE_S * 1e3)) and all(descriptor != study for descriptor, _ in ready):
         connection, _ = listener.accept()
         server = os.getpid()
-        if os.fork() == 0:
+        if fit and os.fork() == 0:
             processes.die_with_parent()
             if os.getppid() != server:
                 os._exit(1)

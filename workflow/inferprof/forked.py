@@ -67,16 +67,14 @@ def group_of(argv: Sequence[str]) -> tuple[str, ...] | None:
 def served(argv: Sequence[str]) -> int | None:
     """The exit code of a verb that a process of the study's server ran; None where this process is to run it."""
     study, group = os.environ.get(STUDY), group_of(argv)
-    if not study or not group or LIMIT not in os.environ:
+    if not study or LIMIT not in os.environ:
         return None
     processes.die_with_parent()
-    try:
-        os.kill(_snakemake(study), 0)
-    except ProcessLookupError:
-        return 1  # it was killed meanwhile
-    with contextlib.suppress(OSError), _connected(study, group) as connection:
-        return _handed_over(connection, argv)
-    return None
+    code = None
+    if group:
+        with contextlib.suppress(OSError), _connected(study, group) as connection:
+            code = _handed_over(connection, argv)
+    return code if processes.started(_snakemake(study)) else 1  # with a study that was killed its jobs end
 
 
 def _snakemake(study: str) -> int:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Feeds = Mapping[str, "np.ndarray[Any, Any]"]
 """Name of an input or output → host array."""
-Placement = Literal["pageable", "pinned", "device"]
+Placement = Literal["pageable", "pinned", "device", "mapped"]
 """How end_to_end's inputs reach a GPU: from where the caller's arrays lie, by way of page-locked memory that they are
 copied into first, or not at all, since they are there before the clock starts."""
 Boundary = Literal["device", "call", "end_to_end"]

@@ -36,6 +36,7 @@ def die_with_parent() -> None:
 
 def go_on_watched(limit_s: float) -> None:
     """Return in a child; this process waits for it, says how it ended where it could not, and ends as it did."""
+    die_with_parent()  # and the child with this one
     if (code := watched(limit_s)) is not None:
         os._exit(code)
 
@@ -237,11 +238,11 @@ def _identity(process: int) -> dict[str, Any]:
         "boot": _read(Path("/proc/sys/kernel/random/boot_id")),
         "namespace": _namespace(),
         "pid": process,
-        "started": _started(process),
+        "started": started(process),
     }
 
 
-def _started(process: int) -> str | None:
+def started(process: int) -> str | None:
     """When a process was started, in ticks since the boot; None where there is none, or a zombie."""
     # The name of the program, in brackets, may hold blanks and brackets.
     state, *fields = (_read(Path("/proc", str(process), "stat")) or ")Z").rpartition(")")[2].split()

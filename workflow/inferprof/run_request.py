@@ -16,7 +16,7 @@ from inferprof.measure import timing
 from inferprof.model.model_spec import ModelSpec
 from inferprof.plugins import Placement
 
-PLACEMENTS: tuple[Placement, ...] = ("pageable", "pinned", "device")
+PLACEMENTS: tuple[Placement, ...] = ("pageable", "pinned", "device", "mapped")
 
 
 @dataclass(frozen=True)

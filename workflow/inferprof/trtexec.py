@@ -37,6 +37,7 @@ from inferprof.files import read_json
 from inferprof.machine import hardware
 from inferprof.measure.gpu_lock import gpu_lock
 from inferprof.model.model_spec import ModelSpec, input_shapes
+from inferprof.readers import trtexec_log
 
 NAME = "trtexec"
 BACKEND = "tensorrt"
@@ -90,7 +91,7 @@ def find(runner: Runner = processes.run_merged) -> Tool:
     match = re.search(r"\[TensorRT v(\d+)\]", done.stdout)
     if match is None:
         raise ToolError(command, done.returncode, done.stdout)
-    return Tool(path, version(int(match.group(1))))
+    return Tool(path, trtexec_log.version(int(match.group(1))))
 
 
 def unsuitable(tool: Tool, engine: Path) -> str | None:
@@ -106,12 +107,6 @@ def unsuitable(tool: Tool, engine: Path) -> str | None:
     if hardware.parse_version(built)[: len(tool.version)] != tool.version:
         return f"{NAME} is of TensorRT {dotted(tool.version)}, the engine of {built}"
     return None
-
-
-def version(number: int) -> tuple[int, int, int]:
-    """The version in trtexec's banner: 101601 → (10, 16, 1); 8401 → (8, 4, 1), as it was written up to TensorRT 9."""
-    step = 100 if number >= 10_000 else 10
-    return number // (100 * step), number // 100 % step, number % 100
 
 
 def dotted(numbers: Sequence[int]) -> str:
@@ -186,25 +181,12 @@ def read_times(path: Path) -> tuple[float, ...]:
 
 
 def read_log(text: str) -> Log:
-    """What the log of one run says (TensorRT 8.4 to 11). Raises UserError where it has no performance summary."""
-    lines = [re.sub(r"^\[[^]]*\] (?=\[\w\])", "", line).rstrip() for line in text.splitlines()]
-    said = [line.removeprefix("[I] ") for line in lines if line.startswith("[I] ")]
-    if "=== Performance summary ===" not in said:
-        raise UserError("the log of trtexec holds no performance summary: it is of no run, or of TensorRT before 8.4")
-    start = said.index("=== Inference Options ===")
-    options = said[start + 1 : said.index("=== Reporting Options ===", start)]
-    results = dict(line.split(": ", 1) for line in said[said.index("=== Performance summary ===") :] if ": " in line)
-    return Log(
-        settings={name: value for name, _, value in (line.partition(": ") for line in options) if value},
-        throughput=float(results["Throughput"].removesuffix(" qps")),
-        summary={name: _milliseconds(value) for name, value in results.items() if value.startswith("min = ")},
-        warnings=tuple(line.removeprefix("[W] ").strip() for line in lines if line.startswith("[W] ")),
-    )
-
-
-def _milliseconds(text: str) -> dict[str, float]:
-    """`min = 0.1 ms, percentile(99%) = 0.3 ms` → name → ms."""
-    return {name: float(value) for name, value in re.findall(r"(\S+) = (\S+) ms", text)}
+    """What the log of one run says. Raises UserError where it has no performance summary."""
+    run = next((run for run in reversed(trtexec_log.runs(text)) if run.throughput is not None), None)
+    if run is None:
+        raise UserError("the log of trtexec holds no performance summary: it is of no run that came to its end")
+    settings = {name: value for name, value in run.options.get("Inference Options", {}).items() if value}
+    return Log(settings, run.throughput or 0.0, run.summary, tuple(run.warnings))
 
 
 # --- comparing -------------------------------------------------------------------------------------------------

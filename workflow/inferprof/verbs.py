@@ -204,6 +204,19 @@ def table(args: argparse.Namespace) -> None:
         frame.to_parquet(partial)
 
 
+def explain(args: argparse.Namespace) -> None:
+    """Say of any capture, log or profile where the time goes, why, and what to do about it."""
+    from inferprof import explain
+
+    cases = explain.explain(args.files, args.iteration, args.model)
+    from inferprof.explain import answer, page  # what is refused is refused at once, without the report's libraries
+
+    width = min(120, shutil.get_terminal_size((answer.WIDTH, 25)).columns)
+    _say("\n\n".join(answer.render(case, width) for case in cases))
+    if args.out:
+        _say(f"inferprof: wrote {page.write(cases, args.out)}")
+
+
 def formats(args: argparse.Namespace) -> int:
     """Say in which number formats a case really computed. Exit code 1 below --at-least."""
     from inferprof.tables import schema

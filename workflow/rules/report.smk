@@ -11,6 +11,7 @@ rule cases:
         profilers="results/reports/{folder}/profilers.json",
     log:
         "results/log/reports/{folder}/cases.log",
+    priority: studies.BEFORE_MEASURING
     params:
         config=json.dumps(STUDY.config),
         machine=slug,

@@ -12,28 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inferprof.backends import ort, ort_told
+from inferprof.backends import ort
 from inferprof.device import Buffer
 from inferprof.errors import CaseFailed
 from inferprof.plugins import OpenRequest
 from inferprof.readers.ort_json import read_profile
 from inferprof.tables.nodes.ort_facts import Assigned
-
-LOG = """\
-\x1b[0;93m[W:onnxruntime:, a] CUDA kernel not found in registries for Op type: Hardmax node name: /m/Hardmax\x1b[m
-[I:onnxruntime:, b] CUDA kernel not supported. Fallback to CPU execution provider for Op type: LSTM node name: rnn
-[I:onnxruntime:, c] ORT optimization- Force fallback to CPU execution for node: Shape_0 because the CPU execution \
-path is deemed faster than overhead involved with execution on other EPs capable of executing this node
-[I:onnxruntime:, d] Session successfully initialized.
-"""
-
-
-def test_the_log_says_why_a_node_was_left_to_the_cpu() -> None:
-    assert ort_told.reasons(LOG) == {
-        "/m/Hardmax": "CUDA kernel not found in registries",
-        "rnn": "CUDA kernel not supported",
-        "Shape_0": "the CPU execution path is deemed faster than overhead involved with execution on other EPs",
-    }
 
 
 def test_a_profile_says_when_its_clock_began_and_who_took_what(

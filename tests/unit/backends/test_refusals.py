@@ -41,6 +41,18 @@ def test_rtx_names_the_gpus_that_it_runs_on() -> None:
     assert refusal("tensorrt_rtx", machine((12, 0))) is None
 
 
+@pytest.mark.parametrize(
+    ("capability", "rtx"), [((10, 0), False), ((10, 3), False), ((11, 0), False), ((12, 0), True), ((12, 1), True)]
+)
+def test_gpus_of_the_blackwell_generation_are_told_apart(capability: tuple[int, int], rtx: bool) -> None:
+    dotted = ".".join(map(str, capability))
+    reason = refusal("tensorrt_rtx", machine(capability))
+    assert (reason is None) == rtx
+    assert rtx or {"TensorRT-RTX", dotted} <= set(str(reason).replace(":", "").split())
+    assert refusal("tensorrt", machine(capability)) is None
+    assert machine(capability).slug.split("-sm")[1].startswith(dotted.replace(".", ""))
+
+
 def test_the_plug_in_of_rtx_names_its_own_needs() -> None:
     plugin = {"onnxruntime-ep-nv-tensorrt-rtx": "0.5.0"}
     missing = "onnxruntime-ep-nv-tensorrt-rtx is not installed"

@@ -190,9 +190,7 @@ def test_a_remembered_choice_is_taken_without_trying(tuner: Callable[..., Any]) 
 
 def chosen(kernel: str, key: dict[str, Any], config: dict[str, Any]) -> Tuning:
     """A choice out of a record, of one configuration."""
-    facts: dict[str, Any] = dict.fromkeys(field.name for field in msgspec.structs.fields(Trial))
-    trial = Trial(**{**facts, "config": config, "seconds": 0.1, "compile_s": 0.0})
-    return Tuning(kernel, key, source="tried", offered=1, seconds=0.1, winner=0, trials=[trial])
+    return Tuning(kernel, key, source="tried", offered=1, seconds=0.1, winner=0, trials=[Trial(config)])
 
 
 def test_another_key_takes_over_the_choice_at_the_nearest_one(tuner: Callable[..., Any]) -> None:

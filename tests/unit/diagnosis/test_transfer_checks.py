@@ -49,6 +49,21 @@ def test_a_host_that_copies_slowly_gains_nothing_from_page_locked_arrays_it_must
     assert "pinned" not in slow.advice  # a caller that fills them itself has no copy to pay for
 
 
+@pytest.mark.parametrize("memory", ["integrated", "host_page_tables"])
+def test_a_gpu_that_reads_the_hosts_memory_needs_no_copy_at_all(
+    measured: Measured, environment: dict[str, Any], memory: str
+) -> None:
+    environment["gpus"][0][memory] = True
+    frames = measured(VIT, environment=environment)
+    (finding,) = ask("pageable_copies", frames).findings
+    assert finding.gain == Gain(0.0, finding.evidence["copy_ns"]) and finding.confidence == "low"
+    assert mentions(finding.advice, "no copy", "placement: mapped")
+    (over,) = ask("copy_over_floor", frames).findings
+    assert mentions(over.advice, "placement: mapped")
+    (own,) = ask("pageable_copies", measured(VIT)).findings
+    assert mentions(own.advice, "placement: pinned")
+
+
 def test_page_locked_arrays_are_clear(measured: Measured) -> None:
     frames = measured(VIT, lambda record: record.update(placement="pinned"))
     assert ask("pageable_copies", frames).verdict == "clear"

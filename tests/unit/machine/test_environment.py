@@ -8,13 +8,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from tests.unit.facts import facts, mentions
 from tests.unit.made_records import document
 
-from inferprof.machine import environment, hardware
+from inferprof.machine import cuda_facts, environment, hardware
 from inferprof.machine.environment import Sources, missing
 from inferprof.machine.hardware import Gpu, Machine
+from inferprof.tables import roofs
 
 UUIDS = ("GPU-00000000-0000-0000-0000-000000000001", "GPU-00000000-0000-0000-0000-000000000002")
 
@@ -128,6 +130,7 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         "nvml": lambda: nvml,
         "providers": lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"],
         "sm_counts": lambda: {UUIDS[0].removeprefix("GPU-"): 132},
+        "host_memory": lambda: {UUIDS[0].removeprefix("GPU-"): {"integrated": False, "host_page_tables": False}},
         "runner": answers(
             nsys="NVIDIA Nsight Systems version 2025.5.1.121-255136380782v0\n",
             ncu="NVIDIA (R) Nsight Compute Command Line Profiler\nCopyright (c) 2018-2025 NVIDIA Corporation\n"
@@ -164,10 +167,13 @@ def test_a_gpu_is_described_in_full(sources):
         "pcie_width": 16,
         "pcie_width_max": 16,
         "sm_count": 132,
+        "integrated": False,
+        "host_page_tables": False,
         "used": True,
     }
     assert second["pcie_generation"] == {"value": None, "reason": "NVML: Not Supported"}
     assert set(second["sm_count"]) == {"value", "reason"} and second["sm_count"]["value"] is None
+    assert second["integrated"] == second["host_page_tables"] == second["sm_count"]
     assert facts(second["sm_count"]["reason"]) == ["CUDA", "not", "GPU"]
     assert not second["used"]
 
@@ -221,6 +227,50 @@ def test_counters_are_permitted_or_refused_with_what_to_do(sources):
     refused = probe(sources, h100(no_counters="counters not permitted (ERR_NVGPUCTRPERM): run as root"))
     assert refused["performance_counters"]["value"] is False
     assert refused["performance_counters"]["reason"].endswith("run as root")
+
+
+class Gb10Nvml(FakeNvml):
+    """A GB10 as NVML tells of it: no memory, memory clock, power limit and PCIe link of its own."""
+
+    def nvmlDeviceGetCount(self) -> int:
+        return 1
+
+    def nvmlDeviceGetName(self, gpu: int) -> str:
+        return "NVIDIA GB10"
+
+    def nvmlDeviceGetCudaComputeCapability(self, gpu: int) -> tuple[int, int]:
+        return 12, 1
+
+    def nvmlDeviceGetMemoryInfo(self, gpu: int) -> Any:
+        raise FakeNvmlError("Not Supported")
+
+    def nvmlDeviceGetMaxClockInfo(self, gpu: int, clock: int) -> int:
+        if clock == self.NVML_CLOCK_MEM:
+            raise FakeNvmlError("Not Supported")
+        return 3003
+
+    nvmlDeviceGetEnforcedPowerLimit = nvmlDeviceGetPowerManagementDefaultLimit = nvmlDeviceGetMemoryInfo
+    nvmlDeviceGetMigMode = nvmlDeviceGetEccMode = nvmlDeviceGetMemoryInfo
+
+
+def test_what_nvml_does_not_tell_of_a_gpu_that_shares_the_hosts_memory_is_a_reason_each(sources):
+    shared = {UUIDS[0].removeprefix("GPU-"): {"integrated": True, "host_page_tables": True}}
+    (gpu,) = probe(sources, nvml=Gb10Nvml, host_memory=lambda: shared)["gpus"]
+    lacking = missing("NVML: Not Supported")
+    assert {name for name, fact in gpu.items() if fact == lacking} == {
+        *("memory_mib", "clock_memory_max_mhz", "power_limit_w", "power_limit_default_w", "mig", "ecc")
+    }
+    assert (gpu["compute_capability"], gpu["integrated"], gpu["host_page_tables"]) == ("12.1", True, True)
+    facts = document("environment", {"gpus": [gpu]}).gpus[0]
+    assert facts.reads_host_memory
+    peaks = roofs.datasheet(msgspec.structs.replace(facts, sm_count=48))
+    assert peaks and peaks.gpu == "GB10"
+
+
+def test_every_fact_that_is_asked_of_cuda_is_an_attribute_that_it_has():
+    driver = pytest.importorskip("cuda.bindings.driver")
+    names = [*cuda_facts.HOST_MEMORY.values(), "MULTIPROCESSOR_COUNT"]
+    assert all(hasattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}") for name in names)
 
 
 def test_nvml_is_shut_down_also_when_a_source_fails(sources):

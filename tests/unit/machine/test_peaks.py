@@ -16,12 +16,14 @@ PER_SM = {
     "GA10x": {"fp32": 256, "tf32": 512, "fp16": 1024, "fp16_accumulate_fp16": 1024, "int8": 2048, "int4": 4096},
     "Ada": {"fp32": 256, "tf32": 512, "fp16": 1024, "fp8": 2048, "fp16_accumulate_fp16": 1024, "int8": 2048},
     "Hopper": {"fp64": 128, "fp64_tensor": 256, "fp32": 256, "tf32": 2048, "fp16": 4096, "fp8": 8192, "int8": 8192},
+    "Thor": {"fp32": 256, "fp16": 8192, "fp8": 16384, "fp4": 32768},
     "Blackwell": {"fp32": 256, "tf32": 512, "fp16": 1024, "fp16_accumulate_fp16": 1024, "fp8": 2048, "fp4": 4096},
 }
 """Operations per clock and SM, by NVIDIA's architecture documents; GeForce's tensor cores do half of them in FP32."""
 FAMILIES = {"T4": "Turing", "20": "Turing", "30": "GA10x", "40": "Ada", "50": "Blackwell", "A100": "GA100"}
 FAMILIES |= {"A30": "GA100", "A10": "GA10x", "A40": "GA10x", "A2": "GA10x", "A6000": "GA10x"}
 FAMILIES |= {"H100": "Hopper", "H200": "Hopper", "GH200": "Hopper"}
+FAMILIES |= {"GB10": "Blackwell", "T5000": "Thor"}
 FAMILIES |= {"L4": "Ada", "L40": "Ada", "L40S": "Ada", "Ada": "Ada", "6000": "Turing", "PRO": "Blackwell"}
 HALVED = {"tf32", "fp16", "bf16", "fp8"}
 
@@ -151,3 +153,19 @@ def test_rates_are_those_that_nvidia_prints_and_dense(gpu: str, printed: dict[st
 def test_most_rows_were_checked_and_the_rest_are_named():
     unchecked = [row.gpu.removeprefix("GeForce RTX ") for row in peaks.every() if not row.checked]
     assert unchecked == ["2080", "2070", "3090", "A2", "4080", "4070 Ti", "5080", "5070 Ti", "5070"]
+
+
+@pytest.mark.parametrize(
+    ("name", "memory", "gpu"),
+    [
+        ("NVIDIA GB10", None, "GB10"),
+        ("NVIDIA GB10", 128501256192, "GB10"),
+        ("NVIDIA GB200", 186 * GIB, "GB200"),
+        ("NVIDIA GB300", 279 * GIB, "GB300"),
+        ("NVIDIA Thor", None, "Jetson T5000"),
+        ("NVIDIA B300 SXM6 AC", 268 * GIB, None),
+    ],
+)
+def test_grace_and_jetson_are_told_apart_also_where_nvml_tells_no_memory(name, memory, gpu):
+    found = peaks.of(name, memory)
+    assert (found and found.gpu) == gpu

@@ -203,6 +203,25 @@ def test_inputs_are_uploaded_from_where_the_placement_says(placement, uploads):
     assert seen == uploads
 
 
+def test_mapped_inputs_are_staged_and_then_read_where_they_lie():
+    class Shared(Gpu):
+        def allocate_host(self, shape, dtype, pinned):
+            buffer = host_buffer(np.zeros(shape, dtype))
+            return replace(buffer, owner=buffer.array if pinned else "pageable")
+
+        def copy(self, target, source) -> None:
+            assert target.where == "cpu", "inputs are not copied to the device"
+            super().copy(target, source)
+
+    session = GpuSession(Shared(Machine()))
+    result = measure(session, placement="mapped")
+    assert result.stages["h2d"] == NotMeasured("the GPU reads the inputs out of the host's memory")
+    assert result.stages["stage_inputs"]
+    assert series(result, "end_to_end").median == 5.5 * MS + 12_000
+    np.testing.assert_array_equal(result.outputs["y"], FEEDS["x"] * 2)
+    assert session.x.ctypes.data != FEEDS["x"].ctypes.data
+
+
 def test_a_steady_case_stops_by_its_interval():
     found = series(measure(GpuSession(Gpu(Machine()))), "device")
     assert (found.stopped_by, found.settled, found.interval, len(found.samples_ns)) == ("interval", True, 0.0, 25)

@@ -160,13 +160,14 @@ def test_fewer_bits_are_less_accurate(toy: Path, folders: list[Path]) -> None:
     assert distances == sorted(distances, reverse=True)
 
 
+@pytest.mark.parametrize("capability", [(12, 0), (12, 1)])
 @pytest.mark.parametrize("name", FORMATS)
-def test_tensorrt_rtx_builds_an_engine_for_12_0_with_no_gpu(
-    name: str, toy: Path, folders: list[Path], tmp_path: Path
+def test_tensorrt_rtx_builds_an_engine_ahead_of_time_with_no_gpu(
+    name: str, capability: tuple[int, int], toy: Path, folders: list[Path], tmp_path: Path
 ) -> None:
     pytest.importorskip("tensorrt_rtx")
     build = registry.backends()["tensorrt_rtx"].build
     assert build is not None
     onnx, out = folders[0] / f"{name}.onnx", tmp_path / "x.engine"
-    build(BuildRequest(onnx, model_spec.load(toy), B8, Variant(), out, target=(12, 0)))
+    build(BuildRequest(onnx, model_spec.load(toy), B8, Variant(), out, target=capability))
     assert out.stat().st_size > 10_000

@@ -13,7 +13,7 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("modelopt")
 
 from inferprof import precisions, registry  # noqa: E402
-from inferprof.errors import CaseFailed, UserError, failures_of  # noqa: E402
+from inferprof.errors import CaseFailed, SystemRefusal, UserError, failures_of  # noqa: E402
 from inferprof.model import accuracy, export, model_spec, samples  # noqa: E402
 from inferprof.plugins import ConvertRequest  # noqa: E402
 
@@ -99,10 +99,14 @@ def test_the_first_line_of_a_tools_reason_is_the_cases(tmp_path: Path, monkeypat
 
 
 def test_what_the_user_can_mend_and_what_failed_already_stay_what_they_are() -> None:
-    for error in (UserError("mend"), CaseFailed("failed"), OSError(28, "No space left on device", "x")):
+    for error in (UserError("mend"), CaseFailed("failed")):
         with pytest.raises(type(error)) as caught, failures_of("tool"):
             raise error
         assert caught.value is error
+    full = OSError(28, "No space left on device", "x")
+    with pytest.raises(SystemRefusal, match=r"^x: ") as refused, failures_of("tool"):
+        raise full
+    assert refused.value.__cause__ is full
     with pytest.raises(CaseFailed, match=r"^tool: KeyError$"), failures_of("tool"):
         raise KeyError
 

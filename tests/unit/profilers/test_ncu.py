@@ -292,10 +292,9 @@ def test_a_csv_is_read_with_the_settings_beside_it(repository: Path, tmp_path: P
     assert rows["value"].dropna().to_dict() == {"kernel_time_chosen": 81.0, "report_bytes": 7.0}
 
 
-@pytest.mark.parametrize("name", ["ncu_cli_text_openmp_nvhpc.txt", "ncu_cli_text_rtx30_spec_xc_first400lines.txt"])
-def test_other_peoples_text_pages_are_refused_with_what_to_do(name: str, shared: Path) -> None:
-    with pytest.raises(UserError, match=naming("ncu", "text", "run", "ncu --import X.ncu-rep --csv --page raw")):
-        ncu.read(shared / "real/ncu_csv" / name)
+def test_a_text_page_is_read_as_a_table_of_its_launches(shared: Path) -> None:
+    rows = ncu.read(shared / "real/ncu_csv/ncu_cli_text_openmp_nvhpc.txt")
+    assert rows.loc[rows["metric"] == "duration_total", "value"].tolist() == [43.15e6, 46.93e6, 1.95e6, 14e6]
 
 
 def test_another_tools_capture_names_its_reader(captured: Callable[[str], Path]) -> None:

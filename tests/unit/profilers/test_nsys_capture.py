@@ -171,6 +171,19 @@ def test_scrubbing_refuses_to_keep_a_secret_that_it_cannot_remove(export: Callab
         nsys_scrub.scrub(made.done(), [TOKEN])
 
 
+def test_a_user_id_without_a_name_and_a_home_is_no_end_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nameless(*_: object) -> str:
+        raise KeyError("getpwuid(): uid not found: 1234")
+
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr("getpass.getuser", nameless)
+    monkeypatch.setattr(Path, "home", homeless)
+    monkeypatch.setattr("socket.gethostname", lambda: "box-of-somebody")
+    assert "box-of-somebody" in nsys.secrets()
+
+
 def test_short_values_are_no_secrets() -> None:
     assert secret.values({"A": "1", "TERM": "xterm", "KEY": TOKEN}, "vm", "alice") == [TOKEN, "alice"]
 

@@ -107,20 +107,30 @@ def test_times_of_a_profiler_of_ones_own_have_a_shortest_and_a_longest(shared: P
 
 
 @pytest.mark.parametrize("name", ["exportProfile_concatenated.json", "exportTimes_concatenated.json.gz"])
-def test_files_of_tensorrt_7_are_refused_in_one_line(name: str, shared: Path) -> None:
-    with pytest.raises(UserError, match=naming("several documents", "TensorRT 8.2", "export it again")) as caught:
+def test_several_documents_of_tensorrt_7_are_refused_in_one_line(name: str, shared: Path) -> None:
+    with pytest.raises(UserError, match=naming("several documents", "inferprof explain")) as caught:
         trt_layers.read(shared / f"real/trt_json/trt7_jetson_resnet50_int8_{name}")
     assert "\n" not in str(caught.value)
 
 
-def test_one_document_of_tensorrt_7_is_refused_for_what_it_lacks(tmp_path: Path) -> None:
+def test_one_document_of_tensorrt_7_is_read_without_medians(tmp_path: Path) -> None:
     path = tmp_path / "times.json"
     path.write_text(json.dumps([{"count": 3}, {"name": "a", "timeMs": 3, "averageMs": 1, "percentage": 100}]))
-    with pytest.raises(UserError, match="lacks medianMs"):
-        trt_layers.read(path)
-    path.write_text(json.dumps([{"startInMs": 0, "computeMs": 1}]))
-    with pytest.raises(UserError, match="lacks startH2dMs"):
-        trt_layers.read(path)
+    frame = trt_layers.read(path)
+    assert dict(zip(frame["metric"], frame["value"], strict=True)) == {"duration_total": 3e6, "duration_mean": 1e6}
+    row = {
+        "startEnqMs": 0,
+        "endEnqMs": 0.5,
+        "startInMs": 0,
+        "inMs": 0.25,
+        "computeMs": 1,
+        "outMs": 2,
+        "latencyMs": 3.25,
+    }
+    path.write_text(json.dumps([row]))
+    frame = trt_layers.read(path)
+    means = frame[frame["metric"] == "duration_mean"].set_index("name")["value"].to_dict()
+    assert means == {"h2d": 250_000, "compute": 1e6, "d2h": 2e6, "enqueue": 500_000, "latency": 3_250_000}
 
 
 # --- our own capture -------------------------------------------------------------------------------------------

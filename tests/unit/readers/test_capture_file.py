@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from tests.unit.facts import naming
 
+from inferprof import registry
 from inferprof.errors import UserError
 from inferprof.profilers import kineto, nsys
-from inferprof.readers.capture_file import identify
+from inferprof.readers.capture_file import identify, recognise
+from inferprof.readers.kind import Kind
 
 KERNEL_CSV = "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name\n"
 REFUSED = {
@@ -21,18 +23,8 @@ REFUSED = {
         b"version https://git-lfs.github.com/spec/v1\noid sha256:92\nsize 1\n",
         "LFS pointer.*git lfs pull",
     ),
-    "kernels.txt": (
-        b"[1] app@127.0.0.1\n  gemm(float *) (4, 1, 1)x(128, 1, 1)\n    Section: GPU Speed Of Light Throughput\n",
-        "ncu text output: run `ncu --import X.ncu-rep --csv --page raw`",
-    ),
     "packed.sqlite.xz": (b"\xfd7zXZ\0", "xz -dk"),
     "traces.zip": (b"PK\x03\x04", "unpack"),
-    "table.txt": (b"CUDA Kernel Statistics:\n\n Time(%)  Total Time (ns)\n", "text output.*--format csv"),
-    "new_table.txt": (
-        b"lots of output\n ** CUDA GPU Kernel Summary (cuda_gpu_kern_sum):\n",
-        "text output.*--format csv",
-    ),
-    "older.csv": (b"Time(%),Total Time (ns),Instances,Average,Minimum,Maximum,Name\n", "text output.*--format csv"),
     "mine.csv": (b"kernel,ms\ngemm,3.5\n", "not a capture that can be read.*as it was written"),
     "empty.csv": (b"", "not a capture that can be read"),
     "latency.json": (b'{"latency_ms": [1, 2]}', "JSON without traceEvents"),
@@ -83,11 +75,11 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
 def test_the_content_decides_and_not_the_name(tmp_path: Path) -> None:
     path = tmp_path / "trace.txt"
     path.write_bytes(gzip.compress(b'\xef\xbb\xbf{"traceEvents": []}'))
-    assert identify(path) == "kineto"
+    assert identify(path).name == "kineto"
     path.write_text(KERNEL_CSV)
-    assert identify(path) == "nsys_stats"
+    assert identify(path).name == "nsys_stats"
     path.write_text('[\n{"cat" : "Session","pid" :1')
-    assert identify(path) == "ort_profile"
+    assert identify(path).name == "ort_profile"
 
 
 def test_the_other_profilers_files_name_their_reader(tmp_path: Path) -> None:
@@ -100,19 +92,35 @@ def test_the_other_profilers_files_name_their_reader(tmp_path: Path) -> None:
         kineto.read(table)
 
 
-TEXT_TABLES = (
-    "cuda_gpu_kern_sum_nvtxname_base_nsys2026.1.1_torch.txt",
-    "nsys_profile_stats_2020_dli_qdrep.txt",
-    "nsys_profile_stats_nsys2022.4_gpukernsum_vecadd.txt",
-    "nsys_stats_all_nsys2021.1_comma_decimal_openacc.txt",
-    "nsys_stats_all_nsys2022.4.2_cupy.txt",
-    "nsys_stats_all_nsys2022.4.2_numba_shell_prompt.txt",
-    "nsys_stats_all_nsys2024.6.2_a100_graphtrace_skipped.txt",
-    "nsys_stats_all_nsys2025.3.2_a100_clima.txt",
-)
+RECOGNISED = {
+    "ncu_text": "[1] app@127.0.0.1\n  gemm(float *) (4, 1, 1)x(128, 1, 1)\n    Section: GPU Speed Of Light\n",
+    "ncu_csv": "==ERROR== no kernels\n",
+    "nsys_stats": "lots of output\n ** CUDA GPU Kernel Summary (cuda_gpu_kern_sum):\n",
+    "trtexec_log": "program\n&&&& RUNNING TensorRT.trtexec [TensorRT v101601] [b11] # trtexec --onnx=a.onnx\n",
+    "ort_log": "2026-01-01 10:00:00.1 [V:onnxruntime:, session_state.cc:1116 Verify] Node placements\n",
+    "trt_metadata": '{"performance_summary": {"Throughput": 1.0}}',
+    "trt_layers": '{"Layers": ["a"]}',
+    "trt_plan": "ptrt\0\0",
+    "onnx": "\x08\x08\x12\x04test",
+    "lfs_pointer": "version https://git-lfs.github.com/spec/v1\n",
+}
 
 
-@pytest.mark.parametrize("name", TEXT_TABLES)
-def test_other_peoples_text_tables_are_refused_as_such(name: str, shared: Path) -> None:
-    with pytest.raises(UserError, match="is nsys text output"):
-        nsys.read(shared / "real/nsys_csv" / name)
+@pytest.mark.parametrize("kind", RECOGNISED)
+def test_a_kind_is_told_by_what_stands_in_the_file(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "some.file"
+    path.write_text(RECOGNISED[kind], encoding="utf-8")
+    assert recognise(path).name == kind
+
+
+def test_no_two_kinds_have_one_name() -> None:
+    kinds = registry.constants("inferprof.readers.kinds", Kind)
+    assert len(kinds) >= len(RECOGNISED)
+    assert all(kind.read or kind.refusal or kind.name == "not_measured" for kind in kinds.values())
+
+
+def test_a_page_that_quotes_a_line_of_ncu_is_none_of_its_files(tmp_path: Path) -> None:
+    path = tmp_path / "notes.md"
+    path.write_text("The log has `==PROF==` lines.\n")
+    with pytest.raises(UserError, match=naming("not", "nsys stats")):
+        recognise(path)

@@ -75,7 +75,8 @@ def test_outputs_are_compared_with_the_fp32_graph_whatever_the_format(
 def test_the_log_of_a_row_has_its_commands(verified: Verified, tmp_path: Path) -> None:
     log = verified(None, "build_ahead")["build_ahead"]["log"]
     lines = (tmp_path / "out" / log).read_text().splitlines()
-    assert [line.split(" -m ")[1].split(" ")[:3] for line in lines] == [["inferprof", "build", "tensorrt_rtx"]]
+    assert [line.split(" -m ")[1].split(" ")[:3] for line in lines] == 2 * [["inferprof", "build", "tensorrt_rtx"]]
+    assert [line.split("--target ")[1].split(" ")[0] for line in lines] == ["12.0", "12.1"]
     assert all(line.startswith("$ ") for line in lines)
 
 
@@ -211,6 +212,24 @@ def test_a_file_that_holds_something_else_is_a_failure_and_not_the_end(verified:
 
     row = verified(other, "bandwidth")["bandwidth"]
     assert (row["outcome"], row["detail"]) == ("fail", "KeyError: 'h2d'")
+
+
+def test_a_memory_slower_than_the_link_is_a_failure_but_for_a_gpu_that_shares_the_hosts(verified: Verified) -> None:
+    def same(integrated: bool) -> Callable[[Tools, list[str]], int | None]:
+        gpus = [{"name": "NVIDIA GB10", "used": True, "integrated": integrated}]
+        contents: dict[str, Any] = {
+            "probe": {"system": {"python": "3.12.3"}, "packages": {}, "gpus": gpus, "cpu": {"model": "Arm"}},
+            "bandwidth": {"h2d": {"pinned": {"gb_per_s": 120.0}}, "d2d": {"gb_per_s": 110.0}},
+        }
+
+        def tell(tools: Tools, words: list[str]) -> int | None:
+            return write(Path(option(words, "--out")), contents[words[0]]) if words[0] in contents else None
+
+        return tell
+
+    rows = [verified(same(shared), "probe", "bandwidth")["bandwidth"] for shared in (True, False)]
+    assert [row["outcome"] for row in rows] == ["pass", "fail"]
+    assert "link 120.0 GB/s, memory 110 GB/s" in rows[0]["detail"]
 
 
 def test_rows_that_are_not_reached_in_time_fail(tools: Tools, tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from inferprof.case import HOST_CAST
 
 RUN: Final[Mapping[str, str]] = {
     "cuda_graph": "inference is captured once and replayed as a CUDA graph",
-    "placement": "where end_to_end's input arrays lie: `pageable` (default), `pinned` or `device`",
+    "placement": "where end_to_end's input arrays lie: `pageable` (default), `pinned`, `device`, or `mapped` "
+    "(page-locked, and read by the GPU where they lie: for one that shares the host's memory)",
     HOST_CAST: "the caller has float32 inputs as float16 and casts them on the host, in `stage_inputs`: "
     "`elementwise` or `vectorised`",
 }

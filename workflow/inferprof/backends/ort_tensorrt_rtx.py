@@ -113,12 +113,9 @@ def build(request: BuildRequest) -> dict[str, Any]:
         options.add_provider_for_devices(devices, _options(profile, request.variant, None))
         compiler = onnxruntime.ModelCompiler(options, str(request.onnx), embed_compiled_data_into_model=True)
         compiler.compile_to_file(str(partial))
-    versions = {"onnxruntime": ".".join(map(str, version())), DISTRIBUTION: _plugin_version()}
+    plugin = str(importlib.import_module(PLUGIN).__version__)
+    versions = {"onnxruntime": ".".join(map(str, version())), DISTRIBUTION: plugin}
     return build_facts(request, time.perf_counter() - started, profile, versions)
-
-
-def _plugin_version() -> str:
-    return str(importlib.import_module(PLUGIN).__version__)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from inferprof.readers.ort_log import reasons
 from inferprof.tables.nodes import ort_facts
 from inferprof.tables.nodes.ort_facts import Assigned, SessionFacts
 
@@ -26,16 +27,6 @@ INFO, WARNING = 1, 2
 STDERR: Final = 2
 OPTIONS: Final = ("trt_min_subgraph_size", "trt_max_partition_iterations", "trt_op_types_to_exclude")
 """The options of providers that decide which nodes they take."""
-_REASONS: Final = (
-    re.compile(r"(?P<why>CUDA kernel not found in registries) for Op type: \S+ node name: (?P<node>.+?)\s*$"),
-    re.compile(r"(?P<why>CUDA kernel not supported)\. Fallback .* for Op type: \S+ node name: (?P<node>.+?)\s*$"),
-    re.compile(
-        r"Force fallback to CPU execution for node: (?P<node>.+?) because "
-        r"(?P<why>the CPU execution path is deemed faster than overhead involved with execution on other EPs)"
-    ),
-)
-"""Lines of ONNX Runtime 1.31's log about a node that a provider left to the CPU."""
-_COLOURS: Final = re.compile(r"\x1b\[[\d;]*m")
 _BELOW_WARNING: Final = re.compile(r"\[[VI]:")
 
 
@@ -104,16 +95,6 @@ def keep(session: Any, profile: Path) -> None:
 
 def _log(profile: Path) -> Path:
     return profile.with_name(f"{profile.name}.log")
-
-
-def reasons(log: str) -> dict[str, str]:
-    """Node → why it was left to the CPU, of the lines that say so."""
-    by_node = {}
-    for line in _COLOURS.sub("", log).splitlines():
-        for pattern in _REASONS:
-            if match := pattern.search(line):
-                by_node[match["node"]] = match["why"]
-    return by_node
 
 
 def _assigned(session: Any) -> tuple[Assigned, ...]:

@@ -10,12 +10,14 @@ import contextlib
 import copy
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from inferprof.backends.tensorrt_parser import DEPTH, Answer, Why, ask
+import msgspec
+
+from inferprof.backends.tensorrt_parser import DEPTH, Answer, ask
 from inferprof.backends.tensorrt_runtime import load
+from inferprof.documents.graph import Left
 from inferprof.model import onnx_graph
 from inferprof.model.operators import full_name, is_foreign
 
@@ -30,16 +32,6 @@ LOOPED: Final = frozenset({"CumSum", "GRU", "LSTM", "Loop", "RNN", "Scan"})
 """Operators that TensorRT turns into a loop, which runs its body's kernels once per step."""
 CAUTION: Final = "caution: another domain's operator ({}); by its bare name the parser would take it for ONNX's"
 NO_SIZES: Final = "no sizes were given; --spec has them, --shape the batch"
-
-
-@dataclass(frozen=True)
-class Left:
-    """A node that falls back, why, and the parser's words."""
-
-    node: str
-    op_type: str
-    why: Why
-    words: str
 
 
 def partition(path: Path, shapes: Shapes | None) -> dict[str, Any]:
@@ -124,7 +116,11 @@ def _described(model: onnx.ModelProto, answer: Answer) -> dict[str, Any]:
         "nodes": len(model.graph.node),
         "taken": len(taken),
         "subgraphs": [len(subgraph) for subgraph in answer.taken],
-        "left": [asdict(_left(model, index, answer)) for index in range(len(model.graph.node)) if index not in taken],
+        "left": [
+            msgspec.to_builtins(_left(model, index, answer))
+            for index in range(len(model.graph.node))
+            if index not in taken
+        ],
         "edges": len(edges),
         "edge_bytes": None if None in sizes else sum(size or 0 for size in sizes),
     }

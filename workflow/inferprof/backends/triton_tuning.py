@@ -16,12 +16,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
+
+import msgspec
 
 from inferprof.backends import torch_gemlite
 from inferprof.case import TUNED_ANEW, TUNED_BY_LIBRARY, TUNING, Variant
-from inferprof.documents.record import Tuning
+from inferprof.documents.record import Trial, Tuning
 
 Source = Literal["tried", "one left", "remembered", "disk"]
 """Where a choice comes from: several configurations were timed; pruning left one (a library's own cache); the caller
@@ -42,30 +44,6 @@ MEDIAN: Final = 0
 
 
 @dataclass
-class Trial:
-    """One configuration, and `median_ns` as Triton timed it: with an empty L2 cache. None: it did not run.
-
-    seconds: compiling and timing together. programs: blocks of the launch. blocks_per_sm: how many of them an SM
-    holds at once, by the driver; occupancy: the share of its threads that they are; waves: programs / (SMs ·
-    blocks_per_sm).
-    """
-
-    config: Mapping[str, Any]
-    median_ns: float | None = None
-    seconds: float = 0.0
-    compile_s: float = 0.0
-    compiled: int = 0
-    programs: int | None = None
-    warps: int | None = None
-    registers: int | None = None
-    spills: int | None = None
-    shared_bytes: int | None = None
-    blocks_per_sm: int | None = None
-    occupancy: float | None = None
-    waves: float | None = None
-
-
-@dataclass
 class Decision:
     """One choice of an autotuner: for a kernel at a key, out of `offered` configurations."""
 
@@ -82,7 +60,8 @@ class Decision:
 
     def record(self) -> dict[str, Any]:
         """The entry of the record: `winner` is a place in `trials`."""
-        return {**asdict(self), "winner": self.winner, "seconds": sum(trial.seconds for trial in self.trials)}
+        seconds = sum(trial.seconds for trial in self.trials)
+        return {**vars(self), "trials": msgspec.to_builtins(self.trials), "winner": self.winner, "seconds": seconds}
 
 
 @dataclass
@@ -100,7 +79,7 @@ class Watch:
 
     def pruned(self, tuner: Any, keywords: Mapping[str, Any], left: Sequence[Any]) -> list[Any]:
         """A choice begins. Gives the configurations to time: what pruning left, or the remembered one."""
-        decision = Decision(_name(tuner), key_of(tuner, keywords), len(tuner.configs))
+        decision = Decision(str(tuner.base_fn.__name__), key_of(tuner, keywords), len(tuner.configs))
         self.decisions.append(decision)
         if (config := self._known(decision)) is not None:
             decision.source = "remembered"
@@ -253,7 +232,7 @@ def _compile_times(trial: Trial) -> Iterator[None]:
 
     def compiled(**facts: Any) -> None:
         if not facts["cache_hit"]:
-            trial.compiled += 1
+            trial.compiled = (trial.compiled or 0) + 1
             trial.compile_s += facts["times"].total / US_PER_S
         if before is not None:
             before(**facts)
@@ -311,11 +290,7 @@ def _of_sms(kernel: Any, threads: int) -> tuple[int, int, int]:
     return int(blocks), int(sms), int(most)
 
 
-# --- names -----------------------------------------------------------------------------------------------------
-
-
-def _name(tuner: Any) -> str:
-    return str(tuner.base_fn.__name__)
+# --- configurations --------------------------------------------------------------------------------------------
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -143,10 +143,10 @@ class _Reader:
         try:
             with self.open(MANIFEST) as file:
                 content = self._read(file, MANIFEST, entry.file_size)
-            told = json.loads(content)
+            head = json.loads(content)
         except (ValueError, RecursionError):
             raise self.refused(f"holds a {MANIFEST} that is not JSON") from None
-        schema = told.get("schema") if isinstance(told, dict) else None
+        schema = head.get("schema") if isinstance(head, dict) else None
         if schema != SCHEMA:
             raise self.refused(f"is a bundle of schema {schema!r}; this version reads {SCHEMA}")
         try:

@@ -26,8 +26,8 @@ from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Thresh
 from inferprof.plugins import Check
 from inferprof.tables import roofs
 from inferprof.tables.counters import ncu_rules
-from inferprof.tables.counters.bound_shares import shares
 from inferprof.tables.counters.bounds import Bound
+from inferprof.tables.counters.ncu_timeline import shares
 from inferprof.tables.limits import tile_advice
 from inferprof.tables.nodes.product_kernels import ties_of
 from inferprof.tables.records import rows_of

@@ -16,11 +16,16 @@ from inferprof.documents.record import Array
 from inferprof.findings import Clear, Confidence, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.model.operators import bits
 from inferprof.plugins import Check
+from inferprof.tables import roofs
 from inferprof.tables.trace.api_kind import PAGEABLE
 
 COPY_SHARE = Threshold("copy_share", 0.05, "share of the total", "ours: below it no change of the copies shows")
 FAR_OVER_FLOOR = Threshold(
     "far_over_floor", 1.5, "times the link's floor", "ours: half as much again is beyond a link's jitter"
+)
+NO_COPY: Final = (
+    "Copy nothing: this GPU reads the host's memory where it lies (variant with `placement: mapped`), "
+    "at best filled there by the caller."
 )
 MB: Final = 1e6
 HALF_BITS: Final = 16
@@ -62,6 +67,11 @@ def _pageable(frames: Frames) -> list[Finding] | Clear:
     evidence |= {"variant_low_ns": low, "variant_high_ns": high} if moved else {}
     if share is None or share < frames.limit(COPY_SHARE):
         return Clear(reason, evidence, Gain(low, high) if moved else None)
+    subject = "pageable memory"
+    if _reads_host_memory(frames):
+        gain = Gain(0.0, time.ns)
+        finding = Finding(subject, "copy", share, reason, evidence, time.source, gain, NO_COPY, "low")
+        return [replace(finding, options={"placement": "mapped"})]
     pays = low > 0
     gain = Gain(low, high) if pays else Gain(0.0, most)
     advice = (
@@ -70,9 +80,14 @@ def _pageable(frames: Frames) -> list[Finding] | Clear:
         else "Let the caller write its inputs straight into page-locked memory. Copying them there may cost as much "
         "as it saves."
     )
-    subject, options = "pageable memory", {"placement": "pinned"}
     finding = Finding(subject, "copy", share, reason, evidence, time.source, gain, advice, time.confidence)
-    return [replace(finding, options=options)]
+    return [replace(finding, options={"placement": "pinned"})]
+
+
+def _reads_host_memory(frames: Frames) -> bool:
+    """Whether this GPU needs no copies at all: it shares the host's memory, or reads it by the host's page tables."""
+    gpu = roofs.gpu_in_use(frames.documents.environment)
+    return gpu is not None and gpu.reads_host_memory
 
 
 def _staged(frames: Frames) -> list[Finding] | Clear:
@@ -140,6 +155,7 @@ def _over_floor(frames: Frames) -> list[Finding] | Clear:
         if took >= frames.limit(FAR_OVER_FLOOR) * floor and (frames.share(beyond) or 0.0) >= frames.limit(COPY_SHARE):
             evidence = {f"{direction}_ns": took * NS_PER_MS, "floor_ns": floor * NS_PER_MS}
             advice = "Make one copy per direction, from page-locked memory that stays allocated."
+            advice = NO_COPY if _reads_host_memory(frames) else advice
             findings.append(
                 Finding(
                     direction,

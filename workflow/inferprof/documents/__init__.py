@@ -94,6 +94,7 @@ __all__ = [
     "Trtexec",
     "Watched",
     "decode",
+    "one_line",
     "read",
     "thresholds_of",
 ]
@@ -107,7 +108,7 @@ def decode(content: bytes, kind: Kind) -> Any:
         raise ValueError(f": {_fault(error)}") from None
     except (ValueError, RecursionError) as error:
         why = next(_not_finite(content), None)
-        raise ValueError(f": {why}" if why else f" is not JSON: {_one_line(str(error))}") from None
+        raise ValueError(f": {why}" if why else f" is not JSON: {one_line(str(error))}") from None
 
 
 def read(path: Path, kind: Kind, root: Path | None = None) -> Any:
@@ -147,11 +148,11 @@ def _not_of_its_path(document: Any, path: Path) -> str | None:
         return None
     place = "/".join(parts[-CASE_PARTS:])
     if case.path != place:
-        return f"it is of the case {_one_line(case.path)}, not of {place}"
+        return f"it is of the case {one_line(case.path)}, not of {place}"
     machine = parts[: -CASE_PARTS - CASE_FOLDERS[stage] - 1][-1:]
     own: str | None = getattr(document, "machine", None)
     if own and machine and machine != (own,):
-        return f"it is of the machine {_one_line(own)}, not of {machine[0]}"
+        return f"it is of the machine {one_line(own)}, not of {machine[0]}"
     if isinstance(document, Record) and stem != f"r{document.round}":
         return f"it is of round {document.round}, not of {stem}"
     return None
@@ -170,7 +171,7 @@ def _not_finite(content: bytes) -> Iterator[str]:
             yield f"{place.lstrip('.') or 'top level'}: {value} is not a finite number"
         entries = value.items() if isinstance(value, dict) else ()
         for key, entry in entries:
-            yield from within(entry, f"{place}.{_one_line(key)}")
+            yield from within(entry, f"{place}.{one_line(key)}")
         for index, entry in enumerate(value if isinstance(value, list) else ()):
             yield from within(entry, f"{place}[{index}]")
 
@@ -182,10 +183,10 @@ def _fault(error: msgspec.ValidationError) -> str:
     """`boundaries.call.samples_ns[3]: Expected …`; what a whole document lacks names its own place."""
     fault, _, place = str(error).partition(" - at `")
     place = place.strip("`$.") or ("" if fault.startswith("schema: ") else "top level")
-    return f"{place}: {_one_line(fault)}" if place else _one_line(fault)
+    return f"{place}: {one_line(fault)}" if place else one_line(fault)
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     """Without what a terminal would take for more than text, and shortened in its middle where it is very long."""
     line = "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
     half = LONGEST_FAULT // 2

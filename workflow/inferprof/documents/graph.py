@@ -68,7 +68,7 @@ class Audit(Outcome):
 
 
 class Left(Document):
-    """A node that a parser leaves to another runtime."""
+    """A node that a parser leaves to another runtime, why, and the parser's words."""
 
     node: str
     op_type: str

@@ -17,6 +17,8 @@ class GpuFacts(Document):
     compute_capability: str | Unknown | None = None
     memory_mib: Count | Unknown | None = None
     sm_count: Count | Unknown | None = None
+    integrated: bool | Unknown | None = None
+    host_page_tables: bool | Unknown | None = None
     clock_sm_max_mhz: NotNegative | Unknown | None = None
     clock_memory_max_mhz: NotNegative | Unknown | None = None
     power_limit_w: NotNegative | Unknown | None = None
@@ -29,6 +31,11 @@ class GpuFacts(Document):
     pcie_generation_max: Count | Unknown | None = None
     pcie_width: Count | Unknown | None = None
     pcie_width_max: Count | Unknown | None = None
+
+    @property
+    def reads_host_memory(self) -> bool:
+        """Whether it reads the host's arrays where they lie, at the speed of a memory: shared, or coherent."""
+        return self.integrated is True or self.host_page_tables is True
 
 
 class CpuFacts(Document):

@@ -208,22 +208,28 @@ class Telemetry(Document):
     samples: dict[str, Any] = {}
 
 
-class Trial(Document):
+class Trial(Document, omit_defaults=False):
     """A configuration of a kernel that its autotuner tried; no median where it did not compile or run."""
 
     config: dict[str, Any]
-    median_ns: Nanoseconds | None
-    seconds: NotNegative
-    compile_s: NotNegative
-    compiled: Count | None
-    programs: Count | None
-    waves: NotNegative | None
-    blocks_per_sm: Count | None
-    occupancy: Share | None
-    warps: Count | None
-    registers: Count | None
-    spills: Count | None
-    shared_bytes: Count | None
+    median_ns: Nanoseconds | None = None
+    """As Triton timed it: with an empty L2 cache."""
+    seconds: NotNegative = 0.0
+    """Compiling and timing together."""
+    compile_s: NotNegative = 0.0
+    compiled: Count | None = 0
+    programs: Count | None = None
+    """Blocks of the launch."""
+    waves: NotNegative | None = None
+    """programs / (SMs · blocks_per_sm)."""
+    blocks_per_sm: Count | None = None
+    """How many an SM holds at once, by the driver."""
+    occupancy: Share | None = None
+    """The share of its threads that they are."""
+    warps: Count | None = None
+    registers: Count | None = None
+    spills: Count | None = None
+    shared_bytes: Count | None = None
 
 
 class Tuning(Document):

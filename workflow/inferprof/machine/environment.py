@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from inferprof.machine import hardware, provenance
+from inferprof.machine.cuda_facts import HOST_MEMORY, host_memory, sm_counts
 from inferprof.machine.hardware import Machine
 
 TOOL_VERSIONS: Mapping[str, tuple[tuple[str, ...], str]] = {
@@ -53,28 +54,6 @@ def ort_providers() -> list[str]:
     return list(onnxruntime.get_available_providers())
 
 
-def sm_counts() -> dict[str, int]:
-    """Streaming multiprocessors by the UUID of each GPU that CUDA sees; NVML does not tell them."""
-    import uuid
-
-    from cuda.bindings import driver
-
-    def checked(result: tuple[Any, ...]) -> Any:
-        if int(result[0]):
-            raise OSError(f"CUDA driver: {result[0].name}")
-        return result[1] if len(result) > 1 else None
-
-    checked(driver.cuInit(0))
-    attribute = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
-    devices = [checked(driver.cuDeviceGet(index)) for index in range(checked(driver.cuDeviceGetCount()))]
-    return {
-        str(uuid.UUID(bytes=bytes(checked(driver.cuDeviceGetUuid(device)).bytes))): int(
-            checked(driver.cuDeviceGetAttribute(attribute, device))
-        )
-        for device in devices
-    }
-
-
 @dataclass(frozen=True)
 class Sources:
     """Where facts come from; tests put others in their place."""
@@ -82,6 +61,7 @@ class Sources:
     nvml: Callable[[], Any] = import_nvml
     providers: Callable[[], list[str]] = ort_providers
     sm_counts: Callable[[], dict[str, int]] = sm_counts
+    host_memory: Callable[[], dict[str, dict[str, bool]]] = host_memory
     runner: Runner = subprocess.run
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     root: Path = Path("/")
@@ -145,7 +125,7 @@ def _gpus(nvml: Any, sources: Sources) -> Fact:
     """Every GPU of the machine, and which of them this process would use."""
     if isinstance(nvml, str):
         return missing(nvml)
-    counts = _attempt(sources.sm_counts)
+    counts, memory = _attempt(sources.sm_counts), _attempt(sources.host_memory)
     used = hardware.visible_handle(nvml)
     used_uuid = None if used is None else nvml.nvmlDeviceGetUUID(used)
     gpus = []
@@ -153,17 +133,23 @@ def _gpus(nvml: Any, sources: Sources) -> Fact:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
         uuid = nvml.nvmlDeviceGetUUID(handle)
         facts = {name: _told(nvml, functools.partial(read, nvml, handle)) for name, read in GPU_FACTS.items()}
-        gpus.append({**facts, "sm_count": _sm_count(counts, uuid), "used": uuid == used_uuid})
+        cuda = {"sm_count": _of_cuda(counts, uuid), **_host_memory(_of_cuda(memory, uuid))}
+        gpus.append({**facts, **cuda, "used": uuid == used_uuid})
     if used_uuid is not None and used_uuid.startswith("MIG-"):
         gpus.append({"name": nvml.nvmlDeviceGetName(used), "mig_instance": True, "used": True})
     return gpus
 
 
-def _sm_count(counts: Fact, uuid: str) -> Fact:
-    """The SMs of one GPU, where CUDA told them."""
-    if "reason" in counts:
-        return counts
-    return counts.get(uuid.removeprefix("GPU-"), missing("CUDA does not see this GPU"))
+def _of_cuda(facts: Fact, uuid: str) -> Fact:
+    """What CUDA told of one GPU."""
+    if "reason" in facts:
+        return facts
+    return facts.get(uuid.removeprefix("GPU-"), missing("CUDA does not see this GPU"))
+
+
+def _host_memory(facts: Fact) -> dict[str, Fact]:
+    """Each fact of HOST_MEMORY, or why there is none."""
+    return dict.fromkeys(HOST_MEMORY, facts) if "reason" in facts else facts
 
 
 def _compute_capability(nvml: Any, handle: Any) -> str:

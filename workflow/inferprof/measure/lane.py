@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ class Lane:
     All memory is allocated once, so that addresses stay the same from call to call, as CUDA graphs need it. On the
     CPU the session reads the caller's arrays and there are no copies. On CUDA `placement` decides: pageable, each
     input is copied to the device from where it lies; pinned, by way of a page-locked buffer that it is first copied
-    into; device, the inputs are there from the start.
+    into; mapped, the GPU reads that buffer where it lies; device, the inputs are there from the start.
     """
 
     def __init__(self, session: Session, device: Device, feeds: Feeds, placement: Placement) -> None:
@@ -30,12 +31,12 @@ class Lane:
         self.device = device
         self._placement = placement
         self._feeds = feeds
-        self._pinned = placement == "pinned"
+        self._pinned = placement in ("pinned", "mapped")
         on_gpu = device.where == "cuda"
         arrays = feeds.items()
-        self._resident = {n: device.allocate(a.shape, a.dtype) for n, a in arrays} if on_gpu else {}
         locked = on_gpu and self._pinned
         self._locked = {n: device.allocate_host(a.shape, a.dtype, pinned=True) for n, a in arrays} if locked else {}
+        self._resident = self._on_device() if on_gpu else {}
         self._sources: dict[str, Buffer] = {}
         self._results: dict[str, Buffer] = {}
         self.steps = self._steps(on_gpu)
@@ -43,6 +44,12 @@ class Lane:
         self.h2d()
         self.bind()
         device.synchronize()
+
+    def _on_device(self) -> dict[str, Buffer]:
+        """The inputs as the session gets them; page-locked memory has the same address on the device (UVA)."""
+        if self._placement == "mapped":
+            return {name: replace(buffer, where="cuda", array=None) for name, buffer in self._locked.items()}
+        return {name: self.device.allocate(array.shape, array.dtype) for name, array in self._feeds.items()}
 
     def _steps(self, on_gpu: bool) -> dict[Stage, Callable[[], object]]:
         """The stages that exist here, in order."""
@@ -65,6 +72,8 @@ class Lane:
             return "the CPU reads and writes the host's arrays, so nothing is copied"
         if on_gpu and self._placement == "device" and stage in ("stage_inputs", "h2d"):
             return "the inputs are placed on the device before the clock starts"
+        if on_gpu and self._placement == "mapped" and stage == "h2d":
+            return "the GPU reads the inputs out of the host's memory"
         return None
 
     def stage_inputs(self) -> None:
@@ -78,8 +87,8 @@ class Lane:
             self._sources = {name: host_buffer(array) for name, array in self._feeds.items()}
 
     def h2d(self) -> None:
-        """Queue the copies of the inputs to the device; nothing on the CPU."""
-        for name, buffer in self._resident.items():
+        """Queue the copies of the inputs to the device; nothing on the CPU, or where they are mapped."""
+        for name, buffer in self._resident.items() if self._placement != "mapped" else ():
             self.device.copy(buffer, self._sources[name])
 
     def bind(self) -> None:

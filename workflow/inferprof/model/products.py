@@ -60,7 +60,7 @@ def products_of(graph: TypedGraph) -> list[Product]:
 
 def product_of(node: Any, graph: TypedGraph) -> Product | None:
     """The product that a node computes, or None."""
-    if not _is_product(node):
+    if node.op_type not in PRODUCTS or len(node.input) <= max(PRODUCTS[node.op_type]):
         return None
     left, right = (node.input[index] for index in PRODUCTS[node.op_type])
     sizes = _sizes(node, left, right, graph)
@@ -100,10 +100,6 @@ def one_branch(graph: TypedGraph) -> tuple[TypedGraph, list[dict[str, Any]]]:
         if any(macs.values()):
             choices.append({"node": branches.node, "counted": counted, "macs": macs})
     return graph, choices
-
-
-def _is_product(node: Any) -> bool:
-    return node.op_type in PRODUCTS and len(node.input) > max(PRODUCTS[node.op_type])
 
 
 def _sizes(node: Any, left: str, right: str, graph: TypedGraph) -> dict[str, int]:

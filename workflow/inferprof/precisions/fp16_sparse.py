@@ -42,17 +42,14 @@ def prune(model: Any) -> tuple[list[str], list[str]]:
         if weight is None or weight.name in (*pruned, *dense):
             continue
         array = onnx.numpy_helper.to_array(weight)
-        reduction_first = node.op_type == "MatMul" or (node.op_type == "Gemm" and not _flag(node, "transB"))
+        flags = [attribute.name for attribute in node.attribute if attribute.i]
+        reduction_first = node.op_type == "MatMul" or (node.op_type == "Gemm" and "transB" not in flags)
         if array.ndim not in (2, 4) or array.shape[0 if reduction_first else 1] % GROUP:
             dense.append(weight.name)
             continue
         weight.CopyFrom(onnx.numpy_helper.from_array(_pruned(array, reduction_first), weight.name))
         pruned.append(weight.name)
     return pruned, dense
-
-
-def _flag(node: Any, name: str) -> bool:
-    return any(attribute.name == name and attribute.i for attribute in node.attribute)
 
 
 def _pruned(array: Any, reduction_first: bool) -> Any:

@@ -19,7 +19,8 @@ from inferprof.errors import CaseFailed, SystemRefusal, ToolError, UserError
 from inferprof.files import write_document, write_json
 from inferprof.machine.hardware import Machine
 from inferprof.plugins import Profiler
-from inferprof.readers.capture_file import CaptureKind, reason_in
+from inferprof.readers.capture_file import reason_in
+from inferprof.readers.kind import Kind
 from inferprof.secret import allowed_variable
 
 if TYPE_CHECKING:
@@ -37,17 +38,6 @@ ALLOWED: Final = re.compile(
 Done = subprocess.CompletedProcess[str]
 Runner = Callable[[Sequence[str], Mapping[str, str]], Done]
 """Runs a command in an environment to its end; what it says on both streams is in `stdout`."""
-_READERS: Final[dict[CaptureKind, tuple[str, str]]] = {
-    "nsys_sqlite": ("an Nsight Systems file", "nsys"),
-    "nsys_stats": ("an Nsight Systems file", "nsys"),
-    "ncu_report": ("an Nsight Compute report", "ncu"),
-    "ncu_csv": ("an Nsight Compute table", "ncu"),
-    "not_measured": ("the reason why nothing was captured", "ncu"),
-    "kineto": ("a Kineto trace", "kineto"),
-    "ort_profile": ("an ONNX Runtime profile", "ort_profile"),
-    "trt_layers": ("what TensorRT says of an engine's layers", "trt_layers"),
-}
-"""What each kind is, and the tool that reads it."""
 
 
 def allowed_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -204,7 +194,7 @@ def read(profiler: Profiler, capture: Path, iteration: str | None = None) -> pd.
     return as_iterations(profiler.read(capture), iteration)
 
 
-def other_reader(path: Path, kind: CaptureKind) -> UserError:
+def other_reader(path: Path, kind: Kind) -> UserError:
     """The error of a reader that was given another tool's file."""
-    what, tool = _READERS[kind]
-    return UserError(f"{path} is {what}: read it with `inferprof table {tool}`")
+    verb = f"inferprof table {kind.tool}" if kind.tool else "inferprof explain"
+    return UserError(f"{path} is {kind.title}: read it with `{verb}`")

@@ -89,7 +89,7 @@ def read(path: Path, iteration: str | None = None) -> pd.DataFrame:
     from inferprof.tables.trace.events import tidy
 
     kind = identify(path)
-    if kind != NAME:
+    if kind.name != NAME:
         raise other_reader(path, kind)
     timeline = iterations.of_case(kineto_json.read_timeline(path), iteration)
     parts = [tidy(timeline, NAME), launch_configs.rows(timeline, NAME)]

@@ -158,20 +158,21 @@ def _settings_of(report: Path) -> Path:
 
 
 def read(path: Path) -> pd.DataFrame:
-    """The tidy table of a report, or of a CSV of its raw or details page. Raises UserError for anything else."""
+    """The tidy table of a report, or of one of its pages, as CSV or text. Raises UserError for anything else."""
     import pandas as pd
 
-    from inferprof.readers import ncu_csv, ncu_launches, ncu_rep
+    from inferprof.readers import ncu_csv, ncu_launches, ncu_rep, ncu_text
     from inferprof.tables import schema
 
     kind = identify(path)
-    if kind not in ("ncu_report", "ncu_csv"):
+    readers = {"ncu_report": ncu_rep.read, "ncu_csv": ncu_csv.read, "ncu_text": ncu_text.read}
+    if kind.name not in readers:
         raise other_reader(path, kind)
-    launches = ncu_rep.read(path) if kind == "ncu_report" else ncu_csv.read(path)
+    launches = readers[kind.name](path)
     parts = [ncu_launches.rows(launches, NAME)]
     if (settings := _settings_of(path)).exists():
         facts = read_json(settings)
-        if kind == "ncu_report" and facts["bytes"] != path.stat().st_size:
+        if kind.name == "ncu_report" and facts["bytes"] != path.stat().st_size:
             raise UserError(f"{path} is cut short: it had {facts['bytes']:,} bytes; copy it again")
         rows = _settings(facts, launches)
         parts.append(schema.conform(pd.DataFrame(rows).assign(level="run", name=NAME), NAME))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import getpass
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -100,7 +101,14 @@ def secrets() -> list[str]:
     """What no output may hold: host, user, home, and the variables that the run is not given."""
     allowed = capturing.allowed_environment(os.environ)
     withheld = {name: value for name, value in os.environ.items() if name not in allowed}
-    return secret.values(withheld, socket.gethostname(), getpass.getuser(), str(Path.home()))
+    return secret.values(withheld, socket.gethostname(), *_user())
+
+
+def _user() -> Iterator[str]:
+    """The user's name and home; a user id without an entry in /etc/passwd may have neither."""
+    for read in (getpass.getuser, Path.home):
+        with contextlib.suppress(KeyError, OSError, RuntimeError):
+            yield str(read())
 
 
 def read(path: Path, iteration: str | None = None) -> pd.DataFrame:
@@ -115,11 +123,11 @@ def read(path: Path, iteration: str | None = None) -> pd.DataFrame:
     from inferprof.tables.trace.events import tidy
 
     kind = identify(path)
-    if kind == "nsys_sqlite":
+    if kind.name == "nsys_sqlite":
         timeline = iterations.of_case(nsys_sqlite.read_timeline(path), iteration)
         parts = [tidy(timeline, NAME), launch_configs.rows(timeline, NAME)]
         return pd.concat([part for part in parts if len(part)], ignore_index=True)
-    if kind == "nsys_stats":
+    if kind.name == "nsys_stats":
         return kernel_compare.as_iterations(nsys_stats.read(path, NAME), iteration or kernel_compare.ITERATION)
     raise other_reader(path, kind)
 

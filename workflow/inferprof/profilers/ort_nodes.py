@@ -53,13 +53,13 @@ def read(path: Path) -> pd.DataFrame:
     from inferprof.tables.nodes import ort_kernels
 
     kind = identify(path)
-    if kind not in ("nsys_sqlite", "kineto"):
+    if kind.name not in ("nsys_sqlite", "kineto"):
         raise other_reader(path, kind)
     profile = profile_of(path)
     if not profile.exists():
         raise UserError(f"{path} needs the ONNX Runtime profile of the same process beside it, at {profile.name}")
-    timeline = nsys_sqlite.read_timeline(path) if kind == "nsys_sqlite" else kineto_json.read_timeline(path)
-    tool = NAME if kind == "nsys_sqlite" else WITH_KINETO
+    timeline = nsys_sqlite.read_timeline(path) if kind.name == "nsys_sqlite" else kineto_json.read_timeline(path)
+    tool = NAME if kind.name == "nsys_sqlite" else WITH_KINETO
     return ort_kernels.tidy(timeline, ort_json.read_profile(profile), tool)
 
 

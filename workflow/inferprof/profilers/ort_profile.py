@@ -68,7 +68,7 @@ def read(path: Path) -> pd.DataFrame:
     from inferprof.tables.nodes import providers
 
     kind = identify(path)
-    if kind != NAME:
+    if kind.name != NAME:
         raise other_reader(path, kind)
     return providers.tidy(ort_json.read_profile(path), NAME)
 

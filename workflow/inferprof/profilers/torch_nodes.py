@@ -79,7 +79,7 @@ def read(path: Path) -> pd.DataFrame:
     from inferprof.readers import kineto_json
     from inferprof.tables.nodes import torch_kernels
 
-    if (kind := identify(path)) != kineto.NAME:
+    if (kind := identify(path)).name != kineto.NAME:
         raise other_reader(path, kind)
     return torch_kernels.tidy(kineto_json.read_timeline(path, within_torch=True), NAME)
 

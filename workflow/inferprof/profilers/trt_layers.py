@@ -36,7 +36,7 @@ def read(path: Path) -> pd.DataFrame:
     from inferprof.readers import trt_json
     from inferprof.tables.nodes import trt_layers
 
-    if (kind := identify(path)) != NAME:
+    if (kind := identify(path)).name != NAME:
         raise other_reader(path, kind)
     content = trt_json.load(path)
     match trt_json.kind_of(path, content):

@@ -43,7 +43,7 @@ def read(path: Path) -> pd.DataFrame:
     from inferprof.readers import nsys_sqlite, trt_json
     from inferprof.tables.nodes import graph_nodes, trt_kernels
 
-    if (kind := identify(path)) != "nsys_sqlite":
+    if (kind := identify(path)).name != "nsys_sqlite":
         raise other_reader(path, kind)
     described = trt_json.graph_of(_profile_of(path))
     layers = trt_json.read_layers(described, trt_json.load(described)) if described.exists() else ()

@@ -110,7 +110,7 @@ def read(path: Path) -> list[Launch]:
     header, rows = _table(path, unpacked(path).decode("utf-8-sig", errors="replace"))
     try:
         if "Metric Name" in header:
-            return _details(rows)
+            return details(rows)
         if "Section Name" not in header and "Kernel Name" in header:
             return _raw(rows)
     except ValueError as error:
@@ -186,7 +186,7 @@ def _raw(rows: Sequence[Row]) -> list[Launch]:
     return parsed
 
 
-def _details(rows: Sequence[Row]) -> list[Launch]:
+def details(rows: Sequence[Row]) -> list[Launch]:
     """The page with a row per metric and per rule result."""
     comma = _decimal_comma((row.get("Metric Unit", ""), row.get("Metric Value", "")) for row in rows)
     parsed = []

@@ -27,7 +27,18 @@ SIZES: Final[Mapping[str, int]] = {
     **{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30},
 }
 """Unit → bytes."""
-_HEADER: Final = re.compile(r"(?:Time \(%\)|Total \([^)]+\)|Start \([^)]+\))(?P<between>[,;\t])")
+OLDER_COLUMNS: Final[Mapping[str, str]] = {
+    "Time(%)": "Time (%)",
+    "Operations": "Count",
+    "Total": "Total (KiB)",
+    **{
+        f"{long}{unit}": f"{short} (ns)"
+        for long, short in (("Average", "Avg"), ("Minimum", "Min"), ("Maximum", "Max"), ("StdDev", "StdDev"))
+        for unit in ("", " (ns)")
+    },
+}
+"""How columns were called up to 2021 → how since."""
+_HEADER: Final = re.compile(r"(?:Time ?\(%\)|Total(?: \([^)]+\))?|Start \([^)]+\))(?P<between>[,;\t])")
 _COLUMN: Final = re.compile(r"(?P<name>[^(]+?) \((?P<unit>[^)]+)\)")
 _NUMBER: Final = re.compile(r"-?\d+(?:\.(?P<decimals>\d+))?")
 
@@ -42,6 +53,8 @@ class Table:
 
     cells: pd.DataFrame
     units: Mapping[str, str]
+    excerpt: bool = False
+    """Rows may be missing, as people leave them out of what they copy from a terminal."""
 
     def ns(self, column: str) -> pd.Series[float]:
         """A column of times in ns. Raises KeyError (the unit) for a unit that is not known."""
@@ -77,6 +90,11 @@ class Table:
         return (0.5 * 10.0**-places).where(places > 0, 0.0)
 
 
+def is_csv(path: Path) -> bool:
+    """Whether any line of a file begins a table with separators."""
+    return any(_HEADER.match(line) for line in unpacked(path).decode("utf-8-sig", errors="replace").split("\n"))
+
+
 def tables(path: Path) -> list[Table]:
     """All tables that have rows. Raises UserError where there are none, or one of them is cut short."""
     try:
@@ -103,7 +121,7 @@ def _table(lines: Sequence[str], head: int) -> Table:
     if match is None or match["between"] != ",":
         raise NotPlain("its columns are not separated by commas")
     columns, *_ = csv.reader([lines[head].rstrip("\r")], strict=True)
-    units = dict(_name_and_unit(column) for column in columns)
+    units = dict(name_and_unit(column) for column in columns)
     if len(units) < len(columns):
         raise NotPlain("it has two columns of a name")
     rows = []
@@ -117,7 +135,8 @@ def _table(lines: Sequence[str], head: int) -> Table:
     return Table(pd.DataFrame(rows, columns=list(units), dtype=object), units)
 
 
-def _name_and_unit(column: str) -> tuple[str, str]:
-    """`Total Time (ns)` → name and unit; no unit is an empty one."""
+def name_and_unit(column: str) -> tuple[str, str]:
+    """`Total Time (ns)` → name and unit, as they are called since 2022; no unit is an empty one."""
+    column = OLDER_COLUMNS.get(column, column)
     match = _COLUMN.fullmatch(column)
     return (match["name"], match["unit"]) if match else (column, "")

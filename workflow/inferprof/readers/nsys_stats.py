@@ -16,7 +16,8 @@ import numpy as np
 import pandas as pd
 
 from inferprof.errors import UserError, in_one_line
-from inferprof.readers.nsys_csv import SIZES, NotPlain, Table, tables
+from inferprof.readers import nsys_text
+from inferprof.readers.nsys_csv import SIZES, NotPlain, Table, is_csv, tables
 from inferprof.tables.schema import Level, conform
 from inferprof.tables.trace.aggregate import ranges
 from inferprof.tables.trace.events import tidy
@@ -77,7 +78,7 @@ def read(path: Path, tool: str) -> pd.DataFrame:
     """The tidy table of all reports in a file. Raises UserError where none of them is in READABLE, and for one that
     is cut short, as far as it tells, or in units that are not known."""
     try:
-        parts = [part for table in tables(path) if (part := _report(table, tool)) is not None]
+        parts = [part for table in _tables(path) if (part := _report(table, tool)) is not None]
     except KeyError as unit:
         raise UserError(
             f"{path} is in {unit.args[0] or 'no unit'}: write it again with `nsys stats --timeunit nsec`"
@@ -92,6 +93,11 @@ def read(path: Path, tool: str) -> pd.DataFrame:
     if not parts:
         raise UserError(f"{path} is none of the `nsys stats` reports that can be read: {', '.join(READABLE)}")
     return pd.concat(parts, ignore_index=True)
+
+
+def _tables(path: Path) -> list[Table]:
+    """The tables of a file, as CSV where it has any, else as text."""
+    return tables(path) if is_csv(path) else nsys_text.tables(path)
 
 
 def _report(table: Table, tool: str) -> pd.DataFrame | None:
@@ -121,6 +127,8 @@ def _missing_at_most(table: Table) -> float:
     """
     values, shares = table.numbers("Total Time"), table.numbers("Time") / 100
     off, share_off = table.half_places("Total Time"), table.half_places("Time").clip(lower=0.005) / 100
+    if table.numbers("Time").mod(1).eq(0).all():  # up to 2021 they were cut to whole ones
+        share_off = share_off.clip(lower=0.01)
     total = float(values.sum())
     if not total:
         return 0.0
@@ -128,6 +136,8 @@ def _missing_at_most(table: Table) -> float:
     most = shares > share_off
     high = float(((values + off)[most] / (shares - share_off)[most]).min()) if most.any() else float("inf")
     slack = float(off.sum()) + total * _ROUNDING
+    if table.excerpt:
+        return max(0.0, 1 - (total + slack) / low)
     if total + slack < low or total - slack > high:
         raise ValueError(f"its rows hold {100 * total / low:.1f} % of the time that its percentages are of")
     return max(0.0, 1 - total / high)

@@ -75,7 +75,8 @@ def _overlap(runs: pd.DataFrame) -> bool:
 def _node(event: Event) -> tuple[Any, ...]:
     args = event["args"]
     op_type = str(args.get("op_name", NOT_TOLD))
-    size = args.get("output_size")
+    size, shapes = args.get("output_size"), args.get("input_type_shape")
+    tensors = shapes if isinstance(shapes, list) else []  # `[{"float": [1, 8]}]`; a version may say it otherwise
     return (
         int(event["ts"]),
         int(event["dur"]) * 1000,
@@ -85,10 +86,5 @@ def _node(event: Event) -> tuple[Any, ...]:
         int(event["pid"]),
         int(event["tid"]),
         float("nan") if size is None else int(size),
-        ", ".join(name for tensor in _tensors(args.get("input_type_shape")) for name in tensor),
+        ", ".join(name for tensor in tensors for name in tensor),
     )
-
-
-def _tensors(shapes: Any) -> list[Any]:
-    """`[{"float": [1, 8]}]` as it stands; nothing where a version says it otherwise."""
-    return shapes if isinstance(shapes, list) else []

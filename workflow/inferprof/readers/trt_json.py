@@ -5,8 +5,8 @@ profiling verbosity LAYER_NAMES_ONLY it is a list of names. Layers that a progra
 too: in a list, or one document behind the other, perhaps with lines of text between them. Times: `trtexec
 --exportProfile`, or an IProfiler's times as a dictionary (layer → list of ms); and `trtexec --exportTimes`, which is
 about inferences, not layers.
-Checked against files of TensorRT 8.4, 8.5, 10.1 and 10.x (LayerType kgen, gemm, fusion) and on TensorRT 7, which is
-refused: it appends one document per run, and has no medians.
+Checked against files of TensorRT 7.1, 8.4, 8.5, 10.1 and 10.x (LayerType kgen, gemm, fusion). TensorRT 7 appends one
+document per run (`documents`), and has no medians.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ Kind = Literal["layers", "profile", "iprofiler", "times"]
 NS_PER_MS: Final = 1e6
 PROFILE, GRAPH = ".profile.json", ".graph.json"
 """What TensorRT's engine explorer calls the files of --exportProfile and --exportLayerInfo of one engine."""
-TOO_OLD: Final = "was written by TensorRT 8.2 or older; export it again with TensorRT 8.4 or newer"
+OLDER_STAGES: Final[Mapping[str, str]] = {"startH2dMs": "startInMs", "h2dMs": "inMs", "d2hMs": "outMs"}
+"""Keys of --exportTimes → what they were up to TensorRT 8.2."""
 
 _BETWEEN: Final = re.compile(r"(?:[\s,]+|^[^\s{\[][^\n]*)*", re.MULTILINE)
 """Blanks, commas and lines of text in front of a document."""
@@ -92,19 +93,28 @@ def load(path: Path) -> Any:
 
     Raises UserError where it is cut short or holds several of another kind.
     """
+    every = documents(path)
+    if len(every) == 1:
+        return every[0]
+    raise UserError(
+        f"{path} holds several documents, one run appended to the other: give each in a file of its own, or ask "
+        "`inferprof explain`"
+    )
+
+
+def documents(path: Path) -> list[Any]:
+    """The JSON documents of a file, one run appended to the other; layers one by one are one document.
+
+    Raises UserError where it is cut short.
+    """
     try:
-        documents = _documents(unpacked(path).decode("utf-8-sig"))
+        every = _documents(unpacked(path).decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise UserError(
             f"{path} is not whole JSON ({in_one_line(error)}): the run that wrote it was cut short"
         ) from None
-    layers = documents[0] if len(documents) == 1 and isinstance(documents[0], list) else documents
-    if layers and all(map(_is_layer, layers)):
-        return {"Layers": layers}
-    if len(documents) == 1:
-        return documents[0]
-    whose = f"it {TOO_OLD}" if _is_old(documents[0]) else "give each in a file of its own"
-    raise UserError(f"{path} holds several documents, one run appended to the other: {whose}")
+    layers = every[0] if len(every) == 1 and isinstance(every[0], list) else every
+    return [{"Layers": layers}] if layers and all(map(_is_layer, layers)) else every
 
 
 def _documents(text: str) -> list[Any]:
@@ -134,12 +144,6 @@ def _not_finite(word: str) -> float:
     raise ValueError(f"{word} is no number")
 
 
-def _is_old(document: Any) -> bool:
-    """Whether times lack what TensorRT writes since 8.4."""
-    last = document[-1] if isinstance(document, list) and document else {}
-    return isinstance(last, dict) and not {"medianMs", "startH2dMs"} & set(last)
-
-
 def read_layers(path: Path, content: Any) -> tuple[Layer, ...]:
     """An engine's layers in the order in which they run. Raises UserError where the file lists none."""
     with _complete(path):
@@ -156,18 +160,17 @@ def read_times(path: Path, content: Any) -> tuple[LayerTime, ...]:
             return tuple(_measured(name, times) for name, times in content.items())
     head, *rows = content
     with _complete(path):
-        if any("medianMs" not in row for row in rows):
-            raise UserError(f"{path} lacks medianMs: it {TOO_OLD}")
         return tuple(_reported(row, _positive(head["count"])) for row in rows)
 
 
 def inferences(path: Path, content: Sequence[Mapping[str, float]]) -> dict[str, np.ndarray]:
     """Per stage of an inference (h2d, compute, d2h, enqueue, latency) its durations in ns, from --exportTimes."""
-    if "startH2dMs" not in content[0]:
-        raise UserError(f"{path} lacks startH2dMs: it {TOO_OLD}")
     with _complete(path):
         columns = {name: np.array([row[name] for row in content], float) for name in content[0]}
-        stages = {stage: _durations(columns[f"{stage}Ms"]) for stage in ("h2d", "compute", "d2h", "latency")}
+        keys = {stage: f"{stage}Ms" for stage in ("h2d", "compute", "d2h", "latency")}
+        if "startH2dMs" not in columns:
+            keys = {stage: OLDER_STAGES.get(key, key) for stage, key in keys.items()}
+        stages = {stage: _durations(columns[key]) for stage, key in keys.items()}
         stages["enqueue"] = columns["endEnqMs"] - columns["startEnqMs"]
     return {stage: values * NS_PER_MS for stage, values in stages.items()}
 
@@ -232,9 +235,9 @@ def _positive(count: Any) -> int:
 
 
 def _reported(row: Mapping[str, Any], count: int) -> LayerTime:
-    durations = _durations(np.array([row[key] for key in ("timeMs", "averageMs", "medianMs")], float))
-    total, mean, median = (durations * NS_PER_MS).tolist()
-    return LayerTime(str(row["name"]), count, total, mean, median)
+    keys = ("timeMs", "averageMs", *(("medianMs",) if "medianMs" in row else ()))  # none up to TensorRT 8.2
+    durations = (_durations(np.array([row[key] for key in keys], float)) * NS_PER_MS).tolist()
+    return LayerTime(str(row["name"]), count, *durations)
 
 
 def _measured(name: str, times_ms: Sequence[float]) -> LayerTime:

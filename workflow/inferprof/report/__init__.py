@@ -21,7 +21,7 @@ from inferprof.report.documents import Document
 from inferprof.report.model import Cell, Report, Table
 from inferprof.tables import records
 
-__all__ = ["ANSWER", "read", "write", "write_machines", "write_partial", "write_so_far"]
+__all__ = ["ANSWER", "read", "write", "write_files", "write_machines", "write_partial", "write_so_far"]
 
 PARTIAL = "REPORT.partial.txt"
 ANSWER = "ANSWER.txt"
@@ -60,7 +60,7 @@ def write(results: Path, study: str, machine: str, baseline: str | None = None, 
     _empty(folder / "plots")
     plots = figures.draw(study_evidence, folder / "plots", processes)
     report = compose.compose(study_evidence)  # while other processes draw
-    written = _write(compose.with_plots(report, plots()), folder)
+    written = write_files(compose.with_plots(report, plots()), folder)
     (folder / PARTIAL).unlink(missing_ok=True)
     return written
 
@@ -75,10 +75,10 @@ def write_machines(results: Path, study: str, machines: Sequence[str], baseline:
         )
         for machine in machines
     ]
-    return _write(compose.compose_machines(study, of_machines), folder)
+    return write_files(compose.compose_machines(study, of_machines), folder)
 
 
-def _write(report: Report, folder: Path) -> Path:
+def write_files(report: Report, folder: Path) -> Path:
     """REPORT.txt, REPORT.html, ANSWER.txt and csv/ of a report; returns the first."""
     _empty(folder / "csv")
     for table in report.tables:

@@ -16,6 +16,7 @@ FIXES: Final[Mapping[tuple[str, Any], tuple[str, ...]]] = {
     ("cuda_graph", True): ("cuda_graph", "launch_bound", "host_work"),
     ("compile_mode", "reduce-overhead"): ("cuda_graph", "launch_bound", "host_work"),
     ("placement", "pinned"): ("pageable_copies",),
+    ("placement", "mapped"): ("pageable_copies",),
 }
 """Option of a variant and its value → the checks whose findings advise it, the nearest first."""
 NO_DIFFERENCE: Final = ONE_ROUND_THRESHOLD

@@ -107,7 +107,7 @@ ROWS: Final[tuple[Row, ...]] = (
     *map(_backend, BACKENDS),
     Row(
         "build_ahead",
-        "TensorRT-RTX: an engine for compute capability 12.0, built without that GPU",
+        "TensorRT-RTX: engines for compute capability 12.0 and 12.1, built without those GPUs",
         lambda site: site.lacks("tensorrt-rtx"),
         trials.builds_ahead,
         f"{LOG}; install tensorrt-rtx of requirements/study.txt",

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pandas as pd
 
+from inferprof.tables.counters.bounds import Bound, of_launch
 from inferprof.tables.counters.launches import by_launch
 from inferprof.tables.counters.ncu_choice import function_name
 from inferprof.tables.records import frame_of, rows_of
@@ -23,6 +24,7 @@ OF_TIMELINE: Final = (
     "time_share",
     "no_timeline",
 )
+_NEEDED: Final = ["sm_throughput", "memory_throughput"]
 NO_TIMELINE: Final = "there is no timeline of the case by nsys or kineto"
 NOT_IN_TIMELINE: Final = "the timeline has no such kernel with this grid and block"
 AMBIGUOUS: Final = "several kernels of the timeline have its name, grid and block"
@@ -40,6 +42,24 @@ def against_timeline(counters: pd.DataFrame, timeline: pd.DataFrame) -> pd.DataF
     rows = [{**launch, **_of_timeline(launch, configs)} for launch in launches]
     rows.sort(key=lambda row: (-(row["time_share"] or 0.0), -(row.get("duration_total") or 0.0)))
     return frame_of(rows, list(dict.fromkeys(["launch", "name", *(column for row in rows for column in row)])))
+
+
+def shares(counters: pd.DataFrame, timeline: pd.DataFrame) -> dict[Bound, float]:
+    """Bound → share of the timeline's kernel time, 0 to 1; empty where no counted launch is in the timeline.
+
+    counters, timeline: tidy tables of one case by ncu, and by nsys or kineto. What the shares lack to 1 is time of
+    kernels of which no counters were read. A launch stands for all of its kernel, grid and block; of several alike
+    each counts the same.
+    """
+    joined = against_timeline(counters, timeline)
+    complete = joined[joined.reindex(columns=["time_share", *_NEEDED]).notna().all(axis=1)].astype(object)
+    total: dict[Bound, float] = {}
+    for _, alike in complete.where(complete.notna(), None).groupby(["name", "grid", "block"], sort=False):
+        launches: list[dict[str, Any]] = rows_of(alike)
+        for launch in launches:
+            for bound, share in of_launch(launch).items():
+                total[bound] = total.get(bound, 0.0) + share * launch["time_share"] / len(launches)
+    return total
 
 
 def _configs(timeline: pd.DataFrame) -> list[dict[str, Any]]:

@@ -101,7 +101,8 @@ def _gains(
         return {**gains, **dict.fromkeys(_BITS, (None, NO_COST))}
     rests = {step: narrowed(cost, roofs, step) for step in _BITS}
     _, timeline = traced(profile) if any(rest is not None for rest, _ in rests.values()) else (None, None)
-    products = None if timeline is None else _kernels_ns(row) * product_share(timeline)
+    kernels_ns = sum(row[f"{part}_ns"] or 0.0 for part in (*BOUNDS, "kernels"))
+    products = None if timeline is None else kernels_ns * product_share(timeline)
     taken = 0.0
     for step, (rest, why) in rests.items():
         if rest is None or products is None:
@@ -111,10 +112,6 @@ def _gains(
             gains[step] = (gain, None)
             taken += gain
     return gains
-
-
-def _kernels_ns(row: Mapping[str, Any]) -> float:
-    return sum(row[f"{part}_ns"] or 0.0 for part in (*BOUNDS, "kernels"))
 
 
 def product_share(timeline: pd.DataFrame) -> float:

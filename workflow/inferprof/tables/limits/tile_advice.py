@@ -207,7 +207,7 @@ def _unaligned(case: Tiled) -> list[dict[str, Any]]:
     among = [
         product
         for product in case.placed
-        if product.group.gemm.batch_in == "count" and now in _strides(product.group.gemm)
+        if product.group.gemm.batch_in == "count" and now in (product.group.gemm.n, product.group.gemm.k)
     ]
     if now is None or not among:
         return []
@@ -218,20 +218,11 @@ def _unaligned(case: Tiled) -> list[dict[str, Any]]:
     return [_suggestion(case, "alignment", now, then, None) | {"gemm_share": case.share(among)}]
 
 
-def _strides(gemm: Gemm) -> tuple[int, int]:
-    """The sizes that rows of operands and output may have."""
-    return gemm.n, gemm.k
-
-
-def _symbol_of(shape: Shape, size: int) -> str | None:
-    """The symbol of a shape, other than the batch, that has a size."""
-    return next((symbol for symbol, held in shape.sizes if held == size and symbol != BATCH), None)
-
-
 def _suggestion(
     case: Tiled, kind: Literal["batch", "sequence", "alignment"], now: int, then: int, gain: float | None
 ) -> dict[str, Any]:
-    symbol = BATCH if kind == "batch" else _symbol_of(case.shape, now)
+    others = (symbol for symbol, size in case.shape.sizes if size == now and symbol != BATCH)
+    symbol = BATCH if kind == "batch" else next(others, None)
     share = case.share(case.counted)
     unknown = NOT_OF_TILES if gain is None else NEEDS_TIMELINE if share is None else WAITS if case.waits else None
     return {

@@ -15,7 +15,7 @@ each of which splits what the one before left whole:
    cost; where it is shorter, it is never stretched, and the difference is unexplained: kernels that ran faster under
    the profiler than in the hot loop, or waits that it does not show.
 3. **Counters** (ncu) split the kernels by what bounds them (counters.bounds). ncu runs each kernel alone with cold
-   caches, so only shares are taken from it, never durations (tables.counters.bound_shares).
+   caches, so only shares are taken from it, never durations (tables.counters.ncu_timeline.shares).
 
 Parts are whole nanoseconds, rounded down, so that with the rest, `unexplained`, they add up to the median exactly.
 No part is ever negative. A split without its source is not made: the time stays in `execution` (no timeline) or in
@@ -31,8 +31,8 @@ from typing import Any, Final, Literal, get_args
 import pandas as pd
 
 from inferprof import registry
-from inferprof.tables.counters.bound_shares import shares
 from inferprof.tables.counters.bounds import BOUNDS, Bound
+from inferprof.tables.counters.ncu_timeline import shares
 from inferprof.tables.records import KEY, frame_of, key_of, rows_of
 from inferprof.tables.schema import of_first
 from inferprof.tables.trace.kernel_compare import ITERATION, iterations, of_iterations

@@ -161,7 +161,8 @@ def conversion_of(layer: Layer) -> Conversion | None:
         return "quantize"
     if layer.kind in _CONVERTING or _REFORMAT.match(layer.name):
         return "cast" if _changes_format(layer) else "reformat"
-    return "quantize" if ONLY_SCALES.match(layer.tactic or layer.name) and _scales(layer) else None
+    one_side = len({bool(side & _QUANTIZED) for side in _formats(layer)}) > 1
+    return "quantize" if ONLY_SCALES.match(layer.tactic or layer.name) and one_side else None
 
 
 def conversion(kernel: str, layer: Layer | None) -> Conversion | None:
@@ -187,11 +188,6 @@ def _formats(layer: Layer) -> tuple[set[str | None], set[str | None]]:
 def _changes_format(layer: Layer) -> bool:
     before, after = _formats(layer)
     return None not in before | after and before != after
-
-
-def _scales(layer: Layer) -> bool:
-    """Whether it has numbers that are quantized on one side alone."""
-    return len({bool(side & _QUANTIZED) for side in _formats(layer)}) > 1
 
 
 def of_case(frame: pd.DataFrame, counters: pd.DataFrame | None = None) -> pd.DataFrame:

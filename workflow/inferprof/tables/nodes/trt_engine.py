@@ -59,13 +59,14 @@ class Layer:
 
 @dataclass(frozen=True)
 class LayerTime:
-    """Times of one layer over `count` inferences, in ns. `shortest` and `longest` only where each one is known."""
+    """Times of one layer over `count` inferences, in ns. `shortest` and `longest` only where each one is known; no
+    median up to TensorRT 8.2."""
 
     name: str
     count: int
     total: float
     mean: float
-    median: float
+    median: float | None = None
     shortest: float | None = None
     longest: float | None = None
 

@@ -215,7 +215,7 @@ _XMMA: Final = re.compile(r"_({0})({0}|i32)_({0})({0}|i32)_({0}|i32)(?:_|$)".for
 and computes in FP16, `f32f32_tf32f32_f32` reads FP32 and computes in TF32."""
 _TENSOR_CORES: Final = re.compile(
     r"nvjet|wgmma|gmma|hmma|imma|(?<![fx])mma_|tensor(?:op|\d)|tcgen05|utcmma|[shi](?:16816|16832|1688|884)|cutlass_tensorop|"
-    r"warpgroupsize|sm(?:90|100)_xmma|_MI\d+x\d+",
+    r"warpgroupsize|sm(?:90|1[012]\d)_xmma|_MI\d+x\d+",
     re.IGNORECASE,
 )
 _NO_TENSOR_CORES: Final = re.compile(

@@ -9,7 +9,7 @@ import pytest
 
 from inferprof.profilers import ncu, nsys
 from inferprof.tables import schema
-from inferprof.tables.counters.bound_shares import shares
+from inferprof.tables.counters.ncu_timeline import shares
 
 
 def frame(tool: str, level: str, launches: list[dict[str, Any]]) -> pd.DataFrame:

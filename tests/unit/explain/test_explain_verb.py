@@ -1,0 +1,220 @@
+"""`inferprof explain`: files as people have them, an answer each, and a report of them."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from tests.unit.facts import facts, naming
+
+from inferprof import cli
+from inferprof.errors import UserError
+from inferprof.explain import answer, explain, page
+from inferprof.explain.foreign import Foreign
+
+KERNELS = (
+    "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name\n"
+    "75.0,3000,3,1000.0,1000.0,1000,1000,0.0,gemm\n25.0,1000,1,1000.0,1000.0,1000,1000,0.0,softmax\n"
+)
+SHOWN = [("gemm", 3000.0), ("softmax", 1000.0)]
+
+
+def kernels(case: Foreign) -> list[tuple[str, float]]:
+    rows = case.rows[case.rows["level"].eq("kernel") & case.rows["metric"].eq("duration_total")]
+    return list(zip(rows["name"], rows["value"], strict=True))
+
+
+def zipped(content: bytes) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("../../kernels.csv", content)
+    return out.getvalue()
+
+
+def tarred(content: bytes) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as archive:
+        info = tarfile.TarInfo("/etc/kernels.csv")
+        info.size = len(content)
+        archive.addfile(info, io.BytesIO(content))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, lzma.compress, bz2.compress, zipped, tarred])
+def test_a_packed_file_is_answered_as_the_file_itself(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    path = tmp_path / "any.name"
+    path.write_bytes(pack(KERNELS.encode()))
+    (case,) = explain([path])
+    assert kernels(case) == SHOWN
+    assert sorted(tmp_path.iterdir()) == [path]
+
+
+def test_a_packed_export_is_answered(repository: Path) -> None:
+    (case,) = explain([repository / "tests/data/nsys/h100_torch_eager.sqlite.xz"])
+    assert case.choice is not None
+    assert (case.choice.by, case.choice.count) == ("iteration", 10)
+    assert case.verdict.groups[0].findings[0].check == "cuda_graph"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (lzma.compress(KERNELS.encode() * 9)[:60], "cut short or damaged"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:9\n", "git lfs pull"),
+        (b"ptrt\0\0\0\0engine", "trtexec --loadEngine"),
+        (gzip.compress(b"NVIDIA Tegra Profiler Report 1.\n"), "nsys export"),
+        (b"", "not a capture"),
+        (b"kernel,ms\n", "not a capture"),
+    ],
+)
+def test_what_cannot_be_read_is_named_in_one_line(
+    content: bytes, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    path = tmp_path / "given"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=message) as caught:
+        explain([path])
+    assert str(path) in str(caught.value)
+    assert "inferprof-explain-" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_binary_report_is_exported_by_nsys_where_it_is_installed(
+    captured: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nsys = tmp_path / "nsys"
+    made = captured("h100_torch_eager")
+    nsys.write_text(
+        f'#!/bin/sh\nfor word; do case $word in --output=*) cp {made} "${{word#--output=}}";; esac; done\n'
+    )
+    nsys.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    report = tmp_path / "server.nsys-rep"
+    report.write_bytes(b"NVIDIA Tegra Profiler Report 2025")
+    (case,) = explain([report])
+    assert (case.names, case.captures[0].tool) == (["server.nsys-rep"], "nsys")
+
+
+def test_files_of_different_kinds_are_of_one_program(repository: Path) -> None:
+    data = repository / "tests/data"
+    files = [data / "nsys/h100_ort_cuda_vit.sqlite.xz", data / "ncu/h100_ort_cuda_vit_raw.csv.gz"]
+    (case,) = explain(files, "device_run")
+    assert {capture.tool for capture in case.captures} == {"nsys", "ncu"}
+    given = {entry.check: entry.verdict for entry in case.answers}
+    assert given["bound"] == "found"
+    assert given["launch_bound"] == "found"
+
+
+def test_several_of_a_kind_are_answered_one_by_one(tmp_path: Path) -> None:
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text(KERNELS)
+    cases = explain([tmp_path / "a.csv", tmp_path / "b.csv"])
+    assert [case.names for case in cases] == [["a.csv"], ["b.csv"]]
+
+
+def test_layers_and_their_times_are_joined(repository: Path) -> None:
+    folder = repository / "tests/data/trt_layers"
+    profile = next(folder.glob("*vit2*.profile.json"))
+    (case,) = explain([profile, profile.with_name(profile.name.replace(".profile.", ".graph."))])
+    metrics = set(case.rows["metric"])
+    assert {"layer_type", "duration_mean"} <= metrics
+    assert facts(next(note for note in case.captures[0].notes if note.startswith("opaque")))[:2] == ["1", "5"]
+
+
+def test_the_range_that_is_asked_for_counts(repository: Path) -> None:
+    path = repository / "tests/data/nsys/h100_ort_cuda_vit.sqlite.xz"
+    (case,) = explain([path], "device_run")
+    assert case.choice is not None and case.choice.by == "device_run"
+    with pytest.raises(UserError, match="no range nosuch"):
+        explain([path], "nosuch")
+
+
+def test_the_cause_is_the_same_with_ranges_and_without(repository: Path, tmp_path: Path) -> None:
+    import sqlite3
+
+    path = tmp_path / "bare.sqlite"
+    path.write_bytes(lzma.decompress((repository / "tests/data/nsys/h100_ort_cuda_vit.sqlite.xz").read_bytes()))
+    with sqlite3.connect(path) as database:
+        database.execute("DELETE FROM NVTX_EVENTS")
+    database.close()
+    (case,) = explain([path])
+    assert case.choice is not None and case.choice.by == "period"
+    assert case.verdict.groups[0].resource == "launch"
+    (ranged,) = explain([repository / "tests/data/nsys/h100_ort_cuda_vit.sqlite.xz"], "device_run")
+    parts, wanted = answer.parts_of(case), answer.parts_of(ranged)
+    assert parts is not None and wanted is not None
+    waiting = answer.IDLE_WORDS["launch"]
+    assert parts[2][waiting] / parts[1] == pytest.approx(wanted[2][waiting] / wanted[1], abs=0.03)
+    assert parts[1] == pytest.approx(wanted[1], rel=0.02)
+
+
+def test_a_report_has_the_answer_and_the_tables_behind_it(repository: Path, tmp_path: Path) -> None:
+    data = repository / "tests/data"
+    cases = explain([data / "nsys/h100_torch_eager.sqlite.xz", data / "nsys/h100_torch_node_trace.sqlite.xz"])
+    written = page.write(cases, tmp_path / "out")
+    text = written.read_text(encoding="utf-8")
+    assert written == tmp_path / "out/reports/explain/REPORT.txt"
+    assert "h100_torch_eager.sqlite" in text
+    assert (written.parent / "REPORT.html").stat().st_size > 10_000
+    where = pd.read_csv(written.parent / "csv/where.csv")
+    assert where.groupby("case")["percent"].sum().tolist() == pytest.approx([100, 100])
+    assert len(list((tmp_path / "out").rglob("*.parquet"))) == 2
+    assert max(map(len, text.splitlines())) <= 100
+    page.write(cases, tmp_path / "out")  # again, over what is there
+
+
+def test_the_verb_prints_the_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "kernels.csv"
+    path.write_text(KERNELS)
+    assert cli.main(["explain", str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "kernels.csv"
+    assert len(lines) <= answer.MOST_LINES
+    assert cli.main(["explain", str(tmp_path / "nothing")]) == 2
+
+
+def test_two_reports_of_one_file_name_are_told_apart(tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "kernels.csv").write_text(KERNELS)
+    cases = explain([tmp_path / "one/kernels.csv", tmp_path / "two/kernels.csv"])
+    page.write(cases, tmp_path / "out")
+    listed = pd.read_csv(tmp_path / "out/reports/explain/cases.csv")
+    assert listed["model"].tolist() == ["kernels", "kernels-2"]
+
+
+def test_a_binary_report_that_nsys_cannot_read_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nsys = tmp_path / "nsys"
+    nsys.write_text("#!/bin/sh\necho 'report is of a newer version'; exit 3\n")
+    nsys.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    report = tmp_path / "server.qdrep"
+    report.write_bytes(b"NVIDIA Tegra Profiler Report 1.")
+    with pytest.raises(UserError, match=naming("server.qdrep", "newer")):
+        explain([report])
+
+
+def test_the_graph_of_the_model_names_the_nodes_of_kernels(repository: Path) -> None:
+    data = repository / "tests/data"
+    (case,) = explain([data / "nsys/h100_ort_tensorrt_ep.sqlite.xz"], None, data / "models/planted_fallback.onnx")
+    (owned,) = [capture for capture in case.captures if not capture.ran]
+    assert [facts(note)[0] for note in owned.notes][1] == "ONNX"
+    assert facts(case.graph[0])[:3] == ["planted_fallback.onnx", "float32", "100.0%"]
+    assert len(answer.render(case).splitlines()) <= answer.MOST_LINES
+
+
+def test_layers_of_another_engine_are_said_not_to_fit(repository: Path, tmp_path: Path) -> None:
+    path = tmp_path / "other.json"
+    path.write_text('{"Layers": [{"Name": "unheard_of", "LayerType": "gemm", "Inputs": [], "Outputs": []}]}')
+    (case,) = explain([repository / "tests/data/nsys/h100_tensorrt_vit2.sqlite.xz", path])
+    notes = [note for capture in case.captures for note in capture.notes]
+    assert any("do not fit" in note for note in notes)

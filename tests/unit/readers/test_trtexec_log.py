@@ -1,0 +1,212 @@
+"""Logs of trtexec: what they say, and what bounds the run that they are of."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+from tests.unit.facts import states
+
+from inferprof.findings import Finding
+from inferprof.readers import trtexec_bound
+from inferprof.readers.kind import Capture
+from inferprof.readers.kinds import trtexec
+from inferprof.readers.trtexec_log import runs
+
+STAMP = "[01/02/2026-03:04:05] [{level}] {text}"
+
+
+def log(
+    *,
+    gpu: float,
+    enqueue: float,
+    qps: float,
+    copies: tuple[float, float] = (0.0, 0.0),
+    version: str = "101601",
+    settings: tuple[str, str, str] = ("Disabled", "Disabled", "Disabled"),
+    extra: tuple[str, ...] = (),
+    warnings: tuple[str, ...] = (),
+) -> str:
+    """A run with these times in ms; settings of transfers, spin-wait and graph."""
+
+    def statistics(name: str, ms: float) -> str:
+        return f"{name}: min = {ms} ms, max = {ms} ms, mean = {ms} ms, median = {ms} ms, percentile(99%) = {ms} ms"
+
+    names = ("Data transfers", "Spin-wait", "CUDA Graph")
+    lines = [
+        "=== Inference Options ===",
+        "Inference Streams: 1",
+        *(f"{name}: {value}" for name, value in zip(names, settings, strict=True)),
+        "=== Device Information ===",
+        "Selected Device: NVIDIA H100 PCIe",
+        *extra,
+        "=== Performance summary ===",
+        f"Throughput: {qps} qps",
+        statistics("Latency", gpu + sum(copies)),
+        statistics("Enqueue Time", enqueue),
+        statistics("H2D Latency", copies[0]),
+        statistics("GPU Compute Time", gpu),
+        statistics("D2H Latency", copies[1]),
+        "Total Host Walltime: 3.0 s",
+        "Total GPU Compute Time: 2.0 s",
+    ]
+    said = [STAMP.format(level="I", text=text) for text in lines]
+    said += [STAMP.format(level="W", text=text) for text in warnings]
+    head = f"TensorRT.trtexec [TensorRT v{version}] [b1] # trtexec --onnx=a.onnx"
+    return "\n".join([f"&&&& RUNNING {head}", *said, f"&&&& PASSED {head}", ""])
+
+
+def judged(tmp_path: Path, text: str) -> Capture:
+    path = tmp_path / "trtexec.log"
+    path.write_text(text, encoding="utf-8")
+    return trtexec.read(path)
+
+
+def findings(capture: Capture) -> dict[str, Finding]:
+    return {answer.check: answer.findings[0] for answer in capture.answers}
+
+
+def test_launches_that_take_as_long_as_the_gpu_bound_a_run(tmp_path: Path) -> None:
+    capture = judged(tmp_path, log(gpu=0.06, enqueue=0.059, qps=8000))
+    finding = findings(capture)["trtexec_bound"]
+    assert finding.bottleneck == "launch"
+    assert "--useCudaGraph" in finding.advice
+    assert capture.parts == pytest.approx({"kernels": 60_000, "waiting": 65_000})
+    assert capture.total is not None and capture.total.ns == 125_000
+
+
+def test_a_host_that_a_full_queue_holds_up_does_not_bound_a_run(tmp_path: Path) -> None:
+    capture = judged(tmp_path, log(gpu=3.0, enqueue=3.0, qps=330))
+    assert findings(capture)["trtexec_bound"].bottleneck == "kernels"
+
+
+def test_copies_that_take_longer_than_the_gpu_bound_a_run(tmp_path: Path) -> None:
+    capture = judged(tmp_path, log(gpu=1.0, enqueue=0.1, qps=320, copies=(0.1, 3.0)))
+    finding = findings(capture)["trtexec_bound"]
+    assert (finding.bottleneck, finding.evidence["gpu_compute_ms"]) == ("copy", 1.0)
+    assert finding.share == pytest.approx(0.96)
+
+
+def test_a_gpu_that_waits_for_a_host_that_sleeps_is_said_with_the_switch(tmp_path: Path) -> None:
+    finding = findings(judged(tmp_path, log(gpu=0.036, enqueue=0.02, qps=15_000)))["trtexec_bound"]
+    assert (finding.bottleneck, round(finding.share or 0, 2)) == ("idle", 0.46)
+    assert "--useSpinWait" in finding.advice
+
+
+def test_copies_of_a_noticeable_part_of_the_latency_are_said_beside(tmp_path: Path) -> None:
+    finding = findings(judged(tmp_path, log(gpu=1.0, enqueue=0.1, qps=990, copies=(0.2, 0.1))))["trtexec_copies"]
+    assert finding.evidence == {"h2d_ms": 0.2, "d2h_ms": 0.1, "latency_ms": pytest.approx(1.3)}
+
+
+@pytest.mark.parametrize(
+    ("version", "settings", "opposite"),
+    [
+        ("101601", ("Enabled", "Disabled", "Disabled"), "since 11"),
+        ("110100", ("Disabled", "Enabled", "Enabled"), "up to 10"),
+        ("101601", ("Disabled", "Enabled", "Enabled"), None),
+    ],
+)
+def test_defaults_that_10_and_11_have_opposite_are_named(
+    version: str, settings: tuple[str, str, str], opposite: str | None, tmp_path: Path
+) -> None:
+    notes = judged(tmp_path, log(gpu=1.0, enqueue=0.1, qps=990, version=version, settings=settings)).notes
+    (note,) = [note for note in notes if note.startswith("timed with")]
+    assert ("opposite" in note) == (opposite is not None)
+    assert (opposite or "") in note
+
+
+def test_an_unstable_clock_is_a_doubt(tmp_path: Path) -> None:
+    warning = "* GPU compute time is unstable, with coefficient of variance = 6.6%."
+    capture = judged(tmp_path, log(gpu=1.0, enqueue=0.1, qps=990, warnings=(warning, "  If not in use, lock")))
+    finding = findings(capture)["trtexec_unstable"]
+    assert (finding.bottleneck, finding.share) == ("measurement", None)
+    assert "6.6%" in finding.reason
+
+
+NEW_TABLE = (
+    "=== Profile (100 iterations ) ===",
+    "   Time(ms)     Avg.(ms)   Median(ms)   Time(%)   Layer",
+    "      30.00       0.3000       0.2990      30.0   conv1 + relu 2",
+    "      70.00       0.7000       0.6990      70.0   {ForeignNode[a...b]}",
+    "     100.00       1.0000       0.9980     100.0   Total",
+)
+OLD_TABLE = (
+    "=== Profile (100 iterations ) ===",
+    "                 Layer   Time (ms)   Avg. Time (ms)   Median Time (ms)   Time %",
+    "        conv1 + relu 2       30.00           0.3000             0.2990     30.0",
+    "  {ForeignNode[a...b]}       70.00           0.7000             0.6990     70.0",
+    "                 Total      100.00           1.0000             0.9980    100.0",
+)
+
+
+@pytest.mark.parametrize("table", [NEW_TABLE, OLD_TABLE])
+def test_the_table_of_layers_is_read_in_both_forms(table: tuple[str, ...], tmp_path: Path) -> None:
+    text = log(gpu=1.0, enqueue=0.1, qps=990, extra=table)
+    (run,) = runs(text)
+    assert [(layer.name, layer.mean, layer.median) for layer in run.layers] == [
+        ("conv1 + relu 2", 0.3, 0.299),
+        ("{ForeignNode[a...b]}", 0.7, 0.699),
+    ]
+    assert run.iterations == 100
+    capture = judged(tmp_path, text)
+    assert findings(capture)["trtexec_bound"].subject == "{ForeignNode[a...b]}"
+    rows = capture.rows
+    assert rows is not None
+    layers = rows[rows["level"].eq("layer") & rows["metric"].eq("duration_total")]
+    assert dict(zip(layers["name"], layers["value"], strict=True)) == {
+        "conv1 + relu 2": 30e6,
+        "{ForeignNode[a...b]}": 70e6,
+    }
+
+
+def test_a_run_that_failed_says_its_errors(tmp_path: Path) -> None:
+    head = "TensorRT.trtexec [TensorRT v100700] [b1] # trtexec --onnx=a.onnx"
+    error = STAMP.format(level="E", text="[TRT] ModelImporter.cpp:1: no such operator")
+    capture = judged(tmp_path, f"&&&& RUNNING {head}\n{error}\n&&&& FAILED {head}\n")
+    assert states(capture.failure, "FAILED", "ModelImporter.cpp:1", "no")
+    assert not capture.answers
+
+
+def test_a_log_that_is_cut_before_its_summary_says_so(tmp_path: Path) -> None:
+    text = log(gpu=1.0, enqueue=0.1, qps=990).partition("=== Performance")[0]
+    capture = judged(tmp_path, text)
+    assert "performance summary" in str(capture.failure)
+    assert "tee" in capture.lacks[0].command
+
+
+def test_several_streams_at_once_are_judged_by_the_latency(tmp_path: Path) -> None:
+    text = log(gpu=1.0, enqueue=0.1, qps=3000, copies=(0.5, 0.0)).replace("Streams: 1", "Streams: 4")
+    capture = judged(tmp_path, text)
+    assert capture.total is not None and (capture.total.ns, capture.total.of) == (1.5e6, "trtexec's latency")
+    assert capture.parts == {"kernels": 1e6, "copies": 0.5e6}
+
+
+EXPECTED = {
+    "trt10.16.1_trtexec_build_and_infer.log": ((10, 16, 1), 15374.3, 0.0359588),
+    "trt10.16.1_trtexec_cudagraph_spinwait_verbose.log": ((10, 16, 1), 24896.9, 0.0387646),
+    "trt10.16.1_trtexec_under_nsys.log": ((10, 16, 1), 8700.13, 0.0650139),
+    "trt8.4.1_trtexec_load_and_infer.log.gz": ((8, 4, 1), 6207.5, 0.159919),
+}
+
+
+def text_of(path: Path) -> str:
+    content = path.read_bytes()
+    return (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_other_peoples_logs_are_read(name: str, shared: Path) -> None:
+    (run,) = runs(text_of(shared / "real/trt_log" / name))
+    assert (run.version, run.throughput, run.of("GPU Compute Time", "mean")) == EXPECTED[name]
+    assert run.passed
+
+
+def test_the_seven_runs_of_tensorrt_7_are_read(shared: Path) -> None:
+    every = runs(text_of(shared / "real/trt_log/trt7.1_jetson_resnet50_trtexec.txt"))
+    assert len(every) == 7
+    first, last = every[0].summary["GPU Compute Time"], every[-1].summary["GPU Compute Time"]
+    assert (every[0].throughput, first["mean"], first["median"]) == (318.785, 3.05402, 3.03919)
+    assert (last["mean"], first["percentile(99%)"]) == (247.86, 3.41711)
+    # Its throughput counts items of a batch: 4 in 6.72 ms.
+    assert trtexec_bound.query_ns(every[1]) == pytest.approx(4 / 595.253 * 1e9)

@@ -1,0 +1,324 @@
+"""An answer in twenty lines: what ran on what, where the time goes, the cause, what to do, what no file tells."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from inferprof import registry
+from inferprof.diagnosis.kernel_time import short
+from inferprof.diagnosis.times import NS_PER_MS, ms, percent
+from inferprof.diagnosis.verdict import gain_in_words
+from inferprof.explain.foreign import Foreign
+from inferprof.findings import Finding
+from inferprof.tables.limits import waterfall
+from inferprof.tables.trace import derived, kernel_compare
+from inferprof.tables.trace.idle import IDLE_CAUSES
+from inferprof.tables.trace.kernel_compare import ITERATION
+
+MOST_LINES: Final = 20
+WIDTH: Final = 100
+LABEL: Final = 11
+SHOWN: Final = 3
+MOSTLY: Final = 0.5
+ALSO: Final = 2
+"""Further findings in the answer."""
+LONGEST: Final = 400
+"""Characters of one entry."""
+LEAST: Final = 0.005
+"""Ours: parts below half a percent are in the rest."""
+IDLE_WORDS: Final[Mapping[str, str]] = {
+    "launch": "waiting for the host's launches",
+    "sync": "waiting while the host synchronises",
+    "copy": "waiting for copy calls",
+    "queued": "waiting although the next is queued",
+    "end": "idle at the end",
+    "unknown": "waiting, for what is not told",
+    "other_process": "computing for another process",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A labelled line of an answer. Of too many those of the highest number are left out first."""
+
+    label: str
+    text: str
+    rank: int = 0
+
+
+def entries(foreign: Foreign) -> list[Entry]:
+    """The whole answer, in order."""
+    made = [Entry("ran", _ran(foreign))]
+    if foreign.failure:
+        made += [Entry("failed", foreign.failure), *_notes(foreign)]
+    else:
+        made += [*_iterations(foreign), *_where(foreign), *_kernels(foreign), *_cause(foreign)]
+        made += [*_devices(foreign), *_formats(foreign), *_notes(foreign)]
+    for number, lack in enumerate(foreign.lacks):
+        made.append(Entry("not told", f"{lack.what}. What tells: {lack.command}", 0 if number == 0 else 6))
+    return made
+
+
+def render(foreign: Foreign, width: int = WIDTH) -> str:
+    """The answer as text of at most MOST_LINES lines, behind the names of the files."""
+    title = ", ".join(foreign.names)
+    every = entries(foreign)
+    kept: set[int] = set()
+    for place in sorted(range(len(every)), key=lambda place: (every[place].rank, place)):
+        wanted = [every[other] for other in sorted({*kept, place})]
+        if not every[place].rank or len(_lines(title, wanted, width)) <= MOST_LINES:
+            kept.add(place)
+    return "\n".join(_lines(title, [every[place] for place in sorted(kept)], width))
+
+
+def _lines(title: str, kept: Sequence[Entry], width: int) -> list[str]:
+    lines = [textwrap.shorten(title, width, placeholder=" …")]
+    label = ""
+    for entry in kept:
+        text = entry.text if len(entry.text) <= LONGEST else f"{entry.text[: LONGEST - 1]}…"
+        first = "" if entry.label == label else entry.label
+        label = entry.label
+        lines += textwrap.wrap(
+            text,
+            width,
+            initial_indent=f"  {first:<{LABEL}}",
+            subsequent_indent=" " * (LABEL + 2),
+            break_on_hyphens=False,
+        )
+    return lines
+
+
+def _ran(foreign: Foreign) -> str:
+    pieces = dict.fromkeys(piece for capture in foreign.captures for piece in capture.ran)
+    counts = []
+    for capture in foreign.captures:
+        if capture.timeline is not None:
+            ops = capture.timeline.ops
+            processes = ops["process"].nunique() if "process" in ops else 1
+            counts.append(_plural(len(ops), "operation"))
+            counts += [
+                _plural(n, what) for n, what in ((ops["device"].nunique(), "GPU"), (processes, "process")) if n > 1
+            ]
+    return " · ".join([*pieces, *counts])
+
+
+def _plural(count: int, what: str) -> str:
+    return f"{count:,} {what if count == 1 else what + ('es' if what.endswith('s') else 's')}"
+
+
+def _iterations(foreign: Foreign) -> Iterator[Entry]:
+    choice = foreign.choice
+    if choice is None:
+        return
+    if choice.by is None:
+        yield Entry(
+            "iteration", f"none: {choice.reason}; the capture counts as a whole (--iteration RANGE chooses)", 1
+        )
+    else:
+        yield Entry("iteration", f"{choice.count} × {ms(choice.mean_ns or 0.0)}: {choice.reason}")
+    others = [c for c in choice.candidates if c.name != choice.by][:SHOWN]
+    phases = [p for p in choice.periods if choice.by == "period" and p.share >= waterfall_share()][:SHOWN]
+    if others:
+        listed = "; ".join(f"{c.name} {c.count} × {ms(c.mean_ns)}, {100 * c.share:.0f} %" for c in others)
+        yield Entry("", f"other ranges (how often, how long, of the GPU's time): {listed}", 5)
+    if len(phases) > 1:
+        listed = "; ".join(f"{p.count} × {ms(float(p.took.mean()))}, {100 * p.share:.0f} %" for p in phases)
+        yield Entry("", f"phases that repeat, in order: {listed}", 5)
+
+
+def waterfall_share() -> float:
+    """Ours: from which share of the GPU's time on a phase is worth a word."""
+    return 0.1
+
+
+# --- where the time goes ---------------------------------------------------------------------------------------
+
+
+def parts_of(foreign: Foreign) -> tuple[str, float, dict[str, float]] | None:
+    """Of what, how long it is in ns, and its parts, which add up to it."""
+    if foreign.choice is not None:
+        range_rows = waterfall.of_ranges(foreign.frames.timeline) if foreign.frames.tool else {}
+        if ITERATION in range_rows:
+            whole_and_parts = _of_range(range_rows[ITERATION])
+            return ("an iteration under a profiler", *whole_and_parts) if whole_and_parts else None
+        return _of_capture(foreign)
+    capture = next((capture for capture in foreign.captures if capture.parts), None)
+    if capture is None:
+        return None
+    whole = sum(capture.parts.values())
+    return (foreign.total.of if foreign.total else "a run"), whole, dict(capture.parts)
+
+
+def _of_capture(foreign: Foreign) -> tuple[str, float, dict[str, float]] | None:
+    """Of the whole capture, on the device that was busiest."""
+    rows = foreign.rows
+    own = rows[rows["level"].eq("run") & rows["name"].eq(derived.WHOLE_CAPTURE) & rows["value"].notna()]
+    busy = own[own["metric"].eq("kernel_busy")].sort_values("value")
+    if busy.empty:
+        return None
+    device = busy["device"].iloc[-1]
+    busiest = own[own["device"].eq(device)]
+    values = dict(zip(map(str, busiest["metric"]), busiest["value"].astype(float), strict=True))
+    whole_and_parts = _of_range(values)
+    return ("the whole capture", *whole_and_parts) if whole_and_parts else None
+
+
+def _of_range(values: Mapping[str, float]) -> tuple[float, dict[str, float]] | None:
+    if "gpu_busy" not in values:
+        return None
+    idle = {cause: values.get(f"idle_{cause}", 0.0) for cause in (*IDLE_CAUSES, "other_process")}
+    parts = {
+        "kernels": values["kernel_busy"],
+        "copies": values["gpu_busy"] - values["kernel_busy"],
+        **{IDLE_WORDS[cause]: ns for cause, ns in idle.items()},
+    }
+    return sum(parts.values()), parts
+
+
+def _where(foreign: Foreign) -> Iterator[Entry]:
+    if (whole_and_parts := parts_of(foreign)) is None or not whole_and_parts[1]:
+        return
+    of, whole, parts = whole_and_parts
+    ordered = sorted(parts.items(), key=lambda part: -part[1])
+    shown = [f"{percent(ns / whole)} {name}" for name, ns in ordered if ns / whole >= LEAST]
+    yield Entry("where", f"of {of} ({ms(whole)}): {', '.join(shown)}")
+
+
+def _kernels(foreign: Foreign) -> Iterator[Entry]:
+    """Classes of kernels, and the longest ones; of an iteration where there are any."""
+    rows = foreign.rows[foreign.rows["tool"].isin((*registry.tracers(), *registry.counters()))]
+    rows = rows[~rows["level"].eq("launch_config")]
+    if not (rows["level"].eq("kernel") & rows["metric"].eq("duration_total")).any():
+        return
+    tool = rows.loc[rows["level"].eq("kernel"), "tool"].iloc[0]
+    table = kernel_compare.per_iteration(rows[rows["tool"].eq(tool)])
+    whole = float(table["duration"].sum())
+    if not whole:
+        return
+    classes = table.groupby("kernel_class")["duration"].sum().sort_values(ascending=False, kind="stable") / whole
+    listed = ", ".join(f"{name} {percent(share)}" for name, share in classes.head(SHOWN + 1).items())
+    top = table.sort_values("duration", ascending=False, kind="stable").head(SHOWN)
+    names = "; ".join(
+        f"{short(str(n))} {percent(float(d) / whole)}" for n, d in zip(top["name"], top["duration"], strict=True)
+    )
+    unit = "an iteration" if foreign.choice is not None and foreign.choice.by else "in all"
+    launches = float(table["launches"].sum())
+    yield Entry(
+        "kernels", f"{launches:,.0f} launches, {whole / NS_PER_MS:,.4g} ms {unit}: {listed}; longest {names}", 1
+    )
+
+
+# --- why, and what to do ---------------------------------------------------------------------------------------
+
+
+def _cause(foreign: Foreign) -> Iterator[Entry]:
+    groups = foreign.verdict.groups
+    idle = _mostly_idle(foreign)
+    if idle or not groups:
+        yield from idle or _largest_part(foreign)
+    if not groups:
+        return
+    first = groups[0].findings[0].finding
+    if not idle:
+        yield Entry("cause", _reason(first))
+        gain = "" if first.gain is None else f"; gain: {gain_in_words(first.gain, foreign.total)}"
+        yield Entry("do", f"{_advice(first)}{gain}")
+    rest = (
+        [first] * bool(idle)
+        + [group.findings[0].finding for group in groups[1:]]
+        + [entry.finding for entry in groups[0].findings[1:]]
+    )
+    for number, finding in enumerate(rest[:ALSO]):
+        yield Entry("also", f"{_reason(finding)}; {_advice(finding)}", 3 + number)
+    for caution in foreign.verdict.cautions[:ALSO]:
+        yield Entry("doubt", f"{_reason(caution.finding)}; {_advice(caution.finding)}", 3)
+
+
+def _mostly_idle(foreign: Foreign) -> list[Entry]:
+    """Of a capture without iterations in which the GPU mostly waits: that, before any kernel of it."""
+    if foreign.choice is None or foreign.choice.by or (whole_and_parts := parts_of(foreign)) is None:
+        return []
+    _, whole, parts = whole_and_parts
+    name, ns = max(parts.items(), key=lambda part: part[1])
+    if name in ("kernels", "copies") or ns < MOSTLY * whole:
+        return []
+    return [
+        Entry("cause", f"for {percent(ns / whole)} of the capture the GPU computes nothing: {name}"),
+        Entry("do", "capture inferences alone, several of them, with a range around each; or name one: --iteration"),
+    ]
+
+
+def _largest_part(foreign: Foreign) -> Iterator[Entry]:
+    """Where no check found anything: the largest part, or that such a file tells no cause."""
+    whole_and_parts = parts_of(foreign)
+    if whole_and_parts is None or not whole_and_parts[1]:
+        yield Entry("cause", "such a file tells none: it has no time of an inference and its parts")
+        return
+    name, ns = max(whole_and_parts[2].items(), key=lambda part: part[1])
+    yield Entry(
+        "cause",
+        f"no check finds a fault; {percent(ns / whole_and_parts[1])} is {name}, which is what there is to work on",
+    )
+    if name == "kernels":
+        yield Entry("do", "see which classes take it (kernels); then what bounds the longest ones: ncu")
+
+
+def _reason(finding: Finding) -> str:
+    subject = "" if finding.reason.startswith(finding.subject) else f"{finding.subject}: "
+    return f"{subject}{finding.reason}"
+
+
+def _advice(finding: Finding) -> str:
+    """Without the words that only a study has."""
+    return finding.advice.replace(
+        "a variant with `cuda_graph: true`", "a CUDA graph (in a study: `cuda_graph: true`)"
+    )
+
+
+def _devices(foreign: Foreign) -> Iterator[Entry]:
+    """What each of several GPUs does meanwhile."""
+    rows = foreign.rows
+    name = ITERATION if foreign.choice is not None and foreign.choice.by else derived.WHOLE_CAPTURE
+    own = rows[
+        rows["name"].eq(name) & rows["metric"].isin(("gpu_busy_share", "launch_bound")) & rows["device"].notna()
+    ]
+    if own["device"].nunique() < 2:
+        return
+    wide = own.pivot_table(index="device", columns="metric", values="value", aggfunc="mean")
+    listed = "; ".join(
+        f"GPU {device} busy {percent(float(row['gpu_busy_share']))}, "
+        f"waits for launches {percent(float(row['launch_bound']))}"
+        for device, row in wide.iterrows()
+    )
+    yield Entry("GPUs", listed, 2)
+
+
+def _formats(foreign: Foreign) -> Iterator[Entry]:
+    """In which formats the matrix products computed, by time."""
+    from inferprof.errors import UserError
+    from inferprof.tables.nodes import kernel_formats, precision_truth
+
+    for capture in foreign.captures:
+        rows = foreign.rows[foreign.rows["tool"].eq(capture.tool)]
+        if capture.tool in registry.counters() or not kernel_formats.tells(rows):
+            continue
+        try:
+            table = precision_truth.by_dtype(kernel_formats.of_case(rows))
+        except UserError:
+            continue
+        products = table[table["matrix"]]
+        if len(products):
+            listed = ", ".join(
+                f"{d} {percent(float(s))}" for d, s in zip(products["dtype"], products["share"], strict=True)
+            )
+            yield Entry("formats", f"of the matrix products' time: {listed}", 4)
+
+
+def _notes(foreign: Foreign) -> Iterator[Entry]:
+    for line in foreign.graph:
+        yield Entry("graph", line, 2)
+    for number, note in enumerate(dict.fromkeys(note for capture in foreign.captures for note in capture.notes)):
+        yield Entry("it says", note, 2 if number < SHOWN else 5)

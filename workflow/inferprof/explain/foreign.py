@@ -1,0 +1,98 @@
+"""Captures of one program as a case: rows, iterations, and what the checks of a study say of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pandas as pd
+
+from inferprof.case import Case
+from inferprof.diagnosis import frames, run, verdict
+from inferprof.explain import graph
+from inferprof.findings import Answer, Frames, Total
+from inferprof.readers import launch_configs
+from inferprof.readers.kind import Capture, Lack
+from inferprof.tables import records, schema
+from inferprof.tables.trace import iteration_choice, one_iteration
+from inferprof.tables.trace.events import tidy
+from inferprof.tables.trace.iteration_choice import Choice
+
+MACHINE: Final = "foreign"
+STUDY: Final = "explain"
+UNKNOWN: Final = "unknown"
+"""In place of a model, a number format and a backend that no file tells."""
+
+
+@dataclass(frozen=True, eq=False)
+class Foreign:
+    """A case that others captured, and what follows. `names`: of its files."""
+
+    names: Sequence[str]
+    case: Case
+    captures: Sequence[Capture]
+    rows: pd.DataFrame
+    choice: Choice | None
+    frames: Frames
+    answers: Sequence[Answer]
+    verdict: verdict.Verdict
+    total: Total | None
+    graph: Sequence[str] = ()
+    """What the ONNX file of it says, in lines."""
+
+    @property
+    def lacks(self) -> list[Lack]:
+        """What none of the files tells, each once."""
+        return list(dict.fromkeys(lack for capture in self.captures for lack in capture.lacks))
+
+    @property
+    def failure(self) -> str | None:
+        """Why there is nothing to tell."""
+        return next((capture.failure for capture in self.captures if capture.failure), None)
+
+
+def of(
+    names: Sequence[str],
+    captures: Sequence[Capture],
+    case: Case,
+    iteration: str | None = None,
+    model: Path | None = None,
+) -> Foreign:
+    """A case out of its captures. Raises UserError for a range that is asked for and not there."""
+    if (owned := graph.owned(captures, model)) is not None:
+        captures = [*captures, owned]
+    choice = None
+    parts = []
+    for capture in captures:
+        if capture.timeline is not None:
+            timeline, choice = iteration_choice.choose(capture.timeline, iteration)
+            parts += [tidy(timeline, capture.tool), launch_configs.rows(timeline, capture.tool)]
+        if capture.rows is not None:
+            parts.append(capture.rows)
+    empty = pd.DataFrame(columns=list(schema.COLUMNS)).astype(schema.COLUMNS)
+    parts = [part for part in parts if len(part)]
+    rows = schema.of_case(pd.concat(parts, ignore_index=True) if parts else empty, MACHINE, case)
+    own = frames.of_tables(MACHINE, case, _no_peers(case), schema.shared(one_iteration.without(rows)))
+    given = [
+        *(run.answers(own) if len(rows) else []),
+        *(answer for capture in captures for answer in capture.answers),
+    ]
+    total = own.total or next((capture.total for capture in captures if capture.total), None)
+    judged = verdict.judge(given, total, verdict.times_of(own) if own.total else {})
+    return Foreign(names, case, captures, rows, choice, own, given, judged, total)
+
+
+def _no_peers(case: Case) -> Any:
+    """Nothing was measured without a profiler, of this case or any other."""
+    planned = pd.DataFrame([{"machine": MACHINE, **dataclasses.asdict(case), "outcome": "run", "reason": ""}])
+    return frames.peers_of(records.read(Path("/"), planned))
+
+
+def case_of(captures: Sequence[Capture], name: str) -> Case:
+    """What a report calls the case: the file, and the runtime where its captures name one."""
+    backend = next((capture.runtime for capture in captures if capture.runtime), UNKNOWN)
+    plain = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in name).strip("._")[:80]
+    return Case(plain or STUDY, UNKNOWN, backend, "default", "b1")

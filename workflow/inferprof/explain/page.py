@@ -1,0 +1,108 @@
+"""The answers as a report beside a results folder that holds their tables: the same page as a study's."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from inferprof import report
+from inferprof.diagnosis import run
+from inferprof.diagnosis.times import NS_PER_MS, percent
+from inferprof.explain import answer
+from inferprof.explain.foreign import MACHINE, STUDY, Foreign
+from inferprof.files import write_document, written_whole
+from inferprof.report import compose, evidence
+from inferprof.report.model import Block, Column, Report, SectionContent, Table, Text, number, words
+from inferprof.report.section import sections
+from inferprof.tables import records
+
+SECTIONS: Final = (
+    *("verdicts", "timeline", "kernels", "formats", "layers", "nodes", "operators"),
+    *("fallback", "counters", "rules"),
+)
+"""Those of a study's sections that captures alone have something for."""
+WHERE: Final = (
+    Column("case", "capture"),
+    Column("of", "of"),
+    Column("part", "goes to"),
+    Column("ms", "ms", "number"),
+    Column("percent", "%", "number"),
+)
+
+
+def write(cases: Sequence[Foreign], out: Path) -> Path:
+    """Write the tables, diagnoses and the report of these cases; REPORT.txt. Raises UserError where `out` can't be
+    written to."""
+    folder = out / "reports" / STUDY
+    cases = list(_named_apart(cases))
+    for case in cases:
+        _write_tables(case, out)
+    _write_cases(cases, folder)
+    of_study = evidence.load(out, STUDY, MACHINE, records.read_cases(folder / "cases.csv"), None)
+    chosen = sorted((section for name, section in sections().items() if name in SECTIONS), key=lambda s: s.place)
+    contents = (compose.content_of(section, of_study) for section in chosen)
+    page = Report(
+        title="inferprof: explain",
+        subtitle=f"{len(cases)} capture{'s' if len(cases) > 1 else ''}. Paths are relative to the folder of --out.",
+        sections=(_answers(cases), *(content for content in contents if content.blocks)),
+    )
+    return report.write_files(page, folder)
+
+
+def _named_apart(cases: Sequence[Foreign]) -> Iterator[Foreign]:
+    """The cases with names of their own, where two files have one."""
+    seen: dict[str, int] = {}
+    for case in cases:
+        seen[case.case.model] = number = seen.get(case.case.model, 0) + 1
+        name = case.case.model if number == 1 else f"{case.case.model}-{number}"
+        renamed = dataclasses.replace(case.case, model=name)
+        yield dataclasses.replace(case, case=renamed, rows=case.rows.assign(model=name))
+
+
+def _write_tables(case: Foreign, out: Path) -> None:
+    for tool, rows in case.rows.groupby("tool"):
+        with written_whole(out / MACHINE / "table" / str(tool) / f"{case.case.path}.parquet") as partial:
+            rows.to_parquet(partial)
+    document = run.document(case.frames, list(case.answers))
+    document |= {"case": dataclasses.asdict(case.case), "verdict": dataclasses.asdict(case.verdict)}
+    document |= {"total": dataclasses.asdict(case.total) if case.total else None}
+    write_document(out / MACHINE / "diagnosis" / f"{case.case.path}.json", "diagnosis", document)
+
+
+def _write_cases(cases: Sequence[Foreign], folder: Path) -> None:
+    with written_whole(folder / "cases.csv") as partial, partial.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([*records.KEY, "outcome", "reason"])
+        writer.writerows([MACHINE, *dataclasses.astuple(case.case), "run", ""] for case in cases)
+
+
+def _answers(cases: Sequence[Foreign]) -> SectionContent:
+    """The answers as they stand on the terminal, and where the time goes as a table."""
+    blocks: list[Block] = []
+    rows = []
+    for case in cases:
+        blocks.append(Text(", ".join(case.names), "headline"))
+        blocks += [
+            Text(f"{entry.label}: {entry.text}" if entry.label else entry.text, "item")
+            for entry in answer.entries(case)
+        ]
+        if whole_and_parts := answer.parts_of(case):
+            of, whole, parts = whole_and_parts
+            rows += [
+                (
+                    *(words(text) for text in (case.case.model, of, part)),
+                    number(ns / NS_PER_MS, f"{ns / NS_PER_MS:,.4g}"),
+                    number(
+                        100 * ns / whole if whole else 0.0, percent(ns / whole if whole else 0.0).removesuffix(" %")
+                    ),
+                )
+                for part, ns in sorted(parts.items(), key=lambda item: -item[1])
+            ]
+    if rows:
+        blocks.append(
+            Table("where", "Where the time goes: parts that add up to the whole", WHERE, tuple(rows), groups=2)
+        )
+    return SectionContent("Answer", tuple(blocks))

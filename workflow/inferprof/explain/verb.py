@@ -1,0 +1,66 @@
+"""What `inferprof explain` does: files in, an answer each, or one of several files of one program."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from inferprof.errors import UserError
+from inferprof.explain import opening
+from inferprof.explain.opening import Opened
+from inferprof.readers.kind import Capture
+
+if TYPE_CHECKING:
+    from inferprof.explain.foreign import Foreign
+
+
+def explain(files: Sequence[Path], iteration: str | None = None, model: Path | None = None) -> list[Foreign]:
+    """What the files tell, in their order; model: the ONNX file of what ran. Raises UserError for one that can't be
+    read."""
+    described: list[str] = []
+    if model:
+        from inferprof.explain import graph
+
+        described = graph.described(model)
+    with tempfile.TemporaryDirectory(prefix="inferprof-explain-") as folder:
+        opened = opening.opened(files, Path(folder))
+        cases = [_case(group, iteration, model) for group in _programs(opened, Path(folder))]
+    return [replace(case, graph=described) for case in cases]
+
+
+def _case(group: Sequence[tuple[str, Capture]], iteration: str | None, model: Path | None) -> Foreign:
+    from inferprof.explain import foreign
+
+    names, captures = [name for name, _ in group], [capture for _, capture in group]
+    return foreign.of(names, captures, foreign.case_of(captures, names[0].partition(".")[0]), iteration, model)
+
+
+def _programs(opened: Sequence[Opened], folder: Path) -> Iterator[list[tuple[str, Capture]]]:
+    """Files that are taken together: one of each kind, which are of one program; several of a kind are cases apart,
+    unless their kind joins them."""
+    by_kind: dict[str, list[Opened]] = {}
+    for file in opened:
+        by_kind.setdefault(file.kind.name, []).append(file)
+    captures: list[list[tuple[str, Capture]]] = [list(_captures(own, folder)) for own in by_kind.values()]
+    if all(len(own) == 1 for own in captures):
+        yield [own[0] for own in captures]
+        return
+    for own in captures:
+        yield from ([entry] for entry in own)
+
+
+def _captures(own: Sequence[Opened], folder: Path) -> Iterator[tuple[str, Capture]]:
+    """The captures of files of one kind."""
+    kind = own[0].kind
+    if len(own) > 1 and kind.join and (joined := kind.join([file.path for file in own])) is not None:
+        yield ", ".join(file.name for file in own), joined
+        return
+    for file in own:
+        if kind.read is None:
+            raise UserError(f"{file.path} holds nothing to explain")
+        with opening.named_as_given(file.given, folder):
+            capture = kind.read(file.path)
+        yield file.name, capture

@@ -1,0 +1,84 @@
+"""Traces of torch.profiler, of NVIDIA's and AMD's GPUs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from inferprof.errors import UserError
+from inferprof.files import unpacked
+from inferprof.readers.kind import Capture, Head, Kind, Lack
+from inferprof.readers.kinds.nsys_text import PROGRESS
+
+RECORD: Final = Lack(
+    "what the GPU did",
+    "profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]), without experimental_config",
+)
+
+
+def recognises(head: Head) -> bool:
+    """Whether it is a trace. Raises UserError for other JSON, which no kind that is asked before takes."""
+    text = head.text
+    if not text.startswith(("{", "[")) or PROGRESS.match(text):
+        return False
+    if text.startswith("["):
+        raise UserError(
+            f"{head.path} is a JSON list that no tool here writes: a Kineto trace comes from torch.profiler's "
+            "export_chrome_trace, an ONNX Runtime profile from SessionOptions.enable_profiling"
+        )
+    if "traceEvents" in text or "traceEvents" in _document(head.path):
+        return True
+    raise UserError(f"{head.path} is JSON without traceEvents: give a trace of torch.profiler's export_chrome_trace")
+
+
+def _document(path: Path) -> Any:
+    try:
+        return json.loads(unpacked(path))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is not whole JSON ({error}): the run that wrote it was cut short") from None
+
+
+def read(path: Path) -> Capture:
+    """The timeline, and the GPUs that it is of. Raises UserError where nothing of a GPU is in it."""
+    from inferprof.readers import kineto_json
+
+    timeline = kineto_json.read_timeline(path)
+    if timeline.ops.empty:
+        return Capture("kineto", ["torch.profiler (Kineto)"], failure=_no_operation(_document(path)), lacks=(RECORD,))
+    devices = timeline.ops["device"].unique().tolist()
+    lacks = (
+        Lack("how long it takes without a profiler, which slows each launch", "the same loop, timed without it"),
+    )
+    return Capture(
+        "kineto",
+        ["torch.profiler (Kineto)", *_gpus(_document(path), devices)],
+        timeline=timeline,
+        lacks=lacks,
+    )
+
+
+def _no_operation(document: Any) -> str:
+    """What a trace holds in place of kernels."""
+    counters = sum(event.get("cat") == "cuda_profiler_range" for event in document["traceEvents"])
+    other = (
+        f"; {counters} ranges with counters of CUPTI are in it, which stand for kernels and are not read"
+        if counters
+        else ""
+    )
+    return f"the trace holds calls that launch, and no operation of a GPU{other}"
+
+
+def _gpus(document: Any, used: list[int]) -> list[str]:
+    """The names of the GPUs that were used; some traces have none, or empty ones."""
+    properties = document.get("deviceProperties") if isinstance(document, dict) else None
+    listed = properties if isinstance(properties, list) else []
+    names = [
+        str(gpu["name"])
+        for gpu in listed
+        if isinstance(gpu, dict) and gpu.get("name") and gpu.get("id", used[0] if used else 0) in used
+    ]
+    return list(dict.fromkeys(names))
+
+
+KINETO: Final = Kind(name="kineto", title="a Kineto trace", recognises=recognises, read=read, tool="kineto", rank=90)

@@ -1,0 +1,93 @@
+"""SQLite exports of Nsight Systems."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from inferprof.errors import UserError, in_one_line
+from inferprof.readers.kind import Capture, Head, Kind, Lack
+
+_GPU_TABLES: Final = ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU")
+_VERSION_TABLES: Final = ("META_DATA_EXPORT", "EXPORT_META_DATA")
+
+
+def recognises(head: Head) -> bool:
+    """Whether it is an export. Raises UserError for any other database."""
+    if not head.raw.startswith(b"SQLite format 3\0"):
+        return False
+    path = head.path
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
+            tables = _tables(database)
+            string_columns = {row[1] for row in database.execute("PRAGMA table_info(StringTable)")}
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        raise UserError(
+            f"{path} is a damaged SQLite file ({in_one_line(error)}): export it again with `nsys export`"
+        ) from None
+    if string_columns or "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL" in tables:
+        raise UserError(f"{path} is an nvprof database: profile again with nsys and read its .sqlite export")
+    if "StringIds" not in tables:
+        raise UserError(
+            f"{path} is a SQLite file but no Nsight Systems export: make one with `nsys export --type sqlite`"
+        )
+    return True
+
+
+def _tables(database: sqlite3.Connection) -> set[str]:
+    return {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+
+
+def read(path: Path) -> Capture:
+    """The timeline, and the GPUs and programs that it is of. Raises UserError where nothing of a GPU is in it."""
+    from inferprof.readers import nsys_sqlite, sqlite_file
+
+    timeline = nsys_sqlite.read_timeline(path)
+    own = timeline.ops["process"].unique().tolist()
+    with sqlite_file.database_of(path) as database:
+        ran = _ran(database, own, sorted(timeline.ops["device"].unique().tolist()))
+    lacks = (Lack("what the kernels' units do", "ncu --set full … on the longest kernels"),)
+    return Capture("nsys", ran, timeline=timeline, lacks=lacks)
+
+
+def _ran(database: sqlite3.Connection, processes: Iterable[int], devices: Iterable[int]) -> list[str]:
+    """Version, GPUs in use and programs, as far as the export names them."""
+    tables = _tables(database)
+    versions = [
+        row[0].removesuffix(".0")
+        for table in _VERSION_TABLES
+        if table in tables
+        for row in database.execute(f"SELECT value FROM {table} WHERE name = 'EXPORT_PRODUCT_VERSION'")
+    ]
+    table = next((name for name in _GPU_TABLES if name in tables), None)
+    columns = {row[1] for row in database.execute(f"PRAGMA table_info({table})")} if table else set()
+    by_number = "cuDevice" if "cuDevice" in columns else "NULL"
+    gpus = list(database.execute(f"SELECT {by_number}, name FROM {table}")) if table else []
+    names = dict.fromkeys(name for number, name in gpus if number is None or number in set(devices))
+    programs = (
+        [
+            name
+            for process in processes
+            for (name,) in database.execute(
+                "SELECT name FROM PROCESSES WHERE (globalPid >> 24) & 0xFFFFFF = ? LIMIT 1", (process,)
+            )
+        ]
+        if "PROCESSES" in tables
+        and "globalPid" in {row[1] for row in database.execute("PRAGMA table_info(PROCESSES)")}
+        else []
+    )
+    tool = f"Nsight Systems {versions[0]}" if versions else "Nsight Systems up to 2021.4"
+    return [tool, *(str(name) for name in names if name), *dict.fromkeys(Path(str(name)).name for name in programs)]
+
+
+NSYS_SQLITE: Final = Kind(
+    name="nsys_sqlite",
+    title="an Nsight Systems file",
+    recognises=recognises,
+    read=read,
+    tool="nsys",
+    rank=1,
+)

@@ -1,0 +1,57 @@
+"""What `nsys stats` and `nsys profile --stats` write: CSV and text of 2020 to 2026."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from inferprof.readers.kind import Capture, Head, Kind, Lack
+
+PROGRESS: Final = re.compile(r"\[\d+/\d+\]")
+"""How nsys counts its steps, in front of text tables."""
+_CSV_HEADER: Final = re.compile(r"^(?:Time ?\(%\)|Total(?: \([^)\n]+\))?|Start \([^)\n]+\))[,;\t]", re.MULTILINE)
+"""How the tables of `nsys stats --format csv` begin, perhaps behind what the tool or the program printed."""
+_TEXT_MARKS: Final = (
+    "CUDA Kernel Statistics:",
+    "CUDA API Statistics:",
+    "** CUDA",
+    "stats report",
+    "Generating SQLite file",
+    "NOTICE: Existing SQLite export",
+    "Time(%)",
+    "Time (%)",
+)
+
+
+def recognises(head: Head) -> bool:
+    """Whether there may be tables of nsys in it."""
+    if _CSV_HEADER.search(head.text):
+        return True
+    json = head.text.startswith(("{", "[")) and not PROGRESS.match(head.text)
+    return not json and any(mark in head.text for mark in _TEXT_MARKS)
+
+
+def read(path: Path) -> Capture:
+    """The rows of its summaries and traces."""
+    from inferprof.readers import nsys_stats
+
+    rows = nsys_stats.read(path, "nsys")
+    reports = rows.loc[rows["metric"] == "untold_share", "name"].tolist()
+    lacks = (
+        Lack(
+            "when each kernel ran: how long an inference takes, and what the GPU waits for",
+            "nsys export --type sqlite REPORT.nsys-rep",
+        ),
+    )
+    return Capture("nsys", ["nsys stats", f"reports {', '.join(dict.fromkeys(reports))}"], rows=rows, lacks=lacks)
+
+
+NSYS_STATS: Final = Kind(
+    name="nsys_stats",
+    title="an Nsight Systems file",
+    recognises=recognises,
+    read=read,
+    tool="nsys",
+    rank=30,
+)

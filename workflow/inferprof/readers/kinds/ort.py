@@ -1,0 +1,220 @@
+"""ONNX Runtime: its profile, and its log."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from inferprof.errors import UserError
+from inferprof.files import unpacked
+from inferprof.findings import Answer, Finding
+from inferprof.readers import ort_log
+from inferprof.readers.kind import Capture, Kind, Lack
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TOOL: Final = "ort_profile"
+LOG: Final = "ort_log"
+CPU: Final = "CPUExecutionProvider"
+SHOWN: Final = 3
+LONG: Final = 0.2
+"""Ours: operators of a fifth of the time are what to look at."""
+_EVENT: Final = re.compile(r'\[\s*\{\s*"cat"\s*:\s*"(Session|Node)"')
+"""How the list of a profile begins."""
+NSYS: Final = "nsys profile --trace=cuda,nvtx …"
+WHY: Final = "SessionOptions.log_severity_level = 0 (verbose), and the log with this command"
+
+
+def read(path: Path) -> Capture:
+    """The nodes by provider, the copies between, and what of it a run takes."""
+    from inferprof.readers import ort_events, ort_json
+    from inferprof.tables.nodes import providers
+
+    profile = ort_json.read_profile(path)
+    rows = providers.tidy(profile, TOOL)
+    nodes = providers.per_run(rows)
+    runs = len(profile.settled().runs)
+    kernels = [event for event in ort_events.read(path) if event["cat"] == "Kernel"]
+    on_gpu = providers.on_gpu(rows)
+    first = ", the first and only one, in which nodes tune themselves" if len(profile.runs) == 1 else ""
+    ran = ["ONNX Runtime's profile", f"{runs or 'no whole'} run{'s' if runs != 1 else ''}{first}"]
+    return Capture(
+        TOOL,
+        ran,
+        rows=rows,
+        parts=_parts(nodes, profile.settled().runs),
+        answers=[] if on_gpu else list(_operators(nodes)),
+        notes=[placement(nodes), *_kernels(kernels, len(profile.runs))],
+        lacks=list(_lacks(nodes, on_gpu=on_gpu, kernels=bool(kernels))),
+        runtime="ort",
+    )
+
+
+def placement(nodes: pd.DataFrame) -> str:
+    """`placement: CUDAExecutionProvider 257 nodes, 19.2 ms; CPUExecutionProvider 1 node, 0.01 ms; 2 copies`."""
+    from inferprof.tables.nodes.providers import by_provider
+    from inferprof.tables.records import rows_of
+
+    table = by_provider(nodes)
+    parts = []
+    for row in rows_of(table):
+        own, provider = row["nodes"] - row["copies"], row["provider"]
+        kinds = nodes[(nodes["provider"] == provider) & ~nodes["op_type"].str.startswith("Memcpy")]
+        named = _few(Counter(kinds["op_type"])) if provider == CPU and len(table) > 1 else ""
+        parts.append(f"{provider} {own:,.0f} nodes{named}, {row['duration'] / 1e6:.3g} ms")
+    copied = nodes[nodes["op_type"].str.startswith("Memcpy")]
+    copies = (
+        f"; copies {copied['executions'].sum():.0f}, {copied['duration'].sum() / 1e6:.3g} ms" if len(copied) else ""
+    )
+    return f"placement a run: {'; '.join(parts)}{copies}"
+
+
+def _few(counts: Counter[str]) -> str:
+    return f" ({', '.join(name for name, _ in counts.most_common(SHOWN))}{', …' if len(counts) > SHOWN else ''})"
+
+
+def _parts(nodes: pd.DataFrame, runs: pd.Series) -> dict[str, float]:
+    """Of a run's mean, by provider, and what is between the nodes."""
+    from inferprof.tables.nodes.providers import by_provider
+    from inferprof.tables.records import rows_of
+
+    if not len(runs):
+        return {}
+    copied = nodes["op_type"].str.startswith("Memcpy")
+    parts = {
+        f"nodes {_whose(row['provider'])}": float(row["duration"]) for row in rows_of(by_provider(nodes[~copied]))
+    }
+    if copied.any():
+        parts["copies between providers"] = float(nodes.loc[copied, "duration"].sum())
+    rest = float(runs.mean()) - sum(parts.values())
+    return {**parts, "between the nodes": rest} if rest > 0 else parts
+
+
+def _whose(provider: object) -> str:
+    return "whose provider is not told" if provider == "not told" else f"of {provider}"
+
+
+def _operators(nodes: pd.DataFrame) -> Iterator[Answer]:
+    """The operators that take most of a run on a CPU."""
+    shares = nodes.groupby("op_type")["share"].sum().sort_values(ascending=False, kind="stable")
+    if len(shares) and shares.iloc[0] >= LONG:
+        listed = ", ".join(f"{name} {100 * share:.1f} %" for name, share in shares.head(SHOWN).items())
+        reason = f"of the operators' time: {listed}"
+        advice = "more threads (intra_op_num_threads), int8 where the accuracy allows it, or a GPU"
+        finding = Finding(
+            str(shares.index[0]), "kernels", float(shares.iloc[0]), reason, {}, TOOL, None, advice, "medium"
+        )
+        yield Answer("ort_operators", "engine", "found", findings=(finding,))
+
+
+def _kernels(kernels: Sequence[object], runs: int) -> list[str]:
+    """What the profile's own events of the GPU add up to."""
+    if not kernels:
+        return []
+    times: Counter[str] = Counter()
+    for event in kernels:
+        if isinstance(event, dict):
+            times[str(event["name"])] += int(event["dur"])
+    name, longest = times.most_common(1)[0]
+    per = max(1, runs)
+    whole = sum(times.values())
+    return [
+        f"kernels by its own events: {len(kernels):,}, {whole / per / 1000:.4g} ms a run; longest {name[:60]} "
+        f"({100 * longest / max(1, whole):.1f} %)"
+    ]
+
+
+def _lacks(nodes: pd.DataFrame, *, on_gpu: bool, kernels: bool) -> Iterator[Lack]:
+    if not on_gpu:
+        yield Lack("how long a run takes without the profile", "the same loop, timed without enable_profiling")
+    if on_gpu and not kernels:
+        yield Lack("how long the GPU computes and waits: a node's time ends with its launch", NSYS)
+    left = nodes[(nodes["provider"] == CPU) & on_gpu]
+    if len(left) and left["fallback_reason"].isna().all():
+        yield Lack("why nodes are on the CPU", WHY)
+    if nodes["provider"].eq("not told").all():
+        yield Lack(
+            "which provider ran a node: this version does not write it", "a profile of ONNX Runtime 1.0 or newer"
+        )
+
+
+def read_log(path: Path) -> Capture:
+    """The placements of each session. Raises UserError for a log that tells none."""
+    made = ort_log.sessions(unpacked(path).decode("utf-8-sig", errors="replace"))
+    if not made:
+        raise UserError(
+            f"{path} is a log of ONNX Runtime that tells no placement of nodes: set log_severity_level to 0 (verbose)"
+        )
+    notes = [line for number, session in enumerate(made, 1) for line in _session(session, number, len(made))]
+    lacks = [Lack("how long anything takes: a log has no times of nodes", "SessionOptions.enable_profiling = True")]
+    placed = [session for session in made if session.nodes]
+    answers = [answer for session in placed for answer in _left(session)]
+    ran = ["ONNX Runtime's log", f"{len(made)} session{'s' if len(made) > 1 else ''}"]
+    return Capture(LOG, ran, answers=answers, notes=notes, lacks=lacks, runtime="ort")
+
+
+def _session(session: ort_log.Placement, number: int, count: int) -> Iterator[str]:
+    """The placement in a line, the reasons, then errors and warnings."""
+    which = f" of session {number}" if count > 1 else ""
+    parts = []
+    for provider, nodes in session.nodes.items():
+        types = session.types.get(provider, Counter())
+        copies = types.get(ort_log.COPY, 0)
+        own = Counter({name: count for name, count in types.items() if name != ort_log.COPY})
+        named = _few(own) if provider == CPU and len(session.nodes) > 1 and own else ""
+        parts.append(f"{provider} {f'{nodes - copies:,}' if nodes else 'all'} nodes{named}")
+    copied = max(session.copies, sum(types.get(ort_log.COPY, 0) for types in session.types.values()))
+    if parts:
+        yield f"placement{which}: {'; '.join(parts)}; copies {copied}"
+    for why, nodes in Counter(session.reasons.values()).most_common():
+        yield f"left to the CPU: {nodes} nodes, since {why}"
+    for text in [*session.errors, *session.warnings][:SHOWN]:
+        yield f"says: {text}"
+
+
+def _left(session: ort_log.Placement) -> Iterator[Answer]:
+    """Nodes on the CPU of a session that has another provider."""
+    others = [provider for provider in session.nodes if provider != CPU]
+    if not others or not session.nodes.get(CPU):
+        return
+    types = session.types.get(CPU, Counter())
+    named = ", ".join(f"{name} {count}" for name, count in types.most_common(SHOWN) if name != ort_log.COPY)
+    copies = max(session.copies, sum(own.get(ort_log.COPY, 0) for own in session.types.values()))
+    reason = (
+        f"{session.nodes[CPU]} nodes are on the CPU beside {others[0]} ({named or 'not named'}), with {copies} copies"
+    )
+    on_purpose = sum("deemed faster" in why for why in session.reasons.values())
+    tail = f"; {on_purpose} of them on purpose, for sizes of tensors" if on_purpose else ""
+    finding = Finding(
+        "CPU fallback",
+        "copy",
+        None,
+        reason + tail,
+        {"nodes": float(session.nodes[CPU]), "copies": float(copies)},
+        LOG,
+        None,
+        "operators that the provider has, another opset, or these nodes at the end of the graph",
+        "medium",
+    )
+    yield Answer("fallback", "engine", "found", findings=(finding,))
+
+
+ORT_PROFILE: Final = Kind(
+    name=TOOL,
+    title="an ONNX Runtime profile",
+    recognises=lambda head: _EVENT.match(head.text) is not None,
+    read=read,
+    tool=TOOL,
+    rank=55,
+)
+ORT_LOG: Final = Kind(
+    name=LOG,
+    title="a log of ONNX Runtime",
+    recognises=lambda head: ort_log.MARK.search(head.text) is not None,
+    read=read_log,
+    rank=16,
+)

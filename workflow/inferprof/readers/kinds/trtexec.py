@@ -1,0 +1,144 @@
+"""Logs of trtexec, of TensorRT 7.1 to 11."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from inferprof.errors import UserError
+from inferprof.files import unpacked
+from inferprof.readers import trtexec_bound
+from inferprof.readers.kind import Capture, Head, Kind, Lack
+from inferprof.readers.trtexec_log import RUNNING, TrtexecRun, joined, runs
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SHOWN: Final = 3
+SUMMARIZED: Final = ("min", "max", "mean", "median")
+_MARKS: Final = ("=== Performance summary ===", "=== Inference Options ===", "=== Build Options ===")
+
+
+def recognises(head: Head) -> bool:
+    """By the line that it begins or ends with; by its headings where people have cut that off."""
+    return RUNNING.search(head.text) is not None or any(mark in head.text for mark in _MARKS)
+
+
+def read(path: Path) -> Capture:
+    """What the last run says that came to its end; the others in a line each. Raises UserError where none ended."""
+    every = runs(unpacked(path).decode("utf-8-sig", errors="replace"))
+    done = [run for run in every if run.summary or run.layers]
+    if not done:
+        return _without_summary(path, every)
+    last = done[-1]
+    notes = (
+        [f"run {number} of {len(every)}: {_line(run)}" for number, run in enumerate(every, 1)] if every[1:] else []
+    )
+    capture = trtexec_bound.capture(last, _ran(last), [*notes, *_longest(last)])
+    return Capture(
+        capture.tool,
+        capture.ran,
+        rows=_rows(last),
+        total=capture.total,
+        parts=capture.parts,
+        answers=capture.answers,
+        notes=capture.notes,
+        lacks=capture.lacks,
+        runtime="tensorrt",
+    )
+
+
+def _line(run: TrtexecRun) -> str:
+    batch = run.option("Batch")
+    shown = f"batch {batch}, " if batch and batch.isdecimal() else ""
+    compute = run.of(trtexec_bound.GPU_TIME, "median", "mean")
+    if run.throughput is None or compute is None:
+        return f"{shown}{'failed' if run.passed is False else 'has no summary'}"
+    return f"{shown}{run.throughput:,.6g} qps, GPU compute {compute:.4g} ms"
+
+
+def _ran(run: TrtexecRun) -> list[str]:
+    """Version, GPU, number format, shapes and file."""
+    version = f" {'.'.join(map(str, run.version))}" if run.version else " 7 or older" if run.command else ""
+    shapes = run.option("Input inference shapes", "Input inference shape")
+    model = run.option("Model", "Load engine", "Prototxt")
+    precision = run.option("Precision")
+    return [
+        f"trtexec of TensorRT{version}",
+        *filter(
+            None,
+            [run.option("Selected Device"), precision and f"precision {precision}", shapes and f"shape {shapes}"],
+        ),
+        *([Path(model).name] if model else []),
+        *([f"{run.throughput:,.6g} qps"] if run.throughput else []),
+    ]
+
+
+def _longest(run: TrtexecRun) -> list[str]:
+    """The layers that take longest, and how many there are."""
+    if not run.layers:
+        return []
+    whole = sum(layer.mean for layer in run.layers)
+    top = sorted(run.layers, key=lambda layer: -layer.mean)[:SHOWN]
+    shares = "; ".join(f"{layer.name} {layer.mean:.4g} ms ({100 * layer.mean / whole:.1f} %)" for layer in top)
+    return [f"{len(run.layers)} layers take {whole:.4g} ms: {shares}"]
+
+
+def _without_summary(path: Path, every: Sequence[TrtexecRun]) -> Capture:
+    """A run that failed, or whose log is cut: what it says of the reason."""
+    if not every:
+        raise UserError(f"{path} holds no run of trtexec: give its output from its first line on")
+    run = every[-1]
+    said = run.errors[:SHOWN] or list(joined(run.warnings))[-1:]
+    if run.passed is False:
+        why = "; ".join(said) if run.errors else "no error is in this file: it went to the other stream"
+        failure = f"trtexec says FAILED: {why}"
+        lacks = [] if run.errors else [Lack("why it failed", f"{_again(run)} 2>&1 | tee trtexec.log")]
+    else:
+        failure = "the log ends before its performance summary" + (f"; it says: {'; '.join(said)}" if said else "")
+        lacks = [Lack("how fast it is", f"{_again(run)} 2>&1 | tee trtexec.log")]
+    return Capture(
+        trtexec_bound.TOOL,
+        _ran(run),
+        notes=list(joined(run.warnings)),
+        lacks=lacks,
+        failure=failure,
+        runtime="tensorrt",
+    )
+
+
+def _again(run: TrtexecRun) -> str:
+    return run.command.partition(" --")[0] + " …" if run.command else "trtexec …"
+
+
+def _rows(run: TrtexecRun) -> pd.DataFrame:
+    """Levels stage and range of the summary, and layer of the table, as those of the JSON that it exports."""
+    import pandas as pd
+
+    from inferprof.tables.schema import conform
+
+    stages = {
+        trtexec_bound.GPU_TIME: ("stage", "compute"),
+        trtexec_bound.ENQUEUE: ("stage", "enqueue"),
+        trtexec_bound.H2D: ("stage", "h2d"),
+        trtexec_bound.D2H: ("stage", "d2h"),
+        trtexec_bound.LATENCY: ("range", "latency"),
+    }
+    rows: list[dict[str, Any]] = []
+    for quantity, (level, name) in stages.items():
+        times = {statistic: ms for statistic, ms in run.summary.get(quantity, {}).items() if statistic in SUMMARIZED}
+        rows += _durations({"level": level, "name": name}, times)
+    for layer in run.layers:
+        place = {"level": "layer", "name": layer.name, "instances": run.iterations or None}
+        rows += _durations(place, {"total": layer.total, "mean": layer.mean, "median": layer.median})
+    return conform(pd.DataFrame(rows), trtexec_bound.TOOL)
+
+
+def _durations(place: dict[str, Any], times_ms: Mapping[str, float | None]) -> list[dict[str, Any]]:
+    return [
+        {**place, "metric": f"duration_{name}", "value": ms * 1e6} for name, ms in times_ms.items() if ms is not None
+    ]
+
+
+TRTEXEC_LOG: Final = Kind(name="trtexec_log", title="a log of trtexec", recognises=recognises, read=read, rank=15)

@@ -1,0 +1,62 @@
+"""Files that people have in place of a capture, and what to do about each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from inferprof.readers.kind import Head, Kind
+
+_TAR: Final = slice(257, 262)
+_ONNX: Final = re.compile(rb"\x08[\x01-\x20][\x12\x1a\x22\x2a\x32\x3a\x42]")
+"""A protobuf message that begins with the version of ONNX's format, and a text or a graph behind it."""
+
+
+def _begins(*magic: bytes) -> Callable[[Head], bool]:
+    return lambda head: head.raw.startswith(magic)
+
+
+LFS_POINTER: Final = Kind(
+    name="lfs_pointer",
+    title="a Git LFS pointer",
+    recognises=_begins(b"version https://git-lfs"),
+    refusal="is a Git LFS pointer, not the file itself: run `git lfs pull`",
+    rank=0,
+)
+ARCHIVE: Final = Kind(
+    name="archive",
+    title="an archive",
+    recognises=lambda head: head.raw.startswith(b"PK\x03\x04") or head.raw[_TAR] == b"ustar",
+    refusal="is an archive: unpack it first",
+    rank=0,
+)
+BZIP2: Final = Kind(
+    name="bzip2",
+    title="a file that is compressed with bzip2",
+    recognises=_begins(b"BZh"),
+    refusal="is compressed with bzip2: unpack it first",
+    rank=0,
+)
+XZ: Final = Kind(
+    name="xz",
+    title="a file that is compressed with xz",
+    recognises=_begins(b"\xfd7zXZ\0"),
+    refusal="is compressed with xz: run `xz -dk` on it first",
+    rank=0,
+)
+PLAN: Final = Kind(
+    name="trt_plan",
+    title="a TensorRT engine",
+    recognises=_begins(b"ptrt", b"ftrt"),
+    refusal="is a TensorRT engine, which tells nothing without TensorRT of its version: run `trtexec --loadEngine=it "
+    "--separateProfileRun --exportLayerInfo=x.graph.json --exportProfile=x.profile.json` and give these",
+    rank=0,
+)
+ONNX_HINT: Final = Kind(
+    name="onnx",
+    title="an ONNX graph",
+    recognises=lambda head: _ONNX.match(head.raw) is not None,
+    refusal="is an ONNX graph, no capture of one: give it with --model, or ask `inferprof audit` and `partition`",
+    rank=0,
+)

@@ -1,0 +1,214 @@
+"""What bounds a run of trtexec, by its own numbers: the host's launches, copies, the GPU's work, or waits.
+
+trtexec keeps two inferences in flight, so that copies and launches of the next one may hide behind the work of this
+one: what an inference takes is then the time between two of them, which the throughput tells, and not the latency.
+Thresholds are trtexec's own (sampleReporting.cpp), where it has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from inferprof.findings import Answer, Bottleneck, Finding, Gain, Level, Total
+from inferprof.readers.kind import Capture, Lack
+from inferprof.readers.trtexec_log import TrtexecRun, joined
+
+TOOL: Final = "trtexec"
+NS_PER_MS: Final = 1e6
+BOUND: Final = 0.8
+"""trtexec's own: launches or copies of this share of the GPU's time may bound the throughput."""
+NOTICED: Final = 0.05
+"""Ours: from this share on copies are worth a line."""
+WAITING: Final = 0.1
+"""Ours: from this share of its time on a GPU that waits is worth a finding."""
+GPU_TIME, ENQUEUE, H2D, D2H, LATENCY = "GPU Compute Time", "Enqueue Time", "H2D Latency", "D2H Latency", "Latency"
+DEFAULTS: Final[Mapping[str, tuple[str, str]]] = {
+    "Data transfers": ("Enabled", "Disabled"),
+    "Spin-wait": ("Disabled", "Enabled"),
+    "CUDA Graph": ("Disabled", "Enabled"),
+}
+"""Settings whose defaults are the opposite since TensorRT 11: up to 10, since 11. See inferprof.trtexec."""
+SWITCHES: Final[Mapping[str, tuple[str, str]]] = {
+    "Data transfers": ("--noDataTransfers", "--includeDataTransfers"),
+    "Spin-wait": ("--useSpinWait", "--noSpinWait"),
+    "CUDA Graph": ("--useCudaGraph", "--noCudaGraph"),
+}
+"""The switch that leaves the default, of 10 and of 11."""
+
+
+def capture(run: TrtexecRun, ran: Sequence[str], notes: Sequence[str] = ()) -> Capture:
+    """What a run that came to its end says of itself."""
+    total, parts = where(run)
+    return Capture(
+        TOOL,
+        ran,
+        total=total,
+        parts=parts,
+        answers=[answer for answer in answers(run, total) if answer.findings],
+        notes=[*notes, *_settings(run), *joined(run.warnings)],
+        lacks=lacks(run),
+        runtime="tensorrt",
+    )
+
+
+def query_ns(run: TrtexecRun) -> float | None:
+    """The time between two inferences; None where several streams run at once, or nothing tells."""
+    streams = run.option("Inference Streams", "Streams") or "1"
+    batch = run.option("Batch") or ""
+    if not run.throughput or streams != "1":
+        return None
+    # With an implicit batch, up to TensorRT 8, the throughput counts its items.
+    return (int(batch) if batch.isdecimal() else 1) / run.throughput * 1e9
+
+
+def where(run: TrtexecRun) -> tuple[Total | None, dict[str, float]]:
+    """What shares are of, and the parts that add up to it."""
+    compute, query = run.of(GPU_TIME, "mean", "median"), query_ns(run)
+    if compute is None:
+        return None, {}
+    busy = compute * NS_PER_MS
+    if query is not None and query >= busy * (1 - NOTICED):
+        busy = min(busy, query)
+        return Total(query, "an inference by trtexec's throughput"), {"kernels": busy, "waiting": query - busy}
+    copies = sum(run.of(name, "mean", "median") or 0.0 for name in (H2D, D2H)) * NS_PER_MS
+    parts = {"kernels": busy, "copies": copies}
+    return Total(busy + copies, "trtexec's latency"), {name: ns for name, ns in parts.items() if ns}
+
+
+def answers(run: TrtexecRun, total: Total | None) -> Iterator[Answer]:
+    """What bounds it, what copies cost, and what makes its numbers doubtful."""
+    if total is None:
+        return
+    yield _answer("trtexec_bound", "host", _bound(run, total))
+    yield _answer("trtexec_copies", "transfer", _copies(run, total))
+    yield _answer("trtexec_unstable", "environment", _unstable(run))
+
+
+def _answer(check: str, level: Level, findings: Sequence[Finding]) -> Answer:
+    return Answer(check, level, "found" if findings else "clear", findings=tuple(findings))
+
+
+def _bound(run: TrtexecRun, total: Total) -> list[Finding]:
+    compute, enqueue = run.of(GPU_TIME, "median", "mean") or 0.0, run.of(ENQUEUE, "median", "mean") or 0.0
+    mean = run.of(GPU_TIME, "mean", "median") or compute
+    idle = max(0.0, total.ns - mean * NS_PER_MS)
+    evidence = {"gpu_compute_ms": compute, "enqueue_ms": enqueue, "idle_ns": idle}
+    by_copies = next((name for name in (H2D, D2H) if (run.of(name, "median", "mean") or 0.0) > BOUND * compute), None)
+    waits = "throughput" in total.of and idle / total.ns >= NOTICED  # else a full queue holds the host up
+    if enqueue > BOUND * compute and waits and not _graph(run):
+        reason = (
+            f"launching takes the host {enqueue:.3g} ms an inference where the GPU computes {compute:.3g} ms: the "
+            "host, not the GPU, sets the pace"
+        )
+        advice = f"one launch in place of many: a CUDA graph ({_switch(run, 'CUDA Graph')}), or a larger batch"
+        return [_finding("launch", idle / total.ns, reason, evidence, Gain(0.0, idle), advice)]
+    if by_copies and (waits or "latency" in total.of):
+        took = run.of(by_copies, "median", "mean") or 0.0
+        way = "inputs to" if by_copies == H2D else "outputs from"
+        reason = f"copying {way} the GPU takes {took:.3g} ms an inference, computing {compute:.3g} ms"
+        advice = "keep them on the GPU, or copy less (narrower types, page-locked memory)"
+        copied = took * NS_PER_MS
+        return [_finding("copy", min(1.0, copied / total.ns), reason, evidence, Gain(0.0, copied), advice)]
+    if "throughput" in total.of and idle / total.ns >= WAITING:
+        reason = (
+            f"of {total.ns / NS_PER_MS:.3g} ms between two inferences the GPU computes {mean:.3g} ms "
+            f"({100 * (1 - idle / total.ns):.0f} %); launching takes the host {enqueue:.3g} ms, the rest are waits"
+        )
+        wanted = [_switch(run, name) for name in ("Spin-wait", "CUDA Graph") if run.option(name) == "Disabled"]
+        advice = f"{' and '.join(wanted)}; or a larger batch" if wanted else "a larger batch, or several streams"
+        return [_finding("idle", idle / total.ns, reason, evidence, Gain(0.0, idle), advice)]
+    share = min(1.0, mean * NS_PER_MS / total.ns)
+    reason = f"the GPU computes {mean:.3g} ms an inference, {100 * share:.0f} % of the time: its kernels set the pace"
+    advice = "see which layers take it; a narrower number format, or less work"
+    return [replace(_finding("kernels", share, reason, evidence, None, advice), subject=_longest(run))]
+
+
+def _longest(run: TrtexecRun) -> str:
+    """The layer that takes longest, where the log has their times."""
+    return max(run.layers, key=lambda layer: layer.mean).name if run.layers else ""
+
+
+def _copies(run: TrtexecRun, total: Total) -> list[Finding]:
+    """Copies that are a noticeable part of the latency of one inference."""
+    there, back = (run.of(name, "mean", "median") or 0.0 for name in (H2D, D2H))
+    latency = run.of(LATENCY, "mean", "median") or 0.0
+    compute = run.of(GPU_TIME, "median", "mean") or 0.0
+    if not latency or (there + back) / latency < NOTICED or max(there, back) > BOUND * compute:
+        return []
+    copied = (there + back) * NS_PER_MS
+    reason = (
+        f"copies are {100 * (there + back) / latency:.0f} % of the latency of one inference ({there:.3g} ms to the "
+        f"GPU, {back:.3g} ms back of {latency:.3g} ms)"
+    )
+    advice = "keep inputs and outputs on the GPU where the program allows it; --noDataTransfers times without them"
+    evidence = {"h2d_ms": there, "d2h_ms": back, "latency_ms": latency}
+    share = min(1.0, copied / total.ns) if "latency" in total.of else None
+    return [replace(_finding("copy", share, reason, evidence, Gain(0.0, copied), advice), subject="copies")]
+
+
+def _unstable(run: TrtexecRun) -> list[Finding]:
+    said = next((text for text in joined(run.warnings) if "is unstable" in text), None)
+    if said is None:
+        return []
+    reason = said.partition(". ")[0].rstrip(".")
+    advice = (
+        "lock the clocks (nvidia-smi --lock-gpu-clocks), use a GPU that nobody else uses, and a longer --duration"
+    )
+    return [_finding("measurement", None, reason, {}, None, advice)]
+
+
+def _finding(
+    bottleneck: Bottleneck,
+    share: float | None,
+    reason: str,
+    evidence: Mapping[str, float],
+    gain: Gain | None,
+    advice: str,
+) -> Finding:
+    return Finding("", bottleneck, share, reason, evidence, TOOL, gain, advice, "medium")
+
+
+def _graph(run: TrtexecRun) -> bool:
+    return run.option("CUDA Graph") == "Enabled"
+
+
+def _switch(run: TrtexecRun, setting: str) -> str:
+    """What switches it on: since 11 it is so unless the other switch is given."""
+    to_leave, to_forbid = SWITCHES[setting]
+    newest = run.version is not None and run.version[0] >= 11
+    return f"without {to_forbid}" if newest else to_leave
+
+
+def _settings(run: TrtexecRun) -> list[str]:
+    """How it was timed, where TensorRT 10 and 11 would do so differently."""
+    given = {name: run.option(name) for name in DEFAULTS}
+    if not any(given.values()):
+        return []
+    newest = run.version is not None and run.version[0] >= 11
+    usual = {name: sides[1 if newest else 0] for name, sides in DEFAULTS.items()}
+    said = ", ".join(f"{name.lower()} {value.lower()}" for name, value in given.items() if value)
+    left = [name for name, value in given.items() if value == usual[name]]
+    other = "up to 10" if newest else "since 11"
+    tail = (
+        f"; of {'these' if len(left) == len(given) else ', '.join(left).lower()} TensorRT's default is the opposite "
+        f"{other}: compare across the two only with each switch spelled out"
+        if left
+        else ""
+    )
+    return [f"timed with {said}{tail}"]
+
+
+def lacks(run: TrtexecRun) -> list[Lack]:
+    """What no log tells, and what would."""
+    if not run.layers:
+        return [
+            Lack(
+                "which layers take the time",
+                f"{TOOL} … --dumpProfile --separateProfileRun --profilingVerbosity=detailed --dumpLayerInfo",
+            )
+        ]
+    return [
+        Lack("which kernels a layer runs, and what the GPU waits for", f"nsys profile --trace=cuda,nvtx {TOOL} …")
+    ]

@@ -1,0 +1,205 @@
+"""Reads what trtexec prints, of TensorRT 7.1 to 11: settings, performance summary, times of layers, warnings, and
+how it ended. A file may hold several runs, one behind the other, amid the output of other programs.
+
+Up to 8.2 the summary has other names, and in 7 a block per quantity with a line per statistic. The table of layers
+has its names in front up to 8.6 and at the end since.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+RUNNING: Final = re.compile(
+    r"^&&&& (?P<how>RUNNING|PASSED|FAILED|WAIVED) TensorRT\.trtexec(?: \[TensorRT v(?P<version>\d+)\])?(?: \[b\d+\])?"
+    r"(?: # (?P<command>.*))?",
+    re.MULTILINE,
+)
+_PREFIX: Final = re.compile(r"^(?:\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] )?\[(?P<level>[VIWEF])\] ?(?P<text>.*)$")
+_SECTION: Final = re.compile(r"=== (?P<title>.+?) ===$")
+_PROFILE: Final = re.compile(r"Profile \((?P<count>\d+) iterations ?\)")
+_STATISTIC: Final = re.compile(r"(?P<name>[\w()%.]+) = (?P<value>[\d.e+-]+) ms")
+_OLD_STATISTIC: Final = re.compile(
+    r"(?P<name>min|max|mean|median|percentile): (?P<value>[\d.e+-]+) ms(?: at (?P<of>\d+)%)?"
+)
+_OLD_BLOCKS: Final[Mapping[str, str]] = {
+    "Host Latency": "Latency",
+    "Enqueue Time": "Enqueue Time",
+    "GPU Compute": "GPU Compute Time",
+}
+"""Blocks of TensorRT 7 → what they are called since 8."""
+_OLDER_NAMES: Final[Mapping[str, str]] = {"Host Latency": "Latency", "GPU Compute": "GPU Compute Time"}
+_NUMBERS_FIRST: Final = re.compile(
+    r"^\s*(?P<total>[\d.]+)\s+(?P<mean>[\d.]+)\s+(?:(?P<median>[\d.]+)\s+)?(?P<share>[\d.]+)\s+(?P<name>\S.*)$"
+)
+_NAME_FIRST: Final = re.compile(
+    r"^\s*(?P<name>\S.*?)\s+(?P<total>[\d.]+)\s+(?P<mean>[\d.]+)\s+(?:(?P<median>[\d.]+)\s+)?(?P<share>[\d.]+)\s*%?$"
+)
+SUMMARY: Final = "Performance summary"
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """A layer in the table of --dumpProfile, times in ms; no median before TensorRT 8.4."""
+
+    name: str
+    total: float
+    mean: float
+    median: float | None
+
+
+@dataclass
+class TrtexecRun:
+    """One run of trtexec. Times are ms, by its own names of today: `GPU Compute Time` → min, mean, median, …"""
+
+    version: tuple[int, int, int] | None
+    command: str
+    passed: bool | None = None
+    """None where the log ends before it says."""
+    options: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Section (`Inference Options`) → name → value."""
+    summary: dict[str, dict[str, float]] = field(default_factory=dict)
+    throughput: float | None = None
+    wall_s: float | None = None
+    compute_s: float | None = None
+    layers: list[LayerRow] = field(default_factory=list)
+    iterations: int = 0
+    """Of the table of layers."""
+    warnings: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+    def option(self, *names: str) -> str | None:
+        """The value of the first of these settings that is there, in any section."""
+        for name in names:
+            for section in self.options.values():
+                if section.get(name):
+                    return section[name]
+        return None
+
+    def of(self, quantity: str, *statistics: str) -> float | None:
+        """The first of the statistics that a quantity of the summary has, in ms."""
+        values = self.summary.get(quantity, {})
+        return next((values[name] for name in statistics if name in values), None)
+
+
+def version(number: int) -> tuple[int, int, int]:
+    """The version in trtexec's banner: 101601 → (10, 16, 1); 8401 → (8, 4, 1), as it was written up to TensorRT 9."""
+    step = 100 if number >= 10_000 else 10
+    return number // (100 * step), number // 100 % step, number % 100
+
+
+def runs(text: str) -> list[TrtexecRun]:
+    """The runs of a log, in order. A log without its first line, as people cut it, is one run of unknown version."""
+    made: list[TrtexecRun] = []
+    section = ""
+    for line in text.splitlines():
+        line = line.strip("\r")
+        if match := RUNNING.match(line):
+            if match["how"] == "RUNNING":
+                made.append(TrtexecRun(_version(match["version"]), match["command"] or ""))
+            elif made:
+                made[-1].passed = match["how"] == "PASSED"
+            elif match["how"] in ("PASSED", "FAILED"):
+                made.append(TrtexecRun(_version(match["version"]), match["command"] or "", match["how"] == "PASSED"))
+            section = ""
+        elif match := _PREFIX.match(line):
+            made = made or [TrtexecRun(None, "")]
+            section = _line(made[-1], section, match["level"], match["text"].strip())
+    return made
+
+
+def _version(number: str | None) -> tuple[int, int, int] | None:
+    return version(int(number)) if number else None
+
+
+def _line(run: TrtexecRun, section: str, level: str, text: str) -> str:
+    """Take what a line of the log says into the run; the section that the next line is of."""
+    if level in "WEF":
+        (run.warnings if level == "W" else run.errors).append(text.removeprefix("[TRT] "))
+    if level in "WEF" or text.startswith("[TRT]"):
+        return section
+    if text.startswith("TensorRT version: ") and run.version is None:
+        run.version = _dotted(text.removeprefix("TensorRT version: "))
+        return section
+    if match := _SECTION.search(text):
+        if count := _PROFILE.match(match["title"]):
+            run.iterations = int(count["count"])
+        return match["title"]
+    if text in _OLD_BLOCKS:  # TensorRT 7
+        return text
+    if section in _OLD_BLOCKS:
+        return _old_summary(run, section, text)
+    if section == SUMMARY:
+        _summary(run, text)
+    elif _PROFILE.match(section):
+        _layer(run, text)
+    elif section.endswith(("Options", "Information")):
+        return _setting(run, section, text)
+    return section
+
+
+def _setting(run: TrtexecRun, section: str, text: str) -> str:
+    """A line of settings; one without a colon ends them."""
+    name, colon, value = text.partition(":")
+    if not colon:
+        return ""
+    run.options.setdefault(section, {})[name.strip()] = value.strip()
+    return section
+
+
+def _dotted(text: str) -> tuple[int, int, int] | None:
+    """`8003` of TensorRT 8.0, `10.16.1` since."""
+    if text.isdecimal():
+        return version(int(text))
+    numbers = [int(part) for part in re.findall(r"\d+", text)[:3]]
+    return (numbers[0], numbers[1], numbers[2]) if len(numbers) == 3 else None
+
+
+def _summary(run: TrtexecRun, text: str) -> None:
+    name, _, rest = text.partition(": ")
+    if name == "Throughput":
+        run.throughput = float(rest.split()[0])
+    elif name == "Total Host Walltime":
+        run.wall_s = float(rest.split()[0])
+    elif name == "Total GPU Compute Time":
+        run.compute_s = float(rest.split()[0])
+    elif statistics := {match["name"]: float(match["value"]) for match in _STATISTIC.finditer(rest)}:
+        run.summary[_OLDER_NAMES.get(name, name)] = statistics
+
+
+def _old_summary(run: TrtexecRun, block: str, text: str) -> str:
+    """A line of a block of TensorRT 7."""
+    name, _, rest = text.partition(": ")
+    if match := _OLD_STATISTIC.match(text):
+        statistic = f"percentile({match['of']}%)" if match["of"] else match["name"]
+        run.summary.setdefault(_OLD_BLOCKS[block], {})[statistic] = float(match["value"])
+    elif name == "throughput":
+        run.throughput = float(rest.split()[0])
+    elif name == "walltime":
+        run.wall_s = float(rest.split()[0])
+    elif name == "total compute time":
+        run.compute_s = float(rest.split()[0])
+    else:
+        return ""
+    return block
+
+
+def _layer(run: TrtexecRun, text: str) -> None:
+    """A row of the table of layers; its headings and its last row are none."""
+    match = _NUMBERS_FIRST.match(text) or _NAME_FIRST.match(text)
+    if match and match["name"] != "Total":
+        median = float(match["median"]) if match["median"] else None
+        run.layers.append(LayerRow(match["name"], float(match["total"]), float(match["mean"]), median))
+
+
+def joined(warnings: Sequence[str]) -> Iterator[str]:
+    """Warnings with the lines that go on under them, once each."""
+    whole: list[str] = []
+    for warning in warnings:
+        if warning.startswith("* ") or not whole or not whole[-1].startswith("* "):
+            whole.append(warning)
+        else:
+            whole[-1] = f"{whole[-1]} {warning}"
+    yield from dict.fromkeys(entry.removeprefix("* ") for entry in whole)
