@@ -24,7 +24,7 @@ FAR_OVER_FLOOR = Threshold(
     "far_over_floor", 1.5, "times the link's floor", "ours: half as much again is beyond a link's jitter"
 )
 NO_COPY: Final = (
-    "Copy nothing: this GPU reads the host's memory where it lies (variant with `placement: mapped`), "
+    "Make no copy: this GPU reads the host's memory where it lies (variant with `placement: mapped`), "
     "at best filled there by the caller."
 )
 MB: Final = 1e6
