@@ -62,6 +62,11 @@ onstart:
             processes.end_with_jobs(Path.cwd())
 
 
+onsuccess:
+    if workflow.is_main_process:
+        print(*(path.read_text() for path in ANSWERS if path.exists()), sep="", end="")
+
+
 onerror:
     for command in PARTIAL_REPORTS:
         shell(command)

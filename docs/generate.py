@@ -12,6 +12,7 @@ from studies.reference.document import filled, markdown_table
 
 from inferprof import commands, registry
 from inferprof.config import DEFAULTS, PROTOCOL
+from inferprof.diagnosis import calibration
 from inferprof.findings import NEEDS, Level
 from inferprof.tables.metrics import METRICS
 from inferprof.tables.schema import COLUMNS, MEANINGS
@@ -70,6 +71,18 @@ def thresholds() -> Table:
     """From when on a check finds something."""
     rows = ((f"`{each.name}`", f"{each.value:g} {each.unit}", each.source) for each in registry.thresholds().values())
     return ("Threshold", "Value", "Why"), rows
+
+
+def predictions() -> Table:
+    """How good the predicted gains were in the reference studies."""
+    rows = (
+        (
+            *(f"`{row['check']}`", row["tries"], row["inside"], f"{row['inside'] / row['tries']:.0%}"),
+            "a loss was possible" if row["width"] is None else f"{row['width']:.2f}×",
+        )
+        for row in calibration.published()
+    )
+    return ("Check", "Tries", "Inside", "Share", "Bounds"), rows
 
 
 def options() -> Table:
@@ -157,7 +170,7 @@ def _keys(schema: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
 TABLES: Mapping[str, Callable[[], Table]] = {
     make.__name__: make
     for make in (
-        *(checks, needs, thresholds, options, quantizers, formats),
+        *(checks, needs, thresholds, predictions, options, quantizers, formats),
         *(columns, metrics, verbs, config_keys, model_keys),
     )
 }

@@ -197,7 +197,7 @@ def test_a_diagnosis_says_its_verdict_and_keeps_the_answer_of_every_check(
     asked = ["diagnose", results, "--machine", machine, "--case", case, "--set", "hideable=0.5", "--out", str(out)]
     assert cli.main(asked) == 0
     told = capsys.readouterr().out
-    assert mentions(told, "36.9 %", "pageable memory")
+    assert mentions(told, "pageable memory", "36.9 %")
     content = json.loads(out.read_text(encoding="utf-8"))
     assert told == content["verdict"]["sentence"] + "\n"
     assert content["thresholds"] == {"hideable": 0.5}

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import tarfile
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -173,18 +173,15 @@ def test_what_differs_is_said_first():
         compare.Difference("rounds", "5", "4"),
     )
     text = compare_text.render(comparison)
-    assert text.index("driver: 580.1 | 590.2") < text.index("verdict")
+    assert text.index("driver: 580.1 | 590.2") < text.index("vit/fp16/ort_cuda/default/b8")
 
 
-def test_the_table_shows_medians_ratio_interval_verdict_and_the_reason_below():
+def test_a_case_stands_under_its_whole_name_with_verdict_ratio_interval_medians_and_the_reason():
     b = [record(round_=i, ms=12.0) for i in range(3)]
     lines = compare_text.render(compared([record(round_=i) for i in range(3)], b)).splitlines()
-    row = next(line for line in lines if line.startswith("vit/"))
-    assert row.split() == [
-        *("vit/fp16/ort_cuda/default/b8", "device", "10.00", "12.00", "1.200"),
-        *("1.200", "to", "1.200", "slower", "[1]"),
-    ]
-    assert any(states(line, "1", "above", "1") for line in lines)
+    at = lines.index("vit/fp16/ort_cuda/default/b8")
+    assert facts(lines[at + 1]) == ["slower", "B/A", "1.200", "1.200", "1.200", "10.00 ms", "12.00 ms", "device"]
+    assert states(lines[at + 2], "above", "1")
 
 
 def test_the_same_conditions_are_said_too():
@@ -197,9 +194,28 @@ def test_cautions_name_throttling_neighbours_unsettled_runs_and_changed_outputs(
         telemetry={"summary": {"throttle_reasons": ["power cap"], "other_processes": 1}},
         boundaries={"device": {"samples_ns": [1e3, 2e3, 3e3], "settled": False}},
     )
-    assert mentions(
-        only(compared(rounds(), b)).note, "B throttled (power cap)", "B shared", "B never settled", "outputs"
-    )
+    doubted = only(compared(rounds(), b))
+    assert mentions(doubted.note, "B throttled (power cap)", "B shared", "outputs")
+    assert doubted.verdict != "faster"
+    assert doubted.ratio is not None and mentions(doubted.ratio.reason, "B: not settled")
+
+
+def test_what_a_side_lacks_is_named_with_its_rounds():
+    graph, pinned = (replace(VIT, variant=name) for name in ("graph", "pinned"))
+    comparison = compared([*rounds(), record(graph)], [*rounds()[:4], record(pinned)])
+    lines = compare_text.render(comparison).splitlines()
+    for side, name in (("B lacks", "graph"), ("A lacks", "pinned")):
+        at = next(index for index, line in enumerate(lines) if line.startswith(side))
+        assert lines[at + 1] == f"  - vit/fp16/ort_cuda/{name}/b8"
+    assert any("B lacks round 4" in case.note for case in comparison.cases)
+
+
+def test_fewer_samples_than_a_median_needs_decide_nothing():
+    few = rounds(boundaries={"device": {"samples_ns": [1e7]}})[:4]
+    faster = rounds(boundaries={"device": {"samples_ns": [5e6]}})[:4]
+    case = only(compared(few, faster))
+    assert (case.verdict, case.ratio) == ("undecided", None)
+    assert mentions(case.note, "A: 4 samples", "B: 4 samples")
 
 
 def on_host(yardstick_ns: int, python: str = "3.12.3", **changes: Any) -> list[dict[str, Any]]:

@@ -201,10 +201,16 @@ def test_a_ratio_of_one_round_is_no_surer_than_its_medians():
 
 def test_one_round_gives_no_verdict_on_a_small_difference_and_never_the_verdict_same():
     a = np.random.default_rng(8).normal(100, 0.1, 400)
-    for factor in (1.0, 1.03):
+    for factor in (1.0001, 1.03):
         result = stats.ratio([a], [a * factor])
         assert result.verdict == "undecided"
         assert facts(result.reason)[:3] == ["below", "5%", "one"]
+
+
+def test_identical_samples_are_the_same_however_few():
+    for rounds in ([[100.0]], [[100.0, 101.0], [99.0, 98.0]]):
+        result = stats.ratio(rounds, rounds)
+        assert (result.verdict, result.estimate, result.low, result.high) == ("same", 1.0, 1.0, 1.0)
 
 
 def test_one_sample_each_decides_nothing():

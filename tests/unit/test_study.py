@@ -205,7 +205,11 @@ def test_a_threshold_that_no_check_has_is_refused(config: dict[str, Any], reposi
 
 def test_selections_are_lists_so_that_no_default_leaks_into_a_study(config: dict[str, Any]) -> None:
     # Snakemake merges mappings of two config files and replaces lists. Settings may be merged: a study gives a few.
-    assert {key for key, value in config.items() if isinstance(value, dict)} == {"protocol", "thresholds"}
+    assert {key for key, value in config.items() if isinstance(value, dict)} == {
+        "protocol",
+        "thresholds",
+        "answer",
+    }
 
 
 def test_rounds_run_one_after_another_with_their_cases_in_seeded_random_order() -> None:

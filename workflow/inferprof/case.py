@@ -92,6 +92,10 @@ class Shape:
         tail = "".join(f"{symbol}{size}" for symbol, size in rest)
         return f"{first}{batch}_{tail}" if tail else f"{first}{batch}"
 
+    def within(self, other: Shape) -> bool:
+        """Whether another shape has all of these sizes, and perhaps more: b8 is within b8_s128."""
+        return self.as_dict().items() <= other.as_dict().items()
+
     def as_dict(self) -> dict[str, int]:
         """Symbol → size."""
         return dict(self.sizes)
@@ -130,6 +134,8 @@ QUANTIZE: Final = "quantize"
 """The option of a variant that names the Quantizer of a torch model's weights."""
 HOST_CAST: Final = "host_cast"
 """The option of a variant that says how the host casts what the caller has as float16."""
+RUN_OPTIONS: Final = frozenset({"cuda_graph", "placement", HOST_CAST})
+"""Options that only a run needs: variants that differ in nothing else share an engine."""
 TUNING = "tuning"
 TUNED_ANEW, TUNED_BY_LIBRARY = "fresh", "library"
 """The option of a variant that says where the configurations of autotuned kernels come from, and its values that are

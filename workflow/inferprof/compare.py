@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +18,7 @@ from inferprof.documents.record import Boundary as Loop
 from inferprof.documents.record import Record
 from inferprof.errors import UserError
 from inferprof.plugins import Boundary
+from inferprof.tables import gate
 from inferprof.tables.records import of_folder
 
 HOSTS_DIFFER = 1 + stats.ONE_ROUND_THRESHOLD
@@ -47,7 +48,7 @@ class CaseComparison:
     b_median: float | None = None
     ratio: stats.Ratio | None = None
     note: str = ""
-    unrated: Literal["broke", "missing", "not compared"] = "not compared"
+    unrated: Literal["broke", "missing", "not compared", "undecided"] = "not compared"
     """What stands in place of a verdict; A measured the case where B `broke` on it or it is `missing` in B."""
 
     @property
@@ -157,14 +158,50 @@ def _compare_case(case: Case, a: Rounds, b: Rounds, threshold: float) -> CaseCom
         lacking = "round" if not common else "boundary that both measured"
         raise UserError(f"{case}: A and B have no {lacking} in common, so that they can't be compared")
     samples_a, samples_b = ([_samples(side[i], boundary) for i in common] for side in (a, b))
+    notes = [*_rounds_lacking(a, b), *_cautions(list(a.values()), list(b.values()))]
+    ratio = stats.ratio(samples_a, samples_b, threshold)
+    if ratio.reason != stats.IDENTICAL:
+        counts = {"A": sum(map(len, samples_a)), "B": sum(map(len, samples_b))}
+        if few := [f"{side}: {why}" for side, count in counts.items() if (why := gate.too_few(count))]:
+            return CaseComparison(case, boundary, note="; ".join(few), unrated="undecided")
+        ratio = _gated(
+            ratio, [(side, _doubt([rounds[i] for i in common], boundary)) for side, rounds in (("A", a), ("B", b))]
+        )
     return CaseComparison(
         case,
         boundary,
         a_median=_median_of_medians(samples_a),
         b_median=_median_of_medians(samples_b),
-        ratio=stats.ratio(samples_a, samples_b, threshold),
-        note="; ".join(_cautions(list(a.values()), list(b.values()))),
+        ratio=ratio,
+        note="; ".join(notes),
     )
+
+
+def _gated(ratio: stats.Ratio, doubts: Sequence[tuple[str, str | None]]) -> stats.Ratio:
+    """A ratio that calls nothing faster or the same by a measurement in doubt. Slower stays: a gate for CI must not
+    pass because its measurement is bad."""
+    why = [f"{side}: {doubt}" for side, doubt in doubts if doubt]
+    if not why:
+        return ratio
+    verdict: stats.Verdict = "slower" if ratio.verdict == "slower" else "undecided"
+    return replace(ratio, verdict=verdict, reason="; ".join([*why, *([ratio.reason] if verdict == "slower" else [])]))
+
+
+def _doubt(records: Sequence[Record], boundary: Boundary) -> str | None:
+    """gate.doubt of a side's rounds."""
+    loops: list[Loop] = [getattr(record.boundaries, boundary) for record in records]
+    drifts = [drift.change for loop in loops if (drift := stats.drift(loop.samples_ns or ())) and drift.significant]
+    hosts = [record.host for record in records if record.host]
+    took, on_cpu = (sum(sum(getattr(host, name)) for host in hosts) for name in ("yardstick_ns", "yardstick_cpu_ns"))
+    waited = max(0.0, 1 - on_cpu / took) if took else None
+    return gate.doubt(all(loop.settled for loop in loops), max(drifts, key=abs, default=None), waited)
+
+
+def _rounds_lacking(a: Rounds, b: Rounds) -> Iterator[str]:
+    """Which rounds of the other a side does not have."""
+    for name, own, other in (("A", a, b), ("B", b, a)):
+        if lacking := sorted(other.keys() - own.keys()):
+            yield f"{name} lacks round{'' if len(lacking) == 1 else 's'} {', '.join(map(str, lacking))}"
 
 
 def _require_same_work(case: Case, records: Sequence[Record]) -> None:
@@ -208,11 +245,6 @@ def _cautions(a: Sequence[Record], b: Sequence[Record]) -> Iterator[str]:
             yield f"{name} throttled ({', '.join(reasons)})"
         if any(summary.other_processes for summary in gauges):
             yield f"{name} shared the GPU"
-        measured = [record.boundaries for record in records if record.boundaries]
-        if not all(
-            loop.settled for loops in measured for loop in (loops.device, loops.call, loops.end_to_end) if loop
-        ):
-            yield f"{name} never settled"
     outputs = [{name: output.sha256 for name, output in record.outputs.items()} for record in (*a, *b)]
     if any(other != outputs[0] for other in outputs):
         yield "outputs differ"

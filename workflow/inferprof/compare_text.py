@@ -1,83 +1,64 @@
-"""A comparison of two studies as text of at most 100 columns: first what is not comparable."""
+"""A comparison of two studies as text: first what is not comparable, then each case under its whole name."""
 
 from __future__ import annotations
 
-import io
 import textwrap
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterator, Sequence
 
 from inferprof.compare import NS_PER_MS, CaseComparison, Comparison, Difference
 
 WIDTH = 100
+"""Of all lines but the names of cases, which stay whole."""
 
 
 def render(comparison: Comparison) -> str:
-    """The comparison as text of at most 100 columns: first what is not comparable."""
+    """The comparison as text: first what is not comparable, then what a side lacks, the cases, and the outcome."""
     parts = [
         f"Comparison of A and B\n=====================\nA: {comparison.a}\nB: {comparison.b}",
-        _render_differences(comparison.differences),
-        _render_cases(comparison.cases),
-        _render_outcome(comparison),
+        _differences(comparison.differences),
+        *_lacking(comparison.cases),
+        "\n".join(line for case in comparison.cases for line in _case(case)),
+        _outcome(comparison),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _render_differences(differences: Sequence[Difference]) -> str:
+def _differences(differences: Sequence[Difference]) -> str:
     if not differences:
         return "A and B were measured under the same recorded conditions."
-    lines = ["Not the same in A and B, so that a ratio may be due to it:"]
+    lines = ["Not the same in A and B. A ratio may be due to it:"]
     for difference in differences:
-        text = f"{difference.what}: {difference.a} | {difference.b}"
-        lines += textwrap.wrap(text, WIDTH, initial_indent="  - ", subsequent_indent="    ")
+        lines += _wrapped(f"{difference.what}: {difference.a} | {difference.b}", "  - ", "    ")
     return "\n".join(lines)
 
 
-def _render_cases(cases: Sequence[CaseComparison]) -> str:
-    """The table, and under it what its verdicts rest on.
-
-    Rich draws it: it shares out the width and folds what is too long instead of cutting it.
-    """
-    import rich.box
-    import rich.console
-    import rich.table
-
-    reasons = list(dict.fromkeys(reason for case in cases for reason in _reasons(case)))
-    table = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
-    for heading in ("case", "by", "A ms", "B ms", "B/A", "95 % interval", "verdict", "because"):
-        justify: Literal["right", "left"] = "right" if heading in ("A ms", "B ms", "B/A") else "left"
-        table.add_column(heading, justify=justify, overflow="fold")
-    for case in cases:
-        table.add_row(*_cells(case), " ".join(f"[{reasons.index(reason) + 1}]" for reason in _reasons(case)))
-    out = io.StringIO()
-    # Without a height, Rich takes the size of a "dumb" terminal instead of the width given.
-    console = rich.console.Console(file=out, width=WIDTH, height=25, color_system=None, markup=False, highlight=False)
-    console.print(table)
-    lines = [line.rstrip() for line in out.getvalue().strip("\n").splitlines()]
-    for number, reason in enumerate(reasons, start=1):
-        lines += textwrap.wrap(f"[{number}] {reason}", WIDTH, initial_indent="  ", subsequent_indent="      ")
-    return "\n".join(lines)
+def _lacking(cases: Sequence[CaseComparison]) -> Iterator[str]:
+    """The cases that only the other side has."""
+    for side, other in (("A", "B"), ("B", "A")):
+        names = [f"  - {case.case}" for case in cases if case.note == f"only in {other}"]
+        if names:
+            yield "\n".join([f"{side} lacks {len(names)} of {other}'s cases:", *names])
 
 
-def _reasons(compared: CaseComparison) -> list[str]:
-    """What a verdict rests on, and what to beware of."""
-    return [reason for reason in (compared.ratio.reason if compared.ratio else "", compared.note) if reason]
-
-
-def _cells(compared: CaseComparison) -> list[str]:
-    """The columns from the case to the verdict."""
+def _case(compared: CaseComparison) -> Iterator[str]:
+    """The name, what was measured, and what the verdict rests on and what to beware of."""
+    yield str(compared.case)
     ratio = compared.ratio
     if ratio is None or compared.a_median is None or compared.b_median is None:
-        return [str(compared.case), "", "", "", "", "", compared.verdict]
-    return [
-        str(compared.case),
-        str(compared.boundary),
-        _milliseconds(compared.a_median),
-        _milliseconds(compared.b_median),
-        f"{ratio.estimate:.3f}",
-        f"{ratio.low:.3f} to {ratio.high:.3f}",
-        ratio.verdict,
-    ]
+        yield f"  {compared.verdict}"
+    else:
+        yield (
+            f"  {ratio.verdict}: B/A {ratio.estimate:.3f} ({ratio.low:.3f} to {ratio.high:.3f}), "
+            f"{_milliseconds(compared.a_median)} ms and {_milliseconds(compared.b_median)} ms by {compared.boundary}"
+        )
+    for reason in filter(None, (ratio.reason if ratio else "", compared.note)):
+        yield from _wrapped(reason, "    ", "    ")
+
+
+def _wrapped(text: str, first: str, rest: str) -> list[str]:
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _milliseconds(ns: float) -> str:
@@ -85,14 +66,15 @@ def _milliseconds(ns: float) -> str:
     return f"{ns / NS_PER_MS:#.4g}".rstrip(".")
 
 
-def _render_outcome(comparison: Comparison) -> str:
+def _outcome(comparison: Comparison) -> str:
     """How many of each verdict, and what the exit code is about."""
     verdicts = [case.verdict for case in comparison.cases]
     counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in sorted(set(verdicts)))
-    bad = [str(case.case) for case in comparison.failures]
-    gate = f"FAILED by {', '.join(bad)}" if bad else "passed"
     also = "none broke" if comparison.allow_missing else "none broke, none is missing"
-    return "\n".join(
-        textwrap.wrap(f"{len(verdicts)} case{'' if len(verdicts) == 1 else 's'}: {counts}.", WIDTH)
-        + textwrap.wrap(f"Gate (no case slower by {comparison.threshold:.1%} or more, {also}): {gate}.", WIDTH)
-    )
+    failures = comparison.failures
+    gate = "FAILED by" if failures else "passed."
+    lines = [
+        f"{len(verdicts)} case{'' if len(verdicts) == 1 else 's'}: {counts}.",
+        f"Gate (no case slower by {comparison.threshold:.1%} or more, {also}): {gate}",
+    ]
+    return "\n".join([*lines, *(f"  - {case.case}" for case in failures)])

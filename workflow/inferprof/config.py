@@ -22,6 +22,7 @@ DEFAULTS: Mapping[str, Any] = {
     "baseline": "fp32/ort_cpu/default",
     "exclude": [],
     "thresholds": {},
+    "answer": {},
     "repeat": "contenders",
     "captures": "winners",
 }
@@ -143,6 +144,12 @@ def check_shapes(specs: Mapping[str, ModelSpec], labels: Sequence[str]) -> None:
         if not any(spec.has(Shape.parse(label)) for spec in specs.values()):
             symbols = "; ".join(f"{name}: {', '.join(spec.symbols) or 'none'}" for name, spec in specs.items())
             raise UserError(f"config: shapes: {label} fits no model of the study, whose symbols are {symbols}")
+
+
+def check_asked(asked: Mapping[str, str], labels: Sequence[str]) -> None:
+    """Refuse an answer about a shape that the study does not have."""
+    if "shape" in asked and not any(Shape.parse(asked["shape"]).within(Shape.parse(label)) for label in labels):
+        raise UserError(f"config: answer: shape: {asked['shape']} is none of the study's: {', '.join(labels)}")
 
 
 def check_baseline(baseline: str, known_variants: Iterable[str]) -> None:

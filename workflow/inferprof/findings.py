@@ -39,6 +39,10 @@ NEEDS: Final[Mapping[Need, str]] = {
 """What a check may need → what is missing where it isn't there, and how to get it."""
 END_TO_END: Final = "end_to_end"
 """What shares are of, unless the case was not measured without a profiler."""
+Outcome = Literal["better", "no difference", "backfired", "undecided", "failed", "refused"]
+"""What became of a fix that was tried. undecided: one of the two measurements is in doubt, or has no interval."""
+LOST: Final[frozenset[Outcome]] = frozenset({"no difference", "backfired", "failed", "refused"})
+"""Outcomes of what is not advised again."""
 
 
 class NotAssessed(LookupError):
@@ -64,12 +68,37 @@ class Gain:
 
 
 @dataclass(frozen=True)
+class Tried:
+    """What a fix came to: the case with it beside the one that lacks nothing else, by end_to_end, ns.
+
+    low_ns and high_ns are the 95 % interval of achieved_ns; all three are None where nothing was measured, which
+    `reason` tells.
+    """
+
+    variant: str
+    outcome: Outcome
+    reason: str = ""
+    achieved_ns: float | None = None
+    low_ns: float | None = None
+    high_ns: float | None = None
+    in_doubt: bool = False
+    """Whether one of the two measurements is: tables.gate."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether nobody should try it again."""
+        return self.outcome in LOST
+
+
+@dataclass(frozen=True)
 class Finding:
     """One thing that costs a case time, or trust.
 
     subject: what it is about (a kernel, a call, a kind of copy), or "" for the whole case. share: of Frames.total,
-    0 to 1; None where that is not known. reason: a sentence with the numbers. evidence: numbers by name, units in
-    the names. source: the file or the tool that they are from. gain: None where no bound can be given.
+    0 to 1; None where that is not known. reason, advice: short sentences, the first with the numbers. evidence:
+    numbers by name, units in the names. source: the file or the tool that they are from. gain: None where no bound
+    can be given. acts: whether the advice changes the case, and does not only find out more. options: of a variant
+    that tries the advice; tried: what that came to, where the study has one.
     """
 
     subject: str
@@ -81,14 +110,18 @@ class Finding:
     gain: Gain | None
     advice: str
     confidence: Confidence
+    acts: bool = True
+    options: Mapping[str, Any] = field(default_factory=dict)
+    tried: Tried | None = None
 
 
 @dataclass(frozen=True)
 class Clear:
-    """Nothing found, and the numbers behind that."""
+    """Nothing found, and the numbers behind that. gain: what the advice would save all the same."""
 
     reason: str
     evidence: Mapping[str, float] = field(default_factory=dict)
+    gain: Gain | None = None
 
 
 @dataclass(frozen=True)
@@ -101,6 +134,8 @@ class Answer:
     reason: str = ""
     evidence: Mapping[str, float] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
+    gain: Gain | None = None
+    """Of a clear answer: Clear.gain."""
 
 
 @dataclass(frozen=True)
@@ -174,12 +209,23 @@ class Frames(Derives):
     """Of a case with the option `quantize`: the measured case without it."""
     thresholds: Mapping[str, float] = field(default_factory=dict)
     """By name: the config's, instead of those in the code."""
+    tries: Mapping[tuple[str, Any], Tried] = field(default_factory=dict)
+    """Option and value → what a variant came to that has nothing else on top of the case; see tables.tries."""
 
     @property
     def record(self) -> Record:
         """The record of the first round; there must be one."""
         record: Record = self.records["record"].iloc[0]
         return record
+
+    def tried(self, options: Mapping[str, Any]) -> Tried | None:
+        """What the study says of a variant with these options on top; None where it tried none."""
+        return next((self.tries[option] for option in options.items() if option in self.tries), None)
+
+    def lost(self, options: Mapping[str, Any]) -> bool:
+        """Whether the study tried these options in vain."""
+        tried = self.tried(options)
+        return tried is not None and tried.lost
 
     def limit(self, threshold: Threshold) -> float:
         """A threshold's value: the config's where it has one."""

@@ -34,6 +34,7 @@ PERCENTILES = {"p90": 0.90, "p95": 0.95, "p99": 0.99, "p99_9": 0.999}
 SPREAD_SAMPLES = 10
 """With fewer than these the tenth and the ninetieth percentile are the extremes, which one interruption makes."""
 
+IDENTICAL = "the samples are identical"
 Samples = Sequence[float] | np.ndarray[Any, Any]
 Verdict = Literal["faster", "slower", "same", "undecided"]
 
@@ -221,6 +222,8 @@ def ratio(a_rounds: Sequence[Samples], b_rounds: Sequence[Samples], threshold: f
         raise ValueError(f"rounds must be paired: {len(a_rounds)} of A, {len(b_rounds)} of B")
     if not all(_are_times(samples) for samples in (*a_rounds, *b_rounds)):
         raise ValueError("samples must be finite and above 0")
+    if all(np.array_equal(a, b) for a, b in zip(a_rounds, b_rounds, strict=True)):
+        return Ratio(1.0, 1.0, 1.0, 1.0, len(a_rounds), "same", IDENTICAL)
     logs = np.array([math.log(np.median(b) / np.median(a)) for a, b in zip(a_rounds, b_rounds, strict=True)])
     estimate = float(logs.mean())
     if len(logs) == 1:

@@ -241,6 +241,7 @@ def plan(config: Mapping[str, Any], models_folder: Path, machine: Machine) -> St
     names_of |= {"precision": registry.precisions(), "backend": registry.backends(), "profiler": registry.profilers()}
     configs.check_exclude(config["exclude"], names_of)
     configs.check_shapes(models, config["shapes"])
+    configs.check_asked(config["answer"], config["shapes"])
     models = {name: configs.sized(spec, config["shapes"]) for name, spec in models.items()}
     shapes = {name: configs.shapes(spec, config["shapes"]) for name, spec in models.items()}
     planned = [

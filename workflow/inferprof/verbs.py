@@ -259,6 +259,7 @@ def report(args: argparse.Namespace) -> None:
     else:
         written = report.write(args.results, args.study, args.machine[0], args.baseline, args.processes)
     _say(f"inferprof: wrote {written}")
+    _say_answer(written)
 
 
 def select(args: argparse.Namespace) -> None:
@@ -294,6 +295,8 @@ def unbundle(args: argparse.Namespace) -> None:
 
     manifest = (bundled.write if args.report else bundles.unbundle)(args.bundle, args.out)
     _say(bundles.render(manifest, args.out, reported=args.report))
+    if args.report:
+        _say_answer(args.out / "reports" / manifest.study / "REPORT.txt")
 
 
 def verify(args: argparse.Namespace) -> int:
@@ -310,6 +313,15 @@ def unlock(args: argparse.Namespace) -> None:
     """Remove the lock that a killed Snakemake left in this folder; a live one keeps it."""
     if done := processes.release_stale_lock(Path.cwd()):
         print(escape.text(f"inferprof: {done}"), file=sys.stderr)
+
+
+def _say_answer(written: Path) -> None:
+    """The answers of a report last, where a reader of a terminal looks."""
+    from inferprof.report import ANSWER
+
+    path = written.with_name(ANSWER)
+    if written.name == "REPORT.txt" and path.exists() and (answer := path.read_text(encoding="utf-8").rstrip()):
+        _say(answer)
 
 
 def _say(text: str, *, escaped: bool = False) -> None:

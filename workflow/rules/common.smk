@@ -61,6 +61,7 @@ PARTIAL_REPORTS = [
     for study in STUDIES
     if study.probed
 ]
+ANSWERS = [Path(f"results/reports/{folder}/ANSWER.txt") for folder in BY_FOLDER]
 
 # A job is one command. With exec it is Snakemake's own child, so that it ends when Snakemake is killed.
 # The environment of this Snakemake has inferprof in it, also where nobody activated it.

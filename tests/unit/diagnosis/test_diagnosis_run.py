@@ -150,8 +150,6 @@ def test_a_case_on_a_cpu_has_its_stages_in_its_verdict_and_needs_a_gpu_alone(mea
         "execution",
         "6.0 %",
         "copies",
-        "no",
-        "more",
         str(len(lacking)),
         str(len(given)),
         "GPUs",
@@ -167,11 +165,11 @@ def test_the_longest_operators_of_a_case_on_a_cpu_are_named(
     watched = dataclasses.replace(bare, profiles=schema.of_case(rows, bare.machine, bare.case))
     assert states(
         run.document(watched, [])["verdict"]["sentence"],
+        "ort_profile",
         "Gemm",
         "27.2 %",
         "MatMul",
         "17.5 %",
         "Transpose",
         "10.2 %",
-        "ort_profile",
     )

@@ -101,8 +101,9 @@ def test_the_sentence_has_the_share_the_reason_the_advice_and_the_gain() -> None
         "0.001 ms",
         "50.0 %",
         "launches",
-        "50.0 %",
+        "To",
         "CUDA",
+        "It",
         "0.0004 ms",
         "0.0005 ms",
         "40.0 %",
@@ -126,8 +127,10 @@ def test_the_sentence_begins_with_what_takes_most_of_the_time_whoever_can_be_hel
         "execution",
         "31.0 %",
         "copies",
-        "30.0 %",
         "arrays",
+        "To",
+        "It",
+        "most",
         "0.0002 ms",
         "20.0 %",
     ]
@@ -135,25 +138,25 @@ def test_the_sentence_begins_with_what_takes_most_of_the_time_whoever_can_be_hel
 
 def test_without_a_total_the_sentence_begins_with_the_first_finding() -> None:
     found = verdict.judge([answer(finding("k", "tail", None, None))], None, {"kernels": 5.0})
-    assert mentions(found.sentence, "k: a reason", "advice", "no bound")
+    assert mentions(found.sentence, "k: a reason", "advice", "saves is not known")
 
 
 def test_a_gain_that_is_not_bounded_is_said_to_be_none_that_is_known() -> None:
-    assert mentions(judge(finding("conv", "kernels", 0.2, None)).sentence, "no bound")
-    assert facts(verdict.gain_in_words(Gain(0.0, 100.0), TOTAL)) == ["0.0001 ms", "10.0 %"]
-    assert verdict.gain_in_words(Gain(100.0, 100.0), None) == "0.0001 ms"
+    assert mentions(judge(finding("conv", "kernels", 0.2, None)).sentence, "saves is not known")
+    assert facts(verdict.gain_in_words(Gain(0.0, 100.0), TOTAL))[-2:] == ["0.0001 ms", "10.0 %"]
+    assert facts(verdict.gain_in_words(Gain(100.0, 100.0), None)) == ["0.0001 ms"]
 
 
 def test_without_findings_the_sentence_says_how_much_was_looked_at() -> None:
     answers = [Answer("a", "host", "clear", "fine"), Answer("b", "host", "not assessed", "needs x")]
-    nothing = "othing is found to hold it back: 1 checks are clear, 1 not assessed."
-    assert verdict.judge(answers, None, {}).sentence == f"N{nothing}"
+    nothing = "No check found a cause: 1 checks are clear, 1 not assessed."
+    assert verdict.judge(answers, None, {}).sentence == nothing
     assert facts(verdict.judge(answers, TOTAL, {"execution": 980.0}).sentence) == [
         "end_to_end",
         "0.001 ms",
         "98.0 %",
         "execution",
-        *facts(f"n{nothing}"),
+        *facts(nothing),
     ]
 
 
@@ -173,14 +176,14 @@ def test_a_gain_by_a_rule_of_thumb_is_said_to_be_one() -> None:
 def test_a_case_near_its_roof_is_said_to_be_there_however_little_else_is_known() -> None:
     lacking = [Answer(name, "host", "not assessed", "needs a GPU") for name in ("a", "b")]
     answers = [*lacking, Answer("roof", "kernel", "clear", "1.66 times the roof")]
-    expected = "Near its roof: 1.66 times the roof; what to do: less work, or a narrower format."
+    expected = "It is near its roofline. 1.66 times the roof. To do: Less work, or a narrower format."
     assert verdict.judge(answers, None, {}).sentence == expected
 
 
 def test_where_most_could_not_be_assessed_nothing_found_says_little() -> None:
     lacking = [Answer(name, "host", "not assessed", "needs a GPU") for name in ("a", "b")]
     answers = [*lacking, Answer("c", "host", "not assessed", "needs x"), Answer("d", "host", "clear", "fine")]
-    assert facts(verdict.judge(answers, None, {}).sentence) == ["3", "4", "not", "most", "GPU"]
+    assert facts(verdict.judge(answers, None, {}).sentence) == ["3", "4", "not", "GPU"]
 
 
 @pytest.mark.parametrize("seed", range(200))

@@ -85,10 +85,9 @@ def test_an_operator_that_falls_back_again_and_again_is_one_finding(layernorm: F
 def test_where_nodes_run_on_the_cpu_they_come_first_and_no_cuda_graph_is_suggested(layernorm: Frames) -> None:
     answer = ask("cuda_graph", layernorm)
     assert answer.verdict == "clear"
-    first = "first the 5 nodes a run that fell back to the CPU (check fallback)"
-    assert mentions(answer.reason, "no CUDA graph", "CPU", first)
     (waits,) = ask("launch_bound", layernorm).findings
-    assert waits.advice == first
+    assert facts(waits.advice) == ["5", "CPU"]
+    assert mentions(answer.reason, "no CUDA graph", "CPU", waits.advice)
     judged = verdict.of_case(layernorm, run.answers(layernorm))
     assert judged.groups[0].findings[0].check == "fallback"
     assert states(judged.sentence, "5", "LayerNormalization", "another")
@@ -174,7 +173,7 @@ def test_the_loop_is_named_first_and_then_the_copies_of_the_fallback(planted: Fr
     judged = verdict.of_case(planted, run.answers(planted))
     first, second = (group.findings[0].check for group in judged.groups[:2])
     assert (first, second) == ("kernel_loops", "fallback")
-    assert facts(judged.sentence, "cumsum", "operator", "steps")[:14] == [
+    assert facts(judged.sentence, "cumsum", "operator", "steps")[:13] == [
         "ONNX",
         "Runtime",
         "0.472 ms",
@@ -184,7 +183,6 @@ def test_the_loop_is_named_first_and_then_the_copies_of_the_fallback(planted: Fr
         "kernels",
         "6.1 %",
         "copies",
-        "96.9 %",
         "cumsum",
         "operator",
         "8",
@@ -323,8 +321,8 @@ def test_a_baseline_375_times_behind_is_a_finding_about_the_baseline(measured: M
     ]
     behind = dataclasses.replace(frames, peers=pd.DataFrame(rows))
     (finding,) = ask("far_behind", behind).findings
-    assert facts(finding.reason) == ["device", "375", "fastest", "fp16/tensorrt/default", "more", "one", "GPU", "no"]
-    assert finding.gain is not None and finding.gain.high_ns == pytest.approx(2_785_552_000)
+    assert facts(finding.reason)[:4] == ["device", "375", "fastest", "fp16/tensorrt/default"]
+    assert (finding.acts, finding.gain) == (False, None)  # the baseline is to be looked at; more than all is no gain
     near = dataclasses.replace(behind, peers=behind.peers.assign(device_ms=[100.0, 7.448]))
     assert ask("far_behind", near).verdict == "clear"
     alone = dataclasses.replace(behind, peers=behind.peers.head(1))

@@ -86,7 +86,7 @@ def test_processes_that_nobody_may_see_are_not_none(measured: Measured) -> None:
 def test_a_link_of_half_the_lanes_is_found_with_half_the_copies(
     measured: Measured, environment: dict[str, Any]
 ) -> None:
-    assert ask("pcie_width", measured(VIT)).reason == "PCIe x16 of x16"
+    assert facts(ask("pcie_width", measured(VIT)).reason) == ["PCIe", "x16", "x16"]
     environment["gpus"][0]["pcie_width"] = 8
     frames = measured(VIT, environment=environment)
     (finding,) = ask("pcie_width", frames).findings
@@ -100,7 +100,7 @@ def test_a_link_that_nobody_tells_of_is_not_assessed(measured: Measured, environ
 
 
 def test_a_link_that_reaches_its_lanes_is_clear(measured: Measured) -> None:
-    assert facts(ask("slow_link", measured(VIT)).reason) == ["h2d", "84.7 %", "d2h", "87.1 %", "63 GB/s"]
+    assert facts(ask("slow_link", measured(VIT)).reason) == ["copies", "h2d", "84.7 %", "d2h", "87.1 %", "63 GB/s"]
 
 
 def test_a_direction_far_below_its_lanes_is_found_with_what_the_floor_would_lose(
@@ -122,7 +122,7 @@ def test_a_clock_that_is_locked_low_is_no_throttling(measured: Measured) -> None
     assert ask("low_clock", measured(VIT)).verdict == "clear"
     frames = measured(VIT, of_loop(throttled_share=0.0, throttle_reasons=[], sm_mhz={"median": 990}))
     (finding,) = ask("low_clock", frames).findings
-    assert (finding.share, facts(finding.reason, "median")) == (0.5, ["median", "990", "1980 MHz"])
+    assert (finding.share, facts(finding.reason, "median")) == (0.5, ["SMs", "nothing", "median", "990", "1980 MHz"])
     assert ask("throttling", frames).verdict == "clear"
 
 

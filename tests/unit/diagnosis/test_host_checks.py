@@ -35,9 +35,10 @@ def test_onnx_runtime_waits_for_its_launches_first_of_all(captured: Captured) ->
     assert finding.confidence == "medium"
 
 
-def test_a_graph_saves_the_wait_but_for_its_own_launch_and_the_gaps_between_its_nodes(captured: Captured) -> None:
+def test_a_graph_saves_what_tries_saved_of_the_time_without_work(captured: Captured) -> None:
     (finding,) = ask("cuda_graph", captured("h100_ort_cuda_vit", "host_run")).findings
-    assert finding.gain == Gain(2_328_725.6 - 30_000 - 261 * 1_000, 2_328_725.6)
+    assert finding.gain == Gain(approx(0.7 * 2_328_725.6), approx(1.2 * 2_328_725.6))
+    assert finding.options == {"cuda_graph": True}
     assert mentions(finding.advice, "`cuda_graph: true`")
 
 
@@ -54,8 +55,7 @@ def test_the_graph_that_torch_then_ran_took_what_was_predicted(captured: Capture
     (finding,) = ask("cuda_graph", eager).findings
     assert eager.total and graph.total and finding.gain
     saved = eager.total.ns - graph.total.ns
-    assert finding.gain.low_ns <= saved
-    assert saved == approx(finding.gain.high_ns, rel=0.01)
+    assert finding.gain.low_ns <= saved <= finding.gain.high_ns <= eager.total.ns
 
 
 def test_the_graph_that_onnx_runtime_then_ran_took_what_was_predicted(measured: Measured) -> None:
@@ -97,8 +97,10 @@ def test_the_launch_of_a_graph_whose_nodes_are_traced_is_not_believed(captured: 
 
 
 def test_eager_torch_spends_its_time_between_launches_and_onnx_runtime_in_them(captured: Captured) -> None:
-    (finding,) = ask("host_work", captured("h100_torch_eager")).findings
-    assert finding.gain == Gain(approx(7_792_401.0 - 1_301_121.8), 7_792_401.0)
+    eager = captured("h100_torch_eager")
+    (finding,) = ask("host_work", eager).findings
+    assert finding.evidence["between_ns"] == approx(7_792_401.0 - 1_301_121.8)
+    assert eager.total and finding.gain == Gain(approx(0.7 * 7_792_401.0), eager.total.ns)
     assert ask("host_work", captured("h100_ort_cuda_vit", "host_run")).verdict == "clear"
 
 

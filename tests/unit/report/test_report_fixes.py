@@ -52,7 +52,7 @@ def diagnose(results: Any, case: str, check: str, verdict: str, gain: tuple[floa
 
 
 def rows(results: Any) -> list[dict[str, Any]]:
-    (table,) = content_of(fixes.SECTION, load(results)).blocks
+    table, _calibration = content_of(fixes.SECTION, load(results)).blocks
     assert isinstance(table, Table)
     return [{column.key: cell for column, cell in zip(table.columns, row, strict=True)} for row in table.rows]
 

@@ -43,7 +43,7 @@ def test_machines_stand_side_by_side_with_their_fastest_cases(tmp_path: Path) ->
     text = written(tmp_path, "left", "right")
     assert mentions(text, "study two", "2 machines")
     fastest = [(row["machine"], row["case"], row["boundary"]) for row in rows(tmp_path, "fastest")]
-    assert fastest == [("left", "fp16/ort_cuda/default", "device"), ("right", "fp16/ort_cuda/default", "device")]
+    assert fastest == [(name, "fp16/ort_cuda/default", "end_to_end") for name in ("left", "right")]
     facts = {row["fact"]: (row["left"], row["right"]) for row in rows(tmp_path, "machines")}
     assert facts["GPU"] == ("GPU of left", "GPU of right")
     assert facts["tensorrt"] == ("none", "none")

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.facts import facts, states
 from tests.unit.report.conftest import evidence_of
 
-from inferprof.report import evidence, saturated
+from inferprof.report import evidence
 from inferprof.report.compose import content_of
-from inferprof.report.model import SectionContent, Table, Text
-from inferprof.report.sections import answer, saturation, speed_ceiling
+from inferprof.report.model import SectionContent, Table
+from inferprof.report.sections import saturation, speed_ceiling
 from inferprof.tables.limits.waterfall import NEEDS_TIMELINE
 
 
@@ -68,16 +67,6 @@ def test_steps_without_their_source_are_missing_with_the_reason(with_graph: Any)
     assert column(section, "speed_ceiling", "copies_times")[0] == "1.43×"
 
 
-def test_the_answer_says_at_which_batch_each_backend_saturates(results: Any) -> None:
-    for batch, ms in ((1, 1.0), (8, 1.6), (64, 12.8)):
-        results.ok(f"vit/fp16/ort_cuda/default/b{batch}", ms, gpu=True)
-        results.ok(f"vit/fp16/ort_cuda/graph/b{batch}", 2 * ms, gpu=True)
-    results.ok("vit/fp16/torch_eager/default/b1", 1.0, gpu=True)
-    results.ok("vit/fp16/torch_eager/default/b8", 4.0, gpu=True)
-    results.plan()
-    (sentence,) = saturated.sentences(load(results), "vit")
-    assert facts(sentence, "batch")[:6] == ["batch", "95 %", "most", "items/s", "b8", "fp16/ort_cuda/default"]
-    assert states(sentence, "above", "b1", "none", "b8", "fp16/torch_eager/default")
-    assert sentence in [
-        block.text for block in content_of(answer.SECTION, load(results)).blocks if isinstance(block, Text)
-    ]
+def test_every_row_names_the_boundary_of_its_numbers(gpu_study: Any) -> None:
+    section = content_of(saturation.SECTION, load(gpu_study))
+    assert column(section, "saturation", "boundary") == ["end_to_end", *["device"] * 4]

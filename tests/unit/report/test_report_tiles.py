@@ -119,7 +119,7 @@ def test_a_suggestion_that_was_measured_too_is_judged(traced):
     assert row[0] == f"b{batch}"
     assert row[1] == "–"  # b64 has no timeline: nothing was promised
     assert float(row[2]) == pytest.approx(50, abs=1)
-    assert row[5] == "undecided"
+    assert row[6] == "undecided"
 
 
 def test_every_product_is_in_the_csv_with_its_tile(traced):

@@ -8,7 +8,7 @@ from typing import Final
 from inferprof.case import Shape
 from inferprof.diagnosis.times import RECORDS, bare_ns, copying, iteration, ms, part, percent, require_undistorted
 from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
-from inferprof.plugins import Check
+from inferprof.plugins import Boundary, Check
 from inferprof.tables.limits.saturation import rest_of, smallest
 from inferprof.tables.limits.waterfall import watched
 from inferprof.tables.records import throughput
@@ -20,17 +20,18 @@ BELOW_PEAK = Threshold(
     "below_peak", 0.05, "share of peak throughput", "tables.limits.saturation: 95 % of the peak is saturated"
 )
 NS_PER_S: Final = 1e9
+UNKNOWN: Final = "unknown"
 OTHER_PROCESS: Final = "other_process"
 """Seen only where another process worked on the device."""
 IDLE: Final[Mapping[str, tuple[str, str]]] = {
-    "sync": ("the host sits in a synchronise", "wait once, at the end of the inference"),
-    "copy": ("the host is in a copy call", "page-locked memory, asynchronous copies"),
+    "sync": ("The host sits in a synchronise.", "Wait once, at the end of the inference."),
+    "copy": ("The host is in a copy call.", "Copy asynchronously, from and to page-locked memory."),
     "queued": (
-        "the next operation is queued, but waits for another stream or for its turn",
-        "one stream, or a CUDA graph",
+        "The next operation is queued. It waits for another stream or for its turn.",
+        "Use one stream, or a CUDA graph.",
     ),
-    "unknown": ("the capture does not say for what", "a capture by nsys, which ties operations to launches"),
-    OTHER_PROCESS: ("it computes for another process", "measure again on a GPU of its own"),
+    UNKNOWN: ("The capture does not say for what.", "Capture with nsys, which ties operations to launches."),
+    OTHER_PROCESS: ("It computes for another process.", "Measure again on a GPU of its own."),
 }
 """Cause of tables.trace.idle → what it means inside an inference, and what to do. Launches are the host's level."""
 
@@ -65,12 +66,13 @@ def _gap(frames: Frames, cause: str, ns: float, total: float) -> Finding:
         subject=cause,
         bottleneck="copy" if cause == "copy" else "idle",
         share=frames.share(most),
-        reason=f"the GPU is idle for {ms(ns)} of an iteration under {frames.tool} ({100 * ns / total:.1f} %): {why}",
+        reason=f"the GPU is idle for {ms(ns)} of an iteration under {frames.tool} ({100 * ns / total:.1f} %). {why}",
         evidence={f"idle_{cause}_ns": ns, "iteration_ns": total},
         source=str(frames.tool),
         gain=Gain(0.0, most),
         advice=advice,
-        confidence="low" if cause == "unknown" else "medium",
+        confidence="low" if cause == UNKNOWN else "medium",
+        acts=cause not in (UNKNOWN, OTHER_PROCESS),
     )
 
 
@@ -88,15 +90,13 @@ def _no_overlap(frames: Frames) -> list[Finding] | Clear:
     time = copying(frames)
     share, best = frames.share(time.ns), NS_PER_S / max(time.ns, bare_ns(frames.latency, "device") or 0.0)
     reason = (
-        f"a pipeline hides {percent(overlap)} of staging and copies, which take {time.ms} ({percent(share)}): "
-        f"{rate:.4g} inferences/s, at best {best:.4g}"
+        f"a pipeline hides {percent(overlap)} of staging and copies. These take {time.ms} ({percent(share)}). It "
+        f"does {rate:.4g} inferences/s, at best {best:.4g}."
     )
     evidence = {"overlap": overlap, "copy_ns": time.ns, "inferences_per_s": rate, "best_inferences_per_s": best}
     if overlap >= frames.limit(NO_OVERLAP) or (share or 0.0) < frames.limit(HIDEABLE):
         return Clear(reason, evidence)
-    advice = (
-        "page-locked arrays and two streams, so that one batch is copied while the other computes (throughput only)"
-    )
+    advice = "Copy one batch while the other computes: page-locked arrays and two streams. Only throughput gains."
     return [Finding("", "copy", share, reason, evidence, RECORDS, None, advice, "high")]
 
 
@@ -111,23 +111,26 @@ def _small_batch(frames: Frames) -> list[Finding] | Clear:
         raise NotAssessed("the case at two batches and more: `shapes:`")
     peak, enough = max(series.values()), smallest(series, series.values())
     rate = series[own]
-    reason = f"b{own} does {rate:,.0f} items/s on the device, {percent(rate / peak)} of the peak's {peak:,.0f}"
+    reason = f"b{own} does {rate:,.0f} items/s on the device, {percent(rate / peak)} of the peak's {peak:,.0f}."
     evidence = {"items_per_s": rate, "peak_items_per_s": peak, "saturated_batch": float(enough)}
     if own >= enough or 1 - rate / peak < frames.limit(BELOW_PEAK):
         return Clear(reason, evidence)
-    advice = (
-        f"batches of {enough}" if enough < max(series) else f"batches of {enough} or more: none larger was measured"
-    )
-    return [Finding("", "latency", None, reason, evidence, RECORDS, None, f"{advice} (throughput only)", "high")]
+    caller = _series(frames, "end_to_end")
+    if caller.get(own, 0.0) >= max((rate for batch, rate in caller.items() if batch >= enough), default=float("inf")):
+        return Clear(f"{reason} A caller gets no more items/s from larger batches.", evidence)
+    more = "" if enough < max(series) else " or more. None larger was measured"
+    advice = f"Take batches of {enough}{more}. Only throughput gains."
+    return [Finding("", "latency", None, reason, evidence, RECORDS, None, advice, "high")]
 
 
-def _series(frames: Frames) -> dict[int, float]:
+def _series(frames: Frames, boundary: Boundary = "device") -> dict[int, float]:
     """Batch → items per second of the case's other batches and its own, in ascending order."""
     peers, case = frames.peers, frames.case
     alike = (peers[["precision", "backend", "variant"]] == [case.precision, case.backend, case.variant]).all(axis=1)
     rest = peers["shape"].map(rest_of) == rest_of(case.shape)
-    rows = peers[alike & rest & peers["device_ms"].notna()].sort_values("batch")
-    return {int(b): float(b) / float(took) * 1e3 for b, took in zip(rows["batch"], rows["device_ms"], strict=True)}
+    times = f"{boundary}_ms"
+    rows = peers[alike & rest & peers[times].notna()].sort_values("batch")
+    return {int(b): float(b) / float(took) * 1e3 for b, took in zip(rows["batch"], rows[times], strict=True)}
 
 
 IDLE_GAPS = Check("gaps", "The GPU is idle inside inferences", "device", "case", ("gpu", "timeline"), _gaps)

@@ -38,9 +38,9 @@ FUSED_FROM: Final = (8, 0)
 MOSTLY: Final = 0.5
 """From here on too little is known of the products' formats."""
 CONVERTING: Final = {
-    "cast": "keep neighbouring nodes in one format, so that no cast is left between them",
-    "reformat": "inputs in the layout that the kernels take, and channels that they need not pad",
-    "quantize": "place Q/DQ where it fuses into a product: around inputs and weights, not behind residual sums",
+    "cast": "Keep neighbouring nodes in one format. Then no cast is left between them.",
+    "reformat": "Give inputs in the layout that the kernels take, with channels that they need not pad.",
+    "quantize": "Place Q/DQ where it fuses into a product: around inputs and weights, not behind residual sums.",
 }
 CONVERSIONS: Final = Threshold(
     "conversions", 0.05, "of the kernels' time", "ours: less than what a change of the graph is worth"
@@ -86,7 +86,7 @@ def _conversion(frames: Frames, row: Mapping[str, Any], tool: str) -> Finding:
         subject=f"{row['conversion']} kernels",
         bottleneck="memory",
         share=frames.share(time),
-        reason=f"kernels that only {row['conversion']} take {percent(row['share'])} of the kernels' time",
+        reason=f"kernels that only {row['conversion']} take {percent(row['share'])} of the kernels' time.",
         evidence={"kernel_share": float(row["share"]), "launches": float(row["instances"])},
         source=tool,
         gain=None if time is None else Gain(0.0, time),
@@ -124,13 +124,14 @@ def _precision(frames: Frames) -> list[Finding] | Clear:
         subject=", ".join(dtype for dtype in ran if dtype != asked),
         bottleneck="compute",
         share=frames.share(None if time is None else other * time),
-        reason=f"asked for {asked}, and the matrix products ran {words}",
+        reason=f"the matrix products were to run in {asked}. They ran {words}.",
         evidence={f"{dtype}_share": share for dtype, share in ran.items()},
         source=tool,
         gain=None if lost is None else Gain(0.0, lost),
-        advice="see what kept the kernels from it: sizes that are not aligned, Q/DQ that does not fuse, or no kernel "
-        "of that format in this runtime",
+        advice="See what kept the kernels from it: sizes that are not aligned, Q/DQ that does not fuse, or no kernel "
+        "of that format in this runtime.",
         confidence="medium",
+        acts=False,
     )
     return [finding]
 
@@ -173,12 +174,13 @@ def _attention(frames: Frames) -> list[Finding] | Clear:
         subject=short(str(softmax["name"].iloc[0])),
         bottleneck="memory",
         share=frames.share(time),
-        reason=f"attention runs as product, softmax and product: softmax alone takes {percent(share)} of the "
-        "kernels' time, and the scores pass through device memory",
+        reason=f"attention runs as product, softmax and product. Softmax alone takes {percent(share)} of the "
+        "kernels' time. The scores pass through device memory.",
         evidence={"softmax_share": share, "softmax_launches": float(softmax["launches"].sum())},
         source=str(frames.tool or "trace"),
         gain=None if time is None else Gain(0.0, time),
-        advice="a runtime or an export with fused attention: the Attention operator, scaled_dot_product_attention",
+        advice="Use a runtime or an export with fused attention: the Attention operator, "
+        "scaled_dot_product_attention.",
         confidence="medium" if scores else "low",
     )
     return [finding]
@@ -204,12 +206,11 @@ def _quantization(frames: Frames) -> list[Finding] | Clear:
         subject=case.precision,
         bottleneck="kernels",
         share=frames.share(lost),
-        reason=f"quantized, it is slower than plain: {words}",
+        reason=f"quantized, it is slower than plain: {words}.",
         evidence={"quantized_ms": float(mine), "plain_ms": float(other)},
         source="records",
         gain=Gain(float(lost), float(lost)),
-        advice=f"use {plain['precision']}, or find out what the quantizers cost: see the conversions and the "
-        "formats that ran",
+        advice=f"Use {plain['precision']}.",
         confidence="high",
     )
     return [finding]
@@ -233,12 +234,13 @@ def _far_behind(frames: Frames) -> list[Finding] | Clear:
         subject="",
         bottleneck="kernels",
         share=frames.share(lost),
-        reason=f"{words}: more than runtimes on one GPU differ by for no cause",
+        reason=f"{words}. Runtimes on one GPU differ by less without a cause.",
         evidence={"times": float(times), "fastest_ms": float(first["device_ms"])},
         source="records",
         gain=Gain(0.0, lost),
-        advice="find what falls back (ort_profile under `profilers:`) before anything is compared with it",
+        advice="Find what falls back before anything is compared with it: ort_profile under `profilers:`.",
         confidence="low",
+        acts=False,
     )
     return [finding]
 
@@ -264,13 +266,13 @@ def _loop(frames: Frames, row: Mapping[str, Any], tool: str) -> Finding:
         subject=f"the loop of {candidates[0]}" if len(candidates) == 1 else f"a loop in {clipped(row['region'])}",
         bottleneck="launch" if on_host else "latency",
         share=frames.share(time),
-        reason=f"an operator runs as a loop of {body}: {row['launches']:.0f} launches, "
-        f"{row['duration'] / 1e3:.1f} µs of kernels and {row['region_duration'] / 1e3:.1f} µs of the host a run",
+        reason=f"an operator runs as a loop of {body}. A run has {row['launches']:.0f} launches, "
+        f"{row['duration'] / 1e3:.1f} µs of kernels and {row['region_duration'] / 1e3:.1f} µs of the host.",
         evidence={name: float(row[name]) for name in ("steps", "kernels", "launches", "duration", "region_duration")},
         source=tool,
         gain=Gain(float(row["duration"] * (1 - 1 / row["steps"])), float(time)),
-        advice="write it without a loop: CumSum as a product with a triangular matrix, a recurrence unrolled or "
-        "replaced, a Scan by the operator that it spells out",
+        advice="Write it without a loop: CumSum as a product with a triangular matrix, a recurrence unrolled or "
+        "replaced, a Scan by the operator that it spells out.",
         confidence="medium",
     )
 

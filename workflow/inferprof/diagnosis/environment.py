@@ -34,16 +34,16 @@ SLOW_DOWN = Threshold(
 
 def _throttling(frames: Frames) -> list[Finding] | Clear:
     """Heat or a fault lowered the clock while end_to_end was measured. Gain: see _lowered."""
-    return _lowered(frames, lambda reason: reason != POWER_CAP, "better cooling; measure again on a cool card")
+    return _lowered(frames, lambda reason: reason != POWER_CAP, "Cool it better, and measure again on a cool card.")
 
 
 def _power_cap(frames: Frames) -> list[Finding] | Clear:
     """The power limit lowered the clock while end_to_end was measured. Gain: see _lowered."""
     gpu = gpu_in_use(frames.documents.environment) or NO_GPU
     limit, default = gpu.power_limit_w, gpu.power_limit_default_w
-    advice = "a card at its own limit: only less work, fewer bytes or a narrower format need less power"
+    advice = "The card is at its own limit. Only less work, fewer bytes or a narrower format need less power."
     if isinstance(limit, int | float) and isinstance(default, int | float) and limit < default:
-        advice = f"raise the limit of {limit:.0f} W to the card's {default:.0f} W: nvidia-smi --power-limit"
+        advice = f"Raise the limit of {limit:.0f} W to the card's {default:.0f} W: nvidia-smi --power-limit."
     return _lowered(frames, lambda reason: reason == POWER_CAP, advice)
 
 
@@ -56,14 +56,14 @@ def _lowered(frames: Frames, counts: Callable[[str], bool], advice: str) -> list
     share = max(
         (loop.throttled_share or 0.0 for loop in loops if any(map(counts, loop.throttle_reasons))), default=0.0
     )
-    reason = f"{', '.join(reasons) or 'nothing'} lowered the clock in {percent(share)} of the samples of end_to_end"
+    reason = f"{', '.join(reasons) or 'nothing'} lowered the clock in {percent(share)} of the samples of end_to_end."
     loss, clocks = _clock_loss(frames, loops)
     evidence = {"throttled_share": share, **({} if loss is None else {"clock_loss": loss})}
     if share < frames.limit(THROTTLED) or (loss is not None and loss < frames.limit(CLOCK_LOSS)):
-        return Clear(f"{reason}; {clocks}", evidence)
+        return Clear(f"{reason} {clocks}", evidence)
     gain = Gain(0.0, loss * frames.total.ns) if loss is not None and frames.total else None
     subject = ", ".join(reasons)
-    return [Finding(subject, "kernels", loss, f"{reason}; {clocks}", evidence, RECORDS, gain, advice, "medium")]
+    return [Finding(subject, "kernels", loss, f"{reason} {clocks}", evidence, RECORDS, gain, advice, "medium")]
 
 
 def _clock_loss(frames: Frames, loops: list[Gauges]) -> tuple[float | None, str]:
@@ -71,8 +71,8 @@ def _clock_loss(frames: Frames, loops: list[Gauges]) -> tuple[float | None, str]
     clocks = [loop.sm_mhz.median for loop in loops if loop.sm_mhz]
     highest = (gpu_in_use(frames.documents.environment) or NO_GPU).clock_sm_max_mhz
     if not clocks or not isinstance(highest, int | float):
-        return None, "clock unknown"
-    return max(0.0, 1 - min(clocks) / highest), f"median {min(clocks):.0f} of {highest:.0f} MHz"
+        return None, "The clock is unknown."
+    return max(0.0, 1 - min(clocks) / highest), f"Its median was {min(clocks):.0f} of {highest:.0f} MHz."
 
 
 def _other_process(frames: Frames) -> list[Finding] | Clear:
@@ -82,8 +82,8 @@ def _other_process(frames: Frames) -> list[Finding] | Clear:
         raise NotAssessed("a GPU that tells which processes compute on it, which it hides in some containers")
     if not max(processes):
         return Clear("no other process computed on the GPU")
-    reason = f"{max(processes)} other processes computed on the GPU while the case was measured"
-    advice = "measure again on a GPU of its own: latencies are an upper bound"
+    reason = f"{max(processes)} other processes computed on the GPU while the case was measured."
+    advice = "Measure again on a GPU of its own. These latencies are an upper bound."
     return [
         Finding("", "measurement", None, reason, {"processes": float(max(processes))}, RECORDS, None, advice, "high")
     ]
@@ -97,12 +97,11 @@ def _low_clock(frames: Frames) -> list[Finding] | Clear:
         raise NotAssessed("the SM's clock in telemetry, and the card's highest in environment.json")
     throttled = max(loop.throttled_share or 0.0 for loop in loops)
     if loss < frames.limit(LOW_CLOCK) or throttled >= frames.limit(THROTTLED):
-        return Clear(f"{clocks}, throttled in {percent(throttled)} of the samples", {"clock_loss": loss})
+        return Clear(f"{clocks} It throttled in {percent(throttled)} of the samples.", {"clock_loss": loss})
     gain = Gain(0.0, loss * frames.total.ns) if frames.total else None
-    advice = "nvidia-smi --reset-gpu-clocks, unless the clock is locked on purpose"
-    return [
-        Finding("", "kernels", loss, f"{clocks}, unthrottled", {"clock_loss": loss}, RECORDS, gain, advice, "medium")
-    ]
+    advice = "Unlock the clock, unless it is locked on purpose: nvidia-smi --reset-gpu-clocks."
+    reason = f"the SMs' clock is low, though nothing throttles it. {clocks}"
+    return [Finding("", "kernels", loss, reason, {"clock_loss": loss}, RECORDS, gain, advice, "medium")]
 
 
 def _pcie(frames: Frames) -> list[Finding] | Clear:
@@ -111,12 +110,12 @@ def _pcie(frames: Frames) -> list[Finding] | Clear:
     width, widest = gpu.pcie_width, gpu.pcie_width_max
     if not isinstance(width, int) or not isinstance(widest, int):
         raise NotAssessed("a GPU that tells the width of its link")
-    reason = f"PCIe x{width} of x{widest}"
+    reason = f"the link has PCIe x{width} of x{widest}."
     evidence = {"pcie_width": float(width), "pcie_width_max": float(widest)}
     if width >= widest:
         return Clear(reason, evidence)
     gain = copying(frames).ns * (1 - width / widest)
-    advice = "another slot, or a mainboard that gives the slot all lanes"
+    advice = "Use another slot, or a mainboard that gives the slot all lanes."
     return [
         Finding("", "copy", frames.share(gain), reason, evidence, ENVIRONMENT_FILE, Gain(0.0, gain), advice, "medium")
     ]
@@ -137,7 +136,7 @@ def _slow_link(frames: Frames) -> list[Finding] | Clear:
     assert bandwidth is not None  # the check needs it
     link = {direction: bandwidth.link(direction).pinned.gb_per_s / rate for direction in get_args(Direction)}
     shares = ", ".join(f"{direction} {percent(share)}" for direction, share in link.items())
-    reason = f"{shares} of the link's {rate:.0f} GB/s"
+    reason = f"large copies reach {shares} of the link's {rate:.0f} GB/s."
     slow = [direction for direction, share in link.items() if share < frames.limit(LINK_REACHED)]
     if not slow:
         return Clear(reason, {f"{direction}_share": share for direction, share in link.items()})
@@ -146,7 +145,7 @@ def _slow_link(frames: Frames) -> list[Finding] | Clear:
         for direction in slow
         for ms in frames.floors[f"{direction}_floor_ms"].dropna()
     )
-    advice = "the slot's own root port, memory of the GPU's own NUMA node, no IOMMU translation"
+    advice = "Use the slot's own root port, memory of the GPU's own NUMA node, and no IOMMU translation."
     return [
         Finding(
             subject=", ".join(slow),
@@ -174,11 +173,11 @@ def _overhead(frames: Frames) -> list[Finding] | Clear:
             subject=tool,
             bottleneck="measurement",
             share=None,
-            reason=f"the case is {times:.2f} times as slow under {tool}",
+            reason=f"the case is {times:.2f} times as slow under it.",
             evidence={"slow_down": times},
             source=tool,
             gain=None,
-            advice=f"believe the kernels' times in {tool}'s trace, and no share of its idle time",
+            advice=f"Believe the kernels' times in {tool}'s trace, and no share of its idle time.",
             confidence="high",
         )
         for tool, times in slow.items()
@@ -194,17 +193,17 @@ def _unsettled(frames: Frames) -> list[Finding] | Clear:
     boundaries contradict each other: `end_to_end` contains what `device` measures."""
     rows = rows_of(frames.latency[frames.latency["not_measured"].isna()])
     reasons = [
-        f"{row['boundary']} drifted by {100 * row['drift']:+.1f} %" for row in rows if row["drift"] is not None
+        f"{row['boundary']} drifted by {100 * row['drift']:+.1f} %." for row in rows if row["drift"] is not None
     ]
     if restless := [row["boundary"] for row in rows if not row["settled"]]:
-        reasons.insert(0, f"{', '.join(restless)} had not settled when the warm-up's budget ended")
+        reasons.insert(0, f"{', '.join(restless)} had not settled when the warm-up's budget ended.")
     medians = {row["boundary"]: row["median"] for row in rows}
     if (whole := medians.get(END_TO_END, 0.0)) < (part := medians.get("device", 0.0)) and whole:
-        reasons.append(f"end_to_end ({ms(whole)}) is shorter than device ({ms(part)}), which is a part of it")
+        reasons.append(f"end_to_end ({ms(whole)}) is shorter than device ({ms(part)}), which is a part of it.")
     if not reasons:
         return Clear("every boundary settled before it was measured, and none drifted")
-    advice = "a longer `budget_s:` under `protocol:`, on a machine that nobody else uses"
-    return [Finding("", "measurement", None, "; ".join(reasons), {}, RECORDS, None, advice, "high")]
+    advice = "Measure with a longer `budget_s:` under `protocol:`, on a machine that nobody else uses."
+    return [Finding("", "measurement", None, " ".join(reasons), {}, RECORDS, None, advice, "high")]
 
 
 def _telemetry(frames: Frames) -> list[Gauges]:

@@ -60,11 +60,13 @@ def _of_first_run(finding: Finding) -> Finding:
     """The same of a profile that holds the first run alone, which says nothing of shares and gains."""
     return dataclasses.replace(
         finding,
-        reason=f"{finding.reason}, the first and only one, in which engines are built and nodes tune themselves",
+        reason=f"{finding.reason} This run is the first and only one. Engines are built and nodes tune themselves in "
+        "it.",
         share=None,
         gain=None,
-        advice="profile a second run: the first is no inference's time",
+        advice="Profile a second run. The first is no inference's time.",
         confidence="low",
+        acts=False,
     )
 
 
@@ -79,12 +81,12 @@ def _finding(frames: Frames, row: Mapping[str, Any], tool: str) -> Finding:
         subject=clipped(f"{what} with another provider"),
         bottleneck="copy" if row["copies_ns"] >= row["nodes_ns"] else "launch",
         share=frames.share(time),
-        reason=f"{run} on {where} ({why}): {row['copies']:.0f} copies and {row['casts']:.0f} casts for "
-        f"{ms(row['nodes_ns'])} of work, {ms(time)} a run in all",
+        reason=f"{run} on {where} ({why}). {row['copies']:.0f} copies and {row['casts']:.0f} casts surround "
+        f"{ms(row['nodes_ns'])} of work. A run spends {ms(time)} on it in all.",
         evidence={name: float(row[name]) for name in SUMS},
         source=tool,
         gain=Gain(float(row["gain_low"]), float(row["gain_high"])),
-        advice="replace the operator by others that the provider has, or move it to the end of the graph",
+        advice="Replace the operator by others that the provider has, or move it to the end of the graph.",
         confidence="medium",
     )
 

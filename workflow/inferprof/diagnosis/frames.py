@@ -11,16 +11,17 @@ from typing import Any, Final
 import pandas as pd
 
 from inferprof import documents, registry
-from inferprof.case import QUANTIZE, Case
+from inferprof.case import EXCLUDED, QUANTIZE, Case
 from inferprof.diagnosis.kernel_time import inference_ns
 from inferprof.diagnosis.times import bare_ns
 from inferprof.documents import Kind, Outcome
 from inferprof.errors import UserError
 from inferprof.findings import END_TO_END, Documents, Frames, PairedCase, Total
-from inferprof.tables import join, overhead, records, schema, tuning
+from inferprof.tables import join, overhead, records, schema, tries, tuning
 from inferprof.tables.limits import copies, waterfall
 from inferprof.tables.measurements import Measurements
 from inferprof.tables.nodes.providers import CALL, RUN, first_run_alone
+from inferprof.tables.records import Key
 from inferprof.tables.trace import one_iteration
 from inferprof.tables.trace.kernel_compare import ITERATION
 
@@ -37,7 +38,10 @@ def load(results: Path, machine: str, case: Case, thresholds: Mapping[str, float
     recorded = records.of_model(results, machine, case.model)
     own = pd.DataFrame([{"machine": machine, **dataclasses.asdict(case), "outcome": "run", "reason": ""}])
     cases = pd.concat([recorded, own]).drop_duplicates(records.KEY, ignore_index=True)
-    return _of_case(results, machine, case, peers_of(records.read(results, cases)), thresholds, documents.read)
+    peers = peers_of(records.read(results, cases))
+    tried = tries.of_model(peers, *refused_of(results, machine, case.model))
+    frames = _of_case(results, machine, case, peers, thresholds, documents.read)
+    return dataclasses.replace(frames, tries=tried.get((machine, *case.path.parts), {}))
 
 
 def of_model(
@@ -48,15 +52,35 @@ def of_model(
     if recorded.empty:
         raise UserError(f"{results / machine / 'benchmark'} has no record of {model}: inferprof run")
     peers = peers_of(records.read(results, recorded))
+    tried = tries.of_model(peers, *refused_of(results, machine, model))
     read = functools.cache(documents.read)  # the cases share those of the machine, and of their graphs
     for names in recorded[records.CASE_KEY].itertuples(index=False, name=None):
-        yield _of_case(results, machine, Case(*names), peers, thresholds, read)
+        frames = _of_case(results, machine, Case(*names), peers, thresholds, read)
+        yield dataclasses.replace(frames, tries=tried.get((machine, *names), {}))
 
 
 def peers_of(rows: pd.DataFrame) -> Measurements:
     """What the cases of a model on a machine have in common, as in the report. rows: records.read of all of them."""
     planned = rows[records.KEY].drop_duplicates().assign(outcome="run", reason="")
     return Measurements(join.outcomes(planned, rows), rows)
+
+
+def refused_of(results: Path, machine: str, model: str) -> tuple[dict[Key, str], dict[Key, dict[str, Any]]]:
+    """The cases of a model that the studies of these results refused, with the reasons; and their options. What a
+    config leaves out is not refused."""
+    reasons: dict[Key, str] = {}
+    options: dict[Key, dict[str, Any]] = {}
+    for path in sorted((results / "reports").glob("**/cases.csv")):
+        config = path.with_name("config.json")
+        variants = documents.read(config, "config").variants if config.exists() else []
+        by_name = {entry["name"]: {k: v for k, v in entry.items() if k != "name"} for entry in variants}
+        cases = records.read_cases(path)
+        own = cases[(cases[["machine", "model"]] == [machine, model]).all(axis=1) & cases["outcome"].eq("refused")]
+        for row in records.rows_of(own[own["variant"].isin(by_name)]):
+            if not row["reason"].startswith(EXCLUDED):
+                reasons[records.key_of(row)] = row["reason"]
+                options[records.key_of(row)] = by_name[row["variant"]]
+    return reasons, options
 
 
 def _of_case(

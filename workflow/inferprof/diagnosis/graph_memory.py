@@ -45,18 +45,19 @@ def _pools(frames: Frames, whole: Row) -> Iterator[Finding]:
     if excess < frames.limit(GRAPH_MIB) * MIB or excess < frames.limit(GRAPH_POOLS) * held:
         return
     if whole["pools"] > 1:
-        why = "each pool keeps the intermediates of its own graph"
+        why = "Each pool keeps the intermediates of its own graph."
         advice = (
-            "capture all graphs into one pool (`pool=` of torch.cuda.graph), the largest first, and copy each output "
-            "out before the next replay: `graph_pool: shared, graph_order: descending`"
+            "Capture all graphs into one pool (`pool=` of torch.cuda.graph), the largest first. Copy each output out "
+            "before the next replay: `graph_pool: shared, graph_order: descending`."
         )
     elif whole["order"] == "ascending":
-        why = "the blocks that small graphs left are too small for the larger ones after them"
-        advice = "capture the largest graph first: `graph_order: descending`"
+        why = "The blocks that small graphs left are too small for the larger ones after them."
+        advice = "Capture the largest graph first: `graph_order: descending`."
     else:
-        why = "the graphs' blocks do not fit into each other's"
-        advice = "fewer batch sizes"
-    reason = f"{_held(whole)}: {why}; {_least(whole)}"
+        why = "The graphs' blocks do not fit into each other's."
+        advice = "Serve fewer batch sizes."
+    least = _least(whole)
+    reason = f"{_held(whole)}. {why} {least[0].upper()}{least[1:]}."
     yield _finding("pools", reason, {**_evidence(whole), "excess_mib": excess / MIB}, advice)
 
 
@@ -65,12 +66,10 @@ def _inputs(frames: Frames, whole: Row) -> Iterator[Finding]:
     excess = whole["static_inputs"] - whole["one_input"]
     if whole["inputs"] == "own" and excess >= frames.limit(GRAPH_MIB) * MIB:
         reason = (
-            f"the static inputs of {whole['graphs']} graphs hold {_mib(whole['static_inputs'])}, "
-            f"those of the largest {_mib(whole['one_input'])}"
+            f"the static inputs of {whole['graphs']} graphs hold {_mib(whole['static_inputs'])}. "
+            f"Those of the largest hold {_mib(whole['one_input'])}."
         )
-        advice = (
-            "one buffer of the largest batch, of which smaller graphs read the first rows: `graph_inputs: slices`"
-        )
+        advice = "Use one buffer of the largest batch. Smaller graphs read its first rows: `graph_inputs: slices`."
         evidence = {"static_inputs_mib": whole["static_inputs"] / MIB, "one_input_mib": whole["one_input"] / MIB}
         yield _finding("static inputs", reason, evidence, advice)
 
@@ -86,12 +85,12 @@ def _idle_graphs(frames: Frames, rows: Sequence[Row]) -> Iterator[Finding]:
     gains = [row["saved_ns"] for row in little]
     names = ", ".join(f"b{row['batch']}" for row in little)
     reason = (
-        f"the graphs of {names} save less than {percent(frames.limit(GRAPH_SAVES))} of the time without one, "
-        f"{ms(min(gains))} to {ms(max(gains))}, and brought {_mib(added)} into use; that of b{most['batch']} saves "
-        f"{ms(most['saved_ns'])} with {_mib(most['added'] or 0)}"
+        f"the graphs of {names} save less than {percent(frames.limit(GRAPH_SAVES))} of the time without one: "
+        f"{ms(min(gains))} to {ms(max(gains))}. They brought {_mib(added)} into use. That of b{most['batch']} saves "
+        f"{ms(most['saved_ns'])} with {_mib(most['added'] or 0)}."
     )
     evidence = {"graphs": float(len(little)), "added_mib": added / MIB, "most_saved_ns": most["saved_ns"]}
-    yield _finding("graphs that save little", reason, evidence, "run these batch sizes without a graph")
+    yield _finding("graphs that save little", reason, evidence, "Run these batch sizes without a graph.")
 
 
 def _held(whole: Row) -> str:

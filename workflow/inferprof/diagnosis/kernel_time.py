@@ -91,12 +91,13 @@ def hidden_in_graphs(frames: Frames) -> Finding | None:
         subject=str(graphs["name"].iloc[0]),
         bottleneck="kernels",
         share=share,
-        reason=f"{words} is in CUDA graphs traced as a whole: which kernels run in them is not told",
+        reason=f"{words} is in CUDA graphs traced as a whole. Which kernels run in them is not told.",
         evidence={"graph_ns": time, "launches": float(graphs["instances"].sum())},
         source=str(frames.tool or "trace"),
         gain=None,
-        advice="trace their nodes: nsys profile --cuda-graph-trace=node",
+        advice="Trace their nodes: nsys profile --cuda-graph-trace=node.",
         confidence="medium",
+        acts=False,
     )
 
 

@@ -73,7 +73,9 @@ def _weights(frames: Frames) -> list[Finding] | Clear:
     return [_finding(frames, compared, part, first=part is large[0]) for part in large]
 
 
-TRACE: Final = "nsys or kineto under `profilers:`, of both cases"
+TRACE: Final = "Trace both cases: nsys or kineto under `profilers:`."
+LOOK: Final = ("quantized weights", "other products")
+"""Parts whose advice only finds out more."""
 
 
 def _compared(frames: Frames, paired: PairedCase) -> _Compared:
@@ -137,8 +139,8 @@ def _parts(lost_ns: float, kernels: pd.DataFrame) -> list[_Part]:
             "memory",
             changes[1],
             f"is in kernels beside the products, {more:.0f} more an inference{same}",
-            "a runtime that multiplies quantized weights as they are, or converts them inside of the product "
-            "(torch.compile), where the weights are what the memory is busy with",
+            "Use a runtime that multiplies quantized weights as they are, or converts them inside of the product "
+            "(torch.compile). It pays where the weights are what the memory is busy with.",
         ),
         _Part(
             "other products",
@@ -146,15 +148,15 @@ def _parts(lost_ns: float, kernels: pd.DataFrame) -> list[_Part]:
             changes[0],
             f"is in the products themselves{same}; on tensor cores, as far as their names tell, is "
             f"{_on_tensor_cores(products, 'a')} of it instead of {_on_tensor_cores(products, 'b')}",
-            "see which kernels took the place of the plain ones, and whether they use tensor cores",
+            "See which kernels took the place of the plain ones, and whether they use tensor cores.",
         ),
         _Part(
             "the host",
             "launch",
             lost_ns - sum(changes),
             "is in no kernel: the GPU waits for the host, which has more to dispatch",
-            "a CUDA graph, which compiled models have with `compile_mode: reduce-overhead`: quantized weights are a "
-            "tensor subclass, which is dispatched in Python",
+            "Use a CUDA graph, which compiled models have with `compile_mode: reduce-overhead`. Quantized "
+            "weights are a tensor subclass, which is dispatched in Python.",
         ),
     ]
     return sorted(parts, key=lambda part: -part.ns)
@@ -169,17 +171,18 @@ def _on_tensor_cores(products: pd.DataFrame, side: str) -> str:
 
 def _finding(frames: Frames, compared: _Compared, part: _Part, first: bool) -> Finding:
     """Of a part; what is said of the whole case stands in the first one alone."""
-    whole = f"slower than with plain weights: {compared.words}; " if first else "slower than with plain weights: "
+    whole = f"slower than with plain weights: {compared.words}. " if first else "slower than with plain weights. "
     return Finding(
         subject=part.subject,
         bottleneck=part.bottleneck,
         share=frames.share(part.ns),
-        reason=f"{whole}{ms(part.ns)} more than with those {part.words}",
+        reason=f"{whole}{ms(part.ns)} more than with those {part.words}.",
         evidence={**compared.evidence, "part_ns": part.ns},
         source=f"{RECORDS}, {frames.tool or 'no timeline'}",
         gain=Gain(0.0, part.ns),
         advice=part.advice,
         confidence="medium",
+        acts=part.subject not in LOOK,
     )
 
 

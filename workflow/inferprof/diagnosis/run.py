@@ -14,9 +14,11 @@ from inferprof.diagnosis.frames import load, of_model
 from inferprof.diagnosis.times import on_gpu
 from inferprof.errors import failure_of
 from inferprof.files import write_document
-from inferprof.findings import NEEDS, Answer, Clear, Finding, Frames, Need, NotAssessed
+from inferprof.findings import NEEDS, Answer, Clear, Finding, Frames, Gain, Need, NotAssessed
 from inferprof.plugins import Check
 
+BEYOND: Final = 1.1
+"""Ours, times the total: beyond it a gain was told of a capture without iterations, or of several of them."""
 _HAS: Final[Mapping[Need, Callable[[Frames], bool]]] = {
     "gpu": on_gpu,
     "record": lambda frames: len(frames.records) > 0,
@@ -80,11 +82,28 @@ def _answer(check: Check, frames: Frames) -> Answer:
         raise NotAssessed("; ".join(NEEDS[need] for need in named))
     judged = check.run(frames)
     if isinstance(judged, Clear):
-        return Answer(check.name, check.level, "clear", judged.reason, judged.evidence)
+        gain = bounded(frames, judged.gain)
+        return Answer(check.name, check.level, "clear", judged.reason, judged.evidence, gain=gain)
     findings = tuple(judged)
     if not findings or not all(isinstance(finding, Finding) for finding in findings):
         raise TypeError(f"the check {check.name} gave neither findings nor Clear")
-    return Answer(check.name, check.level, "found", findings=findings)
+    return Answer(
+        check.name, check.level, "found", findings=tuple(_as_tried(frames, finding) for finding in findings)
+    )
+
+
+def _as_tried(frames: Frames, finding: Finding) -> Finding:
+    """A finding that gains no more than all, with what the study says of its advice."""
+    return dataclasses.replace(finding, gain=bounded(frames, finding.gain), tried=frames.tried(finding.options))
+
+
+def bounded(frames: Frames, gain: Gain | None) -> Gain | None:
+    """A gain of no more than the total. One far beyond it is of another time than the total: no bound is known."""
+    if gain is None or frames.total is None:
+        return gain
+    if gain.high_ns > BEYOND * frames.total.ns:
+        return None
+    return Gain(min(gain.low_ns, frames.total.ns), min(gain.high_ns, frames.total.ns))
 
 
 def document(frames: Frames, given: list[Answer]) -> dict[str, Any]:

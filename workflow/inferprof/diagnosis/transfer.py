@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final, Literal
 
 import numpy as np
@@ -23,48 +24,64 @@ FAR_OVER_FLOOR = Threshold(
     "far_over_floor", 1.5, "times the link's floor", "ours: half as much again is beyond a link's jitter"
 )
 NO_COPY: Final = (
-    "no copy at all: this GPU reads the host's memory where it lies (variant with `placement: mapped`), "
-    "at best filled there by the caller"
+    "Make no copy: this GPU reads the host's memory where it lies (variant with `placement: mapped`), "
+    "at best filled there by the caller."
 )
 MB: Final = 1e6
 HALF_BITS: Final = 16
 HOST_COPY_GB_PER_S: Final = 5.0
 """Ours: one core's memcpy on a server, at the lower end, where bandwidth.json does not have this host's own (h2h)."""
+MEMCPY: Final = (2.5, 0.4)
+"""Ours: what copying inputs into page-locked memory costs at most and at least, times a plain memcpy of them. Of 7
+tries on H200s it cost 0.6 to 2.2 times that."""
 HANDLING_NS: Final = 20_000
 """Ours: what Python needs for an array whatever its size, at the upper end; no conversion is read from less."""
 OVER_MEMCPY = Threshold(
     "over_memcpy",
-    2.0,
+    2.5,
     "times a plain memcpy",
-    "ours: a conversion reads, computes and writes; a copy does not compute",
+    "ours: mere copies into page-locked memory took up to 2.2 times a memcpy; a conversion computes, too",
 )
 
 
 def _pageable(frames: Frames) -> list[Finding] | Clear:
     """Copies from and to memory that is not page-locked: the driver copies it piece by piece into its own first.
 
-    Gain: at most the stages less what the link needs for so many bytes (limits.copies.floors), else the whole copies;
-    at least the same less a memcpy of those bytes into page-locked memory, or 0. Where the host makes that memcpy
-    itself: at most stage_inputs, by a caller that writes its inputs there.
+    Gain of a variant that copies its inputs into page-locked memory itself: the stages less what the link needs for
+    so many bytes (limits.copies.floors), less MEMCPY times a memcpy of them; where that may be a loss, the gain is
+    that of a caller who fills page-locked memory in place of the arrays: 0 to the first difference. Where the host
+    makes
+    that memcpy already: at most stage_inputs, by the same caller.
     """
     if not _is_pageable(frames):
         return _staged(frames)
     time = copying(frames)
     share = frames.share(time.ns)
     most, moved = _beyond_floor(frames, time)
-    reason = f"inputs and outputs take {time.ms} ({percent(share)}) from and to pageable memory"
+    reason = f"copies from and to it take {time.ms} ({percent(share)})."
     if moved and most < time.ns:
-        reason += f"; {moved / MB:.3g} MB need {ms(time.ns - most)} on the link"
+        reason += f" The link needs {ms(time.ns - most)} for {moved / MB:.3g} MB."
     evidence = {"copy_ns": time.ns, "bytes": moved, "beyond_floor_ns": most}
+    memcpy = _memcpy_ns(frames, moved)
+    low, high = (most - times * memcpy if moved else 0.0 for times in MEMCPY)
+    evidence |= {"variant_low_ns": low, "variant_high_ns": high} if moved else {}
     if share is None or share < frames.limit(COPY_SHARE):
-        return Clear(reason, evidence)
+        return Clear(reason, evidence, Gain(low, high) if moved else None)
     subject = "pageable memory"
     if _reads_host_memory(frames):
-        gain, advice = Gain(0.0, time.ns), NO_COPY
-        return [Finding(subject, "copy", share, reason, evidence, time.source, gain, advice, "low")]
-    gain = Gain(max(0.0, most - _memcpy_ns(frames, moved)) if moved else 0.0, most)
-    advice = "arrays in page-locked memory (variant with `placement: pinned`), at best filled there by the caller"
-    return [Finding(subject, "copy", share, reason, evidence, time.source, gain, advice, time.confidence)]
+        gain = Gain(0.0, time.ns)
+        finding = Finding(subject, "copy", share, reason, evidence, time.source, gain, NO_COPY, "low")
+        return [replace(finding, options={"placement": "mapped"})]
+    pays = low > 0
+    gain = Gain(low, high) if pays else Gain(0.0, most)
+    advice = (
+        "Copy inputs into page-locked memory first: a variant with `placement: pinned`."
+        if pays
+        else "Let the caller write its inputs straight into page-locked memory. Copying them there may cost as much "
+        "as it saves."
+    )
+    finding = Finding(subject, "copy", share, reason, evidence, time.source, gain, advice, time.confidence)
+    return [replace(finding, options={"placement": "pinned"})]
 
 
 def _reads_host_memory(frames: Frames) -> bool:
@@ -79,16 +96,25 @@ def _staged(frames: Frames) -> list[Finding] | Clear:
     share = frames.share(took or 0.0) or 0.0
     if took is None or share < frames.limit(COPY_SHARE) or isinstance(_host_conversion(frames), list):
         return Clear("inputs and outputs lie in page-locked memory or on the device")
-    reason = f"the host copies inputs into page-locked memory for {ms(took)} ({percent(share)}) before each inference"
-    advice = "inputs written into page-locked memory where they are made"
+    reason = (
+        f"the host copies inputs into page-locked memory for {ms(took)} ({percent(share)}) before each inference."
+    )
+    advice = "Let the caller write its inputs straight into page-locked memory."
     evidence = {"stage_inputs_ns": took}
     return [Finding("staging", "copy", share, reason, evidence, RECORDS, Gain(0.0, took), advice, "high")]
 
 
 def _memcpy_ns(frames: Frames, moved: float) -> float:
-    """What one thread of the host takes to copy so many bytes into page-locked memory."""
+    """What one thread of the host takes to copy so many bytes into page-locked memory; between the measured sizes on
+    a straight line of logarithms, since small arrays lie in caches."""
     measured = frames.documents.bandwidth and frames.documents.bandwidth.h2h
-    return moved / (measured.gb_per_s if measured else HOST_COPY_GB_PER_S)
+    if not measured:
+        return moved / HOST_COPY_GB_PER_S
+    sizes = {float(size): float(took) for size, took in measured.by_size.items() if took and float(size)}
+    if len(sizes) > 1 and min(sizes) <= moved <= max(sizes):
+        curve = np.log(sorted(sizes.items()))
+        return float(np.exp(np.interp(np.log(moved), curve[:, 0], curve[:, 1])))
+    return moved / measured.gb_per_s
 
 
 def _is_pageable(frames: Frames) -> bool:
@@ -116,6 +142,7 @@ def _over_floor(frames: Frames) -> list[Finding] | Clear:
     """A direction whose stage takes far longer than the link needs. Gain: at most what is beyond the floor."""
     if not len(frames.floors):
         raise NotAssessed("the stages h2d and d2h of a bare run")
+    options = {"placement": "pinned"} if _is_pageable(frames) else {}
     row = frames.floors.iloc[0]
     findings, reasons = [], []
     for direction in ("h2d", "d2h"):
@@ -123,11 +150,11 @@ def _over_floor(frames: Frames) -> list[Finding] | Clear:
         if math.isnan(took) or math.isnan(floor):
             continue
         beyond = max(0.0, took - floor) * NS_PER_MS
-        reason = f"{direction} takes {took:.3g} ms, {took / floor:.1f} times the link's floor of {floor:.3g} ms"
+        reason = f"it takes {took:.3g} ms, {took / floor:.1f} times the link's floor of {floor:.3g} ms"
         reasons.append(reason)
         if took >= frames.limit(FAR_OVER_FLOOR) * floor and (frames.share(beyond) or 0.0) >= frames.limit(COPY_SHARE):
             evidence = {f"{direction}_ns": took * NS_PER_MS, "floor_ns": floor * NS_PER_MS}
-            advice = "one copy per direction, from page-locked memory that stays allocated"
+            advice = "Make one copy per direction, from page-locked memory that stays allocated."
             advice = NO_COPY if _reads_host_memory(frames) else advice
             findings.append(
                 Finding(
@@ -140,6 +167,7 @@ def _over_floor(frames: Frames) -> list[Finding] | Clear:
                     Gain(0.0, beyond),
                     advice,
                     "high",
+                    options=options,
                 )
             )
     if not reasons:
@@ -163,13 +191,13 @@ def _host_conversion(frames: Frames) -> list[Finding] | Clear:
     cast = frames.record.options.get(HOST_CAST)
     memcpy = _memcpy_ns(frames, moved)
     share = frames.share(took)
-    reason = f"preparing inputs takes {ms(took)} ({percent(share)}), {took / memcpy:.3g} times a memcpy of them"
+    reason = f"preparing inputs takes {ms(took)} ({percent(share)}), {took / memcpy:.3g} times a memcpy of them."
     evidence = {"stage_inputs_ns": took, "bytes": moved, "memcpy_ns": memcpy}
     slow = took >= frames.limit(OVER_MEMCPY) * memcpy + HANDLING_NS * len(inputs)
     if (share or 0.0) < frames.limit(COPY_SHARE) or not (cast or slow):
         return Clear(reason, evidence)
     gain = Gain(0.0, took - memcpy if frames.record.placement == "pinned" else took)
-    advice = "inputs contiguous and in the model's number format from the start, or converted on the GPU"
+    advice = "Make inputs contiguous and in the model's number format from the start, or convert them on the GPU."
     subject = f"{cast} cast on the host" if cast else "inputs prepared on the host"
     confidence: Confidence = "high" if cast else "low"
     return [Finding(subject, "copy", share, reason, evidence, RECORDS, gain, advice, confidence)]
@@ -197,12 +225,13 @@ def _wide_inputs(frames: Frames) -> list[Finding] | Clear:
     gain = time.ns * saved / _bytes(inputs) if wide else 0.0
     share = frames.share(gain)
     reason = (
-        f"{', '.join(wide) or 'no input'} could cross the link in fewer bytes: {ms(gain)} ({percent(share)}) at most"
+        f"{', '.join(wide) or 'no input'} could cross the link in fewer bytes. That is {ms(gain)} ({percent(share)}) "
+        "at most."
     )
     evidence = {"h2d_ns": time.ns, "bytes": _bytes(inputs), "bytes_saved": saved}
     if (share or 0.0) < frames.limit(COPY_SHARE):
         return Clear(reason, evidence)
-    advice = "inputs in half precision, or bytes that the graph itself scales"
+    advice = "Send inputs in half precision, or as bytes that the graph itself scales."
     return [Finding("", "copy", share, reason, evidence, RECORDS, Gain(0.0, gain), advice, "low")]
 
 
@@ -218,7 +247,7 @@ def _unused_outputs(frames: Frames) -> list[Finding] | Clear:
     if took is None:
         raise NotAssessed("the stages d2h and extract of a bare run")
     share = frames.share(took)
-    reason = f"fetching {len(outputs)} outputs takes {ms(took)} ({percent(share)})"
+    reason = f"fetching {len(outputs)} outputs takes {ms(took)} ({percent(share)})."
     if (share or 0.0) < frames.limit(COPY_SHARE):
         return Clear(reason, {"fetch_ns": took})
     sizes = {name: _bytes({name: array}) for name, array in outputs.items()}
@@ -229,11 +258,11 @@ def _unused_outputs(frames: Frames) -> list[Finding] | Clear:
             name,
             "copy",
             frames.share(took * sizes[name] / total),
-            f"{reason}; {name} has {100 * sizes[name] / total:.0f} % of the bytes",
+            f"{reason} It has {100 * sizes[name] / total:.0f} % of the bytes.",
             {"fetch_ns": took, "bytes": sizes[name]},
             RECORDS,
             Gain(0.0, took * sizes[name] / total),
-            f"if nobody reads {name}, remove it from the graph's outputs or leave it on the device",
+            f"If nobody reads {name}, remove it from the graph's outputs or leave it on the device.",
             "low",
         )
         for name in large

@@ -66,12 +66,12 @@ def _better(frames: Frames, own: Sequence[Row]) -> Iterator[Finding]:
             subject=choice["kernel"],
             bottleneck="kernels",
             share=frames.share(time),
-            reason=f"runs {choice['config']}, {ORIGIN[choice['source']]}, which takes {_us(choice)} where "
-            f"{best['config']} takes {_us(best)} ({best['variant']} at {best['shape']}){_why(frames, choice, best)}",
+            reason=f"it runs {choice['config']} ({ORIGIN[choice['source']]}), which takes {_us(choice)}. "
+            f"{best['config']} takes {_us(best)} ({best['variant']} at {best['shape']}){_why(frames, choice, best)}.",
             evidence={"median_ns": choice["median_ns"], "best_ns": best["median_ns"], "lost_share": lost},
             source=RECORDS,
             gain=None if time is None else Gain(0.0, lost * time),
-            advice="tune this kernel anew at this size, with this GPU and these versions, and keep that choice",
+            advice="Tune this kernel anew at this size, with this GPU and these versions. Keep that choice.",
             confidence="high",
         )
 
@@ -118,18 +118,18 @@ def _first(frames: Frames, every: Sequence[Row]) -> Iterator[Finding]:
         return
     tried, compile_s = (sum(row[name] for row in choices) for name in ("tried", "compile_s"))
     reused = [row for row in rows_of(frames.trials) if row["source"] != "tried" and _among(row, choices)]
-    again = f"; taken over, the choice takes {reused[0]['seconds']:.3g} s" if reused else ""
+    again = f" Taken over, the choice takes {reused[0]['seconds']:.3g} s." if reused else ""
     yield Finding(
         subject="the first inference",
         bottleneck="tuning",
         share=None,
         reason=f"{seconds:.3g} s of the first inference ({percent(share)}) go to {tried:.0f} configurations of "
-        f"{_kernels(len(choices))}, {compile_s:.3g} s of it to compiling them{again}",
+        f"{_kernels(len(choices))}. Compiling them takes {compile_s:.3g} s of it.{again}",
         evidence={"tuning_s": seconds, "compile_s": compile_s, "first_share": share, "tried": float(tried)},
         source=RECORDS,
         gain=None,
-        advice="keep the choices (the library's own cache, or Triton's: TRITON_CACHE_AUTOTUNING=1) and the compiled "
-        "kernels (TRITON_CACHE_DIR) from one start to the next",
+        advice="Keep the choices from one start to the next (the library's own cache, or Triton's: "
+        "TRITON_CACHE_AUTOTUNING=1), and the compiled kernels (TRITON_CACHE_DIR).",
         confidence="high",
     )
 
@@ -159,14 +159,14 @@ def _moves(frames: Frames, own: Sequence[Row]) -> Iterator[Finding]:
             subject=choice["kernel"],
             bottleneck="tuning",
             share=None,
-            reason=f"the choice moves with the size: {choice['config']}, the best of {choice['tried']} here, takes "
-            f"{worst['relative']:.3g} times as long as the best at {worst['at_shape']}; here the middle one takes "
-            f"{choice['typical']:.3g} times, the slowest {choice['worst']:.3g} times as long as the best",
+            reason=f"the choice moves with the size. {choice['config']}, the best of {choice['tried']} here, takes "
+            f"{worst['relative']:.3g} times as long as the best at {worst['at_shape']}. Here the middle one takes "
+            f"{choice['typical']:.3g} times, the slowest {choice['worst']:.3g} times as long as the best.",
             evidence={name: float(choice[name]) for name in ("second", "typical", "worst")}
             | {"elsewhere": float(worst["relative"])},
             source=RECORDS,
             gain=None,
-            advice="tune at every size that is served, or at bounds between which the choice is the same",
+            advice="Tune at every size that is served, or at bounds between which the choice is the same.",
             confidence="high",
         )
 

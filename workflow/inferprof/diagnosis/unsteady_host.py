@@ -8,7 +8,7 @@ from inferprof.diagnosis.host import LAUNCH_BOUND, graph_advice
 from inferprof.diagnosis.times import RECORDS, on_gpu, part, percent, replays_a_graph
 from inferprof.findings import Clear, Finding, Frames, NotAssessed, Threshold
 from inferprof.plugins import Check
-from inferprof.tables import summary
+from inferprof.tables import gate, summary
 from inferprof.tables.records import hosts, rows_of
 
 HOST_SPREAD = Threshold(
@@ -18,7 +18,10 @@ HOST_SPREAD = Threshold(
     "ours: of 52 launch-bound runs an interval was wider than 5 % in 13 % below it and in 69 % above",
 )
 HOST_WAITED = Threshold(
-    "host_waited", 0.05, "of the yardstick's time", "ours: five times the interval that a median is measured to"
+    "host_waited",
+    gate.WAITED,
+    "of the yardstick's time",
+    "ours: five times the interval that a median is measured to",
 )
 WIDE_INTERVAL = Threshold("wide_interval", 0.02, "of the median", "ours: twice the interval that it is measured to")
 _NUMBERS: Final = ("spread", "waited", "yardstick_ns", "readings", "steal_percent", "half_width", "launch_share")
@@ -37,20 +40,20 @@ def _unsteady(frames: Frames) -> list[Finding] | Clear:
     numbers = {**host, "half_width": width, "launch_share": share}
     evidence = {name: float(numbers[name]) for name in _NUMBERS if numbers[name] is not None}
     steal = host["steal_percent"]
-    stolen = "" if steal is None else f", and the hypervisor took {steal:.1f} % of the CPU time"
+    stolen = "" if steal is None else f" The hypervisor took {steal:.1f} % of the CPU time."
     spread = f"varied by a factor of {host['spread']:.2f} (90th / 10th percentile of {host['readings']} readings)"
-    waited = f"its thread waited for a core for {percent(host['waited'])} of its time"
-    interval = f"{boundary} has no interval" if width is None else f"{boundary} is known to ±{percent(width)}"
-    said = f"the host's own speed {spread}, {waited}{stolen}; {interval}"
+    waited = f"Its thread waited for a core for {percent(host['waited'])} of its time."
+    interval = f"{boundary} has no interval." if width is None else f"{boundary} is known to ±{percent(width)}."
+    said = f"the host's own speed {spread}. {waited}{stolen} {interval}"
     wide = width is None or width >= frames.limit(WIDE_INTERVAL)
     waiting = share is not None and share >= frames.limit(LAUNCH_BOUND)
     unsteady = host["spread"] >= frames.limit(HOST_SPREAD) or host["waited"] >= frames.limit(HOST_WAITED)
     if not unsteady or not (wide or waiting):
         return Clear(said, evidence)
     if width is not None and width > host["spread"] / (1 - host["waited"]) - 1:
-        said += ", which is more than the host alone explains"
+        said += " This is more than the host alone explains."
     if waiting:
-        said += f"; the GPU waits {percent(share)} of the time for its launches"
+        said += f" The GPU waits {percent(share)} of the time for its launches."
     return [Finding("", "measurement", None, said, evidence, RECORDS, None, _steadier(frames), "high")]
 
 
@@ -64,12 +67,12 @@ def _least_known(frames: Frames) -> tuple[str, float | None]:
 def _steadier(frames: Frames) -> str:
     """What makes the host steadier, or the numbers less dependent on it."""
     advice = (
-        "cores of its own (nothing else on the machine; bare metal, or whole cores of a rented one), the performance "
-        "governor, the process pinned (taskset); more `rounds:`"
+        "Measure again on cores of its own: nothing else on the machine, bare metal or whole cores of a rented one, "
+        "the performance governor, the process pinned (taskset), more `rounds:`."
     )
-    if not on_gpu(frames) or replays_a_graph(frames):
+    if not on_gpu(frames) or replays_a_graph(frames) or not (graph := graph_advice(frames)):
         return advice
-    return f"{advice}; or, for one launch whose time hardly depends on the host, {graph_advice(frames)}"
+    return f"{advice} Or depend less on the host. {graph}"
 
 
 HOST = Check("unsteady_host", "The host's own speed varied", "environment", "case", ("record",), _unsteady)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
@@ -18,6 +18,18 @@ class Gain(Document):
     high_ns: Number
 
 
+class Tried(Document):
+    """What became of a fix that the study tried."""
+
+    variant: str
+    outcome: str
+    reason: str = ""
+    achieved_ns: Number | None = None
+    low_ns: Number | None = None
+    high_ns: Number | None = None
+    in_doubt: bool = False
+
+
 class Finding(Document):
     """What a check found."""
 
@@ -30,6 +42,9 @@ class Finding(Document):
     gain: Gain | None
     advice: str
     confidence: str
+    acts: bool = True
+    options: dict[str, Any] = {}
+    tried: Tried | None = None
 
 
 class Ranked(Document):
@@ -54,6 +69,7 @@ class Verdict(Document):
     groups: list[Group]
     cautions: list[Ranked]
     gain: Gain | None
+    shares: dict[str, Number] = {}
 
 
 class CheckAnswer(Document):
@@ -65,6 +81,7 @@ class CheckAnswer(Document):
     reason: str
     findings: list[Finding]
     evidence: Evidence = {}
+    gain: Gain | None = None
 
 
 class Total(Document):

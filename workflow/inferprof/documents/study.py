@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from inferprof.documents.base import Count, Document, NotNegative
 
@@ -13,11 +13,20 @@ MachineName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$(?!\n)")
 Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$(?!\n)")]
 
 
+class Asked(Document):
+    """What the answer of a report is about."""
+
+    shape: str | None = None
+    boundary: Literal["device", "call", "end_to_end"] = "end_to_end"
+
+
 class StudyConfig(Document):
     """results/reports/{study}/config.json: the config that the cases came from."""
 
     baseline: str | None
     thresholds: dict[str, Threshold] = {}
+    answer: Asked = field(default_factory=Asked)
+    variants: list[dict[str, Any]] = []
 
 
 class BundledFile(Document, forbid_unknown_fields=True):

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 LOG_RANGE = 20.0
 """From this ratio of slowest to fastest on, the axis is logarithmic and points replace bars, which need a zero."""
-SHOWN = "Smallest and largest shape, the others are in the table. Bars stand on a linear axis, points on a log one."
+SHOWN = (
+    "Smallest and largest shape, the others are in the table. Bars stand on a linear axis, points on a log one. "
+    "*: in doubt."
+)
 
 
 def draw(frame: pd.DataFrame, boundary: Boundary) -> Figure:
@@ -48,7 +51,7 @@ def _panel(ax: Axes, frame: pd.DataFrame, boundary: Boundary) -> None:
     ax.errorbar(values, places, xerr=errors, fmt="none", ecolor=INK, elinewidth=1, capsize=2)
     for place, value, end in zip(places, values, values + errors[1], strict=True):
         ax.annotate(f"{value:.4g}", (end, place), (5, 0), textcoords="offset points", va="center", fontsize=8)
-    name_bars(ax, frame)
+    name_bars(ax, frame, boundary)
     ax.set_ylim(len(values) - 0.5, -0.5)
     ax.grid(axis="x")
 

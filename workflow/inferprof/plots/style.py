@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from inferprof import registry
+from inferprof.plugins import Boundary
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,9 +72,9 @@ def shape_panels(frame: pd.DataFrame, extra_in: float = 0.0) -> tuple[Figure, li
     return figure, list(zip(axes, panels, strict=True))
 
 
-def name_bars(ax: Axes, frame: pd.DataFrame) -> None:
+def name_bars(ax: Axes, frame: pd.DataFrame, boundary: Boundary = "end_to_end") -> None:
     """A case for each bar, the first at the top, and their shape as the title."""
-    ax.set_yticks(range(len(frame)), case_names(frame))
+    ax.set_yticks(range(len(frame)), starred_names(frame, boundary))
     ax.tick_params(axis="y", length=0)
     ax.invert_yaxis()
     ax.set_title(frame["shape"].iloc[0])
@@ -120,6 +121,12 @@ def case_names(frame: pd.DataFrame) -> list[str]:
         " · ".join(part for part in parts if part != "default")
         for parts in frame[["precision", "backend", "variant"]].itertuples(index=False, name=None)
     ]
+
+
+def starred_names(frame: pd.DataFrame, boundary: Boundary = "end_to_end") -> list[str]:
+    """The same with * at what is in doubt by a boundary, so that it makes no headline."""
+    doubts = frame.get(f"{boundary}_doubt", [None] * len(frame))
+    return [f"{name}*" if doubt else name for name, doubt in zip(case_names(frame), doubts, strict=True)]
 
 
 def colours(precisions: Iterable[str]) -> dict[str, str]:

@@ -21,9 +21,11 @@ from inferprof.report.documents import Document
 from inferprof.report.model import Cell, Report, Table
 from inferprof.tables import records
 
-__all__ = ["read", "write", "write_files", "write_machines", "write_partial", "write_so_far"]
+__all__ = ["ANSWER", "read", "write", "write_files", "write_machines", "write_partial", "write_so_far"]
 
 PARTIAL = "REPORT.partial.txt"
+ANSWER = "ANSWER.txt"
+"""The answers alone, as a terminal shows them last."""
 GC_THRESHOLD = 100_000
 """New objects between two looks for garbage, 700 by default. Nearly all that a report makes stays until it is
 written, and looking in vain took a seventh of the time for 500 cases."""
@@ -77,11 +79,12 @@ def write_machines(results: Path, study: str, machines: Sequence[str], baseline:
 
 
 def write_files(report: Report, folder: Path) -> Path:
-    """REPORT.txt, REPORT.html and csv/ of a report; returns the first."""
+    """REPORT.txt, REPORT.html, ANSWER.txt and csv/ of a report; returns the first."""
     _empty(folder / "csv")
     for table in report.tables:
         write_csv(table, folder / "csv" / f"{table.name}.csv")
     write_text(folder / "REPORT.html", html.render(report))
+    write_text(folder / ANSWER, txt.answers(report))
     write_text(folder / "REPORT.txt", txt.render(report))
     return folder / "REPORT.txt"
 
@@ -107,7 +110,7 @@ def write_partial(results: Path, study: str, machine: str, baseline: str | None 
     study_evidence = dataclasses.replace(
         study_evidence, diagnoses={**_diagnosed(study_evidence), **study_evidence.diagnoses}
     )
-    write_text(folder / PARTIAL, txt.render(compose.compose_partial(study_evidence, planned.exists())))
+    write_text(folder / PARTIAL, txt.render(compose.compose_partial(study_evidence, planned.exists()), None))
     return folder / PARTIAL
 
 

@@ -107,7 +107,7 @@ def in_percent(share: float, mark: Mark | None = None) -> Cell:
 def by_case(
     rows: list[dict[str, Any]],
     order: Mapping[tuple[str, str], int],
-    rank: Callable[[dict[str, Any]], float] = lambda row: 0,
+    rank: Callable[[dict[str, Any]], Any] = lambda row: 0,
 ) -> list[dict[str, Any]]:
     """Rows in the order of model and shape, within them by `rank`, else as they come."""
     return sorted(rows, key=lambda row: (order[row["model"], row["shape"]], rank(row)))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from inferprof.errors import failure_of
 from inferprof.report import incomplete, machines, sources
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Figure, Report, SectionContent, Text
+from inferprof.report.model import Block, Card, Figure, Report, SectionContent, Text
 from inferprof.report.section import Section, sections
 
 if TYPE_CHECKING:
@@ -70,6 +70,12 @@ def _report(evidence: Evidence, title: str, first: Sequence[SectionContent]) -> 
     return sources.linked(report, evidence)
 
 
+def _with(figures: Sequence[Block], blocks: Sequence[Block]) -> tuple[Block, ...]:
+    """The plots of a section before its blocks, but behind its answers."""
+    place = next((index for index, block in enumerate(blocks) if not isinstance(block, Card)), len(blocks))
+    return (*blocks[:place], *figures, *blocks[place:])
+
+
 def with_plots(report: Report, plots: SectionContent) -> Report:
     """Each plot at the head of its section; those without one, and what was not drawn, in a section of their own."""
     wanted: dict[str, list[Block]] = {section.title: [] for section in report.sections}
@@ -77,7 +83,8 @@ def with_plots(report: Report, plots: SectionContent) -> Report:
     for block in plots.blocks:
         (wanted.get(block.section, rest) if isinstance(block, Figure) else rest).append(block)
     placed = [
-        dataclasses.replace(section, blocks=(*wanted[section.title], *section.blocks)) for section in report.sections
+        dataclasses.replace(section, blocks=_with(wanted[section.title], section.blocks))
+        for section in report.sections
     ]
     if rest:
         placed.append(dataclasses.replace(plots, blocks=tuple(rest)))

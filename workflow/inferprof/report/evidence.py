@@ -11,8 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from inferprof import selection
 from inferprof.case import QUANTIZE, Case
-from inferprof.documents import Bandwidth, Ceilings, Cost, Diagnosis, Environment, Partition, Trtexec
+from inferprof.diagnosis.unsteady_host import HOST_WAITED
+from inferprof.documents import Bandwidth, Ceilings, Cost, Diagnosis, Environment, Partition, StudyConfig, Trtexec
+from inferprof.documents.study import Asked
 from inferprof.errors import UserError
+from inferprof.findings import Threshold
+from inferprof.plugins import Boundary
 from inferprof.report import broken
 from inferprof.report.documents import Document, Engine, Reader
 from inferprof.tables import join, overhead, records, roofs, schema, summary
@@ -53,6 +57,8 @@ class Evidence(Measurements):
     """Of the GPU's matrix products and memory: devices.ceilings.measure."""
     refused_profilers: Document[Mapping[str, str]]
     """Profiler → why it could watch none of the cases."""
+    config: Document[StudyConfig]
+    """The study's own, as the plan wrote it."""
     diagnoses: Mapping[tuple[str, ...], Document[Diagnosis]]
     """KEY of a case → its diagnosis (diagnosis.run.document), of those that were diagnosed."""
     damaged: tuple[Document[Any], ...]
@@ -63,8 +69,40 @@ class Evidence(Measurements):
     @functools.cached_property
     def speed_ups(self) -> pd.DataFrame:
         """Over the baseline: tables.summary.speed_ups, those that are none flagged."""
-        frame = summary.speed_ups(self.boundaries, self.baseline or "")
+        return self.speed_ups_by(None)
+
+    def speed_ups_by(self, boundary: Boundary | None) -> pd.DataFrame:
+        """The same by one boundary."""
+        frame = summary.speed_ups(self.boundaries, self.baseline or "", self.doubts, boundary)
         return speed_up_flags.flagged(frame, self.profiles, self.roofline, self.baseline)
+
+    @property
+    def boundary(self) -> Boundary:
+        """What the answer compares by: the config's `answer: boundary`, else what a caller waits for."""
+        return self.asked.boundary
+
+    @property
+    def asked(self) -> Asked:
+        """The config's `answer:`."""
+        return self.config.content.answer if self.config.content else Asked()
+
+    def limit(self, threshold: Threshold) -> float:
+        """A threshold's value: the config's where it has one, also where only the diagnoses tell."""
+        documents: tuple[Document[Any], ...] = (self.config, *self.diagnoses.values())
+        moved = (document.content.thresholds.get(threshold.name) for document in documents if document.content)
+        return float(next((limit for limit in moved if limit is not None), threshold.value))
+
+    @property
+    def waited_limit(self) -> float:
+        """The config's `thresholds: host_waited`."""
+        return self.limit(HOST_WAITED)
+
+    @functools.cached_property
+    def controls(self) -> frozenset[records.Key]:
+        """Cases of engines that were built once more: they show the spread of builds, and none is recommended."""
+        built = {engine.key: engine.build.content.options for engine in self.engines if engine.build.content}
+        options = [*records.options_of(self.ok).items(), *built.items()]
+        return frozenset(key for key, given in options if summary.REBUILD in given)
 
     @functools.cached_property
     def floors(self) -> pd.DataFrame:
@@ -105,7 +143,7 @@ class Evidence(Measurements):
     @functools.cached_property
     def saturation(self) -> pd.DataFrame:
         """Where each series of batches saturates: tables.limits.saturation.of_cases."""
-        return saturation.of_cases(self.boundaries, self.waterfall, self.roofline)
+        return saturation.of_cases(self.trusted, self.waterfall, self.roofline)
 
     @property
     def tiles(self) -> pd.DataFrame:
@@ -186,6 +224,7 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
         partitions=reader.partitions(),
         second_clocks=tuple(reader.second_clocks()),
         refused_profilers=reader.read(results / "reports" / study / "profilers.json", "profilers"),
+        config=reader.read(results / "reports" / study / "config.json", "config"),
         diagnoses=dict(reader.diagnoses()),
         damaged=tuple(reader.damaged),
         failed=tuple(reader.failed),

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from inferprof import registry
 from inferprof.plots import engine_graph, render
-from inferprof.report import plot_frame
+from inferprof.plots.waterfall import WATERFALL
+from inferprof.report import answers, plot_frame
 from inferprof.report.common import few
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Figure, SectionContent, Text
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     Wanted = tuple[Drawing, str, str, str]
     """What to draw, and title, caption and section of the figure."""
 
+SECTION_OF_ANSWER: Final = "Answer"
 PLACE: Final = 355
 """Where the plots stand that belong to no section of the report: before Method."""
 PLOTS_OF_A_PROCESS: Final = 16
@@ -32,7 +34,7 @@ def draw(evidence: Evidence, folder: Path, processes: int = 1) -> Callable[[], S
     waits for them; what can't be drawn is named in it with its reason."""
     plots, left_out = _plots(evidence, folder)
     graphs, too_large = _engine_graphs(evidence, folder)
-    wanted = [*plots, *graphs]
+    wanted = [*_answers(evidence, folder), *plots, *graphs]
     others = min(processes - 1, len(wanted) // PLOTS_OF_A_PROCESS)
     svgs = render.every([drawing for drawing, *_ in wanted], 1 + others)
 
@@ -65,6 +67,23 @@ def _plots(evidence: Evidence, folder: Path) -> tuple[list[Wanted], list[Text]]:
             drawing = plot.draw, of_model, folder / f"{plot.name}-{model}.png"
             wanted.append((drawing, f"{plot.title}: {model}", plot.caption, plot.section))
     return wanted, _left_out(lacking)
+
+
+def _answers(evidence: Evidence, folder: Path) -> list[Wanted]:
+    """Where the time of each recommended case goes, beside the baseline's."""
+    frame = plot_frame.of(evidence)
+    wanted: list[Wanted] = []
+    for answer in answers.of(evidence):
+        if answer.best is None:
+            continue
+        names = frame["precision"] + "/" + frame["backend"] + "/" + frame["variant"]
+        beside = frame["model"].eq(answer.model) & frame["shape"].eq(answer.shape)
+        rows = frame[beside & names.isin([answer.best.name, evidence.baseline])]
+        if render.lacks(WATERFALL, rows) is None:
+            drawing = WATERFALL.draw, rows, folder / f"answer-{answer.model}.png"
+            title = f"Where the time goes: {answer.title}"
+            wanted.append((drawing, title, "Parts that add up to the median of end_to_end.", SECTION_OF_ANSWER))
+    return wanted
 
 
 def _left_out(lacking: Mapping[tuple[str, str], list[str]]) -> list[Text]:

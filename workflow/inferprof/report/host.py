@@ -21,8 +21,7 @@ from inferprof.report.common import (
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Text
 from inferprof.report.numbers import NS_PER_MS, milliseconds, percent, significant
-from inferprof.tables import summary
-from inferprof.tables.records import hosts, rows_of
+from inferprof.tables.records import rows_of
 
 COLUMNS = [
     *CASE_COLUMNS,
@@ -61,7 +60,7 @@ DOUBTS: tuple[tuple[str, Threshold, Callable[[float], str]], ...] = (
 
 def blocks(evidence: Evidence) -> list[Block]:
     """What the yardstick says of each case and between them; of a steady host the table is in the CSV alone."""
-    summaries = summary.hosts(hosts(evidence.records[evidence.records["status"] == "ok"]))
+    summaries = evidence.hosts
     if summaries.empty:
         return []
     rows = by_case(rows_of(summaries), evidence.order)
@@ -88,7 +87,7 @@ def _within(evidence: Evidence, rows: list[dict[str, Any]]) -> list[Text]:
     texts = []
     for key, threshold, doubt in DOUBTS:
         ranked = sorted((row for row in rows if row["spread"] is not None), key=lambda row: -row[key])
-        if cases := [path_of(row) for row in ranked if row[key] >= _limit(evidence, threshold)]:
+        if cases := [path_of(row) for row in ranked if row[key] >= evidence.limit(threshold)]:
             said = f"{doubt(ranked[0][key])}: {enumerated(cases, len(rows), 'csv/host.csv')}."
             texts.append(Text(said, "item", "warn"))
     return texts
@@ -99,16 +98,9 @@ def _between(evidence: Evidence, rows: list[dict[str, Any]]) -> list[Text]:
     ranked = sorted((row for row in rows if row["readings"]), key=lambda row: row["yardstick_ns"])
     fastest, slowest = ranked[0], ranked[-1]
     factor = slowest["yardstick_ns"] / fastest["yardstick_ns"]
-    if factor < _limit(evidence, HOST_SPREAD):
+    if factor < evidence.limit(HOST_SPREAD):
         return []
     ends = ", ".join(f"{path_of(row)} {milliseconds(row['yardstick_ns'])} ms" for row in (fastest, slowest))
     said = f"From case to case the host's speed differed by a factor of up to {factor:.2f} ({ends})"
     worth = "those that wait for its launches can be compared no better than that"
     return [Text(f"{said}: {worth}.", "item", "warn")]
-
-
-def _limit(evidence: Evidence, threshold: Threshold) -> float:
-    """What counts for the check: the config's value where it has one."""
-    diagnoses = (document.content for document in evidence.diagnoses.values())
-    moved = [diagnosis.thresholds.get(threshold.name) for diagnosis in diagnoses if diagnosis]
-    return next((limit for limit in moved if limit is not None), threshold.value)

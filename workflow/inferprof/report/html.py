@@ -7,7 +7,7 @@ import hashlib
 import re
 from typing import TYPE_CHECKING
 
-from inferprof.report.model import Block, Figure, Outline, Report, Table, Text
+from inferprof.report.model import Block, Card, Figure, Outline, Report, Table, Text
 
 if TYPE_CHECKING:
     import markupsafe
@@ -33,6 +33,7 @@ def render(report: Report) -> str:
     environment.tests["table"] = lambda block: isinstance(block, Table) and not block.csv_only
     environment.tests["csv_only"] = lambda block: isinstance(block, Table) and block.csv_only
     environment.tests["figure"] = lambda block: isinstance(block, Figure)
+    environment.tests["card"] = lambda block: isinstance(block, Card)
     environment.tests["outline"] = lambda block: isinstance(block, Outline)
     environment.tests["item"] = lambda block: isinstance(block, Text) and block.role == "item"
     environment.filters["anchor"] = anchor

@@ -123,6 +123,20 @@ class Text(Printed):
 
 
 @dataclass(frozen=True)
+class Card:
+    """An answer: what it is about, and lines of a label and a text each."""
+
+    title: str
+    lines: tuple[tuple[str, str], ...]
+    mark: Mark | None = None
+
+    def __post_init__(self) -> None:
+        plain = tuple((label, escape.text(text)) for label, text in self.lines)
+        object.__setattr__(self, "title", escape.text(self.title))
+        object.__setattr__(self, "lines", plain)
+
+
+@dataclass(frozen=True)
 class Figure(Printed):
     """A plot: the files that were written (relative to the report) and the SVG that the page embeds.
 
@@ -154,7 +168,7 @@ class Outline(Printed):
     entries: tuple[Entry, ...]
 
 
-Block = Text | Table | Figure | Outline
+Block = Text | Table | Card | Figure | Outline
 
 
 @dataclass(frozen=True)

@@ -29,14 +29,15 @@ def outcomes(cases: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
 def measured(outcome: pd.DataFrame, latency: pd.DataFrame, throughput: pd.DataFrame) -> pd.DataFrame:
     """One row per case that is ok, as the plots want it; what wasn't measured is missing.
 
-    For each boundary B: `B_ms`, `B_low_ms`, `B_high_ms`; for each mode of throughput M: `M_items_per_s`, which is
-    batch × inferences / seconds, the median over rounds.
+    For each boundary B: `B_ms`, `B_low_ms`, `B_high_ms`, `B_n`, `B_doubt` (gate.doubt); for each mode of throughput
+    M: `M_items_per_s`, which is batch × inferences / seconds, the median over rounds.
     """
     frame = outcome[outcome["outcome"] == "ok"].reset_index(drop=True)
     for boundary in BOUNDARIES:
         part = latency[(latency["boundary"] == boundary) & latency["not_measured"].isna()]
         columns = {"median": f"{boundary}_ms", "low": f"{boundary}_low_ms", "high": f"{boundary}_high_ms"}
-        part = part[[*KEY, *columns]].rename(columns=columns)
+        said = {"n": f"{boundary}_n", "doubt": f"{boundary}_doubt"}
+        part = part[[*KEY, *columns, *said]].rename(columns=columns | said)
         part = part.astype(dict.fromkeys(columns.values(), float))
         part[[*columns.values()]] /= 1e6
         frame = frame.merge(part, on=KEY, how="left", validate="one_to_one")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferprof import stats
 from inferprof.plugins import Boundary
+from inferprof.tables import gate
 from inferprof.tables.records import KEY, but_for, frame_of, key_of, rows_of
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ LATENCY_COLUMNS = [
     "stopped_by",
     "settled",
     "drift",
+    "doubt",
     "not_measured",
 ]
 SPEED_UP_COLUMNS = [
@@ -38,6 +40,7 @@ SPEED_UP_COLUMNS = [
     "rounds",
     "verdict",
     "reason",
+    "in_doubt",
     "not_measured",
 ]
 REBUILD = "rebuild"
@@ -57,28 +60,39 @@ REBUILD_COLUMNS = [
 HOST_COLUMNS = ["readings", "yardstick_ns", "spread", "waited", "steal_percent", "not_measured", "no_steal"]
 Rounds = Mapping[int, "np.ndarray[Any, Any]"]
 """Round → samples in ns."""
+Doubts = Mapping[tuple[Any, ...], str]
+"""KEY and boundary → why a latency is not to be trusted: gate.doubt."""
+NO_VERDICT = "undecided"
+NOTHING: Mapping[tuple[Any, ...], Any] = {}
 
 
-def latency(boundaries: pd.DataFrame) -> pd.DataFrame:
+def latency(
+    boundaries: pd.DataFrame, waited: Mapping[tuple[Any, ...], float] = NOTHING, limit: float = gate.WAITED
+) -> pd.DataFrame:
     """One row per case and boundary: stats.Summary of the samples of all rounds, in ns.
 
     `low` and `high` are the 95 % interval of the median; `stopped_by` and `settled` name each distinct answer of
     the rounds; `drift` is the largest relative change within a round where one was found. `not_measured` has the
-    reason where no round has samples.
+    reason where no round has samples; `doubt` is gate.doubt, with `waited` of a case (KEY) and its limit.
     """
-    rows = [
-        {**dict(zip([*KEY, "boundary"], key, strict=True)), **_latency(group)}
-        for key, group in boundaries.groupby([*KEY, "boundary"], sort=False)
-    ]
+    rows = []
+    for key, group in boundaries.groupby([*KEY, "boundary"], sort=False):
+        row = _latency(group)
+        if row["not_measured"] is None:
+            row["doubt"] = gate.doubt(row["settled"], row["drift"], waited.get(tuple(key[:-1])), limit)
+        rows.append({**dict(zip([*KEY, "boundary"], key, strict=True)), **row})
     return frame_of(rows, [*KEY, "boundary", *LATENCY_COLUMNS])
 
 
-def speed_ups(boundaries: pd.DataFrame, baseline: str) -> pd.DataFrame:
+def speed_ups(
+    boundaries: pd.DataFrame, baseline: str, doubts: Doubts = NOTHING, by: Boundary | None = None
+) -> pd.DataFrame:
     """One row per case: time of the baseline / time of the case, with its 95 % interval, paired by round.
 
     `baseline` is `precision/backend/variant`; each case is compared with that of its own model and shape. `boundary`
-    is `device` where both have one, so GPU against GPU, and else `end_to_end`. `verdict` is about the case.
-    `not_measured` says why there is no speed-up. The baseline itself has no row.
+    is `by`; without that `device` where both have one, so GPU against GPU, and else `end_to_end`. `verdict` is about
+    the case, and undecided where one of the two is in doubt. `not_measured` says why there is no speed-up. The
+    baseline itself has no row.
     """
     samples = {key: _rounds(group) for key, group in boundaries.groupby([*KEY, "boundary"], sort=False)}
     cases = boundaries[KEY].drop_duplicates()
@@ -87,8 +101,20 @@ def speed_ups(boundaries: pd.DataFrame, baseline: str) -> pd.DataFrame:
     rows = []
     for case in rows_of(cases[~named]):
         reference = peers.get(tuple(case[peer] for peer in PEERS))
-        rows.append({**case, **_speed_up(samples, case, reference, baseline)})
+        row = _speed_up(samples, case, reference, baseline, by)
+        rows.append({**case, **_judged(row, case, reference, doubts)})
     return frame_of(rows, [*KEY, *SPEED_UP_COLUMNS])
+
+
+def doubts_of(latency: pd.DataFrame) -> Doubts:
+    """The latencies that are in doubt."""
+    rows = rows_of(latency[latency["doubt"].notna()])
+    return {(*key_of(row), row["boundary"]): row["doubt"] for row in rows}
+
+
+def waited_of(hosts: pd.DataFrame) -> dict[tuple[Any, ...], float]:
+    """KEY → the share of the time that a case waited for a core, where that is known. hosts: see `hosts`."""
+    return {key_of(row): row["waited"] for row in rows_of(hosts) if row["waited"] is not None}
 
 
 def rebuilds(latency: pd.DataFrame, builds: pd.DataFrame) -> pd.DataFrame:
@@ -146,6 +172,7 @@ def _latency(rounds: pd.DataFrame) -> dict[str, Any]:
         "stopped_by": ", ".join(sorted({str(how) for how in measured["stopped_by"]})),
         "settled": bool(all(measured["settled"])),
         "drift": max(drifts, key=abs, default=None),
+        "not_measured": None,
     }
 
 
@@ -188,13 +215,28 @@ def _rounds(group: pd.DataFrame) -> Rounds:
     return {round_: samples for round_, samples, not_measured in rounds if not_measured is None}
 
 
+def _judged(
+    row: dict[str, Any], case: dict[str, Any], reference: dict[str, Any] | None, doubts: Doubts
+) -> dict[str, Any]:
+    """A speed-up without a verdict where one of the two measurements is in doubt."""
+    if reference is None or row.get("verdict") is None:
+        return row
+    sides = (("it", case), ("the baseline", reference))
+    why = [f"{who}: {doubts[place]}" for who, of in sides if (place := (*key_of(of), row["boundary"])) in doubts]
+    return {**row, "verdict": NO_VERDICT, "reason": "; ".join(why), "in_doubt": True} if why else row
+
+
 def _speed_up(
-    samples: Mapping[tuple[Any, ...], Rounds], case: dict[str, Any], reference: dict[str, Any] | None, baseline: str
+    samples: Mapping[tuple[Any, ...], Rounds],
+    case: dict[str, Any],
+    reference: dict[str, Any] | None,
+    baseline: str,
+    by: Boundary | None,
 ) -> dict[str, Any]:
     if reference is None:
         return {"not_measured": f"the baseline {baseline} was not measured for this model and shape"}
-    of = [{b: samples.get((*key_of(c), b), {}) for b in ("device", "end_to_end")} for c in (reference, case)]
-    boundary = compared_by(*of)
+    of = [{b: samples.get((*key_of(c), b), {}) for b in ("device", "call", "end_to_end")} for c in (reference, case)]
+    boundary = by or compared_by(of[0], of[1])
     base, this = (by_boundary[boundary] for by_boundary in of)
     common = sorted(set(base) & set(this))
     if not common:
@@ -210,4 +252,5 @@ def _speed_up(
         "rounds": ratio.rounds,
         "verdict": ratio.verdict,
         "reason": ratio.reason,
+        "in_doubt": False,
     }

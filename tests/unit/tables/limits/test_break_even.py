@@ -10,7 +10,7 @@ MS = 1e6
 
 
 def case(name: str, start_ms: float, ms: float, width: float = 0.01) -> Candidate:
-    return Candidate((name,), start_ms * MS, ms * MS, ms * (1 - width) * MS, ms * (1 + width) * MS)
+    return Candidate((name,), (start_ms * MS,), ms * MS, ms * (1 - width) * MS, ms * (1 + width) * MS)
 
 
 def told(*candidates: Candidate) -> list[tuple[int, str]]:

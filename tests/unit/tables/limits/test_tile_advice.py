@@ -166,6 +166,7 @@ def latency(rows: dict[str, tuple[float, float, float]]) -> pd.DataFrame:
             "median": median,
             "low": low,
             "high": high,
+            "doubt": None,
             "not_measured": None,
         }
         for shape, (median, low, high) in rows.items()

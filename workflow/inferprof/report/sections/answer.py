@@ -1,19 +1,20 @@
-"""The answer: per model the fastest case, its speed-up over the baseline, and what it costs in accuracy."""
+"""The answer: three lines per model, then the fastest case at each shape, and what speaks against them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from inferprof.case import EXCLUDED, REFERENCE
-from inferprof.report import break_even, fidelity, saturated
-from inferprof.report.common import FEW, ONE_ROUND, few, name_of
-from inferprof.report.diagnosed import sentence_of, sentences, verdict_of
+from inferprof.report import answers, fidelity, winner
+from inferprof.report.answers import Answer
+from inferprof.report.common import FEW, ONE_ROUND, enumerated, few, name_of, path_of
+from inferprof.report.diagnosed import sentences
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, without_number, words
-from inferprof.report.numbers import half_width, interval, percent, plural, ratio, significant, three_digits
+from inferprof.report.numbers import half_width, percent, plural, ratio, significant
 from inferprof.report.section import Section
-from inferprof.report.winner import Winner, find
+from inferprof.report.winner import Winner
 from inferprof.tables import summary
 from inferprof.tables.records import key_of, rows_of
 
@@ -23,169 +24,135 @@ COLUMNS = (
     Column("boundary", "by"),
     Column("case", "fastest"),
     Column("median_ms", "median ms", "number"),
+    Column("samples", "n", "number"),
+    Column("items_per_s", "items/s", "number"),
     Column("speed_up", "speed-up", "number"),
     Column("interval", "±", "number"),
-    Column("compared_by", "compared by", hidden=True),
-    Column("times_roof", "× roof", "number"),
+    Column("times_roof", "× roofline", "number", hidden=True),
     Column("accuracy", "accuracy"),
     Column("ties", "not told apart from", hidden=True),
 )
-
-
+ANSWERS = tuple(Column(name, name) for name in ("model", "shape", "by", "use", "why", "next"))
+TITLE = "The fastest case at each shape that is accurate and settled, and its speed-up over the baseline"
 VAGUE: Final = 0.1
 """Ours: a median whose interval is so much of it, to either side, is too vague to compare by."""
-NO_ROOF = "the case has no device time, or its graph or this GPU no known roof"
+NO_ROOF = "the case has no device time, or its graph or this GPU no known roofline"
 
 
 def build(evidence: Evidence) -> Sequence[Block]:
-    """Sentences per model, then the table over all shapes."""
+    """The answers, what speaks against them, and the table over all shapes."""
     blocks: list[Block] = []
-    rows = []
-    for model in evidence.models:
-        winners = find(evidence, model)
-        blocks += _sentences(evidence, model, winners)
-        rows += [_row(evidence, winner) for winner in winners]
+    for answer in answers.of(evidence):
+        blocks += _answer(evidence, answer)
     if evidence.rounds == 1:
         blocks.append(Text(ONE_ROUND, mark="warn"))
-    blocks += [Text(doubt, mark="warn") for doubt in _vague(evidence)]
+    blocks += [Text(doubt, mark="warn") for doubt in (*_doubted(evidence), *_vague(evidence))]
+    winners = [best for model in evidence.models for best in evidence.once(winner.find, model)]
+    blocks += _passed_over(evidence, winners)
+    blocks += [Text(lucky, "item", "warn") for lucky in _lottery(evidence)]
+    blocks += _accuracies(evidence)
     blocks.append(Text(_counts(evidence)))
-    if rows:
-        title = "The fastest case at each shape whose accuracy does not fail, and its speed-up over the baseline"
-        blocks.append(Table("fastest", title, COLUMNS, tuple(rows), groups=2))
-    return blocks
-
-
-def _sentences(evidence: Evidence, model: str, winners: list[Winner]) -> list[Block]:
-    """A headline about the smallest shape; then other boundaries, throughput, accuracy and what was passed over."""
-    if not winners:
-        nothing = Text(f"{model}: {_nothing(evidence, model)}.", "headline", "fail")
-        return [nothing, *(Text(f"{model} {sentence}") for sentence in sentences(evidence, model))]
-    first = winners[0]
-    blocks: list[Block] = [Text(f"{model} at {_sentence(first, evidence.baseline)}", "headline")]
-    other = next((w for w in winners if w.shape == first.shape and w.boundary != first.boundary), None)
-    if other and other.name != first.name:
-        blocks.append(Text(f"Among the GPU cases at {_sentence(other, evidence.baseline)}"))
-    best = max((w for w in winners if w.boundary == first.boundary), key=lambda winner: winner.items_per_s)
-    if best.shape != first.shape:
-        most = f"Most items per second: {three_digits(best.items_per_s)}/s, at {_sentence(best, evidence.baseline)}"
-        blocks.append(Text(most))
-    blocks += [Text(line) for line in saturated.sentences(evidence, model)]
-    blocks += [Text(line) for line in break_even.sentences(evidence, model, (first.shape, best.shape))]
-    blocks += [Text(line) for line in _verdicts(evidence, (first, best))]
-    blocks += [Text(f"{first.shape}: {lucky}", mark="warn") for lucky in _lottery(evidence, first)]
-    judged = dict.fromkeys((w.row["precision"], w.fidelity) for w in (first, other, best) if w)
-    blocks += [
-        Text(f"Accuracy of {precision} against fp32: {result.sentence}.")
-        for precision, result in judged
-        if precision != REFERENCE
-    ]
-    return blocks + _passed_over(evidence, model, winners)
-
-
-def _verdicts(evidence: Evidence, winners: Iterable[Winner]) -> Iterator[str]:
-    """What holds the fastest cases back, each once."""
-    for best in {key_of(winner.row): winner for winner in winners}.values():
-        document = evidence.diagnoses.get(key_of(best.row))
-        if document and document.content and verdict_of(document.content).groups:
-            yield f"{best.shape}: {best.name}: {sentence_of(document.content)}"
-
-
-def _lottery(evidence: Evidence, winner: Winner) -> list[str]:
-    """That the fastest case is the luckiest build of an engine: its lead is then no property of the case."""
-    key = (*(winner.row[part] for part in ("model", "shape", "precision", "backend")), winner.row["variant"])
-    return [
-        f"{winner.name} is the fastest of {row['builds']} builds of one engine, whose device medians spread by "
-        f"{percent(100 * row['spread'])}: see Engines."
-        for row in rows_of(evidence.rebuilds)
-        if key == tuple(row[part] for part in ("model", "shape", "precision", "backend", "fastest"))
-    ]
-
-
-def _nothing(evidence: Evidence, model: str) -> str:
-    """Why a model has no fastest case."""
-    if (evidence.measured["model"] == model).any():
-        return "every case that was measured fails its accuracy tolerance"
-    return "no case was measured; the reasons are below"
-
-
-def _sentence(winner: Winner, baseline: str | None) -> str:
-    """`b1: fp16/ort_cuda/graph is fastest, 0.412 ms (device), 3.10× (3.02 to 3.18) as fast as … (device).`"""
-    ties = f" It can't be told apart from {few(winner.ties)}." if winner.ties else ""
-    fastest = f"{winner.shape}: {winner.name} is fastest, {winner.times}"
-    return f"{fastest}{_gain(winner, baseline)}.{ties}"
-
-
-def _gain(winner: Winner, baseline: str | None) -> str:
-    """How the case stands to the baseline."""
-    if baseline is None:
-        return ""
-    if winner.is_baseline:
-        return "; it is the baseline"
-    if winner.speed_up["speed_up"] is None:
-        return f"; speed-up not measured: {winner.speed_up['not_measured']}"
-    low, high = winner.speed_up["low"], winner.speed_up["high"]
-    spread = f" ({interval(low, high)})" if low is not None else " (no interval: too few samples)"
-    verdict = (
-        f", verdict: {winner.speed_up['verdict']}" if winner.speed_up["verdict"] in ("same", "undecided") else ""
+    if winners:
+        blocks.append(Table("fastest", TITLE, COLUMNS, tuple(_row(evidence, best) for best in winners), groups=2))
+    lines = tuple(
+        tuple(map(words, (a.model, a.shape, evidence.boundary, a.use, a.why, a.do_next)))
+        for a in answers.of(evidence)
     )
-    by = f" by {winner.speed_up['boundary']}"
-    if winner.speed_up["flag"]:
-        factor = f"{ratio(winner.speed_up['speed_up'])}{by}"
-        return f"; its factor of {factor} is not to be taken for a speed-up: {winner.speed_up['flag']}"
-    return f", {ratio(winner.speed_up['speed_up'])}{spread} as fast{by} as the baseline {baseline}{verdict}"
+    return (*blocks, Table("answers", "The answers", ANSWERS, lines, csv_only=True))
 
 
-def _passed_over(evidence: Evidence, model: str, winners: list[Winner]) -> list[Block]:
+def _answer(evidence: Evidence, answer: Answer) -> Iterator[Block]:
+    """Three lines; of what was never measured bare, what its profiles say."""
+    yield answer.card
+    if not evidence.measured["model"].eq(answer.model).any():
+        yield from (Text(sentence, "item") for sentence in sentences(evidence, answer.model))
+
+
+def _lottery(evidence: Evidence) -> Iterator[str]:
+    """How far builds of the engine of a recommended case differ: a smaller lead is no property of the case."""
+    best = [answer.best for answer in answers.of(evidence) if answer.best]
+    for row in rows_of(evidence.rebuilds):
+        place = tuple(row[key] for key in ("model", "shape", "precision", "backend"))
+        if any(place == tuple(w.row[key] for key in ("model", "shape", "precision", "backend")) for w in best):
+            spread = percent(100 * row["spread"])
+            yield f"{'/'.join(place)}: {row['builds']} builds of one engine differ by {spread} (device): see Engines."
+
+
+def _doubted(evidence: Evidence) -> Iterator[str]:
+    """The cases that are measured, shown and recommended nowhere, the gate's reasons with them."""
+    rows = rows_of(evidence.measured)
+    column = f"{evidence.boundary}_doubt"
+    doubted = [f"{path_of(row)}: {row[column]}" for row in rows if row[column]]
+    if doubted:
+        which = enumerated(doubted, len(rows), f"csv/{evidence.boundary}.csv")
+        yield f"No headline is made of measurements in doubt, which tables mark *: {which}."
+
+
+def _passed_over(evidence: Evidence, winners: list[Winner]) -> list[Block]:
     """Faster cases whose accuracy fails, each once with the shapes where it would have won."""
-    shapes: dict[tuple[str, str], list[str]] = {}
-    for winner in winners:
-        if winner.rejected and winner.boundary == winners[0].boundary:
-            shapes.setdefault((name_of(winner.rejected), winner.rejected["precision"]), []).append(winner.shape)
+    shapes: dict[tuple[str, str, str], list[str]] = {}
+    for best in winners:
+        if row := best.rejected:
+            shapes.setdefault((row["model"], name_of(row), row["precision"]), []).append(best.shape)
     return [
         Text(
-            f"Passed over: {name} is faster still at {few(where)}, but its accuracy is not acceptable: "
+            f"Passed over: {model} {name} is faster at {few(where)}. Its accuracy is not acceptable: "
             f"{fidelity.of(evidence, model, precision).sentence}.",
-            mark="fail",
+            "item",
+            "fail",
         )
-        for (name, precision), where in shapes.items()
+        for (model, name, precision), where in shapes.items()
     ]
 
 
-def _row(evidence: Evidence, winner: Winner) -> tuple[Cell, ...]:
+def _accuracies(evidence: Evidence) -> Iterator[Text]:
+    """The accuracy of the formats that are recommended, each once."""
+    for answer in answers.of(evidence):
+        if answer.best and (precision := answer.best.row["precision"]) != REFERENCE:
+            said = f"Accuracy of {answer.model} in {precision} against fp32: {answer.best.fidelity.sentence}."
+            yield Text(said, "item")
+
+
+def _row(evidence: Evidence, best: Winner) -> tuple[Cell, ...]:
+    n = int(best.row[f"{best.boundary}_n"])
     return (
-        words(winner.row["model"]),
-        words(winner.shape),
-        words(winner.boundary),
-        words(winner.name),
-        number(winner.median_ms, significant(winner.median_ms)),
-        *_speed_up_cells(winner, evidence.baseline),
-        _roof(evidence, winner),
-        words(winner.fidelity.outcome, winner.fidelity.mark),
-        words(", ".join(winner.ties)),
+        words(best.row["model"]),
+        words(best.shape),
+        words(best.boundary),
+        words(best.name),
+        number(best.median_ms, significant(best.median_ms)),
+        number(n, f"{n:,}"),
+        number(best.items_per_s, significant(best.items_per_s)),
+        *_speed_up_cells(best, evidence.baseline),
+        _roof(evidence, best),
+        words(best.fidelity.outcome, best.fidelity.mark),
+        words(", ".join(best.ties)),
     )
 
 
-def _roof(evidence: Evidence, winner: Winner) -> Cell:
+def _roof(evidence: Evidence, best: Winner) -> Cell:
     """How many times the least time of its graph a case takes on the device."""
     by_key = {key_of(row): row for row in rows_of(evidence.roofline) if row["fused_ms"] is not None}
-    row = by_key.get(key_of(winner.row))
+    row = by_key.get(key_of(best.row))
     if row is None:
         return missing(NO_ROOF)
     times = row["device_ms"] / row["fused_ms"]
     return number(times, ratio(times))
 
 
-def _speed_up_cells(winner: Winner, baseline: str | None) -> tuple[Cell, Cell, Cell]:
-    if baseline is None or winner.is_baseline:
-        word = without_number("baseline" if winner.is_baseline else "–")
-        return word, without_number(""), words("")
-    value, low, high = (winner.speed_up[key] for key in ("speed_up", "low", "high"))
+def _speed_up_cells(best: Winner, baseline: str | None) -> tuple[Cell, Cell]:
+    if baseline is None or best.is_baseline:
+        return without_number("baseline" if best.is_baseline else "–"), without_number("")
+    value, low, high = (best.speed_up[key] for key in ("speed_up", "low", "high"))
     if value is None:
-        return missing(winner.speed_up["not_measured"]), without_number(""), words("")
-    if winner.speed_up["flag"]:
-        return without_number("flagged"), without_number(""), words(winner.speed_up["boundary"])
+        return missing(best.speed_up["not_measured"]), without_number("")
+    if best.speed_up["flag"]:
+        return without_number("flagged"), without_number("")
+    if best.speed_up["in_doubt"]:
+        return missing(best.speed_up["reason"]), without_number("")
     spread = missing(FEW) if low is None else words(half_width(value, low, high))
-    return number(value, ratio(value)), spread, words(winner.speed_up["boundary"])
+    doubtful = best.speed_up["verdict"] in ("same", "undecided")
+    return number(value, f"{'≈ ' if doubtful else ''}{ratio(value)}"), spread
 
 
 def _vague(evidence: Evidence) -> Iterator[str]:
@@ -193,9 +160,9 @@ def _vague(evidence: Evidence) -> Iterator[str]:
     vague = {key_of(row) for row in rows_of(evidence.latency) if _is_vague(row)}
     if vague:
         yield (
-            f"Of {len(vague)} of {plural(len(evidence.measured), 'case')} a median is known to no better than "
-            f"±{percent(100 * VAGUE)}, or has no interval (± under Latency); what to do: a longer `budget_s:` or "
-            "more `rounds:` under `protocol:`, on a machine that nobody else uses."
+            f"{len(vague)} of {plural(len(evidence.measured), 'case')} have a median that is known to no better than "
+            f"±{percent(100 * VAGUE)}, or that has no interval: see ± under Latency. A longer `budget_s:` or more "
+            "`rounds:` under `protocol:` narrow it."
         )
 
 

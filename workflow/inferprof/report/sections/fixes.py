@@ -1,113 +1,119 @@
-"""Fixes that the study tried: what the diagnosis of the case without one predicted, and what it gained."""
+"""Fixes that the study tried: what each came to, and what the diagnosis of the case without it predicted."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from inferprof.findings import END_TO_END
-from inferprof.report.common import CASE_COLUMNS, FEW, by_case, case_cells, scaled
+from inferprof.diagnosis import calibration
+from inferprof.findings import Tried
+from inferprof.report.common import CASE_COLUMNS, FEW, case_cells, scaled
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Table, missing, number, words
+from inferprof.report.model import Block, Cell, Column, Mark, Table, missing, number, words
 from inferprof.report.numbers import NS_PER_MS, milliseconds
 from inferprof.report.section import Section
-from inferprof.tables.records import key_of, options_of, paired_without, rows_of
+from inferprof.tables import tries
+from inferprof.tables.records import KEY, Key, options_of
 
-FIXES: Final[Mapping[tuple[str, str | bool], str]] = {
-    ("cuda_graph", True): "cuda_graph",
-    ("placement", "pinned"): "pageable_copies",
-    ("placement", "mapped"): "pageable_copies",
-}
-"""Option of a variant and its value → the check whose finding advises it."""
 COLUMNS: Final = (
     *CASE_COLUMNS,
     Column("fix", "fix", hidden=True),
     Column("before_ms", "before", "number"),
     Column("after_ms", "after", "number"),
+    Column("achieved_ms", "saved", "number"),
+    Column("achieved_low_ms", "from", "number"),
+    Column("achieved_high_ms", "to", "number"),
+    Column("outcome", "it is"),
     Column("predicted_low_ms", "predicted", "number"),
     Column("predicted_high_ms", "to", "number"),
-    Column("achieved_ms", "achieved", "number"),
-    Column("achieved_low_ms", "from", "number", hidden=True),
-    Column("achieved_high_ms", "to", "number", hidden=True),
-    Column("judged", "achieved is"),
+    Column("judged", "saved is"),
+    Column("reason", "reason", hidden=True),
 )
 NOTE: Final = (
-    "Each case with a fix beside the one that lacks nothing but it; end_to_end medians, ms. Predicted: the bounds of "
-    "the finding about the case without it. Achieved: the difference of the medians, judged by the ends of their "
-    "intervals; undecided where there is none, or it reaches beyond the prediction on both sides."
+    "Each case with a fix beside the one that lacks nothing but it, by end_to_end. Saved: by the paired rounds, with "
+    "its interval. Undecided: one of the two is in doubt, or has no interval. Predicted: by the check that advises."
+)
+MARKS: Final[Mapping[str, Mark]] = {"better": "pass", "backfired": "fail"}
+CALIBRATION: Final = (
+    Column("check", "check"),
+    Column("tries", "tries", "number"),
+    Column("inside", "inside", "number"),
+    Column("inside_percent", "%", "number"),
+    Column("width", "bounds", "number"),
+)
+CALIBRATION_NOTE: Final = (
+    "Of fixes that studies tried, whose measurements are in no doubt: how many saved as much as predicted. Bounds: "
+    "their upper end over their lower one, the middle of all; none where a loss was predicted possible."
 )
 
 
 def build(evidence: Evidence) -> Sequence[Block]:
-    """A row per pair of cases. Empty where no two cases differ in one such option alone."""
-    rows = tuple(tuple(_row(evidence, *pair)) for pair in _pairs(evidence))
-    return (Table("fixes", "", COLUMNS, rows, NOTE, groups=2),) if rows else ()
+    """A row per pair of cases, and how good the predictions were elsewhere. Empty where no fix was tried."""
+    pairs = sorted(tries.pairs(options_of(evidence.records)), key=lambda pair: _place(evidence, pair[1]))
+    judged = [_judged(evidence, *pair) for pair in pairs if pair[0] in evidence.medians]
+    if not judged:
+        return ()
+    return (Table("fixes", "", COLUMNS, tuple(map(_row, judged)), NOTE, groups=2), _calibration())
 
 
-Case = dict[str, Any]
-"""KEY and its end_to_end latency: `median`, `low`, `high` in ns."""
+def _place(evidence: Evidence, key: Key) -> tuple[Any, ...]:
+    names = dict(zip(KEY, key, strict=True))
+    return evidence.order[names["model"], names["shape"]], key
 
 
-def _pairs(evidence: Evidence) -> Iterator[tuple[Case, Case, tuple[str, str | bool]]]:
-    """The case without a fix, the case with it, and the fix."""
-    latency = evidence.latency
-    measured = rows_of(latency[latency["boundary"].eq(END_TO_END) & latency["median"].notna()])
-    cases = {key_of(row): row for row in by_case(measured, evidence.order)}
-    options = {key: given for key, given in options_of(evidence.records).items() if key in cases}
-    paired = {option: paired_without(option, options) for option, _ in FIXES}
-    for key, after in cases.items():
-        for option, value in FIXES:
-            if options[key].get(option) == value:
-                yield from ((cases[before], after, (option, value)) for before in paired[option].get(key, ()))
+def _judged(evidence: Evidence, before: Key, after: Key, fix: tuple[str, Any]) -> dict[str, Any]:
+    """What the row of a pair is made of."""
+    tried = tries.of_pair(evidence, before, after)
+    diagnosis = evidence.diagnoses.get(before)
+    predicted: Any = "the case without the fix was not diagnosed"
+    if diagnosis is not None and diagnosis.content is not None:
+        predicted = calibration.predicted(diagnosis.content.answers or (), tries.FIXES[fix][0])
+    return {
+        **dict(zip(KEY, after, strict=True)),
+        "fix": f"{fix[0]}: {str(fix[1]).lower()}",
+        "before": evidence.medians.get(before),
+        "after": evidence.medians.get(after),
+        "tried": tried,
+        "predicted": predicted,
+    }
 
 
-def _row(evidence: Evidence, before: Case, after: Case, fix: tuple[str, str | bool]) -> list[Cell]:
-    predicted = _predicted(evidence, before, FIXES[fix])
-    achieved = before["median"] - after["median"]
-    bounded = before["low"] is not None and after["low"] is not None
-    bounds = (before["low"] - after["high"], before["high"] - after["low"]) if bounded else None
-    option, value = fix
-    return [
-        *case_cells(after),
-        words(f"{option}: {str(value).lower()}"),
-        *(number(case["median"] / NS_PER_MS, milliseconds(case["median"])) for case in (before, after)),
-        *([missing(predicted)] * 2 if isinstance(predicted, str) else [_ms(bound) for bound in predicted]),
-        _ms(achieved),
-        *(scaled(bound, NS_PER_MS, milliseconds, FEW) for bound in bounds or (None, None)),
-        missing(predicted) if isinstance(predicted, str) else words(_judged(predicted, bounds)),
-    ]
+def _row(row: Mapping[str, Any]) -> tuple[Cell, ...]:
+    tried: Tried = row["tried"]
+    predicted = row["predicted"]
+    no_bounds = isinstance(predicted, str)
+    judged = missing(predicted) if no_bounds else words(calibration.judged(predicted, tried))
+    return (
+        *case_cells(row),
+        words(row["fix"]),
+        *(scaled(row[side], NS_PER_MS, milliseconds, tried.reason) for side in ("before", "after")),
+        scaled(tried.achieved_ns, NS_PER_MS, milliseconds, tried.reason),
+        *(scaled(bound, NS_PER_MS, milliseconds, FEW) for bound in (tried.low_ns, tried.high_ns)),
+        words(tried.outcome, MARKS.get(tried.outcome)),
+        *([missing(predicted)] * 2 if no_bounds else [number(b / NS_PER_MS, milliseconds(b)) for b in predicted]),
+        judged,
+        words(tried.reason),
+    )
 
 
-def _ms(ns: float) -> Cell:
-    return number(ns / NS_PER_MS, milliseconds(ns))
+def _calibration() -> Table:
+    """The tries of all studies that this version was calibrated with."""
+    rows = tuple(tuple(_calibrated(row)) for row in calibration.published())
+    title = "How good these predictions were in the reference studies"
+    return Table("calibration", title, CALIBRATION, rows, CALIBRATION_NOTE)
 
 
-def _predicted(evidence: Evidence, case: Case, check: str) -> tuple[float, float] | str:
-    """The bounds of the gain that a check's findings give together, ns; or why there are none."""
-    diagnosis = evidence.diagnoses.get(key_of(case))
-    if diagnosis is None or diagnosis.content is None:
-        return "the case without the fix was not diagnosed"
-    (answer,) = (candidate for candidate in diagnosis.content.answers or () if candidate.check == check)
-    if answer.verdict != "found":
-        return f"{check} was {answer.verdict}: {answer.reason}"
-    gains = [finding.gain for finding in answer.findings if finding.gain]
-    if not gains:
-        return f"{check} gave no bounds of the gain"
-    return sum(gain.low_ns for gain in gains), sum(gain.high_ns for gain in gains)
-
-
-def _judged(predicted: tuple[float, float], achieved: tuple[float, float] | None) -> str:
-    """Where the interval of what was achieved lies; None is one that could not be told."""
-    if achieved is None or (achieved[0] < predicted[0] and achieved[1] > predicted[1]):
-        return "undecided"
-    if achieved[1] < predicted[0]:
-        return "less"
-    return "more" if achieved[0] > predicted[1] else "as predicted"
+def _calibrated(row: Mapping[str, Any]) -> Iterator[Cell]:
+    yield words(row["check"])
+    yield number(row["tries"], str(row["tries"]))
+    yield number(row["inside"], str(row["inside"]))
+    yield number(100 * row["inside"] / row["tries"], f"{100 * row['inside'] / row['tries']:.0f}")
+    yield missing("a loss was possible") if row["width"] is None else number(row["width"], f"{row['width']:.2f}×")
 
 
 SECTION = Section(
     name="fixes",
-    title="Fixes: predicted against achieved",
+    title="Fixes that were tried",
     place=40,
     build=build,
 )

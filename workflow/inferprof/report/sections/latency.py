@@ -37,6 +37,7 @@ LATENCY_COLUMNS = [
     *CASE_COLUMNS,
     Column("median_ms", "median ms", "number"),
     Column("interval", "±", "number"),
+    Column("samples", "n", "number"),
     Column("p99_ms", "p99 ms", "number"),
     Column("items_per_s", "items/s", "number"),
     Column("low_ms", "low ms", "number", hidden=True),
@@ -47,12 +48,13 @@ LATENCY_COLUMNS = [
     Column("min_ms", "min ms", "number", hidden=True),
     Column("mean_ms", "mean ms", "number", hidden=True),
     Column("cov", "CoV", "number", hidden=True),
-    Column("samples", "samples", "number", hidden=True),
     Column("rounds", "rounds", "number", hidden=True),
     Column("stopped_by", "stopped by", hidden=True),
     Column("settled", "settled", hidden=True),
     Column("drift", "drift", "number", hidden=True),
+    Column("doubt", "doubt", hidden=True),
 ]
+NOTE = "n: samples of all rounds. *: in doubt, and no headline is made of it: column doubt of the CSV."
 
 
 def build(evidence: Evidence) -> Sequence[Block]:
@@ -75,7 +77,8 @@ def _latency(evidence: Evidence, boundary: str, title: str) -> list[Block]:
         rows = [
             _row(row, sources[key_of(row)]) for row in by_case(measured, evidence.order, lambda row: row["median"])
         ]
-        blocks.append(dataclasses.replace(table(boundary, title, LATENCY_COLUMNS, rows), csv_only=boundary == "call"))
+        body = table(boundary, title, LATENCY_COLUMNS, rows, NOTE)
+        blocks.append(dataclasses.replace(body, csv_only=boundary == "call"))
     blocks += _not_measured(frame, boundary)
     return blocks
 
@@ -97,21 +100,25 @@ def _row(row: dict[str, Any], source: str) -> list[Cell]:
     low, high = ms("low"), ms("high")
     spread = missing(FEW) if low.missing else words(half_width(row["median"], row["low"], row["high"]))
     rate = Shape.parse(row["shape"]).batch / row["median"] * 1e9
+    median = dataclasses.replace(ms("median"), file=source)
+    if row["doubt"]:
+        median = dataclasses.replace(median, text=f"{median.text}*", mark="warn")
     return [
         *case_cells(row),
-        dataclasses.replace(ms("median"), file=source),
+        median,
         spread,
+        number(row["n"], f"{row['n']:,}"),
         ms("p99"),
         number(rate, significant(rate)),
         low,
         high,
         *(ms(key) for key in ("p90", "p95", "p99_9", "min", "mean")),
         optional(row["cov"], significant, FEW),
-        number(row["n"], str(row["n"])),
         number(row["rounds"], str(row["rounds"])),
         words(row["stopped_by"]),
         words(row["settled"]),
         without_number("none found") if row["drift"] is None else number(row["drift"], f"{row['drift']:+.1%}"),
+        words(row["doubt"] or ""),
     ]
 
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from inferprof.report.common import braced, few
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Column, Table, Text, number, words
-from inferprof.report.numbers import plural
+from inferprof.report.numbers import percent, plural
 from inferprof.report.section import Section
 from inferprof.stats import PERCENTILES, samples_needed
+from inferprof.tables import gate
 from inferprof.tables.records import CASE_KEY, rows_of
 
 NO_REVISION = "that is not known"
@@ -29,7 +30,11 @@ def method(evidence: Evidence) -> Sequence[Block]:
         "95 % interval by order statistics, widened by autocorrelation. Items/s of the latency tables is "
         "batch / median.",
         f"p99 is given from {tail} samples on: with fewer, the largest sample may lie below it.",
-        "GPU against GPU is compared by device; anything against a CPU by end_to_end. fp32 means TF32 off.",
+        f"The answer compares by {evidence.boundary}. Each other table names its boundary: GPU against GPU is "
+        "compared by device, anything against a CPU by end_to_end. fp32 means TF32 off.",
+        f"A median needs {gate.FEWEST} samples. A latency is in doubt where it did not settle, drifted by "
+        f"{percent(100 * gate.DRIFT)} or more, or its thread waited for a core for "
+        f"{percent(100 * evidence.waited_limit)} of the time or more. It is shown with *, and makes no headline.",
         "“–” is never zero: the number beside it leads to the reason.",
     )
     return tuple(Text(sentence, "item") for sentence in sentences)

@@ -8,10 +8,12 @@ from typing import Any, Final
 from inferprof.report.common import sources_of
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Mark, Table, missing, number, words
-from inferprof.report.saturated import SHARE, rate
+from inferprof.report.numbers import percent, three_digits
 from inferprof.report.section import Section
+from inferprof.tables.limits import saturation
 from inferprof.tables.records import KEY, rows_of
 
+SHARE: Final = percent(100 * saturation.SHARE)
 NO_REGIME: Final = "needs a timeline of the case, with counters of its kernels or the graph's cost"
 FLAT, LARGEST = "flat", "no larger batch"
 COLUMNS: Final = (
@@ -20,7 +22,7 @@ COLUMNS: Final = (
     Column("precision", "precision"),
     Column("backend", "backend"),
     Column("variant", "variant"),
-    Column("boundary", "by", hidden=True),
+    Column("boundary", "by"),
     Column("batches", "batches", "number", hidden=True),
     Column("batch", "saturates at", "number"),
     Column("low", "from", "number"),
@@ -32,11 +34,11 @@ COLUMNS: Final = (
     Column("regimes", "bound by"),
 )
 NOTE: Final = (
-    f"Saturates at: the smallest measured batch with {SHARE} of the highest throughput, which is batch / median (≤: "
-    "no smaller one was measured); from, to: 95 % of bootstraps over rounds and blocks of samples. Where that is the "
-    f"largest batch, {LARGEST} tells whether throughput grows on: only that it saturates over the batch before "
-    "is known. Bound by launches: the GPU waits for them longer than it computes; else by what bounds most kernel "
-    "time: counters, or the graph's roof."
+    "By: the boundary of a row's numbers. Throughput is batch / median. Saturates at: the smallest measured batch "
+    f"with {SHARE} of the highest throughput. ≤: no smaller batch was measured. From, to: 95 % of bootstraps over "
+    f"rounds and blocks of samples. {LARGEST.capitalize()}: the largest measured batch is the fastest, and it "
+    "may grow on. Bound by launches: the GPU waits for them longer than it computes. Else: what bounds most kernel "
+    "time, by counters or the graph's roofline. Measurements in doubt are left out."
 )
 
 
@@ -75,7 +77,7 @@ def _row(row: Mapping[str, Any], files: Mapping[tuple[str, ...], str]) -> tuple[
         *(number(row[key], str(row[key])) for key in ("low", "high")),
         words(FLAT if row["saturated"] else LARGEST, mark),
         number(row["below"], str(row["below"])),
-        number(row["peak_items_per_s"], rate(row)),
+        number(row["peak_items_per_s"], three_digits(row["peak_items_per_s"])),
         number(row["peak_batch"], str(row["peak_batch"])),
         missing(NO_REGIME) if _untold(row["regimes"]) else words(row["regimes"]),
     )

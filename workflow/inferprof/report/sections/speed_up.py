@@ -27,6 +27,8 @@ from inferprof.tables.records import key_of, rows_of
 FLAGGED = "flagged"
 """In place of a verdict: the factor says more about the baseline, or the measurement, than about the case."""
 
+MIXED = "Rows by device are of two GPUs, rows by end_to_end of a CPU and another device: the two are not comparable."
+
 COLUMNS = [
     *CASE_COLUMNS,
     Column("boundary", "by"),
@@ -45,7 +47,7 @@ def build(evidence: Evidence) -> Sequence[Block]:
     """One table, or why there is none."""
     if not evidence.baseline:
         return (Text("No baseline was given."),)
-    rows = by_case(rows_of(evidence.speed_ups), evidence.order, lambda row: -(row["speed_up"] or 0))
+    rows = by_case(rows_of(evidence.speed_ups), evidence.order, _rank)
     if not rows:
         other = f" other than the baseline {evidence.baseline}" if len(evidence.latency) else ""
         return (Text(f"No case{other} was measured."),)
@@ -53,13 +55,21 @@ def build(evidence: Evidence) -> Sequence[Block]:
         return (Text(f"Not measured, for each case: {reasons.pop()}."),)
     note = (
         f"Baseline: {evidence.baseline} of the same model and shape. Speed-up: its time / the case's time, paired by "
-        "round, with the 95 % interval. Undecided: below what these rounds could tell apart."
+        "round, with the 95 % interval. Undecided: below what these rounds could tell apart, or one of the two is in "
+        "doubt; csv/speed_up.csv has the reason."
     )
     if evidence.rounds == 1:
         note = f"{note} {ONE_ROUND}"
+    if len({row["boundary"] for row in rows if row["boundary"]}) > 1:
+        note = f"{note} {MIXED}"
     sources = sources_of(evidence)
     shown = table("speed_up", "", COLUMNS, [_row(row, sources[key_of(row)]) for row in rows], note)
     return (*_flags(rows), shown)
+
+
+def _rank(row: dict[str, Any]) -> tuple[str, float]:
+    """One boundary after the other, within each the fastest first."""
+    return row["boundary"] or "", -(row["speed_up"] or 0)
 
 
 def _flags(rows: list[dict[str, Any]]) -> list[Text]:

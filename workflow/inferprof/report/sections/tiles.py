@@ -28,7 +28,7 @@ NO_NAME = "the names of the kernels do not tell their tiles"
 SHOWN = 12
 PERCENT = 0.01
 CHANGES = {"batch": "batch", "sequence": "tokens", "alignment": "rows of"}
-MARKS: dict[str, Mark] = {"right": "pass", "wrong": "warn"}
+MARKS: dict[str, Mark] = {"right": "pass", "wrong": "warn", "a caller loses": "fail"}
 CASE_TABLE = (
     *CASE_COLUMNS,
     Column("gemm_percent", "GEMMs", "number"),
@@ -57,6 +57,9 @@ TRIED_COLUMNS = (
     Column("measured_percent", "measured", "number"),
     Column("low_percent", "from", "number"),
     Column("high_percent", "to", "number"),
+    Column("caller_percent", "caller", "number"),
+    Column("caller_low_percent", "from", "number", hidden=True),
+    Column("caller_high_percent", "to", "number", hidden=True),
     Column("verdict", "verdict"),
 )
 PRODUCT_COLUMNS = (
@@ -184,9 +187,10 @@ def _tried(evidence: Evidence) -> list[Block]:
     if not rows:
         return []
     note = (
-        "Measured: by the medians of `device` per image or token, from and to by the ends of their intervals. Right: "
-        "even the lower end is half of what was predicted or more; more: it is more than twice of it, so that not "
-        "tiles alone gained; wrong: even the upper end is less than half."
+        "Measured: by the medians of `device` per image or token, from and to by the ends of their intervals. "
+        "Caller: the same by end_to_end. Right: even the lower end is half of what was predicted or more. More: it "
+        "is more than twice of it, so that not tiles alone gained. Wrong: even the upper end is less than half. A "
+        "caller loses: whatever the device gains, items take longer end to end."
     )
     title = "Suggestions that were tried: predicted and measured gain, % of the device's time"
     body = [_attempt(row) for row in by_case(rows, evidence.order, lambda row: -(row["predicted_gain"] or 0.0))]
@@ -200,6 +204,7 @@ def _attempt(row: dict[str, Any]) -> list[Cell]:
         scaled(row["predicted_gain"], PERCENT, _written, row["not_predicted"]),
         _percent(row["measured_gain"]),
         *(scaled(row[end], PERCENT, _written, FEW) for end in ("measured_low", "measured_high")),
+        *(scaled(row[f"caller_{part}"], PERCENT, _written, FEW) for part in tile_trials.MEASURED),
         Cell(row["verdict"], row["verdict"], mark=MARKS.get(row["verdict"])),
     ]
 

@@ -110,7 +110,7 @@ def _by_finding(seen: list[Diagnosed]) -> Iterator[Text]:
             case, document = cases[0]
             which = f"{len(cases)} of {total} cases of {model}"
             what = f"{check} comes first in {which}" if check else f"No check found what holds {which} back"
-            yield Text(f"{what}, e.g. {name_of(case)} {case['shape']}: {sentence_of(document)}", "item")
+            yield Text(f"{what}. One is {name_of(case)} {case['shape']}. {sentence_of(document)}", "item")
 
 
 def _title(case: Mapping[str, Any]) -> str:
@@ -176,7 +176,7 @@ def _gain_percent(gain: Gain | None, total: Total | None, reason: str) -> list[C
 def _answers(seen: list[Diagnosed]) -> Iterator[tuple[Cell, ...]]:
     for case, document in seen:
         for answer in document.answers or ():
-            reason = answer.reason or "; ".join(finding.reason for finding in answer.findings)
+            reason = answer.reason or " ".join(finding.reason for finding in answer.findings)
             yield (*case_cells(case), *map(words, (answer.level, answer.check, answer.verdict)), words(reason))
 
 
@@ -190,8 +190,8 @@ def _cautions(seen: list[Diagnosed]) -> Iterator[Text]:
         first, finding = next(iter(cases.items()))
         what = ": ".join(part for part in (first, finding.subject, finding.reason) if part)
         which = f"{len(cases)} of {len(seen)} cases, e.g. " if len(cases) > 1 else ""
-        rest = "; all in csv/check_answers.csv" if len(cases) > 1 else ""
-        yield Text(f"{check}: {which}{what}; what to do: {finding.advice}{rest}.", "item", "warn")
+        rest = " All are in csv/check_answers.csv." if len(cases) > 1 else ""
+        yield Text(f"{check}: {which}{what} To do: {finding.advice}{rest}", "item", "warn")
 
 
 def _lacking(seen: list[Diagnosed]) -> Iterator[Text]:

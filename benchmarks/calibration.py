@@ -1,0 +1,73 @@
+"""Calibrates the predicted gains: what each check said in the reference bundles, against what the tried fixes saved.
+
+    python benchmarks/calibration.py       writes workflow/inferprof/diagnosis/calibration.csv; takes minutes
+
+It needs no GPU: the bundles are diagnosed anew, by the code in hand.
+"""
+
+from __future__ import annotations
+
+import csv
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from inferprof import bundles
+from inferprof.diagnosis import calibration, frames, run
+from inferprof.tables import records, tries
+from inferprof.tables.records import KEY, options_of
+
+ROOT = Path(__file__).parents[1]
+BUNDLES = ("studies/reference/*/*.zip", "studies/puzzles/*/bundle.zip")
+
+
+def rows_of(results: Path, study: str, machine: str) -> Iterator[dict[str, Any]]:
+    """A row per try and check that predicted something."""
+    planned = records.read_cases(results / "reports" / study / "cases.csv").query("outcome == 'run'")
+    for model in planned["model"].unique():
+        read = records.read(results, planned[planned["model"] == model])
+        if read.empty:
+            continue
+        measured = frames.peers_of(read)
+        answers = {
+            (machine, *seen.case.path.parts): run.answers(seen) for seen in frames.of_model(results, machine, model)
+        }
+        for before, after, fix in tries.pairs(options_of(measured.records)):
+            tried = tries.of_pair(measured, before, after)
+            for check in tries.FIXES[fix]:
+                bounds = calibration.predicted(answers[before], check)
+                if isinstance(bounds, tuple) and tried.achieved_ns is not None and not tried.in_doubt:
+                    names = dict(zip(KEY, after, strict=True))
+                    yield {
+                        "study": study,
+                        "case": "/".join(names[key] for key in records.CASE_KEY),
+                        "fix": f"{fix[0]}: {str(fix[1]).lower()}",
+                        "check": check,
+                        "low_ns": round(bounds[0]),
+                        "high_ns": round(bounds[1]),
+                        "saved_ns": round(tried.achieved_ns),
+                        "saved_low_ns": "" if tried.low_ns is None else round(tried.low_ns),
+                        "saved_high_ns": "" if tried.high_ns is None else round(tried.high_ns),
+                    }
+
+
+def main() -> None:
+    """Write the file."""
+    every: dict[tuple[str, ...], dict[str, Any]] = {}
+    for pattern in BUNDLES:
+        for bundle in sorted(ROOT.glob(pattern)):
+            with tempfile.TemporaryDirectory() as folder:
+                results = Path(folder) / "results"
+                manifest = bundles.unbundle(bundle, results)
+                for row in rows_of(results, manifest.study, manifest.machine):
+                    # Studies share records: a try counts once.
+                    every.setdefault((row["case"], row["check"], str(row["saved_ns"])), row)
+    with (ROOT / "workflow/inferprof/diagnosis" / calibration.FILE).open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, calibration.COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(every.values())
+
+
+if __name__ == "__main__":
+    main()

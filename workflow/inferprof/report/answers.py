@@ -1,0 +1,218 @@
+"""The answer about each model in three lines: what to use, why it takes as long as it does, what to do next.
+
+All numbers of an answer are by one boundary, and about one shape: those that the config asks for under `answer:`,
+else end_to_end and the largest shape that most cases have.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from inferprof.case import Shape
+from inferprof.diagnosis.verdict import capital
+from inferprof.documents import Diagnosis
+from inferprof.documents.diagnosed import Finding, Gain, Total, Verdict
+from inferprof.report import winner
+from inferprof.report.common import few, name_of
+from inferprof.report.evidence import Evidence
+from inferprof.report.model import Card
+from inferprof.report.numbers import NS_PER_MS, interval, percent, plural, ratio, three_digits
+from inferprof.report.winner import Winner
+from inferprof.tables.records import key_of
+
+WORTH: Final = 0.01
+"""Ours, share of the time: what gains less is nothing to do next."""
+IN_DEVICE: Final = frozenset({"launch", "idle", "kernels", "execution"})
+"""Resources whose time `device` contains."""
+CAUSES: Final[Mapping[str, str]] = {
+    "launch": "the GPU waits for the host's launches",
+    "idle": "the GPU waits for something else",
+    "copy": "copies in and out",
+    "kernels": "kernels on the GPU",
+    "execution": "execution of the model",
+}
+"""Resource → what takes the time."""
+NO_ACTION: Final = "no check names a change that helps"
+NOT_DIAGNOSED: Final = "not known, the case was not diagnosed"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model's reader is told first. `best` is None where no case can be recommended."""
+
+    model: str
+    shape: str
+    title: str
+    use: str
+    why: str
+    do_next: str
+    best: Winner | None
+
+    @property
+    def card(self) -> Card:
+        """The three lines."""
+        labelled = (("Use", self.use), ("Why", self.why), ("Next", self.do_next))
+        lines = tuple((label, f"{words}." if label == "Use" else f"{capital(words)}.") for label, words in labelled)
+        return Card(self.title, lines, None if self.best else "fail")
+
+
+def of(evidence: Evidence) -> list[Answer]:
+    """The answers, in the order of the models."""
+    return evidence.once(_answers)
+
+
+def _answers(evidence: Evidence) -> list[Answer]:
+    return [_answer(evidence, model) for model in evidence.models]
+
+
+def _answer(evidence: Evidence, model: str) -> Answer:
+    winners = {best.shape: best for best in evidence.once(winner.find, model)}
+    shape = _shape(evidence, model, list(winners))
+    best = winners.get(shape)
+    against = f", against {evidence.baseline}" if evidence.baseline else ""
+    title = f"{model} at {shape}, by {evidence.boundary}{against}" if shape else model
+    if best is None:
+        return Answer(model, shape, title, *_nothing(evidence, winner.ranked(evidence, model, shape)), None)
+    document = evidence.diagnoses.get(key_of(best.row))
+    diagnosis = document.content if document else None
+    scale = _scale(best, diagnosis)
+    if diagnosis is None or diagnosis.verdict is None or scale is None:
+        return Answer(model, shape, title, _use(best), NOT_DIAGNOSED, NO_ACTION, best)
+    verdict = diagnosis.verdict
+    return Answer(model, shape, title, _use(best), _why(verdict, scale, best), _do_next(best, verdict), best)
+
+
+def _shape(evidence: Evidence, model: str, settled: list[str]) -> str:
+    """The shape that was asked for; else the largest of those with the most measured cases, if one can be recommended
+    there, or of the others."""
+    shapes = [shape for name, shape in evidence.order if name == model]
+    asked = evidence.asked.shape
+    if asked and (fitting := [shape for shape in shapes if Shape.parse(asked).within(Shape.parse(shape))]):
+        return fitting[-1]
+    counts = {shape: len(winner.ranked(evidence, model, shape)) for shape in shapes}
+    candidates = settled or [shape for shape in shapes if counts[shape]] or shapes
+    most = max((counts[shape] for shape in candidates), default=0)
+    return next((shape for shape in reversed(candidates) if counts[shape] == most), "")
+
+
+# --- use -------------------------------------------------------------------------------------------------------
+
+
+def _use(best: Winner) -> str:
+    """`fp16/ort_cuda/graph, 1.06 ms (1.05 to 1.08, n 236), 944 items/s, 2.87× (2.85 to 2.93) as fast`."""
+    ties = f". Not told apart from {few(best.ties)}" if best.ties else ""
+    rate = three_digits(best.items_per_s)
+    return f"{best.name}, {latency(best.row, best.boundary)}, {rate} items/s{_gain(best)}{ties}"
+
+
+def latency(row: Mapping[str, Any], boundary: str) -> str:
+    """`1.06 ms (1.05 to 1.08, n 236)`: a row of Evidence.measured."""
+    low, high = row[f"{boundary}_low_ms"], row[f"{boundary}_high_ms"]
+    spread = f"{three_digits(low)} to {three_digits(high)}" if not math.isnan(low) else "no interval"
+    return f"{three_digits(row[f'{boundary}_ms'])} ms ({spread}, n {row[f'{boundary}_n']:,})"
+
+
+def _gain(best: Winner) -> str:
+    """How the case stands to the baseline."""
+    speed_up = best.speed_up
+    if best.is_baseline:
+        return ", the baseline"
+    if speed_up["speed_up"] is None:
+        return "" if speed_up is winner.NO_SPEED_UP else f". No speed-up: {speed_up['not_measured']}"
+    factor = ratio(speed_up["speed_up"])
+    if speed_up["flag"]:
+        return f". {factor} is no speed-up: {speed_up['flag']}"
+    if speed_up["in_doubt"]:
+        return f". No speed-up, {speed_up['reason']}"
+    if speed_up["verdict"] in ("same", "undecided"):
+        return f", {factor} ({speed_up['verdict']}: {speed_up['reason']})"
+    return f", {factor} ({interval(speed_up['low'], speed_up['high'])}) as fast"
+
+
+def _nothing(evidence: Evidence, rows: Sequence[Mapping[str, Any]]) -> tuple[str, str, str]:
+    """The three lines where no case of a model can be recommended. rows: what was measured, the fastest first."""
+    column = f"{evidence.boundary}_doubt"
+    doubted = [row for row in rows if row[column]]
+    if doubted:
+        first = f"{name_of(doubted[0])}, {latency(doubted[0], evidence.boundary)}"
+        return (
+            f"nothing yet. {first}, is in doubt: {doubted[0][column]}",
+            f"{len(doubted)} of {plural(len(rows), 'measurement')} are in doubt",
+            "measure again on a machine that nobody else uses, with a longer `budget_s:` under `protocol:`",
+        )
+    if rows:
+        fails = "every case that was measured fails its accuracy tolerance"
+        return (
+            f"nothing, {fails}",
+            "see Accuracy",
+            "calibrate the format with more samples, or leave out its worst layers",
+        )
+    return "nothing, no case was measured", "see the refused and failed cases", "mend what they name, and run again"
+
+
+# --- why, and what to do next ----------------------------------------------------------------------------------
+
+
+def _scale(best: Winner, diagnosis: Diagnosis | None) -> float | None:
+    """What turns a share of the diagnosis' total into one of the answer's median; None where both are not known."""
+    total = diagnosis and diagnosis.total
+    return total.ns / (best.median_ms * NS_PER_MS) if isinstance(total, Total) and total.ns else None
+
+
+def _findings(verdict: Verdict, boundary: str) -> Iterator[Finding]:
+    """The findings about what the boundary contains, the first to work on first."""
+    for group in verdict.groups:
+        if boundary == "end_to_end" or group.resource in IN_DEVICE:
+            yield from (entry.finding for entry in group.findings)
+
+
+def _action(verdict: Verdict, best: Winner) -> Finding | None:
+    """The first finding whose advice changes something and gains WORTH."""
+    least = WORTH * best.median_ms * NS_PER_MS
+    acting = (finding for finding in _findings(verdict, best.boundary) if finding.acts)
+    return next((finding for finding in acting if finding.gain and finding.gain.high_ns > least), None)
+
+
+def _why(verdict: Verdict, scale: float, best: Winner) -> str:
+    """One cause and its share: that of the action, else what most of the time goes to."""
+    action = _action(verdict, best)
+    if action and action.share:
+        return f"{_share(action.share, scale)} of the time: {_cause(action)}"
+    shares = {name: share for name, share in verdict.shares.items() if name in IN_DEVICE or scale == 1}
+    if not shares:
+        return "not known, no check found a cause"
+    name = max(shares, key=lambda name: shares[name])
+    groups = (group for group in verdict.groups if group.resource == name)
+    first = next((entry.finding for group in groups for entry in group.findings), None)
+    rest = f". {capital(_cause(first))}" if first else ""
+    return f"{_share(shares[name], scale)} of the time: {CAUSES[name]}{rest}"
+
+
+def _cause(finding: Finding) -> str:
+    return f"{finding.subject}: {finding.reason}".removeprefix(": ").rstrip(".")
+
+
+def _share(share: float, scale: float) -> str:
+    return percent(min(100.0, 100 * share * scale))
+
+
+def _do_next(best: Winner, verdict: Verdict) -> str:
+    """One action with its bounds; else what would find out more."""
+    action = _action(verdict, best)
+    if action and action.gain:
+        thumb = ", a rule of thumb" if action.confidence == "low" else ""
+        return f"{action.advice} Saves {_bounds(action.gain, best.median_ms * NS_PER_MS)}{thumb}"
+    look = next((finding.advice for finding in _findings(verdict, best.boundary) if not finding.acts), "")
+    return f"{NO_ACTION}. To find out more: {look}".rstrip(".") if look else NO_ACTION
+
+
+def _bounds(gain: Gain, median: float) -> str:
+    """`1.2 to 4.31 ms (8 to 28 %)`, `at most 4.31 ms (28 %)`."""
+    low, high = (min(median, max(0.0, end)) for end in (gain.low_ns, gain.high_ns))
+    if not low or low == high:
+        return f"{'' if low else 'at most '}{three_digits(high / NS_PER_MS)} ms ({percent(100 * high / median)})"
+    words = f"{three_digits(low / NS_PER_MS)} to {three_digits(high / NS_PER_MS)} ms"
+    return f"{words} ({percent(100 * low / median)} to {percent(100 * high / median)})"

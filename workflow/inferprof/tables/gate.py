@@ -1,0 +1,50 @@
+"""Whether a latency may be a headline, a verdict or a recommendation: the one place that decides it.
+
+A self-check that fails makes its record a failed one, so that its case has no latency at all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from inferprof.tables.records import KEY
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FEWEST: Final = 5
+"""Ours: fewer samples give no median."""
+WAITED: Final = 0.05
+"""Ours: a thread that waits longer for a core, as a share of its time, measures the machine's other work."""
+DRIFT: Final = 0.05
+"""Ours: a latency that changes more within a round is no single number."""
+
+
+def too_few(samples: int) -> str | None:
+    """Why so many samples have no median; None where they have one."""
+    if samples >= FEWEST:
+        return None
+    return f"{samples} sample{'' if samples == 1 else 's'}; a median needs {FEWEST}"
+
+
+def doubt(settled: bool, drift: float | None, waited: float | None, limit: float = WAITED) -> str | None:
+    """Why a latency is not to be trusted; None where it is. `waited`: share of the time; `limit`: the config's."""
+    reasons = []
+    if not settled:
+        reasons.append("not settled when its warm-up ended")
+    if drift is not None and abs(drift) >= DRIFT:
+        reasons.append(f"drifted by {drift:+.1%} within a round")
+    if waited is not None and waited >= limit:
+        reasons.append(f"its thread waited for a core {waited:.1%} of the time")
+    return "; ".join(reasons) or None
+
+
+def enough(boundaries: pd.DataFrame) -> pd.DataFrame:
+    """records.boundaries, in which a case and boundary of too few samples in all rounds is not measured."""
+    counts = boundaries["samples"].map(lambda samples: 0 if samples is None else len(samples))
+    totals = counts.groupby([boundaries[name] for name in (*KEY, "boundary")]).transform("sum")
+    few = boundaries["not_measured"].isna() & (totals < FEWEST)
+    frame = boundaries.copy()
+    frame.loc[few, "not_measured"] = totals[few].map(lambda total: too_few(int(total)))
+    frame.loc[few, "samples"] = None
+    return frame
