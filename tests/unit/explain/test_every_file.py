@@ -123,7 +123,7 @@ ANSWERS: Final[dict[str, Expected | str]] = {
         159443486,
         5,
         "kernels 98.3",
-        "hot_kernel",
+        "conversions",
     ),
     "real/nsys_sqlite/nsys2025.3.2_schema3.20.3_nokernels_vllm.sqlite": REFUSED,
     "real/nsys_sqlite/nsys2026.1.1_schema3.24.14_rtx3080_small.sqlite": (
@@ -138,7 +138,7 @@ ANSWERS: Final[dict[str, Expected | str]] = {
         43541000,
         1,
         "kernels 75.9",
-        "hot_kernel",
+        "cuda_graph",
     ),
     "real/ort_profile/excerpt_ort0.4.0_unnamed_nodes.json": ("ort_profile", 0, 0, "", "ort_operators"),
     "real/ort_profile/excerpt_ort_2024_thread_scheduling_stats.json": ("ort_profile", 0, 0, "", "ort_operators"),
@@ -273,8 +273,8 @@ ANSWERS: Final[dict[str, Expected | str]] = {
     ),
     "captures/h100-ort-tensorrt-ep/planted_fallback.onnx": REFUSED,
     "captures/h100-tensorrt-8.5-vit2/layers.json": ("trt_layers", 0, 0, "", ""),
-    "captures/h100-tensorrt-8.5-vit2/nsys.sqlite.xz": ("nsys", 2451209, 9, "kernels 77.1", "hot_kernel"),
-    "captures/h100-tensorrt-8.5-vit2/nsys_cuda_gpu_kern_sum.csv": ("nsys", 2451209, 0, "", "hot_kernel"),
+    "captures/h100-tensorrt-8.5-vit2/nsys.sqlite.xz": ("nsys", 2451209, 9, "kernels 77.1", "unfused_attention"),
+    "captures/h100-tensorrt-8.5-vit2/nsys_cuda_gpu_kern_sum.csv": ("nsys", 2451209, 0, "", "unfused_attention"),
     "captures/h100-tensorrt-8.5-vit2/profile.json": ("trt_layers", 0, 0, "fused regions 61.1", "engine_layers"),
     "captures/h100-torch-vit-tiny/ncu_details.csv": ("ncu", 19870, 0, "", "low_occupancy"),
     "captures/h100-torch-vit-tiny/nsys_eager.sqlite.xz": (
@@ -294,7 +294,7 @@ ANSWERS: Final[dict[str, Expected | str]] = {
     ),
     "captures/h100-torch-vit-tiny/nsys_graph_node_trace.sqlite.xz": ("nsys", 8788207, 10, "kernels 73.4", ""),
     "captures/h100-torch-vit-tiny/nsys_graph_node_trace_cuda_gpu_kern_sum.csv": ("nsys", 8788207, 0, "", ""),
-    "captures/h200x2-tensor-parallel/nsys.sqlite.xz": ("nsys", 36564320, 20, "kernels 74.5", "hot_kernel"),
+    "captures/h200x2-tensor-parallel/nsys.sqlite.xz": ("nsys", 36564320, 20, "kernels 74.5", "cuda_graph"),
 }
 """File → tool, ns in its kernels, iterations, the largest part with its percentage, the check that comes first.
 
