@@ -1,12 +1,15 @@
 """Calibrates the predicted gains: what each check said in the reference bundles, against what the tried fixes saved.
 
-    python benchmarks/calibration.py       writes workflow/inferprof/diagnosis/calibration.csv; takes minutes
+    python benchmarks/calibration.py [BUNDLE ...] [--out FILE]
+
+Without arguments it takes all committed bundles and writes workflow/inferprof/diagnosis/calibration.csv, in minutes.
 
 It needs no GPU: the bundles are diagnosed anew, by the code in hand.
 """
 
 from __future__ import annotations
 
+import argparse
 import csv
 import tempfile
 from collections.abc import Iterator
@@ -54,19 +57,23 @@ def rows_of(results: Path, study: str, machine: str) -> Iterator[dict[str, Any]]
 
 def main() -> None:
     """Write the file."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("bundles", nargs="*", type=Path, metavar="BUNDLE")
+    parser.add_argument("--out", type=Path, default=ROOT / "workflow/inferprof/diagnosis" / calibration.FILE)
+    arguments = parser.parse_args()
     every: dict[tuple[str, ...], dict[str, Any]] = {}
-    for pattern in BUNDLES:
-        for bundle in sorted(ROOT.glob(pattern)):
-            with tempfile.TemporaryDirectory() as folder:
-                results = Path(folder) / "results"
-                manifest = bundles.unbundle(bundle, results)
-                for row in rows_of(results, manifest.study, manifest.machine):
-                    # Studies share records: a try counts once.
-                    every.setdefault((row["case"], row["check"], str(row["saved_ns"])), row)
-    with (ROOT / "workflow/inferprof/diagnosis" / calibration.FILE).open("w", newline="", encoding="utf-8") as file:
+    for bundle in arguments.bundles or [path for pattern in BUNDLES for path in sorted(ROOT.glob(pattern))]:
+        with tempfile.TemporaryDirectory() as folder:
+            results = Path(folder) / "results"
+            manifest = bundles.unbundle(bundle, results)
+            for row in rows_of(results, manifest.study, manifest.machine):
+                # Studies share records: a try counts once.
+                every.setdefault((row["case"], row["check"], str(row["saved_ns"])), row)
+    with arguments.out.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, calibration.COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(every.values())
+    print(f"{len(every)} tries in {arguments.out.name}")
 
 
 if __name__ == "__main__":

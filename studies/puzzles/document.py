@@ -76,10 +76,10 @@ def _measured(results: Path, manifest: Bundle) -> dict[str, Any]:
     def said(case: str, check: str) -> str:
         found = answer(case, check)
         items = [
-            f"- `{check}`{', ' * bool(one['subject'])}{one['subject']}: {one['reason']}. Do: {one['advice']}."
+            f"- `{check}`{', ' * bool(one['subject'])}{one['subject']}: {one['reason']} Do: {one['advice']}"
             for one in found["findings"]
         ]
-        return "\n".join(items or [f"- `{check}` {found['verdict']}: {found['reason']}."])
+        return "\n".join(items or [f"- `{check}` {found['verdict']}: {found['reason']}"])
 
     def why(case: str) -> str:
         failed = [str(record["reason"]) for record in records.get(case, ()) if record["status"] != "ok"]

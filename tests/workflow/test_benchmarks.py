@@ -10,9 +10,14 @@ from pathlib import Path
 import pytest
 from tests.workflow.conftest import environment
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 TOOK = r"[\d.]+ s \([\d.]+ s of CPU time\), \d+ MiB"
 LIMITS = r"(within the limits|over a limit: .*)\n"
 SMALLEST = {
+    "calibration.py": (
+        (str(REPOSITORY / "studies/puzzles/weight-only-fp8/bundle.zip"), "--out", "calibration.csv"),
+        r"\d+ tries in calibration.csv\n",
+    ),
     "dag_scale.py": (
         ("--cases", "40"),
         rf"40 cases, 3\d\d jobs: planned in {TOOK}\nmarked as done in {TOOK}\nagain, nothing to be done: {TOOK}\n",
@@ -45,6 +50,11 @@ def test_a_benchmark_runs_in_its_smallest_size(name: str, repository: Path, tmp_
     arguments, printed = SMALLEST[name]
     command = [sys.executable, str(repository / "benchmarks" / name), *arguments]
     done = subprocess.run(
-        command, env=environment() | {"TMPDIR": str(tmp_path)}, capture_output=True, text=True, check=False
+        command,
+        env=environment() | {"TMPDIR": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert re.fullmatch(printed, done.stdout), done.stdout + done.stderr

@@ -56,6 +56,19 @@ def test_a_speed_up_that_is_undecided_repeats_the_winner_and_the_baseline(result
     assert set(chosen(results).values()) == {(True, True)}
 
 
+def test_where_all_cases_are_in_doubt_the_fastest_and_the_baseline_are_captured(results: Results) -> None:
+    for precision, ms in (("fp32", 10.0), ("fp16", 5.0), ("bf16", 7.0)):
+        case = f"vit/{precision}/ort_cpu/default/b1"
+        boundaries = results.measurement(case, 0, ms, gpu=False)["boundaries"]
+        boundaries["end_to_end"]["settled"] = False
+        results.ok(case, ms, boundaries=boundaries)
+    results.plan()
+    assert chosen(results) == {
+        "fp32/ort_cpu/default/b1": (False, True),
+        "fp16/ort_cpu/default/b1": (False, True),
+    }
+
+
 def test_a_selection_is_read_as_it_was_written(tmp_path: Path) -> None:
     first, second = (Case("vit", precision, "ort_cpu", "default", "b1") for precision in ("fp32", "fp16"))
     path = tmp_path / selection.NAME

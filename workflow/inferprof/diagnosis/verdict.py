@@ -256,8 +256,8 @@ def _sentence(groups: Sequence[Group], answers: Sequence[Answer], total: Total |
 
 
 def cause_in_words(finding: Finding) -> str:
-    """`Pageable memory: copies take 4.98 ms (32.7 %).`"""
-    return f"{finding.subject}: {finding.reason}" if finding.subject else capital(finding.reason)
+    """`Cause: pageable memory: copies take 4.98 ms (32.7 %).`"""
+    return f"Cause: {finding.subject}: {finding.reason}" if finding.subject else capital(finding.reason)
 
 
 def to_do_in_words(finding: Finding, total: Total | None) -> str:

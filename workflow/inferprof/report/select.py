@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from inferprof.case import Case
+from inferprof.report import winner
+from inferprof.report.common import name_of
 from inferprof.report.evidence import Evidence
-from inferprof.report.winner import Winner, find
+from inferprof.report.winner import Winner
 from inferprof.selection import Choice
 from inferprof.tables.records import CASE_KEY
 
@@ -18,14 +20,17 @@ def choices(evidence: Evidence) -> list[Choice]:
     """The winners of each model and shape, their ties and the baselines, in the study's order.
 
     The winner and the cases that it can't be told apart from get further rounds; so do the winner and the baseline
-    where its speed-up is undecided. The winner and the baseline are captured.
+    where its speed-up is undecided. The winner and the baseline are captured; where all cases are in doubt, and none
+    wins, the fastest as it was measured.
     """
     reasons: dict[Case, dict[str, list[str]]] = {}
     for model in evidence.models:
-        for winner in find(evidence, model):
-            for name, what, reason in _wanted(evidence, winner):
+        winners = {best.shape: best for best in winner.find(evidence, model)}
+        for shape in (shape for name, shape in evidence.order if name == model):
+            best = winners.get(shape)
+            for name, what, reason in _wanted(evidence, best) if best else _measured(evidence, model, shape):
                 precision, backend, variant = name.split("/")
-                case = Case(model, precision, backend, variant, winner.shape)
+                case = Case(model, precision, backend, variant, shape)
                 said = reasons.setdefault(case, {"repeat": [], "capture": []})[what]
                 said += [] if reason in said else [reason]
     order = [Case(*row) for row in evidence.outcomes.loc[evidence.outcomes["outcome"] == "ok", CASE_KEY].values]
@@ -36,16 +41,25 @@ def choices(evidence: Evidence) -> list[Choice]:
     ]
 
 
-def _wanted(evidence: Evidence, winner: Winner) -> Iterator[tuple[str, str, str]]:
+def _measured(evidence: Evidence, model: str, shape: str) -> Iterator[tuple[str, str, str]]:
+    """The same where no case wins."""
+    names = [name_of(row) for row in winner.ranked(evidence, model, shape)]
+    for name in names[:1]:
+        yield name, "capture", f"fastest by {evidence.boundary} of cases that are all in doubt"
+    if evidence.baseline in names:
+        yield evidence.baseline, "capture", "baseline"
+
+
+def _wanted(evidence: Evidence, best: Winner) -> Iterator[tuple[str, str, str]]:
     """Of a winner (case, `repeat` or `capture`, why)."""
-    yield winner.name, "capture", f"fastest by {winner.boundary}"
-    if winner.ties:
-        yield winner.name, "repeat", f"not told apart from {len(winner.ties)} by {winner.boundary}"
-        for tie in winner.ties:
-            yield tie, "repeat", f"not told apart from the fastest by {winner.boundary}"
-    if evidence.baseline is None or winner.is_baseline:
+    yield best.name, "capture", f"fastest by {best.boundary}"
+    if best.ties:
+        yield best.name, "repeat", f"not told apart from {len(best.ties)} by {best.boundary}"
+        for tie in best.ties:
+            yield tie, "repeat", f"not told apart from the fastest by {best.boundary}"
+    if evidence.baseline is None or best.is_baseline:
         return
     yield evidence.baseline, "capture", "baseline"
-    if winner.speed_up.get("verdict") in OPEN:
-        for name in (winner.name, evidence.baseline):
+    if best.speed_up.get("verdict") in OPEN:
+        for name in (best.name, evidence.baseline):
             yield name, "repeat", "the speed-up of the fastest over the baseline is undecided"
