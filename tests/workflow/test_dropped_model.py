@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.unit.facts import facts, states
+from tests.unit.facts import facts
 from tests.workflow.conftest import Workspace
 
 pytestmark = pytest.mark.slow
@@ -30,7 +30,7 @@ def test_a_dropped_onnx_is_studied_and_torch_only_formats_are_refused_by_name(wo
     done = workspace.run("results/REPORT.txt")
     assert done.returncode == 0, done.stdout + done.stderr
     text = (workspace.folder / "results" / "REPORT.txt").read_text(encoding="utf-8")
-    assert states(text, "magika", "b1", "fp32/ort_cpu/default")
+    assert all(part in text for part in ("magika at b1", "fp32/ort_cpu/default, "))
     with (workspace.folder / "results" / "reports" / "toy" / "cases.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     outcomes = {(row["precision"], row["backend"]): (row["outcome"], row["reason"]) for row in rows}
