@@ -64,7 +64,9 @@ onstart:
 
 onsuccess:
     if workflow.is_main_process:
-        print(*(path.read_text() for path in ANSWERS if path.exists()), sep="", end="")
+        print(
+            *(path.read_text() for path in ANSWERS if path.exists()), sep="", end=""
+        )
 
 
 onerror:
