@@ -70,6 +70,8 @@ def served(argv: Sequence[str]) -> int | None:
     if not study or LIMIT not in os.environ:
         return None
     processes.die_with_parent()
+    if not processes.started(_snakemake(study)):
+        return 1  # it was killed before this process could ask to end with it
     code = None
     if group:
         with contextlib.suppress(OSError), _connected(study, group) as connection:
