@@ -65,7 +65,8 @@ def of(evidence: Evidence) -> list[Answer]:
 
 
 def _answers(evidence: Evidence) -> list[Answer]:
-    return [_answer(evidence, model) for model in evidence.models]
+    coming = [] if evidence.waiting is None else list(evidence.waiting["model"])
+    return [_answer(evidence, model) for model in dict.fromkeys([*evidence.models, *coming])]
 
 
 def _answer(evidence: Evidence, model: str) -> Answer:
@@ -75,7 +76,7 @@ def _answer(evidence: Evidence, model: str) -> Answer:
     against = f", against {evidence.baseline}" if evidence.baseline else ""
     title = f"{model} at {shape}, by {evidence.boundary}{against}" if shape else model
     if best is None:
-        return Answer(model, shape, title, *_nothing(evidence, winner.ranked(evidence, model, shape)), None)
+        return Answer(model, shape, title, *_nothing(evidence, model, winner.ranked(evidence, model, shape)), None)
     document = evidence.diagnoses.get(key_of(best.row))
     diagnosis = document.content if document else None
     scale = _scale(best, diagnosis)
@@ -132,7 +133,7 @@ def _gain(best: Winner) -> str:
     return f", {factor} ({interval(speed_up['low'], speed_up['high'])}) as fast"
 
 
-def _nothing(evidence: Evidence, rows: Sequence[Mapping[str, Any]]) -> tuple[str, str, str]:
+def _nothing(evidence: Evidence, model: str, rows: Sequence[Mapping[str, Any]]) -> tuple[str, str, str]:
     """The three lines where no case of a model can be recommended. rows: what was measured, the fastest first."""
     column = f"{evidence.boundary}_doubt"
     doubted = [row for row in rows if row[column]]
@@ -150,6 +151,9 @@ def _nothing(evidence: Evidence, rows: Sequence[Mapping[str, Any]]) -> tuple[str
             "see Accuracy",
             "calibrate the format with more samples, or leave out its worst layers",
         )
+    if coming := evidence.to_come(model):
+        are = "is" if coming == 1 else "are"
+        return "nothing yet", f"{plural(coming, 'case')} of it {are} still to come", "wait: the study goes on"
     return "nothing, no case was measured", "see the refused and failed cases", "mend what they name, and run again"
 
 
