@@ -36,6 +36,7 @@ CAUSES: Final[Mapping[str, str]] = {
 }
 """Resource → what takes the time."""
 NO_ACTION: Final = "no check names a change that helps"
+MEASURE_AGAIN: Final = "measure again on a machine that nobody else uses, with a longer `budget_s:` under `protocol:`"
 NOT_DIAGNOSED: Final = "not known, the case was not diagnosed"
 
 
@@ -80,10 +81,12 @@ def _answer(evidence: Evidence, model: str) -> Answer:
     document = evidence.diagnoses.get(key_of(best.row))
     diagnosis = document.content if document else None
     scale = _scale(best, diagnosis)
-    if diagnosis is None or diagnosis.verdict is None or scale is None:
-        return Answer(model, shape, title, _use(best), NOT_DIAGNOSED, NO_ACTION, best)
-    verdict = diagnosis.verdict
-    return Answer(model, shape, title, _use(best), _why(verdict, scale, best), _do_next(best, verdict), best)
+    why, do_next = NOT_DIAGNOSED, NO_ACTION
+    if diagnosis and diagnosis.verdict and scale is not None:
+        why, do_next = _why(diagnosis.verdict, scale, best), _do_next(best, diagnosis.verdict)
+    if best.doubted and do_next.startswith(NO_ACTION):
+        do_next = MEASURE_AGAIN
+    return Answer(model, shape, title, _use(best), why, do_next, best)
 
 
 def _shape(evidence: Evidence, model: str, settled: list[str]) -> str:
@@ -106,7 +109,16 @@ def _use(best: Winner) -> str:
     """`fp16/ort_cuda/graph, 1.06 ms (1.05 to 1.08, n 236), 944 items/s, 2.87× (2.85 to 2.93) as fast`."""
     ties = f". Not told apart from {few(best.ties)}" if best.ties else ""
     rate = three_digits(best.items_per_s)
-    return f"{best.name}, {latency(best.row, best.boundary)}, {rate} items/s{_gain(best)}{ties}"
+    return f"{best.name}, {latency(best.row, best.boundary)}, {rate} items/s{_gain(best)}{ties}{_doubted(best)}"
+
+
+def _doubted(best: Winner) -> str:
+    """The case that was measured faster, where that measurement is in doubt."""
+    row = best.doubted
+    if row is None:
+        return ""
+    took = three_digits(row[f"{best.boundary}_ms"])
+    return f". {name_of(row)} took {took} ms, in doubt: {row[f'{best.boundary}_doubt']}"
 
 
 def latency(row: Mapping[str, Any], boundary: str) -> str:
@@ -142,7 +154,7 @@ def _nothing(evidence: Evidence, model: str, rows: Sequence[Mapping[str, Any]]) 
         return (
             f"nothing yet. {first}, is in doubt: {doubted[0][column]}",
             f"{len(doubted)} of {plural(len(rows), 'measurement')} are in doubt",
-            "measure again on a machine that nobody else uses, with a longer `budget_s:` under `protocol:`",
+            MEASURE_AGAIN,
         )
     if rows:
         fails = "every case that was measured fails its accuracy tolerance"
