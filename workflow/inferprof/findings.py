@@ -27,9 +27,10 @@ Bottleneck = Literal[
 """What a finding eats: the parts of limits.waterfall. Findings of one bottleneck overlap, and the five from `memory`
 to `kernels` all share the kernels' time. The others cost no time of this case that is known: `measurement` trust in
 the numbers, `capacity` device memory, `tuning` time of the first inference or of other shapes."""
-Need = Literal["gpu", "record", "timeline", "counters", "environment", "bandwidth"]
+Need = Literal["gpu", "cpu", "record", "timeline", "counters", "environment", "bandwidth"]
 NEEDS: Final[Mapping[Need, str]] = {
     "gpu": "a case that runs on a GPU",
+    "cpu": "a case that runs on the CPU",
     "record": "a bare measurement of the case: inferprof run",
     "timeline": "a timeline of the case's iterations: nsys or kineto under `profilers:`",
     "counters": "counters of the case's kernels: nsys and ncu under `profilers:`",
@@ -37,6 +38,10 @@ NEEDS: Final[Mapping[Need, str]] = {
     "bandwidth": "bandwidth.json of the machine: inferprof bandwidth",
 }
 """What a check may need → what is missing where it isn't there, and how to get it."""
+ELSEWHERE: Final[tuple[Need, ...]] = ("gpu", "cpu")
+"""Needs of checks that are about cases on other hardware: nobody can give a case what they lack."""
+OF_OTHERS: Final = frozenset(f"needs {NEEDS[need]}" for need in ELSEWHERE)
+"""Reasons of checks that are about cases on other hardware."""
 END_TO_END: Final = "end_to_end"
 """What shares are of, unless the case was not measured without a profiler."""
 Outcome = Literal["better", "no difference", "backfired", "undecided", "failed", "refused"]

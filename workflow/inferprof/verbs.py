@@ -30,11 +30,13 @@ def bandwidth(args: argparse.Namespace) -> None:
 
 
 def ceilings(args: argparse.Namespace) -> None:
-    """Measure how fast this machine's GPU multiplies matrices of each type and reads its memory (about 10 s)."""
-    from inferprof.devices import ceilings
+    """Measure how fast this machine's GPU, or without one its CPU, multiplies matrices and reads memory (10 s)."""
+    from inferprof.devices import ceilings, cpu_ceilings
     from inferprof.devices.cuda import CudaDevice
+    from inferprof.machine import hardware
 
-    write_document(args.out, "ceilings", ceilings.measure(CudaDevice()))
+    on_gpu = hardware.detect().gpu is not None
+    write_document(args.out, "ceilings", ceilings.measure(CudaDevice()) if on_gpu else cpu_ceilings.measure())
 
 
 def cases(args: argparse.Namespace) -> None:
