@@ -55,8 +55,11 @@ rule all:
 
 
 onstart:
-    # Jobs that run a Snakemake of their own hold no lock, nor does the report by now.
-    if workflow.is_main_process and not only_reports():
+    if only_reports():
+        # Its end would take away the lock of the Snakemake that runs the study.
+        workflow.persistence.unlock = lambda: None
+    # Jobs that run a Snakemake of their own hold no lock.
+    elif workflow.is_main_process:
         processes.sign_lock(Path.cwd())
         if not SUBMITS:
             processes.end_with_jobs(Path.cwd())
@@ -70,7 +73,7 @@ onstart:
 
 
 onsuccess:
-    if workflow.is_main_process:
+    if workflow.is_main_process and not only_reports():
         print(
             *(path.read_text() for path in ANSWERS if path.exists()), sep="", end=""
         )

@@ -99,7 +99,8 @@ wildcard_constraints:
 
 def only_reports():
     """Whether nothing but the report by now is asked for, perhaps beside the Snakemake that runs the study."""
-    return {job.rule.name for job in workflow.dag.needrun_jobs()} <= {"report"}
+    jobs = workflow.dag.needrun_jobs(exclude_finished=False)
+    return {job.rule.name for job in jobs} == {"report"}
 
 
 def on_every_machine(files):
