@@ -158,4 +158,3 @@ def test_what_a_graph_saves_where_the_gpu_is_busy_most_of_the_time_was_predicted
     (finding,) = ask("cuda_graph", of_folder.load(tmp_path, own[0].split("/")[0], case)).findings
     assert finding.gain == Gain(approx(514_908.45), approx(882_700.2))
     assert finding.tried is not None and finding.tried.achieved_ns == approx(694_423.5)
-    assert finding.gain.low_ns < finding.tried.achieved_ns < finding.gain.high_ns
