@@ -108,6 +108,8 @@ class Backend:
     """Writes `request.out` and returns facts for .build.json (seconds, bytes, versions, builder options)."""
     ahead_of_time: bool = False
     """Whether it can build for a GPU that is not in this machine."""
+    compiles: bool = False
+    """Whether a session compiles or tunes before its first inference is done, for seconds to minutes."""
     alone: Callable[[Variant], str | None] = lambda variant: None
     """Why two sessions of a variant cannot take turns in one process, as a pipeline has them; None where they can."""
     graph_memory: Callable[[Session, OpenRequest], dict[str, Any] | None] | None = None
@@ -123,6 +125,11 @@ class Backend:
     (ONNX Runtime does) or looks for a GPU through CUDA when it is imported."""
     refuses_variant: Callable[[Variant, Case, Machine], str | None] = lambda variant, case, machine: None
     """Why a machine cannot run a case with the options of a variant; None where there is no objection."""
+
+    @property
+    def starts_at_once(self) -> bool:
+        """Whether a case can be measured as soon as its graph is there."""
+        return self.build is None and not self.compiles
 
 
 @dataclass(frozen=True)

@@ -84,12 +84,19 @@ class Study:
         repeats = self.config["repeat"] != "all" and len(self.rounds) > 1
         return repeats or (self.config["captures"] != "all" and bool(self.captures()))
 
+    def brief(self, round_: int) -> bool:
+        """Whether a round is a brief pass over all cases: the first of several, where there is a GPU."""
+        return round_ == 0 and self.machine.gpu is not None and len(self.rounds) > 1
+
     @functools.cached_property
     def first_cases(self) -> frozenset[Case]:
-        """Those of the first answer: every runtime of the first model, in its first format, variant and shape."""
+        """Those of the first answer: the first model in its first format, variant and shape, in each runtime that
+        starts at once; where none does, in the first that there is."""
         cases = self.cases()
         first = cases[0] if cases else None
-        return frozenset(case for case in cases if first and replace(case, backend=first.backend) == first)
+        alike = [case for case in cases if first and replace(case, backend=first.backend) == first]
+        at_once = [case for case in alike if registry.backends()[case.backend].starts_at_once]
+        return frozenset(at_once or alike[:1])
 
     def speaks(self, name: str, case: Case) -> bool:
         """Whether a profiler that watches a case speaks for it: of several that trace the same, one does."""

@@ -165,9 +165,10 @@ def flags(options: Mapping[str, OptionValue]) -> str:
     return " ".join(f"--set {shlex.quote(f'{name}={_scalar(value)}')}" for name, value in sorted(options.items()))
 
 
-def protocol_flags(protocol: Mapping[str, Any]) -> str:
+def protocol_flags(protocol: Mapping[str, Any], first_pass: bool = False) -> str:
     """The parts of the protocol that one run needs to know."""
-    return f"--budget {protocol['budget_s']} --interval {protocol['interval']} --seed {protocol['seed']}"
+    flags = f"--budget {protocol['budget_s']} --interval {protocol['interval']} --seed {protocol['seed']}"
+    return f"{flags} --first-pass" if first_pass else flags
 
 
 def _scalar(value: OptionValue) -> str:

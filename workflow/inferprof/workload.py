@@ -121,7 +121,7 @@ def _task(request: RunRequest, gpu: Gpu | None) -> AbstractContextManager[None]:
     """What a measurement says of itself between its parts."""
     loops = 4 if gpu else 3
     protocol = request.protocol
-    pipelined = {"pipelined": protocol.pipeline_s} if gpu and request.streams > 1 else {}
+    pipelined = {"pipelined": protocol.pipeline_s} if gpu and request.streams > 1 and not protocol.first_pass else {}
     budgets = {timing.IN_TURNS: loops * protocol.loop_s, "back to back": protocol.throughput_s, **pipelined}
     steps = ("load", "first inference", *budgets, *(["compare outputs"] if request.reference else []))
     return progress.task(f"Measure {request.case}", steps, budgets=budgets, measures=True)
@@ -162,7 +162,7 @@ def _in_session(
     measured = timing.measure(session, device, feeds, request.placement, request.protocol)
     cache = backend.compile_cache()
     memory = _memory(session, device, used_before)
-    if device.where == "cuda" and request.streams > 1:
+    if device.where == "cuda" and request.streams > 1 and not request.protocol.first_pass:
         measured = _pipelined(request, backend, opened, measured, feeds)
     tuning = _tuning(backend, session)
     with timing.undisturbed():  # the pipeline's lanes are garbage that holds device memory

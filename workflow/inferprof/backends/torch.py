@@ -333,6 +333,7 @@ TORCH_COMPILE = Backend(
         **some(OPTIONS, "placement", "host_cast", "tf32", "quantize", "tuning", "graphs"),
     },
     precisions=frozenset(DTYPES),
+    compiles=True,
     compile_cache=build_facts.inductor_cache,
     imports=(*export.IMPORTS, "torch._inductor.compile_fx"),
     alone=graphs_share_memory,
