@@ -56,8 +56,9 @@ def test_on_a_gpu_the_same_config_runs_onnx_runtime_with_cuda_and_its_graph(
 
 
 def test_the_first_answer_waits_for_no_runtime_that_compiles_or_builds(
-    config: dict[str, Any], repository: Path
+    config: dict[str, Any], repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")  # torch.compile needs a C++ compiler
     first = plan(config, repository, GPU_BOX, backends=["torch_compile", "ort_cuda", "tensorrt_rtx"]).first_cases
     assert first == {Case("vit_tiny", "fp32", "ort_cuda", "default", "b1")}
     alone = plan(config, repository, GPU_BOX, backends=["torch_compile"], baseline="fp32/torch_compile/default")

@@ -106,6 +106,23 @@ def test_the_cases_of_a_model_are_diagnosed_from_all_that_was_measured_of_it(rep
     assert "results/box/diagnosis/vit_tiny" in targets.report_inputs(planned)
 
 
+def test_what_can_be_compiled_ahead_is_asked_for_before_further_rounds_but_not_for_the_first_answer(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")  # torch.compile needs a C++ compiler
+    content = yaml.safe_load((repository / "config.yaml").read_text(encoding="utf-8"))
+    gpu = Gpu("NVIDIA H100 80GB HBM3", (9, 0), 80 << 30, "GPU-1", "580.159.04")
+    machine = Machine(gpu=gpu, packages={"onnxruntime-gpu": "1.31.1", "torch": "2.13.0"}, label="box")
+    variants = [{"name": "default"}, {"name": "tuned", "compile_mode": "max-autotune"}]
+    keys = {"backends": ["ort_cpu", "torch_compile"], "models": ["minilm"], "precisions": ["fp32"], "shapes": ["b1"]}
+    planned = study.plan({**content, **keys, "variants": variants}, repository / "models", machine)
+    facts = "results/box/engine/minilm/fp32/torch_compile/default/b1_s128.build.json"
+    assert targets.compiled(planned) == [facts]
+    assert facts in targets.once(planned)
+    assert facts in targets.report_inputs(planned)
+    assert targets.first_records(planned) == ["results/box/benchmark/minilm/fp32/ort_cpu/default/b1_s128/r0.json"]
+
+
 def test_of_a_model_that_is_not_exported_no_graph_is_asked_for(repository: Path) -> None:
     content = yaml.safe_load((repository / "config.yaml").read_text(encoding="utf-8"))
     gpu = Gpu("NVIDIA H100", (9, 0), 80 << 30, "GPU-1", "580.159.04")

@@ -75,6 +75,7 @@ VERBS: dict[str, tuple[Any, Any]] = {
     "expect": (verbs.expect, flags.expect),
     "accuracy": (verbs.accuracy, flags.accuracy),
     "build": (verbs.build, flags.build),
+    "compile": (verbs.compile_ahead, flags.run),
     "run": (verbs.run, flags.run),
     "trtexec": (verbs.trtexec, flags.trtexec),
     "capture": (verbs.capture, flags.capture),

@@ -34,7 +34,7 @@ OWN: Final = frozenset({LIMIT, "SHLVL", "PWD", "OLDPWD", "_"})
 SERVED: Final[Mapping[str, str]] = {
     **dict.fromkeys(("export", "audit", "partition", "cost", "expect", "accuracy"), "prepare"),
     **dict.fromkeys(("capture", "table", "diagnose", "report", "select", "cases"), "read"),
-    "run": "run",
+    **dict.fromkeys(("run", "compile"), "run"),
 }
 """Verb → the group whose libraries it needs; all others start by themselves."""
 START_S: Final = 10.0

@@ -67,7 +67,7 @@ def first_records(study: Study) -> list[str]:
 
 def once(study: Study) -> list[str]:
     """What decides about further rounds and captures: a round of each case, and what is known of the graphs."""
-    return [*(_record(study, case) for case in study.cases()), *_of_graphs(study)]
+    return [*(_record(study, case) for case in study.cases()), *compiled(study), *_of_graphs(study)]
 
 
 def second_clocks(study: Study) -> list[str]:
@@ -147,11 +147,21 @@ def report_inputs(study: Study, selection: Selection | None = None) -> list[str]
         *costs(study),
         *partitions(study),
         *(engine.removesuffix(".engine") + ".build.json" for engine in engines(study)),
+        *compiled(study),
         *records(study, selection),
         *second_clocks(study),
         *tables(study, selection),
         *diagnoses(study),
     ]
+
+
+def compiled(study: Study) -> list[str]:
+    """What says how long cases took to compile ahead of their measurements; on machines of a cluster they do not."""
+    if study.config.get("machines"):
+        return []
+    backends, variants = registry.backends(), study.variants
+    cases = [case for case in study.cases() if backends[case.backend].compiles_ahead(variants[case.variant])]
+    return [f"results/{study.machine.slug}/engine/{case}.build.json" for case in cases]
 
 
 def _of_graphs(study: Study) -> list[str]:

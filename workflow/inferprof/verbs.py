@@ -169,6 +169,13 @@ def run(args: argparse.Namespace) -> None:
     args.at_once = record["status"] == "failed"
 
 
+def compile_ahead(args: argparse.Namespace) -> None:
+    """Run a case once, for what its runtime compiles: its measurements then find that on disk."""
+    from inferprof import workload
+
+    write_document(args.out, "build", workload.compile_ahead(arguments.run_request(args)))
+
+
 def trtexec(args: argparse.Namespace) -> None:
     """Let trtexec measure an engine too, every switch spelled out, and say how far it is from a run's `device`."""
     from inferprof import trtexec

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import hashlib
+import logging
 import os
 import resource
 import time
@@ -23,7 +24,7 @@ from inferprof.devices.cuda import CudaDevice
 from inferprof.devices.ranges import collected, mark_clock
 from inferprof.documents import Watched
 from inferprof.documents.record import SCHEMA, Tuning
-from inferprof.errors import CaseFailed
+from inferprof.errors import CaseFailed, UserError
 from inferprof.machine import hardware, provenance
 from inferprof.machine.hardware import Gpu
 from inferprof.measure import host_cast, iterations, timing
@@ -38,6 +39,7 @@ from inferprof.run_request import Profiling, RunRequest
 PROFILED_STEPS = ("load", "warm-up", "iterations")
 NO_GRAPH = "a native profile is taken without the CUDA graph that the variant has"
 KIB = 1024
+LOGGER = logging.getLogger(__name__)
 
 
 def run(request: RunRequest) -> dict[str, Any]:
@@ -65,6 +67,38 @@ def run(request: RunRequest) -> dict[str, Any]:
             "run", lambda: _content(request, backend, gpu), kind, {**head, "environment": environment}
         )
     return {**head, **content, "environment": environment}
+
+
+def compile_ahead(request: RunRequest) -> dict[str, Any]:
+    """Run the case once, for what its runtime's compiler leaves on disk, and return the facts of that.
+
+    It measures nothing, so others may do the same meanwhile. What can't be compiled is left to the measurement, which
+    says why: the facts are then without `seconds`. Raises UserError where nothing is compiled ahead.
+    """
+    backend: Backend = registry.look_up("backend", request.case.backend, registry.backends())
+    if not backend.compiles_ahead(request.variant):
+        raise UserError(f"{backend.name} with the variant {request.variant.name} compiles nothing ahead: use run")
+    gpu = hardware.detect_gpu() if backend.where != "cpu" else None
+    facts: dict[str, Any] = {"status": "ok", "reason": None, "options": dict(request.variant.options)}
+    facts |= {"versions": dict(hardware.detect_packages())}
+    with gpu_lock(gpu.uuid, str(request.case), shared=True) if gpu else contextlib.nullcontext():
+        try:
+            facts["seconds"] = _first_inference_s(request, backend, _device(gpu))
+        except CaseFailed as error:
+            LOGGER.warning("not compiled: %s", error)
+        finally:
+            backend.forget_choices()
+    return facts
+
+
+def _first_inference_s(request: RunRequest, backend: Backend, device: Device) -> float:
+    with outcomes.stage("compile"), outcomes.opened(backend.open(_open_request(request, device))) as session:
+        feeds = host_cast.given_as_half(_feeds(request), request.variant)
+        lane = Lane(session, device, feeds, request.placement)
+        start = time.perf_counter()
+        lane.execute()
+        device.synchronize()
+        return time.perf_counter() - start
 
 
 def _content(request: RunRequest, backend: Backend, gpu: Gpu | None) -> dict[str, Any]:
