@@ -55,11 +55,13 @@ def test_on_a_gpu_the_same_config_runs_onnx_runtime_with_cuda_and_its_graph(
     assert Case("minilm", "fp32", "torch_eager", "default", "b8_s128") in cases
 
 
-def test_the_first_answer_waits_for_no_runtime_that_compiles_or_builds(
+def test_the_first_answer_waits_for_no_runtime_that_imports_compiles_or_builds_for_long(
     config: dict[str, Any], repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")  # torch.compile needs a C++ compiler
-    first = plan(config, repository, GPU_BOX, backends=["torch_compile", "ort_cuda", "tensorrt_rtx"]).first_cases
+    first = plan(
+        config, repository, GPU_BOX, backends=["torch_compile", "torch_eager", "ort_cuda", "tensorrt_rtx"]
+    ).first_cases
     assert first == {Case("vit_tiny", "fp32", "ort_cuda", "default", "b1")}
     alone = plan(config, repository, GPU_BOX, backends=["torch_compile"], baseline="fp32/torch_compile/default")
     assert alone.first_cases == {Case("vit_tiny", "fp32", "torch_compile", "default", "b1")}

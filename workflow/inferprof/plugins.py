@@ -108,11 +108,9 @@ class Backend:
     """Writes `request.out` and returns facts for .build.json (seconds, bytes, versions, builder options)."""
     ahead_of_time: bool = False
     """Whether it can build for a GPU that is not in this machine."""
-    compiles: bool = False
-    """Whether a first inference compiles, for seconds to minutes."""
     compiles_ahead: Callable[[Variant], bool] = lambda variant: False
-    """Whether it does so into a cache on disk that `inferprof compile` may fill while other jobs run, by choices that
-    do not depend on timing, or that `forget_choices` removes."""
+    """Whether a first inference compiles into a cache on disk that `inferprof compile` may fill while other jobs run,
+    by choices that do not depend on timing, or that `forget_choices` removes."""
     forget_choices: Callable[[], None] = lambda: None
     """Remove from that cache what was chosen by timing it."""
     alone: Callable[[Variant], str | None] = lambda variant: None
@@ -130,11 +128,6 @@ class Backend:
     (ONNX Runtime does) or looks for a GPU through CUDA when it is imported."""
     refuses_variant: Callable[[Variant, Case, Machine], str | None] = lambda variant, case, machine: None
     """Why a machine cannot run a case with the options of a variant; None where there is no objection."""
-
-    @property
-    def starts_at_once(self) -> bool:
-        """Whether a case can be measured as soon as its graph is there."""
-        return self.build is None and not self.compiles
 
 
 @dataclass(frozen=True)

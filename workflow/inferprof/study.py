@@ -91,11 +91,11 @@ class Study:
     @functools.cached_property
     def first_cases(self) -> frozenset[Case]:
         """Those of the first answer: the first model in its first format, variant and shape, in each runtime that
-        starts at once; where none does, in the first that there is."""
+        loads its graph as it is; where none does, in the first that there is."""
         cases = self.cases()
         first = cases[0] if cases else None
         alike = [case for case in cases if first and replace(case, backend=first.backend) == first]
-        at_once = [case for case in alike if registry.backends()[case.backend].starts_at_once]
+        at_once = [case for case in alike if registry.backends()[case.backend].artifact == "onnx"]
         return frozenset(at_once or alike[:1])
 
     def speaks(self, name: str, case: Case) -> bool:

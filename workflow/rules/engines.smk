@@ -42,7 +42,9 @@ rule compile:
     log:
         "results/log/{machine}/engine/{model}/{precision}/{backend}/{variant}/{shape}.log",
     wildcard_constraints:
-        backend="|".join(name for name, backend in BACKENDS.items() if backend.compiles),
+        backend="|".join(
+            name for name, backend in BACKENDS.items() if not backend.build
+        ),
     priority: studies.BEFORE_MEASURING - 1
     # Its compiler has processes of its own, which are busy for half of the time.
     threads: 2

@@ -335,7 +335,6 @@ TORCH_COMPILE = Backend(
         **some(OPTIONS, "placement", "host_cast", "tf32", "quantize", "tuning", "graphs"),
     },
     precisions=frozenset(DTYPES),
-    compiles=True,
     compiles_ahead=inductor.compiles_ahead,
     forget_choices=inductor.forget_choices,
     compile_cache=inductor.cache,
