@@ -184,6 +184,16 @@ def test_a_value_that_is_none_is_refused_with_what_it_should_be(
     assert message in str(refused.value)
 
 
+def test_all_models_that_have_to_be_mended_are_named_at_once(config: dict[str, Any], tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / f"{name}.yaml").write_text("source: nowhere\n", encoding="utf-8")
+    with pytest.raises(UserError) as refused:
+        studies.plan({**config, "models": ["first", "second"]}, tmp_path, with_tools())
+    head, *lines = str(refused.value).splitlines()
+    assert head == "2 models have to be mended:"
+    assert [name in line for name, line in zip(("first.yaml", "second.yaml"), lines, strict=True)] == [True, True]
+
+
 def test_a_config_that_holds_nothing_is_refused(repository: Path) -> None:
     with pytest.raises(UserError, match=naming("None", "no mapping")):
         studies.plan(None, repository / "models", LAPTOP)  # type: ignore[arg-type]

@@ -81,6 +81,7 @@ VERBS: dict[str, tuple[Any, Any]] = {
     "capture": (verbs.capture, flags.capture),
     "table": (verbs.table, flags.table),
     "explain": (verbs.explain, flags.explain),
+    "watch": (verbs.watch, flags.watch),
     "formats": (verbs.formats, flags.formats),
     "diagnose": (verbs.diagnose, flags.diagnose),
     "report": (verbs.report, flags.report),

@@ -270,6 +270,8 @@ class Profiler:
     """It reads counters of single kernels."""
     session: bool = False
     """It tells which execution provider ran each node of an ONNX Runtime session."""
+    inside: str | None = None
+    """The module that lets a program which is not ours be recorded from within: explain/inside.py."""
     owner: Owner | None = None
     """What its rows belong to; None where that is nothing but the case."""
     join: Join | None = None

@@ -17,7 +17,7 @@ from typing import Any
 from inferprof import cluster, planning, registry
 from inferprof import config as configs
 from inferprof.case import EXCLUDED, Case, OptionValue, Shape, Variant
-from inferprof.errors import UserError
+from inferprof.errors import UserError, for_each
 from inferprof.machine import hardware
 from inferprof.machine.hardware import Machine
 from inferprof.model import data
@@ -250,7 +250,7 @@ def plan(config: Mapping[str, Any], models_folder: Path, machine: Machine) -> St
     configs.check_shapes(models, config["shapes"])
     configs.check_asked(config["answer"], config["shapes"])
     models = {name: configs.sized(spec, config["shapes"]) for name, spec in models.items()}
-    shapes = {name: configs.shapes(spec, config["shapes"]) for name, spec in models.items()}
+    shapes = for_each("models", models, lambda name: configs.shapes(models[name], config["shapes"]))
     planned = [
         planning.planned(case, models[case.model], variants[case.variant], config["exclude"], machine)
         for case in _matrix(models, precisions, config["backends"], variants, shapes)

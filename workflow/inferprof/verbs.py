@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -145,14 +146,8 @@ def build(args: argparse.Namespace) -> None:
     if backend.build is None:
         raise UserError(f"{backend.name} builds no engine; it loads the {backend.artifact} as it is")
     arguments.require_files(args.onnx)
-    request = BuildRequest(
-        args.onnx,
-        arguments.spec_of(args),
-        Shape.parse(args.shape),
-        arguments.variant_of(args),
-        args.out,
-        target=args.target,
-    )
+    spec, shape, variant = arguments.spec_of(args), Shape.parse(args.shape), arguments.variant_of(args)
+    request = BuildRequest(args.onnx, spec, shape, variant, args.out, target=args.target)
     build = backend.build
     title = f"Build {request.spec.name} {request.shape} with {backend.name}"
     with progress.task(title, ("read the graph", "build the engine")):
@@ -215,13 +210,29 @@ def explain(args: argparse.Namespace) -> None:
     """Say of any capture, log or profile where the time goes, why, and what to do about it."""
     from inferprof import explain
 
-    cases = explain.explain(args.files, args.iteration, args.model)
+    _say_cases(explain.explain(args.files, args.iteration, args.model), args.out)
+
+
+def watch(args: argparse.Namespace) -> int:
+    """Run a program of your own under nsys, Kineto or ONNX Runtime's profile, and explain what comes out."""
+    from inferprof.explain import watch
+
+    command = args.command[1:] if args.command[:1] == ["--"] else args.command
+    graphs: Any = "graph" if args.whole_graphs else "node"
+    asked = watch.Asked(command, args.tool, args.bare, graphs, args.iteration, args.model)
+    cases, code = watch.watch(asked, args.out)
+    _say_cases(cases, args.out)
+    return int(code != 0)
+
+
+def _say_cases(cases: Sequence[Any], out: Path | None) -> None:
+    """What explain answers, and the report of it where one is asked for."""
     from inferprof.explain import answer, page  # what is refused is refused at once, without the report's libraries
 
     width = min(120, shutil.get_terminal_size((answer.WIDTH, 25)).columns)
     _say("\n\n".join(answer.render(case, width) for case in cases))
-    if args.out:
-        _say(f"inferprof: wrote {page.write(cases, args.out)}")
+    if out:
+        _say(f"inferprof: wrote {page.write(cases, out)}")
 
 
 def formats(args: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ import itertools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -298,11 +299,35 @@ def test_a_case_that_never_settles_is_marked():
     assert not found.settled
 
 
-def test_a_case_slower_than_its_budget_still_has_a_sample():
+def test_a_case_slower_than_its_budget_still_has_the_samples_of_an_interval():
     session = GpuSession(Gpu(Machine()), lambda i: 3_000 * MS)
     found = series(measure(session), "device")
-    assert (len(found.samples_ns), found.stopped_by, found.interval) == (1, "budget", None)
+    assert (len(found.samples_ns), found.stopped_by, found.interval) == (6, "budget", 0.0)
     assert not found.settled
+
+
+@pytest.mark.parametrize(
+    ("ms", "noise", "trend", "settled"),
+    [
+        (14, 0.07, 0.0, True),  # windows of a latency that only varies
+        (14, 0.0, -0.01, False),  # it still falls
+        (14, 0.02, -0.01, False),
+        (86, 0.04, 0.0, True),  # three windows of three samples overrun the budget
+        (86, 0.0, 0.03, False),
+    ],
+)
+def test_warm_up_tells_noise_from_a_trend(ms: float, noise: float, trend: float, settled: bool) -> None:
+    outcomes = []
+    for seed in range(50):
+        machine, random, steps = Machine(), np.random.default_rng(seed), itertools.count()
+
+        def sample(machine: Machine = machine, random: Any = random, steps: Any = steps) -> float:
+            ns = ms * MS * (1 + trend) ** next(steps) * random.normal(1, noise)
+            machine.spend(ns)
+            return float(ns)
+
+        outcomes.append(loop.warm_up(sample, replace(QUICK, budget_s=0.7), machine)[1])
+    assert (sum(outcomes) >= 45) if settled else (sum(outcomes) <= 5)
 
 
 def test_back_to_back_hides_the_cost_of_enqueueing():
@@ -614,7 +639,7 @@ def test_garbage_collection_is_off_while_measuring_and_on_again_afterwards():
 
 
 @pytest.mark.parametrize("latency_ms", [1, 40, 90, 140, 200, 290])
-def test_no_boundary_takes_over_three_budgets(latency_ms):
+def test_no_boundary_takes_over_three_budgets_unless_the_samples_of_an_interval_do(latency_ms):
     machine = Machine()
     protocol = replace(QUICK, budget_s=0.2, interval=1e-9)
 
@@ -623,6 +648,6 @@ def test_no_boundary_takes_over_three_budgets(latency_ms):
         return float(latency_ms * MS)
 
     found = loop.run("x", sample, protocol, machine)
-    assert machine.ns <= 3 * 0.2e9
-    assert found.warmup >= 1 and len(found.samples_ns) >= 1
+    assert machine.ns <= max(3 * 0.2e9, max(0.2e9, latency_ms * MS) + 6 * latency_ms * MS)
+    assert found.warmup >= 1 and len(found.samples_ns) >= 6
     assert found.settled == (latency_ms == 1)

@@ -51,7 +51,7 @@ class Entry:
 
 def entries(foreign: Foreign) -> list[Entry]:
     """The whole answer, in order."""
-    made = [Entry("ran", _ran(foreign))]
+    made = [Entry("ran", _ran(foreign)), *(Entry("watched", line) for line in foreign.watched)]
     if foreign.failure:
         made += [Entry("failed", foreign.failure), *_notes(foreign)]
     else:

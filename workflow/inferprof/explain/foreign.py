@@ -42,6 +42,8 @@ class Foreign:
     total: Total | None
     graph: Sequence[str] = ()
     """What the ONNX file of it says, in lines."""
+    watched: Sequence[str] = ()
+    """What `watch` ran, and what that cost, in lines."""
 
     @property
     def lacks(self) -> list[Lack]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -21,6 +23,11 @@ SETTLE_WINDOWS = 3
 SETTLE_WINDOW_NS = 50_000_000
 """A window lasts at least this long, so that a warm-up spans several updates of the GPU's clock (tens of ms)."""
 SETTLE_WINDOW_SAMPLES = 3
+"""A window has at least as many, of a case so slow that windows of them overrun the budget one."""
+MEDIAN_STEP = 0.954
+"""The median step from one sample to the next, in standard deviations of normal noise."""
+RANGE_OF_THREE = 3.31
+"""What three normal variables span in 95 of 100 cases, in standard deviations."""
 FIRST_INTERVAL = stats.ONE_ROUND_THRESHOLD / 2
 """Half width that is enough of a first round: two cases that are known so well differ by what one round may call."""
 
@@ -31,9 +38,10 @@ class Protocol:
 
     warmup_min: int = 1
     """Inferences before warm-up may end. With the loop, whose last sample may begin within the budget, no boundary
-    takes over three budgets, unless two of its inferences do."""
+    takes over three budgets, unless the fewest samples of an interval do."""
     settle: float = 0.02
-    """Warm-up ends when the medians of three windows in a row lie within this relative range."""
+    """Warm-up ends when the medians of three windows in a row lie within this relative range, or within what noise
+    explains and in no order."""
     interval: float = 0.01
     """The loops end when the 95 % interval of each median has at most this relative half width."""
     min_s: float = 0.2
@@ -174,7 +182,8 @@ class _Loop:
             while True:
                 self._samples.append(round(self._ranged()))
                 end = self._clock()
-                self.stopped_by = self._limit(self._sampled_ns + end - begin)
+                if len(self._samples) >= stats.FEWEST:
+                    self.stopped_by = self._limit(self._sampled_ns + end - begin)
                 if self.stopped_by or end - begin >= share_ns:
                     break
         self._sampled_ns += end - begin
@@ -211,21 +220,40 @@ class _Loop:
 def warm_up(sample: Sample, protocol: Protocol, clock: Clock) -> tuple[int, bool]:
     """Run until the medians of windows in a row agree, or one more would overrun the budget: inferences, settled."""
     begin = last = clock()
-    count = 0
+    samples: list[float] = []
     medians: list[float] = []
+    budget_ns, least = protocol.budget_s * 1e9, SETTLE_WINDOW_SAMPLES
     while True:
         window: list[float] = []
         window_begin = last
-        while len(window) < SETTLE_WINDOW_SAMPLES or last - window_begin < SETTLE_WINDOW_NS:
+        while len(window) < least or last - window_begin < SETTLE_WINDOW_NS:
             window.append(sample())
             before, last = last, clock()
-            if count + len(window) >= protocol.warmup_min and 2 * last - before - begin > protocol.budget_s * 1e9:
-                return count + len(window), False
-        count += len(window)
+            if SETTLE_WINDOWS * SETTLE_WINDOW_SAMPLES * (last - before) > budget_ns:
+                least = 1
+            if len(samples) + len(window) >= protocol.warmup_min and 2 * last - before - begin > budget_ns:
+                return len(samples) + len(window), False
+        samples += window
         medians = [*medians, statistics.median(window)][-SETTLE_WINDOWS:]
-        agree = len(medians) == SETTLE_WINDOWS and max(medians) <= min(medians) * (1 + protocol.settle)
-        if agree and count >= protocol.warmup_min:
-            return count, True
+        if len(samples) >= protocol.warmup_min and _agree(medians, samples, len(window), protocol.settle):
+            return len(samples), True
+
+
+def _agree(medians: list[float], samples: Sequence[float], per_window: int, settle: float) -> bool:
+    """Whether windows differ by `settle` at most, or by what noise explains and neither fall nor rise throughout.
+
+    Noise is told by the steps between neighbouring samples, which a trend hardly changes.
+    """
+    if len(medians) < SETTLE_WINDOWS:
+        return False
+    spread = max(medians) - min(medians)
+    if spread <= settle * min(medians):
+        return True
+    latest = samples[-SETTLE_WINDOWS * max(per_window, SETTLE_WINDOW_SAMPLES) :]
+    deviation = statistics.median(abs(after - before) for before, after in itertools.pairwise(latest)) / MEDIAN_STEP
+    of_median = deviation * math.sqrt(math.pi / 2 / per_window)
+    ordered = sorted(medians)
+    return spread <= RANGE_OF_THREE * of_median and medians not in (ordered, ordered[::-1])
 
 
 def _half_width(samples: Sequence[float]) -> float | None:

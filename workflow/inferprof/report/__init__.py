@@ -95,9 +95,9 @@ def write_so_far(results: Path, study: str, machine: str, baseline: str | None, 
     done = records.read(results, cases)[records.KEY].drop_duplicates().assign(done=True)
     waits = (cases.merge(done, on=records.KEY, how="left")["done"].isna() & (cases["outcome"] == "run")).to_numpy()
     study_evidence = evidence.load(results, study, machine, cases[~waits], baseline)
-    study_evidence = dataclasses.replace(study_evidence, diagnoses=_diagnosed(study_evidence))
+    study_evidence = dataclasses.replace(study_evidence, diagnoses=_diagnosed(study_evidence), waiting=cases[waits])
     written = results / "reports" / study / f"REPORT.{name}.txt"
-    write_text(written, txt.render(compose.compose_so_far(study_evidence, cases[waits])))
+    write_text(written, txt.render(compose.compose_so_far(study_evidence)))
     return written
 
 

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from inferprof.errors import failure_of
 from inferprof.report import incomplete, machines, sources
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Card, Figure, Report, SectionContent, Text
 from inferprof.report.section import Section, sections
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def compose(evidence: Evidence) -> Report:
@@ -27,9 +23,9 @@ def compose_partial(evidence: Evidence, planned: bool) -> Report:
     return _report(evidence, title, (incomplete.section(evidence, planned),))
 
 
-def compose_so_far(evidence: Evidence, waiting: pd.DataFrame) -> Report:
-    """The same while the study runs; `waiting` are the cases of cases.csv that have no record yet."""
-    return _report(evidence, f"inferprof: study {evidence.study}, SO FAR", (incomplete.to_come(evidence, waiting),))
+def compose_so_far(evidence: Evidence) -> Report:
+    """The same while the study runs: first of all what is still to come."""
+    return _report(evidence, f"inferprof: study {evidence.study}, SO FAR", (incomplete.to_come(evidence),))
 
 
 def compose_machines(study: str, every: Sequence[Evidence]) -> Report:
