@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -66,8 +66,20 @@ def first_records(study: Study) -> list[str]:
 
 
 def once(study: Study) -> list[str]:
-    """What decides about further rounds and captures: a round of each case, and what is known of the graphs."""
-    return [*(_record(study, case) for case in study.cases()), *compiled(study), *_of_graphs(study)]
+    """What decides about further rounds and captures: a round of each case, and what is known of the graphs.
+
+    What broke in a run before is tried again by whoever else wants it, and does not keep the rest from going on.
+    """
+    broken = {graph for graph in study.onnx() if _broke(f"results/onnx/{'/'.join(graph)}.onnx")}
+    cases = [case for case in study.cases() if (case.model, case.precision) not in broken]
+    files = [*(_record(study, case) for case in cases), *compiled(study), *_of_graphs(study, broken)]
+    return [file for file in files if not _broke(file)]
+
+
+def _broke(product: str) -> bool:
+    """Whether there is the log of a job, and not what it was to make."""
+    path = Path(product)
+    return not path.exists() and Path("results/log", *path.parts[1:]).with_suffix(".log").exists()
 
 
 def second_clocks(study: Study) -> list[str]:
@@ -164,9 +176,11 @@ def compiled(study: Study) -> list[str]:
     return [f"results/{study.machine.slug}/engine/{case}.build.json" for case in cases]
 
 
-def _of_graphs(study: Study) -> list[str]:
+def _of_graphs(study: Study, but_for: Collection[tuple[str, str]] = ()) -> list[str]:
     """What is known of each graph."""
-    graphs = [f"results/onnx/{model}/{precision}" for model, precision in study.onnx()]
+    graphs = [
+        f"results/onnx/{model}/{precision}" for model, precision in study.onnx() if (model, precision) not in but_for
+    ]
     return [f"{graph}.{kind}.json" for graph in graphs for kind in ("convert", "audit", "accuracy")]
 
 

@@ -30,7 +30,8 @@ checkpoint select:
         selection="results/reports/{folder}/selection.csv",
     log:
         "results/log/reports/{folder}/selection.log",
-    priority: studies.EARLY
+    # What broke before is no input, but tried again first.
+    priority: studies.AFTER_FIRST_ROUND
     threads: cores_of_report
     params:
         study="{folder}",
