@@ -67,8 +67,8 @@ def _write_tables(case: Foreign, out: Path) -> None:
         with written_whole(out / MACHINE / "table" / str(tool) / f"{case.case.path}.parquet") as partial:
             rows.to_parquet(partial)
     document = run.document(case.frames, list(case.answers))
-    document |= {"case": dataclasses.asdict(case.case), "verdict": dataclasses.asdict(case.verdict)}
-    document |= {"total": dataclasses.asdict(case.total) if case.total else None}
+    document |= {"case": dataclasses.asdict(case.case), "verdict": run.plain(case.verdict)}
+    document |= {"total": run.plain(case.total)}
     write_document(out / MACHINE / "diagnosis" / f"{case.case.path}.json", "diagnosis", document)
 
 
