@@ -133,9 +133,7 @@ def diagnosis_inputs(study: Study, model: str, selection: Selection | None = Non
 
 
 def costs(study: Study) -> list[str]:
-    """What each graph computes and moves at each shape that a case runs at; of no use where no roof is known."""
-    if study.machine.gpu is None:
-        return []
+    """What each graph computes and moves at each shape that a case runs at."""
     exported = [case for case in study.cases() if study.models[case.model].exported]
     at = dict.fromkeys((case.model, case.precision, case.shape) for case in exported)
     return [f"results/onnx/{model}/{precision}.{shape}.cost.json" for model, precision, shape in at]
@@ -204,7 +202,7 @@ def _scalar(value: OptionValue) -> str:
 
 def _measured(study: Study) -> tuple[str, ...]:
     """What is measured of the machine itself."""
-    return ("bandwidth", "ceilings") if study.machine.gpu else ()
+    return ("bandwidth", "ceilings") if study.machine.gpu else ("ceilings",)
 
 
 def has_engine(case: Case) -> bool:

@@ -31,11 +31,13 @@ def bandwidth(args: argparse.Namespace) -> None:
 
 
 def ceilings(args: argparse.Namespace) -> None:
-    """Measure how fast this machine's GPU multiplies matrices of each type and reads its memory (about 10 s)."""
-    from inferprof.devices import ceilings
+    """Measure how fast this machine's GPU, or without one its CPU, multiplies matrices and reads memory (10 s)."""
+    from inferprof.devices import ceilings, cpu_ceilings
     from inferprof.devices.cuda import CudaDevice
+    from inferprof.machine import hardware
 
-    write_document(args.out, "ceilings", ceilings.measure(CudaDevice()))
+    on_gpu = hardware.detect().gpu is not None
+    write_document(args.out, "ceilings", ceilings.measure(CudaDevice()) if on_gpu else cpu_ceilings.measure())
 
 
 def cases(args: argparse.Namespace) -> None:
@@ -268,12 +270,18 @@ def report(args: argparse.Namespace) -> None:
     """Write REPORT.txt, REPORT.html, plots/ and csv/ of a study."""
     from inferprof import report
 
+    if args.so_far:
+        several = len(args.machine) > 1
+        for machine in args.machine:
+            study = f"{args.study}/{machine}" if several else args.study
+            written = report.write_so_far(args.results, study, machine, args.baseline, args.so_far)
+            _say(f"inferprof: wrote {written}")
+            _say_answer(written)
+        return
     if len(args.machine) > 1:
         written = report.write_machines(args.results, args.study, args.machine, args.baseline)
     elif args.partial:
         written = report.write_partial(args.results, args.study, args.machine[0], args.baseline)
-    elif args.so_far:
-        written = report.write_so_far(args.results, args.study, args.machine[0], args.baseline, args.so_far)
     else:
         written = report.write(args.results, args.study, args.machine[0], args.baseline, args.processes)
     _say(f"inferprof: wrote {written}")
@@ -335,10 +343,10 @@ def unlock(args: argparse.Namespace) -> None:
 
 def _say_answer(written: Path) -> None:
     """The answers of a report last, where a reader of a terminal looks."""
-    from inferprof.report import ANSWER
+    from inferprof.report import ANSWER, PARTIAL
 
     path = written.with_name(ANSWER)
-    if written.name == "REPORT.txt" and path.exists() and (answer := path.read_text(encoding="utf-8").rstrip()):
+    if written.name != PARTIAL and path.exists() and (answer := path.read_text(encoding="utf-8").rstrip()):
         _say(answer)
 
 

@@ -238,7 +238,9 @@ def _open_request(request: RunRequest, device: Device) -> OpenRequest:
         shape=request.shape,
         variant=request.variant,
         device=device,
-        threads=len(os.sched_getaffinity(0)),
+        threads=request.variant.whole("threads")
+        if "threads" in request.variant.options
+        else len(os.sched_getaffinity(0)),
         native_profile=request.profiling.native if request.profiling else None,
         remembered=_remembered(request.tuned),
     )

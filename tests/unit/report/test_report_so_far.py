@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from tests.unit.report.conftest import Results
@@ -45,3 +46,26 @@ def test_one_round_so_far_is_not_said_to_be_all_that_there_will_be(results: Resu
     text = so_far(results)
     assert "R = 1" not in text
     assert "first round" in text
+
+
+def now(results: Results) -> Path:
+    return report.write_so_far(results.root, results.study, results.machine, "fp32/ort_cpu/default", report.NOW)
+
+
+def test_the_report_by_now_waits_for_nothing_not_even_the_list_of_cases(results: Results) -> None:
+    assert "0 cases: none." in now(results).read_text(encoding="utf-8")
+    results.ok("vit/fp32/ort_cpu/default/b8", 10.0)
+    written = now(results)
+    assert written.name == "REPORT.now.txt"
+    assert "Use   fp32/ort_cpu/default" in written.with_name(report.ANSWER).read_text(encoding="utf-8")
+
+
+def test_the_report_by_now_of_a_study_that_is_done_is_its_report(results: Results) -> None:
+    results.ok("vit/fp32/ort_cpu/default/b8", 10.0)
+    results.plan()
+    done = report.write(results.root, results.study, results.machine)
+    assert now(results) == done
+    results.broken("vit/fp16/ort_cpu/default/b8")
+    results.plan()
+    os.utime(done.with_name("cases.csv"), ns=(done.stat().st_mtime_ns + 1,) * 2)
+    assert now(results).name == "REPORT.now.txt"
