@@ -56,6 +56,7 @@ def events() -> pd.DataFrame:
         ("cudaStreamSynchronize", "api", None, 30, 100),
     ]
     frame = pd.DataFrame(rows, columns=["name", "kind", "stream", "start", "end"]).astype({"stream": "Int64"})
+    frame = frame.assign(node=None, device=frame["stream"].where(frame["stream"].isna(), 0))
     frame[["start", "end"]] *= 1000
     return frame
 
