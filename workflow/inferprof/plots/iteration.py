@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from inferprof.plots.style import GREY, OKABE_ITO, case_names, end_shapes, new_figure, tip
+from inferprof.plots.style import GREY, OKABE_ITO, ON_COLOUR, case_names, end_shapes, new_figure, tip
 from inferprof.plugins import Plot
 from inferprof.tables.records import rows_of
 from inferprof.tables.trace import tracks
@@ -124,7 +124,9 @@ def _draw_lane(ax: Axes, lane: _Lane, place: int, width: float) -> None:
         bar = ax.barh(place, length[index], left=start[index], height=0.68, **style)[0]
         name = str(lane.events["name"].iloc[index])
         if lane.label == STAGES and end[index] - start[index] > width / ROOM_FOR_NAME:
-            ax.text((start[index] + end[index]) / 2, place, name, ha="center", va="center", fontsize=7)
+            ax.text(
+                (start[index] + end[index]) / 2, place, name, ha="center", va="center", fontsize=7, color=ON_COLOUR
+            )
         bar.set_gid(tip(name[:NAME_LENGTH], f"{end[index] - start[index]:.4g} µs, from {start[index]:.4g} µs on"))
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 INK = "#1f2328"
 """Text and axes; the HTML report swaps it for the colour of its own text."""
+ON_COLOUR = "#111111"
+"""Text on what has a colour of its own, on any page."""
 GREY = "#8c959f"
 WIDTH_IN = 8.6
 ROW_IN = 0.27
