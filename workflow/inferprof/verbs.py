@@ -267,7 +267,7 @@ def diagnose(args: argparse.Namespace) -> None:
 
 
 def report(args: argparse.Namespace) -> None:
-    """Write REPORT.txt, REPORT.html, plots/ and csv/ of a study."""
+    """Write REPORT.txt, REPORT.html, plots/, traces/ and csv/ of a study."""
     from inferprof import report
 
     if args.so_far:

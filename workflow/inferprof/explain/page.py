@@ -14,7 +14,7 @@ from inferprof.diagnosis.times import NS_PER_MS, percent
 from inferprof.explain import answer
 from inferprof.explain.foreign import MACHINE, STUDY, Foreign
 from inferprof.files import write_document, written_whole
-from inferprof.report import compose, evidence
+from inferprof.report import compose, evidence, interactive
 from inferprof.report.model import Block, Column, Report, SectionContent, Table, Text, number, words
 from inferprof.report.section import sections
 from inferprof.tables import records
@@ -49,7 +49,7 @@ def write(cases: Sequence[Foreign], out: Path) -> Path:
         subtitle=f"{len(cases)} capture{'s' if len(cases) > 1 else ''}. Paths are relative to the folder of --out.",
         sections=(_answers(cases), *(content for content in contents if content.blocks)),
     )
-    return report.write_files(page, folder)
+    return report.write_files(compose.with_widgets(page, *interactive.write(of_study, folder)), folder)
 
 
 def _named_apart(cases: Sequence[Foreign]) -> Iterator[Foreign]:
