@@ -64,8 +64,11 @@ def entries(foreign: Foreign) -> list[Entry]:
 
 def render(foreign: Foreign, width: int = WIDTH) -> str:
     """The answer as text of at most MOST_LINES lines, behind the names of the files."""
-    title = ", ".join(foreign.names)
-    every = entries(foreign)
+    return render_entries(", ".join(foreign.names), entries(foreign), width)
+
+
+def render_entries(title: str, every: Sequence[Entry], width: int = WIDTH) -> str:
+    """Entries below a title, in at most MOST_LINES lines."""
     kept: set[int] = set()
     for place in sorted(range(len(every)), key=lambda place: (every[place].rank, place)):
         wanted = [every[other] for other in sorted({*kept, place})]
@@ -139,11 +142,11 @@ def waterfall_share() -> float:
 
 def parts_of(foreign: Foreign) -> tuple[str, float, dict[str, float]] | None:
     """Of what, how long it is in ns, and its parts, which add up to it."""
+    range_rows = waterfall.of_ranges(foreign.frames.timeline) if foreign.frames.tool else {}
+    if ITERATION in range_rows:
+        whole_and_parts = _of_range(range_rows[ITERATION])
+        return ("an iteration under a profiler", *whole_and_parts) if whole_and_parts else None
     if foreign.choice is not None:
-        range_rows = waterfall.of_ranges(foreign.frames.timeline) if foreign.frames.tool else {}
-        if ITERATION in range_rows:
-            whole_and_parts = _of_range(range_rows[ITERATION])
-            return ("an iteration under a profiler", *whole_and_parts) if whole_and_parts else None
         return _of_capture(foreign)
     capture = next((capture for capture in foreign.captures if capture.parts), None)
     if capture is None:
