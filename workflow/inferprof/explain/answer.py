@@ -209,9 +209,11 @@ def _kernels(foreign: Foreign) -> Iterator[Entry]:
     )
     unit = "an iteration" if foreign.choice is not None and foreign.choice.by else "in all"
     launches = float(table["launches"].sum())
-    yield Entry(
-        "kernels", f"{launches:,.0f} launches, {whole / NS_PER_MS:,.4g} ms {unit}: {listed}; longest {names}", 1
-    )
+    graphs = kernel_compare.of_iterations(rows[rows["metric"].eq("duration_total")], "graph")
+    count = kernel_compare.iterations(rows) or 1
+    unseen = f"; beside CUDA graphs of {ms(graphs['value'].sum() / count)}, traced as a whole" if len(graphs) else ""
+    said = f"{launches:,.0f} launches, {whole / NS_PER_MS:,.4g} ms {unit}: {listed}; longest {names}{unseen}"
+    yield Entry("kernels", said, 1)
 
 
 # --- why, and what to do ---------------------------------------------------------------------------------------
@@ -227,17 +229,17 @@ def _cause(foreign: Foreign) -> Iterator[Entry]:
     first = groups[0].findings[0].finding
     if not idle:
         yield Entry("cause", _reason(first))
-        gain = "" if first.gain is None else f"; gain: {gain_in_words(first.gain, foreign.total)}"
-        yield Entry("do", f"{_advice(first)}{gain}")
+        gain = [] if first.gain is None else [gain_in_words(first.gain, foreign.total)]
+        yield Entry("do", _sentences(_advice(first), *gain))
     rest = (
         [first] * bool(idle)
         + [group.findings[0].finding for group in groups[1:]]
         + [entry.finding for entry in groups[0].findings[1:]]
     )
     for number, finding in enumerate(rest[:ALSO]):
-        yield Entry("also", f"{_reason(finding)}; {_advice(finding)}", 3 + number)
+        yield Entry("also", _sentences(_reason(finding), _advice(finding)), 3 + number)
     for caution in foreign.verdict.cautions[:ALSO]:
-        yield Entry("doubt", f"{_reason(caution.finding)}; {_advice(caution.finding)}", 3)
+        yield Entry("doubt", _sentences(_reason(caution.finding), _advice(caution.finding)), 3)
 
 
 def _mostly_idle(foreign: Foreign) -> list[Entry]:
@@ -270,15 +272,22 @@ def _largest_part(foreign: Foreign) -> Iterator[Entry]:
 
 
 def _reason(finding: Finding) -> str:
-    subject = "" if finding.reason.startswith(finding.subject) else f"{finding.subject}: "
-    return f"{subject}{finding.reason}"
+    """The reason, behind what it is about where it does not begin so itself."""
+    begins = finding.reason.startswith((finding.subject, finding.subject.rpartition(" ")[2]))
+    return finding.reason if begins else f"{finding.subject}: {finding.reason}"
+
+
+def _sentences(*parts: str) -> str:
+    """Sentences stand behind each other; of what is none, a semicolon is between."""
+    text = ""
+    for part in parts:
+        text += f"{'' if not text else ' ' if text.endswith('.') else '; '}{part}"
+    return text
 
 
 def _advice(finding: Finding) -> str:
     """Without the words that only a study has."""
-    return finding.advice.replace(
-        "a variant with `cuda_graph: true`", "a CUDA graph (in a study: `cuda_graph: true`)"
-    )
+    return finding.advice.replace(": a variant with `cuda_graph: true`", " (in a study: `cuda_graph: true`)")
 
 
 def _devices(foreign: Foreign) -> Iterator[Entry]:
