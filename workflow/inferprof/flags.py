@@ -130,6 +130,9 @@ def table(sub: argparse.ArgumentParser) -> None:
 def explain(sub: argparse.ArgumentParser) -> None:
     """Files of any profiler or log, and what is an inference in them."""
     sub.add_argument("files", type=Path, nargs="+", metavar="FILE", help="of any kind: docs/explain.md lists them")
+    sub.add_argument(
+        "--against", type=Path, nargs="+", metavar="FILE", help="files of another run: what differs, why"
+    )
     _explained(sub)
 
 

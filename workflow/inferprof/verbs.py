@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -209,32 +208,35 @@ def table(args: argparse.Namespace) -> None:
 
 
 def explain(args: argparse.Namespace) -> None:
-    """Say of any capture, log or profile where the time goes, why, and what to do about it."""
+    """Say of any capture, log or profile where the time goes, why, and what to do about it; of two what differs."""
     from inferprof import explain
 
-    _say_cases(explain.explain(args.files, args.iteration, args.model), args.out)
+    asked = (args.iteration, args.model)
+    if not args.against:
+        cases = explain.explain(args.files, *asked)
+        from inferprof.explain import terminal  # what is refused is refused at once, without the report's libraries
+
+        _say(terminal.of_cases(cases, args.out))
+        return
+    from inferprof.explain import terminal
+
+    _say(
+        terminal.of_difference(
+            explain.one(args.files, *asked), explain.one(args.against, *asked), args.model, args.out
+        )
+    )
 
 
 def watch(args: argparse.Namespace) -> int:
     """Run a program of your own under nsys, Kineto or ONNX Runtime's profile, and explain what comes out."""
-    from inferprof.explain import watch
+    from inferprof.explain import terminal, watch
 
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     graphs: Any = "graph" if args.whole_graphs else "node"
     asked = watch.Asked(command, args.tool, args.bare, graphs, args.iteration, args.model)
     cases, code = watch.watch(asked, args.out)
-    _say_cases(cases, args.out)
+    _say(terminal.of_cases(cases, args.out))
     return int(code != 0)
-
-
-def _say_cases(cases: Sequence[Any], out: Path | None) -> None:
-    """What explain answers, and the report of it where one is asked for."""
-    from inferprof.explain import answer, page  # what is refused is refused at once, without the report's libraries
-
-    width = min(120, shutil.get_terminal_size((answer.WIDTH, 25)).columns)
-    _say("\n\n".join(answer.render(case, width) for case in cases))
-    if out:
-        _say(f"inferprof: wrote {page.write(cases, out)}")
 
 
 def formats(args: argparse.Namespace) -> int:

@@ -11,7 +11,8 @@ from typing import Final
 from inferprof import report
 from inferprof.diagnosis import run
 from inferprof.diagnosis.times import NS_PER_MS, percent
-from inferprof.explain import answer
+from inferprof.explain import against, against_answer, answer
+from inferprof.explain.against import Difference
 from inferprof.explain.foreign import MACHINE, STUDY, Foreign
 from inferprof.files import write_document, written_whole
 from inferprof.report import compose, evidence, interactive
@@ -33,6 +34,14 @@ WHERE: Final = (
 )
 
 
+DIFFERENCE: Final = (
+    Column("group", "what"),
+    Column("a_ms", "A ms", "number"),
+    Column("b_ms", "B ms", "number"),
+    Column("change_ms", "change ms", "number"),
+)
+
+
 def write(cases: Sequence[Foreign], out: Path) -> Path:
     """Write the tables, diagnoses and the report of these cases; REPORT.txt. Raises UserError where `out` can't be
     written to."""
@@ -50,6 +59,21 @@ def write(cases: Sequence[Foreign], out: Path) -> Path:
         sections=(_answers(cases), *(content for content in contents if content.blocks)),
     )
     return report.write_files(compose.with_widgets(page, *interactive.write(of_study, folder)), folder)
+
+
+def write_difference(difference: Difference, out: Path) -> Path:
+    """Write the comparison as a report, with every group of it; REPORT.txt."""
+    blocks: list[Block] = [Text(against.title(difference), "headline")]
+    blocks += [Text(f"{entry.label}: {entry.text}", "item") for entry in against_answer.entries(difference)]
+    ordered = sorted(against.lines(difference), key=lambda line: -abs(line[2] - line[1]))
+    rows = tuple(
+        (words(name), *(number(ns / NS_PER_MS, f"{ns / NS_PER_MS:+,.4g}") for ns in (was, now, now - was)))
+        for name, was, now in ordered
+    )
+    blocks.append(Table("difference", "All groups: their changes add up to the difference", DIFFERENCE, rows))
+    content = SectionContent("Difference", tuple(blocks))
+    page = Report(title="inferprof: explain", subtitle="Two captures of one work.", sections=(content,))
+    return report.write_files(page, out / "reports" / STUDY)
 
 
 def _named_apart(cases: Sequence[Foreign]) -> Iterator[Foreign]:
