@@ -111,12 +111,9 @@ def test_what_the_hypervisor_took_is_a_share_of_the_time_that_there_was_work():
 )
 def test_what_is_not_told_of_it_has_a_reason(begin, end, reason):
     stat = iter((begin, end))
-    assert Yardstick(Host(lambda s: 1.0), stat=lambda: next(stat), threads=dict).speed().record() == {
-        "yardstick_ns": [],
-        "yardstick_cpu_ns": [],
-        "steal": {"not_measured": reason},
-        "threads": {"not_measured": "no /proc/self/task/*/schedstat: Linux alone tells what threads wait for"},
-    }
+    record = Yardstick(Host(lambda s: 1.0), stat=lambda: next(stat), threads=dict).speed().record()
+    assert list(record.pop("threads")) == ["not_measured"]
+    assert record == {"yardstick_ns": [], "yardstick_cpu_ns": [], "steal": {"not_measured": reason}}
 
 
 def test_threads_that_worked_are_told_by_their_time_on_a_core_and_waiting_for_one():

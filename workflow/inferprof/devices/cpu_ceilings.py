@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from inferprof.case import REFERENCE
+
 SIZES = (1024, 2048)
 BYTES = 1 << 27
 """128 MiB a vector, beyond most caches; three of them."""
@@ -31,7 +33,7 @@ def measure(clock: Callable[[], int] = time.perf_counter_ns) -> dict[str, Any]:
     return {
         "method": METHOD,
         "gemm": {
-            "fp32": {
+            REFERENCE: {
                 "flops_per_s": max(2 * size**3 / ns * 1e9 for size, ns in by_size.items()),
                 "by_size": {str(size): ns for size, ns in by_size.items()},
             }

@@ -139,8 +139,8 @@ def _computing(frames: Frames, limits: Roofs) -> float | None:
     """ns of the products at the measured rate; None where it is not known for one of their types."""
     nodes = frames.documents.cost.nodes if frames.documents.cost else None
     times = [limits.compute_s(node) for node in nodes or () if node.product and node.flops]
-    known = [seconds for seconds in times if seconds is not None]
-    return 1e9 * sum(known) if known and len(known) == len(times) else None
+    at_rates = [seconds for seconds in times if seconds is not None]
+    return 1e9 * sum(at_rates) if at_rates and len(at_rates) == len(times) else None
 
 
 # --- operators -------------------------------------------------------------------------------------------------

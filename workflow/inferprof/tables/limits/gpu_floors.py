@@ -8,7 +8,7 @@ before, and no time counts for them. Launches, copies and all that a library los
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,8 +18,8 @@ from inferprof.tables import roofs
 from inferprof.tables.limits.roofline import Limit
 from inferprof.tables.roofs import CUDA_CORES, Roofs
 
-FASTER: Final[Mapping[str, str]] = {"fp16": "fp16_accumulate_fp16", "fp8": "fp8_accumulate_fp16"}
-"""Kind → the column of a rate that may be higher, of GeForce."""
+FASTER: Final = "_accumulate_fp16"
+"""How the columns end of rates that may be higher than the kind's own, of GeForce."""
 
 
 @dataclass(frozen=True)
@@ -62,5 +62,5 @@ def _floor(cost: Cost, gpu: Peaks, largest_l2: int) -> Floor:
 
 def _limits(gpu: Peaks) -> Roofs:
     """The roofs by the datasheet, each kind at its fastest rate."""
-    faster = {kind: max(rate, gpu.flops.get(FASTER.get(kind, kind), rate)) for kind, rate in gpu.flops.items()}
+    faster = {kind: max(rate, gpu.flops.get(f"{kind}{FASTER}", rate)) for kind, rate in gpu.flops.items()}
     return roofs.roofs(replace(gpu, flops=faster), None, None)
