@@ -139,3 +139,7 @@ def test_a_page_of_explain_has_the_same_parts(repository: Path, tmp_path: Path):
     assert [len(case["rows"]) for case in block["kernels"]] == [11, 20]
     assert '<div class="widget" id="iteration">' in source
     assert '<div class="widget" id="compare">' in source
+    assert source.count('<div class="card listed">') == 2
+    assert (folder / "ANSWER.txt").read_text() == ""
+    text = (folder / "REPORT.txt").read_text(encoding="utf-8")
+    assert text.count("\n  - cause: ") == 2

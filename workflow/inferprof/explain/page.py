@@ -16,7 +16,7 @@ from inferprof.explain.against import Difference
 from inferprof.explain.foreign import MACHINE, STUDY, Foreign
 from inferprof.files import write_document, written_whole
 from inferprof.report import compose, evidence, interactive
-from inferprof.report.model import Block, Column, Report, SectionContent, Table, Text, number, words
+from inferprof.report.model import Block, Card, Column, Report, SectionContent, Table, number, words
 from inferprof.report.section import sections
 from inferprof.tables import records
 
@@ -108,11 +108,8 @@ def _answers(cases: Sequence[Foreign]) -> SectionContent:
     blocks: list[Block] = []
     rows = []
     for case in cases:
-        blocks.append(Text(", ".join(case.names), "headline"))
-        blocks += [
-            Text(f"{entry.label}: {entry.text}" if entry.label else entry.text, "item")
-            for entry in answer.entries(case)
-        ]
+        lines = tuple((entry.label, entry.text) for entry in answer.entries(case))
+        blocks.append(Card(", ".join(case.names), lines, listed=True))
         if whole_and_parts := answer.parts_of(case):
             of, whole, parts = whole_and_parts
             rows += [

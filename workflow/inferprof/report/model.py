@@ -124,11 +124,15 @@ class Text(Printed):
 
 @dataclass(frozen=True)
 class Card:
-    """An answer: what it is about, and lines of a label and a text each."""
+    """An answer: what it is about, and lines of a label and a text each.
+
+    A `listed` one is an answer to a capture, not to the study's question: in text it is a headline and a list.
+    """
 
     title: str
     lines: tuple[tuple[str, str], ...]
     mark: Mark | None = None
+    listed: bool = False
 
     def __post_init__(self) -> None:
         plain = tuple((label, escape.text(text)) for label, text in self.lines)

@@ -54,14 +54,23 @@ def render(report: Report, most: int | None = LINES) -> str:
 
 def answers(report: Report) -> str:
     """The answers alone, for the end of a terminal's output; empty without any."""
-    cards = [block for section in report.sections for block in section.blocks if isinstance(block, Card)]
+    blocks = (block for section in report.sections for block in section.blocks)
+    cards = [block for block in blocks if isinstance(block, Card) and not block.listed]
     return "".join(f"{_card(card)}\n" for card in cards)
 
 
 def _of_text(sections: Sequence[SectionContent]) -> list[SectionContent]:
-    """The sections without what is on the page alone."""
-    kept = ((section, tuple(b for b in section.blocks if not isinstance(b, Widget))) for section in sections)
+    """The sections without what is on the page alone, and with lists in place of cards that are listed."""
+    kept = ((section, tuple(itertools.chain.from_iterable(map(_in_text, section.blocks)))) for section in sections)
     return [replace(section, blocks=blocks) for section, blocks in kept if blocks or not section.blocks]
+
+
+def _in_text(block: Block) -> Iterator[Block]:
+    if isinstance(block, Card) and block.listed:
+        yield Text(block.title, "headline")
+        yield from (Text(f"{label}: {text}" if label else text, "item") for label, text in block.lines)
+    elif not isinstance(block, Widget):
+        yield block
 
 
 def _joined(head: str, sections: Iterable[str]) -> str:

@@ -6,7 +6,7 @@
   if (!widget || !(data.kernels?.length > 1)) return;
 
   const MS = 1e6;
-  const AMOUNTS = ["launches from", "launches to", "ms from", "ms to", "change ms"];
+  const AMOUNTS = ["change ms", "ms from", "ms to", "launches from", "launches to"];
 
   const choice = (label) => {
     const select = element("select", { ariaLabel: label });
@@ -40,13 +40,14 @@
   const table = (title, heads, rows) => {
     const most = Math.max(...rows.map(([, sum]) => Math.abs(sum[3] - sum[2])), 1e-9);
     const made = element("table", {}, element("caption", { textContent: title }),
-      element("thead", {}, element("tr", {}, ...[...heads, ...AMOUNTS].map((head, place) =>
-        element("th", { scope: "col", className: place < heads.length ? "text" : "number", textContent: head })))),
+      element("thead", {}, element("tr", {}, ...[heads[0], ...AMOUNTS, ...heads.slice(1)].map((head) =>
+        element("th", { scope: "col", className: AMOUNTS.includes(head) ? "number" : "text", textContent: head })))),
       element("tbody", {}, ...rows.map(([texts, [la, lb, a, b]]) => {
         const change = element("td", { className: `number ${b > a ? "worse" : "better"}`, textContent: signed(b - a) });
         change.style.setProperty("--share", `${(100 * Math.abs(b - a)) / most}%`);
-        return element("tr", {}, ...texts.map((text) => element("td", { className: "text", textContent: text })),
-          ...[count(la), count(lb), ms(a), ms(b)].map((text) => element("td", { className: "number", textContent: text })), change);
+        const [first, ...rest] = texts.map((text) => element("td", { className: "text", textContent: text }));
+        const amounts = [ms(a), ms(b), count(la), count(lb)].map((text) => element("td", { className: "number", textContent: text }));
+        return element("tr", {}, first, change, ...amounts, ...rest);
       })));
     const scroll = element("div", { className: "scroll", tabIndex: 0, role: "group", ariaLabel: title }, made);
     page.enhance(made);
