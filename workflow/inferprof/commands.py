@@ -74,6 +74,7 @@ VERBS: dict[str, tuple[Any, Any]] = {
     "cost": (verbs.cost, flags.cost),
     "expect": (verbs.expect, flags.expect),
     "accuracy": (verbs.accuracy, flags.accuracy),
+    "sensitivity": (verbs.sensitivity, flags.sensitivity),
     "build": (verbs.build, flags.build),
     "run": (verbs.run, flags.run),
     "trtexec": (verbs.trtexec, flags.trtexec),
