@@ -139,6 +139,22 @@ def accuracy(args: argparse.Namespace) -> None:
     )
 
 
+def sensitivity(args: argparse.Namespace) -> None:
+    """Say which nodes of a graph lose the accuracy in a number format, why, and which to leave out; needs no GPU."""
+    from inferprof import sensitivity
+
+    precision = registry.look_up("precision", args.precision, registry.precisions())
+    arguments.require_files(args.onnx)
+    request = arguments.convert_request(args, args.onnx, args.onnx)
+
+    def analyse() -> dict[str, Any]:
+        return sensitivity.analyse(request, precision, args.samples)
+
+    result = outcomes.record(args.out, "sensitivity", analyse, args.onnx) if args.out else analyse()
+    if result.get("status") != "failed":
+        _say(sensitivity.render(result))
+
+
 def build(args: argparse.Namespace) -> None:
     """Build an engine. A graph that the runtime refuses is a result: an empty engine and its reason."""
     from inferprof.plugins import BuildRequest
@@ -147,14 +163,8 @@ def build(args: argparse.Namespace) -> None:
     if backend.build is None:
         raise UserError(f"{backend.name} builds no engine; it loads the {backend.artifact} as it is")
     arguments.require_files(args.onnx)
-    request = BuildRequest(
-        args.onnx,
-        arguments.spec_of(args),
-        Shape.parse(args.shape),
-        arguments.variant_of(args),
-        args.out,
-        target=args.target,
-    )
+    spec, shape, variant = arguments.spec_of(args), Shape.parse(args.shape), arguments.variant_of(args)
+    request = BuildRequest(args.onnx, spec, shape, variant, args.out, target=args.target)
     build = backend.build
     title = f"Build {request.spec.name} {request.shape} with {backend.name}"
     with progress.task(title, ("read the graph", "build the engine")):
@@ -169,6 +179,13 @@ def run(args: argparse.Namespace) -> None:
     write_document(args.out, "watched" if args.profiled else "record", record)
     # After a fault of the GPU, libraries were seen to crash while they are unloaded; the record is whole by now.
     args.at_once = record["status"] == "failed"
+
+
+def compile_ahead(args: argparse.Namespace) -> None:
+    """Run a case once, for what its runtime compiles: its measurements then find that on disk."""
+    from inferprof import workload
+
+    write_document(args.out, "build", workload.compile_ahead(arguments.run_request(args)))
 
 
 def trtexec(args: argparse.Namespace) -> None:
@@ -207,16 +224,35 @@ def table(args: argparse.Namespace) -> None:
 
 
 def explain(args: argparse.Namespace) -> None:
-    """Say of any capture, log or profile where the time goes, why, and what to do about it."""
+    """Say of any capture, log or profile where the time goes, why, and what to do about it; of two what differs."""
     from inferprof import explain
 
-    cases = explain.explain(args.files, args.iteration, args.model)
-    from inferprof.explain import answer, page  # what is refused is refused at once, without the report's libraries
+    asked = (args.iteration, args.model)
+    if not args.against:
+        cases = explain.explain(args.files, *asked)
+        from inferprof.explain import terminal  # what is refused is refused at once, without the report's libraries
 
-    width = min(120, shutil.get_terminal_size((answer.WIDTH, 25)).columns)
-    _say("\n\n".join(answer.render(case, width) for case in cases))
-    if args.out:
-        _say(f"inferprof: wrote {page.write(cases, args.out)}")
+        _say(terminal.of_cases(cases, args.out))
+        return
+    from inferprof.explain import terminal
+
+    _say(
+        terminal.of_difference(
+            explain.one(args.files, *asked), explain.one(args.against, *asked), args.model, args.out
+        )
+    )
+
+
+def watch(args: argparse.Namespace) -> int:
+    """Run a program of your own under nsys, Kineto or ONNX Runtime's profile, and explain what comes out."""
+    from inferprof.explain import terminal, watch
+
+    command = args.command[1:] if args.command[:1] == ["--"] else args.command
+    graphs: Any = "graph" if args.whole_graphs else "node"
+    asked = watch.Asked(command, args.tool, args.bare, graphs, args.iteration, args.model)
+    cases, code = watch.watch(asked, args.out)
+    _say(terminal.of_cases(cases, args.out))
+    return int(code != 0)
 
 
 def formats(args: argparse.Namespace) -> int:
@@ -249,7 +285,7 @@ def diagnose(args: argparse.Namespace) -> None:
 
 
 def report(args: argparse.Namespace) -> None:
-    """Write REPORT.txt, REPORT.html, plots/ and csv/ of a study."""
+    """Write REPORT.txt, REPORT.html, plots/, traces/ and csv/ of a study."""
     from inferprof import report
 
     if args.so_far:

@@ -262,6 +262,12 @@ def run_flags(wildcards):
     return variant_flags(wildcards) + probed
 
 
+def protocol_flags(wildcards):
+    """How a case is measured in its round, as flags."""
+    study = BY_MACHINE.get(wildcards.machine, STUDY)
+    return targets.protocol_flags(study.protocol, study.brief(int(wildcards.round)))
+
+
 def profiled_flags(profiler):
     """The function of the flags of a run that a profiler watches: the variant's, the seed, and for how long."""
     return (

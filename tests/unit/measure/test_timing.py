@@ -244,6 +244,40 @@ def test_a_noisy_case_stops_by_its_budget():
     assert 1e9 <= sum(found.samples_ns) < 1e9 + 10 * MS
 
 
+@pytest.mark.parametrize(
+    ("latency_ms", "spread", "samples", "stopped_by"),
+    [
+        (5, 0.0, 50, "interval"),  # at once, but for min_s
+        (5, 0.5, 100, "budget"),  # half of it
+        (40, 0.5, 20, "budget"),  # as many as a whole budget ends with at the least
+        (200, 0.5, 5, "budget"),  # a whole budget, which is not enough
+    ],
+)
+def test_a_first_pass_ends_sooner_but_not_with_fewer_samples(latency_ms, spread, samples, stopped_by):
+    noise = np.random.default_rng(0).uniform(1 - spread, 1 + spread, 10_000)
+    session = GpuSession(Gpu(Machine()), lambda i: latency_ms * noise[i] * MS)
+    protocol = replace(QUICK, first_pass=True, min_s=0.2, interval=1e-9 if spread else 0.01)
+    found = series(measure(session, protocol=protocol), "device")
+    assert found.stopped_by == stopped_by
+    assert len(found.samples_ns) == pytest.approx(samples, rel=0.2)
+
+
+def test_a_first_pass_is_content_with_half_of_the_smallest_difference_that_one_round_may_call():
+    noise = np.random.default_rng(0).uniform(0.93, 1.07, 10_000)
+    session = GpuSession(Gpu(Machine()), lambda i: 5 * noise[i] * MS)
+    found = series(measure(session, protocol=replace(QUICK, first_pass=True, budget_s=4.0)), "device")
+    assert (found.stopped_by, loop.FIRST_INTERVAL) == ("interval", 0.025)
+    assert found.interval is not None
+    assert 0.01 < found.interval <= 0.025
+
+
+def test_a_first_pass_runs_no_pipeline_and_back_to_back_as_long_as_one_would():
+    result = measure(GpuSession(Gpu(Machine())), protocol=replace(QUICK, first_pass=True, throughput_min_s=1.2))
+    assert result.back_to_back.seconds == pytest.approx(QUICK.budget_s / 2, rel=0.02)
+    assert isinstance(result.pipelined, NotMeasured)
+    assert "first of several rounds" in result.pipelined.reason
+
+
 def test_the_number_of_samples_is_limited():
     noise = np.random.default_rng(0).uniform(1, 9, 10_000)
     session = GpuSession(Gpu(Machine()), lambda i: noise[i] * MS)
@@ -441,7 +475,7 @@ def test_an_output_of_changing_shape_fails_the_case():
 
 
 def failed(result: timing.Timing) -> dict[str, str]:
-    return {name: check.detail for name, check in result.checks.items() if not check.passed}
+    return {name: str(check.detail) for name, check in result.checks.items() if not check.passed}
 
 
 def test_a_backend_that_works_on_another_stream_is_caught():
@@ -495,7 +529,7 @@ def test_runs_may_differ_by_rounding_only(noise, passed):
     session.compute = compute  # type: ignore[method-assign]
     check = measure(session).checks["outputs_overwritten"]
     assert check.passed is passed
-    assert "of the largest output" in check.detail
+    assert "of the largest output" in str(check.detail)
 
 
 # --- the CPU, and the record ------------------------------------------------------------------------------------
@@ -567,6 +601,7 @@ def test_the_protocol_is_recorded_without_its_range():
         "turns": 8,
         "min_samples": 20,
         "max_samples": 20_000,
+        "first_pass": False,
         "throughput_min_s": 1.2,
         "graph": False,
     }

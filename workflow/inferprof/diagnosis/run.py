@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from inferprof import registry
 from inferprof.case import Case
 from inferprof.diagnosis import verdict
@@ -95,7 +97,7 @@ def _answer(check: Check, frames: Frames) -> Answer:
 
 def _as_tried(frames: Frames, finding: Finding) -> Finding:
     """A finding that gains no more than all, with what the study says of its advice."""
-    return dataclasses.replace(finding, gain=bounded(frames, finding.gain), tried=frames.tried(finding.options))
+    return msgspec.structs.replace(finding, gain=bounded(frames, finding.gain), tried=frames.tried(finding.options))
 
 
 def bounded(frames: Frames, gain: Gain | None) -> Gain | None:
@@ -113,8 +115,13 @@ def document(frames: Frames, given: list[Answer]) -> dict[str, Any]:
         "schema": 1,
         "machine": frames.machine,
         "case": dataclasses.asdict(frames.case),
-        "total": dataclasses.asdict(frames.total) if frames.total else None,
+        "total": plain(frames.total),
         "thresholds": dict(frames.thresholds),
-        "verdict": dataclasses.asdict(verdict.of_case(frames, given)),
-        "answers": [dataclasses.asdict(check_answer) for check_answer in given],
+        "verdict": plain(verdict.of_case(frames, given)),
+        "answers": plain(given),
     }
+
+
+def plain(value: Any) -> Any:
+    """A part of a document as JSON has it, also with NumPy's numbers in it."""
+    return msgspec.to_builtins(value, enc_hook=lambda number: number.item())

@@ -12,6 +12,7 @@ import pandas as pd
 
 from inferprof.case import Case
 from inferprof.diagnosis import frames, run, verdict
+from inferprof.documents.diagnosed import Verdict
 from inferprof.explain import graph
 from inferprof.findings import Answer, Frames, Total
 from inferprof.readers import launch_configs
@@ -38,10 +39,12 @@ class Foreign:
     choice: Choice | None
     frames: Frames
     answers: Sequence[Answer]
-    verdict: verdict.Verdict
+    verdict: Verdict
     total: Total | None
     graph: Sequence[str] = ()
     """What the ONNX file of it says, in lines."""
+    watched: Sequence[str] = ()
+    """What `watch` ran, and what that cost, in lines."""
 
     @property
     def lacks(self) -> list[Lack]:

@@ -1,4 +1,4 @@
-"""The report of a study: REPORT.txt, REPORT.html, plots/ and csv/ from what the results folder holds."""
+"""The report of a study: REPORT.txt, REPORT.html, plots/, traces/ and csv/ from what the results folder holds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from inferprof.diagnosis import run
 from inferprof.documents import Diagnosis, thresholds_of
 from inferprof.errors import UserError
 from inferprof.files import write_text, written_whole
-from inferprof.report import compose, evidence, figures, html, txt
+from inferprof.report import compose, evidence, figures, html, interactive, txt
 from inferprof.report.documents import Document
 from inferprof.report.model import Cell, Report, Table
 from inferprof.tables import records
@@ -62,7 +62,8 @@ def write(results: Path, study: str, machine: str, baseline: str | None = None, 
     _empty(folder / "plots")
     plots = figures.draw(study_evidence, folder / "plots", processes)
     report = compose.compose(study_evidence)  # while other processes draw
-    written = write_files(compose.with_plots(report, plots()), folder)
+    widgets = interactive.write(study_evidence, folder)
+    written = write_files(compose.with_widgets(compose.with_plots(report, plots()), *widgets), folder)
     (folder / PARTIAL).unlink(missing_ok=True)
     return written
 
