@@ -1,7 +1,7 @@
 """The study as a workflow: models → ONNX → number formats → engines → measurements → tables → report.
 
 snakemake --cores 1 results/REPORT.txt       the whole study of config.yaml
-snakemake --cores 1 onnx                     one stage: probes onnx engines benchmarks trtexec nsys kineto tables diagnoses first
+snakemake --cores 1 onnx                     one stage: probes onnx sensitivities engines benchmarks trtexec nsys kineto tables diagnoses first
 snakemake --cores 1 report                   what is known by now, also while the study runs
 snakemake --cores 1 results/…/b8.engine      one file, also one outside of the config's matrix
 """
@@ -40,6 +40,7 @@ localrules:
     cases,
     report_in_use,
     onnx,
+    sensitivities,
     engines,
     benchmarks,
     trtexec,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from inferprof import registry, trtexec
+from inferprof import registry, sensitivity, trtexec
 from inferprof.case import Case, OptionValue
 from inferprof.selection import Selection
 from inferprof.study import Study
@@ -35,6 +35,15 @@ def report(study: Study) -> list[str]:
 def onnx(study: Study) -> list[str]:
     """The ONNX files."""
     return [f"results/onnx/{model}/{precision}.onnx" for model, precision in study.onnx()]
+
+
+def sensitivities(study: Study) -> list[str]:
+    """Which nodes lose the accuracy, of each format in which they can be left out one by one."""
+    formats = registry.precisions()
+    pairs = [
+        (model, precision) for model, precision in study.onnx() if sensitivity.refusal(formats[precision]) is None
+    ]
+    return [f"results/onnx/{model}/{precision}.sensitivity.json" for model, precision in pairs]
 
 
 def engines(study: Study) -> list[str]:

@@ -139,6 +139,22 @@ def accuracy(args: argparse.Namespace) -> None:
     )
 
 
+def sensitivity(args: argparse.Namespace) -> None:
+    """Say which nodes of a graph lose the accuracy in a number format, why, and which to leave out; needs no GPU."""
+    from inferprof import sensitivity
+
+    precision = registry.look_up("precision", args.precision, registry.precisions())
+    arguments.require_files(args.onnx)
+    request = arguments.convert_request(args, args.onnx, args.onnx)
+
+    def analyse() -> dict[str, Any]:
+        return sensitivity.analyse(request, precision, args.samples)
+
+    result = outcomes.record(args.out, "sensitivity", analyse, args.onnx) if args.out else analyse()
+    if result.get("status") != "failed":
+        _say(sensitivity.render(result))
+
+
 def build(args: argparse.Namespace) -> None:
     """Build an engine. A graph that the runtime refuses is a result: an empty engine and its reason."""
     from inferprof.plugins import BuildRequest

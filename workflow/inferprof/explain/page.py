@@ -16,7 +16,7 @@ from inferprof.explain.against import Difference
 from inferprof.explain.foreign import MACHINE, STUDY, Foreign
 from inferprof.files import write_document, written_whole
 from inferprof.report import compose, evidence, interactive
-from inferprof.report.model import Block, Card, Column, Report, SectionContent, Table, number, words
+from inferprof.report.model import Block, Card, Column, Report, SectionContent, Table, Text, number, words
 from inferprof.report.section import sections
 from inferprof.tables import records
 
