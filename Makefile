@@ -16,10 +16,12 @@ PIP := $(if $(UV),VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) pip,$(VENV)/bin/pip)
 # What pip warns of, it installs all the same.
 QUIET := $(if $(UV),--quiet,-qq)
 INSTALLED := $(VENV)/.installed
+DEMO_FOLDER := dist/demo
+DEMO := $(DEMO_FOLDER)/reports/baseline/REPORT.html
 LOCKS := requirements/study.txt requirements/dev.txt
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help install report test test-gpu test-slurm test-image check lock image verify docs reference puzzles offline
+.PHONY: help demo install report test test-gpu test-slurm test-image check lock image verify docs reference puzzles offline
 
 # The study of config.yaml: results/REPORT.txt; first of all an answer about one model, format and shape.
 report: $(INSTALLED)
@@ -31,6 +33,15 @@ report: $(INSTALLED)
 help:
 	@awk '!said && /^#/ {said = substr($$0, 3)} /^$$/ {said = ""} said && /^[a-z-]+:/ {sub(/:.*/, ""); printf "%-10s  %s\n", $$0, said}' \
 	  $(firstword $(MAKEFILE_LIST))
+
+# What a report looks like: that of the study baseline on an H200, made here of its bundle in half a minute.
+demo: $(DEMO)
+	@python -c 'import sys, webbrowser; sys.exit(not (sys.stdout.isatty() and webbrowser.open(sys.argv[1])))' file://$(CURDIR)/$< || true
+	@echo "The report is $(CURDIR)/$<"
+
+$(DEMO): studies/reference/h200/baseline.zip | $(INSTALLED)
+	rm -rf $(DEMO_FOLDER)
+	inferprof unbundle $< --out $(DEMO_FOLDER) --report
 
 # .venv alone, where something else runs the study.
 install: $(INSTALLED)

@@ -74,6 +74,7 @@ VERBS: dict[str, tuple[Any, Any]] = {
     "cost": (verbs.cost, flags.cost),
     "expect": (verbs.expect, flags.expect),
     "accuracy": (verbs.accuracy, flags.accuracy),
+    "sensitivity": (verbs.sensitivity, flags.sensitivity),
     "build": (verbs.build, flags.build),
     "compile": (verbs.compile_ahead, flags.run),
     "run": (verbs.run, flags.run),

@@ -80,6 +80,15 @@ def accuracy(sub: argparse.ArgumentParser) -> None:
     out(sub)
 
 
+def sensitivity(sub: argparse.ArgumentParser) -> None:
+    """A number format and the fp32 graph to rank the nodes of."""
+    sub.add_argument("precision", metavar="PRECISION", help="a number format that is made of ONNX, e.g. int8, fp16")
+    sub.add_argument("onnx", type=Path, metavar="ONNX", help="the model's fp32 ONNX")
+    _converted(sub)
+    sub.add_argument("--samples", type=flag_values.whole(1), default=64, help="calibration inputs (default 64)")
+    sub.add_argument("--out", type=Path, metavar="FILE", help="write it there, too")
+
+
 def build(sub: argparse.ArgumentParser) -> None:
     """A graph, a shape and the builder's options."""
     sub.add_argument("backend", metavar="BACKEND", help="a runtime that builds engines, e.g. tensorrt")
@@ -130,6 +139,9 @@ def table(sub: argparse.ArgumentParser) -> None:
 def explain(sub: argparse.ArgumentParser) -> None:
     """Files of any profiler or log, and what is an inference in them."""
     sub.add_argument("files", type=Path, nargs="+", metavar="FILE", help="of any kind: docs/explain.md lists them")
+    sub.add_argument(
+        "--against", type=Path, nargs="+", metavar="FILE", help="files of another run: what differs, why"
+    )
     _explained(sub)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from inferprof import registry, trtexec
+from inferprof import registry, sensitivity, trtexec
 from inferprof.case import Case, OptionValue
 from inferprof.selection import Selection
 from inferprof.study import Study
@@ -35,6 +35,15 @@ def report(study: Study) -> list[str]:
 def onnx(study: Study) -> list[str]:
     """The ONNX files."""
     return [f"results/onnx/{model}/{precision}.onnx" for model, precision in study.onnx()]
+
+
+def sensitivities(study: Study) -> list[str]:
+    """Which nodes lose the accuracy, of each format in which they can be left out one by one."""
+    formats = registry.precisions()
+    pairs = [
+        (model, precision) for model, precision in study.onnx() if sensitivity.refusal(formats[precision]) is None
+    ]
+    return [f"results/onnx/{model}/{precision}.sensitivity.json" for model, precision in pairs]
 
 
 def engines(study: Study) -> list[str]:
@@ -133,9 +142,7 @@ def diagnosis_inputs(study: Study, model: str, selection: Selection | None = Non
 
 
 def costs(study: Study) -> list[str]:
-    """What each graph computes and moves at each shape that a case runs at; of no use where no roof is known."""
-    if study.machine.gpu is None:
-        return []
+    """What each graph computes and moves at each shape that a case runs at."""
     exported = [case for case in study.cases() if study.models[case.model].exported]
     at = dict.fromkeys((case.model, case.precision, case.shape) for case in exported)
     return [f"results/onnx/{model}/{precision}.{shape}.cost.json" for model, precision, shape in at]
@@ -204,7 +211,7 @@ def _scalar(value: OptionValue) -> str:
 
 def _measured(study: Study) -> tuple[str, ...]:
     """What is measured of the machine itself."""
-    return ("bandwidth", "ceilings") if study.machine.gpu else ()
+    return ("bandwidth", "ceilings") if study.machine.gpu else ("ceilings",)
 
 
 def has_engine(case: Case) -> bool:

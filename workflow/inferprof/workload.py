@@ -15,6 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from inferprof import documents, outcomes, progress, registry
@@ -23,14 +24,13 @@ from inferprof.devices.cpu import CpuDevice
 from inferprof.devices.cuda import CudaDevice
 from inferprof.devices.ranges import collected, mark_clock
 from inferprof.documents import Watched
-from inferprof.documents.record import SCHEMA, Tuning
+from inferprof.documents.record import SCHEMA, SelfCheck, Tuning
 from inferprof.errors import CaseFailed, UserError
 from inferprof.machine import hardware, provenance
 from inferprof.machine.hardware import Gpu
 from inferprof.measure import host_cast, iterations, timing
 from inferprof.measure.gpu_lock import gpu_lock
 from inferprof.measure.lane import Lane
-from inferprof.measure.selfcheck import Check
 from inferprof.measure.telemetry import Telemetry
 from inferprof.model import data
 from inferprof.plugins import Backend, Feeds, OpenRequest, Precision, Session
@@ -116,22 +116,20 @@ def _content(request: RunRequest, backend: Backend, gpu: Gpu | None) -> dict[str
     return {
         **_verdict(checks),
         **content,
-        "checks": {name: asdict(c) if isinstance(c, Check) else c.record() for name, c in checks.items()},
+        "checks": msgspec.to_builtins(checks),
         "telemetry": telemetry.record(content) if telemetry else {"not_measured": "no GPU"},
     }
 
 
-def _verdict(checks: Mapping[str, Check | timing.NotMeasured]) -> dict[str, Any]:
+def _verdict(checks: Mapping[str, SelfCheck]) -> dict[str, Any]:
     """A number that fails a check of itself is no measurement."""
-    failed = [f"{name}: {c.detail}" for name, c in checks.items() if isinstance(c, Check) and not c.passed]
+    failed = [f"{name}: {c.detail}" for name, c in checks.items() if c.passed is False]
     if not failed:
         return {"status": "ok", "reason": None}
     return {"status": "failed", "stage": documents.SELF_CHECK, "reason": f"self-check {'; '.join(failed)}"}
 
 
-def _compared(
-    request: RunRequest, feeds: Feeds, outputs: Mapping[str, np.ndarray[Any, Any]]
-) -> dict[str, Check | timing.NotMeasured]:
+def _compared(request: RunRequest, feeds: Feeds, outputs: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, SelfCheck]:
     """Whether the outputs are those of the graph on the CPU. Nothing where no reference is given."""
     if request.reference is None:
         return {}
@@ -141,11 +139,11 @@ def _compared(
     try:
         outputs_expected, source = expected.of(request.reference, feeds)
     except accuracy.NotMeasured as error:
-        return {"outputs_match": timing.NotMeasured(str(error))}
+        return {"outputs_match": SelfCheck(not_measured=str(error))}
     precision: Precision = registry.look_up("precision", request.rounds_like, registry.precisions())
     distances = {name: accuracy.distance(array, outputs[name])["sqnr_db"] for name, array in outputs_expected.items()}
     outcome, reason = accuracy.judge(distances, [], precision.tolerance)
-    return {"outputs_match": Check(outcome != "fail", f"{reason} (against {source})")}
+    return {"outputs_match": SelfCheck(outcome != "fail", f"{reason} (against {source})")}
 
 
 # --- measuring -------------------------------------------------------------------------------------------------
@@ -180,7 +178,7 @@ def _measured(
     except CaseFailed as error:
         if parts is None:
             raise
-        measured = replace(measured, checks={**measured.checks, "closed": Check(False, str(error))})
+        measured = replace(measured, checks={**measured.checks, "closed": SelfCheck(False, str(error))})
     record = measured.record()
     cache = content.pop("compile_cache")
     record["first"] |= {"load_ns": load_ns, **({"compile_cache": cache} if cache else {})}
@@ -240,7 +238,9 @@ def _open_request(request: RunRequest, device: Device) -> OpenRequest:
         shape=request.shape,
         variant=request.variant,
         device=device,
-        threads=len(os.sched_getaffinity(0)),
+        threads=request.variant.whole("threads")
+        if "threads" in request.variant.options
+        else len(os.sched_getaffinity(0)),
         native_profile=request.profiling.native if request.profiling else None,
         remembered=_remembered(request.tuned),
     )

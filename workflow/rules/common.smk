@@ -11,6 +11,7 @@ from inferprof import (
     cluster,
     config as configs,
     forked,
+    pace,
     processes,
     registry,
     selection as selections,
@@ -94,6 +95,12 @@ wildcard_constraints:
     round=r"\d+",
     folder="|".join(BY_FOLDER),
     part="first|once",
+
+
+def only_reports():
+    """Whether nothing but the report by now is asked for, perhaps beside the Snakemake that runs the study."""
+    jobs = workflow.dag.needrun_jobs(exclude_finished=False)
+    return {job.rule.name for job in jobs} == {"report"}
 
 
 def on_every_machine(files):

@@ -475,7 +475,7 @@ def test_an_output_of_changing_shape_fails_the_case():
 
 
 def failed(result: timing.Timing) -> dict[str, str]:
-    return {name: check.detail for name, check in result.checks.items() if not check.passed}
+    return {name: str(check.detail) for name, check in result.checks.items() if not check.passed}
 
 
 def test_a_backend_that_works_on_another_stream_is_caught():
@@ -529,7 +529,7 @@ def test_runs_may_differ_by_rounding_only(noise, passed):
     session.compute = compute  # type: ignore[method-assign]
     check = measure(session).checks["outputs_overwritten"]
     assert check.passed is passed
-    assert "of the largest output" in check.detail
+    assert "of the largest output" in str(check.detail)
 
 
 # --- the CPU, and the record ------------------------------------------------------------------------------------

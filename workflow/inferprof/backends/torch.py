@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferprof.backends import inductor, refusals, torch_graphs, torch_quantize, triton_tuning
-from inferprof.backends.options import RUN, TF32, some
+from inferprof.backends.options import RUN, TF32, THREADS, some
 from inferprof.case import Case, Shape, Variant
 from inferprof.device import Buffer, Device, Where
 from inferprof.errors import CaseFailed, UserError
@@ -307,7 +307,7 @@ def refuses_compile(case: Case, machine: Machine) -> str | None:
     )
 
 
-OPTIONS = {**RUN, **TF32, **torch_quantize.OPTION, **triton_tuning.OPTION, **torch_graphs.OPTIONS}
+OPTIONS = {**RUN, **THREADS, **TF32, **torch_quantize.OPTION, **triton_tuning.OPTION, **torch_graphs.OPTIONS}
 TORCH_EAGER = Backend(
     name="torch_eager",
     title="PyTorch, eager",
@@ -332,7 +332,7 @@ TORCH_COMPILE = Backend(
     refuses=refuses_compile,
     options={
         "compile_mode": f"the mode of torch.compile: {', '.join(f'`{mode}`' for mode in inductor.COMPILE_MODES)}",
-        **some(OPTIONS, "placement", "host_cast", "tf32", "quantize", "tuning", "graphs"),
+        **some(OPTIONS, "placement", "threads", "host_cast", "tf32", "quantize", "tuning", "graphs"),
     },
     precisions=frozenset(DTYPES),
     compiles_ahead=inductor.compiles_ahead,

@@ -21,11 +21,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from inferprof import outcomes, progress
 from inferprof.case import STAGES, Stage
 from inferprof.device import Device
+from inferprof.documents.record import SelfCheck
 from inferprof.errors import CaseFailed
 from inferprof.measure import loop, selfcheck, throughput
 from inferprof.measure.lane import Lane
@@ -77,7 +79,7 @@ class Timing:
     back_to_back: Throughput
     pipelined: Throughput | NotMeasured
     first_inference_ns: int
-    checks: Mapping[str, selfcheck.Check]
+    checks: Mapping[str, SelfCheck]
     outputs: Mapping[str, np.ndarray[Any, Any]]
     host: HostSpeed
     """While boundaries and stages took turns."""
@@ -91,7 +93,7 @@ class Timing:
             "stages": {name: _entry(value) for name, value in self.stages.items()},
             "throughput": {"back_to_back": self.back_to_back.record(), "pipelined": self.pipelined.record()},
             "first": {"first_inference_ns": self.first_inference_ns},
-            "checks": {name: dataclasses.asdict(check) for name, check in self.checks.items()},
+            "checks": msgspec.to_builtins(self.checks),
             "host": self.host.record(),
         }
 

@@ -139,7 +139,7 @@ def _gain(best: Winner) -> str:
     if speed_up["flag"]:
         return f". {factor} is no speed-up: {speed_up['flag']}"
     if speed_up["in_doubt"]:
-        return f". No speed-up, {speed_up['reason']}"
+        return f". No speed-up: {speed_up['reason'].replace(': ', ' is in doubt, ', 1)}"
     if speed_up["verdict"] in ("same", "undecided"):
         return f", {factor} ({speed_up['verdict']}: {speed_up['reason']})"
     return f", {factor} ({interval(speed_up['low'], speed_up['high'])}) as fast"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from inferprof.errors import failure_of
 from inferprof.report import incomplete, machines, sources
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Card, Figure, Report, SectionContent, Text
+from inferprof.report.model import Block, Card, Figure, Report, SectionContent, Text, Widget
 from inferprof.report.section import Section, sections
 
 
@@ -74,15 +74,26 @@ def _with(figures: Sequence[Block], blocks: Sequence[Block]) -> tuple[Block, ...
 
 def with_plots(report: Report, plots: SectionContent) -> Report:
     """Each plot at the head of its section; those without one, and what was not drawn, in a section of their own."""
-    wanted: dict[str, list[Block]] = {section.title: [] for section in report.sections}
-    rest: list[Block] = []
-    for block in plots.blocks:
-        (wanted.get(block.section, rest) if isinstance(block, Figure) else rest).append(block)
-    placed = [
-        dataclasses.replace(section, blocks=_with(wanted[section.title], section.blocks))
+    titles = {section.title for section in report.sections}
+    placed = [block for block in plots.blocks if isinstance(block, Figure) and block.section in titles]
+    rest = tuple(block for block in plots.blocks if block not in placed)
+    own = (dataclasses.replace(plots, blocks=rest),) if rest else ()
+    return _placed(dataclasses.replace(report, sections=(*report.sections, *own)), placed)
+
+
+def with_widgets(report: Report, widgets: Sequence[Widget], data: str) -> Report:
+    """Each widget at the head of its section, which is made where there is none, and the data of all of them."""
+    titles = {section.title for section in report.sections}
+    own = [SectionContent(w.section, (), w.place) for w in widgets if w.section not in titles]
+    return _placed(dataclasses.replace(report, sections=(*report.sections, *own), data=data), widgets)
+
+
+def _placed(report: Report, blocks: Sequence[Figure | Widget]) -> Report:
+    """The blocks in their sections, all of which in their order."""
+    sections = [
+        dataclasses.replace(
+            section, blocks=_with([block for block in blocks if block.section == section.title], section.blocks)
+        )
         for section in report.sections
     ]
-    if rest:
-        placed.append(dataclasses.replace(plots, blocks=tuple(rest)))
-    placed.sort(key=lambda section: section.place)
-    return dataclasses.replace(report, sections=tuple(placed))
+    return dataclasses.replace(report, sections=tuple(sorted(sections, key=lambda section: section.place)))

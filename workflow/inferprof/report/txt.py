@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from inferprof.report.model import Block, Card, Figure, Outline, Report, SectionContent, Table, Text
+from inferprof.report.model import Block, Card, Figure, Outline, Report, SectionContent, Table, Text, Widget
 
 if TYPE_CHECKING:
     import rich.table
@@ -40,12 +40,13 @@ def render(report: Report, most: int | None = LINES) -> str:
     a list, the last one first; all of it is on the page and in csv/.
     """
     head = "\n".join([report.title, "=" * len(report.title), _wrap(report.subtitle)])
+    every = _of_text(report.sections)
     text = ""
     for rows in (None, *FEWER):
-        sections = [_section(section, rows) for section in report.sections]
+        sections = [_section(section, rows) for section in every]
         text = _joined(head, sections)
         if most is not None and _lines(text) > most and rows in FEWER[1:]:
-            text = _without_details(head, report.sections, sections, most, last=rows == FEWER[-1])
+            text = _without_details(head, every, sections, most, last=rows == FEWER[-1])
         if most is None or _lines(text) <= most:
             return text
     return text
@@ -53,8 +54,23 @@ def render(report: Report, most: int | None = LINES) -> str:
 
 def answers(report: Report) -> str:
     """The answers alone, for the end of a terminal's output; empty without any."""
-    cards = [block for section in report.sections for block in section.blocks if isinstance(block, Card)]
+    blocks = (block for section in report.sections for block in section.blocks)
+    cards = [block for block in blocks if isinstance(block, Card) and not block.listed]
     return "".join(f"{_card(card)}\n" for card in cards)
+
+
+def _of_text(sections: Sequence[SectionContent]) -> list[SectionContent]:
+    """The sections without what is on the page alone, and with lists in place of cards that are listed."""
+    kept = ((section, tuple(itertools.chain.from_iterable(map(_in_text, section.blocks)))) for section in sections)
+    return [replace(section, blocks=blocks) for section, blocks in kept if blocks or not section.blocks]
+
+
+def _in_text(block: Block) -> Iterator[Block]:
+    if isinstance(block, Card) and block.listed:
+        yield Text(block.title, "headline")
+        yield from (Text(f"{label}: {text}" if label else text, "item") for label, text in block.lines)
+    elif not isinstance(block, Widget):
+        yield block
 
 
 def _joined(head: str, sections: Iterable[str]) -> str:
@@ -157,6 +173,8 @@ def _block(block: Block) -> str:
             return _wrap(f"{block.title}: csv/{block.name}.csv")
         case Figure():
             return _wrap(f"Plot: {block.file}")
+        case Widget():
+            return ""
         case Table():
             return _table(block)
 
