@@ -10,10 +10,12 @@ NGC_TAG ?= 25.11-py3
 
 VENV := .venv
 INSTALLED := $(VENV)/.installed
+DEMO_FOLDER := dist/demo
+DEMO := $(DEMO_FOLDER)/reports/baseline/REPORT.html
 LOCKS := requirements/study.txt requirements/dev.txt
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help install report test test-gpu test-slurm test-image check lock image verify docs reference puzzles offline
+.PHONY: help demo install report test test-gpu test-slurm test-image check lock image verify docs reference puzzles offline
 
 # The study of config.yaml: results/REPORT.txt; first of all an answer about one model, format and shape.
 report: $(INSTALLED)
@@ -25,6 +27,15 @@ report: $(INSTALLED)
 help:
 	@awk '!said && /^#/ {said = substr($$0, 3)} /^$$/ {said = ""} said && /^[a-z-]+:/ {sub(/:.*/, ""); printf "%-10s  %s\n", $$0, said}' \
 	  $(firstword $(MAKEFILE_LIST))
+
+# What a report looks like: that of the study baseline on an H200, made here of its bundle in half a minute.
+demo: $(DEMO)
+	@python -c 'import sys, webbrowser; sys.exit(not (sys.stdout.isatty() and webbrowser.open(sys.argv[1])))' file://$(CURDIR)/$< || true
+	@echo "The report is $(CURDIR)/$<"
+
+$(DEMO): studies/reference/h200/baseline.zip | $(INSTALLED)
+	rm -rf $(DEMO_FOLDER)
+	inferprof unbundle $< --out $(DEMO_FOLDER) --report
 
 # .venv alone, where something else runs the study.
 install: $(INSTALLED)

@@ -80,6 +80,15 @@ def accuracy(sub: argparse.ArgumentParser) -> None:
     out(sub)
 
 
+def sensitivity(sub: argparse.ArgumentParser) -> None:
+    """A number format and the fp32 graph to rank the nodes of."""
+    sub.add_argument("precision", metavar="PRECISION", help="a number format that is made of ONNX, e.g. int8, fp16")
+    sub.add_argument("onnx", type=Path, metavar="ONNX", help="the model's fp32 ONNX")
+    _converted(sub)
+    sub.add_argument("--samples", type=flag_values.whole(1), default=64, help="calibration inputs (default 64)")
+    sub.add_argument("--out", type=Path, metavar="FILE", help="write it there, too")
+
+
 def build(sub: argparse.ArgumentParser) -> None:
     """A graph, a shape and the builder's options."""
     sub.add_argument("backend", metavar="BACKEND", help="a runtime that builds engines, e.g. tensorrt")
@@ -287,6 +296,7 @@ def run(sub: argparse.ArgumentParser) -> None:
         default=0.01,
         help="relative half width of the median to stop at (default 0.01)",
     )
+    sub.add_argument("--first-pass", action="store_true", help="half the budget will do; no pipeline, no energy")
     sub.add_argument("--seed", type=flag_values.whole(0), default=0, help="which inputs (default 0)")
     sub.add_argument(
         "--reference", type=Path, metavar="FILE", help="what the outputs must agree with: of `expect`, or a graph"

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 import pandas as pd
+from msgspec import structs
 
 from inferprof import registry
 from inferprof.diagnosis.fallbacks import fallbacks_of
@@ -72,7 +73,7 @@ def _cuda_graph(frames: Frames) -> list[Finding] | Clear:
     if share is None or share < frames.limit(LAUNCH_BOUND):
         return Clear(reason, evidence, gain)
     finding = _finding(frames, replace(waiting, ns=unused), reason, evidence, gain, graph_advice(frames))
-    return [replace(finding, options=graph_options(frames))]
+    return [structs.replace(finding, options=graph_options(frames))]
 
 
 def _unused(frames: Frames, waiting: Time) -> float:

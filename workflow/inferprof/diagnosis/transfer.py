@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final, Literal
 
 import numpy as np
+from msgspec.structs import replace
 
 from inferprof import registry
 from inferprof.case import HOST_CAST

@@ -19,7 +19,7 @@ import msgspec
 from inferprof.documents.base import SELF_CHECK, Document, OfCase, Outcome
 from inferprof.documents.diagnosed import Diagnosis
 from inferprof.documents.engine import Build, Trtexec
-from inferprof.documents.graph import Accuracy, Audit, Convert, Cost, Partition
+from inferprof.documents.graph import Accuracy, Audit, Convert, Cost, Partition, Sensitivity
 from inferprof.documents.machine import Bandwidth, Ceilings, Environment
 from inferprof.documents.record import Record, Watched
 from inferprof.documents.study import Bundle, StudyConfig, Threshold
@@ -31,6 +31,7 @@ Kind = Literal[
     "convert",
     "audit",
     "accuracy",
+    "sensitivity",
     "cost",
     "partition",
     "environment",
@@ -50,6 +51,7 @@ TYPES: Mapping[Kind, Any] = {
     "convert": Convert,
     "audit": Audit,
     "accuracy": Accuracy,
+    "sensitivity": Sensitivity,
     "cost": Cost,
     "partition": Partition,
     "environment": Environment,
@@ -90,6 +92,7 @@ __all__ = [
     "Outcome",
     "Partition",
     "Record",
+    "Sensitivity",
     "StudyConfig",
     "Trtexec",
     "Watched",

@@ -12,6 +12,7 @@ import pandas as pd
 
 from inferprof.case import Case
 from inferprof.diagnosis import frames, run, verdict
+from inferprof.documents.diagnosed import Verdict
 from inferprof.explain import graph
 from inferprof.findings import Answer, Frames, Total
 from inferprof.readers import launch_configs
@@ -40,7 +41,7 @@ class Foreign:
     choice: Choice | None
     frames: Frames
     answers: Sequence[Answer]
-    verdict: verdict.Verdict
+    verdict: Verdict
     total: Total | None
     graph: Sequence[str] = ()
     """What the ONNX file of it says, in lines."""

@@ -15,8 +15,8 @@ from inferprof.explain import against, against_answer, answer
 from inferprof.explain.against import Difference
 from inferprof.explain.foreign import MACHINE, STUDY, Foreign
 from inferprof.files import write_document, written_whole
-from inferprof.report import compose, evidence
-from inferprof.report.model import Block, Column, Report, SectionContent, Table, Text, number, words
+from inferprof.report import compose, evidence, interactive
+from inferprof.report.model import Block, Card, Column, Report, SectionContent, Table, Text, number, words
 from inferprof.report.section import sections
 from inferprof.tables import records
 
@@ -58,7 +58,7 @@ def write(cases: Sequence[Foreign], out: Path) -> Path:
         subtitle=f"{len(cases)} capture{'s' if len(cases) > 1 else ''}. Paths are relative to the folder of --out.",
         sections=(_answers(cases), *(content for content in contents if content.blocks)),
     )
-    return report.write_files(page, folder)
+    return report.write_files(compose.with_widgets(page, *interactive.write(of_study, folder)), folder)
 
 
 def write_difference(difference: Difference, out: Path) -> Path:
@@ -91,8 +91,8 @@ def _write_tables(case: Foreign, out: Path) -> None:
         with written_whole(out / MACHINE / "table" / str(tool) / f"{case.case.path}.parquet") as partial:
             rows.to_parquet(partial)
     document = run.document(case.frames, list(case.answers))
-    document |= {"case": dataclasses.asdict(case.case), "verdict": dataclasses.asdict(case.verdict)}
-    document |= {"total": dataclasses.asdict(case.total) if case.total else None}
+    document |= {"case": dataclasses.asdict(case.case), "verdict": run.plain(case.verdict)}
+    document |= {"total": run.plain(case.total)}
     write_document(out / MACHINE / "diagnosis" / f"{case.case.path}.json", "diagnosis", document)
 
 
@@ -108,11 +108,8 @@ def _answers(cases: Sequence[Foreign]) -> SectionContent:
     blocks: list[Block] = []
     rows = []
     for case in cases:
-        blocks.append(Text(", ".join(case.names), "headline"))
-        blocks += [
-            Text(f"{entry.label}: {entry.text}" if entry.label else entry.text, "item")
-            for entry in answer.entries(case)
-        ]
+        lines = tuple((entry.label, entry.text) for entry in answer.entries(case))
+        blocks.append(Card(", ".join(case.names), lines, listed=True))
         if whole_and_parts := answer.parts_of(case):
             of, whole, parts = whole_and_parts
             rows += [
