@@ -86,7 +86,7 @@ def watched(chain: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[
         if tool == "nsys" and shutil.which("nsys") is None:
             pytest.skip("nsys is not on PATH")
         if (program, way, tool) not in answers:
-            path = folder / f"{program}.py"
+            path = folder / f"program_of_{program}.py"  # a module named torch would be imported in its place
             path.write_text(PROGRAMS[program])
             asked = watch.Asked([sys.executable, str(path), way, str(chain)], tool, bare=True)
             (case,), code = watch.watch(asked, folder / f"{program}-{way}-{tool}")

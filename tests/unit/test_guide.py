@@ -200,7 +200,14 @@ def is_ours(word: str) -> bool:
     if program == "inferprof":
         return rest.split()[0] in VERBS
     if program == "snakemake":
-        return rest.startswith(("--cores 1 benchmarks", "--cores 1 report", "--cores 1 --config profilers='["))
+        return rest.startswith(
+            (
+                "--cores 1 benchmarks",
+                "--cores 1 report",
+                "--cores 1 results/REPORT.txt",
+                "--cores 1 --config profilers='[",
+            )
+        )
     return program == "make" or (REPOSITORY / word).exists()
 
 

@@ -189,8 +189,7 @@ def test_all_models_that_have_to_be_mended_are_named_at_once(config: dict[str, A
         (tmp_path / f"{name}.yaml").write_text("source: nowhere\n", encoding="utf-8")
     with pytest.raises(UserError) as refused:
         studies.plan({**config, "models": ["first", "second"]}, tmp_path, with_tools())
-    head, *lines = str(refused.value).splitlines()
-    assert head == "2 models have to be mended:"
+    _, *lines = str(refused.value).splitlines()
     assert [name in line for name, line in zip(("first.yaml", "second.yaml"), lines, strict=True)] == [True, True]
 
 

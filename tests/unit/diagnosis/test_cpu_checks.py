@@ -15,7 +15,7 @@ from inferprof import registry
 from inferprof.case import Case
 from inferprof.devices import cpu_ceilings
 from inferprof.diagnosis import frames, run
-from inferprof.findings import NEEDS, Frames
+from inferprof.findings import NEEDS, Change, Frames
 from inferprof.tables.schema import conform, of_case
 
 CPU_CHECKS = ("cpu_threads", "cpu_limit", "cpu_operators", "cpu_conversions")
@@ -61,7 +61,7 @@ def test_more_threads_than_cores_that_wait_for_each_other_are_found_with_the_num
     results.ok(INT8, 10.0, host=host([1.0] * 4 + [0.01], [1.0] * 4 + [0.0]))
     (finding,) = ask("cpu_threads", load(results)).findings
     assert finding.evidence == {"threads": 4.0, "usable_cores": 2.0, "busy_cores": 2.005, "waited": 0.5}
-    assert finding.options == {"threads": 2}
+    assert finding.change == Change("variant", {"threads": 2})
     assert "`threads: 2`" in finding.advice
     total = load(results).total
     assert total is not None and finding.gain is not None
@@ -71,7 +71,7 @@ def test_more_threads_than_cores_that_wait_for_each_other_are_found_with_the_num
 def test_threads_that_fit_and_wait_all_the_same_have_neighbours(results: Results) -> None:
     results.ok(INT8, 10.0, host=host([1.5] * 4, [0.5] * 4))
     (finding,) = ask("cpu_threads", load(results)).findings
-    assert (finding.evidence["waited"], finding.options) == (0.25, {})
+    assert (finding.evidence["waited"], finding.change) == (0.25, None)
 
 
 def test_cores_that_a_case_leaves_idle_are_a_rule_of_thumb(results: Results) -> None:
