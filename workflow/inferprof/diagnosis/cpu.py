@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from inferprof import registry
 from inferprof.case import REFERENCE
 from inferprof.diagnosis.kernel_time import roofs_of
@@ -75,10 +77,10 @@ def _threads(frames: Frames) -> list[Finding] | Clear:
             return [_of_all(frames, waited, said, evidence, OTHERS_WORK)]
         fitting = math.floor(usable) or 1
         crowded = _of_all(frames, waited, said, evidence, f"A variant with `threads: {fitting}`, one a core.")
-        return [dataclasses.replace(crowded, options={"threads": fitting})]
+        return [replace(crowded, options={"threads": fitting})]
     if usable >= 2 and cores < frames.limit(IDLE_CORES) * usable:
         return [
-            dataclasses.replace(_of_all(frames, 1 - cores / usable, said, evidence, IDLE_ADVICE), confidence="low")
+            replace(_of_all(frames, 1 - cores / usable, said, evidence, IDLE_ADVICE), confidence="low")
         ]
     return Clear(said, evidence)
 
