@@ -79,9 +79,7 @@ def _threads(frames: Frames) -> list[Finding] | Clear:
         crowded = _of_all(frames, waited, said, evidence, f"A variant with `threads: {fitting}`, one a core.")
         return [replace(crowded, options={"threads": fitting})]
     if usable >= 2 and cores < frames.limit(IDLE_CORES) * usable:
-        return [
-            replace(_of_all(frames, 1 - cores / usable, said, evidence, IDLE_ADVICE), confidence="low")
-        ]
+        return [replace(_of_all(frames, 1 - cores / usable, said, evidence, IDLE_ADVICE), confidence="low")]
     return Clear(said, evidence)
 
 
