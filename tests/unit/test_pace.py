@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.facts import states
+from tests.unit.facts import mentions
 
 from inferprof import pace
 from inferprof.pace import Pace
@@ -73,7 +73,7 @@ def test_the_line_names_what_is_at_work_for_how_long_and_what_is_left(file: Path
     said = Pace("box", lambda: ["benchmark/ort_cpu"] * 30, file, clock=clock)
     said.emit(begin(7))
     clock.now += 5
-    assert states(said.line(), "30 jobs", "5 min", "ort_cpu", "5 s")
+    assert mentions(said.line(), "30 jobs", "5 min", "ort_cpu", "5 s")
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ NEWS: Final = 0.3
 BUDGETS_S: Final[Mapping[str, float]] = {
     "benchmark": 10.0,
     "build": 60.0,
+    "compile": 60.0,
     "capture": 20.0,
     "export": 20.0,
     "quantize": 20.0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tests.unit.facts import states
+from tests.unit.facts import mentions
 from tests.unit.report.conftest import Results
 
 from inferprof import report
@@ -24,8 +24,8 @@ def test_cases_to_come_are_counted_as_such_and_not_as_refused(results: Results) 
     results.broken("bert/fp32/ort_cpu/default/b8")
     results.refused("vit/fp32/ort_cpu/graph/b8", "ort_cpu has no option cuda_graph")
     text = so_far(results)
-    assert states(text, "4 cases", "1 measured", "2 to come", "1 refused")
-    assert states(text, "1 of 3 cases")
+    assert mentions(text, "4 cases", "1 measured", "2 to come", "1 refused")
+    assert mentions(text, "1 of 3 cases")
 
 
 def test_a_model_whose_cases_are_all_to_come_has_an_answer_that_waits(results: Results) -> None:
@@ -37,7 +37,7 @@ def test_a_model_whose_cases_are_all_to_come_has_an_answer_that_waits(results: R
     text = so_far(results)
     answers = text.partition("Answer ------ ")[2]
     assert answers.count("Use nothing yet.") == 2
-    assert states(answers, "2 cases", "1 case of it")
+    assert mentions(answers, "1 case of it", "2 cases of it")
     assert "refused and failed" not in answers
     assert "Use fp32/ort_cpu/default, 10" in answers
 

@@ -43,8 +43,9 @@ ALL_COLUMNS: Final = (
     Column("source", "source"),
 )
 NOTE: Final = (
-    "A lower bound by FLOPs, bytes and the datasheet's peaks, not a prediction: nothing can be faster, and real runs "
-    "take 2 to 20 times as long. fp32 is without TF32. MiB: weights and the largest operator's tensors, at least."
+    "A lower bound by FLOPs, bytes and the datasheet's peaks, not a prediction: nothing can be faster. Launches, "
+    "copies and what libraries lose come on top, of small models many times as much. fp32 is without TF32. MiB: "
+    "weights and the largest operator's tensors, at least."
 )
 NO_SIZE: Final = "the sizes of the graph are not known"
 
