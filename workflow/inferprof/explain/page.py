@@ -16,7 +16,7 @@ from inferprof.explain.against import Difference
 from inferprof.explain.foreign import MACHINE, STUDY, Foreign
 from inferprof.files import write_document, written_whole
 from inferprof.report import compose, evidence, interactive
-from inferprof.report.model import Block, Card, Column, Report, SectionContent, Table, Text, number, words
+from inferprof.report.model import Block, Card, Column, Report, SectionContent, Table, number, words
 from inferprof.report.section import sections
 from inferprof.tables import records
 
@@ -63,8 +63,8 @@ def write(cases: Sequence[Foreign], out: Path) -> Path:
 
 def write_difference(difference: Difference, out: Path) -> Path:
     """Write the comparison as a report, with every group of it; REPORT.txt."""
-    blocks: list[Block] = [Text(against.title(difference), "headline")]
-    blocks += [Text(f"{entry.label}: {entry.text}", "item") for entry in against_answer.entries(difference)]
+    lines = tuple((entry.label, entry.text) for entry in against_answer.entries(difference))
+    blocks: list[Block] = [Card(against.title(difference), lines, listed=True)]
     ordered = sorted(against.lines(difference), key=lambda line: -abs(line[2] - line[1]))
     rows = tuple(
         (words(name), *(number(ns / NS_PER_MS, f"{ns / NS_PER_MS:+,.4g}") for ns in (was, now, now - was)))
