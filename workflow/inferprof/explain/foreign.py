@@ -95,7 +95,7 @@ def _of_means(own: Frames) -> Frames:
     mean = waterfall.of_ranges(own.timeline).get(ITERATION, {}).get("duration_mean") if own.tool else None
     if mean is None or own.total is None:
         return own
-    return dataclasses.replace(own, total=dataclasses.replace(own.total, ns=mean))
+    return dataclasses.replace(own, total=Total(mean, own.total.of))
 
 
 def _no_peers(case: Case) -> Any:
