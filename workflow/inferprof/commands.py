@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from inferprof import __version__, escape, flags, outcomes, processes, progress, registry, verbs
+from inferprof import __version__, escape, explain_verbs, flags, outcomes, processes, progress, registry, verbs
 from inferprof.errors import CaseFailed, ToolError, UserError, as_user_error
 
 
@@ -81,8 +81,8 @@ VERBS: dict[str, tuple[Any, Any]] = {
     "trtexec": (verbs.trtexec, flags.trtexec),
     "capture": (verbs.capture, flags.capture),
     "table": (verbs.table, flags.table),
-    "explain": (verbs.explain, flags.explain),
-    "watch": (verbs.watch, flags.watch),
+    "explain": (explain_verbs.explain, explain_verbs.explain_flags),
+    "watch": (explain_verbs.watch, explain_verbs.watch_flags),
     "formats": (verbs.formats, flags.formats),
     "diagnose": (verbs.diagnose, flags.diagnose),
     "report": (verbs.report, flags.report),
