@@ -83,6 +83,7 @@ VERBS: dict[str, tuple[Any, Any]] = {
     "table": (verbs.table, flags.table),
     "explain": (verbs.explain, flags.explain),
     "watch": (verbs.watch, flags.watch),
+    "quick": (verbs.quick, flags.quick),
     "formats": (verbs.formats, flags.formats),
     "diagnose": (verbs.diagnose, flags.diagnose),
     "report": (verbs.report, flags.report),

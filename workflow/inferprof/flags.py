@@ -136,6 +136,12 @@ def table(sub: argparse.ArgumentParser) -> None:
     out(sub)
 
 
+def quick(sub: argparse.ArgumentParser) -> None:
+    """A graph, and a shape of it."""
+    sub.add_argument("onnx", type=Path, metavar="MODEL", help="an ONNX file")
+    sub.add_argument("--shape", metavar="SHAPE", help="b8, b8_s128 (default b1, and 128 for what has no size)")
+
+
 def explain(sub: argparse.ArgumentParser) -> None:
     """Files of any profiler or log, and what is an inference in them."""
     sub.add_argument("files", type=Path, nargs="+", metavar="FILE", help="of any kind: docs/explain.md lists them")
