@@ -47,20 +47,20 @@ def test_the_answer_has_latency_least_times_formats_and_the_part_of_tensorrt(
 ) -> None:
     monkeypatch.setattr(quick, "BUDGET_S", 0.02)
     monkeypatch.setattr(tensorrt_partition, "partition", lambda *_: {})
-    monkeypatch.setattr(tensorrt_partition, "render", lambda _: "takes 2 of 2 nodes")
+    monkeypatch.setattr(tensorrt_partition, "render", lambda _: "2/2")
     head, latency, floors, formats, partition = quick.answer(quick.asked(embedding, "b2_length8"))
     assert "b2_length8" in head
-    assert "ONNX Runtime, CPU" in latency and " ms (" in latency
+    assert latency.splitlines()[2].endswith(" items/s") or "settled" in latency
     assert len(floors.splitlines()) == 1 + len(SHOWN)
-    assert "MACs           4,096" in formats  # 2 × 8 × 16 × 16
-    assert "takes 2 of 2 nodes" in partition
+    assert "4,096" in formats  # 2 × 8 × 16 × 16
+    assert partition.endswith("2/2")
 
 
 def test_without_the_parser_the_rest_is_said_all_the_same(embedding: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
-        raise UserError("tensorrt-rtx is not installed")
+        raise UserError("no-parser")
 
     monkeypatch.setattr(quick, "BUDGET_S", 0.02)
     monkeypatch.setattr(tensorrt_partition, "partition", refuse)
     *_, partition = quick.answer(quick.asked(embedding, "b1_length2"))
-    assert "tensorrt-rtx is not installed" in partition
+    assert partition.endswith("no-parser")
