@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from inferprof.case import Case
 from inferprof.documents import Bandwidth, Ceilings, Cost, Environment, Partition, Record
-from inferprof.documents.diagnosed import Answer, Bottleneck, Confidence, Evidence, Finding, Gain, Level, Total, Tried
+from inferprof.documents.diagnosed import (
+    Answer,
+    Bottleneck,
+    Change,
+    Confidence,
+    Evidence,
+    Finding,
+    Gain,
+    Level,
+    Total,
+    Tried,
+)
 from inferprof.once import Derives
 
 if TYPE_CHECKING:
@@ -40,6 +51,7 @@ __all__ = [
     "OF_OTHERS",
     "Answer",
     "Bottleneck",
+    "Change",
     "Clear",
     "Confidence",
     "Documents",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from inferprof.case import Case, OptionValue, Shape, Variant
 from inferprof.device import Buffer, Device, Where
+from inferprof.documents.diagnosed import ChangedBy
 from inferprof.documents.record import Tuning
 from inferprof.findings import Clear, Finding, Frames, Level, Need
 from inferprof.model.model_spec import ModelSpec
@@ -295,6 +296,8 @@ class Check:
     """model: it looks at the model's other cases too (Frames.peers)."""
     needs: tuple[Need, ...]
     run: Callable[[Frames], list[Finding] | Clear]
+    by: ChangedBy = "caller"
+    """Who or what changes where its advice is followed, unless a finding says more: Finding.change."""
 
 
 # --- plots -----------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pandas as pd
 import pytest
 from tests.unit.facts import facts, naming, states
@@ -14,7 +15,7 @@ from tests.unit.facts import facts, naming, states
 from inferprof.case import Case
 from inferprof.diagnosis import frames, run
 from inferprof.errors import UserError
-from inferprof.findings import NEEDS, Clear, Documents, Finding, Frames, Gain, Need, NotAssessed
+from inferprof.findings import NEEDS, Change, Clear, Documents, Finding, Frames, Gain, Need, NotAssessed
 from inferprof.plugins import Check
 from inferprof.profilers import ort_profile
 from inferprof.tables import records, schema
@@ -177,3 +178,13 @@ def test_the_longest_operators_of_a_case_on_a_cpu_are_named(
         "Transpose",
         "10.2 %",
     )
+
+
+def test_every_finding_names_its_change_as_data() -> None:
+    finding = Finding("", "launch", 0.5, "half", {}, "nsys", None, "do less", "medium")
+    looking = msgspec.structs.replace(finding, acts=False)
+    named = msgspec.structs.replace(finding, change=Change("variant", {"cuda_graph": True}))
+    asked = dataclasses.replace(check([finding, looking, named]), by="machine")
+    changes = [given.change for given in run.answer(asked, NOTHING).findings]
+    assert changes == [Change("machine"), Change("profilers"), Change("variant", {"cuda_graph": True})]
+    assert [given.options for given in run.answer(asked, NOTHING).findings] == [{}, {}, {"cuda_graph": True}]

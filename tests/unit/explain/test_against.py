@@ -320,3 +320,33 @@ def test_more_pieces_than_are_put_in_order_are_summed_by_name(monkeypatch: pytes
     groups = aligned.align(a, pieces(("p", "gemm", 2.0)))
     assert [group.ns for group in groups] == [(4.0, 2.0)]
     assert isinstance(groups[0], Group)
+
+
+def kineto(path: Path, kernels: Mapping[str, Sequence[tuple[str, int]]]) -> Path:
+    """A trace of five iterations of operators, each with its kernels and their lengths in µs."""
+    common = {"ph": "X", "pid": 7, "tid": 7}
+    events: list[dict[str, Any]] = []
+    for number in range(5):
+        begin = at = 1_000 * number
+        for operator, launched in kernels.items():
+            events.append({**common, "cat": "cpu_op", "name": operator, "ts": at, "dur": 100 * len(launched)})
+            for kernel, us in launched:
+                ids = {"correlation": len(events)}
+                call = {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": at + 10, "dur": 5, "args": ids}
+                gpu = {"device": 0, "stream": 7, **ids}
+                events.append({**common, **call})
+                events.append({**common, "cat": "kernel", "name": kernel, "ts": at + 30, "dur": us, "args": gpu})
+                at += 100
+        events.append({**common, "cat": "user_annotation", "name": "iteration", "ts": begin, "dur": 900})
+    path.write_text(json.dumps({"traceEvents": events}))
+    return path
+
+
+def test_traces_of_torch_are_compared_by_operator(tmp_path: Path) -> None:
+    plain = kineto(tmp_path / "a.json", {"aten::mm": [("gemm_x", 40)], "aten::gelu": [("mul_k", 10), ("erf_k", 20)]})
+    fused = kineto(tmp_path / "b.json", {"aten::mm": [("gemm_x", 30)], "aten::gelu": [("fused_k", 12)]})
+    difference = compare(plain, fused)
+    assert [((*g.a, *g.b)[0].place, len(g.a), len(g.b), g.ns) for g in difference.groups] == [
+        ("aten::gelu", 2, 1, (30_000, 12_000)),
+        ("aten::mm", 1, 1, (40_000, 30_000)),
+    ]

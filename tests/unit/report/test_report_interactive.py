@@ -3,38 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from inferprof.case import Case
 from inferprof.explain import explain, page
 from inferprof.profilers import nsys
 from inferprof.report import compose, html, interactive, read, txt
 from inferprof.report.model import Report, Widget
-from inferprof.tables import schema
 from inferprof.tables.trace.kernel_compare import by_name
 
-CASES = {
-    "vit/fp16/ort_cuda/default/b1": "h100_ort_cuda_minilm",
-    "vit/fp32/ort_cuda/default/b1": "h100_ort_cuda_graph_vit_tiny",
-}
-
-
-@pytest.fixture
-def traced(results: Any, captured: Callable[[str], Path]) -> Any:
-    """A study whose two cases were traced."""
-    for place, (case, capture) in enumerate(CASES.items()):
-        results.ok(case, 10.0 + place, gpu=True)
-        frame = schema.of_case(nsys.read(captured(capture)), results.machine, Case.from_path(case))
-        path = results.root / results.machine / "table" / "nsys" / f"{case}.parquet"
-        path.parent.mkdir(parents=True)
-        frame.to_parquet(path)
-    results.refused("vit/nvfp4/tensorrt/default/b1", "needs 10.0")
-    results.plan()
-    return results
+TRACED = ("h100_ort_cuda_minilm", "h100_ort_cuda_graph_vit_tiny")
+"""The captures of the two cases of `traced`."""
+CASES = ("vit/fp16/ort_cuda/default/b1", "vit/fp32/ort_cuda/default/b1")
 
 
 def written(results: Any) -> tuple[list[Widget], dict[str, Any], Path]:
@@ -70,7 +52,7 @@ def test_a_timeline_of_the_page_is_the_trace_beside_it_event_by_event(traced):
 def test_the_kernels_of_the_page_give_the_difference_of_the_tables(traced, captured):
     _, data, _ = written(traced)
     a, b = ({data["names"][n]: (count, ns) for n, count, ns in case["rows"]} for case in data["kernels"])
-    expected = by_name(*(nsys.read(captured(capture)) for capture in CASES.values()))
+    expected = by_name(*(nsys.read(captured(capture)) for capture in TRACED))
     assert len(expected) == len(a.keys() | b.keys()) > 10
     for row in expected.to_dict("records"):
         change = b.get(row["name"], (0, 0))[1] - a.get(row["name"], (0, 0))[1]

@@ -14,7 +14,7 @@ from inferprof.diagnosis.peers import Peer, peer_of
 from inferprof.diagnosis.times import NS_PER_MS, RECORDS, ms, percent
 from inferprof.documents import Environment
 from inferprof.documents.record import Threads
-from inferprof.findings import Bottleneck, Clear, Finding, Frames, Gain, NotAssessed, Threshold
+from inferprof.findings import Bottleneck, Change, Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables.nodes.providers import first_run_alone, per_run
 from inferprof.tables.roofs import Roofs
@@ -75,7 +75,7 @@ def _threads(frames: Frames) -> list[Finding] | Clear:
             return [_of_all(frames, waited, said, evidence, OTHERS_WORK)]
         fitting = math.floor(usable) or 1
         crowded = _of_all(frames, waited, said, evidence, f"A variant with `threads: {fitting}`, one a core.")
-        return [dataclasses.replace(crowded, options={"threads": fitting})]
+        return [dataclasses.replace(crowded, change=Change("variant", {"threads": fitting}))]
     if usable >= 2 and cores < frames.limit(IDLE_CORES) * usable:
         return [
             dataclasses.replace(_of_all(frames, 1 - cores / usable, said, evidence, IDLE_ADVICE), confidence="low")
@@ -209,7 +209,13 @@ def _settled(frames: Frames, precision: str) -> Peer | None:
 
 
 _NEEDS: Final = ("cpu", "record")
-THREADS = Check("cpu_threads", "Threads wait for cores, or leave them idle", "host", "case", _NEEDS, _threads)
-LIMIT = Check("cpu_limit", "Near the limit of the CPU", "device", "case", _NEEDS, _limit)
-TYPES = Check("cpu_operators", "Operators that take longest on the CPU", "engine", "case", ("cpu",), _operators)
-CONVERTED = Check("cpu_conversions", "Conversions cost more than they save", "engine", "model", _NEEDS, _conversions)
+THREADS = Check(
+    "cpu_threads", "Threads wait for cores, or leave them idle", "host", "case", _NEEDS, _threads, by="variant"
+)
+LIMIT = Check("cpu_limit", "Near the limit of the CPU", "device", "case", _NEEDS, _limit, by="model")
+TYPES = Check(
+    "cpu_operators", "Operators that take longest on the CPU", "engine", "case", ("cpu",), _operators, by="model"
+)
+CONVERTED = Check(
+    "cpu_conversions", "Conversions cost more than they save", "engine", "model", _NEEDS, _conversions, by="model"
+)

@@ -16,7 +16,7 @@ from inferprof.diagnosis.frames import load, of_model
 from inferprof.diagnosis.times import on_gpu
 from inferprof.errors import failure_of
 from inferprof.files import write_document
-from inferprof.findings import ELSEWHERE, NEEDS, Answer, Clear, Finding, Frames, Gain, Need, NotAssessed
+from inferprof.findings import ELSEWHERE, NEEDS, Answer, Change, Clear, Finding, Frames, Gain, Need, NotAssessed
 from inferprof.plugins import Check
 
 BEYOND: Final = 1.1
@@ -91,13 +91,16 @@ def _answer(check: Check, frames: Frames) -> Answer:
     if not findings or not all(isinstance(finding, Finding) for finding in findings):
         raise TypeError(f"the check {check.name} gave neither findings nor Clear")
     return Answer(
-        check.name, check.level, "found", findings=tuple(_as_tried(frames, finding) for finding in findings)
+        check.name, check.level, "found", findings=tuple(_as_tried(frames, finding, check) for finding in findings)
     )
 
 
-def _as_tried(frames: Frames, finding: Finding) -> Finding:
-    """A finding that gains no more than all, with what the study says of its advice."""
-    return msgspec.structs.replace(finding, gain=bounded(frames, finding.gain), tried=frames.tried(finding.options))
+def _as_tried(frames: Frames, finding: Finding, check: Check) -> Finding:
+    """A finding that gains no more than all, with its change as data and what the study says of it."""
+    change = finding.change or Change(check.by if finding.acts else "profilers")
+    return msgspec.structs.replace(
+        finding, gain=bounded(frames, finding.gain), change=change, tried=frames.tried(finding.options)
+    )
 
 
 def bounded(frames: Frames, gain: Gain | None) -> Gain | None:

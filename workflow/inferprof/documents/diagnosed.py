@@ -26,6 +26,13 @@ Resource = Literal["launch", "idle", "copy", "kernels", "execution"]
 """execution: kernels and what the GPU waits between them, where no timeline tells the two apart."""
 TryOutcome = Literal["better", "no difference", "backfired", "undecided", "failed", "refused"]
 """What became of a fix that was tried. undecided: one of the two measurements is in doubt, or has no interval."""
+ChangedBy = Literal[
+    "variant", "shape", "precision", "backend", "caller", "model", "kernel", "machine", "protocol", "profilers"
+]
+"""Where a change is made: what a config names, the program that calls, the graph, a kernel's source, the machine;
+`protocol`: how it is measured; `profilers`: nothing changes, a capture tells more."""
+PLANNED: frozenset[ChangedBy] = frozenset({"variant", "shape", "precision", "backend"})
+"""Changes that a study can try by itself; the others are the user's to do."""
 LOST: frozenset[TryOutcome] = frozenset({"no difference", "backfired", "failed", "refused"})
 """Outcomes of what is not advised again."""
 Evidence = Mapping[str, Number]
@@ -60,14 +67,22 @@ class Tried(Document, omit_defaults=False):
         return self.outcome in LOST
 
 
+class Change(Document, omit_defaults=False):
+    """What to change, as data. `to`: of a variant option → value, of a shape symbol → size, else the key of a config
+    (`precision`, `backend`) → its value; empty where only words can say it."""
+
+    by: ChangedBy
+    to: Mapping[str, Any] = {}
+
+
 class Finding(Document, omit_defaults=False):
     """One thing that costs a case time, or trust.
 
     subject: what it is about (a kernel, a call, a kind of copy), or "" for the whole case. share: of Frames.total,
     0 to 1; None where that is not known. reason, advice: short sentences, the first with the numbers. evidence:
     numbers by name, units in the names. source: the file or the tool that they are from. gain: None where no bound
-    can be given. acts: whether the advice changes the case, and does not only find out more. options: of a variant
-    that tries the advice; tried: what that came to, where the study has one.
+    can be given. acts: whether the advice changes the case, and does not only find out more. change: the advice
+    as data, by default of Check.by; tried: what that came to, where the study has a variant of it.
     """
 
     subject: str
@@ -80,8 +95,13 @@ class Finding(Document, omit_defaults=False):
     advice: str
     confidence: Confidence
     acts: bool = True
-    options: Mapping[str, Any] = {}
+    change: Change | None = None
     tried: Tried | None = None
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Of a variant that tries the advice; none where no option does."""
+        return self.change.to if self.change and self.change.by == "variant" else {}
 
 
 class Ranked(Document, omit_defaults=False):

@@ -121,6 +121,7 @@ def _answers(cases: Sequence[Foreign]) -> SectionContent:
                     ),
                 )
                 for part, ns in sorted(parts.items(), key=lambda item: -item[1])
+                if ns
             ]
     if rows:
         blocks.append(

@@ -13,15 +13,15 @@ from inferprof.explain import answer
 from inferprof.explain.foreign import Foreign
 from inferprof.readers import trtexec_bound
 from inferprof.tables.aligned import Piece
-from inferprof.tables.nodes import graph_nodes, layer_times, providers, trt_join
+from inferprof.tables.nodes import graph_nodes, layer_times, providers, torch_kernels, trt_join
 from inferprof.tables.nodes.graph_nodes import Node
 from inferprof.tables.nodes.kernel_formats import conversion, conversion_of, is_region
 from inferprof.tables.nodes.trt_engine import Layer
 from inferprof.tables.records import rows_of
-from inferprof.tables.trace import kernel_compare, one_iteration
+from inferprof.tables.trace import iteration_choice, kernel_compare, one_iteration
 from inferprof.tables.trace.kernel_class import classify, own_name
 from inferprof.tables.trace.kernel_compare import ITERATION
-from inferprof.tables.trace.timeline import PATH_SEPARATOR
+from inferprof.tables.trace.timeline import OPERATOR, PATH_SEPARATOR
 
 MOSTLY: Final = 0.5
 """Ours: kernels are compared by ONNX node where at least half of their time has one."""
@@ -85,7 +85,7 @@ def _traced(case: Foreign, tracers: list[str]) -> Side:
     by_tool = {tool: case.rows[case.rows["tool"].eq(tool)] for tool in tracers}
     pieces = next((owned for rows in by_tool.values() if (owned := list(_owned(rows)))), None)
     rows = by_tool[tracers[0]]
-    pieces = pieces or [*_ranged(rows), *_whole_graphs(rows)]
+    pieces = pieces or [*_ranged(_within_torch(case, rows)), *_whole_graphs(rows)]
     of, whole, parts = answer.parts_of(case) or ("an iteration's kernels", 0.0, {})
     rest = {name: ns for name, ns in parts.items() if name != "kernels"}
     if whole:
@@ -96,6 +96,16 @@ def _traced(case: Foreign, tracers: list[str]) -> Side:
         "CUDA graphs traced": "as a whole" if any(piece.kind == GRAPH for piece in pieces) else "kernel by kernel",
     }
     return Side(case, pieces, rest, of, settings=settings)
+
+
+def _within_torch(case: Foreign, rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with torch's modules and operators as ranges, where the trace has them and ranges tell iterations."""
+    capture = next((capture for capture in case.captures if capture.within), None)
+    if capture is None or capture.within is None or case.choice is None or case.choice.by in (None, "period"):
+        return rows
+    timeline, _ = iteration_choice.choose(capture.within(), case.choice.by)
+    torch = torch_kernels.tidy(timeline, capture.tool)
+    return pd.concat([torch, rows[rows["level"].eq(one_iteration.LEVEL)]], ignore_index=True)
 
 
 def _owned(rows: pd.DataFrame) -> Iterator[Piece]:
@@ -132,9 +142,11 @@ def _ranged(rows: pd.DataFrame) -> Iterator[Piece]:
 
 
 def _inside(path: str) -> str:
-    """`layer > attention` of `forward > iteration > layer > attention`."""
+    """`layer > attention > aten::linear` of `iteration > layer > attention > op:aten::linear > op:aten::addmm`."""
     parts = path.split(PATH_SEPARATOR)
-    return PATH_SEPARATOR.join(parts[parts.index(ITERATION) + 1 :]) if ITERATION in parts else ""
+    inside = parts[parts.index(ITERATION) + 1 :] if ITERATION in parts else []
+    operators = [part.removeprefix(OPERATOR) for part in inside if part.startswith(OPERATOR)]
+    return PATH_SEPARATOR.join([*(part for part in inside if not part.startswith(OPERATOR)), *operators[:1]])
 
 
 def _in_order(ns: Mapping[str, float], rows: pd.DataFrame) -> Iterator[Piece]:

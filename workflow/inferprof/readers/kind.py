@@ -56,6 +56,8 @@ class Capture:
     ran: Sequence[str]
     rows: pd.DataFrame | None = None
     timeline: Timeline | None = None
+    within: Callable[[], Timeline] | None = None
+    """The timeline with the runtime's own operators and modules as ranges, which few answers need."""
     total: Total | None = None
     parts: Mapping[str, float] = field(default_factory=dict)
     answers: Sequence[Answer] = ()

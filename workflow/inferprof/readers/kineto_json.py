@@ -58,7 +58,12 @@ def read_timeline(path: Path, *, within_torch: bool = False) -> Timeline:
 
     within_torch: torch's operators and modules are ranges too, labelled with OPERATOR and MODULE.
     """
-    spans = [event for event in events(path) if event.get("ph") == "X"]
+    return of_events(path, events(path), within_torch=within_torch)
+
+
+def of_events(path: Path, recorded: Sequence[Event], *, within_torch: bool = False) -> Timeline:
+    """The same of the events of a file that was read already."""
+    spans = [event for event in recorded if event.get("ph") == "X"]
     try:
         timeline = _timeline(spans, within_torch=within_torch)
     except NOT_KINETO as error:
@@ -71,14 +76,14 @@ def read_timeline(path: Path, *, within_torch: bool = False) -> Timeline:
     return timeline
 
 
-def self_times(path: Path) -> pd.Series:
+def self_times(path: Path, recorded: Sequence[Event]) -> pd.Series:
     """What each call of an operator takes, without the calls in it, ns by name, on the thread that computes most.
 
     Raises UserError for a trace that is not Kineto's.
     """
     calls: dict[Any, list[tuple[int, int, str]]] = {}
     try:
-        for event in events(path):
+        for event in recorded:
             if event.get("ph") == "X" and event.get("cat") == "cpu_op":
                 start, end = times(event)
                 calls.setdefault((event.get("pid"), event.get("tid")), []).append((start, -end, str(event["name"])))

@@ -20,6 +20,8 @@ MOST_IN_A_GAP: Final = 0.25
 
 LEAST_NAMED: Final = 0.7
 """Ours: of the numbered nodes of the side with fewer, what the other must have for the numbers to be of one graph."""
+UNKNOWN: Final = "other"
+"""The kind of work of what nothing tells the kind."""
 _NUMBERED: Final = re.compile(r"[A-Za-z]+_\d+")
 
 
@@ -177,8 +179,13 @@ def _by_steps(a: Sequence[Piece], b: Sequence[Piece], steps: Sequence[_Step], mo
             yield from _by_steps(a[i1:i2], b[j1:j2], others, most)
 
 
+def _kind(piece: Piece) -> str:
+    """Its kind; its name where nothing tells the kind."""
+    return piece.name if piece.kind == UNKNOWN else piece.kind
+
+
 _STEPS: Final[tuple[_Step, ...]] = (
     ("name", lambda piece: piece.name),
-    ("kind", lambda piece: (piece.kind, piece.shape)),
-    ("kind", lambda piece: piece.kind),
+    ("kind", lambda piece: (_kind(piece), piece.shape)),
+    ("kind", _kind),
 )

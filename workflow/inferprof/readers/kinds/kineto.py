@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -49,17 +50,19 @@ def read(path: Path) -> Capture:
     """The timeline, and the GPUs that it is of. Raises UserError where nothing of a GPU is in it."""
     from inferprof.readers import kineto_json
 
+    events = kineto_json.events(path)
     try:
-        timeline = kineto_json.read_timeline(path)
+        timeline = kineto_json.of_events(path, events)
     except kineto_json.NoGpuActivity:
-        if (times := kineto_json.self_times(path)).empty:
+        if (times := kineto_json.self_times(path, events)).empty:
             raise
         return _on_cpu(times)
     if timeline.ops.empty:
         return Capture("kineto", ["torch.profiler (Kineto)"], failure=_no_operation(_document(path)), lacks=(RECORD,))
     devices = timeline.ops["device"].unique().tolist()
     ran = ["torch.profiler (Kineto)", *_gpus(_document(path), devices)]
-    return Capture("kineto", ran, timeline=timeline, lacks=(TIMED,))
+    within = functools.partial(kineto_json.of_events, path, events, within_torch=True)
+    return Capture("kineto", ran, timeline=timeline, within=within, lacks=(TIMED,))
 
 
 def _on_cpu(times: pd.Series) -> Capture:

@@ -69,18 +69,23 @@
     return places.includes(-1) ? null : places;
   };
   const only = (name) => {
+    const met = [];
     let shown = 0;
     for (const table of tables) {
       const places = columns(table);
       if (!places) continue;
-      for (const row of table.tBodies[0].rows) {
-        row.hidden = Boolean(name) && places.map((place) => row.cells[place].textContent.trim()).join("/") !== name;
-        shown += row.hidden ? 0 : 1;
-      }
+      const is = (row) => !name || places.map((place) => row.cells[place].textContent.trim()).join("/") === name;
+      const rows = [...table.tBodies[0].rows];
+      for (const row of rows) row.hidden = !is(row);
       table.classList.toggle("filtered", Boolean(name));
+      const block = table.closest(".table");
+      block.hidden = !rows.some(is);
+      if (!block.hidden) met.push(block);
+      shown += rows.filter(is).length;
     }
     banner.hidden = !name;
-    banner.replaceChildren(`Tables show ${name} alone: ${shown} rows. `, all);
+    banner.replaceChildren(`Tables show ${name} alone: ${shown} rows in ${met.length} tables. `, all);
+    return met[0];
   };
   all.addEventListener("click", () => {
     only("");
@@ -88,7 +93,7 @@
   });
   page.part("case", ({ name }, named) => {
     if (!named) return;
-    only(name ?? "");
-    banner.scrollIntoView();
+    const first = only(name ?? "");
+    setTimeout(() => (first ?? banner).scrollIntoView());
   });
 })();
