@@ -21,7 +21,7 @@ DEMO := $(DEMO_FOLDER)/reports/baseline/REPORT.html
 LOCKS := requirements/study.txt requirements/dev.txt
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help demo install report test test-gpu test-slurm test-image check lock image verify docs reference puzzles offline
+.PHONY: help demo install quick benchmarks report test test-gpu test-slurm test-image check lock image verify docs reference puzzles offline
 
 # The study of config.yaml: results/REPORT.txt; first of all an answer about one model, format and shape.
 report: $(INSTALLED)
@@ -42,6 +42,10 @@ demo: $(DEMO)
 $(DEMO): studies/reference/h200/baseline.zip | $(INSTALLED)
 	rm -rf $(DEMO_FOLDER)
 	inferprof unbundle $< --out $(DEMO_FOLDER) --report
+
+# What is known of a graph within a minute: make quick MODEL=path/to/model.onnx [SHAPE=b8_s128]
+quick: $(INSTALLED)
+	@inferprof quick "$(MODEL)" $(if $(SHAPE),--shape $(SHAPE))
 
 # .venv alone, where something else runs the study.
 install: $(INSTALLED)
@@ -100,6 +104,10 @@ $(INSTALLED): $(LOCKS) pyproject.toml
 LOCK = uv pip compile --universal --python-version 3.11 --override overrides.in --no-header --annotation-style line
 lock:
 	cd requirements && $(LOCK) study.in -o study.txt && $(LOCK) dev.in -o dev.txt && $(LOCK) slurm.in -o slurm.txt && $(LOCK) puzzles.in -o puzzles.txt
+
+# How fast the program itself is, beside what docs/performance.md has. About 10 minutes.
+benchmarks: $(INSTALLED)
+	python benchmarks/table.py
 
 # The tables of docs/ that say what the code has: checks, options, verbs, keys, columns.
 docs: $(INSTALLED)

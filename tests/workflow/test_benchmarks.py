@@ -28,6 +28,11 @@ SMALLEST = {
         r"pageable_copies +1 +100 % +100 %\nall +6 +100 % +100 %\n",
     ),
     "report_scale.py": (("--cases", "4"), rf" +4 cases: {TOOK}, page 0\.[01]\d MB\n{LIMITS}"),
+    "table.py": (
+        ("--only", "timeline", "--small"),
+        r" +seconds +MiB +× reference +last: +seconds +× reference\n"
+        r"(timeline: [\d,]+ kernels, 0 MB +[\d.]+ +\d+ +[\d.]+ +[-\d.]+ +[-\d.]+\n){2}",
+    ),
     "timeline_scale.py": (
         ("--kernels", "2000"),
         rf" +200 kernels, +0 MB: {TOOK}, idle_launch 327881 ns an iteration\n"

@@ -83,6 +83,7 @@ VERBS: dict[str, tuple[Any, Any]] = {
     "table": (verbs.table, flags.table),
     "explain": (explain_verbs.explain, explain_verbs.explain_flags),
     "watch": (explain_verbs.watch, explain_verbs.watch_flags),
+    "quick": (verbs.quick, flags.quick),
     "formats": (verbs.formats, flags.formats),
     "diagnose": (verbs.diagnose, flags.diagnose),
     "report": (verbs.report, flags.report),

@@ -181,6 +181,14 @@ def run(args: argparse.Namespace) -> None:
     args.at_once = record["status"] == "failed"
 
 
+def quick(args: argparse.Namespace) -> None:
+    """Say of an ONNX file within a minute: latency here, least times on GPUs, formats, what TensorRT leaves out."""
+    from inferprof import quick
+
+    for part in quick.answer(quick.asked(args.onnx, args.shape)):
+        _say(f"{part}\n")
+
+
 def compile_ahead(args: argparse.Namespace) -> None:
     """Run a case once, for what its runtime compiles: its measurements then find that on disk."""
     from inferprof import workload

@@ -1,0 +1,66 @@
+"""What is said of any graph within a minute."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from inferprof import quick
+from inferprof.backends import tensorrt_partition
+from inferprof.errors import UserError
+from inferprof.report.sections.gpu_floors import SHOWN
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+
+@pytest.fixture
+def embedding(tmp_path: Path) -> Path:
+    """A lookup and a product of batch × length indices."""
+    table = onnx.numpy_helper.from_array(np.ones((30, 16), np.float32), "table")
+    weight = onnx.numpy_helper.from_array(np.ones((16, 16), np.float32), "weight")
+    ids = onnx.helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, ["batch_size", "length"])
+    y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["batch_size", "length", 16])
+    nodes = [
+        onnx.helper.make_node("Gather", ["table", "ids"], ["x"], "lookup"),
+        onnx.helper.make_node("MatMul", ["x", "weight"], ["y"], "product"),
+    ]
+    graph = onnx.helper.make_graph(nodes, "graph", [ids], [y], [table, weight])
+    path = tmp_path / "embedding.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def test_a_size_that_nobody_gives_is_assumed_and_named(embedding: Path) -> None:
+    assumed = quick.asked(embedding, None)
+    assert (assumed.shape.label, assumed.assumed) == ("b1_length128", ("length",))
+    given = quick.asked(embedding, "b8_length4")
+    assert (given.shape.label, given.assumed) == ("b8_length4", ())
+    with pytest.raises(UserError):
+        quick.asked(embedding, "b8_height4")
+
+
+def test_the_answer_has_latency_least_times_formats_and_the_part_of_tensorrt(
+    embedding: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quick, "BUDGET_S", 0.02)
+    monkeypatch.setattr(tensorrt_partition, "partition", lambda *_: {})
+    monkeypatch.setattr(tensorrt_partition, "render", lambda _: "2/2")
+    head, latency, floors, formats, partition = quick.answer(quick.asked(embedding, "b2_length8"))
+    assert "b2_length8" in head
+    assert latency.splitlines()[2].endswith(" items/s") or "settled" in latency
+    assert len(floors.splitlines()) == 1 + len(SHOWN)
+    assert "4,096" in formats  # 2 × 8 × 16 × 16
+    assert partition.endswith("2/2")
+
+
+def test_without_the_parser_the_rest_is_said_all_the_same(embedding: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise UserError("no-parser")
+
+    monkeypatch.setattr(quick, "BUDGET_S", 0.02)
+    monkeypatch.setattr(tensorrt_partition, "partition", refuse)
+    *_, partition = quick.answer(quick.asked(embedding, "b1_length2"))
+    assert partition.endswith("no-parser")

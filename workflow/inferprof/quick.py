@@ -1,0 +1,110 @@
+"""What is known of a graph within a minute: latency here, least times on GPUs, formats, what TensorRT leaves out.
+
+Nothing is converted, and nothing is kept: a study (`make report`) compares formats and runtimes, in rounds.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from inferprof import documents, registry, run_request, stats, workload
+from inferprof.backends import tensorrt_partition
+from inferprof.case import REFERENCE, Case, Shape, Variant
+from inferprof.errors import CaseFailed, ToolError, UserError
+from inferprof.machine import hardware, peaks
+from inferprof.measure import timing
+from inferprof.model import audit, cost, model_spec
+from inferprof.model.model_spec import ModelSpec
+from inferprof.report.sections.gpu_floors import SHOWN
+from inferprof.tables.limits import gpu_floors
+
+ASSUMED: Final = 128
+"""The size of a symbol that neither the file nor the user gives one."""
+BUDGET_S: Final = 1.0
+BACKENDS: Final = ("ort_cuda", "ort_cpu")
+NS_PER_MS: Final = 1e6
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A graph at a shape, and which sizes of it are a guess."""
+
+    onnx: Path
+    spec: ModelSpec
+    shape: Shape
+    assumed: tuple[str, ...]
+
+
+def asked(onnx: Path, label: str | None) -> Asked:
+    """The graph at a shape, or at a batch of 1. Raises UserError for a file or a shape that is none of it."""
+    spec = model_spec.load(onnx)
+    given = Shape.parse(label or "b1")
+    assumed = tuple(symbol for symbol in spec.unsized if symbol not in given.as_dict())
+    shape = Shape((*given.sizes, *((symbol, ASSUMED) for symbol in assumed)))
+    return Asked(onnx, spec, spec.at(shape), assumed)
+
+
+def answer(graph: Asked) -> Iterator[str]:
+    """The answer, part by part, each as soon as it is known."""
+    guess = f" ({', '.join(graph.assumed)} assumed; --shape says otherwise)" if graph.assumed else ""
+    yield f"{graph.onnx} at {graph.shape}{guess}"
+    yield "\n".join(_latencies(graph))
+    yield "\n".join(_least_times(graph))
+    yield audit.render(audit.audit(graph.onnx, None, graph.shape, graph.spec))
+    yield f"What TensorRT takes of it\n{_partition(graph)}"
+
+
+def _latencies(graph: Asked) -> Iterator[str]:
+    """The median of end_to_end in each runtime that this machine has for it."""
+    machine = hardware.detect()
+    yield f"Latency here ({machine.slug}), end to end"
+    for name in BACKENDS:
+        backend = registry.backends()[name]
+        case = Case(graph.spec.name, REFERENCE, name, "default", graph.shape.label)
+        reason = backend.refuses(case, machine)
+        yield f"  {backend.title:20}{reason or _latency(graph, case, machine.slug)}"
+
+
+def _latency(graph: Asked, case: Case, slug: str) -> str:
+    protocol = timing.Protocol(budget_s=BUDGET_S, first_pass=True)
+    request = run_request.RunRequest(case, graph.onnx, graph.spec, Variant(), slug, protocol=protocol)
+    record = workload.run(request)
+    if record["status"] != "ok":
+        return f"failed at {record['stage']}: {record['reason']}"
+    end_to_end: dict[str, Any] = record["boundaries"]["end_to_end"]
+    samples = end_to_end["samples_ns"]
+    ends = stats.median_interval(samples) or (min(samples), max(samples))
+    low, median, high = (ns / NS_PER_MS for ns in (ends[0], statistics.median(samples), ends[1]))
+    rate = graph.shape.batch / median * 1e3
+    doubt = "" if end_to_end["settled"] else "; not settled when its warm-up ended"
+    return f"{median:.3g} ms ({low:.3g} to {high:.3g}, n {len(samples)}), {rate:.3g} items/s{doubt}"
+
+
+def _least_times(graph: Asked) -> Iterator[str]:
+    """A lower bound on the GPUs that are asked for most."""
+    content = cost.cost(graph.onnx, graph.shape, graph.spec)
+    by_name = {floor.gpu.gpu: floor for floor in gpu_floors.floors(_cost(content), peaks.every())}
+    yield "Least time on GPUs in the graph's own formats: a lower bound by the datasheets, not a prediction"
+    for name, title in SHOWN.items():
+        floor = by_name[name]
+        time = floor.not_known if floor.ns is None else f"{floor.ns / NS_PER_MS:.3g} ms, by {floor.limit}"
+        yield f"  {title:20}{time}"
+
+
+def _cost(content: dict[str, Any]) -> documents.Cost:
+    import msgspec
+
+    return msgspec.convert({"status": "ok", "reason": None, **content}, documents.Cost)
+
+
+def _partition(graph: Asked) -> str:
+    """By the parser, which needs no GPU; else why it was not asked."""
+    shapes = {item.name: item.shape(graph.shape) for item in graph.spec.inputs}
+    try:
+        return tensorrt_partition.render(tensorrt_partition.partition(graph.onnx, shapes))
+    except (CaseFailed, ToolError, UserError) as error:
+        return f"not asked: {error}"
