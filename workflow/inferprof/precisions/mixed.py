@@ -12,6 +12,7 @@ import numpy as np
 
 from inferprof import progress, registry, sensitivity
 from inferprof.case import REFERENCE
+from inferprof.documents.graph import Node
 from inferprof.errors import CaseFailed, UserError, unknown
 from inferprof.files import write_text
 from inferprof.machine import peaks as known_peaks
@@ -171,8 +172,8 @@ def _times(
     shape = samples.sample_shape(request.spec)
     graph = typed_graph.analyse(base, shape.as_dict(), input_shapes(request.spec, shape))
     nodes = {node["name"]: node for node in cost.cost_of(base, graph)["nodes"]}
-    typed = {name: msgspec.convert(node, cost.Node) for name, node in nodes.items()}
-    times = {}
+    typed = {name: msgspec.convert(node, Node) for name, node in nodes.items()}
+    times: dict[tuple[str, str], float] = {}
     for unit in itertools.chain.from_iterable(units.values()):
         of_unit = [typed[name] for name in unit.nodes if name in typed]
         times |= {
