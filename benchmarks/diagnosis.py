@@ -24,7 +24,8 @@ import yaml
 from inferprof import bundles, documents, registry
 from inferprof.case import Case
 from inferprof.diagnosis import frames, run, verdict
-from inferprof.findings import Documents, Frames, Verdict
+from inferprof.documents.diagnosed import Said
+from inferprof.findings import Documents, Frames
 from inferprof.tables import records, schema
 from inferprof.tables.counters.kernel_faults import FaultName
 from inferprof.tables.trace.kernel_compare import ITERATION, as_iterations
@@ -44,8 +45,8 @@ class Judged:
 
     name: str
     check: str
-    label: Verdict
-    verdict: Verdict
+    label: Said
+    verdict: Said
     reason: str
 
     @property
@@ -82,7 +83,7 @@ def judge(labelled: Mapping[str, Any]) -> Iterator[Judged]:
     known = frames_of(labelled)
     answers = {one.check: one for one in run.answers(known)}
     name = f"{labelled['name']}{' ' + labelled['kernel'] if 'kernel' in labelled else ''}"
-    labels: dict[str, Verdict] = dict.fromkeys(labelled["found"], "found")
+    labels: dict[str, Said] = dict.fromkeys(labelled["found"], "found")
     labels |= dict.fromkeys(labelled.get("clear", _other_faults(labelled)), "clear")
     for check, label in labels.items():
         given = answers[check]

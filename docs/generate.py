@@ -57,9 +57,10 @@ def checks() -> Table:
     """The checks of the diagnosis, level by level."""
     ordered = sorted(registry.checks().values(), key=lambda check: get_args(Level).index(check.level))
     rows = (
-        (f"`{each.name}`", each.level, each.title, ", ".join(each.needs) + OTHERS[each.scope]) for each in ordered
+        (f"`{each.name}`", each.level, each.title, ", ".join(each.needs) + OTHERS[each.scope], each.by)
+        for each in ordered
     )
-    return ("Check", "Level", "Title", "Needs"), rows
+    return ("Check", "Level", "Title", "Needs", "What changes"), rows
 
 
 def needs() -> Table:

@@ -7,13 +7,17 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.unit.verify.conftest import blackwell as blackwell
 
-from inferprof import commands
+from inferprof import commands, registry
+from inferprof.machine.hardware import Machine
 from inferprof.verify.next_steps import GUIDE, SYMPTOMS, Symptom
-from inferprof.verify.rows import ROWS
+from inferprof.verify.rows import BACKENDS, ROWS
+from inferprof.verify.site import Site, case_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TEXT = (REPOSITORY / GUIDE).read_text(encoding="utf-8")
@@ -77,6 +81,22 @@ def test_containers_are_run_as_the_container_s_own_page_says() -> None:
     flags = container[start : container.index("\n```", start)]
     assert len(runs) == 2
     assert all(flags in block for block in runs)
+
+
+@pytest.mark.parametrize("box", table("Box"), ids=lambda box: box[0])
+def test_what_a_box_lacks_is_what_its_compute_capability_refuses(box: list[str], blackwell: Machine) -> None:
+    """Backends and number formats, on a machine that lacks nothing else."""
+    _, capability, _, _, flavours, lacks, _ = box
+    major, _, minor = capability.partition(".")
+    assert blackwell.gpu is not None
+    gpu = replace(blackwell.gpu, compute_capability=(int(major), int(minor)))
+    site = Site(Path(), replace(blackwell, gpu=gpu), Path(), lambda *_: 0, lambda: 0.0, "")
+    refused = [name for name in BACKENDS if site.refusal(case_of(name)) is not None]
+    names = [] if lacks == "none" else lacks.split(", ")
+    assert sorted(refused) == sorted(names)
+    assert flavours == ("TensorRT alone" if "tensorrt_rtx" in names else "both flavours")
+    formats = [name for name in registry.precisions() if site.refusal(case_of("tensorrt", name)) is not None]
+    assert formats == []
 
 
 def test_every_row_of_verify_is_in_its_table() -> None:

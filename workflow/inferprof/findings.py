@@ -12,24 +12,27 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from inferprof.case import Case
 from inferprof.documents import Bandwidth, Ceilings, Cost, Environment, Partition, Record
+from inferprof.documents.diagnosed import (
+    Answer,
+    Bottleneck,
+    Change,
+    Confidence,
+    Evidence,
+    Finding,
+    Gain,
+    Level,
+    Total,
+    Tried,
+)
 from inferprof.once import Derives
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Level = Literal["host", "transfer", "device", "engine", "kernel", "environment"]
-Verdict = Literal["found", "clear", "not assessed"]
-Confidence = Literal["high", "medium", "low"]
-"""high: measured on the bare run; medium: by a profile, whose own cost is in it; low: a rule of thumb is in it."""
-Bottleneck = Literal[
-    "launch", "idle", "copy", "memory", "compute", "latency", "tail", "kernels", "measurement", "capacity", "tuning"
-]
-"""What a finding eats: the parts of limits.waterfall. Findings of one bottleneck overlap, and the five from `memory`
-to `kernels` all share the kernels' time. The others cost no time of this case that is known: `measurement` trust in
-the numbers, `capacity` device memory, `tuning` time of the first inference or of other shapes."""
-Need = Literal["gpu", "record", "timeline", "counters", "environment", "bandwidth"]
+Need = Literal["gpu", "cpu", "record", "timeline", "counters", "environment", "bandwidth"]
 NEEDS: Final[Mapping[Need, str]] = {
     "gpu": "a case that runs on a GPU",
+    "cpu": "a case that runs on the CPU",
     "record": "a bare measurement of the case: inferprof run",
     "timeline": "a timeline of the case's iterations: nsys or kineto under `profilers:`",
     "counters": "counters of the case's kernels: nsys and ncu under `profilers:`",
@@ -37,12 +40,35 @@ NEEDS: Final[Mapping[Need, str]] = {
     "bandwidth": "bandwidth.json of the machine: inferprof bandwidth",
 }
 """What a check may need → what is missing where it isn't there, and how to get it."""
+ELSEWHERE: Final[tuple[Need, ...]] = ("gpu", "cpu")
+"""Needs of checks that are about cases on other hardware: nobody can give a case what they lack."""
+OF_OTHERS: Final = frozenset(f"needs {NEEDS[need]}" for need in ELSEWHERE)
+"""Reasons of checks that are about cases on other hardware."""
+__all__ = [
+    "ELSEWHERE",
+    "END_TO_END",
+    "NEEDS",
+    "OF_OTHERS",
+    "Answer",
+    "Bottleneck",
+    "Change",
+    "Clear",
+    "Confidence",
+    "Documents",
+    "Evidence",
+    "Finding",
+    "Frames",
+    "Gain",
+    "Level",
+    "Need",
+    "NotAssessed",
+    "PairedCase",
+    "Threshold",
+    "Total",
+    "Tried",
+]
 END_TO_END: Final = "end_to_end"
 """What shares are of, unless the case was not measured without a profiler."""
-Outcome = Literal["better", "no difference", "backfired", "undecided", "failed", "refused"]
-"""What became of a fix that was tried. undecided: one of the two measurements is in doubt, or has no interval."""
-LOST: Final[frozenset[Outcome]] = frozenset({"no difference", "backfired", "failed", "refused"})
-"""Outcomes of what is not advised again."""
 
 
 class NotAssessed(LookupError):
@@ -60,90 +86,12 @@ class Threshold:
 
 
 @dataclass(frozen=True)
-class Gain:
-    """Bounds of the time that could go from Frames.total if the advice is followed, ns. low 0: perhaps nothing."""
-
-    low_ns: float
-    high_ns: float
-
-
-@dataclass(frozen=True)
-class Tried:
-    """What a fix came to: the case with it beside the one that lacks nothing else, by end_to_end, ns.
-
-    low_ns and high_ns are the 95 % interval of achieved_ns; all three are None where nothing was measured, which
-    `reason` tells.
-    """
-
-    variant: str
-    outcome: Outcome
-    reason: str = ""
-    achieved_ns: float | None = None
-    low_ns: float | None = None
-    high_ns: float | None = None
-    in_doubt: bool = False
-    """Whether one of the two measurements is: tables.gate."""
-
-    @property
-    def lost(self) -> bool:
-        """Whether nobody should try it again."""
-        return self.outcome in LOST
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that costs a case time, or trust.
-
-    subject: what it is about (a kernel, a call, a kind of copy), or "" for the whole case. share: of Frames.total,
-    0 to 1; None where that is not known. reason, advice: short sentences, the first with the numbers. evidence:
-    numbers by name, units in the names. source: the file or the tool that they are from. gain: None where no bound
-    can be given. acts: whether the advice changes the case, and does not only find out more. options: of a variant
-    that tries the advice; tried: what that came to, where the study has one.
-    """
-
-    subject: str
-    bottleneck: Bottleneck
-    share: float | None
-    reason: str
-    evidence: Mapping[str, float]
-    source: str
-    gain: Gain | None
-    advice: str
-    confidence: Confidence
-    acts: bool = True
-    options: Mapping[str, Any] = field(default_factory=dict)
-    tried: Tried | None = None
-
-
-@dataclass(frozen=True)
 class Clear:
     """Nothing found, and the numbers behind that. gain: what the advice would save all the same."""
 
     reason: str
     evidence: Mapping[str, float] = field(default_factory=dict)
     gain: Gain | None = None
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a check says of a case. `reason`: why it is clear, or `needs …` where it was not assessed; else empty."""
-
-    check: str
-    level: Level
-    verdict: Verdict
-    reason: str = ""
-    evidence: Mapping[str, float] = field(default_factory=dict)
-    findings: tuple[Finding, ...] = ()
-    gain: Gain | None = None
-    """Of a clear answer: Clear.gain."""
-
-
-@dataclass(frozen=True)
-class Total:
-    """What shares are of, ns: the bare end_to_end median; where there is none, what `of` says, under a profiler."""
-
-    ns: float
-    of: str
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import hashlib
+import logging
 import os
 import resource
 import time
@@ -14,6 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from inferprof import documents, outcomes, progress, registry
@@ -22,14 +24,13 @@ from inferprof.devices.cpu import CpuDevice
 from inferprof.devices.cuda import CudaDevice
 from inferprof.devices.ranges import collected, mark_clock
 from inferprof.documents import Watched
-from inferprof.documents.record import SCHEMA, Tuning
-from inferprof.errors import CaseFailed
+from inferprof.documents.record import SCHEMA, SelfCheck, Tuning
+from inferprof.errors import CaseFailed, UserError
 from inferprof.machine import hardware, provenance
 from inferprof.machine.hardware import Gpu
 from inferprof.measure import host_cast, iterations, timing
 from inferprof.measure.gpu_lock import gpu_lock
 from inferprof.measure.lane import Lane
-from inferprof.measure.selfcheck import Check
 from inferprof.measure.telemetry import Telemetry
 from inferprof.model import data
 from inferprof.plugins import Backend, Feeds, OpenRequest, Precision, Session
@@ -38,6 +39,7 @@ from inferprof.run_request import Profiling, RunRequest
 PROFILED_STEPS = ("load", "warm-up", "iterations")
 NO_GRAPH = "a native profile is taken without the CUDA graph that the variant has"
 KIB = 1024
+LOGGER = logging.getLogger(__name__)
 
 
 def run(request: RunRequest) -> dict[str, Any]:
@@ -67,6 +69,38 @@ def run(request: RunRequest) -> dict[str, Any]:
     return {**head, **content, "environment": environment}
 
 
+def compile_ahead(request: RunRequest) -> dict[str, Any]:
+    """Run the case once, for what its runtime's compiler leaves on disk, and return the facts of that.
+
+    It measures nothing, so others may do the same meanwhile. What can't be compiled is left to the measurement, which
+    says why: the facts are then without `seconds`. Raises UserError where nothing is compiled ahead.
+    """
+    backend: Backend = registry.look_up("backend", request.case.backend, registry.backends())
+    if not backend.compiles_ahead(request.variant):
+        raise UserError(f"{backend.name} with the variant {request.variant.name} compiles nothing ahead: use run")
+    gpu = hardware.detect_gpu() if backend.where != "cpu" else None
+    facts: dict[str, Any] = {"status": "ok", "reason": None, "options": dict(request.variant.options)}
+    facts |= {"versions": dict(hardware.detect_packages())}
+    with gpu_lock(gpu.uuid, str(request.case), shared=True) if gpu else contextlib.nullcontext():
+        try:
+            facts["seconds"] = _first_inference_s(request, backend, _device(gpu))
+        except CaseFailed as error:
+            LOGGER.warning("not compiled: %s", error)
+        finally:
+            backend.forget_choices()
+    return facts
+
+
+def _first_inference_s(request: RunRequest, backend: Backend, device: Device) -> float:
+    with outcomes.stage("compile"), outcomes.opened(backend.open(_open_request(request, device))) as session:
+        feeds = host_cast.given_as_half(_feeds(request), request.variant)
+        lane = Lane(session, device, feeds, request.placement)
+        start = time.perf_counter()
+        lane.execute()
+        device.synchronize()
+        return time.perf_counter() - start
+
+
 def _content(request: RunRequest, backend: Backend, gpu: Gpu | None) -> dict[str, Any]:
     """The case measured under telemetry, or run for a profiler."""
     if backend.where == "cuda" and gpu is None:
@@ -82,22 +116,20 @@ def _content(request: RunRequest, backend: Backend, gpu: Gpu | None) -> dict[str
     return {
         **_verdict(checks),
         **content,
-        "checks": {name: asdict(c) if isinstance(c, Check) else c.record() for name, c in checks.items()},
+        "checks": msgspec.to_builtins(checks),
         "telemetry": telemetry.record(content) if telemetry else {"not_measured": "no GPU"},
     }
 
 
-def _verdict(checks: Mapping[str, Check | timing.NotMeasured]) -> dict[str, Any]:
+def _verdict(checks: Mapping[str, SelfCheck]) -> dict[str, Any]:
     """A number that fails a check of itself is no measurement."""
-    failed = [f"{name}: {c.detail}" for name, c in checks.items() if isinstance(c, Check) and not c.passed]
+    failed = [f"{name}: {c.detail}" for name, c in checks.items() if c.passed is False]
     if not failed:
         return {"status": "ok", "reason": None}
     return {"status": "failed", "stage": documents.SELF_CHECK, "reason": f"self-check {'; '.join(failed)}"}
 
 
-def _compared(
-    request: RunRequest, feeds: Feeds, outputs: Mapping[str, np.ndarray[Any, Any]]
-) -> dict[str, Check | timing.NotMeasured]:
+def _compared(request: RunRequest, feeds: Feeds, outputs: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, SelfCheck]:
     """Whether the outputs are those of the graph on the CPU. Nothing where no reference is given."""
     if request.reference is None:
         return {}
@@ -107,11 +139,11 @@ def _compared(
     try:
         outputs_expected, source = expected.of(request.reference, feeds)
     except accuracy.NotMeasured as error:
-        return {"outputs_match": timing.NotMeasured(str(error))}
+        return {"outputs_match": SelfCheck(not_measured=str(error))}
     precision: Precision = registry.look_up("precision", request.rounds_like, registry.precisions())
     distances = {name: accuracy.distance(array, outputs[name])["sqnr_db"] for name, array in outputs_expected.items()}
     outcome, reason = accuracy.judge(distances, [], precision.tolerance)
-    return {"outputs_match": Check(outcome != "fail", f"{reason} (against {source})")}
+    return {"outputs_match": SelfCheck(outcome != "fail", f"{reason} (against {source})")}
 
 
 # --- measuring -------------------------------------------------------------------------------------------------
@@ -121,7 +153,7 @@ def _task(request: RunRequest, gpu: Gpu | None) -> AbstractContextManager[None]:
     """What a measurement says of itself between its parts."""
     loops = 4 if gpu else 3
     protocol = request.protocol
-    pipelined = {"pipelined": protocol.pipeline_s} if gpu and request.streams > 1 else {}
+    pipelined = {"pipelined": protocol.pipeline_s} if gpu and request.streams > 1 and not protocol.first_pass else {}
     budgets = {timing.IN_TURNS: loops * protocol.loop_s, "back to back": protocol.throughput_s, **pipelined}
     steps = ("load", "first inference", *budgets, *(["compare outputs"] if request.reference else []))
     return progress.task(f"Measure {request.case}", steps, budgets=budgets, measures=True)
@@ -146,7 +178,7 @@ def _measured(
     except CaseFailed as error:
         if parts is None:
             raise
-        measured = replace(measured, checks={**measured.checks, "closed": Check(False, str(error))})
+        measured = replace(measured, checks={**measured.checks, "closed": SelfCheck(False, str(error))})
     record = measured.record()
     cache = content.pop("compile_cache")
     record["first"] |= {"load_ns": load_ns, **({"compile_cache": cache} if cache else {})}
@@ -162,7 +194,7 @@ def _in_session(
     measured = timing.measure(session, device, feeds, request.placement, request.protocol)
     cache = backend.compile_cache()
     memory = _memory(session, device, used_before)
-    if device.where == "cuda" and request.streams > 1:
+    if device.where == "cuda" and request.streams > 1 and not request.protocol.first_pass:
         measured = _pipelined(request, backend, opened, measured, feeds)
     tuning = _tuning(backend, session)
     with timing.undisturbed():  # the pipeline's lanes are garbage that holds device memory
@@ -206,7 +238,9 @@ def _open_request(request: RunRequest, device: Device) -> OpenRequest:
         shape=request.shape,
         variant=request.variant,
         device=device,
-        threads=len(os.sched_getaffinity(0)),
+        threads=request.variant.whole("threads")
+        if "threads" in request.variant.options
+        else len(os.sched_getaffinity(0)),
         native_profile=request.profiling.native if request.profiling else None,
         remembered=_remembered(request.tuned),
     )

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pandas as pd
 import pytest
 from tests.unit.facts import facts, naming, states
@@ -14,7 +15,7 @@ from tests.unit.facts import facts, naming, states
 from inferprof.case import Case
 from inferprof.diagnosis import frames, run
 from inferprof.errors import UserError
-from inferprof.findings import NEEDS, Clear, Documents, Finding, Frames, Gain, Need, NotAssessed
+from inferprof.findings import NEEDS, Change, Clear, Documents, Finding, Frames, Gain, Need, NotAssessed
 from inferprof.plugins import Check
 from inferprof.profilers import ort_profile
 from inferprof.tables import records, schema
@@ -44,8 +45,8 @@ def test_everything_that_a_check_needs_and_does_not_have_is_named() -> None:
 
 
 def test_nothing_is_known_of_a_case_that_was_not_measured() -> None:
-    every = tuple(NEEDS)
-    assert run.answer(check(Clear(""), every), NOTHING).reason == f"needs {'; '.join(NEEDS.values())}"
+    every = tuple(need for need in NEEDS if need != "cpu")  # nothing tells that it ran on a GPU
+    assert run.answer(check(Clear(""), every), NOTHING).reason == f"needs {'; '.join(NEEDS[need] for need in every)}"
     assert NOTHING.total is None
     assert NOTHING.share(5.0) is None
 
@@ -142,6 +143,8 @@ def test_a_case_on_a_cpu_has_its_stages_in_its_verdict_and_needs_a_gpu_alone(mea
     given = run.answers(frames_)
     lacking = {one.check: one.reason for one in given if one.verdict == "not assessed"}
     assert records.NO_YARDSTICK in lacking.pop("unsteady_host")
+    of_cpus = {lacking.pop(name) for name in ("cpu_threads", "cpu_limit", "cpu_operators", "cpu_conversions")}
+    assert all(reason.startswith("needs ") for reason in of_cpus)
     assert set(lacking.values()) == {f"needs {NEEDS['gpu']}"}
     assert facts(run.document(frames_, given)["verdict"]["sentence"]) == [
         "end_to_end",
@@ -150,9 +153,11 @@ def test_a_case_on_a_cpu_has_its_stages_in_its_verdict_and_needs_a_gpu_alone(mea
         "execution",
         "6.0 %",
         "copies",
-        str(len(lacking)),
-        str(len(given)),
-        "GPUs",
+        "5",  # those of a CPU, and unsteady_host
+        "7",
+        "not",
+        "ort_profile",
+        "profilers",
     ]
 
 
@@ -173,3 +178,13 @@ def test_the_longest_operators_of_a_case_on_a_cpu_are_named(
         "Transpose",
         "10.2 %",
     )
+
+
+def test_every_finding_names_its_change_as_data() -> None:
+    finding = Finding("", "launch", 0.5, "half", {}, "nsys", None, "do less", "medium")
+    looking = msgspec.structs.replace(finding, acts=False)
+    named = msgspec.structs.replace(finding, change=Change("variant", {"cuda_graph": True}))
+    asked = dataclasses.replace(check([finding, looking, named]), by="machine")
+    changes = [given.change for given in run.answer(asked, NOTHING).findings]
+    assert changes == [Change("machine"), Change("profilers"), Change("variant", {"cuda_graph": True})]
+    assert [given.options for given in run.answer(asked, NOTHING).findings] == [{}, {}, {"cuda_graph": True}]

@@ -9,6 +9,7 @@ import pytest
 from tests.unit.facts import facts, mentions
 
 from inferprof.diagnosis import verdict
+from inferprof.documents.diagnosed import Resource, Verdict
 from inferprof.findings import Answer, Bottleneck, Confidence, Finding, Gain, Total
 
 TOTAL = Total(1000.0, "end_to_end")
@@ -23,7 +24,7 @@ def answer(*findings: Finding, check: str = "check") -> Answer:
     return Answer(check, "kernel", "found", findings=findings)
 
 
-def judge(*findings: Finding, times: dict[verdict.Resource, float] | None = None) -> verdict.Verdict:
+def judge(*findings: Finding, times: dict[Resource, float] | None = None) -> Verdict:
     return verdict.judge([answer(*findings)], TOTAL, times or {})
 
 
@@ -191,8 +192,8 @@ def test_together_no_findings_gain_more_than_all_of_the_time(seed: int) -> None:
     rng = np.random.default_rng(seed)
     total = Total(float(rng.uniform(1, 1e9)), "end_to_end") if rng.random() > 0.1 else None
     found = [_random(rng, total) for _ in range(rng.integers(1, 40))]
-    parts = rng.dirichlet(np.ones(len(get_args(verdict.Resource)))) * (total.ns if total else 1.0)
-    known = dict(zip(get_args(verdict.Resource), parts.tolist(), strict=True))
+    parts = rng.dirichlet(np.ones(len(get_args(Resource)))) * (total.ns if total else 1.0)
+    known = dict(zip(get_args(Resource), parts.tolist(), strict=True))
     times = {name: time for name, time in known.items() if rng.random() > 0.3}
     judged = verdict.judge([answer(*found)], total, times)
     listed = [one.finding for group in judged.groups for one in group.findings] + [

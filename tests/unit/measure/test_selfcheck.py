@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from tests.unit.facts import facts
 
+from inferprof.documents.record import SelfCheck
 from inferprof.measure import selfcheck
 
 
@@ -26,12 +27,12 @@ def test_the_call_check_gives_both_medians():
 def test_values_that_are_not_finite_are_counted_by_output(dtype, bad):
     array = np.array([1, bad, 3], dtype)
     check = selfcheck.outputs_finite({"good": np.ones(2, dtype), "bad": array})
-    assert check == selfcheck.Check(False, "bad: 1 of 3 values are NaN or infinite")
+    assert check == SelfCheck(False, "bad: 1 of 3 values are NaN or infinite")
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.bool_])
 def test_integers_and_booleans_are_finite(dtype):
-    assert selfcheck.outputs_finite({"y": np.ones(3, dtype)}) == selfcheck.Check(True, "1 outputs")
+    assert selfcheck.outputs_finite({"y": np.ones(3, dtype)}) == SelfCheck(True, "1 outputs")
 
 
 def test_poison_is_told_from_a_value_that_is_the_same_bytes():

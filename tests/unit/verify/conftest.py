@@ -41,6 +41,25 @@ def write(path: Path, content: Any) -> int:
     return 0
 
 
+def bandwidth(link: float, memory: float) -> dict[str, Any]:
+    """What is measured of copies of so many GB/s."""
+
+    def curve(gb_per_s: float) -> dict[str, Any]:
+        return {"gb_per_s": gb_per_s, "latency_ns": 900.0, "by_size": {"4096": 1000.0}}
+
+    both = {"pinned": curve(link), "pageable": curve(link / 4)}
+    return {"method": "copies", "h2d": both, "d2h": both, "d2d": curve(memory)}
+
+
+def partition(taken: int, *left: str) -> dict[str, Any]:
+    """Of a graph of 69 nodes, how many TensorRT's parser takes, and why it leaves the others."""
+    nodes = [
+        {"node": f"n{i}", "op_type": "Det", "why": "unsupported", "words": words} for i, words in enumerate(left)
+    ]
+    part = {"nodes": 69, "taken": taken, "subgraphs": [taken], "left": nodes}
+    return {"by": "TensorRT 10", "dynamic": part, "static": part, "looped": []}
+
+
 class Tools:
     """Stands in for `inferprof VERB …`: every verb succeeds unless a failure is planted."""
 
@@ -74,16 +93,13 @@ class Tools:
     def _build(self, words: list[str]) -> int:
         out = Path(option(words, "--out"))
         write(out, "an engine")
-        return write(out.with_suffix(".build.json"), {"status": "ok", "reason": None})
+        return write(out.with_suffix(".build.json"), {"status": "ok", "reason": None, "bytes": 9, "seconds": 1.0})
 
     def _partition(self, words: list[str]) -> int:
-        static = {"nodes": 69, "taken": 69, "left": []}
-        return write(Path(option(words, "--out")), {"static": static})
+        return write(Path(option(words, "--out")), partition(69))
 
     def _bandwidth(self, words: list[str]) -> int:
-        return write(
-            Path(option(words, "--out")), {"h2d": {"pinned": {"gb_per_s": 55.0}}, "d2d": {"gb_per_s": 1600.0}}
-        )
+        return write(Path(option(words, "--out")), bandwidth(55.0, 1600.0))
 
     def _run(self, words: list[str]) -> int:
         return write(Path(option(words, "--out")), self.record(words))
@@ -104,7 +120,7 @@ class Tools:
         return {
             "schema": 1,
             "round": int(option(words, "--round")) if "--round" in words else 0,
-            "machine": "blackwell",
+            "machine": option(words, "--machine"),
             "protocol": {},
             "status": "ok",
             "reason": None,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.unit.facts import mentions
-from tests.unit.verify.conftest import Plant, Tools, option, product, write
+from tests.unit.verify.conftest import Plant, Tools, bandwidth, option, partition, product, write
 
 from inferprof.verify.rows import BACKENDS, GRAPHS, ROWS
 
@@ -91,11 +91,9 @@ def on_cuda(tools: Tools, words: list[str]) -> int:
     return code
 
 
-def checked(tools: Tools, words: list[str]) -> int:
-    checks = {"call_not_below_device": {"passed": False, "detail": "call 10.0 µs, device 20.0 µs"}}
-    return write(
-        Path(option(words, "--out")), tools.record(words, checks={**tools.record(words)["checks"], **checks})
-    )
+def stale(tools: Tools, words: list[str]) -> int:
+    """Runs that leave records of another time."""
+    return write(Path(option(words, "--out")), tools.record(words, started="2020-01-01T00:00:00"))
 
 
 WRONG = "self-check outputs_match: output logits: SQNR 3.0 dB, needs 40 dB"
@@ -110,7 +108,7 @@ PLANTED: dict[str, tuple[Plant, str]] = {
     },
     "build_ahead": (failing(of("build", "--target"), refused_build), "node /0/Det: UNSUPPORTED_NODE"),
     "partition_parser": (
-        failing(of("partition"), facts(static={"nodes": 69, "taken": 68, "left": [{"words": "no importer"}]})),
+        failing(of("partition"), facts(**partition(68, "no importer"))),
         "it takes 68 of 69 nodes: no importer",
     ),
     **{
@@ -152,7 +150,7 @@ PLANTED: dict[str, tuple[Plant, str]] = {
         "the sampler ended",
     ),
     "bandwidth": (
-        failing(of("bandwidth"), facts(h2d={"pinned": {"gb_per_s": 55.0}}, d2d={"gb_per_s": 50.0})),
+        failing(of("bandwidth"), facts(**bandwidth(55.0, 50.0))),
         "link 55.0 GB/s, memory 50 GB/s: the memory cannot be slower than the link",
     ),
     **{
@@ -163,8 +161,8 @@ PLANTED: dict[str, tuple[Plant, str]] = {
         for precision, dtype in {"fp16": "fp16", "fp8": "fp8", "mxfp8": "mxfp8", "nvfp4": "fp4"}.items()
     },
     "self_checks": (
-        failing(of("run", "ort_cpu"), checked),
-        "ort_cpu fp32 default: call_not_below_device: call 10.0 µs, device 20.0 µs",
+        failing(of("run"), stale),
+        "no run left a record",
     ),
 }
 """Row → a failure of its own kind, and the reason that the row must give."""

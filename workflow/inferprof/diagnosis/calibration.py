@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any, Final, Literal
 
-from inferprof.documents.diagnosed import CheckAnswer
-from inferprof.documents.diagnosed import Gain as OfDocument
 from inferprof.findings import Answer, Gain, Tried
 
 Judged = Literal["as predicted", "less", "more", "undecided"]
@@ -19,7 +17,7 @@ COLUMNS: Final = ("study", "case", "fix", "check", "low_ns", "high_ns", "saved_n
 """Of FILE: a row per check and try that is in no doubt, written by benchmarks/calibration.py."""
 
 
-def predicted(answers: Iterable[CheckAnswer | Answer], check: str) -> Bounds | str:
+def predicted(answers: Iterable[Answer], check: str) -> Bounds | str:
     """The bounds of the gain that a check's findings give together, ns, also where it was clear; or why none.
 
     Where a variant comes to less than a caller could, its own bounds are in the evidence.
@@ -37,7 +35,7 @@ def predicted(answers: Iterable[CheckAnswer | Answer], check: str) -> Bounds | s
     return sum(low for low, _ in gains), sum(high for _, high in gains)
 
 
-def _of_variant(evidence: Mapping[str, float], gain: OfDocument | Gain) -> Bounds:
+def _of_variant(evidence: Mapping[str, float], gain: Gain) -> Bounds:
     return evidence.get("variant_low_ns", gain.low_ns), evidence.get("variant_high_ns", gain.high_ns)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from inferprof.case import Shape
+from inferprof.case import BATCH, Shape
 from inferprof.diagnosis.times import RECORDS, bare_ns, copying, iteration, ms, part, percent, require_undistorted
-from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
+from inferprof.findings import Change, Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Boundary, Check
 from inferprof.tables.limits.saturation import rest_of, smallest
 from inferprof.tables.limits.waterfall import watched
@@ -119,8 +119,9 @@ def _small_batch(frames: Frames) -> list[Finding] | Clear:
     if caller.get(own, 0.0) >= max((rate for batch, rate in caller.items() if batch >= enough), default=float("inf")):
         return Clear(f"{reason} A caller gets no more items/s from larger batches.", evidence)
     more = "" if enough < max(series) else " or more. None larger was measured"
+    change = Change("shape", {**Shape.parse(frames.case.shape).as_dict(), BATCH: enough})
     advice = f"Take batches of {enough}{more}. Only throughput gains."
-    return [Finding("", "latency", None, reason, evidence, RECORDS, None, advice, "high")]
+    return [Finding("", "latency", None, reason, evidence, RECORDS, None, advice, "high", change=change)]
 
 
 def _series(frames: Frames, boundary: Boundary = "device") -> dict[int, float]:
@@ -135,4 +136,6 @@ def _series(frames: Frames, boundary: Boundary = "device") -> dict[int, float]:
 
 IDLE_GAPS = Check("gaps", "The GPU is idle inside inferences", "device", "case", ("gpu", "timeline"), _gaps)
 OVERLAP = Check("no_overlap", "Copies do not hide behind the GPU", "device", "case", ("gpu", "record"), _no_overlap)
-BATCH = Check("small_batch", "The batch is too small", "device", "model", ("gpu", "record"), _small_batch)
+SMALL_BATCH = Check(
+    "small_batch", "The batch is too small", "device", "model", ("gpu", "record"), _small_batch, by="shape"
+)

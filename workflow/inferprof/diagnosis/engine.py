@@ -21,7 +21,7 @@ from inferprof.diagnosis.kernel_time import (
 )
 from inferprof.diagnosis.peers import compared_by, peer_of
 from inferprof.diagnosis.times import NS_PER_MS, percent
-from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
+from inferprof.findings import Change, Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables import roofs
 from inferprof.tables.limits.speed_up_flags import LARGE
@@ -212,6 +212,7 @@ def _quantization(frames: Frames) -> list[Finding] | Clear:
         gain=Gain(float(lost), float(lost)),
         advice=f"Use {plain['precision']}.",
         confidence="high",
+        change=Change("precision", {"precision": str(plain["precision"])}),
     )
     return [finding]
 
@@ -277,11 +278,23 @@ def _loop(frames: Frames, row: Mapping[str, Any], tool: str) -> Finding:
     )
 
 
-FORMAT_CONVERSIONS = Check("conversions", "Casts, reformats and quantizers", "engine", "case", ("gpu",), _conversions)
-PRECISION = Check("precision", "Formats that ran", "engine", "case", ("gpu",), _precision)
-UNFUSED_ATTENTION = Check("unfused_attention", "Attention in pieces", "engine", "case", ("gpu",), _attention)
-QUANTIZATION = Check("quantization", "Quantized, and slower", "engine", "model", ("gpu", "record"), _quantization)
-FAR_BEHIND_OTHERS = Check(
-    "far_behind", "Far behind the model's other cases", "engine", "model", ("gpu", "record"), _far_behind
+FORMAT_CONVERSIONS = Check(
+    "conversions", "Casts, reformats and quantizers", "engine", "case", ("gpu",), _conversions, by="model"
 )
-KERNEL_LOOPS = Check("kernel_loops", "Loops of small kernels", "engine", "case", ("gpu",), _loops)
+PRECISION = Check("precision", "Formats that ran", "engine", "case", ("gpu",), _precision, by="model")
+UNFUSED_ATTENTION = Check(
+    "unfused_attention", "Attention in pieces", "engine", "case", ("gpu",), _attention, by="model"
+)
+QUANTIZATION = Check(
+    "quantization", "Quantized, and slower", "engine", "model", ("gpu", "record"), _quantization, by="precision"
+)
+FAR_BEHIND_OTHERS = Check(
+    "far_behind",
+    "Far behind the model's other cases",
+    "engine",
+    "model",
+    ("gpu", "record"),
+    _far_behind,
+    by="profilers",
+)
+KERNEL_LOOPS = Check("kernel_loops", "Loops of small kernels", "engine", "case", ("gpu",), _loops, by="model")

@@ -218,11 +218,21 @@ def _telemetry(frames: Frames) -> list[Gauges]:
 
 
 _MEASURED: Final = ("gpu", "record")
-THROTTLING = Check("throttling", "The GPU throttles", "environment", "case", _MEASURED, _throttling)
-POWER = Check("power_cap", "The power limit lowers the clock", "environment", "case", _MEASURED, _power_cap)
-OTHERS = Check("other_process", "Another process on the GPU", "environment", "case", _MEASURED, _other_process)
+THROTTLING = Check("throttling", "The GPU throttles", "environment", "case", _MEASURED, _throttling, by="machine")
+POWER = Check(
+    "power_cap", "The power limit lowers the clock", "environment", "case", _MEASURED, _power_cap, by="machine"
+)
+OTHERS = Check(
+    "other_process", "Another process on the GPU", "environment", "case", _MEASURED, _other_process, by="machine"
+)
 PCIE = Check(
-    "pcie_width", "The link is narrower than the card's", "environment", "case", ("gpu", "environment"), _pcie
+    "pcie_width",
+    "The link is narrower than the card's",
+    "environment",
+    "case",
+    ("gpu", "environment"),
+    _pcie,
+    by="machine",
 )
 LINK = Check(
     "slow_link",
@@ -231,7 +241,12 @@ LINK = Check(
     "case",
     ("gpu", "environment", "bandwidth"),
     _slow_link,
+    by="machine",
 )
-CLOCK = Check("low_clock", "The clock is locked low", "environment", "case", _MEASURED, _low_clock)
-OVERHEAD = Check("profiler_overhead", "A profiler distorts the case", "environment", "case", _MEASURED, _overhead)
-SETTLED = Check("unsettled", "Measured before it settled", "environment", "case", ("record",), _unsettled)
+CLOCK = Check("low_clock", "The clock is locked low", "environment", "case", _MEASURED, _low_clock, by="machine")
+OVERHEAD = Check(
+    "profiler_overhead", "A profiler distorts the case", "environment", "case", _MEASURED, _overhead, by="profilers"
+)
+SETTLED = Check(
+    "unsettled", "Measured before it settled", "environment", "case", ("record",), _unsettled, by="protocol"
+)

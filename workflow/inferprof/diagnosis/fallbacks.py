@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
 
 from inferprof import registry
 from inferprof.diagnosis.kernel_time import clipped
@@ -58,7 +59,7 @@ def _session(frames: Frames) -> tuple[str, pd.DataFrame]:
 
 def _of_first_run(finding: Finding) -> Finding:
     """The same of a profile that holds the first run alone, which says nothing of shares and gains."""
-    return dataclasses.replace(
+    return replace(
         finding,
         reason=f"{finding.reason} This run is the first and only one. Engines are built and nodes tune themselves in "
         "it.",
@@ -91,4 +92,4 @@ def _finding(frames: Frames, row: Mapping[str, Any], tool: str) -> Finding:
     )
 
 
-FALLBACK = Check("fallback", "Nodes with another provider", "engine", "case", ("gpu",), _fallback)
+FALLBACK = Check("fallback", "Nodes with another provider", "engine", "case", ("gpu",), _fallback, by="model")

@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import Final
 
 import pandas as pd
+from msgspec import structs
 
 from inferprof import registry
 from inferprof.diagnosis.fallbacks import fallbacks_of
 from inferprof.diagnosis.times import Time, iteration, launch, ms, part, percent, replays_a_graph, require_undistorted
-from inferprof.findings import Bottleneck, Clear, Finding, Frames, Gain, Threshold
+from inferprof.findings import Bottleneck, Change, Clear, Finding, Frames, Gain, Threshold
 from inferprof.plugins import Check
 from inferprof.tables.limits.waterfall import of_ranges
 from inferprof.tables.nodes.providers import CPU
@@ -72,7 +73,7 @@ def _cuda_graph(frames: Frames) -> list[Finding] | Clear:
     if share is None or share < frames.limit(LAUNCH_BOUND):
         return Clear(reason, evidence, gain)
     finding = _finding(frames, replace(waiting, ns=unused), reason, evidence, gain, graph_advice(frames))
-    return [replace(finding, options=graph_options(frames))]
+    return [structs.replace(finding, change=_change(frames))]
 
 
 def _unused(frames: Frames, waiting: Time) -> float:
@@ -111,6 +112,11 @@ def graph_options(frames: Frames) -> dict[str, bool | str]:
     if backend is None or "cuda_graph" in backend.options:
         return {"cuda_graph": True}
     return {"compile_mode": "reduce-overhead"} if "compile_mode" in backend.options else {}
+
+
+def _change(frames: Frames) -> Change:
+    options = graph_options(frames)
+    return Change("variant", options) if options else Change("backend")
 
 
 def _host_work(frames: Frames) -> list[Finding] | Clear:
@@ -199,8 +205,8 @@ def _finding(
 
 
 _NEEDS: Final = ("gpu", "timeline")
-LAUNCHES = Check("launch_bound", "The GPU waits for launches", "host", "case", _NEEDS, _launch_bound)
+LAUNCHES = Check("launch_bound", "The GPU waits for launches", "host", "case", _NEEDS, _launch_bound, by="backend")
 GRAPH = Check("cuda_graph", "A CUDA graph would help", "host", "case", _NEEDS, _cuda_graph)
-BETWEEN = Check("host_work", "The host works between launches", "host", "case", _NEEDS, _host_work)
+BETWEEN = Check("host_work", "The host works between launches", "host", "case", _NEEDS, _host_work, by="backend")
 SYNCS = Check("implicit_sync", "Calls wait for the GPU inside an inference", "host", "case", _NEEDS, _waits)
 ALLOCATIONS = Check("allocation", "Memory is allocated in each inference", "host", "case", _NEEDS, _allocation)

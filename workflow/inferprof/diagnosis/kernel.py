@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from msgspec import structs
+
 from inferprof import registry
 from inferprof.case import Shape
 from inferprof.diagnosis.kernel_faults import counters_of, merged, of_time, time_shares
@@ -22,7 +24,7 @@ from inferprof.diagnosis.kernel_time import (
 )
 from inferprof.diagnosis.peers import peer_of
 from inferprof.diagnosis.times import ms, percent
-from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
+from inferprof.findings import Change, Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables import roofs
 from inferprof.tables.counters import ncu_rules
@@ -53,6 +55,8 @@ CLASS_ADVICE: Final[Mapping[KernelClass, str]] = {
     "convolution": "Compare it with its roofline. Pad channels to a multiple of 8. A convolution whose stride is its "
     "kernel (patches) is a matrix product: export it as reshape and MatMul.",
     "gemm": "Compare it with its roofline and its tiles. A narrower format or a better batch moves it.",
+    "communication": "Part of it is waiting for other GPUs: see late_rank. Hide the rest behind computation, or send "
+    "fewer bytes.",
     "attention": "Compare it with its roofline. A newer fused kernel or fewer tokens move it.",
 }
 OTHER_ADVICE: Final = "Compare it with its roofline. Fuse it into the product before or behind it."
@@ -134,12 +138,12 @@ def _tiles(frames: Frames) -> list[Finding] | Clear:
         raise NotAssessed("tiles that the names or grids of the kernels tell")
     total = frames.total.ns if frames.total else sum(kind.duration or 0.0 for kind in products)
     case = tile_advice.Tiled(Shape.parse(frames.case.shape), sms, placed, total, kernels_ns(frames))
-    advice = _size_advice(frames, case)
+    advice, change = _size_advice(frames, case)
     findings = []
     for product in products:
         waste = (1 - product.fit.efficiency) * (product.duration or 0.0)
         if waste >= frames.limit(TILE_WASTE) * total:
-            findings.append(_tile(frames, product, waste, advice))
+            findings.append(structs.replace(_tile(frames, product, waste, advice), change=change))
     least = percent(frames.limit(TILE_WASTE))
     return findings or Clear(
         f"none of {len(products)} kinds of products wastes {least} of the case's time in its tiles"
@@ -156,14 +160,17 @@ def _loses(frames: Frames, suggestion: Mapping[str, Any]) -> bool:
     return bool(other["end_to_end_low_ms"] > own["end_to_end_high_ms"] * items)
 
 
-def _size_advice(frames: Frames, case: tile_advice.Tiled) -> str:
-    """The batch or sequence that would waste least."""
+def _size_advice(frames: Frames, case: tile_advice.Tiled) -> tuple[str, Change]:
+    """The batch or sequence that would waste least, in words and as data."""
     every = (suggestion for suggestion in tile_advice.suggestions(case) if suggestion["gemm_gain"])
     best = next((suggestion for suggestion in every if not _loses(frames, suggestion)), None)
     if best is None:
-        return "Try other tiles: another tactic or version of the library. No batch or sequence near by wastes less."
+        words = "Try other tiles: another tactic or version of the library. No batch or sequence near by wastes less."
+        return words, Change("kernel")
     gain = f"{percent(best['gemm_gain'])} of the GEMMs' time per {best['per']}"
-    return f"Take a {best['kind']} of {best['then']} instead of {best['now']}. It would save {gain}."
+    shape = best["suggested_shape"]
+    change = Change("shape", Shape.parse(shape).as_dict()) if shape else Change("caller")
+    return f"Take a {best['kind']} of {best['then']} instead of {best['now']}. It would save {gain}.", change
 
 
 def _tile(frames: Frames, product: Any, waste: float, advice: str) -> Finding:
@@ -239,9 +246,11 @@ def _rule(frames: Frames, row: Mapping[str, Any]) -> Finding:
     )
 
 
-KERNEL_BOUND = Check("bound", "What bounds the kernels", "kernel", "case", ("gpu", "timeline", "counters"), _bound)
-HOT_KERNEL = Check("hot_kernel", "The longest kernel", "kernel", "case", ("gpu",), _hot)
-TILES = Check("tile_waste", "Waste in tiles and waves", "kernel", "case", ("gpu", "timeline"), _tiles)
+KERNEL_BOUND = Check(
+    "bound", "What bounds the kernels", "kernel", "case", ("gpu", "timeline", "counters"), _bound, by="kernel"
+)
+HOT_KERNEL = Check("hot_kernel", "The longest kernel", "kernel", "case", ("gpu",), _hot, by="kernel")
+TILES = Check("tile_waste", "Waste in tiles and waves", "kernel", "case", ("gpu", "timeline"), _tiles, by="shape")
 NCU_RULES = Check(
-    "ncu_rules", "NVIDIA's rules, where ours see nothing", "kernel", "case", ("gpu", "counters"), _rules
+    "ncu_rules", "NVIDIA's rules, where ours see nothing", "kernel", "case", ("gpu", "counters"), _rules, by="kernel"
 )

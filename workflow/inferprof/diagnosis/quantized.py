@@ -187,5 +187,11 @@ def _finding(frames: Frames, compared: _Compared, part: _Part, first: bool) -> F
 
 
 QUANTIZED_WEIGHTS = Check(
-    "quantized_weights", "Quantized weights that cost time", "engine", "model", ("gpu", "record"), _weights
+    "quantized_weights",
+    "Quantized weights that cost time",
+    "engine",
+    "model",
+    ("gpu", "record"),
+    _weights,
+    by="model",
 )

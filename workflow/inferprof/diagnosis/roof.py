@@ -166,4 +166,4 @@ def _look(frames: Frames) -> str:
     return "Count what the longest kernels do: nsys and ncu under `profilers:`."
 
 
-ROOF = Check("roof", "Distance from the roofline", "kernel", "case", ("gpu",), _roof)
+ROOF = Check("roof", "Distance from the roofline", "kernel", "case", ("gpu",), _roof, by="kernel")

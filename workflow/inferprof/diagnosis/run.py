@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from inferprof import registry
 from inferprof.case import Case
 from inferprof.diagnosis import verdict
@@ -14,13 +16,14 @@ from inferprof.diagnosis.frames import load, of_model
 from inferprof.diagnosis.times import on_gpu
 from inferprof.errors import failure_of
 from inferprof.files import write_document
-from inferprof.findings import NEEDS, Answer, Clear, Finding, Frames, Gain, Need, NotAssessed
+from inferprof.findings import ELSEWHERE, NEEDS, Answer, Change, Clear, Finding, Frames, Gain, Need, NotAssessed
 from inferprof.plugins import Check
 
 BEYOND: Final = 1.1
 """Ours, times the total: beyond it a gain was told of a capture without iterations, or of several of them."""
 _HAS: Final[Mapping[Need, Callable[[Frames], bool]]] = {
     "gpu": on_gpu,
+    "cpu": lambda frames: not on_gpu(frames),
     "record": lambda frames: len(frames.records) > 0,
     "timeline": lambda frames: frames.tool is not None,
     "counters": lambda frames: bool(frames.profiles["tool"].isin(registry.counters()).any()),
@@ -77,8 +80,8 @@ def answer(check: Check, frames: Frames) -> Answer:
 def _answer(check: Check, frames: Frames) -> Answer:
     missing: Sequence[Need] = [need for need in check.needs if not _HAS[need](frames)]
     if missing:
-        on_cpu = "gpu" in missing and _HAS["record"](frames)
-        named: Sequence[Need] = ("gpu",) if on_cpu else missing
+        elsewhere = [need for need in missing if need in ELSEWHERE and (need == "cpu" or _HAS["record"](frames))]
+        named: Sequence[Need] = elsewhere or missing
         raise NotAssessed("; ".join(NEEDS[need] for need in named))
     judged = check.run(frames)
     if isinstance(judged, Clear):
@@ -88,13 +91,16 @@ def _answer(check: Check, frames: Frames) -> Answer:
     if not findings or not all(isinstance(finding, Finding) for finding in findings):
         raise TypeError(f"the check {check.name} gave neither findings nor Clear")
     return Answer(
-        check.name, check.level, "found", findings=tuple(_as_tried(frames, finding) for finding in findings)
+        check.name, check.level, "found", findings=tuple(_as_tried(frames, finding, check) for finding in findings)
     )
 
 
-def _as_tried(frames: Frames, finding: Finding) -> Finding:
-    """A finding that gains no more than all, with what the study says of its advice."""
-    return dataclasses.replace(finding, gain=bounded(frames, finding.gain), tried=frames.tried(finding.options))
+def _as_tried(frames: Frames, finding: Finding, check: Check) -> Finding:
+    """A finding that gains no more than all, with its change as data and what the study says of it."""
+    change = finding.change or Change(check.by if finding.acts else "profilers")
+    return msgspec.structs.replace(
+        finding, gain=bounded(frames, finding.gain), change=change, tried=frames.tried(finding.options)
+    )
 
 
 def bounded(frames: Frames, gain: Gain | None) -> Gain | None:
@@ -112,8 +118,13 @@ def document(frames: Frames, given: list[Answer]) -> dict[str, Any]:
         "schema": 1,
         "machine": frames.machine,
         "case": dataclasses.asdict(frames.case),
-        "total": dataclasses.asdict(frames.total) if frames.total else None,
+        "total": plain(frames.total),
         "thresholds": dict(frames.thresholds),
-        "verdict": dataclasses.asdict(verdict.of_case(frames, given)),
-        "answers": [dataclasses.asdict(check_answer) for check_answer in given],
+        "verdict": plain(verdict.of_case(frames, given)),
+        "answers": plain(given),
     }
+
+
+def plain(value: Any) -> Any:
+    """A part of a document as JSON has it, also with NumPy's numbers in it."""
+    return msgspec.to_builtins(value, enc_hook=lambda number: number.item())

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final, Literal
 
 import numpy as np
+from msgspec.structs import replace
 
 from inferprof import registry
 from inferprof.case import HOST_CAST
 from inferprof.diagnosis.times import NS_PER_MS, RECORDS, Time, copying, link_copies, ms, percent, stages
 from inferprof.documents.record import Array
-from inferprof.findings import Clear, Confidence, Finding, Frames, Gain, NotAssessed, Threshold
+from inferprof.findings import Change, Clear, Confidence, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.model.operators import bits
 from inferprof.plugins import Check
 from inferprof.tables import roofs
@@ -71,7 +71,7 @@ def _pageable(frames: Frames) -> list[Finding] | Clear:
     if _reads_host_memory(frames):
         gain = Gain(0.0, time.ns)
         finding = Finding(subject, "copy", share, reason, evidence, time.source, gain, NO_COPY, "low")
-        return [replace(finding, options={"placement": "mapped"})]
+        return [replace(finding, change=Change("variant", {"placement": "mapped"}))]
     pays = low > 0
     gain = Gain(low, high) if pays else Gain(0.0, most)
     advice = (
@@ -81,7 +81,7 @@ def _pageable(frames: Frames) -> list[Finding] | Clear:
         "as it saves."
     )
     finding = Finding(subject, "copy", share, reason, evidence, time.source, gain, advice, time.confidence)
-    return [replace(finding, options={"placement": "pinned"})]
+    return [replace(finding, change=Change("variant", {"placement": "pinned"}))]
 
 
 def _reads_host_memory(frames: Frames) -> bool:
@@ -142,7 +142,7 @@ def _over_floor(frames: Frames) -> list[Finding] | Clear:
     """A direction whose stage takes far longer than the link needs. Gain: at most what is beyond the floor."""
     if not len(frames.floors):
         raise NotAssessed("the stages h2d and d2h of a bare run")
-    options = {"placement": "pinned"} if _is_pageable(frames) else {}
+    change = Change("variant", {"placement": "pinned"}) if _is_pageable(frames) else None
     row = frames.floors.iloc[0]
     findings, reasons = [], []
     for direction in ("h2d", "d2h"):
@@ -167,7 +167,7 @@ def _over_floor(frames: Frames) -> list[Finding] | Clear:
                     Gain(0.0, beyond),
                     advice,
                     "high",
-                    options=options,
+                    change=change,
                 )
             )
     if not reasons:
@@ -289,7 +289,9 @@ def _known(value: float) -> float:
     return 0.0 if math.isnan(value) else float(value)
 
 
-PAGEABLE_COPIES = Check("pageable_copies", "Copies from pageable memory", "transfer", "case", ("gpu",), _pageable)
+PAGEABLE_COPIES = Check(
+    "pageable_copies", "Copies from pageable memory", "transfer", "case", ("gpu",), _pageable, by="variant"
+)
 OVER_FLOOR = Check(
     "copy_over_floor",
     "Copies far over the link's floor",
@@ -302,7 +304,7 @@ CONVERSION = Check(
     "host_conversion", "Inputs are converted on the host", "transfer", "case", ("record",), _host_conversion
 )
 WIDE_INPUTS = Check(
-    "wide_inputs", "Inputs are wider than the graph", "transfer", "case", ("gpu", "record"), _wide_inputs
+    "wide_inputs", "Inputs are wider than the graph", "transfer", "case", ("gpu", "record"), _wide_inputs, by="model"
 )
 UNUSED_OUTPUTS = Check(
     "unused_outputs",
@@ -311,4 +313,5 @@ UNUSED_OUTPUTS = Check(
     "case",
     ("gpu", "record"),
     _unused_outputs,
+    by="model",
 )

@@ -75,4 +75,6 @@ def _steadier(frames: Frames) -> str:
     return f"{advice} Or depend less on the host. {graph}"
 
 
-HOST = Check("unsteady_host", "The host's own speed varied", "environment", "case", ("record",), _unsteady)
+HOST = Check(
+    "unsteady_host", "The host's own speed varied", "environment", "case", ("record",), _unsteady, by="machine"
+)

@@ -18,18 +18,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final, Literal, get_args
+from typing import Final, get_args
+
+from msgspec.structs import replace
 
 from inferprof import registry
 from inferprof.diagnosis.kernel_time import kernels_ns
 from inferprof.diagnosis.times import ms, on_gpu, percent
-from inferprof.findings import NEEDS, Answer, Bottleneck, Confidence, Finding, Frames, Gain, Level, Total
+from inferprof.documents.diagnosed import Group, Ranked, Resource, Verdict
+from inferprof.findings import OF_OTHERS, Answer, Bottleneck, Confidence, Finding, Frames, Gain, Total
 from inferprof.tables.nodes.providers import per_run
 from inferprof.tables.schema import of_first
 
-Resource = Literal["launch", "idle", "copy", "kernels", "execution"]
-"""execution: kernels and what the GPU waits between them, where no timeline tells the two apart."""
 RESOURCES: Final[Mapping[Bottleneck, Resource]] = {
     "launch": "launch",
     "idle": "idle",
@@ -53,38 +53,6 @@ LONGEST: Final = 3
 """Types of operators of a case on a CPU that its sentence names."""
 TRUST: Final[Mapping[Confidence, float]] = {"high": 1.0, "medium": 1.0, "low": 0.25}
 """Ours: how much of a finding's time counts for its rank. What is low rests on a rule of thumb."""
-
-
-@dataclass(frozen=True)
-class Ranked:
-    """A finding with the check that made it."""
-
-    check: str
-    level: Level
-    finding: Finding
-
-
-@dataclass(frozen=True)
-class Group:
-    """The findings about one resource, the first to work on first. share: of the total; gain: of all together."""
-
-    resource: Resource
-    share: float | None
-    gain: Gain | None
-    findings: tuple[Ranked, ...]
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """`sentence`: what bounds the case, its share, what to do, the gain. `cautions` cost trust in it, or device
-    memory, and no time."""
-
-    sentence: str
-    groups: tuple[Group, ...]
-    gain: Gain | None
-    cautions: tuple[Ranked, ...]
-    shares: Mapping[Resource, float] = field(default_factory=dict)
-    """What the case's time goes to, as shares of the total: what is NOTICED, the largest first."""
 
 
 def of_case(frames: Frames, answers: Sequence[Answer]) -> Verdict:
@@ -279,15 +247,14 @@ def _nothing(answers: Sequence[Answer]) -> str:
     near = next((answer.reason for answer in answers if answer.check == "roof" and answer.verdict == "clear"), "")
     if near:
         return f"It is near its roofline. {capital(near)}. To do: Less work, or a narrower format."
-    clear = sum(answer.verdict == "clear" for answer in answers)
-    lacking = Counter(answer.reason for answer in answers if answer.verdict == "not assessed")
+    asked = [answer for answer in answers if answer.reason not in OF_OTHERS]
+    clear = sum(answer.verdict == "clear" for answer in asked)
+    lacking = Counter(answer.reason for answer in asked if answer.verdict == "not assessed")
     if lacking.total() <= clear:
         return f"No check found a cause: {clear} checks are clear, {lacking.total()} not assessed."
-    reason, count = lacking.most_common(1)[0]
+    reason, _ = lacking.most_common(1)[0]
     want = reason.removeprefix("needs ")
-    if want == NEEDS["gpu"]:
-        return f"No check found a cause: {count} of {len(answers)} checks are about GPUs."
-    return f"No cause is known: {lacking.total()} of {len(answers)} checks were not assessed. Most need {want}."
+    return f"No cause is known: {lacking.total()} of {len(asked)} checks were not assessed. Most need {want}."
 
 
 def _where(groups: Sequence[Group], total: Total | None, times: Mapping[Resource, float]) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from inferprof.documents.record import SelfCheck
 from inferprof.measure.lane import POISON, Lane
 
 POISON_RUNS = 3
@@ -22,24 +22,16 @@ CLOCK_RESOLUTION_NS = 1_000
 Arrays = Mapping[str, "np.ndarray[Any, Any]"]
 
 
-@dataclass(frozen=True)
-class Check:
-    """The result of one self-check."""
-
-    passed: bool
-    detail: str
-
-
-def outputs_finite(outputs: Arrays) -> Check:
+def outputs_finite(outputs: Arrays) -> SelfCheck:
     """No output holds NaN or infinity."""
     bad = {name: int((~_finite(array)).sum()) for name, array in outputs.items()}
     words = [
         f"{name}: {count} of {outputs[name].size} values are NaN or infinite" for name, count in bad.items() if count
     ]
-    return Check(not words, "; ".join(words) or f"{len(bad)} outputs")
+    return SelfCheck(not words, "; ".join(words) or f"{len(bad)} outputs")
 
 
-def outputs_overwritten(lane: Lane) -> Check:
+def outputs_overwritten(lane: Lane) -> SelfCheck:
     """A run overwrites poisoned outputs with the same values, and they are there once the stream is synchronised.
 
     Catches a run that computes nothing, outputs that are never copied, and a backend that works on another stream or
@@ -53,22 +45,22 @@ def outputs_overwritten(lane: Lane) -> Check:
         lane.begin()
         for name, array in lane.finish().items():
             if fault := _fault(array, expected[name]):
-                return Check(False, f"output {name} {fault} after a synchronised run")
+                return SelfCheck(False, f"output {name} {fault} after a synchronised run")
             worst = max(worst, _difference(array, expected[name]))
     if worst > REPEATABILITY:
-        return Check(False, f"two runs on the same inputs differ by {worst:.2g} of the largest output")
+        return SelfCheck(False, f"two runs on the same inputs differ by {worst:.2g} of the largest output")
     same = "bit for bit the same" if worst == 0 else f"not bit for bit the same: {worst:.2g} of the largest output"
-    return Check(True, f"{POISON_RUNS} runs, {same}")
+    return SelfCheck(True, f"{POISON_RUNS} runs, {same}")
 
 
-def call_not_below_device(call_ns: float, device_ns: float) -> Check:
+def call_not_below_device(call_ns: float, device_ns: float) -> SelfCheck:
     """A synchronised host call cannot take less time than the device's work in it.
 
     Both are medians in ns over the same inferences: between two loops the host's speed may move by several percent,
     and with it the time of a case that waits for its launches.
     """
     detail = f"call {call_ns / 1e3:.1f} µs, device {device_ns / 1e3:.1f} µs"
-    return Check(call_ns >= device_ns - CLOCK_RESOLUTION_NS, detail)
+    return SelfCheck(call_ns >= device_ns - CLOCK_RESOLUTION_NS, detail)
 
 
 def _finite(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from inferprof.findings import END_TO_END, Outcome, Tried
+from inferprof.documents.diagnosed import TryOutcome
+from inferprof.findings import END_TO_END, Tried
 from inferprof.stats import ONE_ROUND_THRESHOLD, Verdict
 from inferprof.tables import summary
 from inferprof.tables.measurements import Measurements
@@ -21,7 +22,7 @@ FIXES: Final[Mapping[tuple[str, Any], tuple[str, ...]]] = {
 """Option of a variant and its value → the checks whose findings advise it, the nearest first."""
 NO_DIFFERENCE: Final = ONE_ROUND_THRESHOLD
 """Share of the time that the whole interval of a change must lie within to be none."""
-OUTCOMES: Final[Mapping[Verdict, Outcome]] = {
+OUTCOMES: Final[Mapping[Verdict, TryOutcome]] = {
     "faster": "better",
     "slower": "backfired",
     "same": "no difference",

@@ -14,13 +14,13 @@ from typing import Any, Literal
 from inferprof import bundles, escape, processes, progress
 from inferprof.case import Case
 from inferprof.errors import CaseFailed, UserError, unknown
-from inferprof.files import read_json, write_json, write_text
+from inferprof.files import write_json, write_text
 from inferprof.machine import hardware
 from inferprof.machine.hardware import Machine
 from inferprof.verify import table
 from inferprof.verify.next_steps import next_step
 from inferprof.verify.rows import ROWS, Row
-from inferprof.verify.site import Runner, Site, needs_row
+from inferprof.verify.site import Runner, Site, needs_row, records_since
 
 Outcome = Literal["pass", "fail", "not here"]
 SoFar = tuple[float, str, Sequence["Result"]]
@@ -111,10 +111,8 @@ def _bundle(out: Path, machine: str, started: str) -> str:
 
 def _measured(benchmark: Path, started: str) -> list[Case]:
     """The cases of this verify's records."""
-    paths = sorted(benchmark.rglob("r*.json"))
-    return list(
-        dict.fromkeys(Case.from_path(str(path.parent)) for path in paths if read_json(path)["started"] >= started)
-    )
+    paths = [path for path, record in records_since(benchmark, started)]
+    return list(dict.fromkeys(Case.from_path(str(path.parent)) for path in paths))
 
 
 def _cases_csv(machine: str, cases: Sequence[Case]) -> str:

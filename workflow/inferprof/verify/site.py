@@ -12,13 +12,13 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from inferprof import registry
+from inferprof import documents, registry
 from inferprof.backends import refusals
 from inferprof.case import REFERENCE, Case, OptionValue
+from inferprof.documents import Outcome, Record
 from inferprof.errors import CaseFailed, ended
-from inferprof.files import read_json
 from inferprof.machine.hardware import Machine
 
 MODEL = "two_layers"
@@ -32,6 +32,7 @@ COMMAND = "$ "
 """How a log marks the commands in it."""
 VERB = (sys.executable, "-m", "inferprof")
 
+T = TypeVar("T", bound=Outcome)
 Runner = Callable[[Sequence[str], Path, float], int]
 """Runs a command for at most so many seconds, adds what it says to a log, and returns its exit code."""
 
@@ -147,7 +148,7 @@ class Site:
             return
         out = self.artifact(case)
         self.verb("build", case.backend, self.onnx(case.precision), *self._case_words(case), *words, "--out", out)
-        require_ok(read_json(out.with_suffix(".build.json")))
+        require_built(out)
 
     def run(
         self,
@@ -155,12 +156,13 @@ class Site:
         options: Mapping[str, OptionValue] | None = None,
         round_: int = 0,
         budget_s: float = BUDGET_S,
-    ) -> dict[str, Any]:
+    ) -> Record:
         """Measure a case against the fp32 graph on the CPU; its record. Raises CaseFailed where it failed."""
         out = self.record(case, round_)
         against = ("--reference", self.onnx(), "--budget", budget_s, "--round", round_)
         self.verb("run", *self._run_words(case, options), *against, "--out", out)
-        return require_ok(read_json(out))
+        record: Record = require_ok(documents.read(out, "record", self.out))
+        return record
 
     def watch(self, profiler: str, case: Case, timeline: Path | None = None) -> Path:
         """Run a case under a profiler; its capture. Raises CaseFailed where the profiler could not watch."""
@@ -172,7 +174,7 @@ class Site:
         for old in (out, record):
             old.unlink(missing_ok=True)
         self.verb("capture", profiler, *aim, "--out", out, "--record", record, "--", *run)
-        require_ok(read_json(record))
+        require_ok(documents.read(record, "watched", self.out))
         return out
 
     def tabled(self, profiler: str, case: Case) -> Path:
@@ -193,11 +195,22 @@ class Site:
         return [case.backend, self.artifact(case), *self._case_words(case), *where]
 
 
-def require_ok(record: dict[str, Any]) -> dict[str, Any]:
+def require_ok(document: T) -> T:
     """The record of a run or a build. Raises CaseFailed with its reason where it failed."""
-    if record["status"] != "ok":
-        raise CaseFailed(record["reason"])
-    return record
+    if document.status != "ok":
+        raise CaseFailed(str(document.reason))
+    return document
+
+
+def require_built(engine: Path) -> None:
+    """Raises CaseFailed with the reason where an engine was not built."""
+    require_ok(documents.read(engine.with_suffix(".build.json"), "build"))
+
+
+def records_since(benchmark: Path, started: str) -> list[tuple[Path, Record]]:
+    """The records that were begun then or later, each with its file."""
+    records = ((path, documents.read(path, "record", benchmark)) for path in sorted(benchmark.rglob("r*.json")))
+    return [(path, record) for path, record in records if record.started >= started]
 
 
 def needs_row(name: str) -> str:

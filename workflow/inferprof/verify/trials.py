@@ -6,18 +6,20 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Literal, TypeVar, get_args
 
-from inferprof import registry
+from inferprof import documents, registry
 from inferprof.backends import refusals
 from inferprof.case import Case, OptionValue
+from inferprof.documents import Environment, Record
 from inferprof.errors import CaseFailed
-from inferprof.files import read_json
 from inferprof.verify import model
-from inferprof.verify.site import MODEL, SHAPE, TABLES, TORCH, Site, case_of, require_ok
+from inferprof.verify.site import MODEL, SHAPE, TABLES, TORCH, Site, case_of, records_since, require_built, require_ok
 
 Options = Mapping[str, OptionValue] | None
 Found = TypeVar("Found")
+Timed = Literal["device", "end_to_end"]
+BOUNDARIES: tuple[Timed, ...] = get_args(Timed)
 AOT_CAPABILITIES = ("12.0", "12.1")
 LAYER_SHARE = 0.9
 """Of the time of an engine's kernels, the part that must belong to a layer: TensorRT opens a range around each."""
@@ -75,10 +77,10 @@ def probes(site: Site) -> str:
     """environment.json, and of it the GPU and the driver."""
     out = site.measured("environment.json")
     site.verb("probe", "--out", out)
-    facts = read_json(out)
+    facts: Environment = documents.read(out, "environment")
     gpu = site.machine.gpu
     device = f"{gpu.name}, {gpu.sm}, driver {gpu.driver}" if gpu else f"no GPU, {site.machine.cpu}"
-    return f"{device}, Python {facts['system']['python']}"
+    return f"{device}, Python {facts.system['python']}"
 
 
 def exports(site: Site) -> str:
@@ -103,18 +105,25 @@ def agrees(site: Site, backend: str, variant: str = "default", options: Options 
     return f"{_compared(record)}; {_median(record)}"
 
 
-def _compared(record: Mapping[str, Any]) -> str:
+def _compared(record: Record) -> str:
     """What the record says of its outputs. Raises CaseFailed where they were compared with nothing."""
-    match = record["checks"]["outputs_match"]
-    if "not_measured" in match:
-        raise CaseFailed(f"the outputs were not compared: {match['not_measured']}")
-    return str(match["detail"])
+    match = record.checks["outputs_match"]
+    if match.not_measured is not None:
+        raise CaseFailed(f"the outputs were not compared: {match.not_measured}")
+    return str(match.detail)
 
 
-def _median(record: Mapping[str, Any]) -> str:
+def _median(record: Record) -> str:
     """`device 12.3 µs`, or of a CPU `end_to_end 12.3 µs`."""
-    name = next(name for name in ("device", "end_to_end") if "samples_ns" in record["boundaries"][name])
-    return f"{name} {statistics.median(record['boundaries'][name]['samples_ns']) / 1e3:.1f} µs"
+    medians = {name: median_ns(record, name) for name in BOUNDARIES}
+    name, ns = next((name, ns) for name, ns in medians.items() if ns is not None)
+    return f"{name} {ns / 1e3:.1f} µs"
+
+
+def median_ns(record: Record, name: Timed) -> float | None:
+    """The median of a boundary; None where it was not measured."""
+    boundary = getattr(record.boundaries, name, None)
+    return statistics.median(boundary.samples_ns) if boundary and boundary.samples_ns else None
 
 
 def builds_ahead(site: Site) -> str:
@@ -124,7 +133,7 @@ def builds_ahead(site: Site) -> str:
         out = site.out / f"aot-sm{capability.replace('.', '')}" / "engine" / f"{MODEL}.engine"
         words = ("--spec", site.spec, "--shape", SHAPE, "--target", capability, "--out", out)
         site.verb("build", "tensorrt_rtx", site.onnx(), *words)
-        require_ok(read_json(out.with_suffix(".build.json")))
+        require_built(out)
         said.append(f"an engine of {out.stat().st_size / 1e6:.1f} MB for {capability}")
     return ", ".join(said)
 
@@ -133,12 +142,12 @@ def partitions_by_parser(site: Site) -> str:
     """How many nodes the parser takes at a fixed shape: of this model all."""
     out = site.out / "onnx" / MODEL / "fp32.partition.json"
     site.verb("partition", site.onnx(), "--spec", site.spec, "--shape", SHAPE, "--out", out)
-    static = read_json(out)["static"]
-    if "not_measured" in static:
-        raise CaseFailed(static["not_measured"])
-    if static["taken"] < static["nodes"]:
-        raise CaseFailed(f"it takes {static['taken']} of {static['nodes']} nodes: {static['left'][0]['words']}")
-    return f"takes all {static['nodes']} nodes"
+    static = documents.read(out, "partition").static
+    if static.not_measured is not None:
+        raise CaseFailed(static.not_measured)
+    if static.taken < static.nodes:
+        raise CaseFailed(f"it takes {static.taken} of {static.nodes} nodes: {static.left[0].words}")
+    return f"takes all {static.nodes} nodes"
 
 
 def partitions(site: Site, backend: str) -> str:
@@ -250,15 +259,15 @@ def samples_telemetry(site: Site) -> str:
     """Clocks, power and temperature over a run; a throttled GPU is no failure, but it is said."""
     case = _required(site.allowed(ON_GPU))
     _make(site, case)
-    telemetry = site.run(case, round_=1, budget_s=1.0)["telemetry"]
-    if "not_measured" in telemetry:
-        raise CaseFailed(telemetry["not_measured"])
-    summary = telemetry["summary"]
-    if summary["sm_mhz"] is None:
+    telemetry = site.run(case, round_=1, budget_s=1.0).telemetry
+    if telemetry is None or telemetry.summary is None:
+        raise CaseFailed((telemetry and telemetry.not_measured) or "the record has no telemetry")
+    summary = telemetry.summary
+    if summary.sm_mhz is None:
         raise CaseFailed("NVML tells no clock of this GPU")
-    parts = [f"{summary['samples']} samples", f"{summary['sm_mhz']['median']:.0f} MHz"]
-    parts += [f"{summary['power_w']['median']:.0f} W"] if summary["power_w"] else ["power is not told"]
-    parts += [f"throttled: {', '.join(summary['throttle_reasons'])}"] if summary["throttled"] else ["not throttled"]
+    parts = [f"{summary.samples} samples", f"{summary.sm_mhz.median:.0f} MHz"]
+    parts += [f"{summary.power_w.median:.0f} W"] if summary.power_w else ["power is not told"]
+    parts += [f"throttled: {', '.join(summary.throttle_reasons)}"] if summary.throttled else ["not throttled"]
     return ", ".join(parts)
 
 
@@ -266,8 +275,8 @@ def measures_bandwidth(site: Site) -> str:
     """The link's and the memory's bandwidth; the memory is the faster one, or something is wrong."""
     out = site.measured("bandwidth.json")
     site.verb("bandwidth", "--out", out)
-    bandwidth = read_json(out)
-    link, memory = bandwidth["h2d"]["pinned"]["gb_per_s"], bandwidth["d2d"]["gb_per_s"]
+    bandwidth = require_ok(documents.read(out, "bandwidth"))
+    link, memory = bandwidth.h2d.pinned.gb_per_s, bandwidth.d2d.gb_per_s
     said = f"link {link:.1f} GB/s, memory {memory:.0f} GB/s"
     if _shares_memory(site.measured("environment.json")):
         return f"{said}; the GPU shares the host's memory, so that the link is a copy within it"
@@ -278,20 +287,19 @@ def measures_bandwidth(site: Site) -> str:
 
 def _shares_memory(environment: Path) -> bool:
     """Whether the row `probe` found that the GPU has no memory of its own."""
-    gpus = read_json(environment)["gpus"] if environment.exists() else ()
-    return any(gpu.get("used") and gpu.get("integrated") is True for gpu in gpus if isinstance(gpu, dict))
+    gpus = documents.read(environment, "environment").gpus if environment.exists() else ()
+    return isinstance(gpus, list) and any(gpu.used and gpu.integrated is True for gpu in gpus)
 
 
 def checks_itself(site: Site) -> str:
     """The self-checks of all runs of this verify; on a GPU, also whether two rounds of one case agree."""
-    contents = [read_json(path) for path in sorted(site.measured("benchmark").rglob("r*.json"))]
-    records = [record for record in contents if record["started"] >= site.started]
-    checks = [(record["case"], name, check) for record in records for name, check in record.get("checks", {}).items()]
+    records = [record for _, record in records_since(site.measured("benchmark"), site.started)]
+    checks = [(record.case, name, check) for record in records for name, check in record.checks.items()]
     if not checks:
         raise CaseFailed("no run left a record")
     for case, name, check in checks:
-        if check.get("passed") is False:
-            raise CaseFailed(f"{case['backend']} {case['precision']} {case['variant']}: {name}: {check['detail']}")
+        if check.passed is False:
+            raise CaseFailed(f"{case.backend} {case.precision} {case.variant}: {name}: {check.detail}")
     return f"{len(checks)} checks in {len(records)} runs passed; {_rounds(site)}"
 
 
@@ -301,7 +309,9 @@ def _rounds(site: Site) -> str:
     paths = [site.record(case, round_) for round_ in (0, 1)] if case and site.machine.gpu else []
     if not paths or not all(path.exists() for path in paths):
         return "no case ran twice on a GPU"
-    first, second = (statistics.median(read_json(path)["boundaries"]["device"]["samples_ns"]) for path in paths)
+    first, second = (median_ns(documents.read(path, "record"), "device") for path in paths)
+    if first is None or second is None:
+        return "no case was timed twice on a GPU"
     apart = abs(second / first - 1)
     said = f"two rounds of {case.backend if case else ''} are {apart:.1%} apart"
     if apart > ROUNDS_DIFFER:
