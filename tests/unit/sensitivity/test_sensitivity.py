@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 import math
 import re
@@ -13,103 +12,17 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 from scipy.stats import spearmanr
+from tests.unit.planted import TOY_INT8, WIDTH, Residual, quantized, request
 
 from inferprof import documents, sensitivity
 from inferprof.errors import UserError
 from inferprof.model import accuracy
-from inferprof.model.model_spec import InputSpec, ModelSpec
-from inferprof.plugins import ConvertRequest, Precision
+from inferprof.plugins import Precision
 from inferprof.precisions.fp16 import FP16
 from inferprof.precisions.int8 import INT8
 from inferprof.precisions.nvfp4 import NVFP4
 from inferprof.sensitivity import measure, switches
-
-WIDTH = 32
-Nodes = list[Any]
-
-
-class Residual:
-    """y = x + Σ f_i(x): blocks of a product, an activation and an addition; any of them may be given a fault."""
-
-    def __init__(self, blocks: int) -> None:
-        self.random = np.random.default_rng(0)
-        self.nodes: Nodes = []
-        self.weights: dict[str, Any] = {}
-        self.names = (f"t{number}" for number in itertools.count())
-        self.last = "x"
-        for _ in range(blocks):
-            self.block()
-
-    def node(self, op: str, *inputs: str, name: str = "", **attributes: Any) -> str:
-        out = next(self.names)
-        self.nodes.append(helper.make_node(op, inputs, [out], name=name or f"{op}_{out}", **attributes))
-        return out
-
-    def constant(self, array: Any) -> str:
-        name = next(self.names)
-        self.weights[name] = np.asarray(array, np.float32)
-        return name
-
-    def weight(self, scale: float = 0.3) -> str:
-        return self.constant(self.random.normal(size=(WIDTH, WIDTH)) * scale / math.sqrt(WIDTH))
-
-    def block(self, name: str = "", scale: float = 1.0) -> None:
-        """One more block; its product is multiplied by `scale`."""
-        product = self.node("MatMul", self.last, self.weight(0.3 * scale), name=name)
-        self.last = self.node("Add", self.last, self.node("Tanh", product) if scale == 1 else product)
-
-    def model(self) -> Any:
-        self.nodes.append(helper.make_node("Identity", [self.last], ["y"], name="out"))
-        value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["b", 4, WIDTH]) for name in ("x", "y")]
-        weights = [numpy_helper.from_array(array, name) for name, array in self.weights.items()]
-        graph = helper.make_graph(self.nodes, "g", value[:1], value[1:], weights)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-
-
-def quantized(request: ConvertRequest) -> dict[str, Any]:
-    """INT8 of every product: a scale per tensor for what it reads, from the largest values of normal inputs."""
-    model = onnx.load(request.onnx)
-    graph = model.graph
-    weights = {weight.name: numpy_helper.to_array(weight) for weight in graph.initializer}
-    read = [name for node in graph.node if node.op_type == "MatMul" for name in node.input]
-    shown = onnx.ModelProto.FromString(model.SerializeToString())
-    made = [name for name in read if name not in weights and name != "x"]
-    del shown.graph.output[:]
-    shown.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in made)
-    data = {"x": np.random.default_rng(1).normal(size=(8, 4, WIDTH)).astype(np.float32)}
-    seen = data | (dict(zip(made, accuracy.session(shown).run(made, data), strict=True)) if made else {})
-    nodes = []
-    for node in list(graph.node):
-        for place, name in enumerate(node.input if node.op_type == "MatMul" else ()):
-            reach = np.abs(weights[name] if name in weights else seen[name]).max()
-            key = f"{node.name}.{place}"
-            graph.initializer.extend(
-                [
-                    numpy_helper.from_array(np.float32(reach / 127), f"{key}.scale"),
-                    numpy_helper.from_array(np.int8(0), f"{key}.zero"),
-                ]
-            )
-            pair = [f"{key}.scale", f"{key}.zero"]
-            nodes.append(helper.make_node("QuantizeLinear", [name, *pair], [f"{key}.q"]))
-            nodes.append(helper.make_node("DequantizeLinear", [f"{key}.q", *pair], [f"{key}.dq"]))
-            node.input[place] = f"{key}.dq"
-        nodes.append(node)
-    del graph.node[:]
-    graph.node.extend(nodes)
-    onnx.save(model, request.out)
-    return {}
-
-
-TOY_INT8 = dataclasses.replace(INT8, convert=quantized, options={})
-
-
-def request(model: Any, tmp_path: Path) -> ConvertRequest:
-    onnx.save(model, tmp_path / "fp32.onnx")
-    inputs = (InputSpec("x", "float32", ("b", 4, WIDTH), data="normal"),)
-    spec = ModelSpec("toy", tmp_path / "toy.yaml", "onnx", inputs)
-    return ConvertRequest(tmp_path / "fp32.onnx", spec, {}, tmp_path / "out.onnx")
 
 
 def analysed(model: Any, precision: Precision, tmp_path: Path) -> dict[str, Any]:

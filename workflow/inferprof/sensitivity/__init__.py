@@ -51,7 +51,8 @@ def refusal(precision: Precision) -> str | None:
 
 def _divisible(precision: Precision) -> bool:
     plain = precision.plain and precision.storage in HALVES
-    return plain or (precision.source == "onnx" and precision.quantized)
+    by_node = precision.source == "onnx" and precision.quantized and "exclude" in precision.options
+    return plain or by_node
 
 
 @dataclass(frozen=True)

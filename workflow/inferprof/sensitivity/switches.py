@@ -180,21 +180,27 @@ def switchable(model: Any, units: Sequence[Unit]) -> Any:
     graph = result.graph
     stored = _stored(model, units)
     graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in stored.items())
-    at = {(edge.node, edge.place): (number, edge) for number, unit in enumerate(units) for edge in unit.edges}
+    at: dict[tuple[str, int], list[tuple[int, Edge]]] = {}
+    for number, unit in enumerate(units):
+        for edge in unit.edges:
+            at.setdefault((edge.node, edge.place), []).append((number, edge))
     nodes = []
     for node in graph.node:
         name = node.output[0] if node.output else ""
         for place in range(len(node.input)):
-            if (name, place) in at:
-                number, edge = at[name, place]
-                out = f"{name}/{place}/switched"
-                nodes.append(_choice(number, edge.tensor, out, edge.chain, stored))
+            chosen = at.get((name, place), ())  # of several formats one at most is switched on
+            for index, (number, edge) in enumerate(chosen):
+                out = f"{name}/{place}/switched/{number}"
+                nodes.append(_choice(number, node.input[place] if index else edge.tensor, out, edge, stored))
                 node.input[place] = out
         nodes.append(node)
-        if (name, -1) in at:
-            number, edge = at[name, -1]
-            node.output[0] = f"{name}/float"
-            nodes.append(_choice(number, node.output[0], name, edge.chain, stored))
+        made = at.get((name, -1), ())
+        for index, (number, edge) in enumerate(made):
+            before = f"{name}/float/{index}"
+            if not index:
+                node.output[0] = before
+            after = name if index == len(made) - 1 else f"{name}/float/{index + 1}"
+            nodes.append(_choice(number, before, after, edge, stored))
     del graph.node[:], graph.value_info[:]
     graph.node.extend(nodes)
     drop_unread(graph)
@@ -224,6 +230,31 @@ def _stored(model: Any, units: Sequence[Unit]) -> dict[str, Any]:
     return dict(zip(edges, accuracy.session(whole).run([*edges], {}), strict=True))
 
 
+def assembled(model: Any, units: Sequence[Unit]) -> Any:
+    """A copy of a float graph in which the units are in their formats, without switches.
+
+    A tensor that several nodes read by one scale is quantized once.
+    """
+    result = copy.deepcopy(model)
+    edges = {(edge.node, edge.place): edge for unit in units for edge in unit.edges}
+    made: dict[str, str] = {}
+    nodes = []
+    for node in result.graph.node:
+        for place in range(len(node.input)):
+            if edge := edges.get((node.output[0] if node.output else "", place)):
+                key = stored_as(edge)
+                if key not in made:
+                    chain = list(chained(edge.chain, edge.tensor, f"{key}/put"))
+                    nodes += chain
+                    made[key] = chain[-1].output[0]
+                node.input[place] = made[key]
+        nodes.append(node)
+    del result.graph.node[:]
+    result.graph.node.extend(nodes)
+    drop_unread(result.graph)
+    return result
+
+
 def stored_as(edge: Edge) -> str:
     """The name of a weight in its format."""
     return f"{edge.tensor}/{edge.chain[0].input[1] if len(edge.chain[0].input) > 1 else edge.chain[0].op_type}"
@@ -234,15 +265,14 @@ def switch(number: int) -> str:
     return f"switch/{number}"
 
 
-def _choice(number: int, tensor: str, out: str, chain: Sequence[Any], stored: Mapping[str, Any]) -> Any:
+def _choice(number: int, tensor: str, out: str, edge: Edge, stored: Mapping[str, Any]) -> Any:
     """The If by which a unit's switch chooses what stands in the place of a tensor."""
     import onnx
 
-    edge = Edge("", 0, tensor, tuple(chain))
     if stored_as(edge) in stored:
         inside = [onnx.helper.make_node("Identity", [stored_as(edge)], [f"{out}/in"])]
     else:
-        inside = list(chained(chain, tensor, f"{out}/in"))
+        inside = list(chained(edge.chain, tensor, f"{out}/in"))
     beside = [onnx.helper.make_node("Identity", [tensor], [f"{out}/as_is"])]
     branches = {}
     for name, nodes in (("then_branch", inside), ("else_branch", beside)):

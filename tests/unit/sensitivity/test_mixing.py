@@ -1,0 +1,137 @@
+"""A format for each unit: the fastest mix within a loss that is measured."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import yaml
+from tests.unit.planted import TOY_INT8, Residual, request
+
+from inferprof import precisions, registry
+from inferprof.errors import UserError
+from inferprof.model import onnx_graph
+from inferprof.plugins import ConvertRequest
+from inferprof.precisions import mixed
+from inferprof.sensitivity import mixing
+from inferprof.sensitivity.mixing import Choice
+from inferprof.sensitivity.switches import Unit
+
+
+@pytest.fixture(autouse=True)
+def toy_int8(monkeypatch: pytest.MonkeyPatch) -> None:
+    formats = registry.precisions() | {"int8": TOY_INT8}
+    monkeypatch.setattr(registry, "precisions", lambda: formats)
+
+
+def converted(model: Any, tmp_path: Path, **options: Any) -> tuple[dict[str, Any], Any, ConvertRequest]:
+    """The facts, the graph, and what was asked."""
+    given = {"formats": ["int8"], "samples": 16, **options}
+    asked = ConvertRequest(
+        request(model, tmp_path).onnx, request(model, tmp_path).spec, given, tmp_path / "mixed.onnx"
+    )
+    return precisions.convert(mixed.MIXED, asked), onnx.load(asked.out), asked
+
+
+def scaled() -> Any:
+    """Three blocks like others, and one of which the errors are 1,000 times as large."""
+    graph = Residual(3)
+    graph.block(name="scaled", scale=1000)
+    return graph.model()
+
+
+def chosen_nodes(facts: dict[str, Any]) -> list[str]:
+    return [*facts["chosen"].get("int8", [])]
+
+
+def test_the_unit_of_the_largest_loss_stays_out_and_the_tolerance_is_met_on_held_out_samples(tmp_path: Path) -> None:
+    facts, graph, _ = converted(scaled(), tmp_path, tolerance=42.0)
+    assert "scaled" not in chosen_nodes(facts)
+    assert len(chosen_nodes(facts)) == 3
+    low, high = facts["held_out"]["interval_db"]
+    assert 40 < low < facts["held_out"]["sqnr_db"] < high
+    quantized = [node for node in graph.graph.node if node.op_type == "QuantizeLinear"]
+    assert len(quantized) == 6
+
+
+def test_every_mix_that_was_tried_is_told_with_its_time_and_loss(tmp_path: Path) -> None:
+    facts, _, _ = converted(scaled(), tmp_path, tolerance=42.0)
+    front = facts["front"]
+    assert front[0]["units"] == {"int8": 4}
+    assert [row["time_us"] for row in front] == sorted(row["time_us"] for row in front)
+    on_front = [row["sqnr_db"] for row in front if row["on_front"]]
+    assert on_front == sorted(on_front)
+    assert facts["evaluations"]["mixes"] == len(front)
+
+
+def test_what_was_chosen_can_be_kept_and_gives_the_same_graph_without_a_search(tmp_path: Path) -> None:
+    _, graph, asked = converted(scaled(), tmp_path, tolerance=42.0)
+    (kept,) = yaml.safe_load(asked.out.with_suffix(".yaml").read_text())
+    del kept["name"]
+    again, same, _ = converted(scaled(), tmp_path, **kept)
+    assert "evaluations" not in again
+    assert onnx_graph.quantized_nodes(same) == onnx_graph.quantized_nodes(graph)
+    assert [*map(str, same.graph.node)] == [*map(str, graph.graph.node)]
+
+
+def test_the_rest_is_in_the_plain_format(tmp_path: Path) -> None:
+    _, graph, _ = converted(scaled(), tmp_path, formats=["int8", "fp16"], tolerance=42.0)
+    types = {weight.data_type for weight in graph.graph.initializer}
+    assert onnx.TensorProto.FLOAT16 in types
+
+
+def test_a_tolerance_that_nothing_is_needed_for_quantizes_all(tmp_path: Path) -> None:
+    facts, _, _ = converted(Residual(3).model(), tmp_path, tolerance=5)
+    assert len(chosen_nodes(facts)) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({"formats": ["int9"]}, "int9"),
+        ({"formats": ["fp16"]}, "fp16"),
+        ({"formats": ["int8", "fp16", "bf16"]}, "bf16"),
+        ({"formats": ["nvfp4"]}, "nvfp4"),
+        ({"gpu": "RTX 9090"}, "RTX 9090"),
+        ({"nodes": ["fp8 scaled"]}, "fp8"),
+        ({"nodes": "int8"}, "int8"),
+        ({"tolerance": "much"}, "much"),
+    ],
+)
+def test_an_option_that_makes_no_mix_is_refused(options: dict[str, Any], names: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=names):
+        converted(Residual(1).model(), tmp_path, **options)
+
+
+def unit(name: str) -> Unit:
+    return Unit(name, "MatMul", (name,), ())
+
+
+def test_the_step_that_saves_the_most_loss_for_its_time_is_taken_first() -> None:
+    every = [
+        Choice(unit("a"), "narrow", 0, loss=1.0, time_s=1.0),
+        Choice(unit("b"), "narrow", 1, loss=0.9, time_s=1.0),
+        Choice(unit("b"), "middle", 2, loss=0.1, time_s=2.0),
+    ]
+    plain = {"a": 10.0, "b": 10.0}
+    assert [choice.number for choice in mixing.fastest(every, plain, math.inf)] == [0, 1]
+    assert [choice.number for choice in mixing.fastest(every, plain, 1.2)] == [0, 2]
+    assert [choice.number for choice in mixing.fastest(every, plain, 0.5)] == [2]
+    assert mixing.fastest(every, plain, 0.0) == ()
+
+
+def test_an_overflow_is_never_part_of_a_mix_with_a_finite_loss() -> None:
+    every = [Choice(unit("a"), "narrow", 0, loss=math.inf, time_s=1.0)]
+    assert mixing.fastest(every, {"a": 2.0}, 1e9) == ()
+
+
+def test_the_interval_holds_the_mean_and_is_a_point_where_samples_are_alike() -> None:
+    low, high = mixing.interval(np.array([0.01, 0.02, 0.03, 0.05]), 0)
+    assert low is not None
+    assert high is not None
+    assert low < -10 * math.log10(0.0275) < high
+    assert [*mixing.interval(np.full(4, 0.01), 0)] == pytest.approx([20, 20])

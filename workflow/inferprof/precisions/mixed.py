@@ -1,0 +1,227 @@
+"""A mix of formats: for each product the fastest with which the outputs stay within a tolerance; else a plain one."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+
+from inferprof import progress, registry, sensitivity
+from inferprof.case import REFERENCE
+from inferprof.documents.graph import Node
+from inferprof.errors import CaseFailed, UserError, unknown
+from inferprof.files import write_text
+from inferprof.machine import peaks as known_peaks
+from inferprof.machine.peaks import Peaks
+from inferprof.model import accuracy, cost, samples, typed_graph
+from inferprof.model.model_spec import input_shapes
+from inferprof.plugins import ConvertRequest, Precision, Tolerance
+from inferprof.precisions import conversion
+from inferprof.sensitivity import measure, mixing, switches
+from inferprof.sensitivity.mixing import Choice
+from inferprof.sensitivity.switches import Unit
+
+OPTIONS: dict[str, Any] = {
+    "formats": ["int8", "fp16"],
+    "tolerance": 15.0,
+    "calibration": "max",
+    "samples": 32,
+    "gpu": "H100 SXM5",
+    "nodes": [],
+}
+"""`gpu`: whose roofline tells the times, a row of peaks.csv. `nodes`: what was chosen once (`int8 NAME`, patterns
+too), so that nothing is searched."""
+HELD_OUT = 32
+"""Samples that the mix is proved on: of the seed that accuracy is judged by, none of those that it was chosen by."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """The options, checked."""
+
+    quantized: tuple[Precision, ...]
+    plain: Precision
+    tolerance: float
+    peaks: Peaks
+    nodes: tuple[tuple[str, str], ...]
+
+
+def asked(request: ConvertRequest) -> Asked:
+    """What is to be mixed. Raises UserError for options that can't be."""
+    given, formats = request.options, registry.precisions()
+    names = given["formats"] if isinstance(given["formats"], list) else [str(given["formats"])]
+    if foreign := [name for name in names if name not in formats or name == MIXED.name]:
+        raise unknown("formats of a mix:", foreign, [name for name in formats if name != MIXED.name])
+    chosen = [formats[name] for name in names]
+    quantized = tuple(item for item in chosen if item.quantized)
+    for item in quantized:
+        if reason := sensitivity.refusal(item):
+            raise UserError(reason)
+    plain = [item for item in chosen if not item.quantized]
+    if not quantized or len(plain) > 1:
+        raise UserError(
+            f"option formats: {names}; give one quantized format or more, and at most one of another kind"
+        )
+    if not isinstance(given["tolerance"], int | float) or isinstance(given["tolerance"], bool):
+        raise UserError(f"option tolerance: {given['tolerance']!r}; give an SQNR in dB")
+    held = plain[0] if plain else formats[REFERENCE]
+    return Asked(quantized, held, float(given["tolerance"]), _gpu(given["gpu"]), _nodes(given["nodes"], quantized))
+
+
+def _gpu(name: object) -> Peaks:
+    """The GPU whose roofline is asked."""
+    gpus = {item.gpu: item for item in known_peaks.every()}
+    if name not in gpus:
+        raise unknown("option gpu:", [str(name)], gpus)
+    return gpus[str(name)]
+
+
+def _nodes(given: object, quantized: Sequence[Precision]) -> tuple[tuple[str, str], ...]:
+    """(format, node or pattern) of what was chosen before."""
+    if not isinstance(given, list):
+        raise UserError(f"option nodes: {given!r}; give a list of a format and a node each, as in `int8 NAME`")
+    nodes = tuple((name, pattern) for name, _, pattern in (str(node).partition(" ") for node in given))
+    names = [item.name for item in quantized]
+    if foreign := [name for name, _ in nodes if name not in names]:
+        raise unknown("formats of option nodes:", foreign, names)
+    return nodes
+
+
+def convert(request: ConvertRequest) -> dict[str, Any]:
+    """Write the mixed graph, and beside it, in YAML, what was chosen. Raises CaseFailed where nothing meets it."""
+    wanted = asked(request)
+    prepared = {item.name: sensitivity.prepare(_of_format(request, item), item) for item in wanted.quantized}
+    newest = max(prepared.values(), key=lambda item: max(opset.version for opset in item.model.opset_import))
+    base = switches.only(newest.model, ())
+    model, units = mixing.merged(base, {name: (item.model, item.units) for name, item in prepared.items()})
+    progress.step("convert")
+    searched: dict[str, Any] = {}
+    if wanted.nodes:
+        chosen = [unit for name, of_format in units.items() for unit in of_format if _kept(unit, name, wanted.nodes)]
+    else:
+        chosen, searched = _search(request, wanted, base, model, units)
+    graph = switches.assembled(model, chosen)
+    conversion.save(_rest(graph, wanted.plain, request), request.out)
+    return conversion.facts(
+        f"a mix of {', '.join(item.name for item in wanted.quantized)} by node, the rest in {wanted.plain.name}",
+        **searched,
+        held_out=held_out(request),
+    )
+
+
+def _of_format(request: ConvertRequest, item: Precision) -> ConvertRequest:
+    options = {name: value for name, value in request.options.items() if name in item.options}
+    return dataclasses.replace(request, options=options)
+
+
+def _kept(unit: Unit, name: str, nodes: Sequence[tuple[str, str]]) -> bool:
+    """Whether the first of the patterns that fit a unit gives it this format."""
+    first = next((format_ for format_, pattern in nodes if any(fnmatchcase(n, pattern) for n in unit.nodes)), None)
+    return first == name
+
+
+def _search(
+    request: ConvertRequest, wanted: Asked, base: Any, model: Any, units: Mapping[str, Sequence[Unit]]
+) -> tuple[list[Unit], dict[str, Any]]:
+    """The units of the fastest mix that meets the tolerance, each in its format; and the facts of the search."""
+    count = max(
+        int(str(request.options["samples"])), *(measure.least_samples(len(given)) for given in units.values())
+    )
+    feeds = sensitivity.single_samples(request.spec, count, samples.calibration_seed(request.spec))
+    losses = {name: measure.rank(measure.Switched(model, given, feeds)) for name, given in units.items()}
+    times = _times(request, wanted, base, units)
+    plain_s = {name: seconds for (name, format_), seconds in times.items() if format_ == wanted.plain.name}
+    every = mixing.choices(units, losses, times)
+    switched = measure.Switched(model, [choice.unit for choice in every], feeds)
+    best, tried = mixing.search(switched, every, plain_s, wanted.tolerance)
+    if best is None:
+        raise CaseFailed(f"no mix that was tried meets {wanted.tolerance:g} dB: {mixing.front(tried)[-1]}")
+    write_text(request.out.with_suffix(".yaml"), as_yaml(best.choices, request, wanted))
+    ranking = sum(item.passes for item in losses.values())
+    return [choice.unit for choice in best.choices], {
+        "chosen": mixing.by_format(best.choices),
+        "front": mixing.front(tried),
+        "time_us": best.time_s * 1e6,
+        "times_by": f"roofline of {wanted.peaks.gpu}",
+        "evaluations": {"ranking": ranking, "mixes": len(tried), "total": ranking + switched.passes},
+        "samples_of_choice": count,
+    }
+
+
+def as_yaml(chosen: Sequence[Choice], request: ConvertRequest, wanted: Asked) -> str:
+    """What was chosen as an entry of `precisions:`, to be read, edited and kept."""
+    import yaml
+
+    kept = {name: value for name, value in request.options.items() if name != "nodes"}
+    nodes = [f"{name} {node}" for name, given in mixing.by_format(chosen).items() for node in given]
+    comment = f"# Chosen for {request.spec.name} by the roofline of {wanted.peaks.gpu}; what is not listed: "
+    entry = yaml.safe_dump([{"name": MIXED.name, **kept, "nodes": nodes}], sort_keys=False, width=1000)
+    return f"{comment}{wanted.plain.name}.\n{entry}"
+
+
+def _times(
+    request: ConvertRequest, wanted: Asked, base: Any, units: Mapping[str, Sequence[Unit]]
+) -> dict[tuple[str, str], float]:
+    """(unit, format) → seconds by the roofline, of the plain format too."""
+    import msgspec
+
+    shape = samples.sample_shape(request.spec)
+    graph = typed_graph.analyse(base, shape.as_dict(), input_shapes(request.spec, shape))
+    nodes = {node["name"]: node for node in cost.cost_of(base, graph)["nodes"]}
+    typed = {name: msgspec.convert(node, Node) for name, node in nodes.items()}
+    times: dict[tuple[str, str], float] = {}
+    for unit in itertools.chain.from_iterable(units.values()):
+        of_unit = [typed[name] for name in unit.nodes if name in typed]
+        times |= {
+            (unit.name, held.name): mixing.time_of(of_unit, held, wanted.peaks)
+            for held in (*wanted.quantized, wanted.plain)
+        }
+    return times
+
+
+def _rest(graph: Any, plain: Precision, request: ConvertRequest) -> Any:
+    """The graph with all that is not quantized in the plain format."""
+    if plain.storage == "float32":
+        return graph
+    with conversion.modelopt(request.onnx):
+        from modelopt.onnx.autocast.convert import convert_to_f16
+
+        return convert_to_f16(graph, low_precision_type=plain.name, keep_io_types=True)
+
+
+def held_out(request: ConvertRequest) -> dict[str, Any]:
+    """The SQNR of the written graph on samples that it was not chosen by, with 95 % of it over these samples."""
+    feeds = sensitivity.single_samples(request.spec, HELD_OUT, 0)
+    try:
+        pairs = zip(
+            accuracy.run_graph(request.out, feeds)[0], accuracy.run_graph(request.onnx, feeds)[0], strict=True
+        )
+        losses = [max(measure.ratio(mine[name], theirs[name]) for name in theirs) for mine, theirs in pairs]
+    except accuracy.NotMeasured as error:
+        return {"not_measured": str(error)}
+    low, high = mixing.interval(np.array(losses), 0)
+    return {"samples": HELD_OUT, "sqnr_db": measure.db(sum(losses) / len(losses)), "interval_db": [low, high]}
+
+
+MIXED = Precision(
+    name="mixed",
+    title="Mixed",
+    source="onnx",
+    made_by="ModelOpt PTQ on real inputs, a format for each node",
+    convert=convert,
+    tolerance=Tolerance(
+        passes=15.0, warns=8.0, reason="as INT8's; `tolerance` of the precision says what the mix was chosen for"
+    ),
+    storage="int8",
+    computes="int8",
+    roof="int8",
+    quantized=True,
+    colour="#CC79A7",
+    order=55,
+    options=OPTIONS,
+    needs_compute_capability=(7, 5),
+)
