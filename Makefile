@@ -8,12 +8,20 @@ TORCH ?= torch==2.13.0
 CORES ?= all
 NGC_TAG ?= 25.11-py3
 
+# uv sets up in seconds what takes pip minutes; it does not read pip's configuration. `make UV=` does without it.
+UV ?= $(shell uv --version >/dev/null 2>&1 && command -v uv)
+
 VENV := .venv
+PIP := $(if $(UV),VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) pip,$(VENV)/bin/pip)
+# What pip warns of, it installs all the same.
+QUIET := $(if $(UV),--quiet,-qq)
 INSTALLED := $(VENV)/.installed
+DEMO_FOLDER := dist/demo
+DEMO := $(DEMO_FOLDER)/reports/baseline/REPORT.html
 LOCKS := requirements/study.txt requirements/dev.txt
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help install report test test-gpu test-slurm test-image check lock image verify docs reference puzzles offline
+.PHONY: help demo install report test test-gpu test-slurm test-image check lock image verify docs reference puzzles offline
 
 # The study of config.yaml: results/REPORT.txt; first of all an answer about one model, format and shape.
 report: $(INSTALLED)
@@ -25,6 +33,15 @@ report: $(INSTALLED)
 help:
 	@awk '!said && /^#/ {said = substr($$0, 3)} /^$$/ {said = ""} said && /^[a-z-]+:/ {sub(/:.*/, ""); printf "%-10s  %s\n", $$0, said}' \
 	  $(firstword $(MAKEFILE_LIST))
+
+# What a report looks like: that of the study baseline on an H200, made here of its bundle in half a minute.
+demo: $(DEMO)
+	@python -c 'import sys, webbrowser; sys.exit(not (sys.stdout.isatty() and webbrowser.open(sys.argv[1])))' file://$(CURDIR)/$< || true
+	@echo "The report is $(CURDIR)/$<"
+
+$(DEMO): studies/reference/h200/baseline.zip | $(INSTALLED)
+	rm -rf $(DEMO_FOLDER)
+	inferprof unbundle $< --out $(DEMO_FOLDER) --report
 
 # .venv alone, where something else runs the study.
 install: $(INSTALLED)
@@ -56,7 +73,7 @@ test-slurm: $(INSTALLED)
 	@[ "$$(id -u)" = 0 ] || { echo "make test-slurm installs Debian's slurm-wlm and munge and starts slurmd: run it as root" >&2; exit 2; }
 	{ command -v slurmctld && command -v slurmd && command -v munged; } >/dev/null || { apt-get update -q && \
 	  DEBIAN_FRONTEND=noninteractive apt-get install -q --yes --no-install-recommends slurm-wlm munge; }
-	$(VENV)/bin/pip install --quiet --no-deps -r requirements/slurm.txt
+	$(PIP) install $(QUIET) --no-deps -r requirements/slurm.txt
 	pytest -q tests/slurm
 
 # On a Debian host, as root: the image on a stand-in for NVIDIA's, and the study in it. 10 to 20 minutes, 12 GB of disk.
@@ -74,9 +91,9 @@ $(INSTALLED): $(LOCKS) pyproject.toml
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
 	  || { echo "Python's venv package is missing: apt install python3-venv" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet $(TORCH)
-	$(VENV)/bin/pip install --quiet --no-deps $(addprefix -r ,$(LOCKS))
-	$(VENV)/bin/pip install --quiet --no-deps --no-build-isolation --editable .
+	$(PIP) install $(QUIET) $(TORCH)
+	$(PIP) install $(QUIET) --no-deps $(addprefix -r ,$(LOCKS))
+	$(PIP) install $(QUIET) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # Resolves requirements/*.in anew (needs uv). Universal: one lock for Python 3.11 to 3.13.

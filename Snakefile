@@ -1,7 +1,8 @@
 """The study as a workflow: models → ONNX → number formats → engines → measurements → tables → report.
 
 snakemake --cores 1 results/REPORT.txt       the whole study of config.yaml
-snakemake --cores 1 onnx                     one stage: probes onnx engines benchmarks trtexec nsys kineto tables diagnoses first report
+snakemake --cores 1 onnx                     one stage: probes onnx sensitivities engines benchmarks trtexec nsys kineto tables diagnoses first
+snakemake --cores 1 report                   what is known by now, also while the study runs
 snakemake --cores 1 results/…/b8.engine      one file, also one outside of the config's matrix
 """
 
@@ -39,12 +40,12 @@ localrules:
     cases,
     report_in_use,
     onnx,
+    sensitivities,
     engines,
     benchmarks,
     trtexec,
     tables,
     diagnoses,
-    report,
     first,
 
 
@@ -55,15 +56,25 @@ rule all:
 
 
 onstart:
+    if only_reports():
+        # Its end would take away the lock of the Snakemake that runs the study.
+        workflow.persistence.unlock = lambda: None
     # Jobs that run a Snakemake of their own hold no lock.
-    if workflow.is_main_process:
+    elif workflow.is_main_process:
         processes.sign_lock(Path.cwd())
         if not SUBMITS:
             processes.end_with_jobs(Path.cwd())
+        pace.follow(
+            STUDY.machine.slug,
+            lambda: [
+                pace.kind(job.rule.name, job.wildcards_dict)
+                for job in list(workflow.dag.needrun_jobs())
+            ],
+        )
 
 
 onsuccess:
-    if workflow.is_main_process:
+    if workflow.is_main_process and not only_reports():
         print(
             *(path.read_text() for path in ANSWERS if path.exists()), sep="", end=""
         )

@@ -139,3 +139,27 @@ def test_a_job_ends_with_its_client_and_the_server_goes_on(
 )
 def test_runs_of_one_runtime_and_round_share_a_server(words: str, group: tuple[str, ...] | None) -> None:
     assert forked.group_of(words.split()) == group
+
+
+LONG_JOB = """
+import os, signal, socket, sys, time
+from inferprof import fork_server
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+fork_server.IDLE_S = 0.1
+if os.fork() == 0:
+    time.sleep(1.5)
+    os._exit(0)
+begun = time.monotonic()
+listener, study = socket.socket(), os.pipe()[0]
+listener.bind(("127.0.0.1", 0))
+listener.listen()
+real, os._exit = os._exit, lambda code: (print(time.monotonic() - begun, flush=True), real(code))
+fork_server._serve(listener, study, True)
+"""
+
+
+def test_a_server_that_nobody_asks_lasts_as_long_as_its_longest_job() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LONG_JOB], capture_output=True, text=True, check=True, timeout=SLOW_S
+    )
+    assert 1.4 < float(done.stdout) < 10

@@ -12,6 +12,7 @@ import yaml
 from tests.unit.facts import mentions, naming
 
 from inferprof import study as studies
+from inferprof import targets
 from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.machine.hardware import Gpu, Machine
@@ -52,6 +53,31 @@ def test_on_a_gpu_the_same_config_runs_onnx_runtime_with_cuda_and_its_graph(
     cases = plan(config, repository, GPU_BOX).cases()
     assert Case("vit_tiny", "fp16", "ort_cuda", "graph", "b8") in cases
     assert Case("minilm", "fp32", "torch_eager", "default", "b8_s128") in cases
+
+
+def test_the_first_answer_waits_for_no_runtime_that_imports_compiles_or_builds_for_long(
+    config: dict[str, Any], repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")  # torch.compile needs a C++ compiler
+    first = plan(
+        config, repository, GPU_BOX, backends=["torch_compile", "torch_eager", "ort_cuda", "tensorrt_rtx"]
+    ).first_cases
+    assert first == {Case("vit_tiny", "fp32", "ort_cuda", "default", "b1")}
+    alone = plan(config, repository, GPU_BOX, backends=["torch_compile"], baseline="fp32/torch_compile/default")
+    assert alone.first_cases == {Case("vit_tiny", "fp32", "torch_compile", "default", "b1")}
+
+
+@pytest.mark.parametrize(
+    ("machine", "rounds", "brief"), [(GPU_BOX, 3, True), (GPU_BOX, 1, False), (LAPTOP, 3, False)]
+)
+def test_the_first_of_several_rounds_on_a_gpu_is_a_brief_pass(
+    config: dict[str, Any], repository: Path, machine: Machine, rounds: int, brief: bool
+) -> None:
+    study = plan(config, repository, machine, protocol={"rounds": rounds, "cpu_rounds": rounds})
+    passes = [study.brief(round_) for round_ in range(rounds)]
+    assert passes == [brief, *[False] * (rounds - 1)]
+    flags = [targets.protocol_flags(study.protocol, first_pass) for first_pass in passes]
+    assert ["--first-pass" in own.split() for own in flags] == passes
 
 
 def test_every_case_of_the_matrix_is_accounted_for(config: dict[str, Any], repository: Path) -> None:
@@ -156,6 +182,16 @@ def test_a_value_that_is_none_is_refused_with_what_it_should_be(
     with pytest.raises(UserError) as refused:
         plan(config, repository, LAPTOP, **change)
     assert message in str(refused.value)
+
+
+def test_all_models_that_have_to_be_mended_are_named_at_once(config: dict[str, Any], tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / f"{name}.yaml").write_text("source: nowhere\n", encoding="utf-8")
+    with pytest.raises(UserError) as refused:
+        studies.plan({**config, "models": ["first", "second"]}, tmp_path, with_tools())
+    head, *lines = str(refused.value).splitlines()
+    assert head == "2 models have to be mended:"
+    assert [name in line for name, line in zip(("first.yaml", "second.yaml"), lines, strict=True)] == [True, True]
 
 
 def test_a_config_that_holds_nothing_is_refused(repository: Path) -> None:

@@ -68,7 +68,7 @@ def test_a_partition_is_asked_for_each_graph_of_an_engine_where_the_parser_is_in
 
 
 @pytest.mark.parametrize("gpu", [Gpu("NVIDIA B200", (10, 0), 180 << 30, "GPU-1", "580.159.04"), None])
-def test_a_gpu_has_ceilings_and_each_graph_is_counted_at_each_shape(repository: Path, gpu: Gpu | None) -> None:
+def test_a_machine_has_ceilings_and_each_graph_is_counted_at_each_shape(repository: Path, gpu: Gpu | None) -> None:
     content = yaml.safe_load((repository / "config.yaml").read_text(encoding="utf-8"))
     machine = Machine(gpu=gpu, packages={"onnxruntime-gpu": "1.31.1"}, label="box")
     keys = {
@@ -79,10 +79,11 @@ def test_a_gpu_has_ceilings_and_each_graph_is_counted_at_each_shape(repository: 
     }
     planned = study.plan({**content, **keys}, repository / "models", machine)
     wanted = [f"results/onnx/minilm/{precision}.b1_s128.cost.json" for precision in ("fp32", "fp16")]
-    assert targets.costs(planned) == (wanted if gpu else [])
+    assert targets.costs(planned) == wanted
     asked = set(targets.report_inputs(planned))
     assert asked >= set(targets.costs(planned))
-    assert ("results/box/ceilings.json" in asked) == (gpu is not None)
+    assert "results/box/ceilings.json" in asked
+    assert ("results/box/bandwidth.json" in asked) == (gpu is not None)
 
 
 def test_the_cases_of_a_model_are_diagnosed_from_all_that_was_measured_of_it(repository: Path) -> None:
@@ -104,6 +105,47 @@ def test_the_cases_of_a_model_are_diagnosed_from_all_that_was_measured_of_it(rep
     assert {"results/box/environment.json", "results/box/bandwidth.json"} <= set(inputs)
     assert not any("minilm" in file for file in inputs)
     assert "results/box/diagnosis/vit_tiny" in targets.report_inputs(planned)
+
+
+def test_what_can_be_compiled_ahead_is_asked_for_before_further_rounds_but_not_for_the_first_answer(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")  # torch.compile needs a C++ compiler
+    content = yaml.safe_load((repository / "config.yaml").read_text(encoding="utf-8"))
+    gpu = Gpu("NVIDIA H100 80GB HBM3", (9, 0), 80 << 30, "GPU-1", "580.159.04")
+    machine = Machine(gpu=gpu, packages={"onnxruntime-gpu": "1.31.1", "torch": "2.13.0"}, label="box")
+    variants = [{"name": "default"}, {"name": "tuned", "compile_mode": "max-autotune"}]
+    keys = {"backends": ["ort_cpu", "torch_compile"], "models": ["minilm"], "precisions": ["fp32"], "shapes": ["b1"]}
+    planned = study.plan({**content, **keys, "variants": variants}, repository / "models", machine)
+    facts = "results/box/engine/minilm/fp32/torch_compile/default/b1_s128.build.json"
+    assert targets.compiled(planned) == [facts]
+    assert facts in targets.once(planned)
+    assert facts in targets.report_inputs(planned)
+    assert targets.first_records(planned) == ["results/box/benchmark/minilm/fp32/ort_cpu/default/b1_s128/r0.json"]
+
+
+def test_what_broke_before_does_not_keep_the_others_from_further_rounds(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = yaml.safe_load((repository / "config.yaml").read_text(encoding="utf-8"))
+    keys = {"backends": ["ort_cpu"], "models": ["minilm"], "precisions": ["fp32", "fp16"], "shapes": ["b1", "b8"]}
+    machine = Machine(gpu=None, packages={"onnxruntime-gpu": "1.31.1"}, label="box")
+    planned = study.plan({**content, **keys, "variants": [{"name": "default"}]}, repository / "models", machine)
+    monkeypatch.chdir(tmp_path)
+    whole = targets.once(planned)
+    log = tmp_path / "results/log/box/benchmark/minilm/fp32/ort_cpu/default/b8_s128/r0.log"
+    log.parent.mkdir(parents=True)
+    log.touch()
+    record = "results/box/benchmark/minilm/fp32/ort_cpu/default/b8_s128/r0.json"
+    assert set(whole) - set(targets.once(planned)) == {record}
+    conversion = tmp_path / "results/log/onnx/minilm/fp16.log"
+    conversion.parent.mkdir(parents=True)
+    conversion.touch()
+    assert all("fp32" in file for file in targets.once(planned))
+    assert len(targets.once(planned)) == 4
+    (tmp_path / record).parent.mkdir(parents=True)
+    (tmp_path / record).touch()
+    assert record in targets.once(planned)
 
 
 def test_of_a_model_that_is_not_exported_no_graph_is_asked_for(repository: Path) -> None:

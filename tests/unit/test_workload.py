@@ -158,6 +158,28 @@ def test_the_outputs_are_those_of_the_seeded_inputs(runtime: Runtime, request_: 
     assert other["sha256"] != first["sha256"]
 
 
+def test_what_is_compiled_ahead_is_run_once_and_forgets_what_it_timed(
+    runtime: Runtime, request_: RunRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forgotten: list[int] = []
+    (backend,) = registry.backends().values()
+    compiling = replace(
+        backend, compiles_ahead=lambda variant: True, forget_choices=lambda: forgotten.append(len(runtime.opened))
+    )
+    monkeypatch.setattr(registry, "backends", lambda: {"doubling": compiling})
+    facts = workload.compile_ahead(request_)
+    assert (facts["status"], forgotten) == ("ok", [1])
+    assert 0 < facts["seconds"] < 60
+    runtime.fault = "bug"
+    assert "seconds" not in workload.compile_ahead(request_)
+    assert forgotten == [1, 2]
+
+
+def test_a_runtime_that_compiles_nothing_has_nothing_to_do_ahead(runtime: Runtime, request_: RunRequest) -> None:
+    with pytest.raises(UserError):
+        workload.compile_ahead(request_)
+
+
 def test_a_failed_case_is_a_record_with_its_reason(runtime: Runtime, request_: RunRequest) -> None:
     runtime.fault = "out of memory"
     record = workload.run(request_)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 import shutil
 from pathlib import Path
@@ -9,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from inferprof.errors import UserError
+from inferprof.report import bundled
 
 REPOSITORY = Path(__file__).parents[2]
 SCRIPT = runpy.run_path(str(REPOSITORY / "studies/reference/document.py"))
 MAX_BYTES = 15_000_000
+MAX_PAGE_BYTES = 3_000_000
 
 
 @pytest.mark.parametrize("folder", SCRIPT["FOLDERS"], ids=lambda folder: folder.name)
@@ -25,6 +28,16 @@ def test_the_page_of_a_gpu_agrees_with_its_bundles(folder: Path, tmp_path: Path)
     assert rows <= set(text.splitlines()), "run `make reference`"
     if folder.name == SCRIPT["README_GPU"]:
         assert text == SCRIPT["readme"](text, work), "run `make reference`"
+
+
+def test_the_page_of_the_baseline_study_is_light_and_complete(tmp_path: Path) -> None:
+    bundled.write(REPOSITORY / "studies/reference/h200/baseline.zip", tmp_path / "out")
+    folder = tmp_path / "out/reports/baseline"
+    page = (folder / "REPORT.html").read_bytes()
+    assert 1_000_000 < len(page) < MAX_PAGE_BYTES
+    data = json.loads(page.partition(b'id="data">')[2].partition(b"</script>")[0])
+    assert all(line["tracks"] for line in data["timelines"])
+    assert len(list((folder / "traces").rglob("*.json"))) == len(data["timelines"]) == 5
 
 
 @pytest.mark.parametrize("folder", SCRIPT["FOLDERS"], ids=lambda folder: folder.name)

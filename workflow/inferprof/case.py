@@ -134,7 +134,7 @@ QUANTIZE: Final = "quantize"
 """The option of a variant that names the Quantizer of a torch model's weights."""
 HOST_CAST: Final = "host_cast"
 """The option of a variant that says how the host casts what the caller has as float16."""
-RUN_OPTIONS: Final = frozenset({"cuda_graph", "placement", HOST_CAST})
+RUN_OPTIONS: Final = frozenset({"cuda_graph", "placement", "threads", HOST_CAST})
 """Options that only a run needs: variants that differ in nothing else share an engine."""
 TUNING = "tuning"
 TUNED_ANEW, TUNED_BY_LIBRARY = "fresh", "library"

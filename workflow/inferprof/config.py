@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from inferprof import registry
 from inferprof.case import TUNED_ANEW, TUNED_BY_LIBRARY, TUNING, OptionValue, Shape, Variant
-from inferprof.errors import UserError, unknown
+from inferprof.errors import UserError, for_each, unknown
 from inferprof.files import check_schema
 from inferprof.model.model_spec import ModelSpec, load
 
@@ -77,10 +77,13 @@ def _typed(value: Any) -> Any:
 def models(names: Sequence[str], paths: Mapping[str, Path]) -> dict[str, ModelSpec]:
     """The descriptions of the chosen models; ready-made files must be of number formats that exist."""
     check_names("models", names, paths)
-    chosen = {name: load(paths[name]) for name in names}
-    for spec in chosen.values():
+
+    def checked(name: str) -> ModelSpec:
+        spec = load(paths[name])
         check_names(f"precisions in variants: of {spec.path}:", spec.ready_made, registry.precisions())
-    return chosen
+        return spec
+
+    return for_each("models", names, checked)
 
 
 def precisions(entries: Sequence[str | Mapping[str, OptionValue]]) -> dict[str, dict[str, OptionValue]]:

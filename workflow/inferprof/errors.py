@@ -6,9 +6,11 @@ import contextlib
 import errno
 import logging
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
+T = TypeVar("T")
 USER_ERRNOS = (
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOTDIR, errno.EISDIR),
     *(errno.EEXIST, errno.ENOTEMPTY, errno.ENAMETOOLONG, errno.ELOOP),
@@ -23,6 +25,25 @@ class UserError(Exception):
 
     The command line prints it without a traceback and exits with 2.
     """
+
+
+def for_each(what: str, names: Iterable[str], make: Callable[[str], T]) -> dict[str, T]:
+    """Name → what `make` makes of it.
+
+    Raises UserError for all names whose turn raises one, so that a user can mend them at once: the error itself where
+    it is the only one, else a line for each.
+    """
+    made, errors = {}, []
+    for name in names:
+        try:
+            made[name] = make(name)
+        except UserError as error:
+            errors.append(error)
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise UserError("\n  ".join([f"{len(errors)} {what} have to be mended:", *map(str, errors)]))
+    return made
 
 
 class SystemRefusal(UserError):

@@ -29,9 +29,10 @@ from inferprof.once import Derives
 if TYPE_CHECKING:
     import pandas as pd
 
-Need = Literal["gpu", "record", "timeline", "counters", "environment", "bandwidth"]
+Need = Literal["gpu", "cpu", "record", "timeline", "counters", "environment", "bandwidth"]
 NEEDS: Final[Mapping[Need, str]] = {
     "gpu": "a case that runs on a GPU",
+    "cpu": "a case that runs on the CPU",
     "record": "a bare measurement of the case: inferprof run",
     "timeline": "a timeline of the case's iterations: nsys or kineto under `profilers:`",
     "counters": "counters of the case's kernels: nsys and ncu under `profilers:`",
@@ -39,9 +40,15 @@ NEEDS: Final[Mapping[Need, str]] = {
     "bandwidth": "bandwidth.json of the machine: inferprof bandwidth",
 }
 """What a check may need → what is missing where it isn't there, and how to get it."""
+ELSEWHERE: Final[tuple[Need, ...]] = ("gpu", "cpu")
+"""Needs of checks that are about cases on other hardware: nobody can give a case what they lack."""
+OF_OTHERS: Final = frozenset(f"needs {NEEDS[need]}" for need in ELSEWHERE)
+"""Reasons of checks that are about cases on other hardware."""
 __all__ = [
+    "ELSEWHERE",
     "END_TO_END",
     "NEEDS",
+    "OF_OTHERS",
     "Answer",
     "Bottleneck",
     "Change",

@@ -80,6 +80,15 @@ def accuracy(sub: argparse.ArgumentParser) -> None:
     out(sub)
 
 
+def sensitivity(sub: argparse.ArgumentParser) -> None:
+    """A number format and the fp32 graph to rank the nodes of."""
+    sub.add_argument("precision", metavar="PRECISION", help="a number format that is made of ONNX, e.g. int8, fp16")
+    sub.add_argument("onnx", type=Path, metavar="ONNX", help="the model's fp32 ONNX")
+    _converted(sub)
+    sub.add_argument("--samples", type=flag_values.whole(1), default=64, help="calibration inputs (default 64)")
+    sub.add_argument("--out", type=Path, metavar="FILE", help="write it there, too")
+
+
 def build(sub: argparse.ArgumentParser) -> None:
     """A graph, a shape and the builder's options."""
     sub.add_argument("backend", metavar="BACKEND", help="a runtime that builds engines, e.g. tensorrt")
@@ -130,6 +139,31 @@ def table(sub: argparse.ArgumentParser) -> None:
 def explain(sub: argparse.ArgumentParser) -> None:
     """Files of any profiler or log, and what is an inference in them."""
     sub.add_argument("files", type=Path, nargs="+", metavar="FILE", help="of any kind: docs/explain.md lists them")
+    sub.add_argument(
+        "--against", type=Path, nargs="+", metavar="FILE", help="files of another run: what differs, why"
+    )
+    _explained(sub)
+
+
+def watch(sub: argparse.ArgumentParser) -> None:
+    """A command behind `--`, and what watches it."""
+    sub.add_argument(
+        "--with",
+        dest="tool",
+        metavar="TOOL",
+        help="nsys (default where it and a GPU are), or what records torch or ONNX Runtime (default else, both)",
+    )
+    sub.add_argument(
+        "--whole-graphs",
+        action="store_true",
+        help="nsys: CUDA graphs as a whole, which costs less and names no kernel",
+    )
+    sub.add_argument("--bare", action="store_true", help="run it twice without the profiler, too: how much it slows")
+    _explained(sub)
+    sub.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the program, as it is started")
+
+
+def _explained(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--iteration", metavar="RANGE", help="the range around an inference (default: found)")
     sub.add_argument("--model", type=Path, metavar="ONNX", help="the graph that ran: what it computes, and its nodes")
     sub.add_argument("--out", type=Path, metavar="FOLDER", help="write tables and a report there, too")
@@ -278,6 +312,7 @@ def run(sub: argparse.ArgumentParser) -> None:
         default=0.01,
         help="relative half width of the median to stop at (default 0.01)",
     )
+    sub.add_argument("--first-pass", action="store_true", help="half the budget will do; no pipeline, no energy")
     sub.add_argument("--seed", type=flag_values.whole(0), default=0, help="which inputs (default 0)")
     sub.add_argument(
         "--reference", type=Path, metavar="FILE", help="what the outputs must agree with: of `expect`, or a graph"

@@ -112,14 +112,18 @@ def cuda_is_initialized() -> bool:
 
 
 def _serve(listener: socket.socket, study: int, fit: bool) -> NoReturn:
-    """Fork a process for each client, until the study ends or nobody asks any more.
+    """Fork a process for each client, until the study ends or nobody asks any more and no job is at work.
 
     A server that is not fit turns its clients away: they run their jobs themselves.
     """
     poll = select.poll()
     poll.register(listener, select.POLLIN)
     poll.register(study, select.POLLIN)
-    while (ready := poll.poll(IDLE_S * 1e3)) and all(descriptor != study for descriptor, _ in ready):
+    while (ready := poll.poll(IDLE_S * 1e3)) or _has_jobs():
+        if any(descriptor == study for descriptor, _ in ready):
+            break
+        if not ready:
+            continue
         connection, _ = listener.accept()
         server = os.getpid()
         if fit and os.fork() == 0:
@@ -131,6 +135,15 @@ def _serve(listener: socket.socket, study: int, fit: bool) -> NoReturn:
             _job(connection)
         connection.close()
     os._exit(0)  # nothing to clear away, and no time to lose: the jobs end with this process
+
+
+def _has_jobs() -> bool:
+    """Whether a process that this one forked runs still: it would end with this one."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def _job(connection: socket.socket) -> NoReturn:

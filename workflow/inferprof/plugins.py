@@ -109,6 +109,11 @@ class Backend:
     """Writes `request.out` and returns facts for .build.json (seconds, bytes, versions, builder options)."""
     ahead_of_time: bool = False
     """Whether it can build for a GPU that is not in this machine."""
+    compiles_ahead: Callable[[Variant], bool] = lambda variant: False
+    """Whether a first inference compiles into a cache on disk that `inferprof compile` may fill while other jobs run,
+    by choices that do not depend on timing, or that `forget_choices` removes."""
+    forget_choices: Callable[[], None] = lambda: None
+    """Remove from that cache what was chosen by timing it."""
     alone: Callable[[Variant], str | None] = lambda variant: None
     """Why two sessions of a variant cannot take turns in one process, as a pipeline has them; None where they can."""
     graph_memory: Callable[[Session, OpenRequest], dict[str, Any] | None] | None = None
@@ -266,6 +271,8 @@ class Profiler:
     """It reads counters of single kernels."""
     session: bool = False
     """It tells which execution provider ran each node of an ONNX Runtime session."""
+    inside: str | None = None
+    """The module that lets a program which is not ours be recorded from within: explain/inside.py."""
     owner: Owner | None = None
     """What its rows belong to; None where that is nothing but the case."""
     join: Join | None = None

@@ -17,7 +17,7 @@ from typing import Any
 from inferprof import cluster, planning, registry
 from inferprof import config as configs
 from inferprof.case import EXCLUDED, Case, OptionValue, Shape, Variant
-from inferprof.errors import UserError
+from inferprof.errors import UserError, for_each
 from inferprof.machine import hardware
 from inferprof.machine.hardware import Machine
 from inferprof.model import data
@@ -27,6 +27,8 @@ from inferprof.precisions import unconvertible
 
 FIRST, EARLY = 2_000_000, 5_000_000
 """Job priorities of the measurements of the first answer, and of what is said before all is done."""
+AFTER_FIRST_ROUND = 999_999
+"""Job priority of what decides about further rounds: below `priority` of each case in the first."""
 BEFORE_MEASURING = 10_000_000
 """Job priority of what can run side by side: a measurement takes all cores, so it had better come after."""
 
@@ -84,12 +86,19 @@ class Study:
         repeats = self.config["repeat"] != "all" and len(self.rounds) > 1
         return repeats or (self.config["captures"] != "all" and bool(self.captures()))
 
+    def brief(self, round_: int) -> bool:
+        """Whether a round is a brief pass over all cases: the first of several, where there is a GPU."""
+        return round_ == 0 and self.machine.gpu is not None and len(self.rounds) > 1
+
     @functools.cached_property
     def first_cases(self) -> frozenset[Case]:
-        """Those of the first answer: every runtime of the first model, in its first format, variant and shape."""
+        """Those of the first answer: the first model in its first format, variant and shape, in each runtime that
+        loads its graph as it is; where none does, in the first that there is."""
         cases = self.cases()
         first = cases[0] if cases else None
-        return frozenset(case for case in cases if first and replace(case, backend=first.backend) == first)
+        alike = [case for case in cases if first and replace(case, backend=first.backend) == first]
+        at_once = [case for case in alike if registry.backends()[case.backend].artifact == "onnx"]
+        return frozenset(at_once or alike[:1])
 
     def speaks(self, name: str, case: Case) -> bool:
         """Whether a profiler that watches a case speaks for it: of several that trace the same, one does."""
@@ -243,7 +252,7 @@ def plan(config: Mapping[str, Any], models_folder: Path, machine: Machine) -> St
     configs.check_shapes(models, config["shapes"])
     configs.check_asked(config["answer"], config["shapes"])
     models = {name: configs.sized(spec, config["shapes"]) for name, spec in models.items()}
-    shapes = {name: configs.shapes(spec, config["shapes"]) for name, spec in models.items()}
+    shapes = for_each("models", models, lambda name: configs.shapes(models[name], config["shapes"]))
     planned = [
         planning.planned(case, models[case.model], variants[case.variant], config["exclude"], machine)
         for case in _matrix(models, precisions, config["backends"], variants, shapes)

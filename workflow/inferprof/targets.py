@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from inferprof import registry, trtexec
+from inferprof import registry, sensitivity, trtexec
 from inferprof.case import Case, OptionValue
 from inferprof.selection import Selection
 from inferprof.study import Study
@@ -35,6 +35,15 @@ def report(study: Study) -> list[str]:
 def onnx(study: Study) -> list[str]:
     """The ONNX files."""
     return [f"results/onnx/{model}/{precision}.onnx" for model, precision in study.onnx()]
+
+
+def sensitivities(study: Study) -> list[str]:
+    """Which nodes lose the accuracy, of each format in which they can be left out one by one."""
+    formats = registry.precisions()
+    pairs = [
+        (model, precision) for model, precision in study.onnx() if sensitivity.refusal(formats[precision]) is None
+    ]
+    return [f"results/onnx/{model}/{precision}.sensitivity.json" for model, precision in pairs]
 
 
 def engines(study: Study) -> list[str]:
@@ -66,8 +75,20 @@ def first_records(study: Study) -> list[str]:
 
 
 def once(study: Study) -> list[str]:
-    """What decides about further rounds and captures: a round of each case, and what is known of the graphs."""
-    return [*(_record(study, case) for case in study.cases()), *_of_graphs(study)]
+    """What decides about further rounds and captures: a round of each case, and what is known of the graphs.
+
+    What broke in a run before is tried again by whoever else wants it, and does not keep the rest from going on.
+    """
+    broken = {graph for graph in study.onnx() if _broke(f"results/onnx/{'/'.join(graph)}.onnx")}
+    cases = [case for case in study.cases() if (case.model, case.precision) not in broken]
+    files = [*(_record(study, case) for case in cases), *compiled(study), *_of_graphs(study, broken)]
+    return [file for file in files if not _broke(file)]
+
+
+def _broke(product: str) -> bool:
+    """Whether there is the log of a job, and not what it was to make."""
+    path = Path(product)
+    return not path.exists() and Path("results/log", *path.parts[1:]).with_suffix(".log").exists()
 
 
 def second_clocks(study: Study) -> list[str]:
@@ -121,9 +142,7 @@ def diagnosis_inputs(study: Study, model: str, selection: Selection | None = Non
 
 
 def costs(study: Study) -> list[str]:
-    """What each graph computes and moves at each shape that a case runs at; of no use where no roof is known."""
-    if study.machine.gpu is None:
-        return []
+    """What each graph computes and moves at each shape that a case runs at."""
     exported = [case for case in study.cases() if study.models[case.model].exported]
     at = dict.fromkeys((case.model, case.precision, case.shape) for case in exported)
     return [f"results/onnx/{model}/{precision}.{shape}.cost.json" for model, precision, shape in at]
@@ -147,6 +166,7 @@ def report_inputs(study: Study, selection: Selection | None = None) -> list[str]
         *costs(study),
         *partitions(study),
         *(engine.removesuffix(".engine") + ".build.json" for engine in engines(study)),
+        *compiled(study),
         *records(study, selection),
         *second_clocks(study),
         *tables(study, selection),
@@ -154,9 +174,20 @@ def report_inputs(study: Study, selection: Selection | None = None) -> list[str]
     ]
 
 
-def _of_graphs(study: Study) -> list[str]:
+def compiled(study: Study) -> list[str]:
+    """What says how long cases took to compile ahead of their measurements; on machines of a cluster they do not."""
+    if study.config.get("machines"):
+        return []
+    backends, variants = registry.backends(), study.variants
+    cases = [case for case in study.cases() if backends[case.backend].compiles_ahead(variants[case.variant])]
+    return [f"results/{study.machine.slug}/engine/{case}.build.json" for case in cases]
+
+
+def _of_graphs(study: Study, but_for: Collection[tuple[str, str]] = ()) -> list[str]:
     """What is known of each graph."""
-    graphs = [f"results/onnx/{model}/{precision}" for model, precision in study.onnx()]
+    graphs = [
+        f"results/onnx/{model}/{precision}" for model, precision in study.onnx() if (model, precision) not in but_for
+    ]
     return [f"{graph}.{kind}.json" for graph in graphs for kind in ("convert", "audit", "accuracy")]
 
 
@@ -165,9 +196,10 @@ def flags(options: Mapping[str, OptionValue]) -> str:
     return " ".join(f"--set {shlex.quote(f'{name}={_scalar(value)}')}" for name, value in sorted(options.items()))
 
 
-def protocol_flags(protocol: Mapping[str, Any]) -> str:
+def protocol_flags(protocol: Mapping[str, Any], first_pass: bool = False) -> str:
     """The parts of the protocol that one run needs to know."""
-    return f"--budget {protocol['budget_s']} --interval {protocol['interval']} --seed {protocol['seed']}"
+    flags = f"--budget {protocol['budget_s']} --interval {protocol['interval']} --seed {protocol['seed']}"
+    return f"{flags} --first-pass" if first_pass else flags
 
 
 def _scalar(value: OptionValue) -> str:
@@ -179,7 +211,7 @@ def _scalar(value: OptionValue) -> str:
 
 def _measured(study: Study) -> tuple[str, ...]:
     """What is measured of the machine itself."""
-    return ("bandwidth", "ceilings") if study.machine.gpu else ()
+    return ("bandwidth", "ceilings") if study.machine.gpu else ("ceilings",)
 
 
 def has_engine(case: Case) -> bool:

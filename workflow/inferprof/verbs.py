@@ -30,11 +30,13 @@ def bandwidth(args: argparse.Namespace) -> None:
 
 
 def ceilings(args: argparse.Namespace) -> None:
-    """Measure how fast this machine's GPU multiplies matrices of each type and reads its memory (about 10 s)."""
-    from inferprof.devices import ceilings
+    """Measure how fast this machine's GPU, or without one its CPU, multiplies matrices and reads memory (10 s)."""
+    from inferprof.devices import ceilings, cpu_ceilings
     from inferprof.devices.cuda import CudaDevice
+    from inferprof.machine import hardware
 
-    write_document(args.out, "ceilings", ceilings.measure(CudaDevice()))
+    on_gpu = hardware.detect().gpu is not None
+    write_document(args.out, "ceilings", ceilings.measure(CudaDevice()) if on_gpu else cpu_ceilings.measure())
 
 
 def cases(args: argparse.Namespace) -> None:
@@ -137,6 +139,22 @@ def accuracy(args: argparse.Namespace) -> None:
     )
 
 
+def sensitivity(args: argparse.Namespace) -> None:
+    """Say which nodes of a graph lose the accuracy in a number format, why, and which to leave out; needs no GPU."""
+    from inferprof import sensitivity
+
+    precision = registry.look_up("precision", args.precision, registry.precisions())
+    arguments.require_files(args.onnx)
+    request = arguments.convert_request(args, args.onnx, args.onnx)
+
+    def analyse() -> dict[str, Any]:
+        return sensitivity.analyse(request, precision, args.samples)
+
+    result = outcomes.record(args.out, "sensitivity", analyse, args.onnx) if args.out else analyse()
+    if result.get("status") != "failed":
+        _say(sensitivity.render(result))
+
+
 def build(args: argparse.Namespace) -> None:
     """Build an engine. A graph that the runtime refuses is a result: an empty engine and its reason."""
     from inferprof.plugins import BuildRequest
@@ -145,14 +163,8 @@ def build(args: argparse.Namespace) -> None:
     if backend.build is None:
         raise UserError(f"{backend.name} builds no engine; it loads the {backend.artifact} as it is")
     arguments.require_files(args.onnx)
-    request = BuildRequest(
-        args.onnx,
-        arguments.spec_of(args),
-        Shape.parse(args.shape),
-        arguments.variant_of(args),
-        args.out,
-        target=args.target,
-    )
+    spec, shape, variant = arguments.spec_of(args), Shape.parse(args.shape), arguments.variant_of(args)
+    request = BuildRequest(args.onnx, spec, shape, variant, args.out, target=args.target)
     build = backend.build
     title = f"Build {request.spec.name} {request.shape} with {backend.name}"
     with progress.task(title, ("read the graph", "build the engine")):
@@ -167,6 +179,13 @@ def run(args: argparse.Namespace) -> None:
     write_document(args.out, "watched" if args.profiled else "record", record)
     # After a fault of the GPU, libraries were seen to crash while they are unloaded; the record is whole by now.
     args.at_once = record["status"] == "failed"
+
+
+def compile_ahead(args: argparse.Namespace) -> None:
+    """Run a case once, for what its runtime compiles: its measurements then find that on disk."""
+    from inferprof import workload
+
+    write_document(args.out, "build", workload.compile_ahead(arguments.run_request(args)))
 
 
 def trtexec(args: argparse.Namespace) -> None:
@@ -205,16 +224,35 @@ def table(args: argparse.Namespace) -> None:
 
 
 def explain(args: argparse.Namespace) -> None:
-    """Say of any capture, log or profile where the time goes, why, and what to do about it."""
+    """Say of any capture, log or profile where the time goes, why, and what to do about it; of two what differs."""
     from inferprof import explain
 
-    cases = explain.explain(args.files, args.iteration, args.model)
-    from inferprof.explain import answer, page  # what is refused is refused at once, without the report's libraries
+    asked = (args.iteration, args.model)
+    if not args.against:
+        cases = explain.explain(args.files, *asked)
+        from inferprof.explain import terminal  # what is refused is refused at once, without the report's libraries
 
-    width = min(120, shutil.get_terminal_size((answer.WIDTH, 25)).columns)
-    _say("\n\n".join(answer.render(case, width) for case in cases))
-    if args.out:
-        _say(f"inferprof: wrote {page.write(cases, args.out)}")
+        _say(terminal.of_cases(cases, args.out))
+        return
+    from inferprof.explain import terminal
+
+    _say(
+        terminal.of_difference(
+            explain.one(args.files, *asked), explain.one(args.against, *asked), args.model, args.out
+        )
+    )
+
+
+def watch(args: argparse.Namespace) -> int:
+    """Run a program of your own under nsys, Kineto or ONNX Runtime's profile, and explain what comes out."""
+    from inferprof.explain import terminal, watch
+
+    command = args.command[1:] if args.command[:1] == ["--"] else args.command
+    graphs: Any = "graph" if args.whole_graphs else "node"
+    asked = watch.Asked(command, args.tool, args.bare, graphs, args.iteration, args.model)
+    cases, code = watch.watch(asked, args.out)
+    _say(terminal.of_cases(cases, args.out))
+    return int(code != 0)
 
 
 def formats(args: argparse.Namespace) -> int:
@@ -247,15 +285,21 @@ def diagnose(args: argparse.Namespace) -> None:
 
 
 def report(args: argparse.Namespace) -> None:
-    """Write REPORT.txt, REPORT.html, plots/ and csv/ of a study."""
+    """Write REPORT.txt, REPORT.html, plots/, traces/ and csv/ of a study."""
     from inferprof import report
 
+    if args.so_far:
+        several = len(args.machine) > 1
+        for machine in args.machine:
+            study = f"{args.study}/{machine}" if several else args.study
+            written = report.write_so_far(args.results, study, machine, args.baseline, args.so_far)
+            _say(f"inferprof: wrote {written}")
+            _say_answer(written)
+        return
     if len(args.machine) > 1:
         written = report.write_machines(args.results, args.study, args.machine, args.baseline)
     elif args.partial:
         written = report.write_partial(args.results, args.study, args.machine[0], args.baseline)
-    elif args.so_far:
-        written = report.write_so_far(args.results, args.study, args.machine[0], args.baseline, args.so_far)
     else:
         written = report.write(args.results, args.study, args.machine[0], args.baseline, args.processes)
     _say(f"inferprof: wrote {written}")
@@ -327,10 +371,10 @@ def unlock(args: argparse.Namespace) -> None:
 
 def _say_answer(written: Path) -> None:
     """The answers of a report last, where a reader of a terminal looks."""
-    from inferprof.report import ANSWER
+    from inferprof.report import ANSWER, PARTIAL
 
     path = written.with_name(ANSWER)
-    if written.name == "REPORT.txt" and path.exists() and (answer := path.read_text(encoding="utf-8").rstrip()):
+    if written.name != PARTIAL and path.exists() and (answer := path.read_text(encoding="utf-8").rstrip()):
         _say(answer)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import hashlib
+import logging
 import os
 import resource
 import time
@@ -24,7 +25,7 @@ from inferprof.devices.cuda import CudaDevice
 from inferprof.devices.ranges import collected, mark_clock
 from inferprof.documents import Watched
 from inferprof.documents.record import SCHEMA, SelfCheck, Tuning
-from inferprof.errors import CaseFailed
+from inferprof.errors import CaseFailed, UserError
 from inferprof.machine import hardware, provenance
 from inferprof.machine.hardware import Gpu
 from inferprof.measure import host_cast, iterations, timing
@@ -38,6 +39,7 @@ from inferprof.run_request import Profiling, RunRequest
 PROFILED_STEPS = ("load", "warm-up", "iterations")
 NO_GRAPH = "a native profile is taken without the CUDA graph that the variant has"
 KIB = 1024
+LOGGER = logging.getLogger(__name__)
 
 
 def run(request: RunRequest) -> dict[str, Any]:
@@ -65,6 +67,38 @@ def run(request: RunRequest) -> dict[str, Any]:
             "run", lambda: _content(request, backend, gpu), kind, {**head, "environment": environment}
         )
     return {**head, **content, "environment": environment}
+
+
+def compile_ahead(request: RunRequest) -> dict[str, Any]:
+    """Run the case once, for what its runtime's compiler leaves on disk, and return the facts of that.
+
+    It measures nothing, so others may do the same meanwhile. What can't be compiled is left to the measurement, which
+    says why: the facts are then without `seconds`. Raises UserError where nothing is compiled ahead.
+    """
+    backend: Backend = registry.look_up("backend", request.case.backend, registry.backends())
+    if not backend.compiles_ahead(request.variant):
+        raise UserError(f"{backend.name} with the variant {request.variant.name} compiles nothing ahead: use run")
+    gpu = hardware.detect_gpu() if backend.where != "cpu" else None
+    facts: dict[str, Any] = {"status": "ok", "reason": None, "options": dict(request.variant.options)}
+    facts |= {"versions": dict(hardware.detect_packages())}
+    with gpu_lock(gpu.uuid, str(request.case), shared=True) if gpu else contextlib.nullcontext():
+        try:
+            facts["seconds"] = _first_inference_s(request, backend, _device(gpu))
+        except CaseFailed as error:
+            LOGGER.warning("not compiled: %s", error)
+        finally:
+            backend.forget_choices()
+    return facts
+
+
+def _first_inference_s(request: RunRequest, backend: Backend, device: Device) -> float:
+    with outcomes.stage("compile"), outcomes.opened(backend.open(_open_request(request, device))) as session:
+        feeds = host_cast.given_as_half(_feeds(request), request.variant)
+        lane = Lane(session, device, feeds, request.placement)
+        start = time.perf_counter()
+        lane.execute()
+        device.synchronize()
+        return time.perf_counter() - start
 
 
 def _content(request: RunRequest, backend: Backend, gpu: Gpu | None) -> dict[str, Any]:
@@ -119,7 +153,7 @@ def _task(request: RunRequest, gpu: Gpu | None) -> AbstractContextManager[None]:
     """What a measurement says of itself between its parts."""
     loops = 4 if gpu else 3
     protocol = request.protocol
-    pipelined = {"pipelined": protocol.pipeline_s} if gpu and request.streams > 1 else {}
+    pipelined = {"pipelined": protocol.pipeline_s} if gpu and request.streams > 1 and not protocol.first_pass else {}
     budgets = {timing.IN_TURNS: loops * protocol.loop_s, "back to back": protocol.throughput_s, **pipelined}
     steps = ("load", "first inference", *budgets, *(["compare outputs"] if request.reference else []))
     return progress.task(f"Measure {request.case}", steps, budgets=budgets, measures=True)
@@ -160,7 +194,7 @@ def _in_session(
     measured = timing.measure(session, device, feeds, request.placement, request.protocol)
     cache = backend.compile_cache()
     memory = _memory(session, device, used_before)
-    if device.where == "cuda" and request.streams > 1:
+    if device.where == "cuda" and request.streams > 1 and not request.protocol.first_pass:
         measured = _pipelined(request, backend, opened, measured, feeds)
     tuning = _tuning(backend, session)
     with timing.undisturbed():  # the pipeline's lanes are garbage that holds device memory
@@ -204,7 +238,9 @@ def _open_request(request: RunRequest, device: Device) -> OpenRequest:
         shape=request.shape,
         variant=request.variant,
         device=device,
-        threads=len(os.sched_getaffinity(0)),
+        threads=request.variant.whole("threads")
+        if "threads" in request.variant.options
+        else len(os.sched_getaffinity(0)),
         native_profile=request.profiling.native if request.profiling else None,
         remembered=_remembered(request.tuned),
     )

@@ -19,7 +19,7 @@ rule benchmark:
         **MEASURES,
     params:
         options=run_flags,
-        protocol=targets.protocol_flags(STUDY.protocol),
+        protocol=protocol_flags,
     message:
         "Measure {wildcards.model} {wildcards.precision} {wildcards.backend} {wildcards.variant} {wildcards.shape}"
     shell:

@@ -11,6 +11,7 @@ from inferprof import (
     cluster,
     config as configs,
     forked,
+    pace,
     processes,
     registry,
     selection as selections,
@@ -94,6 +95,12 @@ wildcard_constraints:
     round=r"\d+",
     folder="|".join(BY_FOLDER),
     part="first|once",
+
+
+def only_reports():
+    """Whether nothing but the report by now is asked for, perhaps beside the Snakemake that runs the study."""
+    jobs = workflow.dag.needrun_jobs(exclude_finished=False)
+    return {job.rule.name for job in jobs} == {"report"}
 
 
 def on_every_machine(files):
@@ -253,6 +260,12 @@ def run_flags(wildcards):
     label = wildcards.machine
     probed = f" --probed results/{label}/environment.json" if label in REQUESTS else ""
     return variant_flags(wildcards) + probed
+
+
+def protocol_flags(wildcards):
+    """How a case is measured in its round, as flags."""
+    study = BY_MACHINE.get(wildcards.machine, STUDY)
+    return targets.protocol_flags(study.protocol, study.brief(int(wildcards.round)))
 
 
 def profiled_flags(profiler):

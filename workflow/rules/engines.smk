@@ -10,6 +10,8 @@ rule build:
         facts="results/{machine}/engine/{model}/{precision}/{backend}/{variant}/{shape}.build.json",
     log:
         "results/log/{machine}/engine/{model}/{precision}/{backend}/{variant}/{shape}.log",
+    wildcard_constraints:
+        backend="|".join(name for name, backend in BACKENDS.items() if backend.build),
     priority: studies.BEFORE_MEASURING
     threads: build_cores
     resources:
@@ -27,3 +29,31 @@ rule build:
 rule engines:
     input:
         on_every_machine(targets.engines),
+
+
+# Nothing depends on it: what is not compiled by then, a measurement compiles itself.
+rule compile:
+    input:
+        artifact=artifact,
+        spec=model_spec,
+        files=model_files,
+    output:
+        "results/{machine}/engine/{model}/{precision}/{backend}/{variant}/{shape}.build.json",
+    log:
+        "results/log/{machine}/engine/{model}/{precision}/{backend}/{variant}/{shape}.log",
+    wildcard_constraints:
+        backend="|".join(
+            name for name, backend in BACKENDS.items() if not backend.build
+        ),
+    priority: studies.BEFORE_MEASURING - 1
+    # Its compiler has processes of its own, which are busy for half of the time.
+    threads: 2
+    params:
+        options=run_flags,
+        seed=STUDY.protocol["seed"],
+    message:
+        "Compile {wildcards.model} {wildcards.precision} {wildcards.variant} {wildcards.shape} with {wildcards.backend}"
+    shell:
+        "inferprof compile {wildcards.backend} {input.artifact:q} --spec {input.spec:q} --precision {wildcards.precision} "
+        "--shape {wildcards.shape} --variant {wildcards.variant} {params.options} --seed {params.seed} "
+        "--machine {wildcards.machine} --out {output:q} 2> {log:q}"

@@ -37,7 +37,7 @@ rule ceilings:
     resources:
         **MEASURES,
     message:
-        "Measure the ceilings of the GPU"
+        "Measure how fast the machine computes and reads at best"
     shell:
         "inferprof ceilings --out {output:q} 2> {log:q}"
 

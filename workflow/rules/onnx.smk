@@ -130,6 +130,30 @@ rule accuracy:
         "{params.options} --samples {params.samples} --seed {params.seed} --out {output:q} 2> {log:q}"
 
 
+rule sensitivity:
+    input:
+        onnx="results/onnx/{model}/fp32.onnx",
+        spec=model_spec,
+        files=model_files,
+    output:
+        "results/onnx/{model}/{precision}.sensitivity.json",
+    log:
+        "results/log/onnx/{model}/{precision}.sensitivity.log",
+    priority: studies.BEFORE_MEASURING
+    params:
+        options=precision_flags,
+    message:
+        "Rank the nodes of {wildcards.model} by what they lose in {wildcards.precision}"
+    shell:
+        "inferprof sensitivity {wildcards.precision} {input.onnx:q} --spec {input.spec:q} {params.options} "
+        "--out {output:q} > {log:q} 2>&1"
+
+
+rule sensitivities:
+    input:
+        targets.sensitivities(STUDY),
+
+
 rule onnx:
     input:
         targets.onnx(STUDY),

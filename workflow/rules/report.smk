@@ -1,4 +1,4 @@
-"""results/reports/{study}/: cases.csv, REPORT.txt, REPORT.html, plots/ and csv/; results/REPORT.txt is the one in use.
+"""results/reports/{study}/: cases.csv, REPORT.txt and .html, plots/, traces/ and csv/; results/REPORT.txt is the one in use.
 
 Of several machines each has these in a folder of its own below, and the report above it compares them.
 """
@@ -30,7 +30,8 @@ checkpoint select:
         selection="results/reports/{folder}/selection.csv",
     log:
         "results/log/reports/{folder}/selection.log",
-    priority: studies.EARLY
+    # What broke before is no input, but tried again first.
+    priority: studies.AFTER_FIRST_ROUND
     threads: cores_of_report
     params:
         study="{folder}",
@@ -76,6 +77,7 @@ rule write_report:
             "results/reports/{folder}/plots", "{folder}", "{plot,[^-]+}-{subject}.png"
         ),
         tables=shown_files("results/reports/{folder}/csv", "{folder}", "{table}.csv"),
+        traces=directory("results/reports/{folder}/traces"),
     log:
         "results/log/reports/{folder}/report.log",
     threads: cores_of_report
@@ -127,9 +129,17 @@ rule report_in_use:
         "cp {input.report:q} {output:q} 2> {log:q}"
 
 
+# What is known by now, also beside the Snakemake that runs the study: it asks for nothing that is not there yet.
 rule report:
-    input:
-        "results/REPORT.txt",
+    localrule: True
+    params:
+        study=STUDY.name,
+        machines=" ".join(BY_MACHINE),
+        baseline=STUDY.config["baseline"],
+    message:
+        "Write what is known by now"
+    shell:
+        "inferprof report results --study {params.study} --machine {params.machines} --baseline {params.baseline} --so-far now"
 
 
 # The first answer alone, which `make report` begins with.

@@ -45,8 +45,8 @@ def test_everything_that_a_check_needs_and_does_not_have_is_named() -> None:
 
 
 def test_nothing_is_known_of_a_case_that_was_not_measured() -> None:
-    every = tuple(NEEDS)
-    assert run.answer(check(Clear(""), every), NOTHING).reason == f"needs {'; '.join(NEEDS.values())}"
+    every = tuple(need for need in NEEDS if need != "cpu")  # nothing tells that it ran on a GPU
+    assert run.answer(check(Clear(""), every), NOTHING).reason == f"needs {'; '.join(NEEDS[need] for need in every)}"
     assert NOTHING.total is None
     assert NOTHING.share(5.0) is None
 
@@ -143,6 +143,8 @@ def test_a_case_on_a_cpu_has_its_stages_in_its_verdict_and_needs_a_gpu_alone(mea
     given = run.answers(frames_)
     lacking = {one.check: one.reason for one in given if one.verdict == "not assessed"}
     assert records.NO_YARDSTICK in lacking.pop("unsteady_host")
+    of_cpus = {lacking.pop(name) for name in ("cpu_threads", "cpu_limit", "cpu_operators", "cpu_conversions")}
+    assert all(reason.startswith("needs ") for reason in of_cpus)
     assert set(lacking.values()) == {f"needs {NEEDS['gpu']}"}
     assert facts(run.document(frames_, given)["verdict"]["sentence"]) == [
         "end_to_end",
@@ -151,9 +153,11 @@ def test_a_case_on_a_cpu_has_its_stages_in_its_verdict_and_needs_a_gpu_alone(mea
         "execution",
         "6.0 %",
         "copies",
-        str(len(lacking)),
-        str(len(given)),
-        "GPUs",
+        "5",  # those of a CPU, and unsteady_host
+        "7",
+        "not",
+        "ort_profile",
+        "profilers",
     ]
 
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+import zipfile
 from collections.abc import Callable
+from pathlib import Path
 
 import pandas as pd
 from tests.unit.diagnosis.asking import approx, ask
 from tests.unit.facts import facts, mentions
 
+from inferprof.case import Case
+from inferprof.diagnosis import frames as of_folder
 from inferprof.diagnosis import host
 from inferprof.findings import Frames, Gain
 
@@ -138,3 +143,18 @@ def test_memory_that_each_inference_allocates_is_found_with_the_call(captured: C
 def test_the_config_moves_a_threshold(captured: Captured) -> None:
     frames = dataclasses.replace(captured("h100_ort_cuda_vit", "host_run"), thresholds={host.LAUNCH_BOUND.name: 0.5})
     assert ask("launch_bound", frames).verdict == "clear"
+
+
+def test_what_a_graph_saves_where_the_gpu_is_busy_most_of_the_time_was_predicted(
+    repository: Path, tmp_path: Path
+) -> None:
+    """BERT-base at b64 on an H200: once called little to save, and 11.4 % came."""
+    with zipfile.ZipFile(repository / "studies/reference/h200/baseline.zip") as bundle:
+        own = [
+            name for name in bundle.namelist() if re.search(r"bert_base/fp16/ort_cuda/(default|graph)/b64_s128", name)
+        ]
+        bundle.extractall(tmp_path, own)
+    case = Case.from_path("bert_base/fp16/ort_cuda/default/b64_s128")
+    (finding,) = ask("cuda_graph", of_folder.load(tmp_path, own[0].split("/")[0], case)).findings
+    assert finding.gain == Gain(approx(514_908.45), approx(882_700.2))
+    assert finding.tried is not None and finding.tried.achieved_ns == approx(694_423.5)

@@ -36,7 +36,7 @@ ANSWERS: Final[dict[str, Expected | str]] = {
         "waiting for the host's launches 96.1",
         "cuda_graph",
     ),
-    "real/kineto/hta_rank_non_gpu.json.gz": REFUSED,
+    "real/kineto/hta_rank_non_gpu.json.gz": ("kineto", 0, 0, "other operators 33.0", "cpu_operators"),
     "real/kineto/hta_triton_example.json.gz": ("kineto", 1760, 0, "idle at the end 100.0", "hot_kernel"),
     "real/kineto/tracelens_b200_eager.json.gz": (
         "kineto",
@@ -140,14 +140,14 @@ ANSWERS: Final[dict[str, Expected | str]] = {
         "kernels 75.9",
         "cuda_graph",
     ),
-    "real/ort_profile/excerpt_ort0.4.0_unnamed_nodes.json": ("ort_profile", 0, 0, "", "ort_operators"),
-    "real/ort_profile/excerpt_ort_2024_thread_scheduling_stats.json": ("ort_profile", 0, 0, "", "ort_operators"),
+    "real/ort_profile/excerpt_ort0.4.0_unnamed_nodes.json": ("ort_profile", 0, 0, "", "cpu_operators"),
+    "real/ort_profile/excerpt_ort_2024_thread_scheduling_stats.json": ("ort_profile", 0, 0, "", "cpu_operators"),
     "real/ort_profile/ort_2019-06_cpu_mnist_no_provider.json": (
         "ort_profile",
         0,
         0,
         "nodes whose provider is not told 80.0",
-        "ort_operators",
+        "cpu_operators",
     ),
     "real/ort_profile/ort_2019_mkldnn_fences.json": (
         "ort_profile",

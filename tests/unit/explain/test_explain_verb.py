@@ -6,6 +6,8 @@ import bz2
 import gzip
 import io
 import lzma
+import subprocess
+import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -13,7 +15,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from tests.unit.facts import facts, naming
+from tests.unit.facts import facts, naming, states
 
 from inferprof import cli
 from inferprof.errors import UserError
@@ -218,3 +220,39 @@ def test_layers_of_another_engine_are_said_not_to_fit(repository: Path, tmp_path
     (case,) = explain([repository / "tests/data/nsys/h100_tensorrt_vit2.sqlite.xz", path])
     notes = [note for capture in case.captures for note in capture.notes]
     assert any("do not fit" in note for note in notes)
+
+
+def test_what_is_refused_is_refused_without_the_reports_libraries(tmp_path: Path) -> None:
+    program = (
+        "import resource, sys\n"
+        "from inferprof import cli\n"
+        "code = cli.main(['explain', sys.argv[1]])\n"
+        "used = resource.getrusage(resource.RUSAGE_SELF)\n"
+        "print(code, 'pandas' in sys.modules, used.ru_utime + used.ru_stime)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "nothing")], capture_output=True, text=True, check=True
+    )
+    code, imported, seconds = done.stdout.split()
+    assert (code, imported) == ("2", "False")
+    assert float(seconds) < 1  # 0.25 on the machine that it was written on; the limit is of loaded ones
+
+
+def test_a_graph_that_was_traced_as_a_whole_has_its_say(repository: Path) -> None:
+    (case,) = explain([repository / "tests/data/nsys/h100_torch_graph_trace.sqlite.xz"])
+    assert case.verdict.groups[0].findings[0].finding.subject == "CUDA graph 1"
+    assert "--cuda-graph-trace=node" in answer.render(case)
+
+
+def test_several_gpus_and_processes_have_their_say(shared: Path) -> None:
+    (case,) = explain([shared / "captures/h200x2-tensor-parallel/nsys.sqlite.xz"])
+    text = answer.render(case)
+    assert states(text, "GPU", "0") and states(text, "GPU", "1")
+    assert "2 GPUs · 2 processes" in text
+
+
+def test_what_another_process_computes_is_a_part_of_its_own(shared: Path) -> None:
+    (case,) = explain([shared / "faults/captures/nsys-ranges/two_processes.sqlite"], "infer")
+    parts = answer.parts_of(case)
+    assert parts is not None
+    assert parts[2][answer.IDLE_WORDS["other_process"]] / parts[1] == pytest.approx(0.7)

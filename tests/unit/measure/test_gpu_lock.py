@@ -41,6 +41,20 @@ def test_the_second_waits_and_says_for_whom(tmp_path: Path, caplog: pytest.LogCa
     assert [facts(text) for text in caplog.messages] == [["GPU", "GPU-1", *facts(f"{process.pid}"), "vit/fp16"]]
 
 
+def test_jobs_that_measure_nothing_share_a_gpu_and_a_measurement_waits_for_them(tmp_path: Path) -> None:
+    with gpu_lock("GPU-1", "vit/fp16", tmp_path, shared=True):
+        with gpu_lock("GPU-1", "vit/fp32", tmp_path, shared=True):
+            pass
+        context = multiprocessing.get_context("spawn")
+        taken, release = context.Event(), context.Event()
+        process = context.Process(target=hold, args=(tmp_path, taken, release))
+        process.start()
+        assert not taken.wait(1.5)
+    assert taken.wait(60)
+    release.set()
+    process.join(60)
+
+
 def test_another_gpu_is_free(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     process, release = holder(tmp_path)
     with gpu_lock("GPU-2", "vit/fp32", tmp_path):

@@ -93,8 +93,8 @@ def test_a_boundary_that_has_ended_is_not_read_for():
     loop.in_turns(samplers, Protocol(budget_s=1.0, interval=0.0), host, lambda: order.append("yardstick"))
     taken = order[order.index("yardstick") :]
     assert taken[:4] == ["yardstick", "long", "yardstick", "short"]
-    assert taken.count("long") == 1
-    assert taken.count("yardstick") == 1 + taken.count("short")
+    assert taken.count("long") == 6
+    assert taken.count("yardstick") == taken.count("long") + taken.count("short")
 
 
 def test_what_the_hypervisor_took_is_a_share_of_the_time_that_there_was_work():
@@ -111,11 +111,22 @@ def test_what_the_hypervisor_took_is_a_share_of_the_time_that_there_was_work():
 )
 def test_what_is_not_told_of_it_has_a_reason(begin, end, reason):
     stat = iter((begin, end))
-    assert Yardstick(Host(lambda s: 1.0), stat=lambda: next(stat)).speed().record() == {
-        "yardstick_ns": [],
-        "yardstick_cpu_ns": [],
-        "steal": {"not_measured": reason},
-    }
+    record = Yardstick(Host(lambda s: 1.0), stat=lambda: next(stat), threads=dict).speed().record()
+    assert list(record.pop("threads")) == ["not_measured"]
+    assert record == {"yardstick_ns": [], "yardstick_cpu_ns": [], "steal": {"not_measured": reason}}
+
+
+def test_threads_that_worked_are_told_by_their_time_on_a_core_and_waiting_for_one():
+    read = iter(({"1": (10**9, 0), "2": (0, 0)}, {"1": (3 * 10**9, 5 * 10**8), "2": (0, 0), "3": (10**9, 0)}))
+    host = Host(lambda s: 1.0)
+    watched = Yardstick(host, work=lambda: None, stat=lambda: "", threads=lambda: next(read))
+    host.wait(2 * 10**9)
+    assert watched.speed().threads == {"seconds": 2.0, "on_core": [2.0, 1.0], "waited": [0.5, 0.0]}
+
+
+def test_threads_of_this_process_are_read_where_linux_tells_them():
+    threads = yardstick.read_threads()
+    assert not threads or any(on_core > 0 for on_core, _ in threads.values())
 
 
 def test_a_kernel_that_counts_no_steal_took_none():

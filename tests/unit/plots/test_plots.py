@@ -56,6 +56,7 @@ def events() -> pd.DataFrame:
         ("cudaStreamSynchronize", "api", None, 30, 100),
     ]
     frame = pd.DataFrame(rows, columns=["name", "kind", "stream", "start", "end"]).astype({"stream": "Int64"})
+    frame = frame.assign(node=None, device=frame["stream"].where(frame["stream"].isna(), 0))
     frame[["start", "end"]] *= 1000
     return frame
 
@@ -315,7 +316,10 @@ def test_the_matrix_says_speed_up_and_interval_and_tells_slower_and_undecided_ap
     assert texts == {0: "2×  (1.98 to 2.02)", 1: "≈ 1.01×", 2: "baseline", 3: "0.5×  (1.98 to 2.02)"}
     hatches = {round(extents(patch)[1] + 0.46): patch.get_hatch() for patch in ax.patches}
     assert hatches == {0: "", 1: "", 2: "", 3: "///"}
-    assert all(patch.get_facecolor()[3] == 1.0 for patch in ax.patches)  # or the hatch is lost in SVG
+    opaque = {round(extents(patch)[1] + 0.46): patch.get_facecolor()[3] for patch in ax.patches}
+    assert opaque == {0: 1.0, 1: 0.0, 2: 0.0, 3: 1.0}  # or the hatch is lost in SVG; the others are the page's own
+    inks = {round(text.get_position()[1]): text.get_color() for text in ax.texts}
+    assert inks == {0: style.ON_COLOUR, 1: style.INK, 2: style.INK, 3: style.ON_COLOUR}
 
 
 def test_a_matrix_of_many_shapes_says_the_interval_to_who_points_at_it():
@@ -354,6 +358,20 @@ def test_kernel_classes_and_idle_causes_fill_their_bars_and_only_those_that_occu
         figure = plot.draw(measurements())
         assert [text.get_text() for text in figure.legends[0].get_texts()] == names
         assert max(extents(patch)[2] for patch in figure.axes[0].patches) == pytest.approx(100.0)
+
+
+def test_no_interval_reaches_beyond_the_axes_of_a_plot_of_latencies():
+    frame = measurements(batches=(1,))
+    most = frame["end_to_end_ms"].max()
+    for other in (most / 2, most / 20):  # linear, and logarithmic
+        ends = {"end_to_end_ms": [most, other], "end_to_end_low_ms": other / 4, "end_to_end_high_ms": most * 9}
+        low, high = latency.END_TO_END.draw(frame.assign(**ends)).axes[0].get_xlim()
+        assert low <= other / 4
+        assert high > most * 9
+
+
+def test_the_looks_of_32_series_differ():
+    assert len({style.look(place) for place in range(32)}) == 32
 
 
 def test_an_iteration_has_a_lane_per_kind_and_the_gaps_of_the_gpu_in_one_of_their_own():

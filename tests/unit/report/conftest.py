@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,18 @@ import numpy as np
 import pytest
 
 from inferprof import report
+from inferprof.case import Case
+from inferprof.profilers import nsys
 from inferprof.report import evidence
-from inferprof.tables import records
+from inferprof.tables import records, schema
 
 FAILED = Path(__file__).parents[2] / "data/failed/record.json"
 """What the program wrote on an H200 of a case that failed under a CUDA graph."""
+TRACED = {
+    "vit/fp16/ort_cuda/default/b1": "h100_ort_cuda_minilm",
+    "vit/fp32/ort_cuda/default/b1": "h100_ort_cuda_graph_vit_tiny",
+}
+"""The cases of `traced`, and the captures in tests/data that they have."""
 CASE_KEYS = ("model", "precision", "backend", "variant", "shape")
 NO_DEVICE_CLOCK = "a CPU has no clock apart from the host's"
 
@@ -293,3 +301,17 @@ def written(results: Results, baseline: str) -> Path:
     """Write the report; returns its folder."""
     report.write(results.root, results.study, results.machine, baseline)
     return results.root / "reports" / results.study
+
+
+@pytest.fixture
+def traced(results: Results, captured: Callable[[str], Path]) -> Results:
+    """A study whose two cases were traced."""
+    for place, (case, capture) in enumerate(TRACED.items()):
+        results.ok(case, 10.0 + place, gpu=True)
+        frame = schema.of_case(nsys.read(captured(capture)), results.machine, Case.from_path(case))
+        path = results.root / results.machine / "table" / "nsys" / f"{case}.parquet"
+        path.parent.mkdir(parents=True)
+        frame.to_parquet(path)
+    results.refused("vit/nvfp4/tensorrt/default/b1", "needs 10.0")
+    results.plan()
+    return results

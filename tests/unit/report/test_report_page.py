@@ -104,7 +104,7 @@ def attacked(results: Any) -> Path:
 def test_names_with_markup_quotes_and_5000_characters_leave_the_page_whole(attacked: Path) -> None:
     page = elements(attacked)
     assert "img" not in page.counts
-    assert page.counts["script"] == 1
+    assert page.counts["script"] == 2  # the page's own, and its data
     assert page.text.count(ATTACK) >= 2
     assert "onerror" in page.text
 
@@ -320,9 +320,11 @@ def test_no_width_makes_the_page_scroll_sideways(browser: Browser, written_gpu: 
     browser.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
     browser.open(written_gpu / "REPORT.html")
     assert browser.run("document.documentElement.scrollWidth") <= width
-    plots = "[...document.querySelectorAll('.plot svg')]"
-    smallest = f"Math.min(...{plots}.map(svg => svg.getBoundingClientRect().width))"
-    assert browser.run(smallest) >= min(width - 40, 600)
+    sizes = """(plots) => Math.min(...[...document.querySelectorAll(plots)].map(svg =>
+        svg.getBoundingClientRect().width / svg.viewBox.baseVal.width))"""
+    letters = 8.5  # of a plot's axes, in its own units
+    assert letters * browser.run(f"({sizes})('figure .plot svg')") >= 8
+    assert letters * browser.run(f"({sizes})('section > figure .plot svg')") >= 9
     browser.ask("Emulation.clearDeviceMetricsOverride")
 
 
@@ -333,3 +335,100 @@ def test_the_page_prints_without_what_only_a_screen_has(browser: Browser, writte
     for hidden in ("nav", "caption input", "figcaption a"):
         assert browser.run(f"getComputedStyle(document.querySelector('{hidden}')).display") == "none"
     browser.ask("Emulation.setEmulatedMedia", media="")
+
+
+# --- what the script draws -------------------------------------------------------------------------------------
+
+KEYS = {"ArrowRight": 39, "Enter": 13, "/": 191, "+": 187, "Escape": 27}
+
+
+def press(browser: Browser, key: str) -> None:
+    for kind in ("keyDown", "keyUp"):
+        browser.ask("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=KEYS[key])
+
+
+def type_in(browser: Browser, selector: str, text: str) -> None:
+    browser.run(f"document.querySelector('{selector}').value = '{text}'")
+    browser.run(f"document.querySelector('{selector}').dispatchEvent(new Event('input'))")
+
+
+def text_of(browser: Browser, selector: str) -> str:
+    return str(browser.run(f"document.querySelector('{selector}').textContent"))
+
+
+def settled(browser: Browser) -> str:
+    """The address of the page, which follows what is shown after a quarter of a second."""
+    waited = "new Promise(done => setTimeout(() => done(decodeURIComponent(location.hash)), 400))"
+    return str(browser.ask("Runtime.evaluate", expression=waited, awaitPromise=True)["result"]["value"])
+
+
+@pytest.fixture
+def drawn(browser: Browser, traced: Any) -> Path:
+    """The page of two traced cases, opened."""
+    page = write(traced) / "REPORT.html"
+    browser.open(page)
+    return page
+
+
+def test_a_timeline_is_walked_and_zoomed_by_keys_and_its_address_shows_the_same_again(
+    browser: Browser, drawn: Path
+) -> None:
+    assert complaints(browser) == []
+    browser.run("document.querySelector('#iteration .surface').focus()")
+    press(browser, "ArrowRight")
+    first = text_of(browser, "#iteration .readout")
+    assert "GPU 0, stream" in first and "µs from" in first
+    press(browser, "ArrowRight")
+    assert text_of(browser, "#iteration .readout") != first
+    press(browser, "Enter")
+    address = settled(browser)
+    assert re.fullmatch(r"#iteration\?case=vit/fp16/ort_cuda/default/b1&tool=nsys&from=\d+&to=\d+", address)
+    browser.run("location.hash = ''")
+    browser.run(f"location.hash = '{address}'")
+    press(browser, "+")
+    narrower = [int(number) for number in re.findall(r"(?:from|to)=(\d+)", settled(browser))]
+    wider = [int(number) for number in re.findall(r"(?:from|to)=(\d+)", address)]
+    assert wider[0] < narrower[0] < narrower[1] < wider[1]
+
+
+def test_what_is_searched_in_a_timeline_is_counted_with_its_time(browser: Browser, drawn: Path) -> None:
+    data = json.loads(text_of(browser, "#data"))
+    kernels = next(track for track in data["timelines"][0]["tracks"] if track["kind"] == "kernel")["events"]
+    chosen = [i for i in range(0, len(kernels), 5) if "gelu" in data["names"][kernels[i]].lower()]
+    took = sum(kernels[i + 3] for i in chosen)
+    assert len(chosen) > 2
+    type_in(browser, "#iteration input", "GELU")
+    assert text_of(browser, "#iteration .bar output").startswith(f"{len(chosen)} events, {took / 1000:.4g}"[:14])
+
+
+def test_two_cases_are_held_against_each_other_and_can_be_swapped(browser: Browser, drawn: Path) -> None:
+    data = json.loads(text_of(browser, "#data"))
+    totals = [sum(ns for *_, ns in case["rows"]) / 1e6 for case in data["kernels"]]
+    said = re.findall(r"[\d.]+", text_of(browser, "#compare .readout"))
+    assert [float(number) for number in said[:2]] == pytest.approx(totals, rel=0.01)
+    browser.run("document.querySelector('#compare button').click()")
+    again = re.findall(r"[\d.]+", text_of(browser, "#compare .readout"))
+    assert again[:2] == said[1::-1]
+    names = {name for case in data["kernels"] for name, *_ in case["rows"]}
+    assert browser.run("document.querySelectorAll('#compare table')[1].tBodies[0].rows.length") == len(names)
+
+
+def test_a_slash_searches_and_enter_goes_to_the_first_hit(browser: Browser, drawn: Path) -> None:
+    press(browser, "/")
+    assert browser.run("document.activeElement.closest('.search') !== null")
+    type_in(browser, ".search input", "case fp32 b1")
+    assert browser.run("document.querySelectorAll('.search a').length") == 1
+    press(browser, "Enter")
+    assert settled(browser) == "#case?name=vit/fp32/ort_cuda/default/b1"
+    assert set(browser.run(f"({COLUMN})('end_to_end', 2)")) == {"fp32"}
+    browser.run("document.querySelector('.banner button').click()")
+    assert set(browser.run(f"({COLUMN})('end_to_end', 2)")) == {"fp16", "fp32"}
+
+
+def test_every_part_of_the_page_is_a_link(browser: Browser, drawn: Path) -> None:
+    missing = """[...document.querySelectorAll(".here")].filter(link => !document.getElementById(
+        link.getAttribute("href").slice(1))).length"""
+    assert browser.run("document.querySelectorAll('.here').length") > 20
+    assert browser.run(missing) == 0
+    ids = browser.run("[...document.querySelectorAll('[id]')].map(part => part.id)")
+    assert len(ids) == len(set(ids))

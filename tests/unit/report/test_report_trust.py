@@ -191,6 +191,10 @@ def test_a_measurement_in_doubt_is_shown_and_is_no_headline(
     (best,) = winner.find(evidence, "vit")
     assert best.name == BASELINE
     assert best.doubted is not None and best.doubted["variant"] == "graph"
+    answer = answer_of(results)
+    (said,) = [part for part in answer.use.split(". ") if "graph" in part]
+    assert "in doubt" in said and why in said
+    assert "`budget_s:`" in answer.do_next
     (doubt,) = [
         row["doubt"]
         for row in evidence.latency.to_dict("records")

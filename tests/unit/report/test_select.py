@@ -56,6 +56,27 @@ def test_a_speed_up_that_is_undecided_repeats_the_winner_and_the_baseline(result
     assert set(chosen(results).values()) == {(True, True)}
 
 
+def test_after_a_first_pass_each_winner_is_repeated(results: Results) -> None:
+    for precision, ms in (("fp32", 10.0), ("fp16", 5.0), ("int8", 8.0)):
+        results.ok(f"vit/{precision}/ort_cpu/default/b1", ms, protocol={"first_pass": True})
+    results.plan()
+    assert chosen(results) == {
+        "fp32/ort_cpu/default/b1": (False, True),
+        "fp16/ort_cpu/default/b1": (True, True),
+    }
+
+
+def test_a_speed_up_over_a_baseline_that_did_not_settle_is_not_repeated_since_it_stays_in_doubt(
+    results: Results,
+) -> None:
+    boundaries = results.measurement("vit/fp32/ort_cpu/default/b1", 0, 10.0, gpu=False)["boundaries"]
+    boundaries["end_to_end"]["settled"] = False
+    results.ok("vit/fp32/ort_cpu/default/b1", 10.0, boundaries=boundaries)
+    results.ok("vit/fp16/ort_cpu/default/b1", 5.0)
+    results.plan()
+    assert set(chosen(results).values()) == {(False, True)}
+
+
 def test_where_all_cases_are_in_doubt_the_fastest_and_the_baseline_are_captured(results: Results) -> None:
     for precision, ms in (("fp32", 10.0), ("fp16", 5.0), ("bf16", 7.0)):
         case = f"vit/{precision}/ort_cpu/default/b1"

@@ -25,11 +25,3 @@ def build_facts(
         "options": dict(request.variant.options),
         "profile": profile,
     }
-
-
-def inductor_cache() -> dict[str, int]:
-    """How many graphs Inductor took from its cache and how many it compiled."""
-    from torch._dynamo.utils import counters
-
-    of = counters["inductor"]
-    return {"hits": of["fxgraph_cache_hit"], "misses": of["fxgraph_cache_miss"]}

@@ -14,6 +14,7 @@ RUN: Final[Mapping[str, str]] = {
     HOST_CAST: "the caller has float32 inputs as float16 and casts them on the host, in `stage_inputs`: "
     "`elementwise` or `vectorised`",
 }
+THREADS: Final[Mapping[str, str]] = {"threads": "threads on a CPU; as many as the process may use CPUs unless given"}
 TF32: Final[Mapping[str, str]] = {"tf32": "TF32 in matrix products and convolutions; off everywhere unless given"}
 BUILD: Final[Mapping[str, str]] = {
     "optimization_level": "how long TensorRT's builder searches: 0 to 5",

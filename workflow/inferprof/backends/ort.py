@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 from inferprof.backends import refusals
-from inferprof.backends.options import RUN, TF32, some
+from inferprof.backends.options import RUN, TF32, THREADS, some
 from inferprof.backends.ort_session import OrtSession, Provider, create, opened, preload_cuda, session_options
 from inferprof.case import Case
 from inferprof.device import Device
@@ -64,7 +64,7 @@ ORT_CPU = Backend(
     artifact="onnx",
     open=open_cpu,
     refuses=refuses_cpu,
-    options=some(RUN, "host_cast"),
+    options={**THREADS, **some(RUN, "host_cast")},
 )
 
 ORT_CUDA = Backend(

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferprof.backends import build_facts, refusals, torch_graphs, torch_quantize, triton_tuning
-from inferprof.backends.options import RUN, TF32, some
+from inferprof.backends import inductor, refusals, torch_graphs, torch_quantize, triton_tuning
+from inferprof.backends.options import RUN, TF32, THREADS, some
 from inferprof.case import Case, Shape, Variant
 from inferprof.device import Buffer, Device, Where
 from inferprof.errors import CaseFailed, UserError
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 """The precisions that a torch model is cast to, with torch's names for them."""
-DEFAULT_MODE = "default"
-COMPILE_MODES = (DEFAULT_MODE, "reduce-overhead", "max-autotune")
 COMPILERS = ("c++", "g++", "clang++")
 """torch.compile compiles C++ for the CPU, and launchers of its Triton kernels for the GPU."""
 
@@ -236,18 +234,20 @@ def open_compile(request: OpenRequest) -> Iterator[TorchSession]:
     Where `graphs` of several shapes are asked for, sizes are symbols, so that one compilation serves all of them.
     Raises UserError for a mode that torch does not know, CaseFailed where the model cannot be compiled.
     """
-    mode = request.variant.text("compile_mode", DEFAULT_MODE)
-    if mode not in COMPILE_MODES:
-        raise UserError(f"compile_mode {mode!r} is not one of torch.compile's: {', '.join(COMPILE_MODES)}")
+    mode = request.variant.text("compile_mode", inductor.DEFAULT_MODE)
+    if mode not in inductor.COMPILE_MODES:
+        raise UserError(f"compile_mode {mode!r} is not one of torch.compile's: {', '.join(inductor.COMPILE_MODES)}")
     plan = torch_graphs.Plan.of(request.variant, request.shape, trees=True)
-    if plan and mode == DEFAULT_MODE:
-        raise UserError(f"graphs: compile_mode {mode} makes none; take one of {', '.join(COMPILE_MODES[1:])}")
+    if plan and mode == inductor.DEFAULT_MODE:
+        raise UserError(
+            f"graphs: compile_mode {mode} makes none; take one of {', '.join(inductor.COMPILE_MODES[1:])}"
+        )
     import torch
     from torch._dynamo.exc import TorchDynamoException
 
     def compiled(module: torch.nn.Module) -> Callable[..., torch.Tensor]:
         call: Callable[..., torch.Tensor] = torch.compile(module, mode=mode, dynamic=plan is not None)
-        if mode == DEFAULT_MODE:
+        if mode == inductor.DEFAULT_MODE:
             return call
 
         def step(*inputs: torch.Tensor) -> torch.Tensor:
@@ -263,8 +263,10 @@ def open_compile(request: OpenRequest) -> Iterator[TorchSession]:
 
 def graphs_share_memory(variant: Variant) -> str | None:
     """The modes that make CUDA graphs put the results of all of them into one pool of memory."""
-    mode = variant.text("compile_mode", DEFAULT_MODE)
-    return None if mode == DEFAULT_MODE else f"the CUDA graphs of compile_mode {mode} share one pool of memory"
+    mode = variant.text("compile_mode", inductor.DEFAULT_MODE)
+    return (
+        None if mode == inductor.DEFAULT_MODE else f"the CUDA graphs of compile_mode {mode} share one pool of memory"
+    )
 
 
 def refuses_options(variant: Variant, case: Case, machine: Machine) -> str | None:
@@ -305,7 +307,7 @@ def refuses_compile(case: Case, machine: Machine) -> str | None:
     )
 
 
-OPTIONS = {**RUN, **TF32, **torch_quantize.OPTION, **triton_tuning.OPTION, **torch_graphs.OPTIONS}
+OPTIONS = {**RUN, **THREADS, **TF32, **torch_quantize.OPTION, **triton_tuning.OPTION, **torch_graphs.OPTIONS}
 TORCH_EAGER = Backend(
     name="torch_eager",
     title="PyTorch, eager",
@@ -329,11 +331,13 @@ TORCH_COMPILE = Backend(
     open=open_compile,
     refuses=refuses_compile,
     options={
-        "compile_mode": f"the mode of torch.compile: {', '.join(f'`{mode}`' for mode in COMPILE_MODES)}",
-        **some(OPTIONS, "placement", "host_cast", "tf32", "quantize", "tuning", "graphs"),
+        "compile_mode": f"the mode of torch.compile: {', '.join(f'`{mode}`' for mode in inductor.COMPILE_MODES)}",
+        **some(OPTIONS, "placement", "threads", "host_cast", "tf32", "quantize", "tuning", "graphs"),
     },
     precisions=frozenset(DTYPES),
-    compile_cache=build_facts.inductor_cache,
+    compiles_ahead=inductor.compiles_ahead,
+    forget_choices=inductor.forget_choices,
+    compile_cache=inductor.cache,
     imports=(*export.IMPORTS, "torch._inductor.compile_fx"),
     alone=graphs_share_memory,
     refuses_variant=refuses_options,

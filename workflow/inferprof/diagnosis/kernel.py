@@ -55,6 +55,8 @@ CLASS_ADVICE: Final[Mapping[KernelClass, str]] = {
     "convolution": "Compare it with its roofline. Pad channels to a multiple of 8. A convolution whose stride is its "
     "kernel (patches) is a matrix product: export it as reshape and MatMul.",
     "gemm": "Compare it with its roofline and its tiles. A narrower format or a better batch moves it.",
+    "communication": "Part of it is waiting for other GPUs: see late_rank. Hide the rest behind computation, or send "
+    "fewer bytes.",
     "attention": "Compare it with its roofline. A newer fused kernel or fewer tokens move it.",
 }
 OTHER_ADVICE: Final = "Compare it with its roofline. Fuse it into the product before or behind it."

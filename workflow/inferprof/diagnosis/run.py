@@ -16,13 +16,14 @@ from inferprof.diagnosis.frames import load, of_model
 from inferprof.diagnosis.times import on_gpu
 from inferprof.errors import failure_of
 from inferprof.files import write_document
-from inferprof.findings import NEEDS, Answer, Change, Clear, Finding, Frames, Gain, Need, NotAssessed
+from inferprof.findings import ELSEWHERE, NEEDS, Answer, Change, Clear, Finding, Frames, Gain, Need, NotAssessed
 from inferprof.plugins import Check
 
 BEYOND: Final = 1.1
 """Ours, times the total: beyond it a gain was told of a capture without iterations, or of several of them."""
 _HAS: Final[Mapping[Need, Callable[[Frames], bool]]] = {
     "gpu": on_gpu,
+    "cpu": lambda frames: not on_gpu(frames),
     "record": lambda frames: len(frames.records) > 0,
     "timeline": lambda frames: frames.tool is not None,
     "counters": lambda frames: bool(frames.profiles["tool"].isin(registry.counters()).any()),
@@ -79,8 +80,8 @@ def answer(check: Check, frames: Frames) -> Answer:
 def _answer(check: Check, frames: Frames) -> Answer:
     missing: Sequence[Need] = [need for need in check.needs if not _HAS[need](frames)]
     if missing:
-        on_cpu = "gpu" in missing and _HAS["record"](frames)
-        named: Sequence[Need] = ("gpu",) if on_cpu else missing
+        elsewhere = [need for need in missing if need in ELSEWHERE and (need == "cpu" or _HAS["record"](frames))]
+        named: Sequence[Need] = elsewhere or missing
         raise NotAssessed("; ".join(NEEDS[need] for need in named))
     judged = check.run(frames)
     if isinstance(judged, Clear):

@@ -26,7 +26,7 @@ from inferprof import registry
 from inferprof.diagnosis.kernel_time import kernels_ns
 from inferprof.diagnosis.times import ms, on_gpu, percent
 from inferprof.documents.diagnosed import Group, Ranked, Resource, Verdict
-from inferprof.findings import NEEDS, Answer, Bottleneck, Confidence, Finding, Frames, Gain, Total
+from inferprof.findings import OF_OTHERS, Answer, Bottleneck, Confidence, Finding, Frames, Gain, Total
 from inferprof.tables.nodes.providers import per_run
 from inferprof.tables.schema import of_first
 
@@ -247,15 +247,14 @@ def _nothing(answers: Sequence[Answer]) -> str:
     near = next((answer.reason for answer in answers if answer.check == "roof" and answer.verdict == "clear"), "")
     if near:
         return f"It is near its roofline. {capital(near)}. To do: Less work, or a narrower format."
-    clear = sum(answer.verdict == "clear" for answer in answers)
-    lacking = Counter(answer.reason for answer in answers if answer.verdict == "not assessed")
+    asked = [answer for answer in answers if answer.reason not in OF_OTHERS]
+    clear = sum(answer.verdict == "clear" for answer in asked)
+    lacking = Counter(answer.reason for answer in asked if answer.verdict == "not assessed")
     if lacking.total() <= clear:
         return f"No check found a cause: {clear} checks are clear, {lacking.total()} not assessed."
-    reason, count = lacking.most_common(1)[0]
+    reason, _ = lacking.most_common(1)[0]
     want = reason.removeprefix("needs ")
-    if want == NEEDS["gpu"]:
-        return f"No check found a cause: {count} of {len(answers)} checks are about GPUs."
-    return f"No cause is known: {lacking.total()} of {len(answers)} checks were not assessed. Most need {want}."
+    return f"No cause is known: {lacking.total()} of {len(asked)} checks were not assessed. Most need {want}."
 
 
 def _where(groups: Sequence[Group], total: Total | None, times: Mapping[Resource, float]) -> str:

@@ -19,7 +19,7 @@ import msgspec
 from inferprof.documents.base import SELF_CHECK, Document, OfCase, Outcome
 from inferprof.documents.diagnosed import Diagnosis
 from inferprof.documents.engine import Build, Trtexec
-from inferprof.documents.graph import Accuracy, Audit, Convert, Cost, Partition
+from inferprof.documents.graph import Accuracy, Audit, Convert, Cost, Partition, Sensitivity
 from inferprof.documents.machine import Bandwidth, Ceilings, Environment
 from inferprof.documents.record import Record, Watched
 from inferprof.documents.study import Bundle, StudyConfig, Threshold
@@ -32,6 +32,7 @@ Kind = Literal[
     "convert",
     "audit",
     "accuracy",
+    "sensitivity",
     "cost",
     "partition",
     "environment",
@@ -52,6 +53,7 @@ TYPES: Mapping[Kind, Any] = {
     "convert": Convert,
     "audit": Audit,
     "accuracy": Accuracy,
+    "sensitivity": Sensitivity,
     "cost": Cost,
     "partition": Partition,
     "environment": Environment,
@@ -93,6 +95,7 @@ __all__ = [
     "Outcome",
     "Partition",
     "Record",
+    "Sensitivity",
     "StudyConfig",
     "Trail",
     "Trtexec",

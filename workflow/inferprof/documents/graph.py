@@ -176,6 +176,55 @@ class Cost(Outcome):
         return _sum(self.inputs, self.outputs, self.weights)
 
 
+class Sensitive(Document, omit_defaults=False):
+    """A unit of a graph: a node, or a product with the node that its result is added in."""
+
+    name: str
+    op: str
+    nodes: list[str]
+    alone_db: Number | None
+    """SQNR with it alone in the format; None where nothing is lost, or no number is left."""
+    overflow: bool
+    """Whether values are not finite with it alone in the format."""
+    left_out_share: Number
+    """Of the loss of all units together, what goes where it alone is left out."""
+    cause: str | None = None
+
+
+class LeftOut(Document, omit_defaults=False):
+    """So many units, the worst first, were left out, and what all others lose together."""
+
+    left_out: Count
+    joint_db: Number | None
+    overflow: bool
+    meets: bool
+    """Whether that meets the format's tolerance."""
+
+
+class Sensitivity(Outcome):
+    """results/onnx/{model}/{precision}.sensitivity.json: what each unit of a graph loses in a number format."""
+
+    NEEDS: ClassVar[tuple[str, ...]] = ("units", "evaluations", "samples")
+
+    precision: str | None = None
+    pretrained: bool | None = None
+    samples: Count | None = None
+    samples_each: Count | None = None
+    """How many of them try each unit alone."""
+    evaluations: dict[str, Count] | None = None
+    """Passes over all samples, by what they are for."""
+    seconds: NotNegative | None = None
+    joint_db: Number | None = None
+    predicted_db: Number | None = None
+    """The sum of the losses alone."""
+    additive: bool | None = None
+    units: list[Sensitive] | None = None
+    """The worst first."""
+    tried: list[LeftOut] = []
+    exclude: list[str] | None = None
+    """The nodes to leave out for the format's tolerance; None: no set that was tried met it."""
+
+
 class Tolerance(Document):
     """From which SQNR on an output passes, and down to which it warns."""
 

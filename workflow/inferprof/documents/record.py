@@ -155,12 +155,23 @@ class Steal(Measured):
     percent: Percent | None = None
 
 
+class Threads(Measured):
+    """The threads of the process that worked while boundaries took turns: how long each was on a core, and waited."""
+
+    NEEDS: ClassVar[tuple[str, ...]] = ("seconds", "on_core", "waited")
+
+    seconds: Positive | None = None
+    on_core: list[NotNegative] | None = None
+    waited: list[NotNegative] | None = None
+
+
 class Host(Document):
     """How fast the host was itself: readings of the yardstick, ns."""
 
     yardstick_ns: Annotated[list[Nanoseconds], Meta(min_length=1)]
     yardstick_cpu_ns: Annotated[list[Nanoseconds], Meta(min_length=1)]
     steal: Steal
+    threads: Threads | None = None
 
 
 class Gauge(Document):

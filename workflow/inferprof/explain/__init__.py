@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from inferprof.explain.verb import explain
+from inferprof.explain.verb import explain, one
 
-__all__ = ["explain"]
+__all__ = ["explain", "one"]

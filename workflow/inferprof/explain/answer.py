@@ -51,7 +51,7 @@ class Entry:
 
 def entries(foreign: Foreign) -> list[Entry]:
     """The whole answer, in order."""
-    made = [Entry("ran", _ran(foreign))]
+    made = [Entry("ran", _ran(foreign)), *(Entry("watched", line) for line in foreign.watched)]
     if foreign.failure:
         made += [Entry("failed", foreign.failure), *_notes(foreign)]
     else:
@@ -64,8 +64,11 @@ def entries(foreign: Foreign) -> list[Entry]:
 
 def render(foreign: Foreign, width: int = WIDTH) -> str:
     """The answer as text of at most MOST_LINES lines, behind the names of the files."""
-    title = ", ".join(foreign.names)
-    every = entries(foreign)
+    return render_entries(", ".join(foreign.names), entries(foreign), width)
+
+
+def render_entries(title: str, every: Sequence[Entry], width: int = WIDTH) -> str:
+    """Entries below a title, in at most MOST_LINES lines."""
     kept: set[int] = set()
     for place in sorted(range(len(every)), key=lambda place: (every[place].rank, place)):
         wanted = [every[other] for other in sorted({*kept, place})]
@@ -139,11 +142,11 @@ def waterfall_share() -> float:
 
 def parts_of(foreign: Foreign) -> tuple[str, float, dict[str, float]] | None:
     """Of what, how long it is in ns, and its parts, which add up to it."""
+    range_rows = waterfall.of_ranges(foreign.frames.timeline) if foreign.frames.tool else {}
+    if ITERATION in range_rows:
+        whole_and_parts = _of_range(range_rows[ITERATION])
+        return ("an iteration under a profiler", *whole_and_parts) if whole_and_parts else None
     if foreign.choice is not None:
-        range_rows = waterfall.of_ranges(foreign.frames.timeline) if foreign.frames.tool else {}
-        if ITERATION in range_rows:
-            whole_and_parts = _of_range(range_rows[ITERATION])
-            return ("an iteration under a profiler", *whole_and_parts) if whole_and_parts else None
         return _of_capture(foreign)
     capture = next((capture for capture in foreign.captures if capture.parts), None)
     if capture is None:
@@ -206,9 +209,11 @@ def _kernels(foreign: Foreign) -> Iterator[Entry]:
     )
     unit = "an iteration" if foreign.choice is not None and foreign.choice.by else "in all"
     launches = float(table["launches"].sum())
-    yield Entry(
-        "kernels", f"{launches:,.0f} launches, {whole / NS_PER_MS:,.4g} ms {unit}: {listed}; longest {names}", 1
-    )
+    graphs = kernel_compare.of_iterations(rows[rows["metric"].eq("duration_total")], "graph")
+    count = kernel_compare.iterations(rows) or 1
+    unseen = f"; beside CUDA graphs of {ms(graphs['value'].sum() / count)}, traced as a whole" if len(graphs) else ""
+    said = f"{launches:,.0f} launches, {whole / NS_PER_MS:,.4g} ms {unit}: {listed}; longest {names}{unseen}"
+    yield Entry("kernels", said, 1)
 
 
 # --- why, and what to do ---------------------------------------------------------------------------------------
@@ -224,17 +229,17 @@ def _cause(foreign: Foreign) -> Iterator[Entry]:
     first = groups[0].findings[0].finding
     if not idle:
         yield Entry("cause", _reason(first))
-        gain = "" if first.gain is None else f"; gain: {gain_in_words(first.gain, foreign.total)}"
-        yield Entry("do", f"{_advice(first)}{gain}")
+        gain = [] if first.gain is None else [gain_in_words(first.gain, foreign.total)]
+        yield Entry("do", _sentences(_advice(first), *gain))
     rest = (
         [first] * bool(idle)
         + [group.findings[0].finding for group in groups[1:]]
         + [entry.finding for entry in groups[0].findings[1:]]
     )
     for number, finding in enumerate(rest[:ALSO]):
-        yield Entry("also", f"{_reason(finding)}; {_advice(finding)}", 3 + number)
+        yield Entry("also", _sentences(_reason(finding), _advice(finding)), 3 + number)
     for caution in foreign.verdict.cautions[:ALSO]:
-        yield Entry("doubt", f"{_reason(caution.finding)}; {_advice(caution.finding)}", 3)
+        yield Entry("doubt", _sentences(_reason(caution.finding), _advice(caution.finding)), 3)
 
 
 def _mostly_idle(foreign: Foreign) -> list[Entry]:
@@ -267,15 +272,22 @@ def _largest_part(foreign: Foreign) -> Iterator[Entry]:
 
 
 def _reason(finding: Finding) -> str:
-    subject = "" if finding.reason.startswith(finding.subject) else f"{finding.subject}: "
-    return f"{subject}{finding.reason}"
+    """The reason, behind what it is about where it does not begin so itself."""
+    begins = finding.reason.startswith((finding.subject, finding.subject.rpartition(" ")[2]))
+    return finding.reason if begins else f"{finding.subject}: {finding.reason}"
+
+
+def _sentences(*parts: str) -> str:
+    """Sentences stand behind each other; of what is none, a semicolon is between."""
+    text = ""
+    for part in parts:
+        text += f"{'' if not text else ' ' if text.endswith('.') else '; '}{part}"
+    return text
 
 
 def _advice(finding: Finding) -> str:
     """Without the words that only a study has."""
-    return finding.advice.replace(
-        "a variant with `cuda_graph: true`", "a CUDA graph (in a study: `cuda_graph: true`)"
-    )
+    return finding.advice.replace(": a variant with `cuda_graph: true`", " (in a study: `cuda_graph: true`)")
 
 
 def _devices(foreign: Foreign) -> Iterator[Entry]:

@@ -18,9 +18,11 @@ from inferprof.findings import Answer, Frames, Total
 from inferprof.readers import launch_configs
 from inferprof.readers.kind import Capture, Lack
 from inferprof.tables import records, schema
+from inferprof.tables.limits import waterfall
 from inferprof.tables.trace import iteration_choice, one_iteration
 from inferprof.tables.trace.events import tidy
 from inferprof.tables.trace.iteration_choice import Choice
+from inferprof.tables.trace.kernel_compare import ITERATION
 
 MACHINE: Final = "foreign"
 STUDY: Final = "explain"
@@ -43,6 +45,8 @@ class Foreign:
     total: Total | None
     graph: Sequence[str] = ()
     """What the ONNX file of it says, in lines."""
+    watched: Sequence[str] = ()
+    """What `watch` ran, and what that cost, in lines."""
 
     @property
     def lacks(self) -> list[Lack]:
@@ -76,7 +80,7 @@ def of(
     empty = pd.DataFrame(columns=list(schema.COLUMNS)).astype(schema.COLUMNS)
     parts = [part for part in parts if len(part)]
     rows = schema.of_case(pd.concat(parts, ignore_index=True) if parts else empty, MACHINE, case)
-    own = frames.of_tables(MACHINE, case, _no_peers(case), schema.shared(one_iteration.without(rows)))
+    own = _of_means(frames.of_tables(MACHINE, case, _no_peers(case), schema.shared(one_iteration.without(rows))))
     given = [
         *(run.answers(own) if len(rows) else []),
         *(answer for capture in captures for answer in capture.answers),
@@ -84,6 +88,14 @@ def of(
     total = own.total or next((capture.total for capture in captures if capture.total), None)
     judged = verdict.judge(given, total, verdict.times_of(own) if own.total else {})
     return Foreign(names, case, captures, rows, choice, own, given, judged, total)
+
+
+def _of_means(own: Frames) -> Frames:
+    """With shares of an iteration's mean, which the parts beside them add up to, and not of its median."""
+    mean = waterfall.of_ranges(own.timeline).get(ITERATION, {}).get("duration_mean") if own.tool else None
+    if mean is None or own.total is None:
+        return own
+    return dataclasses.replace(own, total=dataclasses.replace(own.total, ns=mean))
 
 
 def _no_peers(case: Case) -> Any:

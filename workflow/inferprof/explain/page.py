@@ -11,11 +11,12 @@ from typing import Final
 from inferprof import report
 from inferprof.diagnosis import run
 from inferprof.diagnosis.times import NS_PER_MS, percent
-from inferprof.explain import answer
+from inferprof.explain import against, against_answer, answer
+from inferprof.explain.against import Difference
 from inferprof.explain.foreign import MACHINE, STUDY, Foreign
 from inferprof.files import write_document, written_whole
-from inferprof.report import compose, evidence
-from inferprof.report.model import Block, Column, Report, SectionContent, Table, Text, number, words
+from inferprof.report import compose, evidence, interactive
+from inferprof.report.model import Block, Card, Column, Report, SectionContent, Table, Text, number, words
 from inferprof.report.section import sections
 from inferprof.tables import records
 
@@ -30,6 +31,14 @@ WHERE: Final = (
     Column("part", "goes to"),
     Column("ms", "ms", "number"),
     Column("percent", "%", "number"),
+)
+
+
+DIFFERENCE: Final = (
+    Column("group", "what"),
+    Column("a_ms", "A ms", "number"),
+    Column("b_ms", "B ms", "number"),
+    Column("change_ms", "change ms", "number"),
 )
 
 
@@ -49,7 +58,22 @@ def write(cases: Sequence[Foreign], out: Path) -> Path:
         subtitle=f"{len(cases)} capture{'s' if len(cases) > 1 else ''}. Paths are relative to the folder of --out.",
         sections=(_answers(cases), *(content for content in contents if content.blocks)),
     )
-    return report.write_files(page, folder)
+    return report.write_files(compose.with_widgets(page, *interactive.write(of_study, folder)), folder)
+
+
+def write_difference(difference: Difference, out: Path) -> Path:
+    """Write the comparison as a report, with every group of it; REPORT.txt."""
+    blocks: list[Block] = [Text(against.title(difference), "headline")]
+    blocks += [Text(f"{entry.label}: {entry.text}", "item") for entry in against_answer.entries(difference)]
+    ordered = sorted(against.lines(difference), key=lambda line: -abs(line[2] - line[1]))
+    rows = tuple(
+        (words(name), *(number(ns / NS_PER_MS, f"{ns / NS_PER_MS:+,.4g}") for ns in (was, now, now - was)))
+        for name, was, now in ordered
+    )
+    blocks.append(Table("difference", "All groups: their changes add up to the difference", DIFFERENCE, rows))
+    content = SectionContent("Difference", tuple(blocks))
+    page = Report(title="inferprof: explain", subtitle="Two captures of one work.", sections=(content,))
+    return report.write_files(page, out / "reports" / STUDY)
 
 
 def _named_apart(cases: Sequence[Foreign]) -> Iterator[Foreign]:
@@ -84,11 +108,8 @@ def _answers(cases: Sequence[Foreign]) -> SectionContent:
     blocks: list[Block] = []
     rows = []
     for case in cases:
-        blocks.append(Text(", ".join(case.names), "headline"))
-        blocks += [
-            Text(f"{entry.label}: {entry.text}" if entry.label else entry.text, "item")
-            for entry in answer.entries(case)
-        ]
+        lines = tuple((entry.label, entry.text) for entry in answer.entries(case))
+        blocks.append(Card(", ".join(case.names), lines, listed=True))
         if whole_and_parts := answer.parts_of(case):
             of, whole, parts = whole_and_parts
             rows += [
@@ -100,6 +121,7 @@ def _answers(cases: Sequence[Foreign]) -> SectionContent:
                     ),
                 )
                 for part, ns in sorted(parts.items(), key=lambda item: -item[1])
+                if ns
             ]
     if rows:
         blocks.append(

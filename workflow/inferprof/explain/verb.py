@@ -25,10 +25,21 @@ def explain(files: Sequence[Path], iteration: str | None = None, model: Path | N
         from inferprof.explain import graph
 
         described = graph.described(model)
-    with tempfile.TemporaryDirectory(prefix="inferprof-explain-") as folder:
-        opened = opening.opened(files, Path(folder))
-        cases = [_case(group, iteration, model) for group in _programs(opened, Path(folder))]
+    cases = [_case(group, iteration, model) for group in _groups(files)]
     return [replace(case, graph=described) for case in cases]
+
+
+def one(files: Sequence[Path], iteration: str | None = None, model: Path | None = None) -> Foreign:
+    """What files tell together that are said to be of one program. Raises UserError for two traces."""
+    every = [entry for group in _groups(files) for entry in group]
+    if sum(capture.timeline is not None for _, capture in every) > 1:
+        raise UserError(f"{', '.join(map(str, files))} are several traces: give one on each side of --against")
+    return _case(every, iteration, model)
+
+
+def _groups(files: Sequence[Path]) -> list[list[tuple[str, Capture]]]:
+    with tempfile.TemporaryDirectory(prefix="inferprof-explain-") as folder:
+        return list(_programs(opening.opened(files, Path(folder)), Path(folder)))
 
 
 def _case(group: Sequence[tuple[str, Capture]], iteration: str | None, model: Path | None) -> Foreign:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from inferprof import stats
 
@@ -16,10 +18,18 @@ Clock = Callable[[], int]
 """Monotonic nanoseconds."""
 Sample = Callable[[], float]
 """Runs one inference and returns its nanoseconds."""
+Name = TypeVar("Name", bound=str)
 SETTLE_WINDOWS = 3
 SETTLE_WINDOW_NS = 50_000_000
 """A window lasts at least this long, so that a warm-up spans several updates of the GPU's clock (tens of ms)."""
 SETTLE_WINDOW_SAMPLES = 3
+"""A window has at least as many, of a case so slow that windows of them overrun the budget one."""
+MEDIAN_STEP = 0.954
+"""The median step from one sample to the next, in standard deviations of normal noise."""
+RANGE_OF_THREE = 3.31
+"""What three normal variables span in 95 of 100 cases, in standard deviations."""
+FIRST_INTERVAL = stats.ONE_ROUND_THRESHOLD / 2
+"""Half width that is enough of a first round: two cases that are known so well differ by what one round may call."""
 
 
 @dataclass(frozen=True)
@@ -28,19 +38,23 @@ class Protocol:
 
     warmup_min: int = 1
     """Inferences before warm-up may end. With the loop, whose last sample may begin within the budget, no boundary
-    takes over three budgets, unless two of its inferences do."""
+    takes over three budgets, unless the fewest samples of an interval do."""
     settle: float = 0.02
-    """Warm-up ends when the medians of three windows in a row lie within this relative range."""
+    """Warm-up ends when the medians of three windows in a row lie within this relative range, or within what noise
+    explains and in no order."""
     interval: float = 0.01
     """The loops end when the 95 % interval of each median has at most this relative half width."""
     min_s: float = 0.2
     """A loop lasts at least this long or its budget: a few ms would be one moment of the machine."""
     budget_s: float = 2.0
     turns: int = 8
-    """Boundaries are sampled in turns of this share of the budget; the intervals are looked at after each."""
+    """Boundaries are sampled in turns of this share of `enough_s`; the intervals are looked at after each."""
     min_samples: int = 20
     """Samples before the interval may end the loop; the budget ends it earlier."""
     max_samples: int = 20_000
+    first_pass: bool = False
+    """The first of several rounds, which says who has the others. A loop ends after half its budget where that gave
+    `min_samples`, or with FIRST_INTERVAL; there is no pipeline, and back to back is too short for energy."""
     throughput_min_s: float = 1.2
     """Back to back lasts half a budget and at least this long: energy is told for windows of 1 s or more."""
     graph: bool = False
@@ -55,9 +69,29 @@ class Protocol:
         return 2 * self.budget_s
 
     @property
+    def enough_s(self) -> float:
+        """After how long `min_samples` are enough."""
+        return self.budget_s / 2 if self.first_pass else self.budget_s
+
+    @property
+    def turn_ns(self) -> float:
+        """The length of a boundary's turn."""
+        return self.enough_s * 1e9 / self.turns
+
+    @property
+    def stages_turn_ns(self) -> float:
+        """That of the stages: shares of a case, which decide about no other."""
+        return self.turn_ns / 2 if self.first_pass else self.turn_ns
+
+    @property
+    def narrow(self) -> float:
+        """The relative half width of the interval that ends a loop."""
+        return max(self.interval, FIRST_INTERVAL) if self.first_pass else self.interval
+
+    @property
     def throughput_s(self) -> float:
         """The window of back to back."""
-        return max(self.budget_s / 2, self.throughput_min_s)
+        return self.pipeline_s if self.first_pass else max(self.budget_s / 2, self.throughput_min_s)
 
     @property
     def pipeline_s(self) -> float:
@@ -95,21 +129,26 @@ def run(name: str, sample: Sample, protocol: Protocol, clock: Clock) -> Series:
 
 
 def in_turns(
-    samplers: Mapping[str, Sample], protocol: Protocol, clock: Clock, before_turn: Callable[[], None] = lambda: None
-) -> dict[str, Series]:
+    samplers: Mapping[Name, Sample],
+    protocol: Protocol,
+    clock: Clock,
+    before_turn: Callable[[], None] = lambda: None,
+    alongside: Callable[[], None] = lambda: None,
+) -> dict[Name, Series]:
     """Warm each boundary up, then let them take turns until all intervals are narrow enough or a limit is reached.
 
     A machine changes from second to second: a neighbour on the other half of a core makes every launch slower for a
     while. In turns that falls on all boundaries alike, so that their medians can be compared with each other.
-    `before_turn` is in no boundary's time.
+    `before_turn` is in no boundary's time; `alongside` has a turn as long as one of the boundaries has.
     """
-    loops = [_Loop(name, sample, protocol, clock) for name, sample in samplers.items()]
-    for loop in loops:
+    loops = {name: _Loop(name, sample, protocol, clock) for name, sample in samplers.items()}
+    for loop in loops.values():
         loop.warm_up()
-    while any(loop.stopped_by is None for loop in loops):
-        for loop in loops:
+    while any(loop.stopped_by is None for loop in loops.values()):
+        for loop in loops.values():
             loop.turn(before_turn)
-    return {loop.name: loop.series() for loop in loops}
+        alongside()
+    return {name: loop.series() for name, loop in loops.items()}
 
 
 class _Loop:
@@ -138,12 +177,13 @@ class _Loop:
             return
         before()
         begin = self._clock()
-        share_ns = self._protocol.budget_s * 1e9 / self._protocol.turns
+        share_ns = self._protocol.turn_ns
         with self._protocol.range(self.name):
             while True:
                 self._samples.append(round(self._ranged()))
                 end = self._clock()
-                self.stopped_by = self._limit(self._sampled_ns + end - begin)
+                if len(self._samples) >= stats.FEWEST:
+                    self.stopped_by = self._limit(self._sampled_ns + end - begin)
                 if self.stopped_by or end - begin >= share_ns:
                     break
         self._sampled_ns += end - begin
@@ -166,33 +206,54 @@ class _Loop:
     def _limit(self, sampled_ns: int) -> Literal["budget", "count"] | None:
         if len(self._samples) >= self._protocol.max_samples:
             return "count"
-        return "budget" if sampled_ns >= self._protocol.budget_s * 1e9 else None
+        enough = len(self._samples) >= self._protocol.min_samples
+        limit_s = self._protocol.enough_s if enough else self._protocol.budget_s
+        return "budget" if sampled_ns >= limit_s * 1e9 else None
 
     def _narrow_enough(self) -> bool:
         if len(self._samples) < self._protocol.min_samples or self._sampled_ns < self._protocol.min_s * 1e9:
             return False
         width = _half_width(self._samples)
-        return width is not None and width <= self._protocol.interval
+        return width is not None and width <= self._protocol.narrow
 
 
 def warm_up(sample: Sample, protocol: Protocol, clock: Clock) -> tuple[int, bool]:
     """Run until the medians of windows in a row agree, or one more would overrun the budget: inferences, settled."""
     begin = last = clock()
-    count = 0
+    samples: list[float] = []
     medians: list[float] = []
+    budget_ns, least = protocol.budget_s * 1e9, SETTLE_WINDOW_SAMPLES
     while True:
         window: list[float] = []
         window_begin = last
-        while len(window) < SETTLE_WINDOW_SAMPLES or last - window_begin < SETTLE_WINDOW_NS:
+        while len(window) < least or last - window_begin < SETTLE_WINDOW_NS:
             window.append(sample())
             before, last = last, clock()
-            if count + len(window) >= protocol.warmup_min and 2 * last - before - begin > protocol.budget_s * 1e9:
-                return count + len(window), False
-        count += len(window)
+            if SETTLE_WINDOWS * SETTLE_WINDOW_SAMPLES * (last - before) > budget_ns:
+                least = 1
+            if len(samples) + len(window) >= protocol.warmup_min and 2 * last - before - begin > budget_ns:
+                return len(samples) + len(window), False
+        samples += window
         medians = [*medians, statistics.median(window)][-SETTLE_WINDOWS:]
-        agree = len(medians) == SETTLE_WINDOWS and max(medians) <= min(medians) * (1 + protocol.settle)
-        if agree and count >= protocol.warmup_min:
-            return count, True
+        if len(samples) >= protocol.warmup_min and _agree(medians, samples, len(window), protocol.settle):
+            return len(samples), True
+
+
+def _agree(medians: list[float], samples: Sequence[float], per_window: int, settle: float) -> bool:
+    """Whether windows differ by `settle` at most, or by what noise explains and neither fall nor rise throughout.
+
+    Noise is told by the steps between neighbouring samples, which a trend hardly changes.
+    """
+    if len(medians) < SETTLE_WINDOWS:
+        return False
+    spread = max(medians) - min(medians)
+    if spread <= settle * min(medians):
+        return True
+    latest = samples[-SETTLE_WINDOWS * max(per_window, SETTLE_WINDOW_SAMPLES) :]
+    deviation = statistics.median(abs(after - before) for before, after in itertools.pairwise(latest)) / MEDIAN_STEP
+    of_median = deviation * math.sqrt(math.pi / 2 / per_window)
+    ordered = sorted(medians)
+    return spread <= RANGE_OF_THREE * of_median and medians not in (ordered, ordered[::-1])
 
 
 def _half_width(samples: Sequence[float]) -> float | None:

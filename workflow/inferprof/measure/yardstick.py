@@ -8,6 +8,7 @@ the GPU is done: never inside of a sample, and never beside one.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from inferprof.measure.loop import Clock
 ITERATIONS = 12_000
 """About 1 ms of CPython, so that the 32 readings of a case on a GPU cost it some 40 ms."""
 STAT = Path("/proc/stat")
+TASKS = Path("/proc/self/task")
 BUSY, STOLEN = (0, 1, 2, 5, 6), 7
 """Fields of the line `cpu` of /proc/stat (proc_stat(5)): user, nice, system, irq, softirq; and steal."""
 
@@ -36,6 +38,16 @@ def read_stat() -> str:
     return STAT.read_text(encoding="ascii") if STAT.exists() else ""
 
 
+def read_threads() -> dict[str, tuple[int, int]]:
+    """Thread of this process → ns that it was on a core, and waited for one; none where Linux does not tell."""
+    threads = {}
+    for path in TASKS.glob("*/schedstat"):
+        with contextlib.suppress(OSError):  # a thread that ended meanwhile
+            on_core, waited, _ = map(int, path.read_text(encoding="ascii").split())
+            threads[path.parent.name] = on_core, waited
+    return threads
+
+
 @dataclass(frozen=True)
 class HostSpeed:
     """What was seen of the host beside the loops of a case."""
@@ -47,6 +59,9 @@ class HostSpeed:
     steal: Mapping[str, Any]
     """`percent` = 100 × steal / (busy + steal) of all CPUs: what the hypervisor took of the time in which they had
     work; or `not_measured`, why that is not known."""
+    threads: Mapping[str, Any]
+    """Of each thread of the process that worked, in `seconds`: how long it was `on_core`, and `waited` for one; or
+    `not_measured`."""
 
     def record(self) -> dict[str, Any]:
         """The entry of the record. A yardstick can be compared with those of the same Python alone."""
@@ -54,6 +69,7 @@ class HostSpeed:
             "yardstick_ns": list(self.yardstick_ns),
             "yardstick_cpu_ns": list(self.yardstick_cpu_ns),
             "steal": dict(self.steal),
+            "threads": dict(self.threads),
         }
 
 
@@ -66,12 +82,15 @@ class Yardstick:
         cpu_clock: Clock = time.thread_time_ns,
         work: Callable[[], object] = work,
         stat: Callable[[], str] = read_stat,
+        threads: Callable[[], dict[str, tuple[int, int]]] = read_threads,
     ) -> None:
         self._clock, self._cpu_clock, self._work, self._stat = clock, cpu_clock, work, stat
         self._took: list[int] = []
         self._on_cpu: list[int] = []
         work()
         self._begin = stat()
+        self._threads, self._began = threads, clock()
+        self._threads_before = threads()
 
     def read(self) -> None:
         """Time the work once."""
@@ -82,7 +101,9 @@ class Yardstick:
 
     def speed(self) -> HostSpeed:
         """All readings, and what was stolen meanwhile."""
-        return HostSpeed(tuple(self._took), tuple(self._on_cpu), _stolen(self._begin, self._stat()))
+        seconds = (self._clock() - self._began) / 1e9
+        threads = _worked(self._threads_before, self._threads(), seconds)
+        return HostSpeed(tuple(self._took), tuple(self._on_cpu), _stolen(self._begin, self._stat()), threads)
 
 
 def _stolen(begin: str, end: str) -> dict[str, Any]:
@@ -96,3 +117,21 @@ def _stolen(begin: str, end: str) -> dict[str, Any]:
     if busy + stolen <= 0:
         return {"not_measured": f"{STAT} counted no time of any CPU meanwhile"}
     return {"percent": 100 * stolen / (busy + stolen)}
+
+
+def _worked(
+    before: Mapping[str, tuple[int, int]], after: Mapping[str, tuple[int, int]], seconds: float
+) -> dict[str, Any]:
+    """HostSpeed.threads between two readings."""
+    spent = [
+        tuple((now - then) / 1e9 for now, then in zip(after[name], before.get(name, (0, 0)), strict=True))
+        for name in after
+    ]
+    working = sorted((times for times in spent if times[0] > 0), reverse=True)
+    if not working or seconds <= 0:
+        return {"not_measured": f"no {TASKS}/*/schedstat: Linux alone tells what threads wait for"}
+    return {
+        "seconds": seconds,
+        "on_core": [on_core for on_core, _ in working],
+        "waited": [waited for _, waited in working],
+    }

@@ -85,17 +85,23 @@ def run_graph(path: Path, batches: Sequence[Feeds]) -> tuple[list[dict[str, Arra
     Graph optimisations are off: they would merge Q/DQ pairs into integer kernels that saturate on CPUs without VNNI,
     and ONNX Runtime has no kernels for some of the FP8 nodes that they make. Raises NotMeasured.
     """
+    try:
+        content, source = _runnable(path)
+        loaded = session(content)
+        return [_run(loaded, batch) for batch in progress.counted(batches, "batch")], source
+    except Exception as error:  # onnxruntime's exceptions share no base class
+        raise NotMeasured(f"{path.name}: {' '.join(str(error).split())}") from error
+
+
+def session(model: Any) -> Any:
+    """ONNX Runtime on the CPU for a graph as it is written: a path, bytes, or an onnx.ModelProto."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 3
-    try:
-        content, source = _runnable(path)
-        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        return [_run(session, batch) for batch in progress.counted(batches, "batch")], source
-    except Exception as error:  # onnxruntime's exceptions share no base class
-        raise NotMeasured(f"{path.name}: {' '.join(str(error).split())}") from error
+    content = model if isinstance(model, str | bytes) else model.SerializeToString()
+    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
 def _runnable(path: Path) -> tuple[str | bytes, str]:

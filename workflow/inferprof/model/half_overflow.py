@@ -18,18 +18,20 @@ STEPS = 4
 """How many nodes are looked through for the root."""
 
 
-def normalizations(graph: TypedGraph) -> list[str]:
-    """The nodes that square in float16 what is then averaged and put under a root, as a normalization does."""
+def normalizations(graph: TypedGraph, dtype: str = "float16") -> list[str]:
+    """The nodes that square in `dtype` what is then averaged and put under a root, as a normalization does."""
     readers: dict[str, list[Any]] = {}
     for node in graph.nodes:
         for name in dict.fromkeys(node.input):
             readers.setdefault(name, []).append(node)
-    return [node.name or node.output[0] for node in graph.nodes if _squares(node, graph) and _rooted(node, readers)]
+    return [
+        node.name or node.output[0] for node in graph.nodes if _squares(node, graph, dtype) and _rooted(node, readers)
+    ]
 
 
-def _squares(node: Any, graph: TypedGraph) -> bool:
-    """Whether a node squares in float16: x², x · x, or a reduction that does."""
-    if not node.output or graph.types.get(node.output[0]) != "float16":
+def _squares(node: Any, graph: TypedGraph, dtype: str) -> bool:
+    """Whether a node squares in `dtype`: x², x · x, or a reduction that does."""
+    if not node.output or graph.types.get(node.output[0]) != dtype:
         return False
     if node.op_type == "Mul":
         return len(set(node.input)) == 1

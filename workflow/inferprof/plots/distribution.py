@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from inferprof.plots.style import (
     INK,
-    LINE_STYLES,
     case_names,
     colours,
     end_shapes,
+    kinds,
     name_bars,
     new_figure,
     shape_panels,
@@ -19,6 +19,7 @@ from inferprof.plots.style import (
 )
 from inferprof.plugins import Plot
 from inferprof.stats import samples_needed
+from inferprof.tables.records import rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,6 +33,8 @@ BOX_HEIGHT: Final = 0.6
 MOST_LINES: Final = 10
 STEPS: Final = 200
 """Points of a line of percentiles."""
+MARK_EVERY: Final = 0.08
+"""Between its markers, part of the diagonal of the plot."""
 LEGEND_LINE_IN: Final = 0.2
 NS_PER_MS: Final = 1e6
 
@@ -75,12 +78,14 @@ def draw_percentiles(frame: pd.DataFrame) -> Figure:
     figure = new_figure(3.2 + LEGEND_LINE_IN * np.ceil(len(rows) / 2))
     ax = figure.subplots()
     palette = colours(rows["precision"])
-    cases = zip(case_names(rows), rows["precision"], rows["end_to_end_samples"], strict=True)
-    for place, (name, precision, samples) in enumerate(cases):
+    looks = kinds(frame)
+    for name, row in zip(case_names(rows), rows_of(rows), strict=True):
+        samples = row["end_to_end_samples"]
         slower = np.geomspace(1.0, samples.size, STEPS)  # one of so many samples is slower
         ratio = np.percentile(samples, 100 * (1 - 1 / slower)) / np.median(samples)
-        style = LINE_STYLES[place % len(LINE_STYLES)]
-        ax.plot(slower, ratio, color=palette[precision], label=name, linestyle=style, linewidth=1.4)
+        marker, dashes = looks[row["backend"], row["variant"]]
+        style: dict[str, Any] = {"marker": marker, "markersize": 4, "markevery": MARK_EVERY, "linestyle": dashes}
+        ax.plot(slower, ratio, color=palette[row["precision"]], label=name, linewidth=1.4, **style)
     ax.set_xscale("log")
     most = max(samples.size for samples in rows["end_to_end_samples"])
     ticks = [tick for tick in (2, 10, 100, 1000, 10_000) if tick <= most]

@@ -34,7 +34,7 @@ LANES: Final = 5
 """Ways beside each other in it."""
 FULL: Final = 0.2
 """Share of the time from which on a layer has its format's full colour."""
-LABEL_LENGTH: Final = 60
+LABEL_LENGTH: Final = 47
 """Characters of a layer's name over the whole width; boxes beside each other share them."""
 CONVERTS: Final = OKABE_ITO[4]
 
@@ -92,7 +92,7 @@ def _box(ax: Axes, row: dict[str, Any], colour: str) -> None:
     time = f"  {100 * share:.1f} %" if row["share"] is not None else ""
     room = max(4, int(LABEL_LENGTH * 2 * row["width"]) - len(time))
     name = row["layer"] if len(row["layer"]) <= room else f"…{row['layer'][1 - room :]}"
-    ax.text(row["x"], row["y"], f"{name}{time}", ha="center", va="center", fontsize=5.5, color=INK, parse_math=False)
+    ax.text(row["x"], row["y"], f"{name}{time}", ha="center", va="center", fontsize=7, color=INK, parse_math=False)
 
 
 def _legend(figure: Figure, palette: dict[str, str], placed: pd.DataFrame) -> None:

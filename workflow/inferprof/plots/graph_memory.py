@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from inferprof.plots.style import LINE_STYLES, MARKERS, OKABE_ITO, case_names, new_figure, plain_log
+from inferprof.plots.style import OKABE_ITO, case_names, look, new_figure, plain_log
 from inferprof.plugins import Plot
 
 if TYPE_CHECKING:
@@ -26,10 +26,11 @@ def draw(frame: pd.DataFrame) -> Figure:
     figure = new_figure(3.1 + LEGEND_LINES_IN * np.ceil(len(names) / 2))
     left, middle, right = figure.subplots(1, 3)
     for place, (name, curve) in enumerate(zip(names, curves[CURVE], strict=True)):
+        marker, dashes = look(place)
         style: dict[str, Any] = {
             "color": OKABE_ITO[place % len(OKABE_ITO)],
-            "marker": MARKERS[place % len(MARKERS)],
-            "linestyle": LINE_STYLES[place % len(LINE_STYLES)],
+            "marker": marker,
+            "linestyle": dashes,
             "markersize": 4,
             "linewidth": 1.4,
         }

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from inferprof.plots.style import GREY, OKABE_ITO, case_names, end_shapes, new_figure, tip
+from inferprof.plots.style import GREY, OKABE_ITO, ON_COLOUR, case_names, end_shapes, new_figure, tip
 from inferprof.plugins import Plot
 from inferprof.tables.records import rows_of
-from inferprof.tables.trace.api_kind import EXPLICIT_SYNC
+from inferprof.tables.trace import tracks
 from inferprof.tables.trace.intervals import Intervals
-from inferprof.tables.trace.one_iteration import API, RANGE
+from inferprof.tables.trace.one_iteration import RANGE
+from inferprof.tables.trace.tracks import Kind, Track
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,6 +36,17 @@ STAGE: Final = "stage:"
 ROOM_FOR_NAME: Final = 12
 """A stage whose length is this part of the width, or more, has its name on it."""
 NAME_LENGTH: Final = 80
+
+
+LOOKS: Final[Mapping[Kind, tuple[str, str]]] = {
+    "range": (GREY, ""),
+    "call": (OKABE_ITO[1], ""),
+    "sync": (OKABE_ITO[7], "///"),
+    "kernel": (OKABE_ITO[0], ""),
+    "copy": (OKABE_ITO[2], "|||"),
+    "idle": (OKABE_ITO[4], "\\\\\\"),
+}
+"""Kind of track → colour and hatch."""
 
 
 @dataclass(frozen=True)
@@ -64,35 +76,24 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 def _lanes(events: pd.DataFrame) -> Iterator[_Lane]:
     """From the host's stages down to the GPU's gaps; those without an event are left out."""
-    import pandas as pd
-
-    stages = events[(events["kind"] == RANGE) & events["name"].str.startswith(STAGE)]
-    calls = events[events["kind"] == API]
-    waits = calls["name"].map(lambda name: EXPLICIT_SYNC.match(name) is not None).astype(bool)
-    gpu = events[~events["kind"].isin([API, RANGE])]
-    lanes = [
-        _Lane(STAGES, stages.assign(name=stages["name"].str.removeprefix(STAGE)), GREY),
-        _Lane("host: API calls", calls[~waits], OKABE_ITO[1]),
-        _Lane("host: synchronise", calls[waits], OKABE_ITO[7], "///"),
-    ]
-    for stream, own in gpu.groupby("stream", sort=True, dropna=False):
-        where = "GPU" if pd.isna(stream) else f"stream {stream!s}"
-        computing = own["kind"].isin(["kernel", "graph"])
-        lanes.append(_Lane(f"{where}: kernels", own[computing], OKABE_ITO[0]))
-        lanes.append(_Lane(f"{where}: copies", own[~computing], OKABE_ITO[2], "|||"))
-    yield from [lane for lane in lanes if len(lane.events)][: MOST_LANES - 1]
-    if len(gaps := _gaps(gpu)):
-        yield _Lane("GPU: idle", gaps, OKABE_ITO[4], "\\\\\\")
+    staged = events["name"].str.startswith(STAGE)
+    every = tracks.of_events(events[events["kind"].ne(RANGE) | staged])
+    several = len({track.process for track in every} - {tracks.HOST}) > 1
+    lanes = [_lane(track, several) for track in every if track.kind != "idle"]
+    yield from lanes[: MOST_LANES - 1]
+    yield from [_lane(track, several) for track in every if track.kind == "idle"][:1]
 
 
-def _gaps(gpu: pd.DataFrame) -> pd.DataFrame:
-    """Where no operation of any stream ran, from the iteration's begin to the last operation's end."""
-    import pandas as pd
-
-    busy = Intervals.union(gpu["start"].to_numpy(np.int64), gpu["end"].to_numpy(np.int64))
-    start = np.concatenate(([0], busy.end[:-1])) if busy.end.size else np.empty(0, np.int64)
-    gaps = pd.DataFrame({"name": "idle", "start": start, "end": busy.start})
-    return gaps[gaps["end"] > gaps["start"]]
+def _lane(track: Track, several: bool) -> _Lane:
+    """A track as it is drawn; `several`: GPUs."""
+    colour, hatch = LOOKS[track.kind]
+    if track.kind == "range":
+        stages = track.events["name"].str.removeprefix(STAGE)
+        return _Lane(STAGES, track.events.assign(name=stages), colour, hatch)
+    if several or not track.label.startswith("stream"):
+        where = track.process if several or track.process == tracks.HOST else "GPU"
+        return _Lane(f"{where}: {track.label}", track.events, colour, hatch)
+    return _Lane(track.label, track.events, colour, hatch)
 
 
 def _panel(ax: Axes, lanes: list[_Lane]) -> None:
@@ -123,7 +124,9 @@ def _draw_lane(ax: Axes, lane: _Lane, place: int, width: float) -> None:
         bar = ax.barh(place, length[index], left=start[index], height=0.68, **style)[0]
         name = str(lane.events["name"].iloc[index])
         if lane.label == STAGES and end[index] - start[index] > width / ROOM_FOR_NAME:
-            ax.text((start[index] + end[index]) / 2, place, name, ha="center", va="center", fontsize=7)
+            ax.text(
+                (start[index] + end[index]) / 2, place, name, ha="center", va="center", fontsize=7, color=ON_COLOUR
+            )
         bar.set_gid(tip(name[:NAME_LENGTH], f"{end[index] - start[index]:.4g} µs, from {start[index]:.4g} µs on"))
 
 

@@ -38,18 +38,19 @@ def _panel(ax: Axes, frame: pd.DataFrame, boundary: Boundary) -> None:
     low = frame[f"{boundary}_low_ms"].to_numpy(dtype=float)
     high = frame[f"{boundary}_high_ms"].to_numpy(dtype=float)
     errors = np.nan_to_num(np.vstack([values - low, high - values]))
+    ends = values + errors[1]
     places = np.arange(len(values))
     palette = colours(frame["precision"])
     chosen = [palette[name] for name in frame["precision"]]
     if values.max() / values.min() >= LOG_RANGE:
         plain_log(ax, "x")
         ax.scatter(values, places, c=chosen, s=36, zorder=3)
-        ax.set_xlim(values.min() / 1.5, values.max() * 3)
+        ax.set_xlim((values - errors[0]).min() / 1.5, ends.max() * 3)
     else:
         ax.barh(places, values, color=chosen, height=0.68)
-        ax.set_xlim(0, values.max() * 1.14)
+        ax.set_xlim(0, ends.max() * 1.14)
     ax.errorbar(values, places, xerr=errors, fmt="none", ecolor=INK, elinewidth=1, capsize=2)
-    for place, value, end in zip(places, values, values + errors[1], strict=True):
+    for place, value, end in zip(places, values, ends, strict=True):
         ax.annotate(f"{value:.4g}", (end, place), (5, 0), textcoords="offset points", va="center", fontsize=8)
     name_bars(ax, frame, boundary)
     ax.set_ylim(len(values) - 0.5, -0.5)

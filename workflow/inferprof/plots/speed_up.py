@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from inferprof.plots.style import GREY, OKABE_ITO, case_names, new_figure, tip
+from inferprof.plots.style import GREY, INK, OKABE_ITO, ON_COLOUR, case_names, new_figure, tip
 from inferprof.plugins import Plot
 from inferprof.tables.records import rows_of
 
@@ -59,7 +59,8 @@ def _cell(ax: Axes, row: dict[str, object], place: tuple[int, int], *, roomy: bo
     ratio = 1.0 if verdict == "baseline" else float(str(speed_up))
     strength = min(abs(np.log(ratio)) / np.log(FULL), 1.0)
     alpha = PALEST + (FULLEST - PALEST) * strength if verdict in ("faster", "slower") else 0.0
-    face, edge = _on_white(colour, alpha), _on_white(colour, 0.5)
+    face = _on_white(colour, alpha) if alpha else "none"
+    edge, ink = _on_white(colour, 0.5), ON_COLOUR if alpha else INK
     text = said = "baseline"
     if verdict != "baseline":
         bounded = not np.isnan(float(str(row["speed_up_low"])))
@@ -70,7 +71,7 @@ def _cell(ax: Axes, row: dict[str, object], place: tuple[int, int], *, roomy: bo
     cell.set_hatch(hatch)
     cell.set_gid(tip(f"{row['case']} {row['shape']}", said))
     ax.add_patch(cell)
-    ax.text(column, line, text, ha="center", va="center", fontsize=8 if roomy else 7)
+    ax.text(column, line, text, ha="center", va="center", fontsize=8 if roomy else 7, color=ink)
 
 
 def _on_white(colour: str, alpha: float) -> tuple[float, float, float]:

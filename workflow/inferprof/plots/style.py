@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 INK = "#1f2328"
 """Text and axes; the HTML report swaps it for the colour of its own text."""
+ON_COLOUR = "#111111"
+"""Text on what has a colour of its own, on any page."""
 GREY = "#8c959f"
 WIDTH_IN = 8.6
 ROW_IN = 0.27
@@ -56,18 +58,20 @@ STYLE: Mapping[str, Any] = {
 }
 
 
-def new_figure(height_in: float) -> Figure:
-    """An empty figure of the report's width, laid out so that labels don't overlap."""
+def new_figure(height_in: float, width_in: float = WIDTH_IN) -> Figure:
+    """An empty figure, else of the report's width, laid out so that labels don't overlap."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
+    return Figure(figsize=(width_in, height_in), layout="constrained")
 
 
-def shape_panels(frame: pd.DataFrame, extra_in: float = 0.0) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
+def shape_panels(
+    frame: pd.DataFrame, extra_in: float = 0.0, width_in: float = WIDTH_IN
+) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
     """A panel with the rows of each of the end_shapes, as high as its bars need; `extra_in` is for a legend."""
     panels = [frame[frame["shape"] == shape] for shape in end_shapes(frame)]
     rows = [len(panel) for panel in panels]
-    figure = new_figure(sum(count * ROW_IN + MARGIN_IN for count in rows) + extra_in)
+    figure = new_figure(sum(count * ROW_IN + MARGIN_IN for count in rows) + extra_in, width_in)
     axes = figure.subplots(len(rows), 1, squeeze=False, height_ratios=rows)[:, 0]
     return figure, list(zip(axes, panels, strict=True))
 
@@ -141,8 +145,12 @@ def colours(precisions: Iterable[str]) -> dict[str, str]:
 def kinds(frame: pd.DataFrame) -> dict[tuple[str, str], tuple[str, str]]:
     """(backend, variant) → marker and style of the line."""
     names = dict.fromkeys(zip(frame["backend"], frame["variant"], strict=True))
-    looks = [(MARKERS[place % len(MARKERS)], LINE_STYLES[place % len(LINE_STYLES)]) for place in range(len(names))]
-    return dict(zip(names, looks, strict=True))
+    return {name: look(place) for place, name in enumerate(names)}
+
+
+def look(place: int) -> tuple[str, str]:
+    """Marker and style of the line of a series by its number: those of 32 differ from each other."""
+    return MARKERS[place % len(MARKERS)], LINE_STYLES[(place + place // len(MARKERS)) % len(LINE_STYLES)]
 
 
 def end_shapes(frame: pd.DataFrame) -> list[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from inferprof.machine.hardware import SLOWER
-from inferprof.plots.style import INK, LINE_STYLES, case_names, colours, end_shapes, new_figure
+from inferprof.plots.style import INK, case_names, colours, end_shapes, kinds, new_figure
 from inferprof.plugins import Plot
+from inferprof.tables.records import rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,14 +31,15 @@ def draw(frame: pd.DataFrame) -> Figure:
     figure = new_figure(len(PANELS) * PANEL_IN + 0.6 + LEGEND_LINE_IN * np.ceil(len(rows) / 2))
     axes = figure.subplots(len(PANELS), 1, sharex=True)
     palette = colours(rows["precision"])
+    looks = kinds(frame)
     for ax, (gauge, label) in zip(axes, PANELS.items(), strict=True):
-        for place, (name, precision, samples) in enumerate(
-            zip(case_names(rows), rows["precision"], rows["telemetry"], strict=True)
-        ):
+        for name, row in zip(case_names(rows), rows_of(rows), strict=True):
+            samples = row["telemetry"]
             time = (np.array(samples["t_ns"], float) - samples["t_ns"][0]) / NS_PER_S
             values = np.array(samples[gauge], float)
-            style = LINE_STYLES[place % len(LINE_STYLES)]
-            ax.plot(time, values, color=palette[precision], linestyle=style, linewidth=1.1, label=name)
+            marker, dashes = looks[row["backend"], row["variant"]]
+            style: dict[str, Any] = {"marker": marker, "markersize": 3.5, "markevery": 0.07, "linestyle": dashes}
+            ax.plot(time, values, color=palette[row["precision"]], linewidth=1.1, label=name, **style)
             slower = np.array([bool((reasons or 0) & THROTTLED) for reasons in samples["reasons"]])
             ax.plot(time[slower], values[slower], "x", color=INK, markersize=3.5)
         ax.set_ylabel(label)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from inferprof.plots.style import GREY, OKABE_ITO, name_bars, shape_panels
+from inferprof.plots.style import GREY, OKABE_ITO, WIDTH_IN, name_bars, shape_panels
 from inferprof.plugins import Plot
 from inferprof.tables.limits.waterfall import PARTS, Part
 
@@ -33,17 +33,24 @@ HATCHES: dict[Part, str] = {"copy": "///", "latency": "||", "tail": "xx", "kerne
 """Tell neighbouring parts apart in grey."""
 LEGEND_IN = 0.55
 LEGEND_COLUMNS = 6
+CARD_IN = 4.2
+"""Wide enough for the names of cases, and narrow enough for a phone."""
 
 
-def draw(frame: pd.DataFrame) -> Figure:
+def in_card(frame: pd.DataFrame) -> Figure:
+    """The same as wide as a card."""
+    return draw(frame, CARD_IN)
+
+
+def draw(frame: pd.DataFrame, width_in: float = WIDTH_IN) -> Figure:
     """Milliseconds of each part, a panel for the smallest and one for the largest shape."""
     split = frame[frame["unexplained_part_ms"].notna()]
     parts = [part for part in PARTS if (split[f"{part}_part_ms"].fillna(0) > 0).any()]
-    figure, panels = shape_panels(split, LEGEND_IN)
+    figure, panels = shape_panels(split, LEGEND_IN, width_in)
     for ax, panel in panels:
         _panel(ax, panel.sort_values("end_to_end_ms", kind="stable"), parts)
     ax.set_xlabel("end_to_end median, ms")
-    columns = min(len(parts), LEGEND_COLUMNS)
+    columns = min(len(parts), int(LEGEND_COLUMNS * width_in / WIDTH_IN))
     figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=columns)
     return figure
 

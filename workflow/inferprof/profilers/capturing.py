@@ -121,7 +121,7 @@ def capture(
     allowed = allowed_environment(os.environ)
 
     def run(command: Sequence[str]) -> None:
-        _require_success(runner(command, allowed))
+        require_success(runner(command, allowed))
 
     out.parent.mkdir(parents=True, exist_ok=True)
     # Nobody else can look into this folder while its files have the modes and contents that the tool gave them.
@@ -155,7 +155,7 @@ def _watched(profiler: Profiler, run: Callable[[Profiler], Done]) -> tuple[Profi
         return _watched(other, run)
     if profiler.refusal and (reason := profiler.refusal(done.stdout)):
         raise CaseFailed(f"{profiler.name}: {reason}")
-    _require_success(done)
+    require_success(done)
     return profiler, done
 
 
@@ -168,7 +168,7 @@ def _require_run(record: Path | None) -> None:
         raise CaseFailed(str(content.reason), content.stage)
 
 
-def _require_success(done: Done) -> None:
+def require_success(done: Done) -> None:
     """Raise ToolError where a command failed, SystemRefusal where that was for want of space."""
     if done.returncode != 0 and (full := os.strerror(errno.ENOSPC)) in done.stdout:
         raise SystemRefusal(next(line for line in done.stdout.splitlines() if full in line))

@@ -115,4 +115,5 @@ KINETO: Final = Profiler(
     finish=finish,
     rank=50,
     traces=True,
+    inside="torch",
 )

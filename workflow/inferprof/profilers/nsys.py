@@ -33,6 +33,7 @@ STATS_REPORTS: Final = (
     "nvtx_sum",
     "nvtx_gpu_proj_sum",
 )
+GraphTrace = Literal["node", "graph"]
 PRIVATE: Final = 0o600
 """Mode of the .nsys-rep, which holds the environment of every process that nsys could read."""
 
@@ -44,8 +45,10 @@ class Options:
     libraries: tuple[Literal["osrt", "cudnn", "cublas"], ...] = ()
     gpu_metrics: bool = False
     """Sample the GPU's counters; needs the permission that ncu needs."""
-    graph_trace: Literal["node", "graph"] = "node"
+    graph_trace: GraphTrace = "node"
     """Trace each kernel of a CUDA graph (named, and the run is slower), or each graph launch as a whole."""
+    ranged: bool = True
+    """Between cudaProfilerStart and Stop, which our runs call; a program of others is watched from its start."""
 
 
 def command(argv: Sequence[str], out: Path, options: Options = Options()) -> list[str]:
@@ -59,8 +62,7 @@ def command(argv: Sequence[str], out: Path, options: Options = Options()) -> lis
         f"--trace={','.join(('cuda', 'nvtx', *options.libraries))}",
         "--sample=none",
         "--cpuctxsw=none",
-        "--capture-range=cudaProfilerApi",
-        "--capture-range-end=stop",
+        *(["--capture-range=cudaProfilerApi", "--capture-range-end=stop"] if options.ranged else []),
         f"--cuda-graph-trace={options.graph_trace}",
         *(["--gpu-metrics-devices=cuda-visible"] if options.gpu_metrics else []),
         "--force-overwrite=true",
@@ -83,18 +85,24 @@ def capture(
 
 def finish(out: Path, run: Run) -> None:
     """Report → SQLite at `out` and CSVs, both without secrets; the report itself becomes private."""
-    report = out.with_suffix(".nsys-rep")
-    if not report.exists():
-        raise ToolError(["nsys", "profile"], 0, "nsys wrote no report: the run never reached its measured range")
-    report.chmod(PRIVATE)
-    nsys, prefix = capturing.executable(NAME, PRODUCT), out.with_suffix("")
-    run([nsys, "export", "--type=sqlite", "--force-overwrite=true", f"--output={out}", str(report)])
+    nsys, prefix = export(out, run), out.with_suffix("")
     reports = [f"--report={name}" for name in STATS_REPORTS]
     run([nsys, "stats", *reports, "--format=csv", "--force-overwrite=true", f"--output={prefix}", str(out)])
     hidden = secrets()
     nsys_scrub.scrub(out, hidden)
     for csv in out.parent.glob("*.csv"):
         csv.write_text(secret.redact(csv.read_text(encoding="utf-8"), hidden), encoding="utf-8")
+
+
+def export(out: Path, run: Run) -> str:
+    """Make the report private and export it to `out`, as it is; the nsys that did so."""
+    report = out.with_suffix(".nsys-rep")
+    if not report.exists():
+        raise ToolError(["nsys", "profile"], 0, "nsys wrote no report: the run never reached its measured range")
+    report.chmod(PRIVATE)
+    nsys = capturing.executable(NAME, PRODUCT)
+    run([nsys, "export", "--type=sqlite", "--force-overwrite=true", f"--output={out}", str(report)])
+    return nsys
 
 
 def secrets() -> list[str]:

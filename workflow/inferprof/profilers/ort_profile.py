@@ -88,5 +88,6 @@ ORT_PROFILE: Final = Profiler(
     finish=finish,
     rank=70,
     session=True,
+    inside="onnxruntime",
     owner="node",
 )

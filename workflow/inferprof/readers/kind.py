@@ -56,6 +56,8 @@ class Capture:
     ran: Sequence[str]
     rows: pd.DataFrame | None = None
     timeline: Timeline | None = None
+    within: Callable[[], Timeline] | None = None
+    """The timeline with the runtime's own operators and modules as ranges, which few answers need."""
     total: Total | None = None
     parts: Mapping[str, float] = field(default_factory=dict)
     answers: Sequence[Answer] = ()
@@ -63,6 +65,8 @@ class Capture:
     lacks: Sequence[Lack] = ()
     runtime: str | None = None
     """What ran the model, as a backend's name begins; None where a file of this kind may be of any."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """On what terms it ran, by name: versions, GPU, clocks, switches. `shapes`: of the inputs."""
     failure: str | None = None
     """Why there is nothing to tell: the run that the file is of did not come to its end."""
 

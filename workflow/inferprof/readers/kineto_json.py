@@ -49,22 +49,61 @@ NOT_KINETO: Final = (AttributeError, KeyError, TypeError, ValueError, Arithmetic
 Event = Mapping[str, Any]
 
 
+class NoGpuActivity(UserError):
+    """A trace of a program that used no GPU, or recorded none."""
+
+
 def read_timeline(path: Path, *, within_torch: bool = False) -> Timeline:
     """The trace's GPU operations, runtime and driver calls and annotations. Raises UserError where it has none.
 
     within_torch: torch's operators and modules are ranges too, labelled with OPERATOR and MODULE.
     """
-    spans = [event for event in events(path) if event.get("ph") == "X"]
+    return of_events(path, events(path), within_torch=within_torch)
+
+
+def of_events(path: Path, recorded: Sequence[Event], *, within_torch: bool = False) -> Timeline:
+    """The same of the events of a file that was read already."""
+    spans = [event for event in recorded if event.get("ph") == "X"]
     try:
         timeline = _timeline(spans, within_torch=within_torch)
     except NOT_KINETO as error:
         raise not_kineto(path, error) from None
     if timeline is None:
-        raise UserError(
+        raise NoGpuActivity(
             f"{path} holds no GPU activity: record it with ProfilerActivity.CUDA on a machine with a GPU, "
             "around work that uses it"
         )
     return timeline
+
+
+def self_times(path: Path, recorded: Sequence[Event]) -> pd.Series:
+    """What each call of an operator takes, without the calls in it, ns by name, on the thread that computes most.
+
+    Raises UserError for a trace that is not Kineto's.
+    """
+    calls: dict[Any, list[tuple[int, int, str]]] = {}
+    try:
+        for event in recorded:
+            if event.get("ph") == "X" and event.get("cat") == "cpu_op":
+                start, end = times(event)
+                calls.setdefault((event.get("pid"), event.get("tid")), []).append((start, -end, str(event["name"])))
+    except NOT_KINETO as error:
+        raise not_kineto(path, error) from None
+    by_thread = [_own(sorted(own)) for own in calls.values()]
+    return max(by_thread, key=lambda own: own.sum(), default=pd.Series(dtype=float))
+
+
+def _own(calls: Sequence[tuple[int, int, str]]) -> pd.Series:
+    """Of calls in order of their start, the outer first: each less those directly in it."""
+    own = [-end - start for start, end, _ in calls]
+    open_calls: list[int] = []
+    for place, (start, end, _) in enumerate(calls):
+        while open_calls and -calls[open_calls[-1]][1] <= start:
+            open_calls.pop()
+        if open_calls:
+            own[open_calls[-1]] += end + start
+        open_calls.append(place)
+    return pd.Series(own, [name for _, _, name in calls], dtype=float)
 
 
 def not_kineto(path: Path, error: Exception) -> UserError:

@@ -7,6 +7,7 @@ Thresholds are trtexec's own (sampleReporting.cpp), where it has one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -30,6 +31,19 @@ DEFAULTS: Final[Mapping[str, tuple[str, str]]] = {
     "CUDA Graph": ("Disabled", "Enabled"),
 }
 """Settings whose defaults are the opposite since TensorRT 11: up to 10, since 11. See inferprof.trtexec."""
+_SHARED: Final[Mapping[str, Sequence[str]]] = {
+    "GPU": ("Selected Device",),
+    "clock": ("Compute Clock Rate", "Application Compute Clock Rate"),
+    "memory clock": ("Memory Clock Rate", "Application Memory Clock Rate"),
+    "streams": ("Streams", "Inference Streams"),
+}
+"""What a setting is called here, and what versions of trtexec call it."""
+_OF_NO_TERM: Final = re.compile(
+    r"(?i)device id|uuid|^device \d|engine|file|cache|export|^inputs$|duration|iterations|idle time|sleep|profiling|"
+    r"build shape|calibration|format$|tactic|multiprocessor|^sms$|capability|memory per|global memory|bus width|"
+    r"available|timing$|max batch|verbosity|build only"
+)
+"""Settings that say where something lies or how long was measured."""
 SWITCHES: Final[Mapping[str, tuple[str, str]]] = {
     "Data transfers": ("--noDataTransfers", "--includeDataTransfers"),
     "Spin-wait": ("--useSpinWait", "--noSpinWait"),
@@ -50,7 +64,27 @@ def capture(run: TrtexecRun, ran: Sequence[str], notes: Sequence[str] = ()) -> C
         notes=[*notes, *_settings(run), *joined(run.warnings)],
         lacks=lacks(run),
         runtime="tensorrt",
+        settings=_terms(run),
     )
+
+
+def _terms(run: TrtexecRun) -> dict[str, str]:
+    """The settings that a time depends on, by names that all versions share; the others by their own."""
+    terms = {
+        name: value
+        for section in ("Build Options", "Inference Options", "Device Information")
+        for name, value in run.options.get(section, {}).items()
+        if value and not _OF_NO_TERM.search(name)
+    }
+    if run.version:
+        terms["TensorRT"] = ".".join(map(str, run.version))
+    for name, names in _SHARED.items():
+        if value := next((terms.pop(older) for older in names if older in terms), None):
+            terms[name] = value
+    for shape in [name for name in terms if name.startswith("Input inference shape")]:
+        sizes = re.findall(r"(?:=|:)(\d+(?:x\d+)*)", terms.pop(shape))
+        terms |= {"shapes": " ".join(sizes)} if sizes else {}
+    return terms
 
 
 def query_ns(run: TrtexecRun) -> float | None:

@@ -1,4 +1,4 @@
-"""The report of a study: REPORT.txt, REPORT.html, plots/ and csv/ from what the results folder holds."""
+"""The report of a study: REPORT.txt, REPORT.html, plots/, traces/ and csv/ from what the results folder holds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from inferprof.diagnosis import run
 from inferprof.documents import Diagnosis, thresholds_of
 from inferprof.errors import UserError
 from inferprof.files import write_text, written_whole
-from inferprof.report import compose, evidence, figures, html, txt
+from inferprof.report import compose, evidence, figures, html, interactive, txt
 from inferprof.report.documents import Document
 from inferprof.report.model import Cell, Report, Table
 from inferprof.tables import records
@@ -26,6 +26,8 @@ __all__ = ["ANSWER", "read", "write", "write_files", "write_machines", "write_pa
 PARTIAL = "REPORT.partial.txt"
 ANSWER = "ANSWER.txt"
 """The answers alone, as a terminal shows them last."""
+NOW = "now"
+"""The name of the report so far that can be asked for at any time."""
 GC_THRESHOLD = 100_000
 """New objects between two looks for garbage, 700 by default. Nearly all that a report makes stays until it is
 written, and looking in vain took a seventh of the time for 500 cases."""
@@ -60,7 +62,8 @@ def write(results: Path, study: str, machine: str, baseline: str | None = None, 
     _empty(folder / "plots")
     plots = figures.draw(study_evidence, folder / "plots", processes)
     report = compose.compose(study_evidence)  # while other processes draw
-    written = write_files(compose.with_plots(report, plots()), folder)
+    widgets = interactive.write(study_evidence, folder)
+    written = write_files(compose.with_widgets(compose.with_plots(report, plots()), *widgets), folder)
     (folder / PARTIAL).unlink(missing_ok=True)
     return written
 
@@ -90,15 +93,25 @@ def write_files(report: Report, folder: Path) -> Path:
 
 
 def write_so_far(results: Path, study: str, machine: str, baseline: str | None, name: str) -> Path:
-    """Write REPORT.{name}.txt of the cases that are measured while others are still to come, and which those are."""
-    cases = records.read_cases(results / "reports" / study / "cases.csv")
+    """Write REPORT.{name}.txt of the cases that are measured while others are still to come, and which those are.
+
+    It waits for nothing: without cases.csv the cases with a record are known. NOW of a study that is done is its
+    REPORT.txt.
+    """
+    folder = results / "reports" / study
+    planned, whole = folder / "cases.csv", folder / "REPORT.txt"
+    begun = planned.stat().st_mtime_ns if planned.exists() else 0
+    if name == NOW and whole.exists() and whole.stat().st_mtime_ns >= begun:
+        return whole
+    cases = records.read_cases(planned) if begun else records.of_model(results, machine, "*")
     done = records.read(results, cases)[records.KEY].drop_duplicates().assign(done=True)
     waits = (cases.merge(done, on=records.KEY, how="left")["done"].isna() & (cases["outcome"] == "run")).to_numpy()
     study_evidence = evidence.load(results, study, machine, cases[~waits], baseline)
-    study_evidence = dataclasses.replace(study_evidence, diagnoses=_diagnosed(study_evidence))
-    written = results / "reports" / study / f"REPORT.{name}.txt"
-    write_text(written, txt.render(compose.compose_so_far(study_evidence, cases[waits])))
-    return written
+    study_evidence = dataclasses.replace(study_evidence, diagnoses=_diagnosed(study_evidence), waiting=cases[waits])
+    report = compose.compose_so_far(study_evidence)
+    write_text(folder / ANSWER, txt.answers(report))
+    write_text(folder / f"REPORT.{name}.txt", txt.render(report))
+    return folder / f"REPORT.{name}.txt"
 
 
 def write_partial(results: Path, study: str, machine: str, baseline: str | None = None) -> Path:

@@ -36,6 +36,7 @@ CAUSES: Final[Mapping[str, str]] = {
 }
 """Resource → what takes the time."""
 NO_ACTION: Final = "no check names a change that helps"
+MEASURE_AGAIN: Final = "measure again on a machine that nobody else uses, with a longer `budget_s:` under `protocol:`"
 NOT_DIAGNOSED: Final = "not known, the case was not diagnosed"
 
 
@@ -65,7 +66,8 @@ def of(evidence: Evidence) -> list[Answer]:
 
 
 def _answers(evidence: Evidence) -> list[Answer]:
-    return [_answer(evidence, model) for model in evidence.models]
+    coming = [] if evidence.waiting is None else list(evidence.waiting["model"])
+    return [_answer(evidence, model) for model in dict.fromkeys([*evidence.models, *coming])]
 
 
 def _answer(evidence: Evidence, model: str) -> Answer:
@@ -75,14 +77,16 @@ def _answer(evidence: Evidence, model: str) -> Answer:
     against = f", against {evidence.baseline}" if evidence.baseline else ""
     title = f"{model} at {shape}, by {evidence.boundary}{against}" if shape else model
     if best is None:
-        return Answer(model, shape, title, *_nothing(evidence, winner.ranked(evidence, model, shape)), None)
+        return Answer(model, shape, title, *_nothing(evidence, model, winner.ranked(evidence, model, shape)), None)
     document = evidence.diagnoses.get(key_of(best.row))
     diagnosis = document.content if document else None
     scale = _scale(best, diagnosis)
-    if diagnosis is None or diagnosis.verdict is None or scale is None:
-        return Answer(model, shape, title, _use(best), NOT_DIAGNOSED, NO_ACTION, best)
-    verdict = diagnosis.verdict
-    return Answer(model, shape, title, _use(best), _why(verdict, scale, best), _do_next(best, verdict), best)
+    why, do_next = NOT_DIAGNOSED, NO_ACTION
+    if diagnosis and diagnosis.verdict and scale is not None:
+        why, do_next = _why(diagnosis.verdict, scale, best), _do_next(best, diagnosis.verdict)
+    if best.doubted and do_next.startswith(NO_ACTION):
+        do_next = MEASURE_AGAIN
+    return Answer(model, shape, title, _use(best), why, do_next, best)
 
 
 def _shape(evidence: Evidence, model: str, settled: list[str]) -> str:
@@ -105,7 +109,16 @@ def _use(best: Winner) -> str:
     """`fp16/ort_cuda/graph, 1.06 ms (1.05 to 1.08, n 236), 944 items/s, 2.87× (2.85 to 2.93) as fast`."""
     ties = f". Not told apart from {few(best.ties)}" if best.ties else ""
     rate = three_digits(best.items_per_s)
-    return f"{best.name}, {latency(best.row, best.boundary)}, {rate} items/s{_gain(best)}{ties}"
+    return f"{best.name}, {latency(best.row, best.boundary)}, {rate} items/s{_gain(best)}{ties}{_doubted(best)}"
+
+
+def _doubted(best: Winner) -> str:
+    """The case that was measured faster, where that measurement is in doubt."""
+    row = best.doubted
+    if row is None:
+        return ""
+    took = three_digits(row[f"{best.boundary}_ms"])
+    return f". {name_of(row)} took {took} ms, in doubt: {row[f'{best.boundary}_doubt']}"
 
 
 def latency(row: Mapping[str, Any], boundary: str) -> str:
@@ -126,13 +139,13 @@ def _gain(best: Winner) -> str:
     if speed_up["flag"]:
         return f". {factor} is no speed-up: {speed_up['flag']}"
     if speed_up["in_doubt"]:
-        return f". No speed-up, {speed_up['reason']}"
+        return f". No speed-up: {speed_up['reason'].replace(': ', ' is in doubt, ', 1)}"
     if speed_up["verdict"] in ("same", "undecided"):
         return f", {factor} ({speed_up['verdict']}: {speed_up['reason']})"
     return f", {factor} ({interval(speed_up['low'], speed_up['high'])}) as fast"
 
 
-def _nothing(evidence: Evidence, rows: Sequence[Mapping[str, Any]]) -> tuple[str, str, str]:
+def _nothing(evidence: Evidence, model: str, rows: Sequence[Mapping[str, Any]]) -> tuple[str, str, str]:
     """The three lines where no case of a model can be recommended. rows: what was measured, the fastest first."""
     column = f"{evidence.boundary}_doubt"
     doubted = [row for row in rows if row[column]]
@@ -141,7 +154,7 @@ def _nothing(evidence: Evidence, rows: Sequence[Mapping[str, Any]]) -> tuple[str
         return (
             f"nothing yet. {first}, is in doubt: {doubted[0][column]}",
             f"{len(doubted)} of {plural(len(rows), 'measurement')} are in doubt",
-            "measure again on a machine that nobody else uses, with a longer `budget_s:` under `protocol:`",
+            MEASURE_AGAIN,
         )
     if rows:
         fails = "every case that was measured fails its accuracy tolerance"
@@ -150,6 +163,9 @@ def _nothing(evidence: Evidence, rows: Sequence[Mapping[str, Any]]) -> tuple[str
             "see Accuracy",
             "calibrate the format with more samples, or leave out its worst layers",
         )
+    if coming := evidence.to_come(model):
+        are = "is" if coming == 1 else "are"
+        return "nothing yet", f"{plural(coming, 'case')} of it {are} still to come", "wait: the study goes on"
     return "nothing, no case was measured", "see the refused and failed cases", "mend what they name, and run again"
 
 

@@ -31,6 +31,17 @@ ONE_ROUND = (
     "One round only (R = 1): each case ran in a single process, so the spread between processes is unknown and only "
     "differences of 5 % or more are called. More are `rounds:` under `protocol:`, on a CPU `cpu_rounds:`."
 )
+FIRST_ROUND = (
+    "Of the first round alone: the spread between processes is not known yet. Only differences of 5 % or more are "
+    "called."
+)
+
+
+def of_rounds(evidence: Evidence) -> str:
+    """What a single round says of its numbers; empty of several."""
+    if evidence.rounds != 1:
+        return ""
+    return ONE_ROUND if evidence.waiting is None else FIRST_ROUND
 
 
 def case_cells(row: Mapping[str, Any]) -> list[Cell]:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from inferprof.errors import failure_of
 from inferprof.report import incomplete, machines, sources
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Card, Figure, Report, SectionContent, Text
+from inferprof.report.model import Block, Card, Figure, Report, SectionContent, Text, Widget
 from inferprof.report.section import Section, sections
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def compose(evidence: Evidence) -> Report:
@@ -27,9 +23,9 @@ def compose_partial(evidence: Evidence, planned: bool) -> Report:
     return _report(evidence, title, (incomplete.section(evidence, planned),))
 
 
-def compose_so_far(evidence: Evidence, waiting: pd.DataFrame) -> Report:
-    """The same while the study runs; `waiting` are the cases of cases.csv that have no record yet."""
-    return _report(evidence, f"inferprof: study {evidence.study}, SO FAR", (incomplete.to_come(evidence, waiting),))
+def compose_so_far(evidence: Evidence) -> Report:
+    """The same while the study runs: first of all what is still to come."""
+    return _report(evidence, f"inferprof: study {evidence.study}, SO FAR", (incomplete.to_come(evidence),))
 
 
 def compose_machines(study: str, every: Sequence[Evidence]) -> Report:
@@ -78,15 +74,26 @@ def _with(figures: Sequence[Block], blocks: Sequence[Block]) -> tuple[Block, ...
 
 def with_plots(report: Report, plots: SectionContent) -> Report:
     """Each plot at the head of its section; those without one, and what was not drawn, in a section of their own."""
-    wanted: dict[str, list[Block]] = {section.title: [] for section in report.sections}
-    rest: list[Block] = []
-    for block in plots.blocks:
-        (wanted.get(block.section, rest) if isinstance(block, Figure) else rest).append(block)
-    placed = [
-        dataclasses.replace(section, blocks=_with(wanted[section.title], section.blocks))
+    titles = {section.title for section in report.sections}
+    placed = [block for block in plots.blocks if isinstance(block, Figure) and block.section in titles]
+    rest = tuple(block for block in plots.blocks if block not in placed)
+    own = (dataclasses.replace(plots, blocks=rest),) if rest else ()
+    return _placed(dataclasses.replace(report, sections=(*report.sections, *own)), placed)
+
+
+def with_widgets(report: Report, widgets: Sequence[Widget], data: str) -> Report:
+    """Each widget at the head of its section, which is made where there is none, and the data of all of them."""
+    titles = {section.title for section in report.sections}
+    own = [SectionContent(w.section, (), w.place) for w in widgets if w.section not in titles]
+    return _placed(dataclasses.replace(report, sections=(*report.sections, *own), data=data), widgets)
+
+
+def _placed(report: Report, blocks: Sequence[Figure | Widget]) -> Report:
+    """The blocks in their sections, all of which in their order."""
+    sections = [
+        dataclasses.replace(
+            section, blocks=_with([block for block in blocks if block.section == section.title], section.blocks)
+        )
         for section in report.sections
     ]
-    if rest:
-        placed.append(dataclasses.replace(plots, blocks=tuple(rest)))
-    placed.sort(key=lambda section: section.place)
-    return dataclasses.replace(report, sections=tuple(placed))
+    return dataclasses.replace(report, sections=tuple(sorted(sections, key=lambda section: section.place)))

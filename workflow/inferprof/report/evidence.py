@@ -65,6 +65,8 @@ class Evidence(Measurements):
     """The documents that are there and were left out, since they are not what inferprof writes."""
     failed: tuple[Document[Any], ...]
     """The documents of stages that failed, captures apart: their tables have the reason."""
+    waiting: pd.DataFrame | None = None
+    """While the study runs: the rows of cases.csv that are still to come, which `outcomes` lacks; else None."""
 
     @functools.cached_property
     def speed_ups(self) -> pd.DataFrame:
@@ -195,6 +197,12 @@ class Evidence(Measurements):
     def rounds(self) -> int:
         """The most rounds that any case has."""
         return max(self.outcomes["rounds"], default=0)
+
+    def to_come(self, model: str | None = None) -> int:
+        """How many cases, of a model, are still to be measured."""
+        if self.waiting is None:
+            return 0
+        return len(self.waiting) if model is None else int(self.waiting["model"].eq(model).sum())
 
     def of(self, outcome: str) -> pd.DataFrame:
         """The cases that are ok, failed, refused or broken."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from inferprof import registry
 from inferprof.plots import engine_graph, render
-from inferprof.plots.waterfall import WATERFALL
+from inferprof.plots.waterfall import WATERFALL, in_card
 from inferprof.report import answers, plot_frame
 from inferprof.report.common import few
 from inferprof.report.evidence import Evidence
@@ -19,14 +20,22 @@ from inferprof.tables.nodes import layer_graph, layer_times
 if TYPE_CHECKING:
     from inferprof.plots.render import Drawing
 
-    Wanted = tuple[Drawing, str, str, str]
-    """What to draw, and title, caption and section of the figure."""
-
 SECTION_OF_ANSWER: Final = "Answer"
 PLACE: Final = 355
 """Where the plots stand that belong to no section of the report: before Method."""
 PLOTS_OF_A_PROCESS: Final = 16
 """A process beside this one is worth its start from so many plots on: it takes as long as four of them."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to draw, and the figure's title, caption, section and card."""
+
+    drawing: Drawing
+    title: str
+    caption: str
+    section: str
+    card: str = ""
 
 
 def draw(evidence: Evidence, folder: Path, processes: int = 1) -> Callable[[], SectionContent]:
@@ -36,7 +45,7 @@ def draw(evidence: Evidence, folder: Path, processes: int = 1) -> Callable[[], S
     graphs, too_large = _engine_graphs(evidence, folder)
     wanted = [*_answers(evidence, folder), *plots, *graphs]
     others = min(processes - 1, len(wanted) // PLOTS_OF_A_PROCESS)
-    svgs = render.every([drawing for drawing, *_ in wanted], 1 + others)
+    svgs = render.every([plot.drawing for plot in wanted], 1 + others)
 
     def section() -> SectionContent:
         drawn = [_figure(plot, folder, svg) for plot, svg in zip(wanted, svgs(), strict=True)]
@@ -45,12 +54,12 @@ def draw(evidence: Evidence, folder: Path, processes: int = 1) -> Callable[[], S
     return section
 
 
-def _figure(wanted: Wanted, folder: Path, svg: str | render.Failed) -> Figure | Text:
+def _figure(plot: Wanted, folder: Path, svg: str | render.Failed) -> Figure | Text:
     """The figure, or why there is none."""
-    (_, _, png), title, caption, section = wanted
     if isinstance(svg, render.Failed):
-        return Text(f"{title}: not drawn: {svg.reason}", "item", "fail")
-    return Figure(title, caption, f"{folder.name}/{png.name}", svg, section)
+        return Text(f"{plot.title}: not drawn: {svg.reason}", "item", "fail")
+    png = plot.drawing[2].name
+    return Figure(plot.title, plot.caption, f"{folder.name}/{png}", svg, plot.section, plot.card)
 
 
 def _plots(evidence: Evidence, folder: Path) -> tuple[list[Wanted], list[Text]]:
@@ -65,7 +74,7 @@ def _plots(evidence: Evidence, folder: Path) -> tuple[list[Wanted], list[Text]]:
                 lacking.setdefault((plot.title, reason), []).append(model)
                 continue
             drawing = plot.draw, of_model, folder / f"{plot.name}-{model}.png"
-            wanted.append((drawing, f"{plot.title}: {model}", plot.caption, plot.section))
+            wanted.append(Wanted(drawing, f"{plot.title}: {model}", plot.caption, plot.section))
     return wanted, _left_out(lacking)
 
 
@@ -80,9 +89,10 @@ def _answers(evidence: Evidence, folder: Path) -> list[Wanted]:
         beside = frame["model"].eq(answer.model) & frame["shape"].eq(answer.shape)
         rows = frame[beside & names.isin([answer.best.name, evidence.baseline])]
         if render.lacks(WATERFALL, rows) is None:
-            drawing = WATERFALL.draw, rows, folder / f"answer-{answer.model}.png"
+            drawing = in_card, rows, folder / f"answer-{answer.model}.png"
             title = f"Where the time goes: {answer.title}"
-            wanted.append((drawing, title, "Parts that add up to the median of end_to_end.", SECTION_OF_ANSWER))
+            caption = "Parts that add up to the median of end_to_end."
+            wanted.append(Wanted(drawing, title, caption, SECTION_OF_ANSWER, answer.title))
     return wanted
 
 
@@ -115,5 +125,5 @@ def _engine_graphs(evidence: Evidence, folder: Path) -> tuple[list[Wanted], list
         times = layer_times.of_case(profile.frame)
         graph = layer_graph.of_layers(described, dict(zip(times["layer"], times["share"], strict=True)))
         drawing = engine_graph.draw, graph, folder / f"engine-{'-'.join(names)}.png"
-        wanted.append((drawing, title, engine_graph.CAPTION, SECTION.title))
+        wanted.append(Wanted(drawing, title, engine_graph.CAPTION, SECTION.title))
     return wanted, left_out

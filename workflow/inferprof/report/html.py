@@ -5,14 +5,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from inferprof.report.model import Block, Card, Figure, Outline, Report, Table, Text
+from inferprof.report.model import Block, Card, Figure, Outline, Report, Table, Text, Widget
 
 if TYPE_CHECKING:
     import markupsafe
 
-SCRIPTS = ("tables.js", "plots.js")
+SCRIPTS = ("page.js", "tables.js", "plots.js", "timeline.js", "compare.js", "search.js")
+"""In the order in which they run."""
 CODE = re.compile(r"`([^`]+)`")
 RESULTS = "../.."
 """From results/reports/{study}/REPORT.html to results/."""
@@ -34,6 +36,7 @@ def render(report: Report) -> str:
     environment.tests["csv_only"] = lambda block: isinstance(block, Table) and block.csv_only
     environment.tests["figure"] = lambda block: isinstance(block, Figure)
     environment.tests["card"] = lambda block: isinstance(block, Card)
+    environment.tests["widget"] = lambda block: isinstance(block, Widget)
     environment.tests["outline"] = lambda block: isinstance(block, Outline)
     environment.tests["item"] = lambda block: isinstance(block, Text) and block.role == "item"
     environment.filters["anchor"] = anchor
@@ -41,6 +44,8 @@ def render(report: Report) -> str:
     environment.filters["link"] = link
     environment.filters["prose"] = prose
     environment.filters["hashed"] = hashed
+    environment.filters["inert"] = inert
+    environment.filters["plot_id"] = plot_id
     script = "".join(loader.get_source(environment, name)[0] for name in SCRIPTS)
     return environment.get_template("report.html.j2").render(report=report, script=script)
 
@@ -50,22 +55,41 @@ def hashed(script: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
 
 
+def inert(data: str) -> str:
+    """JSON in which nothing is markup."""
+    return data.replace("<", "\\u003c")
+
+
 def anchor(title: str) -> str:
     """A heading as the id of its section."""
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
 
 
 def runs(blocks: tuple[Block, ...]) -> list[list[Block]]:
-    """The blocks with neighbouring list items put together, so that they become one list."""
+    """The blocks with neighbouring list items put together, so that they become one list, and so cards; the plots of
+    cards are left out."""
+    titles = {block.title for block in blocks if isinstance(block, Card)}
+    apart = (block for block in blocks if not (isinstance(block, Figure) and block.card in titles))
     grouped: list[list[Block]] = []
-    for block in blocks:
-        item = isinstance(block, Text) and block.role == "item"
-        previous = grouped[-1][0] if grouped else None
-        if item and isinstance(previous, Text) and previous.role == "item":
+    for block in apart:
+        kind = _joined(block)
+        if kind and grouped and _joined(grouped[-1][0]) == kind:
             grouped[-1].append(block)
         else:
             grouped.append([block])
     return grouped
+
+
+def _joined(block: Block) -> str:
+    """What neighbours are put together as; empty of what stands alone."""
+    if isinstance(block, Card):
+        return "card"
+    return "item" if isinstance(block, Text) and block.role == "item" else ""
+
+
+def plot_id(file: str) -> str:
+    """`plots/waterfall-vit.png` as the id of the figure."""
+    return f"plot-{anchor(PurePosixPath(file).stem)}"
 
 
 def prose(text: str) -> markupsafe.Markup:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from inferprof import selection
 from inferprof.report.broken import jobs
 from inferprof.report.common import EXAMPLES, few, path_of
@@ -12,20 +10,18 @@ from inferprof.report.model import Block, SectionContent, Text
 from inferprof.report.numbers import plural
 from inferprof.tables.records import rows_of
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 PARTS = {"model": "models", "precision": "formats", "backend": "runtimes", "variant": "variants", "shape": "shapes"}
 """Part of a case → what the terminal calls several of them."""
 JOBS = 200
 """Broken jobs that are listed."""
 
 
-def to_come(evidence: Evidence, waiting: pd.DataFrame) -> SectionContent:
+def to_come(evidence: Evidence) -> SectionContent:
     """What a study still does: the cases without a record, by their parts, or further rounds and captures."""
-    measured = len(evidence.planned)
-    blocks: list[Block] = [Text(f"{measured} of {measured + len(waiting)} cases are measured; the study goes on.")]
-    if len(waiting):
+    measured, waiting = len(evidence.planned), evidence.waiting
+    said = f"{measured} of {measured + evidence.to_come()} cases that can run are measured; the study goes on."
+    blocks: list[Block] = [Text(said)]
+    if waiting is not None and len(waiting):
         parts = "; ".join(f"{name} {', '.join(dict.fromkeys(waiting[part]))}" for part, name in PARTS.items())
         blocks.append(Text(f"To come: {parts}."))
     path = evidence.results / "reports" / evidence.study / selection.NAME

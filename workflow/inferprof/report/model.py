@@ -124,11 +124,15 @@ class Text(Printed):
 
 @dataclass(frozen=True)
 class Card:
-    """An answer: what it is about, and lines of a label and a text each."""
+    """An answer: what it is about, and lines of a label and a text each.
+
+    A `listed` one is an answer to a capture, not to the study's question: in text it is a headline and a list.
+    """
 
     title: str
     lines: tuple[tuple[str, str], ...]
     mark: Mark | None = None
+    listed: bool = False
 
     def __post_init__(self) -> None:
         plain = tuple((label, escape.text(text)) for label, text in self.lines)
@@ -140,7 +144,7 @@ class Card:
 class Figure(Printed):
     """A plot: the files that were written (relative to the report) and the SVG that the page embeds.
 
-    `section` is the title of the section that it belongs to.
+    `section` is the title of the section that it belongs to, and `card` that of the card which it stands below.
     """
 
     title: str
@@ -148,6 +152,7 @@ class Figure(Printed):
     file: str
     svg: str
     section: str
+    card: str = ""
 
 
 @dataclass(frozen=True)
@@ -168,7 +173,26 @@ class Outline(Printed):
     entries: tuple[Entry, ...]
 
 
-Block = Text | Table | Card | Figure | Outline
+@dataclass(frozen=True)
+class Widget:
+    """What the script of the page draws from `Report.data`; in no text. `kind` is which, and its id on the page.
+
+    `section` is the title of the section that it belongs to, and `place` where that stands if nothing else is in it.
+    `files`: a label and a path beside the page of each file with the same content.
+    """
+
+    kind: Literal["iteration", "compare"]
+    title: str
+    caption: str
+    section: str
+    place: int
+    files: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "files", tuple((escape.text(label), path) for label, path in self.files))
+
+
+Block = Text | Table | Card | Figure | Outline | Widget
 
 
 @dataclass(frozen=True)
@@ -182,11 +206,12 @@ class SectionContent(Printed):
 
 @dataclass(frozen=True)
 class Report(Printed):
-    """The whole report. `subtitle` says which machine it speaks of."""
+    """The whole report. `subtitle` says which machine it speaks of; `data` is what the page's widgets draw, JSON."""
 
     title: str
     subtitle: str
     sections: tuple[SectionContent, ...]
+    data: str = ""
 
     @property
     def tables(self) -> tuple[Table, ...]:

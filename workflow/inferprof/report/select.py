@@ -20,8 +20,9 @@ def choices(evidence: Evidence) -> list[Choice]:
     """The winners of each model and shape, their ties and the baselines, in the study's order.
 
     The winner and the cases that it can't be told apart from get further rounds; so do the winner and the baseline
-    where its speed-up is undecided. The winner and the baseline are captured; where all cases are in doubt, and none
-    wins, the fastest as it was measured.
+    where its speed-up is undecided, but not where a measurement is in doubt, which stays so. After a brief first pass
+    every winner does. The winner and the baseline are captured; where all cases are in doubt, and none wins, the
+    fastest as it was measured.
     """
     reasons: dict[Case, dict[str, list[str]]] = {}
     for model in evidence.models:
@@ -53,6 +54,8 @@ def _measured(evidence: Evidence, model: str, shape: str) -> Iterator[tuple[str,
 def _wanted(evidence: Evidence, best: Winner) -> Iterator[tuple[str, str, str]]:
     """Of a winner (case, `repeat` or `capture`, why)."""
     yield best.name, "capture", f"fastest by {best.boundary}"
+    if any(record.protocol.get("first_pass") for record in evidence.records["record"]):
+        yield best.name, "repeat", "its first round was brief"
     if best.ties:
         yield best.name, "repeat", f"not told apart from {len(best.ties)} by {best.boundary}"
         for tie in best.ties:
@@ -60,6 +63,6 @@ def _wanted(evidence: Evidence, best: Winner) -> Iterator[tuple[str, str, str]]:
     if evidence.baseline is None or best.is_baseline:
         return
     yield evidence.baseline, "capture", "baseline"
-    if best.speed_up.get("verdict") in OPEN:
+    if best.speed_up.get("verdict") in OPEN and not best.speed_up["in_doubt"]:
         for name in (best.name, evidence.baseline):
             yield name, "repeat", "the speed-up of the fastest over the baseline is undecided"

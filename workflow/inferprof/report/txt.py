@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import bisect
 import io
 import itertools
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from inferprof.report.model import Block, Card, Figure, Outline, Report, SectionContent, Table, Text
+from inferprof.report.model import Block, Card, Figure, Outline, Report, SectionContent, Table, Text, Widget
 
 if TYPE_CHECKING:
     import rich.table
@@ -26,11 +27,10 @@ GAP, NARROW_GAP = 2, 1
 """Between columns; the narrow one where the table does not fit the page with the other."""
 NARROWEST = 3
 """Width that a column of text can be folded to."""
-BREAKABLE = range(9, 25)
-"""Lengths of names that may be broken: longer ones are kernels, which are folded anywhere."""
-BREAK = re.compile(r"(?<=[_-])(?=[^\W_])")
-BREAK_PATH = re.compile(r"(?<=/)(?=.)")
-"""Where a long name may be broken, and one of several parts."""
+LONGEST_NAME = 60
+"""Longer words are kernels' names, which are folded anywhere."""
+BREAK = re.compile(r"(?<=[/_-])(?=[^\W_])")
+"""Where a name may be broken."""
 
 
 def render(report: Report, most: int | None = LINES) -> str:
@@ -40,12 +40,13 @@ def render(report: Report, most: int | None = LINES) -> str:
     a list, the last one first; all of it is on the page and in csv/.
     """
     head = "\n".join([report.title, "=" * len(report.title), _wrap(report.subtitle)])
+    every = _of_text(report.sections)
     text = ""
     for rows in (None, *FEWER):
-        sections = [_section(section, rows) for section in report.sections]
+        sections = [_section(section, rows) for section in every]
         text = _joined(head, sections)
         if most is not None and _lines(text) > most and rows in FEWER[1:]:
-            text = _without_details(head, report.sections, sections, most, last=rows == FEWER[-1])
+            text = _without_details(head, every, sections, most, last=rows == FEWER[-1])
         if most is None or _lines(text) <= most:
             return text
     return text
@@ -53,8 +54,23 @@ def render(report: Report, most: int | None = LINES) -> str:
 
 def answers(report: Report) -> str:
     """The answers alone, for the end of a terminal's output; empty without any."""
-    cards = [block for section in report.sections for block in section.blocks if isinstance(block, Card)]
+    blocks = (block for section in report.sections for block in section.blocks)
+    cards = [block for block in blocks if isinstance(block, Card) and not block.listed]
     return "".join(f"{_card(card)}\n" for card in cards)
+
+
+def _of_text(sections: Sequence[SectionContent]) -> list[SectionContent]:
+    """The sections without what is on the page alone, and with lists in place of cards that are listed."""
+    kept = ((section, tuple(itertools.chain.from_iterable(map(_in_text, section.blocks)))) for section in sections)
+    return [replace(section, blocks=blocks) for section, blocks in kept if blocks or not section.blocks]
+
+
+def _in_text(block: Block) -> Iterator[Block]:
+    if isinstance(block, Card) and block.listed:
+        yield Text(block.title, "headline")
+        yield from (Text(f"{label}: {text}" if label else text, "item") for label, text in block.lines)
+    elif not isinstance(block, Widget):
+        yield block
 
 
 def _joined(head: str, sections: Iterable[str]) -> str:
@@ -157,6 +173,8 @@ def _block(block: Block) -> str:
             return _wrap(f"{block.title}: csv/{block.name}.csv")
         case Figure():
             return _wrap(f"Plot: {block.file}")
+        case Widget():
+            return ""
         case Table():
             return _table(block)
 
@@ -195,113 +213,81 @@ def _grid(table: Table) -> rich.table.Table:
     import rich.table
     import rich.text
 
-    shown = _breakable(table)
-    padding = (0, _gap(table) - NARROW_GAP, 0, 0)  # the box is one of the blanks
+    gap, widths = _widths(table)
+    padding = (0, gap - NARROW_GAP, 0, 0)  # the box is one of the blanks
     grid = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False, padding=padding, show_edge=False)
-    whole = _whole(table, shown)
-    for index in table.shown:
-        column = table.columns[index]
-        is_number = column.kind == "number"
-        grid.add_column(
-            rich.text.Text(_stacked(table, index) if is_number else column.title),
-            justify="right" if is_number else "left",
-            overflow="fold",
-            no_wrap=index in whole,
-        )
+    for index, width in widths.items():
+        is_number = table.columns[index].kind == "number"
+        title = _stacked(table, index) if is_number else _folded(table.columns[index].title, width)
+        grid.add_column(rich.text.Text(title), justify="right" if is_number else "left", overflow="fold", width=width)
     for number in range(len(table.page)):
         if number and table.groups and not table.repeats(number, 0):
             grid.add_row()
-        grid.add_row(*(rich.text.Text(shown(number, index)) for index in table.shown))
+        grid.add_row(
+            *(rich.text.Text(_folded(_shown(table, number, index), width)) for index, width in widths.items())
+        )
     return grid
 
 
-def _whole(table: Table, shown: Callable[[int, int], str]) -> set[int]:
-    """The columns that Rich must not narrow: of numbers and names, if these fit beside the longest words of the
-    others; else of numbers, which it would cut off, if at least these fit."""
-    cells = {index: [shown(number, index) for number in range(len(table.page))] for index in table.shown}
-    numbers = {index for index in table.shown if table.columns[index].kind == "number"}
-    names = numbers | {index for index, texts in cells.items() if not any(" " in text for text in texts)}
-
-    def least(index: int) -> int:
-        pieces = [piece for text in cells[index] for piece in text.split()]
-        return max(map(len, [*_stacked(table, index).split(), *pieces]), default=0)
-
-    if sum(map(least, table.shown)) + _gap(table) * (len(table.shown) - 1) <= WIDTH:
-        return names
-    return numbers if _number_width(table) <= WIDTH else set()
+def _shown(table: Table, number: int, index: int) -> str:
+    """What stands in a cell: nothing where the line above says the same."""
+    return "" if table.repeats(number, index) else table.label(table.page[number][index])
 
 
-def _breakable(table: Table) -> Callable[[int, int], str]:
-    """What stands in a cell: where a column must be narrower, names break behind _ and -, not in mid-word."""
-    narrower = _narrower(table)
+def _widths(table: Table) -> tuple[int, dict[int, int]]:
+    """The blanks between two columns, and the width of each column.
 
-    def shown(row: int, index: int) -> str:
-        text = "" if table.repeats(row, index) else table.label(table.page[row][index])
-        return _broken(text) if index in narrower else text
-
-    return shown
-
-
-def _narrower(table: Table) -> set[int]:
-    """The columns whose names have to break for the table to fit the page, the widest first.
-
-    None where it is enough that sentences are wrapped between their words.
+    Where not all fit, the widest share what the others leave; but none is narrower than its longest piece, if that
+    can be had: numbers stay whole, and text breaks between words, then behind the marks of BREAK.
     """
-    widths = dict(zip(table.shown, _widths(table), strict=True))
-    chosen: set[int] = set()
-    gaps = _gap(table) * (len(widths) - 1)
-    if sum(widths.values()) + gaps - _wrappable(table) <= WIDTH:
-        return chosen
-    for index in sorted(widths, key=lambda index: -widths[index]):
-        if sum(widths.values()) + gaps <= WIDTH:
-            break
-        if table.columns[index].kind == "text":
-            chosen.add(index)
-            pieces = (_broken(table.label(row[index])).splitlines() or [""] for row in table.page)
-            title = _stacked(table, index).split()
-            widths[index] = max(map(len, [*title, *(piece for cell in pieces for piece in cell)]), default=0)
-    return chosen
+    wanted, words, pieces = {}, {}, {}
+    for index in table.shown:
+        cells = [_shown(table, number, index) for number in range(len(table.page))]
+        number = table.columns[index].kind == "number"
+        title = _stacked(table, index).splitlines() if number else [table.columns[index].title]
+        wanted[index] = max(map(len, [*title, *cells]))
+        texts = [*table.columns[index].title.split(), *(cells if number else " ".join(cells).split())]
+        words[index] = max(map(len, texts), default=0)
+        pieces[index] = (
+            words[index] if number else max((len(piece) for text in texts for piece in _pieces(text)), default=0)
+        )
+    gaps = len(wanted) - 1
+    for least in (words, pieces):
+        for gap in (GAP, NARROW_GAP):
+            if sum(least.values()) + gap * gaps <= WIDTH:
+                return gap, _shared(wanted, least, WIDTH - gap * gaps)
+    least = {index: width if table.columns[index].kind == "number" else NARROWEST for index, width in words.items()}
+    return NARROW_GAP, _shared(wanted, least, max(sum(least.values()), WIDTH - NARROW_GAP * gaps))
 
 
-def _wrappable(table: Table) -> int:
-    """By how much the columns become narrower when all their sentences are wrapped, as Rich does first."""
-    narrower = 0
-    for index, width in zip(table.shown, _widths(table), strict=True):
-        if table.columns[index].kind != "number":
-            texts = [table.columns[index].title, *(table.label(row[index]) for row in table.page)]
-            narrower += width - max(len(word) for text in texts for word in text.split(" "))
-    return narrower
+def _shared(wanted: Mapping[int, int], least: Mapping[int, int], total: int) -> dict[int, int]:
+    """Widths that add up to `total` at most: as wanted up to one limit for all, and not under `least`."""
+
+    def limited(limit: int) -> dict[int, int]:
+        return {index: max(least[index], min(width, limit)) for index, width in wanted.items()}
+
+    limits = range(1, max(wanted.values(), default=0) + 1)
+    return limited(bisect.bisect(limits, total, key=lambda limit: sum(limited(limit).values())))
 
 
-def _broken(text: str) -> str:
-    """A name in pieces; sentences and texts that are short or long anyway stay as they are."""
-    if " " in text or len(text) < BREAKABLE.start:
+def _pieces(word: str) -> list[str]:
+    """A word in the pieces between which it may be broken; a kernel's name is folded anywhere."""
+    return BREAK.split(word) if len(word) <= LONGEST_NAME else textwrap.wrap(word, NARROWEST)
+
+
+def _folded(text: str, width: int) -> str:
+    """A text in lines of at most `width`: broken between words, and within those that are longer."""
+    if len(text) <= width:
         return text
-    if "/" in text:
-        return BREAK_PATH.sub("\n", text)
-    return BREAK.sub("\n", text) if len(text) in BREAKABLE else text
-
-
-def _number_width(table: Table) -> int:
-    """The least width of a table whose numbers stay whole; Rich would cut off what exceeds the page."""
-    kinds = [table.columns[index].kind for index in table.shown]
-    columns = zip(_widths(table), kinds, strict=True)
-    return sum(width if kind == "number" else NARROWEST for width, kind in columns) + _gap(table) * (len(kinds) - 1)
-
-
-def _gap(table: Table) -> int:
-    """The blanks between two columns."""
-    widths = _widths(table)
-    total = sum(widths) - _wrappable(table)
-    gaps = len(widths) - 1
-    return NARROW_GAP if total + GAP * gaps > WIDTH else GAP
-
-
-def _widths(table: Table) -> list[int]:
-    """What each column would like to have."""
-    titles = (_stacked(table, index).splitlines() for index in table.shown)
-    cells = ([table.label(row[index]) for row in table.page] for index in table.shown)
-    return [max(map(len, [*title, *column])) for title, column in zip(titles, cells, strict=True)]
+    lines = [""]
+    for word in text.split():
+        lines[-1] += " " if lines[-1] else ""
+        for piece in [word] if len(word) <= width else _pieces(word):
+            for part in textwrap.wrap(piece, width):
+                if len(lines[-1]) + len(part) > width:
+                    lines.append("")
+                lines[-1] += part
+    return "\n".join(line.rstrip() for line in lines).strip()
 
 
 def _stacked(table: Table, index: int) -> str:

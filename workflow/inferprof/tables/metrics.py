@@ -81,6 +81,20 @@ _ALL = (
     Metric("launch_overhead_mean", "ns", "host time of one launching call"),
     Metric("launch_wait_mean", "ns", "from a launching call's return to the operation's start"),
     Metric("streams_overlap_share", "ratio", "streams_overlap / gpu_busy"),
+    # Of collectives over several GPUs. Formulas: tables.trace.collectives.
+    Metric("waiting_total", "ns", "in kernels of collectives before the last GPU began, all collectives"),
+    Metric("transfer_total", "ns", "in them from then on"),
+    Metric("inside_total", "ns", "all GPUs were in the kernel"),
+    Metric("spread_total", "ns", "the longest transfer over the GPUs less the shortest"),
+    Metric("last_count", "count", "collectives that this GPU began last"),
+    Metric(
+        "waiting_compute", "ns", "of waiting_total: what the last GPU computed longer since the collective before"
+    ),
+    Metric("waiting_copy", "ns", "the same of copies"),
+    Metric("waiting_idle", "ns", "the same of idle time: its launches came later"),
+    Metric("hidden_total", "ns", "communication while the same GPU computes"),
+    Metric("exposed_total", "ns", "communication while it does not"),
+    Metric("not_paired", "text", "why collectives of several GPUs have no waiting and no transfer"),
     # Of a layer of an engine. Lists have one item a line; tensors are name, sizes and format with tabs between.
     Metric("layer_type", "text", "what the runtime calls its kind; empty where it tells names only"),
     Metric("tactic", "text", "the kernel that the builder picked"),

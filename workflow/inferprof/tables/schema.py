@@ -27,6 +27,7 @@ Level = Literal[
     "sync",
     "launch_config",
     "ncu_rule",
+    "collective",
     "event",
 ]
 

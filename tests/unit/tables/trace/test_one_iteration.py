@@ -44,9 +44,29 @@ def test_what_was_launched_in_the_iteration_is_its_own_wherever_it_runs():
     made = timeline([(100, 200, "iteration"), (105, 150, "stage:execute"), (106, 120, "/encoder/MatMul")])
     assert events(made) == [
         ("stage:execute", "range", 5.0, 50.0),
+        ("/encoder/MatMul", "range", 6.0, 20.0),
         ("launch", "api", 10.0, 15.0),
         ("gemm", "kernel", 150.0, 170.0),
     ]
+
+
+def test_an_operation_has_the_node_that_a_join_names_else_the_innermost_range_that_is_not_the_workloads():
+    made = timeline([(100, 200, "iteration"), (105, 150, "stage:execute"), (106, 120, "/encoder/MatMul")])
+    named = one_iteration.of_case(conform(one_iteration.rows(made, pd.Series([None, "CUDA > MatMul > a"])), "x"))
+    plain = one_iteration.of_case(conform(one_iteration.rows(made), "nsys"))
+    nodes = [dict(zip(table["kind"], table["node"], strict=True)) for table in (plain, named)]
+    assert [{kind: node for kind, node in own.items() if isinstance(node, str)} for own in nodes] == [
+        {"api": "/encoder/MatMul", "kernel": "/encoder/MatMul"},
+        {"api": "/encoder/MatMul", "kernel": "CUDA > MatMul > a"},
+    ]
+    inside = timeline([(100, 200, "iteration"), (105, 150, "stage:execute")])
+    assert one_iteration.of_case(conform(one_iteration.rows(inside), "nsys"))["node"].isna().all()
+
+
+def test_where_there_are_too_many_events_ranges_of_others_are_left_out_first(monkeypatch):
+    made = timeline([(100, 200, "iteration"), (105, 150, "stage:execute"), (106, 120, "/encoder/MatMul")])
+    monkeypatch.setattr(one_iteration, "MOST_EVENTS", 3)
+    assert [name for name, *_ in events(made)] == ["stage:execute", "launch", "gemm"]
 
 
 def test_what_no_call_is_known_of_belongs_to_the_iteration_in_which_it_starts():

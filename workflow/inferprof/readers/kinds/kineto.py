@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from inferprof.errors import UserError
 from inferprof.files import unpacked
+from inferprof.findings import Total
 from inferprof.readers.kind import Capture, Head, Kind, Lack
 from inferprof.readers.kinds.nsys_text import PROGRESS
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+SHOWN: Final = 6
+TIMED: Final = Lack("how long it takes without a profiler, which slows each call", "the same loop, timed without it")
 RECORD: Final = Lack(
-    "what the GPU did",
+    "what a GPU did, where one was used",
     "profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]), without experimental_config",
 )
 
@@ -43,18 +50,36 @@ def read(path: Path) -> Capture:
     """The timeline, and the GPUs that it is of. Raises UserError where nothing of a GPU is in it."""
     from inferprof.readers import kineto_json
 
-    timeline = kineto_json.read_timeline(path)
+    events = kineto_json.events(path)
+    try:
+        timeline = kineto_json.of_events(path, events)
+    except kineto_json.NoGpuActivity:
+        if (times := kineto_json.self_times(path, events)).empty:
+            raise
+        return _on_cpu(times)
     if timeline.ops.empty:
         return Capture("kineto", ["torch.profiler (Kineto)"], failure=_no_operation(_document(path)), lacks=(RECORD,))
     devices = timeline.ops["device"].unique().tolist()
-    lacks = (
-        Lack("how long it takes without a profiler, which slows each launch", "the same loop, timed without it"),
-    )
+    ran = ["torch.profiler (Kineto)", *_gpus(_document(path), devices)]
+    within = functools.partial(kineto_json.of_events, path, events, within_torch=True)
+    return Capture("kineto", ran, timeline=timeline, within=within, lacks=(TIMED,))
+
+
+def _on_cpu(times: pd.Series) -> Capture:
+    """The operators of a trace without a GPU, by the time that each takes itself."""
+    from inferprof.readers.kinds.ort import operators
+
+    whole = float(times.sum())
+    shares = times.groupby(level=0).sum().sort_values(ascending=False, kind="stable") / whole
+    parts = {str(name): float(share) * whole for name, share in shares.head(SHOWN).items()}
+    parts["other operators"] = whole - sum(parts.values())
     return Capture(
         "kineto",
-        ["torch.profiler (Kineto)", *_gpus(_document(path), devices)],
-        timeline=timeline,
-        lacks=lacks,
+        ["torch.profiler (Kineto)", "no GPU", f"{len(times):,} calls of {len(shares):,} operators"],
+        parts=parts,
+        total=Total(whole, "the operators, each without those that it calls"),
+        answers=list(operators(shares, "kineto")),
+        lacks=(TIMED, RECORD),
     )
 
 

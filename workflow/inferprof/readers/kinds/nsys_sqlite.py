@@ -50,7 +50,8 @@ def read(path: Path) -> Capture:
     with sqlite_file.database_of(path) as database:
         ran = _ran(database, own, sorted(timeline.ops["device"].unique().tolist()))
     lacks = (Lack("what the kernels' units do", "ncu --set full … on the longest kernels"),)
-    return Capture("nsys", ran, timeline=timeline, lacks=lacks)
+    settings = {"version": ran[0]}
+    return Capture("nsys", ran, timeline=timeline, lacks=lacks, settings=settings)
 
 
 def _ran(database: sqlite3.Connection, processes: Iterable[int], devices: Iterable[int]) -> list[str]:

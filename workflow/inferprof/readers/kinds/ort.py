@@ -47,7 +47,7 @@ def read(path: Path) -> Capture:
         ran,
         rows=rows,
         parts=_parts(nodes, profile.settled().runs),
-        answers=[] if on_gpu else list(_operators(nodes)),
+        answers=[] if on_gpu else list(operators(nodes.groupby("op_type")["share"].sum(), TOOL)),
         notes=[placement(nodes), *_kernels(kernels, len(profile.runs))],
         lacks=list(_lacks(nodes, on_gpu=on_gpu, kernels=bool(kernels))),
         runtime="ort",
@@ -98,17 +98,18 @@ def _whose(provider: object) -> str:
     return "whose provider is not told" if provider == "not told" else f"of {provider}"
 
 
-def _operators(nodes: pd.DataFrame) -> Iterator[Answer]:
-    """The operators that take most of a run on a CPU."""
-    shares = nodes.groupby("op_type")["share"].sum().sort_values(ascending=False, kind="stable")
+def operators(shares: pd.Series, tool: str) -> Iterator[Answer]:
+    """The operators that take most of a run on a CPU, of the shares by name."""
+    shares = shares.sort_values(ascending=False, kind="stable")
     if len(shares) and shares.iloc[0] >= LONG:
         listed = ", ".join(f"{name} {100 * share:.1f} %" for name, share in shares.head(SHOWN).items())
         reason = f"of the operators' time: {listed}"
-        advice = "more threads (intra_op_num_threads), int8 where the accuracy allows it, or a GPU"
+        threads = "torch.set_num_threads" if tool != TOOL else "intra_op_num_threads"
+        advice = f"more threads ({threads}), int8 where the accuracy allows it, or a GPU"
         finding = Finding(
-            str(shares.index[0]), "kernels", float(shares.iloc[0]), reason, {}, TOOL, None, advice, "medium"
+            str(shares.index[0]), "kernels", float(shares.iloc[0]), reason, {}, tool, None, advice, "medium"
         )
-        yield Answer("ort_operators", "engine", "found", findings=(finding,))
+        yield Answer("cpu_operators", "engine", "found", findings=(finding,))
 
 
 def _kernels(kernels: Sequence[object], runs: int) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -255,20 +256,8 @@ def _inferences(path: Path, content: Sequence[Mapping[str, float]], notes: Seque
     run.throughput = 1e3 * len(content) / span if span > 0 else None
     judged = trtexec_bound.capture(run, [f"trtexec --exportTimes, {len(content):,} inferences"], notes)
     mean = run.summary[trtexec_bound.GPU_TIME]["mean"]
-    return Capture(
-        judged.tool,
-        judged.ran,
-        rows=trt_layers.tidy_inferences(stages, TOOL),
-        total=judged.total,
-        parts=judged.parts,
-        answers=judged.answers,
-        notes=[
-            *judged.notes,
-            f"GPU compute: mean {mean:.6g} ms, median {run.of(trtexec_bound.GPU_TIME, 'median'):.6g} ms",
-        ],
-        lacks=judged.lacks,
-        runtime="tensorrt",
-    )
+    compute = f"GPU compute: mean {mean:.6g} ms, median {run.of(trtexec_bound.GPU_TIME, 'median'):.6g} ms"
+    return replace(judged, rows=trt_layers.tidy_inferences(stages, TOOL), notes=[*judged.notes, compute])
 
 
 def read_metadata(path: Path) -> Capture:

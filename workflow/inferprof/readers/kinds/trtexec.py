@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,18 +36,7 @@ def read(path: Path) -> Capture:
     notes = (
         [f"run {number} of {len(every)}: {_line(run)}" for number, run in enumerate(every, 1)] if every[1:] else []
     )
-    capture = trtexec_bound.capture(last, _ran(last), [*notes, *_longest(last)])
-    return Capture(
-        capture.tool,
-        capture.ran,
-        rows=_rows(last),
-        total=capture.total,
-        parts=capture.parts,
-        answers=capture.answers,
-        notes=capture.notes,
-        lacks=capture.lacks,
-        runtime="tensorrt",
-    )
+    return replace(trtexec_bound.capture(last, _ran(last), [*notes, *_longest(last)]), rows=_rows(last))
 
 
 def _line(run: TrtexecRun) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from inferprof.case import EXCLUDED, REFERENCE
 from inferprof.report import answers, fidelity, winner
 from inferprof.report.answers import Answer
-from inferprof.report.common import FEW, ONE_ROUND, enumerated, few, name_of, path_of
+from inferprof.report.common import FEW, enumerated, few, name_of, of_rounds, path_of
 from inferprof.report.diagnosed import sentences
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, without_number, words
@@ -44,8 +44,8 @@ def build(evidence: Evidence) -> Sequence[Block]:
     blocks: list[Block] = []
     for answer in answers.of(evidence):
         blocks += _answer(evidence, answer)
-    if evidence.rounds == 1:
-        blocks.append(Text(ONE_ROUND, mark="warn"))
+    if said := of_rounds(evidence):
+        blocks.append(Text(said, mark="warn"))
     blocks += [Text(doubt, mark="warn") for doubt in (*_doubted(evidence), *_vague(evidence))]
     winners = [best for model in evidence.models for best in evidence.once(winner.find, model)]
     blocks += _passed_over(evidence, winners)
@@ -174,13 +174,14 @@ def _is_vague(row: Mapping[str, Any]) -> bool:
 
 
 def _counts(evidence: Evidence) -> str:
-    """`24 cases: 8 measured, 5 excluded by the config, 10 refused, 1 failed.`"""
+    """`24 cases: 8 measured, 2 to come, 5 excluded by the config, 8 refused, 1 failed.`"""
     excluded = evidence.outcomes["reason"].astype(str).str.startswith(EXCLUDED)
-    counts = evidence.outcomes["outcome"].mask(excluded, EXCLUDED).value_counts()
-    names = {"ok": "measured", EXCLUDED: EXCLUDED, "refused": "refused", "failed": "failed"}
+    counts = evidence.outcomes["outcome"].mask(excluded, EXCLUDED).value_counts().to_dict()
+    counts["to come"] = evidence.to_come()
+    names = {"ok": "measured", "to come": "to come", EXCLUDED: EXCLUDED, "refused": "refused", "failed": "failed"}
     names["broken"] = "without a record"
-    parts = [f"{counts[key]} {name}" for key, name in names.items() if key in counts]
-    return f"{plural(len(evidence.outcomes), 'case')}: {', '.join(parts) or 'none'}."
+    parts = [f"{counts[key]} {name}" for key, name in names.items() if counts.get(key)]
+    return f"{plural(sum(counts.values()), 'case')}: {', '.join(parts) or 'none'}."
 
 
 SECTION = Section(

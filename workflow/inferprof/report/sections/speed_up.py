@@ -9,11 +9,11 @@ from typing import Any
 from inferprof.report.common import (
     CASE_COLUMNS,
     FEW,
-    ONE_ROUND,
     by_case,
     case_cells,
     few,
     name_of,
+    of_rounds,
     optional,
     sources_of,
     table,
@@ -58,8 +58,8 @@ def build(evidence: Evidence) -> Sequence[Block]:
         "round, with the 95 % interval. Undecided: below what these rounds could tell apart, or one of the two is in "
         "doubt; csv/speed_up.csv has the reason."
     )
-    if evidence.rounds == 1:
-        note = f"{note} {ONE_ROUND}"
+    if of_round := of_rounds(evidence):
+        note = f"{note} {of_round}"
     if len({row["boundary"] for row in rows if row["boundary"]}) > 1:
         note = f"{note} {MIXED}"
     sources = sources_of(evidence)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from inferprof.documents.diagnosed import Diagnosis, Finding, Gain, Ranked, Total
+from inferprof.findings import OF_OTHERS
 from inferprof.report.common import (
     CASE_COLUMNS,
     both_ends,
@@ -109,8 +110,8 @@ def _by_finding(seen: list[Diagnosed]) -> Iterator[Text]:
         for check, cases in sorted(by_check.items(), key=lambda item: (not item[0], -len(item[1]))):
             case, document = cases[0]
             which = f"{len(cases)} of {total} cases of {model}"
-            what = f"{check} comes first in {which}" if check else f"No check found what holds {which} back"
-            yield Text(f"{what}. One is {name_of(case)} {case['shape']}. {sentence_of(document)}", "item")
+            what = f"{check} comes first in {which}" if check else f"No check found a cause for {which}"
+            yield Text(f"{what}, such as {name_of(case)} at {case['shape']}. {sentence_of(document)}", "item")
 
 
 def _title(case: Mapping[str, Any]) -> str:
@@ -199,7 +200,7 @@ def _lacking(seen: list[Diagnosed]) -> Iterator[Text]:
     kept: dict[str, set[tuple[str, str]]] = {}
     for case, document in seen:
         for answer in document.answers or ():
-            if answer.verdict == "not assessed":
+            if answer.verdict == "not assessed" and answer.reason not in OF_OTHERS:
                 kept.setdefault(answer.reason, set()).add((_title(case), answer.check))
     for reason, pairs in sorted(kept.items(), key=lambda item: -len(item[1]))[:TOP]:
         checks = few(sorted({check for _, check in pairs}))

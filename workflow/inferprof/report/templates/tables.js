@@ -40,7 +40,7 @@
     said.textContent = words.length ? `${shown} of ${rows.length}` : "";
   };
 
-  for (const table of document.querySelectorAll(".table table")) {
+  page.enhance = (table) => {
     const rows = [...table.tBodies[0].rows];
     if (rows.length >= SORTS)
       for (const head of table.tHead.rows[0].cells) {
@@ -49,11 +49,51 @@
         button.addEventListener("click", () => sort(table, head, rows));
         head.append(button);
       }
-    if (rows.length >= FILTERS) {
-      const input = document.createElement("input"), said = document.createElement("output");
-      Object.assign(input, { type: "search", placeholder: "filter", ariaLabel: "Filter the rows of this table" });
-      input.addEventListener("input", () => filter(table, rows, input.value, said));
-      table.caption.append(" ", input, " ", said);
+    if (rows.length < FILTERS) return;
+    const input = document.createElement("input"), said = document.createElement("output");
+    Object.assign(input, { type: "search", placeholder: "filter", ariaLabel: "Filter the rows of this table" });
+    input.addEventListener("input", () => filter(table, rows, input.value, said));
+    table.caption.append(" ", input, " ", said);
+  };
+  const tables = [...document.querySelectorAll(".table table")];
+  tables.forEach(page.enhance);
+
+  // `#case?name=model/precision/…`: of each table that has cases the rows of this one, until its button is pressed.
+  const PARTS = ["model", "precision", "backend", "variant", "shape"];
+  const banner = page.element("p", { className: "banner", hidden: true, role: "status" });
+  const all = page.element("button", { type: "button", textContent: "show all cases" });
+  document.querySelector("main")?.prepend(banner);
+  const columns = (table) => {
+    const titles = [...table.tHead.rows[0].cells].map((head) => head.textContent.trim());
+    const places = PARTS.map((part) => titles.indexOf(part));
+    return places.includes(-1) ? null : places;
+  };
+  const only = (name) => {
+    const met = [];
+    let shown = 0;
+    for (const table of tables) {
+      const places = columns(table);
+      if (!places) continue;
+      const is = (row) => !name || places.map((place) => row.cells[place].textContent.trim()).join("/") === name;
+      const rows = [...table.tBodies[0].rows];
+      for (const row of rows) row.hidden = !is(row);
+      table.classList.toggle("filtered", Boolean(name));
+      const block = table.closest(".table");
+      block.hidden = !rows.some(is);
+      if (!block.hidden) met.push(block);
+      shown += rows.filter(is).length;
     }
-  }
+    banner.hidden = !name;
+    banner.replaceChildren(`Tables show ${name} alone: ${shown} rows in ${met.length} tables. `, all);
+    return met[0];
+  };
+  all.addEventListener("click", () => {
+    only("");
+    history.replaceState(null, "", "#");
+  });
+  page.part("case", ({ name }, named) => {
+    if (!named) return;
+    const first = only(name ?? "");
+    setTimeout(() => (first ?? banner).scrollIntoView());
+  });
 })();

@@ -22,7 +22,7 @@ from inferprof.errors import UserError
 from inferprof.tables.nodes import attribution, providers
 from inferprof.tables.nodes.ort_session import OrtProfile
 from inferprof.tables.schema import conform
-from inferprof.tables.trace import aggregate
+from inferprof.tables.trace import aggregate, one_iteration
 from inferprof.tables.trace.clock import Clock
 from inferprof.tables.trace.intervals import Intervals, Times
 from inferprof.tables.trace.timeline import GRAPH, ID_BITS, KERNEL, NO_CALL, PATH_SEPARATOR, Nesting, Timeline
@@ -104,10 +104,11 @@ def tidy(timeline: Timeline, profile: OrtProfile, tool: str) -> pd.DataFrame:
     frames = [
         aggregate.operations(timeline, owner=owner),
         aggregate.ranges(timeline),
+        one_iteration.rows(timeline, owner),
         providers.rows(seen),
         _idle(timeline, nodes),
     ]
-    return conform(pd.concat(frames, ignore_index=True), tool)
+    return conform(pd.concat([frame for frame in frames if len(frame)], ignore_index=True), tool)
 
 
 def _idle(timeline: Timeline, nodes: pd.DataFrame) -> pd.DataFrame:

@@ -15,7 +15,7 @@ import pandas as pd
 
 from inferprof.tables.nodes import attribution
 from inferprof.tables.schema import conform
-from inferprof.tables.trace import aggregate
+from inferprof.tables.trace import aggregate, one_iteration
 from inferprof.tables.trace.timeline import MODULE, OPERATOR, PATH_SEPARATOR, Timeline
 
 _LEVELS: Final[dict[attribution.OwnerLevel, str]] = {"op": OPERATOR, "module": MODULE}
@@ -24,8 +24,8 @@ _LEVELS: Final[dict[attribution.OwnerLevel, str]] = {"op": OPERATOR, "module": M
 
 def tidy(timeline: Timeline, tool: str) -> pd.DataFrame:
     """The rows that the module describes, of a timeline that was read with `within_torch`."""
-    frames = [aggregate.operations(timeline), aggregate.ranges(timeline)]
-    return conform(pd.concat(frames, ignore_index=True), tool)
+    frames = [aggregate.operations(timeline), aggregate.ranges(timeline), one_iteration.rows(timeline)]
+    return conform(pd.concat([frame for frame in frames if len(frame)], ignore_index=True), tool)
 
 
 def attributed(frame: pd.DataFrame) -> pd.DataFrame:

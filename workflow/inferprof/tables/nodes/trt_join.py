@@ -34,6 +34,8 @@ OWNER_COLUMNS: Final = ("layer", "layer_confidence", "node", "node_confidence")
 _BY_FUSION, _FUSED = "_by_fusion_tactic", "_fused"
 _REGION: Final = "{ForeignNode["
 _REFORMAT: Final = "Reformatting CopyNode"
+_OF_REFORMAT: Final = re.compile(rf"{_REFORMAT} for (?:Input|Output) Tensor \d+ (?:to|from) (.+)")
+_ENDS: Final = re.compile(r"\{ForeignNode\[(.+)\]\}")
 _NOT_A_NODE: Final = re.compile(r"^\(Unnamed Layer|^\{|^\[|::|_output_\d|^ONNXTRT_")
 """Regions, layers of TensorRT's own, and constants by the names that PyTorch's exporter and TensorRT give them."""
 _BETWEEN: Final = re.compile(r" \+ | \|\| |, ")
@@ -169,6 +171,18 @@ def nodes_of(layer: Layer, graph: Mapping[str, Node]) -> tuple[Node, ...]:
         return tuple(graph[name] for name in names if name in graph)
     nodes = of_names(names)
     return nodes if layer.nodes else tuple(node for node in nodes if node.op_type) or nodes
+
+
+def reformats(name: str) -> str | None:
+    """The layer that a reformat is in front of or behind, by its name; None for any other layer."""
+    match = _OF_REFORMAT.match(name)
+    return match[1] if match else None
+
+
+def ends_of(name: str) -> tuple[str, ...]:
+    """The first and last node of a region, by its name: `{ForeignNode[/a/Cast.../b/Div]}`."""
+    match = _ENDS.search(name)
+    return tuple(part for part in match[1].split("...") if part) if match else ()
 
 
 def _parts(name: str) -> tuple[str, ...]:

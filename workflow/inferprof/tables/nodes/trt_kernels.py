@@ -17,7 +17,7 @@ from inferprof.tables.nodes import attribution, trt_join, trt_layers
 from inferprof.tables.nodes.graph_nodes import Node
 from inferprof.tables.nodes.trt_engine import Layer
 from inferprof.tables.schema import conform
-from inferprof.tables.trace import aggregate
+from inferprof.tables.trace import aggregate, one_iteration
 from inferprof.tables.trace.timeline import KERNEL, PATH_SEPARATOR, Timeline
 
 _CONFIDENCES: Final = ("layer_confidence", "node_confidence")
@@ -39,8 +39,9 @@ def tidy(timeline: Timeline, layers: Sequence[Layer], graph: Sequence[Node], too
         aggregate.operations(timeline, owner=owner),
         _confidences(timeline, whose.assign(owner=owner)),
         aggregate.ranges(timeline),
+        one_iteration.rows(timeline, owner),
     ]
-    rows = conform(pd.concat(frames, ignore_index=True), tool)
+    rows = conform(pd.concat([frame for frame in frames if len(frame)], ignore_index=True), tool)
     return pd.concat([trt_layers.tidy(layers, (), tool), rows], ignore_index=True) if layers else rows
 
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import pandas as pd
 
 from inferprof.tables.schema import conform
-from inferprof.tables.trace import aggregate, derived, one_iteration
+from inferprof.tables.trace import aggregate, collectives, derived, one_iteration
 from inferprof.tables.trace.timeline import Timeline
 
 
 def tidy(timeline: Timeline, tool: str) -> pd.DataFrame:
-    """Levels kernel, graph, memcpy, memset, api, sync, range, run and event of one capture."""
+    """Levels kernel, graph, memcpy, memset, api, sync, range, run, collective and event of one capture."""
     frames = [
         aggregate.operations(timeline),
         aggregate.api_calls(timeline),
         aggregate.ranges(timeline),
         derived.rows(timeline),
+        collectives.rows(timeline),
         one_iteration.rows(timeline),
     ]
     return conform(pd.concat([frame for frame in frames if len(frame)], ignore_index=True), tool)

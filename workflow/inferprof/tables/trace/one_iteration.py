@@ -10,7 +10,7 @@ import pandas as pd
 from inferprof.tables.schema import EVENT_KIND
 from inferprof.tables.trace.derived import WORKLOAD_RANGES
 from inferprof.tables.trace.kernel_compare import ITERATION
-from inferprof.tables.trace.timeline import KINDS, NOT_TOLD, PATH_SEPARATOR, Timeline
+from inferprof.tables.trace.timeline import KINDS, MODULE, NOT_TOLD, OPERATOR, PATH_SEPARATOR, Timeline
 
 LEVEL: Final = "event"
 API: Final = "api"
@@ -19,21 +19,26 @@ MOST_EVENTS: Final = 20_000
 """An iteration of more is not kept."""
 
 
-def rows(timeline: Timeline) -> pd.DataFrame:
+def rows(timeline: Timeline, owner: pd.Series[str] | None = None) -> pd.DataFrame:
     """Level event: `start` since the iteration began and `duration_total`, both ns, of each event of the iteration of
     median length, and `event_kind` (one of KINDS, api, range); `launch` is its number, by start.
 
     An operation belongs to the iteration in which it was launched; where that is not told, in which it starts.
-    Ranges are the workload's own. No rows where the capture has no iteration, or this one has too many events.
+    `range` is the path of ranges in which it was asked for; `owner` each operation's, where a join found it. No rows
+    where the capture has no iteration, or this one has too many events: ranges that are not the workload's go first.
     """
     window = _median_iteration(timeline)
     if window is None:
         return pd.DataFrame()
-    events = pd.concat(_events(timeline, *window), ignore_index=True)
+    events = pd.concat(_events(timeline, owner, *window), ignore_index=True)
+    if len(events) > MOST_EVENTS:
+        others = events["kind"].eq(RANGE) & ~events["name"].map(_is_workload)
+        events = events[~others]
     if not 0 < len(events) <= MOST_EVENTS:
         return pd.DataFrame()
     events = events.sort_values("start", kind="stable", ignore_index=True)
-    facts = events[["name", "device", "stream"]].assign(level=LEVEL, launch=events.index, instances=1)
+    columns = ["name", "device", "stream", "range", "owner"]
+    facts = events[columns].assign(level=LEVEL, launch=events.index, instances=1)
     start, length = events["start"] - window[0], events["end"] - events["start"]
     return pd.concat(
         [
@@ -46,15 +51,32 @@ def rows(timeline: Timeline) -> pd.DataFrame:
 
 
 def of_case(frame: pd.DataFrame) -> pd.DataFrame:
-    """The events of a case's tidy table, by start: name, kind, device, stream (missing on the host), start, end."""
+    """The events of a case's tidy table, by start: name, kind, device, stream (missing on the host), start, end, and
+    `node`: the node, layer or operator that an operation was launched for, where the capture tells."""
     rows = frame[frame["level"] == LEVEL].sort_values("launch", kind="stable")
     start, length, kind = (rows[rows["metric"] == metric] for metric in ("start", "duration_total", EVENT_KIND))
     begin = start["value"].to_numpy(float)
+    owner = start["owner"].where(start["owner"].notna(), start["range"].map(_innermost, na_action="ignore"))
     return (
         start[["name", "device", "stream"]]
-        .assign(kind=kind["text"].to_numpy(), start=begin, end=begin + length["value"].to_numpy(float))
+        .assign(
+            kind=kind["text"].to_numpy(),
+            start=begin,
+            end=begin + length["value"].to_numpy(float),
+            node=owner.mask(kind["text"].to_numpy() == RANGE),
+        )
         .reset_index(drop=True)
     )
+
+
+def _innermost(path: str) -> str | None:
+    """The last range of a path that is not the workload's own."""
+    name = next((name for name in reversed(path.split(PATH_SEPARATOR)) if not _is_workload(name)), None)
+    return name and name.removeprefix(OPERATOR).removeprefix(MODULE)
+
+
+def _is_workload(name: str) -> bool:
+    return WORKLOAD_RANGES.fullmatch(name) is not None
 
 
 def without(frame: pd.DataFrame) -> pd.DataFrame:
@@ -78,29 +100,32 @@ def _median_iteration(timeline: Timeline) -> tuple[int, int] | None:
     return int(middle["start"]), int(middle["end"])
 
 
-def _events(timeline: Timeline, begin: int, end: int) -> list[pd.DataFrame]:
-    """Operations, API calls and ranges of the window: name, kind, device, stream, start, end."""
+def _events(timeline: Timeline, owner: pd.Series[str] | None, begin: int, end: int) -> list[pd.DataFrame]:
+    """Operations, API calls and ranges of the window: name, kind, device, stream, range, owner, start, end."""
 
     def begun(frame: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.bool_]]:
         start = frame["start"].to_numpy()
         return (start >= begin) & (start < end)
 
-    names = np.array(timeline.names, object)
+    names, paths = np.array(timeline.names, object), np.array([path or None for path in timeline.paths], object)
     call = timeline.ops["call"].to_numpy()
     inside = begun(timeline.ops)
     called = begun(timeline.calls)
     inside[call >= 0] = called[call[call >= 0]]
     ops, calls = timeline.ops[inside], timeline.calls[called]
     own = _own_names(timeline)
-    workload = np.array([WORKLOAD_RANGES.fullmatch(name) is not None for name in own], bool) & (own != ITERATION)
-    ranges = timeline.ranges[begun(timeline.ranges) & workload[timeline.ranges["path"].to_numpy()]]
+    ranges = timeline.ranges[begun(timeline.ranges) & (own != ITERATION)[timeline.ranges["path"].to_numpy()]]
     stream = ops["stream"].astype("Int64")
     return [
         ops[["start", "end", "device"]].assign(
             name=names[ops["name"].to_numpy()],
             kind=np.array(KINDS, object)[ops["kind"].to_numpy()],
             stream=stream.where(stream != NOT_TOLD),
+            range=paths[timeline.wanted_path[inside]],
+            owner=None if owner is None else owner.to_numpy(object)[inside],
         ),
-        calls[["start", "end"]].assign(name=names[calls["name"].to_numpy()], kind=API),
+        calls[["start", "end"]].assign(
+            name=names[calls["name"].to_numpy()], kind=API, range=paths[calls["path"].to_numpy()]
+        ),
         ranges[["start", "end"]].assign(name=own[ranges["path"].to_numpy()], kind=RANGE),
     ]

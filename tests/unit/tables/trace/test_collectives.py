@@ -1,0 +1,143 @@
+"""Collectives over several GPUs, on timelines whose answer is computed by hand and on a capture of two H200s."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from inferprof.profilers import nsys
+from inferprof.tables.trace import collectives
+from inferprof.tables.trace.collectives import ALL, NotPaired
+from inferprof.tables.trace.timeline import KERNEL, MEMCPY, Timeline, assemble
+
+NAMES = [
+    "ncclDevKernel_AllReduce_Sum_bf16_RING_LL",
+    "gemm",
+    "HtoD",
+    "ncclDevKernel_SendRecv",
+    "ncclDevKernel_Generic",
+]
+REDUCE, GEMM, COPY, SEND, GENERIC = range(len(NAMES))
+
+Op = tuple[int, int, int, int]
+"""start, end, name, device."""
+
+
+def timeline(ops: Sequence[Op]) -> Timeline:
+    rows = [(s, e, MEMCPY if name == COPY else KERNEL, name, device, 7, 0, -1) for s, e, name, device in ops]
+    columns = ["start", "end", "kind", "name", "device", "stream", "bytes", "correlation"]
+    calls = pd.DataFrame(columns=["start", "end", "name", "thread", "correlation"], dtype="int64")
+    ranges = pd.DataFrame(columns=["start", "end", "label", "thread"])
+    return assemble(pd.DataFrame(rows, columns=columns), calls, ranges, NAMES)
+
+
+def metrics(rows: pd.DataFrame, name: str, device: int) -> dict[str, float]:
+    own = rows[rows["name"].eq(name) & rows["device"].eq(device)]
+    return dict(zip(own["metric"], own["value"], strict=True))
+
+
+TWO_RANKS: Sequence[Op] = (
+    (0, 100, GEMM, 0),
+    (0, 100, GEMM, 1),
+    (100, 130, REDUCE, 0),
+    (100, 132, REDUCE, 1),
+    # GPU 1 computes 60 longer, copies 20, and is idle for 10.
+    (130, 200, GEMM, 0),
+    (132, 262, GEMM, 1),
+    (262, 282, COPY, 1),
+    (200, 320, REDUCE, 0),
+    (292, 324, REDUCE, 1),
+)
+
+
+def test_waiting_is_told_from_transfer_and_given_to_what_the_last_gpu_did_longer() -> None:
+    rows = collectives.rows(timeline(TWO_RANKS))
+    first, second = (metrics(rows, "AllReduce", device) for device in (0, 1))
+    assert first == {
+        "duration_total": 150,
+        "waiting_total": 92,
+        "transfer_total": 58,
+        "inside_total": 58,
+        "spread_total": 6,
+        "last_count": 1,
+        "waiting_compute": 60,
+        "waiting_copy": 20,
+        "waiting_idle": 10,
+    }
+    assert (second["waiting_total"], second["transfer_total"], second["last_count"]) == (0, 64, 2)
+    assert second["waiting_compute"] == second["waiting_copy"] == second["waiting_idle"] == 0
+
+
+@pytest.mark.parametrize("delay", [0, 50_000, 250_000, 1_000_000])
+def test_a_delay_of_one_gpu_is_found_whole_and_leaves_the_transfer_alone(delay: int) -> None:
+    ops = [
+        (0, 10, GEMM, 0),
+        (0, 10, GEMM, 1),
+        (10, 40_000 + delay, REDUCE, 0),
+        (10 + delay, 40_000 + delay, REDUCE, 1),
+    ]
+    rows = collectives.rows(timeline(ops))
+    assert [metrics(rows, "AllReduce", device)["waiting_total"] for device in (0, 1)] == [delay, 0]
+    assert [metrics(rows, "AllReduce", device)["transfer_total"] for device in (0, 1)] == [39_990, 39_990]
+
+
+def test_communication_beside_computation_of_the_same_gpu_is_hidden() -> None:
+    rows = collectives.rows(
+        timeline([(0, 100, GEMM, 0), (40, 160, REDUCE, 0), (0, 160, GEMM, 1), (40, 160, REDUCE, 1)])
+    )
+    assert metrics(rows, ALL, 0) == {"duration_total": 120, "hidden_total": 60, "exposed_total": 60}
+    assert metrics(rows, ALL, 1) == {"duration_total": 120, "hidden_total": 120, "exposed_total": 0}
+
+
+@pytest.mark.parametrize(
+    ("ops", "reason"),
+    [
+        ([(0, 10, REDUCE, 0), (20, 30, GEMM, 0)], "one GPU"),
+        ([(0, 10, REDUCE, 0), (0, 10, REDUCE, 1), (20, 30, REDUCE, 1)], "1 and 2 times"),
+        ([(0, 10, REDUCE, 0), (20, 30, REDUCE, 1)], "1 of 1 pairs"),
+        ([(0, 10, SEND, 0), (0, 10, SEND, 1)], "no collective"),
+    ],
+)
+def test_what_order_does_not_pair_is_not_paired_and_says_why(ops: Sequence[Op], reason: str) -> None:
+    pairs = collectives.paired(timeline(ops))
+    assert isinstance(pairs, NotPaired)
+    assert reason in pairs.reason
+    rows = collectives.rows(timeline(ops))
+    assert rows.loc[rows["metric"].eq("not_paired"), "text"].tolist() == [pairs.reason]
+    assert rows["name"].unique().tolist() == [ALL]
+
+
+def test_a_capture_without_communication_has_no_rows() -> None:
+    assert collectives.rows(timeline([(0, 10, GEMM, 0), (0, 10, GEMM, 1)])).empty
+
+
+@pytest.mark.parametrize(
+    ("kernel", "operation"),
+    [
+        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "AllReduce"),
+        ("ncclKernel_AllGather_RING_LL_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)", "AllGather"),
+        ("ncclDevKernel_ReduceScatter_Sum_f16_RING_SIMPLE", "ReduceScatter"),
+        ("void vllm::cross_device_reduce_1stage<__half, 2>(vllm::RankData*)", "AllReduce"),
+        ("multimem_all_reduce_kernel<c10::BFloat16>", "AllReduce"),
+        ("ncclDevKernel_Broadcast_RING_LL", "Broadcast"),
+        ("ncclDevKernel_Reduce_Sum_f32_RING_LL", "Reduce"),
+        ("ncclDevKernel_Generic", "ncclDevKernel_Generic"),
+    ],
+)
+def test_the_operation_is_told_by_the_kernels_name(kernel: str, operation: str) -> None:
+    assert collectives.operation_of(kernel) == operation
+
+
+def test_two_h200s_wait_for_the_second_and_all_numbers_are_those_of_an_independent_script(
+    captured: Callable[[str], Path],
+) -> None:
+    frame = nsys.read(captured("h200x2_tensor_parallel"), None)
+    first, second = (metrics(frame[frame["level"].eq("collective")], "AllReduce", device) for device in (0, 1))
+    assert (first["duration_total"], second["duration_total"]) == (17_637_796, 4_620_042)
+    assert (first["waiting_total"], second["waiting_total"]) == (14_905_884, 1_845_555)
+    assert first["inside_total"] == second["inside_total"] == 2_724_147
+    assert (first["last_count"], second["last_count"]) == (10, 70)
+    assert first["waiting_idle"] > 0.8 * first["waiting_total"]

@@ -1,0 +1,34 @@
+"""What torch.compile's compiler, Inductor, keeps on disk, and what of it may be made ahead of a measurement."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from inferprof.case import Variant
+
+DEFAULT_MODE: Final = "default"
+BY_TIMING: Final = "max-autotune"
+COMPILE_MODES: Final = (DEFAULT_MODE, "reduce-overhead", BY_TIMING)
+
+
+def compiles_ahead(variant: Variant) -> bool:
+    """Not where the kernels of templates or of low bits are chosen by timing them."""
+    timed = {"quantize", "tuning"} & variant.options.keys()
+    return not timed and variant.text("compile_mode", DEFAULT_MODE) != BY_TIMING
+
+
+def cache() -> dict[str, int]:
+    """How many graphs Inductor took from its cache and how many it compiled."""
+    from torch._dynamo.utils import counters
+
+    of = counters["inductor"]
+    return {"hits": of["fxgraph_cache_hit"], "misses": of["fxgraph_cache_miss"]}
+
+
+def forget_choices() -> None:
+    """Remove which configuration of each kernel Inductor's autotuner found the fastest; what it compiled stays."""
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+    for choice in Path(cache_dir()).rglob("*.best_config"):
+        choice.unlink(missing_ok=True)

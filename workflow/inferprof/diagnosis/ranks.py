@@ -1,0 +1,143 @@
+"""Several GPUs: who waits for whom in collectives, and is communication hidden behind computation?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from inferprof.diagnosis.times import ms
+from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
+from inferprof.plugins import Check
+from inferprof.tables.trace.collectives import ALL, LEVEL
+from inferprof.tables.trace.kernel_compare import ITERATION
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WAITS = Threshold("waits_for_gpu", 0.05, "share of the total", "ours: as for gaps")
+EXPOSED = Threshold("exposed_communication", 0.05, "share of the total", "ours: as for gaps")
+COUNTS: Final = ("instances", "last_count")
+CAUSES: Final[Mapping[str, tuple[str, str]]] = {
+    "waiting_compute": ("It computes longer.", "Divide the work evenly: GPU {late} has more of it, or is slower."),
+    "waiting_copy": ("It copies longer.", "Take the copies off GPU {late}, or make them asynchronous."),
+    "waiting_idle": (
+        "It is idle meanwhile: its launches come later.",
+        "Capture a CUDA graph on each GPU, and give the process of GPU {late} cores of its own.",
+    ),
+}
+"""What the last GPU does longer → what that means, and what to do."""
+
+
+def _late_rank(frames: Frames) -> list[Finding] | Clear:
+    """A GPU waits in collectives for one that begins them later. Gain: from nothing to the longest waiting."""
+    gpus = _per_iteration(frames)
+    waiting = max(gpus, key=lambda gpu: gpus[gpu]["waiting_total"])
+    late = max(gpus, key=lambda gpu: gpus[gpu]["last_count"])
+    own = gpus[waiting]
+    share = frames.share(own["waiting_total"])
+    evidence = {name: value for name, value in own.items() if name not in COUNTS}
+    reason = (
+        f"GPU {waiting} waits {ms(own['waiting_total'])} of an iteration in collectives for other GPUs. Transfers "
+        f"take it {ms(own['transfer_total'])}; they differ by {ms(own['spread_total'])} between the GPUs."
+    )
+    if (share or 0.0) < frames.limit(WAITS):
+        return Clear(reason, evidence)
+    cause = max(CAUSES, key=lambda name: own[name])
+    meaning, advice = CAUSES[cause]
+    lateness = f"GPU {late} begins {gpus[late]['last_count']:,.0f} of {own['instances']:,.0f} last. {meaning}"
+    finding = Finding(
+        subject=f"GPU {late}",
+        bottleneck="kernels",
+        share=share,
+        reason=f"{reason} {lateness}",
+        evidence=evidence,
+        source=str(frames.tool),
+        gain=Gain(0.0, own["waiting_total"]),
+        advice=advice.format(late=late),
+        confidence="medium",
+    )
+    return [finding]
+
+
+def _exposed(frames: Frames) -> list[Finding] | Clear:
+    """Communication that no computation of its GPU hides, less waiting where told. Gain: from nothing to it."""
+    rows = _rows(frames)
+    if rows.empty:
+        raise NotAssessed("kernels that communicate between GPUs: none ran")
+    count = _iterations(frames)
+    whole, paired = _wide(rows[rows["name"].eq(ALL)]), _wide(rows[rows["name"].ne(ALL)])
+    exposed = {
+        gpu: max(0.0, own["exposed_total"] - paired.get(gpu, {}).get("waiting_total", 0.0)) / count
+        for gpu, own in whole.items()
+    }
+    gpu = max(exposed, key=lambda gpu: exposed[gpu])
+    talks, share = whole[gpu]["duration_total"] / count, frames.share(exposed[gpu])
+    words = "without waiting" if paired else "waiting for other GPUs included"
+    reason = (
+        f"GPU {gpu} communicates for {ms(talks)} of an iteration. {ms(exposed[gpu])} of it, {words}, is not hidden "
+        "behind computation."
+    )
+    evidence = {"communication_ns": talks, "exposed_ns": exposed[gpu]}
+    if (share or 0.0) < frames.limit(EXPOSED):
+        return Clear(reason, evidence)
+    advice = "Send while the next part computes, on a second stream. Or send fewer bytes, or use fewer GPUs."
+    gain = Gain(0.0, exposed[gpu])
+    return [Finding(f"GPU {gpu}", "kernels", share, reason, evidence, str(frames.tool), gain, advice, "medium")]
+
+
+def _per_iteration(frames: Frames) -> dict[int, dict[str, float]]:
+    """GPU → metric of its collectives, all operations together, per iteration; COUNTS are of the whole capture."""
+    rows = _rows(frames)
+    if rows.empty:
+        raise NotAssessed("kernels that communicate between GPUs: none ran")
+    reasons = rows.loc[rows["metric"].eq("not_paired"), "text"]
+    if len(reasons):
+        raise NotAssessed(f"collectives of several GPUs in one capture: {reasons.iloc[0]}")
+    count = _iterations(frames)
+    return {
+        gpu: {name: value if name in COUNTS else value / count for name, value in own.items()}
+        for gpu, own in _wide(rows[rows["name"].ne(ALL)]).items()
+    }
+
+
+def _wide(rows: pd.DataFrame) -> dict[int, dict[str, float]]:
+    """GPU → metric → sum over the operations, with `instances`."""
+    told = rows[rows["value"].notna()]
+    table: dict[int, dict[str, float]] = {}
+    for gpu, name, value, count in zip(
+        *(told[key] for key in ("device", "metric", "value", "instances")), strict=True
+    ):
+        own = table.setdefault(int(gpu), {"instances": 0.0})
+        own[name] = own.get(name, 0.0) + float(value)
+        own["instances"] += count if name == "duration_total" else 0
+    return table
+
+
+def _rows(frames: Frames) -> pd.DataFrame:
+    rows = _traced(frames)
+    return rows[rows["level"].eq(LEVEL)]
+
+
+def _traced(frames: Frames) -> pd.DataFrame:
+    """What the tool of the timeline saw on all GPUs: the timeline itself is of the busiest."""
+    return frames.of_tool(str(frames.tool))
+
+
+def _iterations(frames: Frames) -> int:
+    """How many iterations each GPU ran."""
+    rows = _traced(frames)
+    own = rows[rows["level"].eq("range") & rows["name"].eq(ITERATION) & rows["metric"].eq("gpu_busy")]
+    return max(1, int(own.groupby("device")["instances"].sum().max()))
+
+
+LATE_RANK = Check(
+    "late_rank", "A GPU waits for another in collectives", "device", "case", ("gpu", "timeline"), _late_rank
+)
+EXPOSED_COMMUNICATION = Check(
+    "exposed_communication",
+    "Communication is not hidden behind computation",
+    "device",
+    "case",
+    ("gpu", "timeline"),
+    _exposed,
+)

@@ -1,0 +1,149 @@
+"""What a reader of the page turns over: an iteration event by event, the kernels of any two cases, and a search.
+
+The page's script draws them from `Report.data`; each iteration is a trace file for Perfetto, too.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from inferprof import escape, registry
+from inferprof.files import write_text
+from inferprof.report import answers
+from inferprof.report.common import path_of
+from inferprof.report.evidence import Evidence
+from inferprof.report.model import Widget
+from inferprof.report.profiled import Profile, chosen, costs, profiles
+from inferprof.tables import schema
+from inferprof.tables.records import CASE_KEY, key_of, rows_of
+from inferprof.tables.trace import one_iteration, tracks
+from inferprof.tables.trace.kernel_class import classify
+from inferprof.tables.trace.tracks import Track
+
+TRACES: Final = "traces"
+MOST_BYTES: Final = 600_000
+"""Of the timelines on a page: those of further cases are trace files alone."""
+NOBODY: Final = -1
+"""In place of the number of a node."""
+TIMELINE: Final = (
+    "The iteration of median length of each capture. A profiler lengthens the host's part: the order of things is "
+    "right, the lengths of the gaps are not."
+)
+COMPARE: Final = "Kernels per iteration as the profiler saw them, the largest change first."
+
+
+@dataclass
+class _Numbers:
+    """Texts by number, each once."""
+
+    texts: dict[str, int] = field(default_factory=dict)
+
+    def of(self, text: object) -> int:
+        return self.texts.setdefault(escape.text(text), len(self.texts)) if isinstance(text, str) else NOBODY
+
+
+@dataclass
+class _Names:
+    """What the page calls kernels, calls and ranges, and nodes."""
+
+    names: _Numbers = field(default_factory=_Numbers)
+    nodes: _Numbers = field(default_factory=_Numbers)
+
+
+def write(evidence: Evidence, folder: Path) -> tuple[list[Widget], str]:
+    """Write the trace of each iteration into `folder`/traces; what stands on the page, and its data as JSON."""
+    shutil.rmtree(folder / TRACES, ignore_errors=True)
+    (folder / TRACES).mkdir(parents=True)
+    names = _Names()
+    timelines = list(_timelines(evidence, folder, names))
+    kernels = [_kernels(profile, names) for profile in chosen(evidence, "kernel")]
+    classes = [str(classify(name).kernel_class) for name in names.names.texts]
+    data = {
+        "cases": [[path_of(row), row["outcome"]] for row in rows_of(evidence.outcomes)],
+        "names": list(names.names.texts),
+        "classes": classes,
+        "nodes": list(names.nodes.texts),
+        "timelines": timelines,
+        "first": _first(evidence, timelines),
+        "kernels": kernels,
+    }
+    return list(_widgets(timelines, kernels)), json.dumps(data, separators=(",", ":"), allow_nan=False)
+
+
+def _widgets(timelines: list[dict[str, Any]], kernels: list[dict[str, Any]]) -> Iterator[Widget]:
+    if timelines:
+        files = tuple((f"{line['case']} ({line['tool']})", line["trace"]) for line in timelines)
+        yield Widget("iteration", "One iteration, event by event", TIMELINE, "Timeline", 150, files)
+    if len(kernels) > 1:
+        yield Widget("compare", "Kernels of any two cases", COMPARE, "Kernels of two cases", 190)
+
+
+def _first(evidence: Evidence, timelines: list[dict[str, Any]]) -> int:
+    """The timeline that is shown first: that of a recommended case, else one of its model and shape, else any."""
+    best = [answer.best.row for answer in answers.of(evidence) if answer.best]
+    cases = [line["case"].split("/") for line in timelines]
+    for parts in (slice(None), slice(None, None, len(CASE_KEY) - 1)):
+        wanted = [path_of(row).split("/")[parts] for row in best]
+        if fitting := [place for place, case in enumerate(cases) if case[parts] in wanted]:
+            return fitting[0]
+    return 0
+
+
+# --- timelines -------------------------------------------------------------------------------------------------
+
+
+def _timelines(evidence: Evidence, folder: Path, names: _Names) -> Iterator[dict[str, Any]]:
+    """One of each capture that holds an iteration, read one after the other: all of a study would fill the memory."""
+    left = MOST_BYTES
+    for profile in profiles(evidence, tuple(registry.profilers())):
+        every = tracks.of_events(_events(evidence, profile))
+        if not every:
+            continue
+        case = path_of(profile.case)
+        file = f"{TRACES}/{profile.tool}/{case}.json"
+        trace = tracks.chrome_trace(every, f"{case}, one iteration under {profile.tool}")
+        write_text(folder / file, json.dumps(trace, separators=(",", ":"), allow_nan=False) + "\n")
+        line = {"case": case, "tool": profile.tool, "trace": file, "slow_down": _slow_down(evidence, profile)}
+        drawn = [_track(track, names) for track in every]
+        fits = (size := len(json.dumps(drawn))) <= left
+        left -= size if fits else 0
+        yield {**line, "tracks": drawn if fits else None}
+
+
+def _events(evidence: Evidence, profile: Profile) -> Any:
+    path = evidence.results / profile.case["machine"] / "table" / profile.tool / f"{path_of(profile.case)}.parquet"
+    return one_iteration.of_case(schema.read_earlier(path))
+
+
+def _slow_down(evidence: Evidence, profile: Profile) -> float | None:
+    row = costs(evidence).get((*key_of(profile.case), profile.tool))
+    return row["slow_down"] if row else None
+
+
+def _track(track: Track, names: _Names) -> dict[str, Any]:
+    """A track with its events as one list of numbers: name, node, ns since the event before began, ns, row."""
+    deepest = track.events.groupby("thread")["depth"].max() + 1
+    base = (deepest.cumsum() - deepest).to_dict()
+    events: list[int] = []
+    before = 0
+    for row in rows_of(track.events):
+        start, length = int(row["start"]), int(row["end"] - row["start"])
+        place = base[row["thread"]] + row["depth"]
+        events += [names.names.of(row["name"]), names.nodes.of(row["node"]), start - before, length, place]
+        before = start
+    rows = int(deepest.sum())
+    return {"process": track.process, "label": track.label, "kind": track.kind, "rows": rows, "events": events}
+
+
+# --- kernels ---------------------------------------------------------------------------------------------------
+
+
+def _kernels(profile: Profile, names: _Names) -> dict[str, Any]:
+    """The kernels of a case, per iteration: name, launches, ns."""
+    rows = [[names.names.of(row["name"]), row["launches"], row["duration"]] for row in rows_of(profile.kernels)]
+    return {"case": path_of(profile.case), "tool": profile.tool, "rows": rows}

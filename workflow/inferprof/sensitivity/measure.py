@@ -1,0 +1,120 @@
+"""The loss of each unit alone in a format, and alone left out of it, in a bounded number of passes over the samples.
+
+A pass runs every sample once. Which units are in the format may differ from sample to sample of one pass: so many
+samples try each unit as the passes allow, and 2·√N passes try all N of them both ways.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inferprof import progress
+from inferprof.model import accuracy
+from inferprof.plugins import Feeds
+from inferprof.sensitivity import switches
+from inferprof.sensitivity.switches import Unit
+
+Array = np.ndarray[Any, Any]
+STATED = 2
+"""Passes of every analysis that rank nothing by themselves: none of the units, and all of them."""
+
+
+class Switched:
+    """A graph with its switches, the samples, and how many runs of a sample there have been."""
+
+    def __init__(self, model: Any, units: Sequence[Unit], samples: Sequence[Feeds]) -> None:
+        self.units, self.samples, self.runs = units, samples, 0
+        self._session = accuracy.session(switches.switchable(model, units))
+        self.plain = [self._run(sample, ()) for sample in samples]
+
+    def _run(self, sample: Feeds, on: Iterable[int]) -> list[Array]:
+        self.runs += 1
+        on = frozenset(on)
+        chosen = {switches.switch(number): np.array(number in on) for number in range(len(self.units))}
+        return [np.asarray(output, np.float64) for output in self._session.run(None, {**sample, **chosen})]
+
+    def loss(self, index: int, on: Iterable[int]) -> float:
+        """Of the worst output of a sample: error power by signal power; infinite where a value is none."""
+        outputs = zip(self._run(self.samples[index], on), self.plain[index], strict=True)
+        return max(ratio(actual, expected) for actual, expected in outputs)
+
+    def losses(self, on: Iterable[int]) -> Array:
+        """Of each sample: a pass."""
+        on = frozenset(on)
+        return np.array([self.loss(index, on) for index in range(len(self.samples))])
+
+    @property
+    def passes(self) -> int:
+        """How many passes the runs amount to."""
+        return math.ceil(self.runs / len(self.samples))
+
+
+def ratio(actual: Array, expected: Array) -> float:
+    """Σ (actual − expected)² / Σ expected²; infinite where a value is not finite that was."""
+    if not np.array_equal(np.isfinite(actual), finite := np.isfinite(expected)):
+        return math.inf
+    error = float(((actual[finite] - expected[finite]) ** 2).sum())
+    signal = float((expected[finite] ** 2).sum())
+    if error == 0:
+        return 0.0
+    return error / signal if signal else math.inf
+
+
+def db(loss: float) -> float | None:
+    """The loss as an SQNR in dB; None where it is 0 (identical) or no number."""
+    return None if not 0 < loss < math.inf else -10 * math.log10(loss)
+
+
+@dataclass(frozen=True)
+class Losses:
+    """By unit: the loss of it alone, and of all others without it, on its `samples`; and of all units together."""
+
+    alone: Array
+    without: Array
+    """Of the loss of all: the part that goes where the unit is left out; negative where it helps."""
+    joint: Array
+    samples: int
+    passes: int
+
+
+def budget(units: int) -> int:
+    """How many passes the ranking of so many units may take."""
+    return math.floor(2 * math.sqrt(units))
+
+
+def each(units: int, samples: int) -> tuple[int, int]:
+    """How many samples try each unit alone and left out: what the budget allows, at least one each.
+
+    Three of four go to the losses alone. Those left out are small differences of large ones: the ranking of all but
+    the worst changes with the samples, however many there are.
+    """
+    total = max(2, max(budget(units) - STATED, 0) * samples // units)
+    without = max(1, total // 4)
+    return min(samples, total - without), min(samples, without)
+
+
+def least_samples(units: int) -> int:
+    """How many samples it takes so that each unit is tried on one at least within the budget."""
+    return math.ceil(2 * units / max(budget(units) - STATED, 1))
+
+
+def rank(switched: Switched) -> Losses:
+    """Try every unit alone and left out, each on samples in turn."""
+    count, samples = len(switched.units), len(switched.samples)
+    everything = frozenset(range(count))
+    joint = switched.losses(everything)
+    per, fewer = each(count, samples)
+    alone, without = np.empty(count), np.empty(count)
+    for number in progress.counted(range(count), "unit"):
+        tried = [(number * per + place) % samples for place in range(per)]
+        alone[number] = np.mean([switched.loss(index, {number}) for index in tried])
+        tried = tried[:fewer]
+        rest = np.array([switched.loss(index, everything - {number}) for index in tried])
+        with np.errstate(invalid="ignore", divide="ignore"):
+            without[number] = np.nan_to_num(1 - rest.mean() / joint[tried].mean(), neginf=0)  # ∞ / ∞: it stays
+    return Losses(alone, without, joint, per, switched.passes)

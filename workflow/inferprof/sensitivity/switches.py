@@ -1,0 +1,261 @@
+"""A graph in which each unit's number format has a switch, an input of its own, so that one session serves all."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from inferprof.model import accuracy, emulation, onnx_graph
+from inferprof.model.operators import DEQUANTIZERS, MOVES, QUANTIZERS
+from inferprof.model.products import PRODUCTS
+
+BEHIND_A_PRODUCT = MOVES | frozenset(("Add", "BatchNormalization", "Clip", "LeakyRelu", "Relu"))
+"""What may stand between a product and what it is fused with: its bias, its activation."""
+VIEWS = MOVES | frozenset(("Concat", "Split", "Pad", "Shape", "Size", "Tile", "Where"))
+"""Operators that compute nothing: their results are rounded where they arise."""
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Where a tensor enters a node, or leaves it, and the nodes that put it into the format and back."""
+
+    node: str
+    """First output of the node."""
+    place: int
+    """Which of its inputs; of its outputs -1 - place."""
+    tensor: str
+    chain: tuple[Any, ...]
+    """Nodes from `tensor` to what stands in its place; the first input of each is the one before."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A node, or a product and the node that its result is added in, with what is put into the format for it."""
+
+    name: str
+    op: str
+    nodes: tuple[str, ...]
+    """Names of all its nodes, the first of which it is called after."""
+    edges: tuple[Edge, ...]
+
+
+# --- units -----------------------------------------------------------------------------------------------------
+
+
+def quantized_units(model: Any) -> list[Unit]:
+    """The nodes of a graph that read what has just been dequantized, also through moves."""
+    producers = {name: node for node in model.graph.node for name in node.output if name}
+    readers = _readers(model.graph.node)
+    edges: dict[str, list[Edge]] = {}
+    nodes: dict[str, Any] = {}
+    for node in model.graph.node:
+        if node.op_type in QUANTIZERS.keys() | DEQUANTIZERS:
+            continue
+        for place, name in enumerate(node.input):
+            if pair := _pair(name, producers):
+                owner = _owner(node, readers)
+                nodes[owner.output[0]] = owner
+                edges.setdefault(owner.output[0], []).append(Edge(node.output[0], place, pair[0].input[0], pair))
+    members: dict[str, list[str]] = {}
+    for name in nodes:
+        members.setdefault(_product(name, nodes, edges, producers), []).append(name)
+    return [_unit([nodes[name] for name in names], _all(edges, names)) for names in members.values()]
+
+
+def _all(edges: Mapping[str, Sequence[Edge]], names: Sequence[str]) -> list[Edge]:
+    return [edge for name in names for edge in edges[name]]
+
+
+def _product(name: str, nodes: Mapping[str, Any], edges: Mapping[str, Sequence[Edge]], producers: Any) -> str:
+    """The unit that another one is fused with, since it only adds to the result of that product; else itself."""
+    if nodes[name].op_type in PRODUCTS:
+        return name
+    for edge in edges[name]:
+        maker = producers.get(edge.tensor)
+        while maker is not None and maker.op_type in BEHIND_A_PRODUCT and maker.output[0] not in nodes:
+            computed = [made for made in (producers.get(tensor) for tensor in maker.input) if made is not None]
+            maker = computed[0] if len(computed) == 1 else None
+        if maker is not None and maker.op_type in PRODUCTS and maker.output[0] in nodes:
+            return str(maker.output[0])
+    return name
+
+
+def rounded_units(model: Any, dtype: int) -> list[Unit]:
+    """The nodes of a float32 graph that compute, each with its inputs and outputs rounded to a half precision."""
+    import onnx
+
+    types = emulation.value_types(model)
+    units = []
+    for node in model.graph.node:
+        if node.op_type in VIEWS or not node.output or types.get(node.output[0]) != onnx.TensorProto.FLOAT:
+            continue
+        places = [place for place, name in enumerate(node.input) if types.get(name) == onnx.TensorProto.FLOAT]
+        edges = [Edge(node.output[0], place, node.input[place], _casts(dtype)) for place in places]
+        edges.append(Edge(node.output[0], -1, node.output[0], _casts(dtype)))
+        units.append(_unit([node], edges))
+    return units
+
+
+def _casts(dtype: int) -> tuple[Any, ...]:
+    import onnx
+
+    pair = ((dtype, "half"), (onnx.TensorProto.FLOAT, "back"))
+    return tuple(onnx.helper.make_node("Cast", ["x"], [name], to=number) for number, name in pair)
+
+
+def _unit(nodes: Sequence[Any], edges: Sequence[Edge]) -> Unit:
+    names = tuple(node.name or node.output[0] for node in nodes)
+    return Unit(names[0], nodes[0].op_type, names, tuple(edges))
+
+
+def _pair(tensor: str, producers: Mapping[str, Any]) -> tuple[Any, Any] | None:
+    """The quantizer and the dequantizer that a tensor comes out of."""
+    dequantizer = producers.get(tensor)
+    if dequantizer is None or dequantizer.op_type not in DEQUANTIZERS:
+        return None
+    quantizer = producers.get(dequantizer.input[0])
+    return (quantizer, dequantizer) if quantizer is not None and quantizer.op_type in QUANTIZERS else None
+
+
+def _owner(node: Any, readers: Mapping[str, Sequence[Any]]) -> Any:
+    """The node that a move brings its tensor to, where that is one."""
+    while node.op_type in MOVES and len(following := readers.get(node.output[0], ())) == 1:
+        node = following[0]
+    return node
+
+
+def _readers(nodes: Iterable[Any]) -> dict[str, list[Any]]:
+    readers: dict[str, list[Any]] = {}
+    for node in nodes:
+        for name in dict.fromkeys(node.input):
+            readers.setdefault(name, []).append(node)
+    return readers
+
+
+# --- graphs ----------------------------------------------------------------------------------------------------
+
+
+def only(model: Any, kept: Iterable[Unit]) -> Any:
+    """A copy in which the units that are not `kept` read what their quantizers were given."""
+    wanted = {(edge.node, edge.place) for unit in kept for edge in unit.edges}
+    result = copy.deepcopy(model)
+    left = {(e.node, e.place): e.tensor for unit in quantized_units(model) for e in unit.edges}
+    for node in result.graph.node:
+        for place in range(len(node.input)):
+            key = (node.output[0] if node.output else "", place)
+            if key in left and key not in wanted:
+                node.input[place] = left[key]
+    drop_unread(result.graph)
+    return result
+
+
+def drop_unread(graph: Any) -> None:
+    """Remove the quantizers and dequantizers whose results nobody reads any more, and their scales."""
+    for kinds in (DEQUANTIZERS, frozenset(QUANTIZERS)):
+        read = _read(graph)
+        kept = [n for n in graph.node if n.op_type not in kinds or read & {*n.output}]
+        del graph.node[:]
+        graph.node.extend(kept)
+    read = _read(graph)
+    weights = [weight for weight in graph.initializer if weight.name in read]
+    del graph.initializer[:]
+    graph.initializer.extend(weights)
+
+
+def _read(graph: Any) -> set[str]:
+    read = {name for node in graph.node for name in onnx_graph.taken_by(node)}
+    return read | {value.name for value in graph.output}
+
+
+def switchable(model: Any, units: Sequence[Unit]) -> Any:
+    """A float graph with a boolean input `switch/N` for unit N, which puts it into its format where it is true.
+
+    Of a weight both forms are stored, so that an evaluation quantizes activations alone.
+    """
+    import onnx
+
+    result = copy.deepcopy(model)
+    graph = result.graph
+    stored = _stored(model, units)
+    graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in stored.items())
+    at = {(edge.node, edge.place): (number, edge) for number, unit in enumerate(units) for edge in unit.edges}
+    nodes = []
+    for node in graph.node:
+        name = node.output[0] if node.output else ""
+        for place in range(len(node.input)):
+            if (name, place) in at:
+                number, edge = at[name, place]
+                out = f"{name}/{place}/switched"
+                nodes.append(_choice(number, edge.tensor, out, edge.chain, stored))
+                node.input[place] = out
+        nodes.append(node)
+        if (name, -1) in at:
+            number, edge = at[name, -1]
+            node.output[0] = f"{name}/float"
+            nodes.append(_choice(number, node.output[0], name, edge.chain, stored))
+    del graph.node[:], graph.value_info[:]
+    graph.node.extend(nodes)
+    drop_unread(graph)
+    graph.input.extend(
+        onnx.helper.make_tensor_value_info(switch(number), onnx.TensorProto.BOOL, []) for number in range(len(units))
+    )
+    return result
+
+
+def _stored(model: Any, units: Sequence[Unit]) -> dict[str, Any]:
+    """What becomes of each weight that a unit puts into its format."""
+    import onnx
+
+    weights = {weight.name: weight for weight in model.graph.initializer}
+    edges = {stored_as(edge): edge for unit in units for edge in unit.edges if edge.tensor in weights}
+    nodes = []
+    for name, edge in edges.items():
+        chain = list(chained(edge.chain, edge.tensor, name))
+        chain[-1].output[0] = name
+        nodes += chain
+    if not nodes:
+        return {}
+    outputs = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in edges]
+    graph = onnx.helper.make_graph(nodes, "weights", [], outputs, [*weights.values()])
+    drop_unread(graph)
+    whole = onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+    return dict(zip(edges, accuracy.session(whole).run([*edges], {}), strict=True))
+
+
+def stored_as(edge: Edge) -> str:
+    """The name of a weight in its format."""
+    return f"{edge.tensor}/{edge.chain[0].input[1] if len(edge.chain[0].input) > 1 else edge.chain[0].op_type}"
+
+
+def switch(number: int) -> str:
+    """The input that switches a unit."""
+    return f"switch/{number}"
+
+
+def _choice(number: int, tensor: str, out: str, chain: Sequence[Any], stored: Mapping[str, Any]) -> Any:
+    """The If by which a unit's switch chooses what stands in the place of a tensor."""
+    import onnx
+
+    edge = Edge("", 0, tensor, tuple(chain))
+    if stored_as(edge) in stored:
+        inside = [onnx.helper.make_node("Identity", [stored_as(edge)], [f"{out}/in"])]
+    else:
+        inside = list(chained(chain, tensor, f"{out}/in"))
+    beside = [onnx.helper.make_node("Identity", [tensor], [f"{out}/as_is"])]
+    branches = {}
+    for name, nodes in (("then_branch", inside), ("else_branch", beside)):
+        output = onnx.helper.make_tensor_value_info(nodes[-1].output[0], onnx.TensorProto.FLOAT, None)
+        branches[name] = onnx.helper.make_graph(nodes, f"{out}/{name}", [], [output])
+    return onnx.helper.make_node("If", [switch(number)], [out], **branches)
+
+
+def chained(chain: Sequence[Any], tensor: str, prefix: str) -> Iterator[Any]:
+    """Copies of the nodes of a chain, from `tensor` on, with outputs of their own."""
+    for index, node in enumerate(chain):
+        clone = copy.deepcopy(node)
+        clone.name = ""
+        clone.input[0], clone.output[0] = tensor, f"{prefix}/{index}"
+        tensor = clone.output[0]
+        yield clone

@@ -1,0 +1,232 @@
+"""Collectives over several GPUs: how long each waits for the slowest, how long the transfer takes, what hides it.
+
+A kernel of NCCL, or of a custom all-reduce, begins when its rank arrives and ends when the data is there. Those of
+one collective are paired over the GPUs by operation and order: NCCL requires ranks to issue them alike. Of each:
+
+waiting    latest begin over the ranks - own begin: until the last rank arrived
+transfer   own end - latest begin; its spread over the ranks is the error that a capture gives for free
+inside     earliest end - latest begin: all ranks were inside
+
+So waiting + transfer is the duration of the kernel. TraceLens pairs by order as well, within a process group, and
+takes the shortest kernel as the transfer; where nobody is late all three are the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from inferprof.tables.trace.aggregate import tidy_rows
+from inferprof.tables.trace.intervals import Intervals, Times
+from inferprof.tables.trace.kernel_class import classify, own_name
+from inferprof.tables.trace.kernel_compare import ITERATION
+from inferprof.tables.trace.timeline import GRAPH, KERNEL, MEMCPY, PATH_SEPARATOR, Timeline
+
+LEVEL: Final = "collective"
+ALL: Final = "all"
+"""The row of a GPU's communication as a whole: `hidden` behind its computation, and `exposed`."""
+OPERATIONS: Final[Mapping[str, re.Pattern[str]]] = {
+    name: re.compile(pattern, re.IGNORECASE)
+    for name, pattern in {
+        "AllReduce": r"all_?reduce|cross_device_reduce",
+        "AllGather": r"all_?gather",
+        "ReduceScatter": r"reduce_?scatter",
+        "AllToAll": r"all_?to_?all",
+        "Broadcast": r"broadcast",
+        "SendRecv": r"send_?recv",
+        "Reduce": r"reduce",
+    }.items()
+}
+"""What a kernel's name calls the operation; the first that matches, since names of some hold those of others."""
+POINT_TO_POINT: Final = "SendRecv"
+"""Not issued by all ranks alike: order does not pair them."""
+APART: Final = 0.05
+"""Share of pairs that may lie apart in time: kernels of one collective overlap, so more means that the order of the
+kernels does not tell which belong together (process groups, ranks that the capture lacks)."""
+
+
+@dataclass(frozen=True)
+class NotPaired:
+    """Why collectives have no waiting and no transfer."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Collectives by place, a row per collective in order of time, and a column per GPU in `devices`."""
+
+    operation: np.ndarray
+    devices: Times
+    start: Times
+    end: Times
+
+    @property
+    def last(self) -> Times:
+        """When the last rank began; shape [collectives, 1]."""
+        last: Times = self.start.max(axis=1, keepdims=True)
+        return last
+
+    @property
+    def waiting(self) -> Times:
+        """ns, shape [collectives, GPUs]."""
+        waiting: Times = np.minimum(self.last, self.end) - self.start
+        return waiting
+
+    @property
+    def transfer(self) -> Times:
+        """ns, shape [collectives, GPUs]."""
+        transfer: Times = np.maximum(self.end - self.last, 0)
+        return transfer
+
+    @property
+    def inside(self) -> Times:
+        """ns, shape [collectives]."""
+        inside: Times = np.maximum(self.end.min(axis=1) - self.last[:, 0], 0)
+        return inside
+
+
+def communication(timeline: Timeline) -> pd.DataFrame:
+    """start, end, device and `operation` of the kernels that communicate, in order of time."""
+    communicates = np.array([classify(name).kernel_class == "communication" for name in timeline.names], bool)
+    if not communicates.any():  # as mostly: saves a look at five million rows
+        return pd.DataFrame({"start": [], "end": [], "device": [], "operation": []})
+    kernel = np.flatnonzero(timeline.ops["kind"].to_numpy() == KERNEL)
+    chosen = timeline.ops.take(kernel[communicates[timeline.ops["name"].to_numpy()[kernel]]])
+    operations = {code: operation_of(timeline.names[code]) for code in chosen["name"].unique()}
+    return chosen.assign(operation=chosen["name"].map(operations))
+
+
+def operation_of(kernel: str) -> str:
+    """`ncclDevKernel_AllReduce_Sum_bf16_RING_LL` → AllReduce; the kernel's own name where it tells none."""
+    name = own_name(kernel)
+    return next((operation for operation, pattern in OPERATIONS.items() if pattern.search(name)), name)
+
+
+def paired(timeline: Timeline) -> Paired | NotPaired:
+    """Pair the collectives of all GPUs by operation and order; those of iterations alone, where there are any."""
+    kernels = communication(timeline)
+    devices = np.unique(timeline.ops["device"].to_numpy()[timeline.ops["kind"].to_numpy() == KERNEL])
+    if len(devices) < 2:
+        return NotPaired("the capture has one GPU: how long it waits for others is not told")
+    rounds, apart = [], 0
+    issued_alike = kernels[kernels["operation"] != POINT_TO_POINT]
+    for operation in sorted(issued_alike["operation"].unique()):
+        own = issued_alike[issued_alike["operation"] == operation]
+        per_device = [own[own["device"] == device] for device in devices]
+        counts = [len(rows) for rows in per_device]
+        if len(set(counts)) > 1:
+            return NotPaired(f"{operation} ran {' and '.join(f'{count:,}' for count in counts)} times on the GPUs")
+        start, end = (
+            np.stack([rows[column].to_numpy() for rows in per_device], axis=1) for column in ("start", "end")
+        )
+        apart += int((end.min(axis=1) < start.max(axis=1)).sum())
+        counted = np.stack([_in_iteration(timeline, rows) for rows in per_device], axis=1).all(axis=1)
+        rounds.append(Paired(np.full(int(counted.sum()), operation), devices, start[counted], end[counted]))
+    if not rounds or not (count := sum(len(part.operation) for part in rounds)):
+        return NotPaired("no collective ran in an iteration")
+    if apart > APART * count:
+        return NotPaired(
+            f"{apart:,} of {count:,} pairs do not overlap in time: order does not tell which belong together"
+        )
+    joined = [np.concatenate([getattr(part, name) for part in rounds]) for name in ("operation", "start", "end")]
+    order = np.argsort(joined[1].max(axis=1), kind="stable")
+    operation, start, end = (values[order] for values in joined)
+    return Paired(operation, devices, start, end)
+
+
+def _in_iteration(timeline: Timeline, rows: pd.DataFrame) -> np.ndarray:
+    """Which of the operations were launched in an iteration; all where the capture has no iterations."""
+    inside = np.array([ITERATION in path.split(PATH_SEPARATOR) for path in timeline.paths])
+    if not inside.any():
+        return np.ones(len(rows), bool)
+    launched_inside: np.ndarray = inside[timeline.op_path[rows.index.to_numpy()]]
+    return launched_inside
+
+
+def by_cause(timeline: Timeline, pairs: Paired) -> pd.DataFrame:
+    """What the last rank did longer than each that waits for it, between the collective before and this one.
+
+    Shape [collectives · GPUs, …]: columns `compute`, `copy` and `idle`, ns, one row per element of `pairs.waiting`
+    in its order. Their sum is the waiting plus what the rank left the collective before earlier; of the first
+    collective, and of the last rank itself, nothing is told (0).
+    """
+    before = np.vstack([pairs.start[:1], pairs.end[:-1]])
+    begin = np.minimum(before, pairs.start)
+    amounts = {name: np.zeros_like(pairs.start) for name in ("compute", "copy")}
+    for column, device in enumerate(pairs.devices):
+        for name, busy in zip(amounts, _busy(timeline, device), strict=True):
+            amounts[name][:, column] = busy.within(begin[:, column], pairs.start[:, column])
+    amounts["idle"] = pairs.start - begin - amounts["compute"] - amounts["copy"]
+    late = pairs.start.argmax(axis=1)[:, None]
+    more = {name: np.take_along_axis(values, late, axis=1) - values for name, values in amounts.items()}
+    return pd.DataFrame({name: values.ravel() for name, values in more.items()})
+
+
+def _busy(timeline: Timeline, device: int) -> tuple[Intervals, Intervals]:
+    """When a GPU computes, and when it copies without computing; communication is neither."""
+    own = timeline.ops[timeline.ops["device"].to_numpy() == device]
+    talking = own.index.isin(communication(timeline).index)
+    kind = own["kind"].to_numpy()
+    start, end = own["start"].to_numpy(), own["end"].to_numpy()
+    computing = np.isin(kind, (KERNEL, GRAPH)) & ~talking
+    computes = Intervals.union(start[computing], end[computing])
+    copying = kind >= MEMCPY
+    copying &= kind != GRAPH
+    return computes, Intervals.union(start[copying], end[copying]).minus(computes)
+
+
+def rows(timeline: Timeline) -> pd.DataFrame:
+    """Level collective: per operation and GPU the totals of all its collectives; none without communication.
+
+    duration_total, waiting_total, transfer_total, inside_total, spread_total, last_count, and of by_cause
+    waiting_compute, waiting_copy, waiting_idle (METRICS says what each is). Row `all`: duration_total of the GPU's
+    communication, merged, of it hidden_total and exposed_total; and not_paired, why there is no more.
+    """
+    kernels = communication(timeline)
+    if kernels.empty:
+        return pd.DataFrame()
+    frames = [_overlap(timeline, kernels)]
+    pairs = paired(timeline)
+    if isinstance(pairs, NotPaired):
+        frames.append(
+            pd.DataFrame([{"name": ALL, "instances": len(kernels), "metric": "not_paired", "text": pairs.reason}])
+        )
+    else:
+        frames.append(tidy_rows(_totals(timeline, pairs)))
+    return pd.concat(frames, ignore_index=True).assign(level=LEVEL)
+
+
+def _overlap(timeline: Timeline, kernels: pd.DataFrame) -> pd.DataFrame:
+    table = []
+    for device, own in kernels.groupby("device", sort=True):
+        talks = Intervals.union(own["start"].to_numpy(), own["end"].to_numpy())
+        computes, _ = _busy(timeline, int(str(device)))
+        exposed = talks.minus(computes).total
+        amounts = {"duration_total": talks.total, "hidden_total": talks.total - exposed, "exposed_total": exposed}
+        table.append({"name": ALL, "device": device, "instances": len(own), **amounts})
+    return tidy_rows(pd.DataFrame(table))
+
+
+def _totals(timeline: Timeline, pairs: Paired) -> pd.DataFrame:
+    count, width = pairs.start.shape
+    flat = pd.DataFrame(
+        {
+            "name": np.repeat(pairs.operation, width),
+            "device": np.tile(pairs.devices, count),
+            "instances": 1,
+            "duration_total": (pairs.end - pairs.start).ravel(),
+            "waiting_total": pairs.waiting.ravel(),
+            "transfer_total": pairs.transfer.ravel(),
+            "inside_total": np.repeat(pairs.inside, width),
+            "spread_total": np.repeat(np.ptp(pairs.transfer, axis=1), width),
+            "last_count": (pairs.start == pairs.last).ravel(),
+        }
+    )
+    flat = flat.join(by_cause(timeline, pairs).add_prefix("waiting_"))
+    return flat.groupby(["name", "device"], as_index=False, sort=True).sum()
