@@ -88,6 +88,7 @@ VERBS: dict[str, tuple[Any, Any]] = {
     "diagnose": (verbs.diagnose, flags.diagnose),
     "report": (verbs.report, flags.report),
     "select": (verbs.select, flags.select),
+    "best": (verbs.best, flags.best),
     "compare": (verbs.compare, flags.compare),
     "bundle": (verbs.bundle, flags.bundle),
     "unbundle": (verbs.unbundle, flags.unbundle),

@@ -23,6 +23,7 @@ from inferprof.documents.graph import Accuracy, Audit, Convert, Cost, Partition,
 from inferprof.documents.machine import Bandwidth, Ceilings, Environment
 from inferprof.documents.record import Record, Watched
 from inferprof.documents.study import Bundle, StudyConfig, Threshold
+from inferprof.documents.trail import Trail
 from inferprof.errors import UserError
 
 Kind = Literal[
@@ -43,6 +44,7 @@ Kind = Literal[
     "config",
     "profilers",
     "bundle",
+    "trail",
 ]
 """The kinds of JSON files in a results folder."""
 TYPES: Mapping[Kind, Any] = {
@@ -63,6 +65,7 @@ TYPES: Mapping[Kind, Any] = {
     "config": StudyConfig,
     "profilers": dict[str, str],
     "bundle": Bundle,
+    "trail": Trail,
 }
 NOT_OURS = "not what inferprof writes: move it away and run the study again"
 OF_ANOTHER = "move it away and run the study again"
@@ -94,6 +97,7 @@ __all__ = [
     "Record",
     "Sensitivity",
     "StudyConfig",
+    "Trail",
     "Trtexec",
     "Watched",
     "decode",

@@ -1,0 +1,60 @@
+"""The trail of a search for a model's best case: what was predicted, what came, what is next."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta
+
+from inferprof.documents.base import Count, Document, Number, Outcome, Positive
+from inferprof.documents.diagnosed import Change, Gain
+
+
+class Step(Document, omit_defaults=False):
+    """A candidate beside the incumbent of then. gain, low, high: shares of the incumbent's time."""
+
+    incumbent: str
+    candidate: str
+    decision: Literal["kept", "dropped", "undecided", "measure more"]
+    reason: str
+    rounds: Count = 0
+    gain: Number | None = None
+    low: Number | None = None
+    high: Number | None = None
+    predicted: Gain | None = None
+    """ns, by the diagnosis of the incumbent."""
+
+
+class Idea(Document, omit_defaults=False):
+    """A change that the diagnosis of the best case so far advises and that nobody measured."""
+
+    check: str
+    advice: str
+    change: Change
+    gain: Gain | None
+
+
+class More(Document, omit_defaults=False):
+    """Rounds that two cases need for a verdict."""
+
+    cases: Annotated[list[str], Meta(min_length=1)]
+    rounds: Annotated[int, Meta(ge=1)]
+
+
+class Trail(Outcome):
+    """results/{machine}/best/{model}.json."""
+
+    NEEDS: ClassVar[tuple[str, ...]] = ("model", "shape", "best", "median_ns", "stopped")
+
+    model: str | None = None
+    shape: str | None = None
+    best: str | None = None
+    median_ns: Positive | None = None
+    stopped: str | None = None
+    """Why the search ends; or what it waits for."""
+    steps: list[Step] = []
+    more: list[More] = []
+    next: list[Idea] = []
+    """A study can try them: the most gain first."""
+    yours: list[Idea] = []
+    """No config can: the caller's, the model's, the machine's."""
