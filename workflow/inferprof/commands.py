@@ -83,7 +83,7 @@ VERBS: dict[str, tuple[Any, Any]] = {
     "table": (verbs.table, flags.table),
     "explain": (explain_verbs.explain, explain_verbs.explain_flags),
     "watch": (explain_verbs.watch, explain_verbs.watch_flags),
-    "quick": (verbs.quick, flags.quick),
+    "quick": (explain_verbs.quick, explain_verbs.quick_flags),
     "formats": (verbs.formats, flags.formats),
     "diagnose": (verbs.diagnose, flags.diagnose),
     "report": (verbs.report, flags.report),

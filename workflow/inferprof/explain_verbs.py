@@ -1,4 +1,4 @@
-"""The verbs about captures and programs of others, `explain` and `watch`: what each does, and its flags."""
+"""The verbs about others' captures, programs and graphs: what `explain`, `watch` and `quick` do, and their flags."""
 
 from __future__ import annotations
 
@@ -41,6 +41,14 @@ def watch(args: argparse.Namespace) -> int:
     return int(code != 0)
 
 
+def quick(args: argparse.Namespace) -> None:
+    """Say of an ONNX file within a minute: latency here, least times on GPUs, formats, what TensorRT leaves out."""
+    from inferprof import quick
+
+    for part in quick.answer(quick.asked(args.onnx, args.shape)):
+        say(f"{part}\n")
+
+
 def explain_flags(sub: argparse.ArgumentParser) -> None:
     """Files of any profiler or log, and what is an inference in them."""
     sub.add_argument("files", type=Path, nargs="+", metavar="FILE", help="of any kind: docs/explain.md lists them")
@@ -72,3 +80,9 @@ def _explained(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--iteration", metavar="RANGE", help="the range around an inference (default: found)")
     sub.add_argument("--model", type=Path, metavar="ONNX", help="the graph that ran: what it computes, and its nodes")
     sub.add_argument("--out", type=Path, metavar="FOLDER", help="write tables and a report there, too")
+
+
+def quick_flags(sub: argparse.ArgumentParser) -> None:
+    """A graph, and a shape of it."""
+    sub.add_argument("onnx", type=Path, metavar="MODEL", help="an ONNX file")
+    sub.add_argument("--shape", metavar="SHAPE", help="b8, b8_s128 (default b1, and 128 for what has no size)")

@@ -136,12 +136,6 @@ def table(sub: argparse.ArgumentParser) -> None:
     out(sub)
 
 
-def quick(sub: argparse.ArgumentParser) -> None:
-    """A graph, and a shape of it."""
-    sub.add_argument("onnx", type=Path, metavar="MODEL", help="an ONNX file")
-    sub.add_argument("--shape", metavar="SHAPE", help="b8, b8_s128 (default b1, and 128 for what has no size)")
-
-
 def formats(sub: argparse.ArgumentParser) -> None:
     """A table of kernels, and the number format that was asked for."""
     sub.add_argument("table", type=Path, metavar="TABLE", help="of nsys, kineto, ort_nodes or trt_nodes, one case")

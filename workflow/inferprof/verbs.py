@@ -181,14 +181,6 @@ def run(args: argparse.Namespace) -> None:
     args.at_once = record["status"] == "failed"
 
 
-def quick(args: argparse.Namespace) -> None:
-    """Say of an ONNX file within a minute: latency here, least times on GPUs, formats, what TensorRT leaves out."""
-    from inferprof import quick
-
-    for part in quick.answer(quick.asked(args.onnx, args.shape)):
-        _say(f"{part}\n")
-
-
 def compile_ahead(args: argparse.Namespace) -> None:
     """Run a case once, for what its runtime compiles: its measurements then find that on disk."""
     from inferprof import workload
@@ -287,8 +279,7 @@ def select(args: argparse.Namespace) -> None:
     from inferprof import report, selection
     from inferprof.report import select
 
-    chosen = select.choices(report.read(args.results, args.study, args.machine, args.baseline))
-    selection.write(args.out, chosen)
+    selection.write(args.out, select.choices(report.read(args.results, args.study, args.machine, args.baseline)))
     say(f"inferprof: wrote {args.out}")
 
 
@@ -299,7 +290,7 @@ def best(args: argparse.Namespace) -> None:
 
     result = trail.of_results(args.results, args.machine, args.model, Shape.parse(args.shape), args.baseline)
     write_document(args.out, "trail", plain(result))
-    _say("\n".join(trail.lines(result)))
+    say("\n".join(trail.lines(result)))
 
 
 def compare(args: argparse.Namespace) -> int:
@@ -349,9 +340,8 @@ def _say_answer(written: Path) -> None:
     """The answers of a report last, where a reader of a terminal looks."""
     from inferprof.report import ANSWER, PARTIAL
 
-    path = written.with_name(ANSWER)
-    if written.name != PARTIAL and path.exists() and (answer := path.read_text(encoding="utf-8").rstrip()):
-        say(answer)
+    if written.name != PARTIAL and (path := written.with_name(ANSWER)).exists():
+        say(path.read_text(encoding="utf-8").rstrip())
 
 
 def say(text: str, *, escaped: bool = False) -> None:
