@@ -18,7 +18,8 @@ def test_every_check_is_listed_with_what_it_needs(repository: Path) -> None:
     checks = sorted(registry.checks().values(), key=lambda check: check.level)
     others = {"case": "", "model": ", the model's other cases"}
     expected = [
-        f"| `{check.name}` | {check.level} | {check.title} | {', '.join(check.needs)}{others[check.scope]} |"
+        f"| `{check.name}` | {check.level} | {check.title} | {', '.join(check.needs)}{others[check.scope]} "
+        f"| {check.by} |"
         for check in checks
     ]
     assert sorted(rows((repository / "docs/diagnosis.md").read_text(encoding="utf-8"), "Checks")) == sorted(expected)
