@@ -136,39 +136,6 @@ def table(sub: argparse.ArgumentParser) -> None:
     out(sub)
 
 
-def explain(sub: argparse.ArgumentParser) -> None:
-    """Files of any profiler or log, and what is an inference in them."""
-    sub.add_argument("files", type=Path, nargs="+", metavar="FILE", help="of any kind: docs/explain.md lists them")
-    sub.add_argument(
-        "--against", type=Path, nargs="+", metavar="FILE", help="files of another run: what differs, why"
-    )
-    _explained(sub)
-
-
-def watch(sub: argparse.ArgumentParser) -> None:
-    """A command behind `--`, and what watches it."""
-    sub.add_argument(
-        "--with",
-        dest="tool",
-        metavar="TOOL",
-        help="nsys (default where it and a GPU are), or what records torch or ONNX Runtime (default else, both)",
-    )
-    sub.add_argument(
-        "--whole-graphs",
-        action="store_true",
-        help="nsys: CUDA graphs as a whole, which costs less and names no kernel",
-    )
-    sub.add_argument("--bare", action="store_true", help="run it twice without the profiler, too: how much it slows")
-    _explained(sub)
-    sub.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the program, as it is started")
-
-
-def _explained(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("--iteration", metavar="RANGE", help="the range around an inference (default: found)")
-    sub.add_argument("--model", type=Path, metavar="ONNX", help="the graph that ran: what it computes, and its nodes")
-    sub.add_argument("--out", type=Path, metavar="FOLDER", help="write tables and a report there, too")
-
-
 def formats(sub: argparse.ArgumentParser) -> None:
     """A table of kernels, and the number format that was asked for."""
     sub.add_argument("table", type=Path, metavar="TABLE", help="of nsys, kineto, ort_nodes or trt_nodes, one case")
@@ -241,22 +208,6 @@ def unbundle(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("bundle", type=Path, metavar="BUNDLE", help="what `inferprof bundle` wrote")
     sub.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="a new results folder")
     sub.add_argument("--report", action="store_true", help="diagnose its cases anew and write its report, too")
-
-
-def best(sub: argparse.ArgumentParser) -> None:
-    """A model in a results folder, and the case to begin with."""
-    sub.add_argument("results", type=Path, metavar="RESULTS", help="the results folder")
-    sub.add_argument("--machine", required=True, help="slug of the machine: its folder in RESULTS")
-    sub.add_argument("--model", required=True, help="the model")
-    sub.add_argument("--shape", required=True, help="b8, b8_s128")
-    sub.add_argument(
-        "--baseline",
-        type=flag_values.baseline,
-        required=True,
-        metavar="PRECISION/BACKEND/VARIANT",
-        help="the case to begin with",
-    )
-    out(sub)
 
 
 def compare(sub: argparse.ArgumentParser) -> None:

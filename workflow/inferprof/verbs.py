@@ -78,7 +78,7 @@ def audit(args: argparse.Namespace) -> None:
     if args.out:
         outcomes.record(args.out, "audit", lambda: audit.audit(args.onnx, args.precision, shape, spec), args.onnx)
     else:
-        _say(audit.render(audit.audit(args.onnx, args.precision, shape, spec)))
+        say(audit.render(audit.audit(args.onnx, args.precision, shape, spec)))
 
 
 def partition(args: argparse.Namespace) -> None:
@@ -95,7 +95,7 @@ def partition(args: argparse.Namespace) -> None:
     if args.out:
         outcomes.record(args.out, "partition", partition, args.onnx)
     else:
-        _say(tensorrt_partition.render(partition()))
+        say(tensorrt_partition.render(partition()))
 
 
 def cost(args: argparse.Namespace) -> None:
@@ -152,7 +152,7 @@ def sensitivity(args: argparse.Namespace) -> None:
 
     result = outcomes.record(args.out, "sensitivity", analyse, args.onnx) if args.out else analyse()
     if result.get("status") != "failed":
-        _say(sensitivity.render(result))
+        say(sensitivity.render(result))
 
 
 def build(args: argparse.Namespace) -> None:
@@ -195,7 +195,7 @@ def trtexec(args: argparse.Namespace) -> None:
     spec, record = arguments.spec_of(args), documents.read(args.record, "record")
     result = outcomes.record(args.out, "trtexec", lambda: trtexec.measure(args.engine, spec, record), args.engine)
     if result.get("status") != "failed":
-        _say(trtexec.render(result))
+        say(trtexec.render(result))
 
 
 def capture(args: argparse.Namespace) -> None:
@@ -223,38 +223,6 @@ def table(args: argparse.Namespace) -> None:
         frame.to_parquet(partial)
 
 
-def explain(args: argparse.Namespace) -> None:
-    """Say of any capture, log or profile where the time goes, why, and what to do about it; of two what differs."""
-    from inferprof import explain
-
-    asked = (args.iteration, args.model)
-    if not args.against:
-        cases = explain.explain(args.files, *asked)
-        from inferprof.explain import terminal  # what is refused is refused at once, without the report's libraries
-
-        _say(terminal.of_cases(cases, args.out))
-        return
-    from inferprof.explain import terminal
-
-    _say(
-        terminal.of_difference(
-            explain.one(args.files, *asked), explain.one(args.against, *asked), args.model, args.out
-        )
-    )
-
-
-def watch(args: argparse.Namespace) -> int:
-    """Run a program of your own under nsys, Kineto or ONNX Runtime's profile, and explain what comes out."""
-    from inferprof.explain import terminal, watch
-
-    command = args.command[1:] if args.command[:1] == ["--"] else args.command
-    graphs: Any = "graph" if args.whole_graphs else "node"
-    asked = watch.Asked(command, args.tool, args.bare, graphs, args.iteration, args.model)
-    cases, code = watch.watch(asked, args.out)
-    _say(terminal.of_cases(cases, args.out))
-    return int(code != 0)
-
-
 def formats(args: argparse.Namespace) -> int:
     """Say in which number formats a case really computed. Exit code 1 below --at-least."""
     from inferprof.tables import schema
@@ -265,7 +233,7 @@ def formats(args: argparse.Namespace) -> int:
     if asked is None:
         raise UserError(f"{args.table} does not say what number format was asked for: give --asked")
     kernels = kernel_formats.of_case(frame, schema.read_table(args.ncu) if args.ncu else None)
-    _say(precision_truth.render(kernels, asked, trt_layers.layers_of(frame)))
+    say(precision_truth.render(kernels, asked, trt_layers.layers_of(frame)))
     share = precision_truth.share_as_asked(kernels, asked)
     return int(args.at_least is not None and (share is None or share < args.at_least))
 
@@ -277,11 +245,11 @@ def diagnose(args: argparse.Namespace) -> None:
     thresholds = arguments.thresholds_of(args)
     if args.model:
         count = run.diagnose_model(args.results, args.machine, args.model, thresholds, args.out)
-        _say(f"{count} cases of {args.model} diagnosed")
+        say(f"{count} cases of {args.model} diagnosed")
         return
     result = run.diagnose(args.results, args.machine, args.case, thresholds)
     write_document(args.out, "diagnosis", result)
-    _say(result["verdict"]["sentence"])
+    say(result["verdict"]["sentence"])
 
 
 def report(args: argparse.Namespace) -> None:
@@ -293,7 +261,7 @@ def report(args: argparse.Namespace) -> None:
         for machine in args.machine:
             study = f"{args.study}/{machine}" if several else args.study
             written = report.write_so_far(args.results, study, machine, args.baseline, args.so_far)
-            _say(f"inferprof: wrote {written}")
+            say(f"inferprof: wrote {written}")
             _say_answer(written)
         return
     if len(args.machine) > 1:
@@ -302,7 +270,7 @@ def report(args: argparse.Namespace) -> None:
         written = report.write_partial(args.results, args.study, args.machine[0], args.baseline)
     else:
         written = report.write(args.results, args.study, args.machine[0], args.baseline, args.processes)
-    _say(f"inferprof: wrote {written}")
+    say(f"inferprof: wrote {written}")
     _say_answer(written)
 
 
@@ -313,17 +281,7 @@ def select(args: argparse.Namespace) -> None:
 
     chosen = select.choices(report.read(args.results, args.study, args.machine, args.baseline))
     selection.write(args.out, chosen)
-    _say(f"inferprof: wrote {args.out}")
-
-
-def best(args: argparse.Namespace) -> None:
-    """Say which of a model's measured cases is the best for sure, and what to measure or change next."""
-    from inferprof.best import trail
-    from inferprof.diagnosis.run import plain
-
-    result = trail.of_results(args.results, args.machine, args.model, Shape.parse(args.shape), args.baseline)
-    write_document(args.out, "trail", plain(result))
-    _say("\n".join(trail.lines(result)))
+    say(f"inferprof: wrote {args.out}")
 
 
 def compare(args: argparse.Namespace) -> int:
@@ -331,7 +289,7 @@ def compare(args: argparse.Namespace) -> int:
     from inferprof import compare, compare_text
 
     comparison = compare.compare(args.a, args.b, args.threshold, allow_missing=args.allow_missing)
-    _say(compare_text.render(comparison))
+    say(compare_text.render(comparison))
     return compare.exit_code(comparison)
 
 
@@ -339,7 +297,7 @@ def bundle(args: argparse.Namespace) -> None:
     """Write a study's measured files as one archive to hand on: scrubbed, hashed, without weights and engines."""
     from inferprof import bundles
 
-    _say(bundles.write(args.results, args.study, args.machine, args.baseline, args.out, args.max_size).render())
+    say(bundles.write(args.results, args.study, args.machine, args.baseline, args.out, args.max_size).render())
 
 
 def unbundle(args: argparse.Namespace) -> None:
@@ -348,7 +306,7 @@ def unbundle(args: argparse.Namespace) -> None:
     from inferprof.report import bundled
 
     manifest = (bundled.write if args.report else bundles.unbundle)(args.bundle, args.out)
-    _say(bundles.render(manifest, args.out, reported=args.report))
+    say(bundles.render(manifest, args.out, reported=args.report))
     if args.report:
         _say_answer(args.out / "reports" / manifest.study / "REPORT.txt")
 
@@ -359,7 +317,7 @@ def verify(args: argparse.Namespace) -> int:
 
     content = verify.verify(verify.Asked(args.out, tuple(args.only), args.minutes, args.attempt, args.engine))
     in_colours, width = sys.stdout.isatty(), shutil.get_terminal_size().columns
-    _say(verify.drawn(content, width) if in_colours else verify.render(content), escaped=in_colours)
+    say(verify.drawn(content, width) if in_colours else verify.render(content), escaped=in_colours)
     return verify.exit_code(content)
 
 
@@ -375,10 +333,10 @@ def _say_answer(written: Path) -> None:
 
     path = written.with_name(ANSWER)
     if written.name != PARTIAL and path.exists() and (answer := path.read_text(encoding="utf-8").rstrip()):
-        _say(answer)
+        say(answer)
 
 
-def _say(text: str, *, escaped: bool = False) -> None:
+def say(text: str, *, escaped: bool = False) -> None:
     """Print, harmless to a terminal, at once: a reader that is gone is found out here, not at the process's end."""
     with processes.reader_may_leave():
         print(text if escaped else escape.text(text), flush=True)

@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from inferprof import registry
 from inferprof.case import REFERENCE
 from inferprof.diagnosis.kernel_time import roofs_of
@@ -75,11 +77,9 @@ def _threads(frames: Frames) -> list[Finding] | Clear:
             return [_of_all(frames, waited, said, evidence, OTHERS_WORK)]
         fitting = math.floor(usable) or 1
         crowded = _of_all(frames, waited, said, evidence, f"A variant with `threads: {fitting}`, one a core.")
-        return [dataclasses.replace(crowded, change=Change("variant", {"threads": fitting}))]
+        return [structs.replace(crowded, change=Change("variant", {"threads": fitting}))]
     if usable >= 2 and cores < frames.limit(IDLE_CORES) * usable:
-        return [
-            dataclasses.replace(_of_all(frames, 1 - cores / usable, said, evidence, IDLE_ADVICE), confidence="low")
-        ]
+        return [structs.replace(_of_all(frames, 1 - cores / usable, said, evidence, IDLE_ADVICE), confidence="low")]
     return Clear(said, evidence)
 
 

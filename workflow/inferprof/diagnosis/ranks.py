@@ -102,10 +102,10 @@ def _per_iteration(frames: Frames) -> dict[int, dict[str, float]]:
 
 def _wide(rows: pd.DataFrame) -> dict[int, dict[str, float]]:
     """GPU → metric → sum over the operations, with `instances`."""
-    told = rows[rows["value"].notna()]
+    counted = rows[rows["value"].notna()]
     table: dict[int, dict[str, float]] = {}
     for gpu, name, value, count in zip(
-        *(told[key] for key in ("device", "metric", "value", "instances")), strict=True
+        *(counted[key] for key in ("device", "metric", "value", "instances")), strict=True
     ):
         own = table.setdefault(int(gpu), {"instances": 0.0})
         own[name] = own.get(name, 0.0) + float(value)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pandas as pd
+from msgspec import structs
 
 from inferprof.case import Case
 from inferprof.diagnosis import frames, run, verdict
@@ -95,7 +96,7 @@ def _of_means(own: Frames) -> Frames:
     mean = waterfall.of_ranges(own.timeline).get(ITERATION, {}).get("duration_mean") if own.tool else None
     if mean is None or own.total is None:
         return own
-    return dataclasses.replace(own, total=dataclasses.replace(own.total, ns=mean))
+    return dataclasses.replace(own, total=structs.replace(own.total, ns=mean))
 
 
 def _no_peers(case: Case) -> Any:

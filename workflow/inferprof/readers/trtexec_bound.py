@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from inferprof.findings import Answer, Bottleneck, Finding, Gain, Level, Total
 from inferprof.readers.kind import Capture, Lack

@@ -1,0 +1,103 @@
+"""Verbs that answer about what ran: each a function, whose first line is its help, and the function of its flags."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from inferprof import flag_values, flags
+from inferprof.case import Shape
+from inferprof.files import write_document
+from inferprof.verbs import say
+
+
+def explain(args: argparse.Namespace) -> None:
+    """Say of any capture, log or profile where the time goes, why, and what to do about it; of two what differs."""
+    from inferprof import explain
+
+    asked = (args.iteration, args.model)
+    if not args.against:
+        cases = explain.explain(args.files, *asked)
+        from inferprof.explain import terminal  # what is refused is refused at once, without the report's libraries
+
+        say(terminal.of_cases(cases, args.out))
+        return
+    from inferprof.explain import terminal
+
+    say(
+        terminal.of_difference(
+            explain.one(args.files, *asked), explain.one(args.against, *asked), args.model, args.out
+        )
+    )
+
+
+def watch(args: argparse.Namespace) -> int:
+    """Run a program of your own under nsys, Kineto or ONNX Runtime's profile, and explain what comes out."""
+    from inferprof.explain import terminal, watch
+
+    command = args.command[1:] if args.command[:1] == ["--"] else args.command
+    graphs: Any = "graph" if args.whole_graphs else "node"
+    asked = watch.Asked(command, args.tool, args.bare, graphs, args.iteration, args.model)
+    cases, code = watch.watch(asked, args.out)
+    say(terminal.of_cases(cases, args.out))
+    return int(code != 0)
+
+
+def best(args: argparse.Namespace) -> None:
+    """Say which of a model's measured cases is the best for sure, and what to measure or change next."""
+    from inferprof.best import trail
+    from inferprof.diagnosis.run import plain
+
+    result = trail.of_results(args.results, args.machine, args.model, Shape.parse(args.shape), args.baseline)
+    write_document(args.out, "trail", plain(result))
+    say("\n".join(trail.lines(result)))
+
+
+def explain_flags(sub: argparse.ArgumentParser) -> None:
+    """Files of any profiler or log, and what is an inference in them."""
+    sub.add_argument("files", type=Path, nargs="+", metavar="FILE", help="of any kind: docs/explain.md lists them")
+    sub.add_argument(
+        "--against", type=Path, nargs="+", metavar="FILE", help="files of another run: what differs, why"
+    )
+    _explained(sub)
+
+
+def watch_flags(sub: argparse.ArgumentParser) -> None:
+    """A command behind `--`, and what watches it."""
+    sub.add_argument(
+        "--with",
+        dest="tool",
+        metavar="TOOL",
+        help="nsys (default where it and a GPU are), or what records torch or ONNX Runtime (default else, both)",
+    )
+    sub.add_argument(
+        "--whole-graphs",
+        action="store_true",
+        help="nsys: CUDA graphs as a whole, which costs less and names no kernel",
+    )
+    sub.add_argument("--bare", action="store_true", help="run it twice without the profiler, too: how much it slows")
+    _explained(sub)
+    sub.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the program, as it is started")
+
+
+def _explained(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--iteration", metavar="RANGE", help="the range around an inference (default: found)")
+    sub.add_argument("--model", type=Path, metavar="ONNX", help="the graph that ran: what it computes, and its nodes")
+    sub.add_argument("--out", type=Path, metavar="FOLDER", help="write tables and a report there, too")
+
+
+def best_flags(sub: argparse.ArgumentParser) -> None:
+    """A model in a results folder, and the case to begin with."""
+    sub.add_argument("results", type=Path, metavar="RESULTS", help="the results folder")
+    sub.add_argument("--machine", required=True, help="slug of the machine: its folder in RESULTS")
+    sub.add_argument("--model", required=True, help="the model")
+    sub.add_argument("--shape", required=True, help="b8, b8_s128")
+    sub.add_argument(
+        "--baseline",
+        type=flag_values.baseline,
+        required=True,
+        metavar="PRECISION/BACKEND/VARIANT",
+        help="the case to begin with",
+    )
+    flags.out(sub)
