@@ -9,6 +9,7 @@ from typing import get_args
 
 import pytest
 
+from inferprof import config as configs
 from inferprof import diagnosis, plugins, registry
 from inferprof.errors import UserError
 from inferprof.report.section import sections
@@ -123,3 +124,20 @@ def test_a_number_format_names_ceilings_types_and_formats_of_kernels_that_exist(
     assert all(roofs.KINDS[described.storage] == described.roof for described in formats)
     assert {described.computes for described in formats} <= set(get_args(kernel_class.DType))
     assert [described.name for described in formats if described.plain] == ["fp16", "bf16"]
+
+
+BACKEND = """
+from inferprof.backends.ort import ORT_CPU
+from dataclasses import replace
+
+{name} = replace(ORT_CPU, name="{name}", options={{"made_up": "does nothing"}})
+"""
+
+
+def test_an_option_of_a_backend_is_declared_in_the_backends_module_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, file_of(tmp_path, "mine", BACKEND))
+    assert registry.options_of(registry.backends()["mine"]) == {"made_up": "does nothing"}
+    variant = configs.variants([{"name": "tried", "made_up": True}])["tried"]
+    assert variant.options == {"made_up": True}

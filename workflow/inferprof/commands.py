@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from inferprof import __version__, escape, explain_verbs, flags, outcomes, processes, progress, registry, verbs
+from inferprof import __version__, answer_verbs, escape, flags, outcomes, processes, progress, registry, verbs
 from inferprof.errors import CaseFailed, ToolError, UserError, as_user_error
 
 
@@ -81,14 +81,14 @@ VERBS: dict[str, tuple[Any, Any]] = {
     "trtexec": (verbs.trtexec, flags.trtexec),
     "capture": (verbs.capture, flags.capture),
     "table": (verbs.table, flags.table),
-    "explain": (explain_verbs.explain, explain_verbs.explain_flags),
-    "watch": (explain_verbs.watch, explain_verbs.watch_flags),
-    "quick": (explain_verbs.quick, explain_verbs.quick_flags),
+    "explain": (answer_verbs.explain, answer_verbs.explain_flags),
+    "watch": (answer_verbs.watch, answer_verbs.watch_flags),
+    "quick": (answer_verbs.quick, answer_verbs.quick_flags),
     "formats": (verbs.formats, flags.formats),
     "diagnose": (verbs.diagnose, flags.diagnose),
     "report": (verbs.report, flags.report),
     "select": (verbs.select, flags.select),
-    "best": (verbs.best, flags.best),
+    "best": (answer_verbs.best, answer_verbs.best_flags),
     "compare": (verbs.compare, flags.compare),
     "bundle": (verbs.bundle, flags.bundle),
     "unbundle": (verbs.unbundle, flags.unbundle),

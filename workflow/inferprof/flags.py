@@ -210,22 +210,6 @@ def unbundle(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--report", action="store_true", help="diagnose its cases anew and write its report, too")
 
 
-def best(sub: argparse.ArgumentParser) -> None:
-    """A model in a results folder, and the case to begin with."""
-    sub.add_argument("results", type=Path, metavar="RESULTS", help="the results folder")
-    sub.add_argument("--machine", required=True, help="slug of the machine: its folder in RESULTS")
-    sub.add_argument("--model", required=True, help="the model")
-    sub.add_argument("--shape", required=True, help="b8, b8_s128")
-    sub.add_argument(
-        "--baseline",
-        type=flag_values.baseline,
-        required=True,
-        metavar="PRECISION/BACKEND/VARIANT",
-        help="the case to begin with",
-    )
-    out(sub)
-
-
 def compare(sub: argparse.ArgumentParser) -> None:
     """Two results folders."""
     sub.add_argument("a", type=Path, metavar="A", help="a results folder, results/MACHINE, or a bundle or tar of one")

@@ -283,16 +283,6 @@ def select(args: argparse.Namespace) -> None:
     say(f"inferprof: wrote {args.out}")
 
 
-def best(args: argparse.Namespace) -> None:
-    """Say which of a model's measured cases is the best for sure, and what to measure or change next."""
-    from inferprof.best import trail
-    from inferprof.diagnosis.run import plain
-
-    result = trail.of_results(args.results, args.machine, args.model, Shape.parse(args.shape), args.baseline)
-    write_document(args.out, "trail", plain(result))
-    say("\n".join(trail.lines(result)))
-
-
 def compare(args: argparse.Namespace) -> int:
     """Compare two studies case by case. Exit code 1 where a case of B is slower, failed or missing."""
     from inferprof import compare, compare_text

@@ -1,4 +1,4 @@
-"""The verbs about others' captures, programs and graphs: what `explain`, `watch` and `quick` do, and their flags."""
+"""Verbs that answer about what ran: each a function, whose first line is its help, and the function of its flags."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from inferprof import flag_values, flags
+from inferprof.case import Shape
+from inferprof.files import write_document
 from inferprof.verbs import say
 
 
@@ -49,6 +52,16 @@ def quick(args: argparse.Namespace) -> None:
         say(f"{part}\n")
 
 
+def best(args: argparse.Namespace) -> None:
+    """Say which of a model's measured cases is the best for sure, and what to measure or change next."""
+    from inferprof.best import trail
+    from inferprof.diagnosis.run import plain
+
+    result = trail.of_results(args.results, args.machine, args.model, Shape.parse(args.shape), args.baseline)
+    write_document(args.out, "trail", plain(result))
+    say("\n".join(trail.lines(result)))
+
+
 def explain_flags(sub: argparse.ArgumentParser) -> None:
     """Files of any profiler or log, and what is an inference in them."""
     sub.add_argument("files", type=Path, nargs="+", metavar="FILE", help="of any kind: docs/explain.md lists them")
@@ -80,6 +93,22 @@ def _explained(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--iteration", metavar="RANGE", help="the range around an inference (default: found)")
     sub.add_argument("--model", type=Path, metavar="ONNX", help="the graph that ran: what it computes, and its nodes")
     sub.add_argument("--out", type=Path, metavar="FOLDER", help="write tables and a report there, too")
+
+
+def best_flags(sub: argparse.ArgumentParser) -> None:
+    """A model in a results folder, and the case to begin with."""
+    sub.add_argument("results", type=Path, metavar="RESULTS", help="the results folder")
+    sub.add_argument("--machine", required=True, help="slug of the machine: its folder in RESULTS")
+    sub.add_argument("--model", required=True, help="the model")
+    sub.add_argument("--shape", required=True, help="b8, b8_s128")
+    sub.add_argument(
+        "--baseline",
+        type=flag_values.baseline,
+        required=True,
+        metavar="PRECISION/BACKEND/VARIANT",
+        help="the case to begin with",
+    )
+    flags.out(sub)
 
 
 def quick_flags(sub: argparse.ArgumentParser) -> None:
