@@ -71,7 +71,7 @@ def test_more_threads_than_cores_that_wait_for_each_other_are_found_with_the_num
 def test_threads_that_fit_and_wait_all_the_same_have_neighbours(results: Results) -> None:
     results.ok(INT8, 10.0, host=host([1.5] * 4, [0.5] * 4))
     (finding,) = ask("cpu_threads", load(results)).findings
-    assert (finding.evidence["waited"], finding.change) == (0.25, None)
+    assert (finding.evidence["waited"], finding.change) == (0.25, Change("variant"))
 
 
 def test_cores_that_a_case_leaves_idle_are_a_rule_of_thumb(results: Results) -> None:

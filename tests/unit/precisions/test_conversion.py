@@ -18,7 +18,7 @@ from inferprof.model.model_spec import InputSpec, ModelSpec  # noqa: E402
 from inferprof.plugins import ConvertRequest  # noqa: E402
 from inferprof.precisions import conversion, fp16_sparse, ptq  # noqa: E402
 
-EVERY_FORMAT = ["bf16", "fp16", "fp16_sparse", "fp32", "fp8", "int8", "mxfp8", "nvfp4"]
+EVERY_FORMAT = ["bf16", "fp16", "fp16_sparse", "fp32", "fp8", "int8", "mixed", "mxfp8", "nvfp4"]
 
 
 def write(path: Path, dtype: str = "float32") -> Path:
