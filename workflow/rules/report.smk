@@ -131,6 +131,8 @@ rule report_in_use:
 
 # What is known by now, also beside the Snakemake that runs the study: it asks for nothing that is not there yet.
 rule report:
+    log:
+        "results/log/reports/now.log",
     localrule: True
     params:
         study=STUDY.name,
@@ -139,7 +141,8 @@ rule report:
     message:
         "Write what is known by now"
     shell:
-        "inferprof report results --study {params.study} --machine {params.machines} --baseline {params.baseline} --so-far now"
+        "inferprof report results --study {params.study} --machine {params.machines} --baseline {params.baseline} --so-far now "
+        "2> {log:q}"
 
 
 # The first answer alone, which `make report` begins with.

@@ -18,7 +18,7 @@ from inferprof.case import Case
 from inferprof.errors import UserError
 from inferprof.plots import render
 from inferprof.report import compose, figures, html, txt
-from inferprof.report.model import Cell, Column, Report, SectionContent, Table, Text, words
+from inferprof.report.model import Card, Cell, Column, Report, SectionContent, Table, Text, words
 from inferprof.tables import schema
 
 BASELINE = "fp32/ort_cpu/default"
@@ -493,3 +493,10 @@ def test_a_verdict_on_the_page_has_its_mark_and_links_to_its_file(written_cpu):
     assert '<a class="fail" href="../../onnx/minilm/int8.accuracy.json">fail</a>' in page
     records = "../../cpu-sample-0123abcd/benchmark/vit_tiny/int8/ort_cpu/default/b1/r0.json"
     assert f'<a href="{records}">11.43</a>' in page
+
+
+def test_of_too_many_answers_as_many_are_shown_as_fit() -> None:
+    cards = [Card(f"model {index}", (("Use", "this"), ("Why", "that"), ("Next", "more"))) for index in range(100)]
+    lines = txt.render(Report("t", "s", (SectionContent("Answer", tuple(cards)),))).splitlines()
+    assert txt.LINES - 5 <= len(lines) <= txt.LINES
+    assert sum(line.startswith("model ") for line in lines) == 58

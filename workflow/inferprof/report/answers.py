@@ -61,13 +61,14 @@ class Answer:
 
 
 def of(evidence: Evidence) -> list[Answer]:
-    """The answers, in the order of the models."""
+    """The answers in the order of the models, those first that recommend a case."""
     return evidence.once(_answers)
 
 
 def _answers(evidence: Evidence) -> list[Answer]:
     coming = [] if evidence.waiting is None else list(evidence.waiting["model"])
-    return [_answer(evidence, model) for model in dict.fromkeys([*evidence.models, *coming])]
+    answers = [_answer(evidence, model) for model in dict.fromkeys([*evidence.models, *coming])]
+    return sorted(answers, key=lambda answer: answer.best is None)
 
 
 def _answer(evidence: Evidence, model: str) -> Answer:

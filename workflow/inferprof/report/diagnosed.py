@@ -6,7 +6,7 @@ from typing import Any
 
 from inferprof.documents import Diagnosis
 from inferprof.documents.diagnosed import Verdict
-from inferprof.report.common import EXAMPLES, by_case, name_of
+from inferprof.report.common import EXAMPLES, by_case, few, name_of
 from inferprof.report.evidence import Evidence
 from inferprof.tables.records import KEY, key_of, rows_of
 
@@ -28,9 +28,12 @@ def measured(evidence: Evidence) -> list[Diagnosed]:
 
 
 def sentences(evidence: Evidence, model: str) -> list[str]:
-    """The verdicts on a few cases of a model of which nothing was measured bare."""
+    """The verdicts on a few cases of a model of which nothing was measured bare; one for those that share it."""
     own = [(case, document) for case, document in diagnosed(evidence) if case["model"] == model]
-    return [f"{name_of(case)} {case['shape']}: {sentence_of(document)}" for case, document in _headlines(own)]
+    cases: dict[str, list[str]] = {}
+    for case, document in _headlines(own):
+        cases.setdefault(sentence_of(document), []).append(f"{name_of(case)} {case['shape']}")
+    return [f"{few(names)}: {sentence}" for sentence, names in cases.items()]
 
 
 def verdict_of(document: Diagnosis) -> Verdict:

@@ -95,22 +95,25 @@ def _without_details(
             kept[index] = ""
     over = _lines(_joined(head, [*filter(None, kept), *_index(left_out)])) - most
     if over > 0 and last:
-        kept = [_fewer_answers(section, over) or text for section, text in zip(every, kept, strict=True)]
+        kept = [
+            _fewer_answers(section, _lines(text) - over) or text for section, text in zip(every, kept, strict=True)
+        ]
     return _joined(head, [*filter(None, kept), *_index(left_out)])
 
 
-def _fewer_answers(section: SectionContent, over: int) -> str:
-    """A section that is so many lines too long, with as many answers less; empty of one without answers."""
+def _fewer_answers(section: SectionContent, most: int) -> str:
+    """A section with as many answers as fit into so many lines, one at least; empty of one without answers."""
     cards = [block for block in section.blocks if isinstance(block, Card)]
     if not cards:
         return ""
-    sizes = [_lines(_card(card)) + 2 for card in cards]
-    fewer = len(cards)
-    while fewer > 1 and sum(sizes[fewer:]) < over + 2:
-        fewer -= 1
-    rest = (block for block in section.blocks if not isinstance(block, Card | Figure))
-    more = Text(f"The answers about {len(cards) - fewer} more models: csv/answers.csv.")
-    return _section(replace(section, blocks=(*cards[:fewer], more, *rest)), FEWER[-1])
+    rest = [block for block in section.blocks if not isinstance(block, Card | Figure)]
+    text = ""
+    for fewer in reversed(range(1, len(cards))):
+        more = Text(f"The answers about {len(cards) - fewer} more models: csv/answers.csv.")
+        text = _section(replace(section, blocks=(*cards[:fewer], more, *rest)), FEWER[-1])
+        if _lines(text) <= most:
+            break
+    return text
 
 
 def _index(sections: Sequence[SectionContent]) -> list[str]:

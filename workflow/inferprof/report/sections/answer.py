@@ -65,7 +65,8 @@ def _answer(evidence: Evidence, answer: Answer) -> Iterator[Block]:
     """Three lines; of what was never measured bare, what its profiles say."""
     yield answer.card
     if not evidence.measured["model"].eq(answer.model).any():
-        yield from (Text(sentence, "item") for sentence in sentences(evidence, answer.model))
+        name = f"{answer.model} " if len(evidence.models) > 1 else ""
+        yield from (Text(f"{name}{sentence}", "item") for sentence in sentences(evidence, answer.model))
 
 
 def _lottery(evidence: Evidence) -> Iterator[str]:
