@@ -106,7 +106,7 @@ def mark_done(folder: Path) -> None:
     names = (line.split("\t")[0] for line in snakemake(folder, "--summary").output.splitlines())
     for path in (folder / name for name in names if name.startswith("results/")):
         path.parent.mkdir(parents=True, exist_ok=True)
-        is_folder = path.name in ("plots", "csv") or path.parent.name == "diagnosis"
+        is_folder = path.name in ("plots", "csv", "traces") or path.parent.name == "diagnosis"
         (path.mkdir if is_folder else path.touch)(exist_ok=True)
     print(f"marked as done in {snakemake(folder, '--touch', '--quiet', 'all')}", flush=True)
 

@@ -1,6 +1,8 @@
 """How well the ranking of `inferprof sensitivity` agrees with trying every unit alone on every sample.
 
 python benchmarks/sensitivity.py models/minilm.yaml int8 results/onnx/minilm/fp32.onnx 32 calibration=max samples=32
+
+An ONNX file that is not there is exported first.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from scipy.stats import spearmanr
 
 from inferprof import registry, sensitivity
 from inferprof.case import Shape
-from inferprof.model import model_spec, samples
+from inferprof.model import export, model_spec, samples
 from inferprof.plugins import ConvertRequest
 from inferprof.sensitivity import measure
 
@@ -26,6 +28,8 @@ def main(spec_file: str, name: str, onnx: str, count: str, *given: str) -> None:
     spec = model_spec.load(Path(spec_file))
     if shape := options.pop("shape", None):
         spec = spec.__class__(**{**vars(spec), "sizes": Shape.parse(shape).as_dict()})
+    if not Path(onnx).exists():
+        export.export(spec, Path(onnx))
     precision = registry.precisions()[name]
     prepared = sensitivity.prepare(ConvertRequest(Path(onnx), spec, options, Path("unused")), precision)
     feeds = sensitivity.single_samples(spec, int(count), samples.calibration_seed(spec))

@@ -14,6 +14,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 TOOK = r"[\d.]+ s \([\d.]+ s of CPU time\), \d+ MiB"
 LIMITS = r"(within the limits|over a limit: .*)\n"
 SMALLEST = {
+    "best.py": (("--trials", "2"), r'\{\n[\s\S]*"share_of_samples": 0\.0\d+\n[\s\S]*"vanish": 0\.1\d*\n \}\n\}\n'),
     "calibration.py": (
         (str(REPOSITORY / "studies/puzzles/weight-only-fp8/bundle.zip"), "--out", "calibration.csv"),
         r"\d+ tries in calibration.csv\n",
@@ -28,6 +29,17 @@ SMALLEST = {
         r"pageable_copies +1 +100 % +100 %\nall +6 +100 % +100 %\n",
     ),
     "report_scale.py": (("--cases", "4"), rf" +4 cases: {TOOK}, page 0\.[01]\d MB\n{LIMITS}"),
+    "sensitivity.py": (
+        (
+            str(REPOSITORY / "tests/data/models/toy_block.yaml"),
+            "int8",
+            "fp32.onnx",
+            "4",
+            "samples=4",
+            "calibration=max",
+        ),
+        r"toy_block int8: \d+ units, \d+ passes of 4 samples \(\d each alone\) in \d+ s; .*; Spearman .*\n",
+    ),
     "table.py": (
         ("--only", "timeline", "--small"),
         r" +seconds +MiB +× reference +last: +seconds +× reference\n"

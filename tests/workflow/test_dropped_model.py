@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import importlib.util
+import re
 import shutil
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def test_a_dropped_onnx_is_studied_and_torch_only_formats_are_refused_by_name(wo
     done = workspace.run("results/REPORT.txt")
     assert done.returncode == 0, done.stdout + done.stderr
     text = (workspace.folder / "results" / "REPORT.txt").read_text(encoding="utf-8")
-    assert all(part in text for part in ("magika at b1", "fp32/ort_cpu/default, "))
+    assert re.search(r"magika at b[18], [\s\S]*fp32/ort_cpu/default, ", text)
     with (workspace.folder / "results" / "reports" / "toy" / "cases.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     outcomes = {(row["precision"], row["backend"]): (row["outcome"], row["reason"]) for row in rows}
