@@ -62,7 +62,16 @@ def test_changed_int8_options_rerun_int8_and_what_follows(studied: Workspace) ->
     assert jobs.pop("total") == sum(jobs.values())
     # ort_cpu at two shapes is what int8 runs on here; the engine is the one built ahead of time.
     assert jobs == {
-        **{"quantize": 1, "audit": 1, "partition": 1, "accuracy": 1, "expect": 2, "build": 1, "benchmark": 2},
+        **{
+            "quantize": 1,
+            "audit": 1,
+            "partition": 1,
+            "accuracy": 1,
+            "expect": 2,
+            "build": 1,
+            "cost": 2,
+            "benchmark": 2,
+        },
         **{"diagnose": 1, "cases": 1, "write_report": 1, "report_in_use": 1},  # a diagnosis looks at all of a model
     }
 
