@@ -102,7 +102,7 @@ def test_communication_beside_computation_of_the_same_gpu_is_hidden() -> None:
     ],
 )
 def test_what_order_does_not_pair_is_not_paired_and_says_why(ops: Sequence[Op], reason: str) -> None:
-    pairs = collectives.paired(timeline(ops))
+    pairs = collectives.paired(timeline(ops), collectives.communication(timeline(ops)))
     assert isinstance(pairs, NotPaired)
     assert reason in pairs.reason
     rows = collectives.rows(timeline(ops))

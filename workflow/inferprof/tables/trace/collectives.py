@@ -108,9 +108,11 @@ def operation_of(kernel: str) -> str:
     return next((operation for operation, pattern in OPERATIONS.items() if pattern.search(name)), name)
 
 
-def paired(timeline: Timeline) -> Paired | NotPaired:
-    """Pair the collectives of all GPUs by operation and order; those of iterations alone, where there are any."""
-    kernels = communication(timeline)
+def paired(timeline: Timeline, kernels: pd.DataFrame) -> Paired | NotPaired:
+    """Pair the collectives of all GPUs by operation and order; those of iterations alone, where there are any.
+
+    kernels: `communication` of the timeline.
+    """
     devices = np.unique(timeline.ops["device"].to_numpy()[timeline.ops["kind"].to_numpy() == KERNEL])
     if len(devices) < 2:
         return NotPaired("the capture has one GPU: how long it waits for others is not told")
@@ -149,7 +151,7 @@ def _in_iteration(timeline: Timeline, rows: pd.DataFrame) -> np.ndarray:
     return launched_inside
 
 
-def by_cause(timeline: Timeline, pairs: Paired) -> pd.DataFrame:
+def by_cause(timeline: Timeline, pairs: Paired, kernels: pd.DataFrame) -> pd.DataFrame:
     """What the last rank did longer than each that waits for it, between the collective before and this one.
 
     Shape [collectives · GPUs, …]: columns `compute`, `copy` and `idle`, ns, one row per element of `pairs.waiting`
@@ -160,7 +162,7 @@ def by_cause(timeline: Timeline, pairs: Paired) -> pd.DataFrame:
     begin = np.minimum(before, pairs.start)
     amounts = {name: np.zeros_like(pairs.start) for name in ("compute", "copy")}
     for column, device in enumerate(pairs.devices):
-        for name, busy in zip(amounts, _busy(timeline, device), strict=True):
+        for name, busy in zip(amounts, _busy(timeline, device, kernels), strict=True):
             amounts[name][:, column] = busy.within(begin[:, column], pairs.start[:, column])
     amounts["idle"] = pairs.start - begin - amounts["compute"] - amounts["copy"]
     late = pairs.start.argmax(axis=1)[:, None]
@@ -168,10 +170,10 @@ def by_cause(timeline: Timeline, pairs: Paired) -> pd.DataFrame:
     return pd.DataFrame({name: values.ravel() for name, values in more.items()})
 
 
-def _busy(timeline: Timeline, device: int) -> tuple[Intervals, Intervals]:
+def _busy(timeline: Timeline, device: int, kernels: pd.DataFrame) -> tuple[Intervals, Intervals]:
     """When a GPU computes, and when it copies without computing; communication is neither."""
     own = timeline.ops[timeline.ops["device"].to_numpy() == device]
-    talking = own.index.isin(communication(timeline).index)
+    talking = own.index.isin(kernels.index)
     kind = own["kind"].to_numpy()
     start, end = own["start"].to_numpy(), own["end"].to_numpy()
     computing = np.isin(kind, (KERNEL, GRAPH)) & ~talking
@@ -192,13 +194,13 @@ def rows(timeline: Timeline) -> pd.DataFrame:
     if kernels.empty:
         return pd.DataFrame()
     frames = [_overlap(timeline, kernels)]
-    pairs = paired(timeline)
+    pairs = paired(timeline, kernels)
     if isinstance(pairs, NotPaired):
         frames.append(
             pd.DataFrame([{"name": ALL, "instances": len(kernels), "metric": "not_paired", "text": pairs.reason}])
         )
     else:
-        frames.append(tidy_rows(_totals(timeline, pairs)))
+        frames.append(tidy_rows(_totals(timeline, pairs, kernels)))
     return pd.concat(frames, ignore_index=True).assign(level=LEVEL)
 
 
@@ -206,14 +208,14 @@ def _overlap(timeline: Timeline, kernels: pd.DataFrame) -> pd.DataFrame:
     table = []
     for device, own in kernels.groupby("device", sort=True):
         talks = Intervals.union(own["start"].to_numpy(), own["end"].to_numpy())
-        computes, _ = _busy(timeline, int(str(device)))
+        computes, _ = _busy(timeline, int(str(device)), kernels)
         exposed = talks.minus(computes).total
         amounts = {"duration_total": talks.total, "hidden_total": talks.total - exposed, "exposed_total": exposed}
         table.append({"name": ALL, "device": device, "instances": len(own), **amounts})
     return tidy_rows(pd.DataFrame(table))
 
 
-def _totals(timeline: Timeline, pairs: Paired) -> pd.DataFrame:
+def _totals(timeline: Timeline, pairs: Paired, kernels: pd.DataFrame) -> pd.DataFrame:
     count, width = pairs.start.shape
     flat = pd.DataFrame(
         {
@@ -228,5 +230,5 @@ def _totals(timeline: Timeline, pairs: Paired) -> pd.DataFrame:
             "last_count": (pairs.start == pairs.last).ravel(),
         }
     )
-    flat = flat.join(by_cause(timeline, pairs).add_prefix("waiting_"))
+    flat = flat.join(by_cause(timeline, pairs, kernels).add_prefix("waiting_"))
     return flat.groupby(["name", "device"], as_index=False, sort=True).sum()
