@@ -43,6 +43,7 @@ with torch.inference_mode():
 """
 ONNX_RUNTIME = """
 import sys
+import numpy as np
 import onnxruntime
 
 onnxruntime.preload_dlls()
