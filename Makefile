@@ -134,7 +134,8 @@ offline:
 	  $(if $(GLIBC),--glibc $(GLIBC)) --torch '$(if $(filter file,$(origin TORCH)),there,$(TORCH))'
 
 # The container image (docs/container.md). ENGINE=podman builds without a daemon.
+#   make image BASE=nvcr.io/nvidia/pytorch@sha256:...      a base by its digest, in place of NGC_TAG
 ENGINE ?= docker
 image:
-	$(ENGINE) build --build-arg NGC_TAG=$(NGC_TAG) --build-arg REVISION=$$(git describe --always --abbrev=40 --exclude='*') \
+	$(ENGINE) build $(if $(BASE),--build-arg BASE=$(BASE),--build-arg NGC_TAG=$(NGC_TAG)) --build-arg REVISION=$$(git describe --always --abbrev=40 --exclude='*') \
 	  --build-arg VERSION=$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml) -t inferprof:latest .
