@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
 from tests.unit.facts import mentions
 
 from inferprof import config, targets
