@@ -18,6 +18,7 @@ from inferprof.documents.diagnosed import ChangedBy
 from inferprof.documents.record import Tuning
 from inferprof.findings import Clear, Finding, Frames, Level, Need
 from inferprof.model.model_spec import ModelSpec
+from inferprof.ranks.supervise import Rank
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,6 +76,8 @@ class OpenRequest:
     """CPU threads that the runtime may use inside one operator."""
     native_profile: Path | None = None
     """Where the runtime writes its own profile; None switches it off. Never set for a benchmark."""
+    rank: Rank | None = None
+    """Which of several processes this is that share the model; None: the only one."""
     remembered: Sequence[Tuning] = ()
     """The part `tuning` of another record: configurations of kernels that are taken over instead of tried."""
 

@@ -109,7 +109,9 @@ def test_a_gpu_whose_copies_do_not_go_over_pcie_is_not_held_against_its_lanes(
     bandwidth["h2d"]["pinned"]["gb_per_s"] = 20.0
     frames = measured(VIT, environment=environment, bandwidth=bandwidth)
     answers = [ask(name, frames) for name in ("pcie_width", "slow_link")]
-    assert [(answer.verdict, facts(answer.reason)) for answer in answers] == [("clear", ["copies", "not", "PCIe", "GPU"])] * 2
+    assert [(answer.verdict, facts(answer.reason)) for answer in answers] == [
+        ("clear", ["copies", "not", "PCIe", "GPU"])
+    ] * 2
 
 
 def test_a_link_that_reaches_its_lanes_is_clear(measured: Measured) -> None:

@@ -160,7 +160,7 @@ def _over_floor(frames: Frames) -> list[Finding] | Clear:
         if math.isnan(took) or math.isnan(floor):
             continue
         beyond = max(0.0, took - floor) * NS_PER_MS
-        reason = f"it takes {took:.3g} ms, {took / floor:.1f} times the link's floor of {floor:.3g} ms"
+        reason = f"it takes {took:.3g} ms, {took / floor:.1f} times the link's floor of {floor:.3g} ms."
         reasons.append(reason)
         if took >= frames.limit(FAR_OVER_FLOOR) * floor and (frames.share(beyond) or 0.0) >= frames.limit(COPY_SHARE):
             evidence = {f"{direction}_ns": took * NS_PER_MS, "floor_ns": floor * NS_PER_MS}
@@ -180,7 +180,7 @@ def _over_floor(frames: Frames) -> list[Finding] | Clear:
             )
     if not reasons:
         raise NotAssessed("the bytes of inputs and outputs in the record")
-    return findings or Clear("; ".join(reasons))
+    return findings or Clear(" ".join(reasons))
 
 
 def _host_conversion(frames: Frames) -> list[Finding] | Clear:
