@@ -157,15 +157,22 @@ def partitions(study: Study) -> list[str]:
     return [f"results/onnx/{model}/{precision}.partition.json" for model, precision in graphs]
 
 
+def prepared(study: Study) -> list[str]:
+    """What the report asks for that nothing measured decides: made before, beside the conversions."""
+    return [*costs(study), *partitions(study), *(_facts(engine) for engine in engines(study))]
+
+
+def _facts(engine: str) -> str:
+    return engine.removesuffix(".engine") + ".build.json"
+
+
 def report_inputs(study: Study, selection: Selection | None = None) -> list[str]:
     """All that the report is made from, apart from cases.csv."""
     return [
         *probe(study),
         *(f"results/{study.machine.slug}/{what}.json" for what in _measured(study)),
         *_of_graphs(study),
-        *costs(study),
-        *partitions(study),
-        *(engine.removesuffix(".engine") + ".build.json" for engine in engines(study)),
+        *prepared(study),
         *compiled(study),
         *records(study, selection),
         *second_clocks(study),

@@ -76,7 +76,9 @@ if (
     and workflow.resource_settings.nodes is None
     and not workflow.deployment_settings.deployment_method
 ):
-    forked.name_study()
+    forked.name_study(
+        {case.backend for study in STUDIES if study.probed for case in study.cases()}
+    )
 
 # What torch.compile made in one round or capture, the next takes from here; a record says how much.
 if workflow.is_main_process:

@@ -249,7 +249,8 @@ def open_compile(request: OpenRequest) -> Iterator[TorchSession]:
 
         return step
 
-    with _reported(TorchDynamoException), _opened(request, compiled) as session:
+    helped = inductor.no_helpers_for_what_is_compiled(request)
+    with _reported(TorchDynamoException), helped, _opened(request, compiled) as session:
         yield session
 
 
