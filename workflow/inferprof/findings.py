@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from inferprof.case import Case
-from inferprof.documents import Bandwidth, Ceilings, Cost, Environment, Partition, Record
+from inferprof.documents import Bandwidth, Ceilings, Cost, Environment, Partition, Record, Serving
 from inferprof.documents.diagnosed import (
     Answer,
     Bottleneck,
@@ -114,6 +114,8 @@ class Documents:
     ceilings: Ceilings | None = None
     cost: Cost | None = None
     partition: Partition | None = None
+    serving: tuple[Serving, ...] = ()
+    """What came of the case under load, by each policy."""
 
 
 @dataclass(frozen=True, eq=False)

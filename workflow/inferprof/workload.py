@@ -83,7 +83,7 @@ def compile_ahead(request: RunRequest) -> dict[str, Any]:
     facts |= {"versions": dict(hardware.detect_packages())}
     with gpu_lock(gpu.uuid, str(request.case), shared=True) if gpu else contextlib.nullcontext():
         try:
-            facts["seconds"] = _first_inference_s(request, backend, _device(gpu))
+            facts["seconds"] = _first_inference_s(request, backend, device_of(gpu))
         except CaseFailed as error:
             LOGGER.warning("not compiled: %s", error)
         finally:
@@ -92,8 +92,8 @@ def compile_ahead(request: RunRequest) -> dict[str, Any]:
 
 
 def _first_inference_s(request: RunRequest, backend: Backend, device: Device) -> float:
-    with outcomes.stage("compile"), outcomes.opened(backend.open(_open_request(request, device))) as session:
-        feeds = host_cast.given_as_half(_feeds(request), request.variant)
+    with outcomes.stage("compile"), outcomes.opened(backend.open(open_request(request, device))) as session:
+        feeds = host_cast.given_as_half(feeds_of(request), request.variant)
         lane = Lane(session, device, feeds, request.placement)
         start = time.perf_counter()
         lane.execute()
@@ -108,7 +108,7 @@ def _content(request: RunRequest, backend: Backend, gpu: Gpu | None) -> dict[str
     outcomes.require_made(request.artifact)
     if request.profiling:
         return _profiled(request, request.profiling, backend, gpu)
-    feeds = _feeds(request)
+    feeds = feeds_of(request)
     with _task(request, gpu):
         with Telemetry() if gpu else contextlib.nullcontext() as telemetry:
             measured, content = _measured(request, backend, host_cast.given_as_half(feeds, request.variant), gpu)
@@ -166,13 +166,13 @@ def _measured(
 
     A session that cannot be closed keeps its numbers, and fails the self-check `closed`.
     """
-    device = _device(gpu)
+    device = device_of(gpu)
     used_before = device.memory_used()
     progress.step("load")
     parts = None
     start = time.perf_counter_ns()
     try:
-        with outcomes.opened(backend.open(_open_request(request, device))) as session:
+        with outcomes.opened(backend.open(open_request(request, device))) as session:
             load_ns = time.perf_counter_ns() - start
             measured, content = parts = _in_session(request, backend, (session, device), feeds, used_before)
     except CaseFailed as error:
@@ -198,7 +198,7 @@ def _in_session(
         measured = _pipelined(request, backend, opened, measured, feeds)
     tuning = _tuning(backend, session)
     with timing.undisturbed():  # the pipeline's lanes are garbage that holds device memory
-        graphs = backend.graph_memory and backend.graph_memory(session, _open_request(request, device))
+        graphs = backend.graph_memory and backend.graph_memory(session, open_request(request, device))
     memory |= {"graphs": graphs} if graphs else {}
     return measured, {
         "compile_cache": cache,
@@ -223,14 +223,15 @@ def _pipelined(
             lanes = [first]
             for _ in range(1, request.streams):
                 device = CudaDevice()
-                manager = outcomes.opened(backend.open(_open_request(request, device)))
+                manager = outcomes.opened(backend.open(open_request(request, device)))
                 lanes.append((stack.enter_context(manager), device))
             return timing.add_pipelined(measured, lanes, feeds, request.placement, request.protocol)
     except CaseFailed as error:
         return replace(measured, pipelined=timing.NotMeasured(str(error)))
 
 
-def _open_request(request: RunRequest, device: Device) -> OpenRequest:
+def open_request(request: RunRequest, device: Device) -> OpenRequest:
+    """What the backend needs to load the case."""
     return OpenRequest(
         artifact=request.artifact,
         spec=request.spec,
@@ -262,12 +263,13 @@ def _tuning(backend: Backend, session: Session) -> dict[str, Any]:
     return {"tuning": decisions} if decisions else {}
 
 
-def _feeds(request: RunRequest) -> Feeds:
+def feeds_of(request: RunRequest) -> Feeds:
     """The host arrays of one inference: the same ones in every round."""
     return data.feeds(request.spec, request.shape, 1, request.seed)[0]
 
 
-def _device(gpu: Gpu | None) -> Device:
+def device_of(gpu: Gpu | None) -> Device:
+    """The GPU as a device, or without one the CPU."""
     return CudaDevice() if gpu else CpuDevice()
 
 
@@ -306,13 +308,13 @@ def _profiled(request: RunRequest, profiling: Profiling, backend: Backend, gpu: 
     if within:
         options = {name: value for name, value in request.variant.options.items() if name != "cuda_graph"}
         request = replace(request, variant=replace(request.variant, options=options))
-    feeds = host_cast.given_as_half(_feeds(request), request.variant)
-    device = _device(gpu)
+    feeds = host_cast.given_as_half(feeds_of(request), request.variant)
+    device = device_of(gpu)
     with contextlib.ExitStack() as stack:
         stack.enter_context(progress.task(f"Run {request.case} for a profiler", PROFILED_STEPS, measures=True))
         progress.step("load")
         with profiling.range("load"):
-            session = stack.enter_context(outcomes.opened(backend.open(_open_request(request, device))))
+            session = stack.enter_context(outcomes.opened(backend.open(open_request(request, device))))
             lane = Lane(session, device, feeds, request.placement)
         progress.step("warm-up")
         with outcomes.stage("first inference"), profiling.range("warmup"):
