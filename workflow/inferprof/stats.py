@@ -197,6 +197,12 @@ def drift(samples: Samples) -> Drift | None:
     return Drift(change, p_value, p_value < DRIFT_P_VALUE)
 
 
+def drifted(samples: Samples) -> float | None:
+    """The relative change from start to end of `drift`, where it is more than chance."""
+    change = drift(samples)
+    return change.change if change and change.significant else None
+
+
 def block_medians(samples: Samples, blocks: int = BLOCKS) -> np.ndarray[Any, Any]:
     """The medians of at most `blocks` blocks of consecutive samples, the first of them longer by one."""
     values = np.asarray(samples, dtype=float)

@@ -16,7 +16,7 @@ from typing import Any
 
 from inferprof import cluster, planning, registry
 from inferprof import config as configs
-from inferprof.case import EXCLUDED, Case, OptionValue, Shape, Variant
+from inferprof.case import EXCLUDED, PARALLEL, Case, OptionValue, Shape, Variant
 from inferprof.documents.serving import ServingPolicy
 from inferprof.errors import UserError, for_each
 from inferprof.machine import hardware
@@ -327,8 +327,8 @@ def model_files(path: Path) -> list[Path]:
     """What a model is made of besides its description: ONNX files, the user's Python, what it is fed from."""
     spec = load(path)
     paths = [spec.onnx_path, *spec.ready_made.values(), *data.files(spec)]
-    if "python" in spec.options:
-        paths.append(path.parent / (spec.options["python"].split(":")[0].replace(".", "/") + ".py"))
+    functions = [spec.options[key] for key in ("python", PARALLEL) if key in spec.options]
+    paths += [path.parent / (function.split(":")[0].replace(".", "/") + ".py") for function in functions]
     # A module may also be an installed package, and then there is no file beside the description.
     return list(dict.fromkeys(file for file in paths if file and file != path and file.exists()))
 

@@ -230,7 +230,7 @@ def _scalar(value: OptionValue) -> str:
     """A value as the command line reads it back: YAML."""
     if isinstance(value, bool):
         return str(value).lower()
-    return json.dumps(value) if isinstance(value, list) else str(value)
+    return json.dumps(value) if isinstance(value, list | dict) else str(value)
 
 
 def _measured(study: Study) -> tuple[str, ...]:

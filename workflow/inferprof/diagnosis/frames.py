@@ -100,11 +100,10 @@ def _of_case(
         (machine, path.relative_to(folder).parts[0], documents.read(path, "watched", results))
         for path in sorted(folder.glob(f"*/{case.path}.record.json"))
     ]
-    frames = of_tables(machine, case, peers, profiles, documents_of(results, machine, case, read))
-    ledger = overhead.ledger(frames.latency, profiles, overhead.profiled_runs(watched))
+    given = documents_of(results, machine, case, read)
+    frames = of_tables(machine, case, peers, profiles, given, overhead.profiled_runs(watched))
     return dataclasses.replace(
         frames,
-        overheads=ledger,
         best_counters=dict(_best_counters(results, frames)),
         unquantized=_unquantized(results, machine, case, peers),
         thresholds=dict(thresholds or {}),
@@ -129,7 +128,7 @@ def _unquantized(results: Path, machine: str, case: Case, peers: Measurements) -
         return None
     _, *names = paired[0]
     plain = Case(*names)
-    return PairedCase(plain, _of(peers.ok, paired[0])["record"].iloc[0], _profiles(results, machine, plain))
+    return PairedCase(plain, _of(peers, "ok", paired[0])["record"].iloc[0], _profiles(results, machine, plain))
 
 
 def _best_counters(results: Path, frames: Frames) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -148,16 +147,19 @@ def _best_counters(results: Path, frames: Frames) -> Iterator[tuple[str, pd.Data
 
 
 def of_tables(
-    machine: str, case: Case, peers: Measurements, profiles: pd.DataFrame, case_documents: Documents | None = None
+    machine: str,
+    case: Case,
+    peers: Measurements,
+    profiles: pd.DataFrame,
+    case_documents: Documents | None = None,
+    watched: pd.DataFrame | None = None,
 ) -> Frames:
-    """Frames of a case. profiles: its own tidy tables."""
+    """Frames of a case. profiles: its own tidy tables; watched: overhead.profiled_runs of it."""
     given = case_documents or Documents()
     key = (machine, *case.path.parts)
-    own, latency, stages, traffic = (
-        _of(frame, key) for frame in (peers.ok, peers.latency, peers.stages, peers.traffic)
-    )
+    own, latency, stages, traffic = (_of(peers, name, key) for name in ("ok", "latency", "stages", "traffic"))
     tool, timeline = waterfall.traced(profiles)
-    rows = records.rows_of(waterfall.of_cases(latency, stages, profiles))
+    bare = peers.once(_bare_times).get(key)
     return Frames(
         machine=machine,
         case=case,
@@ -169,8 +171,10 @@ def of_tables(
         profiles=profiles,
         tool=tool,
         timeline=profiles.iloc[:0] if timeline is None else timeline,
-        overheads=overhead.ledger(latency, profiles, overhead.profiled_runs(())),
-        waterfall=rows[0] if rows else {"total_ns": None, "not_measured": "the case has no record"},
+        overheads=overhead.ledger(latency, profiles, overhead.profiled_runs(()) if watched is None else watched),
+        waterfall=waterfall.of_case(bare, profiles)
+        if bare
+        else {"total_ns": None, "not_measured": "the case has no record"},
         peers=peers.measured,
         trials=peers.trials,
         documents=given,
@@ -180,13 +184,22 @@ def of_tables(
 
 def _failure(peers: Measurements, key: records.Key) -> str | None:
     """Why a case failed; None where it did not."""
-    own = _of(peers.outcomes, key)
+    own = _of(peers, "outcomes", key)
     return str(own["reason"].iloc[0]) if len(own) and own["outcome"].iloc[0] == "failed" else None
 
 
-def _of(frame: pd.DataFrame, key: records.Key) -> pd.DataFrame:
-    """The rows of a case."""
-    return frame[(frame[records.KEY] == list(key)).all(axis=1)]
+def _bare_times(peers: Measurements) -> dict[Key, dict[str, Any]]:
+    return {records.key_of(row): row for row in waterfall.bare_times(peers.latency, peers.stages)}
+
+
+def _of(peers: Measurements, name: str, key: Key) -> pd.DataFrame:
+    """The rows of a case in the frame of this name."""
+    rows = peers.once(_by_case, name).get(key)
+    return getattr(peers, name).iloc[:0] if rows is None else rows
+
+
+def _by_case(peers: Measurements, name: str) -> dict[Key, pd.DataFrame]:
+    return {tuple(map(str, key)): rows for key, rows in getattr(peers, name).groupby(records.KEY, sort=False)}
 
 
 def documents_of(results: Path, machine: str, case: Case, read: Read = documents.read) -> Documents:

@@ -27,16 +27,12 @@ BATCH_DELAY: Final = Threshold(
 )
 BATCH_CAP: Final = Threshold("batch_cap", 0.1, "more requests/s", "ours: what a larger batch is worth its memory")
 SOURCE: Final = "serving"
-NEEDED: Final = "a run of the case under load: `serving:` in the config"
 Pair = tuple[ServingPolicy, Serving]
 
 
 def _served(frames: Frames) -> list[Pair]:
     """Policies and what they came to; none that failed."""
-    pairs = [(document.policy, document) for document in frames.documents.serving if document.policy]
-    if not pairs:
-        raise NotAssessed(NEEDED)
-    return pairs
+    return [(document.policy, document) for document in frames.documents.serving if document.policy]
 
 
 def _finding(subject: str, reason: str, evidence: dict[str, float], advice: str) -> Finding:
@@ -151,6 +147,6 @@ def _rates(policy: ServingPolicy, document: Serving) -> Iterator[Finding]:
         yield _finding(policy.name, f"{reason}.", evidence, f"{advice}.")
 
 
-DELAY = Check("batch_delay", "The batch delay is too long or too short", "host", "case", ("record",), _delay)
-CAP = Check("batch_cap", "The cap on the batch is below saturation", "host", "model", ("record",), _cap)
-RATE = Check("serving_rate", "A rate is beyond what the case carries", "host", "case", ("record",), _rate)
+DELAY = Check("batch_delay", "The batch delay is too long or too short", "host", "case", ("record", "load"), _delay)
+CAP = Check("batch_cap", "The cap on the batch is below saturation", "host", "model", ("record", "load"), _cap)
+RATE = Check("serving_rate", "A rate is beyond what the case carries", "host", "case", ("record", "load"), _rate)

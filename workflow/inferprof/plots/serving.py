@@ -80,4 +80,5 @@ SERVING = Plot(
     draw=draw,
     place=25,
     section="Under load",
+    asked=True,
 )

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from inferprof import outcomes, registry
+from inferprof import loading, outcomes, registry
 from inferprof.case import BATCH, HOST_CAST
 from inferprof.device import Device
 from inferprof.errors import UserError
@@ -18,7 +18,6 @@ from inferprof.measure.lane import Lane
 from inferprof.model.model_spec import ModelSpec
 from inferprof.plugins import Backend, Feeds
 from inferprof.run_request import RunRequest
-from inferprof.workload import device_of, feeds_of, open_request
 
 WARM_UP: Final = 3
 """Inferences of each size before anything is timed."""
@@ -78,14 +77,16 @@ def opened(requests: Sequence[RunRequest], gpu: Gpu | None) -> Iterator[Server]:
     first = requests[0]
     if HOST_CAST in first.variant.options:
         raise UserError(f"serving forms batches in the model's own types: leave {HOST_CAST} out of the variant")
+    if first.world:
+        raise UserError("serving has one worker on one GPU: leave out of the variant what divides it over ranks")
     backend: Backend = registry.look_up("backend", first.case.backend, registry.backends())
-    device = device_of(gpu)
+    device = loading.device_of([gpu] if gpu else [])
     with contextlib.ExitStack() as stack:
         lanes = {}
         for request in requests:
             outcomes.require_made(request.artifact)
-            session = stack.enter_context(outcomes.opened(backend.open(open_request(request, device))))
-            feeds = {name: np.array(array) for name, array in feeds_of(request).items()}
+            session = stack.enter_context(outcomes.opened(backend.open(loading.open_request(request, device))))
+            feeds = {name: np.array(array) for name, array in loading.feeds_of(request).items()}
             lane = Lane(session, device, feeds, request.placement)
             _warm_up(lane, device, graph=request.variant.flag("cuda_graph"))
             lanes[request.shape.batch] = lane, feeds
