@@ -322,3 +322,5 @@ class Plot:
     """Where it stands among the plots of a model: the smallest first."""
     section: str
     """The title of the section of the report that it belongs to."""
+    asked: bool = False
+    """It draws what a study asks for by itself: of one that does not, nobody says that it was not drawn."""

@@ -117,13 +117,6 @@ def test_no_delay_is_best_where_waiting_gains_nothing_and_one_where_batches_are_
     assert advised.value_ns <= theory.predict(flat, Policy(8), 0.9 * flat.capacity(8)).percentile(99)
 
 
-def test_the_winner_turns_from_no_batching_to_batching_as_the_rate_grows():
-    policies = [("none", Policy(1)), ("dynamic", Policy(8, 4 * MS))]
-    assert advice.winner(STEPS, policies, 30, 99) == "none"
-    assert advice.winner(STEPS, policies, 320, 99) == "dynamic"
-    assert advice.winner(STEPS, policies, 900, 99) is None
-
-
 def test_schedules_have_their_rate_and_their_spread_of_intervals():
     for arrivals, spread in (("poisson", 1.0), ("constant", 0.0), ("gamma:4", 0.5)):
         intervals = np.diff(schedule(arrivals, 200, 50_000, seed=1))

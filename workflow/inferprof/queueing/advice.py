@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +14,7 @@ SCAN: Final = np.linspace(0.95, 0.05, 19)
 """Shares of the capacity at which the highest rate is looked for, from above: a delay makes low rates slow too."""
 WITHIN: Final = 0.005
 """Relative width to which it is looked for."""
-DELAYS: Final = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
+DELAYS: Final = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
 """Delays that are compared, in service times of a full batch."""
 NO_WORSE: Final = 0.01
 """Of the percentile: of delays that are so near, the shortest is advised."""
@@ -60,12 +59,3 @@ def best_delay(curve: Curve, max_batch: int, rate: float, percent: float) -> Adv
         for delay, value in zip(candidates, values, strict=True)
         if value <= (1 + NO_WORSE) * least
     )
-
-
-def winner(curve: Curve, policies: Iterable[tuple[str, Policy]], rate: float, percent: float) -> str | None:
-    """The name of the policy with the lowest latency percentile at a rate; None where none can carry it."""
-    values = {}
-    for name, policy in policies:
-        if rate < theory.FULL * curve.capacity(policy.max_batch):
-            values[name] = theory.predict(curve, policy, rate).percentile(percent)
-    return min(values, key=lambda name: values[name]) if values else None

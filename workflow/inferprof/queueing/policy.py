@@ -12,7 +12,7 @@ import numpy as np
 NS_PER_S: Final = 1e9
 LEVELS: Final = 40
 """Equally likely values that stand for the samples of a batch size."""
-Times = np.ndarray[Any, np.dtype[np.float64]]
+Times = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,8 @@ def _levels(samples: Times) -> Times:
     # Fractions of samples at the edges, so that all levels weigh the same.
     total = np.concatenate([[0.0], np.cumsum(values)])
     below = np.interp(edges, np.arange(values.size + 1), total)
-    return np.diff(below) * LEVELS / values.size
+    levels: Times = np.diff(below) * LEVELS / values.size
+    return levels
 
 
 def schedule(arrivals: str, rate: float, count: int, seed: int = 0) -> Times:
@@ -98,11 +99,13 @@ def schedule(arrivals: str, rate: float, count: int, seed: int = 0) -> Times:
         intervals = rng.gamma(float(shape), 1 / float(shape), count)
     else:
         intervals = rng.exponential(1.0, count)
-    return np.cumsum(intervals) * NS_PER_S / rate
+    moments: Times = np.cumsum(intervals) * NS_PER_S / rate
+    return moments
 
 
 def traced(moments: Times, rate: float, count: int) -> Times:
     """Moments of a trace, brought to a rate and repeated until there are `count`."""
     intervals = np.diff(np.concatenate([[0.0], moments - moments[0] + (moments[-1] - moments[0]) / moments.size]))
     repeated = np.tile(intervals, math.ceil(count / intervals.size))[:count]
-    return np.cumsum(repeated) / intervals.mean() * NS_PER_S / rate
+    due: Times = np.cumsum(repeated) / intervals.mean() * NS_PER_S / rate
+    return due

@@ -24,6 +24,18 @@ class Served:
         """From arrival to the end."""
         return self.done - self.arrived
 
+    @property
+    def formed(self) -> dict[int, int]:
+        """Size → how many batches there were of it."""
+        sizes, requests = np.unique(self.batch, return_counts=True)
+        return {int(size): int(count // size) for size, count in zip(sizes, requests, strict=True)}
+
+    @property
+    def utilization(self) -> float:
+        """Of the time until the end, the server worked."""
+        first = np.concatenate([[True], np.diff(self.started) > 0])
+        return float((self.done - self.started)[first].sum() / self.done[-1])
+
 
 def simulate(curve: Curve, policy: Policy, arrivals: Times, seed: int = 0) -> Served:
     """Serve a schedule by a policy; service times are drawn from the curve."""

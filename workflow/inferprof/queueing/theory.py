@@ -19,13 +19,15 @@ import numpy as np
 
 from inferprof.queueing.policy import NS_PER_S, Curve, Policy, Times
 
-CELLS_PER_SERVICE: Final = 40
+CELLS_PER_SERVICE: Final = 30
 """Cells of the grid within the shortest service."""
-MOST_CELLS: Final = 1 << 14
-TAIL: Final = 1e-7
+MOST_CELLS: Final = 1 << 12
+TAIL: Final = 1e-6
 """Probability of ages beyond the grid that needs no longer one."""
+LONGEST: Final = 5000
+"""Services that the grid reaches over at most."""
 SETTLED: Final = 1e-9
-RESTART: Final = 100
+RESTART: Final = 60
 MOST_RESTARTS: Final = 20
 FULL: Final = 0.99
 """Of the capacity: above it the queue is too long for the grid, and the rate counts as unstable."""
@@ -55,7 +57,8 @@ class Prediction:
 
     def percentile(self, percent: float) -> float:
         """The latency that so many percent of the requests are within, ns."""
-        return float(self.times[min(np.searchsorted(np.cumsum(self.masses), percent / 100), self.times.size - 1)])
+        place = int(np.searchsorted(np.cumsum(self.masses), percent / 100))
+        return float(self.times[min(place, self.times.size - 1)])
 
     @property
     def mean_batch(self) -> float:
@@ -69,14 +72,15 @@ def predict(curve: Curve, policy: Policy, rate: float) -> Prediction:
     if rate >= FULL * capacity:
         raise Unstable(f"{rate:.4g} requests/s is beyond what batches of {policy.max_batch} carry, {capacity:.4g}/s")
     step = min(times.mean() for times in curve.times.values()) / CELLS_PER_SERVICE
-    reach = policy.max_delay_ns + 6 * max(times.mean() for times in curve.times.values())
+    services = 6 + 2 / (1 - rate / capacity)
+    reach = policy.max_delay_ns + services * max(times.mean() for times in curve.times.values())
     while True:
-        step = max(step, reach / MOST_CELLS)
-        chain = _Chain(curve, policy, rate / NS_PER_S, step, int(reach / step) + 2)
+        width = max(step, reach / MOST_CELLS)
+        chain = _Chain(curve, policy, rate / NS_PER_S, width, int(reach / width) + 2)
         empty, ages = chain.stationary()
-        if ages[-ages.size // 10 :].sum() < TAIL or ages.size >= MOST_CELLS:
+        if ages[-ages.size // 10 :].sum() < TAIL or services > LONGEST:
             return chain.prediction(empty, ages)
-        reach *= 2
+        reach, services = 2 * reach, 2 * services
 
 
 class _Chain:
