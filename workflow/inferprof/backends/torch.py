@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferprof.backends import inductor, refusals, torch_graphs, torch_quantize, triton_tuning
+from inferprof.backends import inductor, refusals, torch_graphs, torch_options, torch_quantize, triton_tuning
 from inferprof.backends.options import RUN, TF32, THREADS, some
 from inferprof.case import Case, Shape, Variant
 from inferprof.device import Buffer, Device, Where
@@ -213,7 +213,9 @@ def _opened(
     with _reported(torch.OutOfMemoryError), torch.cuda.stream(_stream(device)):
         module = _module(request.spec, request.precision, device.where, torch_quantize.asked(request.variant))
         graph = device.where == "cuda" and request.variant.flag("cuda_graph")
-        session = TorchSession(wrap(module), request.spec, device, graph=graph, weights=torch_quantize.size(module))
+        torch_options.apply(request.variant)
+        call = wrap(torch_options.formatted(module, request.variant))
+        session = TorchSession(call, request.spec, device, graph=graph, weights=torch_quantize.size(module))
         try:
             with triton_tuning.tuned(request.variant, request.remembered) as session.tuning, torch.inference_mode():
                 yield session
