@@ -164,6 +164,11 @@ def diagnosis_inputs(study: Study, model: str, selection: Selection | None = Non
     ]
 
 
+def best(study: Study) -> list[str]:
+    """The searches for the best case of each model."""
+    return [f"results/{study.machine.slug}/best/{model}.json" for model in study.asked_best["models"]]
+
+
 def costs(study: Study) -> list[str]:
     """What each graph computes and moves at each shape that a case runs at."""
     exported = [case for case in study.cases() if study.models[case.model].exported]
