@@ -232,6 +232,8 @@ class Precision:
     """Whether its graph has quantizers."""
     plain: bool = False
     """Whether the gain of a quantized format is told against it; of several the first in order that was measured."""
+    by_node: bool = False
+    """Whether it is made of the fp32 graph so that any node of it can be left out by itself."""
     colour: str | None = None
     """In every plot; None: one that is left."""
     order: int = 100
