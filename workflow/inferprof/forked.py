@@ -36,7 +36,7 @@ OWN: Final = frozenset({LIMIT, "SHLVL", "PWD", "OLDPWD", "_"})
 """Variables that a job may have of its own: no library reads them when it is imported."""
 SERVED: Final[Mapping[str, str]] = {
     **dict.fromkeys(("export", "quantize", "audit", "partition", "cost", "expect", "accuracy"), "prepare"),
-    **dict.fromkeys(("capture", "table", "diagnose", "report", "select", "cases"), "read"),
+    **dict.fromkeys(("capture", "table", "diagnose", "report", "select", "cases", "best"), "read"),
     **dict.fromkeys(("run", "compile"), "run"),
 }
 """Verb → the group whose libraries it needs; all others start by themselves."""

@@ -221,6 +221,11 @@ def documents_of(results: Path, machine: str, case: Case, read: Read = documents
         ceilings=content(results / machine / "ceilings.json", "ceilings"),
         cost=content(graph / f"{case.precision}.{case.shape}.cost.json", "cost"),
         partition=content(graph / f"{case.precision}.partition.json", "partition"),
+        serving=tuple(
+            document
+            for path in sorted((results / machine / "serving").glob(f"*/{case.path}.json"))
+            if (document := content(path, "serving"))
+        ),
     )
 
 

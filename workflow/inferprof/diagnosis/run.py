@@ -32,6 +32,7 @@ _HAS: Final[Mapping[Need, Callable[[Frames], bool]]] = {
     "counters": lambda frames: bool(frames.profiles["tool"].isin(registry.counters()).any()),
     "environment": lambda frames: frames.documents.environment is not None,
     "bandwidth": lambda frames: frames.documents.bandwidth is not None,
+    "load": lambda frames: bool(frames.documents.serving),
 }
 
 
