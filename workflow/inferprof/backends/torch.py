@@ -85,7 +85,7 @@ class TorchSession:
         import torch
 
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=self._stream):
+        with torch.cuda.graph(graph, stream=self._stream, capture_error_mode=torch_ranks.capture_mode()):
             self._eager()
         self._run, self._captured = graph.replay, True
         return True
