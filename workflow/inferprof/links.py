@@ -174,6 +174,7 @@ def _copies(rank: Rank) -> dict[str, Any]:
         def both(
             here: Any = here, there: Any = there, back: Any = (here_too, there_too), beside: Any = beside
         ) -> None:
+            beside.wait_stream(torch.cuda.current_stream())
             there.copy_(here)
             with torch.cuda.stream(beside):
                 back[0].copy_(back[1])

@@ -13,6 +13,7 @@ from inferprof.device import Device
 from inferprof.errors import CaseFailed, UserError
 from inferprof.model import torch_source
 from inferprof.model.model_spec import ModelSpec
+from inferprof.plugins import OpenRequest
 from inferprof.ranks.supervise import LIMITS, Rank
 from inferprof.ranks.world import World
 
@@ -24,6 +25,17 @@ OPTION: Final = {
     "`{pipeline: 2}` or `{data: 2}`; over NCCL, and over gloo where there is no GPU"
 }
 LOOPBACK: Final = "lo"
+
+
+def world_of(request: OpenRequest) -> World | None:
+    """How this process's model is divided. Raises UserError where that is asked for of a process that is alone."""
+    if request.rank:
+        return request.rank.world
+    if world := World.of(request.variant):
+        raise UserError(
+            f"variant {request.variant.name}: {PARALLEL}: {world} is for measurements and captures: leave it out here"
+        )
+    return None
 
 
 @contextlib.contextmanager
