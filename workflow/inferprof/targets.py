@@ -176,6 +176,7 @@ def report_inputs(study: Study, selection: Selection | None = None) -> list[str]
         *second_clocks(study),
         *tables(study, selection),
         *diagnoses(study),
+        *(file for file in best(study) if Path(file).exists()),
     ]
 
 
