@@ -23,7 +23,7 @@ LONGEST_SHOWN = 60
 Stage = Literal["stage_inputs", "h2d", "bind", "execute", "d2h", "extract"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 """The stages of end_to_end, in the order in which they happen."""
-OptionValue = str | int | float | bool | list[str]
+OptionValue = str | int | float | bool | list[str] | dict[str, int]
 """What an option of a variant or a precision may be in the config."""
 
 _MEANS_MORE = re.compile(
@@ -166,6 +166,8 @@ HOST_CAST: Final = "host_cast"
 """The option of a variant that says how the host casts what the caller has as float16."""
 RUN_OPTIONS: Final = frozenset({"cuda_graph", "placement", "threads", HOST_CAST})
 """Options that only a run needs: variants that differ in nothing else share an engine."""
+PARALLEL: Final = "parallel"
+"""The option of a variant that says how a case is divided over ranks; of a model: the function that divides it."""
 TUNING = "tuning"
 TUNED_ANEW, TUNED_BY_LIBRARY = "fresh", "library"
 """The option of a variant that says where the configurations of autotuned kernels come from, and its values that are

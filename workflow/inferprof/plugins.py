@@ -19,6 +19,7 @@ from inferprof.documents.record import Tuning
 from inferprof.errors import unknown
 from inferprof.findings import Clear, Finding, Frames, Level, Need
 from inferprof.model.model_spec import ModelSpec
+from inferprof.ranks.supervise import Rank
 
 if TYPE_CHECKING:
     import numpy as np
@@ -76,6 +77,8 @@ class OpenRequest:
     """CPU threads that the runtime may use inside one operator."""
     native_profile: Path | None = None
     """Where the runtime writes its own profile; None switches it off. Never set for a benchmark."""
+    rank: Rank | None = None
+    """Which of several processes this is that share the model; None: the only one."""
     remembered: Sequence[Tuning] = ()
     """The part `tuning` of another record: configurations of kernels that are taken over instead of tried."""
 
@@ -229,6 +232,8 @@ class Precision:
     """Whether its graph has quantizers."""
     plain: bool = False
     """Whether the gain of a quantized format is told against it; of several the first in order that was measured."""
+    by_node: bool = False
+    """Whether it is made of the fp32 graph so that any node of it can be left out by itself."""
     colour: str | None = None
     """In every plot; None: one that is left."""
     order: int = 100
@@ -348,3 +353,5 @@ class Plot:
     """Where it stands among the plots of a model: the smallest first."""
     section: str
     """The title of the section of the report that it belongs to."""
+    asked: bool = False
+    """It draws what a study asks for by itself: of one that does not, nobody says that it was not drawn."""

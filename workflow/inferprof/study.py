@@ -10,13 +10,14 @@ import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from inferprof import cluster, planning, registry
 from inferprof import config as configs
-from inferprof.case import EXCLUDED, Case, OptionValue, Shape, Variant
+from inferprof.case import EXCLUDED, PARALLEL, Case, OptionValue, Shape, Variant
+from inferprof.documents.serving import ServingPolicy
 from inferprof.errors import UserError, for_each
 from inferprof.machine import hardware
 from inferprof.machine.hardware import Machine
@@ -53,6 +54,8 @@ class Study:
     shapes: Mapping[str, Sequence[Shape]]
     """Model → its shapes, with all symbols resolved."""
     planned: Sequence[Planned]
+    serving: Mapping[str, ServingPolicy] = field(default_factory=dict)
+    """The policies under which cases are put under load, by name."""
     probed: bool = True
     """Whether it is known what the machine is. Where it is not, there are no cases yet."""
 
@@ -139,6 +142,24 @@ class Study:
     def cases(self) -> list[Case]:
         """The cases that run."""
         return [planned.case for planned in self.planned if planned.outcome == "run"]
+
+    def served(self) -> list[tuple[ServingPolicy, Case]]:
+        """Each policy with the cases of its largest batch that run; such a case stands for those of smaller ones."""
+        return [
+            (policy, case)
+            for policy in self.serving.values()
+            for case in self.cases()
+            if case.model in (policy.models or self.models) and Shape.parse(case.shape).batch == policy.max_batch
+        ]
+
+    def batches_up_to(self, case: Case) -> list[Case]:
+        """The cases that run and differ from a case in a smaller batch, and the case itself; by batch."""
+        _, _, rest = case.shape.partition("_")
+        alike = [
+            c for c in self.cases() if replace(c, shape=case.shape) == case and c.shape.partition("_")[2] == rest
+        ]
+        by_batch = sorted(alike, key=lambda c: Shape.parse(c.shape).batch)
+        return [c for c in by_batch if Shape.parse(c.shape).batch <= Shape.parse(case.shape).batch]
 
     def onnx(self) -> list[tuple[str, str]]:
         """(model, precision) of every ONNX file: what can be converted, whether or not it can run here.
@@ -281,7 +302,8 @@ def plan(config: Mapping[str, Any], models_folder: Path, machine: Machine) -> St
         planning.planned(case, models[case.model], variants[case.variant], config["exclude"], machine)
         for case in _matrix(models, precisions, config["backends"], variants, shapes)
     ]
-    return Study(config, machine, known_models, models, precisions, variants, shapes, planned)
+    serving = configs.serving(config["serving"], shapes)
+    return Study(config, machine, known_models, models, precisions, variants, shapes, planned, serving)
 
 
 def aot_machine(capability: tuple[int, int]) -> str:
@@ -329,8 +351,8 @@ def model_files(path: Path) -> list[Path]:
     """What a model is made of besides its description: ONNX files, the user's Python, what it is fed from."""
     spec = load(path)
     paths = [spec.onnx_path, *spec.ready_made.values(), *data.files(spec)]
-    if "python" in spec.options:
-        paths.append(path.parent / (spec.options["python"].split(":")[0].replace(".", "/") + ".py"))
+    functions = [spec.options[key] for key in ("python", PARALLEL) if key in spec.options]
+    paths += [path.parent / (function.split(":")[0].replace(".", "/") + ".py") for function in functions]
     # A module may also be an installed package, and then there is no file beside the description.
     return list(dict.fromkeys(file for file in paths if file and file != path and file.exists()))
 

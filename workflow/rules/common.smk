@@ -78,7 +78,9 @@ if (
     and workflow.resource_settings.nodes is None
     and not workflow.deployment_settings.deployment_method
 ):
-    forked.name_study()
+    forked.name_study(
+        {case.backend for study in STUDIES if study.probed for case in study.cases()}
+    )
 
 # What torch.compile made in one round or capture, the next takes from here; a record says how much.
 if workflow.is_main_process:
@@ -97,6 +99,7 @@ wildcard_constraints:
     round=r"\d+",
     folder="|".join(BY_FOLDER),
     part="first|once",
+    policy="|".join(STUDY.serving) or "none",
 
 
 def only_reports():
@@ -265,6 +268,31 @@ def artifact(wildcards):
     if kind == "onnx":
         return f"results/onnx/{wildcards.model}/{wildcards.precision}.onnx"
     return f"results/{wildcards.machine}/engine/{Case.from_wildcards(wildcards)}.engine"
+
+
+def served(wildcards):
+    """The cases that a server has a session for, by batch."""
+    study = BY_MACHINE.get(wildcards.machine, STUDY)
+    return study.batches_up_to(Case.from_wildcards(wildcards))
+
+
+def served_artifacts(wildcards):
+    """What they load: a file for all, or an engine for each."""
+    if BACKENDS[wildcards.backend].artifact != "engine":
+        return artifact(wildcards)
+    return [
+        f"results/{wildcards.machine}/engine/{case}.engine" for case in served(wildcards)
+    ]
+
+
+def served_shapes(wildcards):
+    """Their shapes."""
+    return " ".join(case.shape for case in served(wildcards))
+
+
+def policy_flags(wildcards):
+    """The policy of serving, its load and its objective, as flags."""
+    return targets.serving_flags(STUDY.serving[wildcards.policy])
 
 
 def size_flags(wildcards):
