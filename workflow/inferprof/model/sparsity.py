@@ -63,7 +63,7 @@ def _stored(tensor: str, graph: TypedGraph) -> Array | None:
     stored = _stored(node.input[0], graph)
     if stored is None or node.op_type != "Transpose":
         return stored
-    return stored.transpose(next((a.ints for a in node.attribute if a.name == "perm"), None))
+    return np.transpose(stored, next((tuple(a.ints) for a in node.attribute if a.name == "perm"), None))
 
 
 def is_sparse(node: Any, graph: TypedGraph) -> bool:
