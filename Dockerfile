@@ -46,8 +46,10 @@ CMD ["snakemake", "--cores", "1", "results/REPORT.txt"]
 # What `make image` built it from. Records of the image's own copy name the revision too.
 ARG VERSION=unknown
 ARG REVISION=unknown
+ARG BASE
 RUN echo "${REVISION}" > .git_archival.txt
 LABEL org.opencontainers.image.title="inferprof" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
-      org.opencontainers.image.revision="${REVISION}"
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.base.name="${BASE}"

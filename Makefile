@@ -80,13 +80,15 @@ test-slurm: $(INSTALLED)
 	$(PIP) install $(QUIET) --no-deps -r requirements/slurm.txt
 	pytest -q tests/slurm
 
-# On a Debian host, as root: the image on a stand-in for NVIDIA's, and the study in it. 10 to 20 minutes, 12 GB of disk.
+# On a Debian host, as root: the image on a stand-in for NVIDIA's, and the study in it. 10 to 40 minutes, 12 to 20 GB of disk.
+#   make test-image STAND_IN_PYTHON=/path/to/bin/python3.12      with NVIDIA's version, copied; else Debian's 3.11
+STAND_IN_PYTHON ?= python3.12
 IMAGE_TOOLS = buildah podman runc catatonit debootstrap
 test-image: $(INSTALLED)
 	@[ "$$(id -u)" = 0 ] || { echo "make test-image installs Debian's $(IMAGE_TOOLS) and makes a root of its own: run it as root" >&2; exit 2; }
 	(for tool in $(IMAGE_TOOLS); do command -v $$tool >/dev/null || exit 1; done) || { apt-get update -q && \
 	  DEBIAN_FRONTEND=noninteractive apt-get install -q --yes --no-install-recommends $(IMAGE_TOOLS); }
-	TORCH='$(TORCH)' pytest -q tests/image
+	TORCH='$(TORCH)' STAND_IN_PYTHON='$(STAND_IN_PYTHON)' pytest -q tests/image
 
 $(INSTALLED): $(LOCKS) pyproject.toml
 	@command -v git >/dev/null || { echo "git is missing: apt install git" >&2; exit 2; }
@@ -132,7 +134,8 @@ offline:
 	  $(if $(GLIBC),--glibc $(GLIBC)) --torch '$(if $(filter file,$(origin TORCH)),there,$(TORCH))'
 
 # The container image (docs/container.md). ENGINE=podman builds without a daemon.
+#   make image BASE=nvcr.io/nvidia/pytorch@sha256:...      a base by its digest, in place of NGC_TAG
 ENGINE ?= docker
 image:
-	$(ENGINE) build --build-arg NGC_TAG=$(NGC_TAG) --build-arg REVISION=$$(git describe --always --abbrev=40 --exclude='*') \
+	$(ENGINE) build $(if $(BASE),--build-arg BASE=$(BASE),--build-arg NGC_TAG=$(NGC_TAG)) --build-arg REVISION=$$(git describe --always --abbrev=40 --exclude='*') \
 	  --build-arg VERSION=$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml) -t inferprof:latest .

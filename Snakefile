@@ -1,7 +1,8 @@
 """The study as a workflow: models → ONNX → number formats → engines → measurements → tables → report.
 
 snakemake --cores 1 results/REPORT.txt       the whole study of config.yaml
-snakemake --cores 1 onnx                     one stage: probes onnx sensitivities engines benchmarks trtexec nsys kineto tables diagnoses first
+snakemake --cores 1 onnx                     one stage: probes onnx sensitivities engines benchmarks trtexec serving nsys kineto tables diagnoses first
+snakemake --cores 1 best                     the search for the best case of each model: docs/best.md
 snakemake --cores 1 report                   what is known by now, also while the study runs
 snakemake --cores 1 results/…/b8.engine      one file, also one outside of the config's matrix
 """
@@ -29,8 +30,10 @@ include: "workflow/rules/onnx.smk"
 include: "workflow/rules/engines.smk"
 include: "workflow/rules/benchmarks.smk"
 include: "workflow/rules/trtexec.smk"
+include: "workflow/rules/serving.smk"
 include: "workflow/rules/captures.smk"
 include: "workflow/rules/diagnosis.smk"
+include: "workflow/rules/best.smk"
 include: "workflow/rules/report.smk"
 
 
@@ -44,8 +47,10 @@ localrules:
     engines,
     benchmarks,
     trtexec,
+    serving,
     tables,
     diagnoses,
+    best,
     first,
 
 

@@ -141,6 +141,11 @@ def llama_block() -> nn.Module:
     return stack(Size(width=4096, mlp=14336, heads=32, key_value_heads=8, blocks=1))
 
 
+def four() -> nn.Module:
+    """Four blocks of Llama 3 8B, for several GPUs: enough for the stages of a pipeline."""
+    return stack(Size(width=4096, mlp=14336, heads=32, key_value_heads=8, blocks=4))
+
+
 def tiny() -> nn.Module:
     """Two blocks for a CPU."""
     return stack(Size(width=64, mlp=160, heads=4, key_value_heads=2, blocks=2))

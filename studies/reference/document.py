@@ -21,6 +21,8 @@ from typing import Any
 
 import pandas as pd
 
+from inferprof import documents
+from inferprof.documents import Environment
 from inferprof.errors import UserError
 from inferprof.files import read_json
 from inferprof.report import bundled
@@ -28,6 +30,7 @@ from inferprof.report.common import name_of
 from inferprof.report.model import NOT_MEASURED
 from inferprof.report.numbers import significant
 from inferprof.tables.records import CASE_KEY, rows_of
+from inferprof.tables.roofs import NO_GPU, gpu_in_use
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FOLDERS = [path for path in sorted(Path(__file__).parent.iterdir()) if path.is_dir() and path.name != "__pycache__"]
@@ -74,8 +77,10 @@ def document(folder: Path, work: Path) -> str:
     """The page of one GPU: its notes.md, and a part for each bundle. Reports are left in `work`."""
     notes = folder / "notes.md"
     said = [notes.read_text("utf-8")] if notes.exists() else []
-    parts = [_part(bundle, work / bundle.name.split(".")[0]) for bundle in sorted(folder.glob("*.zip"))]
-    return "\n".join([HEAD.format(gpu=folder.name.upper(), folder=folder.name), *said, *parts])
+    parts = {work / bundle.stem: _part(bundle, work / bundle.stem) for bundle in sorted(folder.glob("*.zip"))}
+    gpus = [gpu_in_use(environment) for out in parts for environment in _environments(out)]
+    title = next((gpu.name.removeprefix("NVIDIA ") for gpu in gpus if gpu), folder.name)
+    return "\n".join([HEAD.format(gpu=title, folder=folder.name), *said, *parts.values()])
 
 
 def _part(bundle: Path, out: Path) -> str:
@@ -89,8 +94,32 @@ def _part(bundle: Path, out: Path) -> str:
     heading = f"## {facts.study}\n\n{measured}\n"
     verified = out / "verify.txt"
     if verified.exists():
-        return "\n".join([heading, VERIFY, f"```\n{verified.read_text('utf-8').strip()}\n```", ""])
+        boxes = [_facts(environment) for environment in _environments(out)]
+        return "\n".join([heading, *boxes, VERIFY, f"```\n{verified.read_text('utf-8').strip()}\n```", ""])
     return "\n".join([heading, *_table(_rows(table)), NOTE, *_fixes(table), *_trials(table), *_verdicts(table), ""])
+
+
+def _environments(out: Path) -> list[Environment]:
+    """What the machines of an unpacked bundle are; none where the probe failed."""
+    return [documents.read(path, "environment") for path in sorted(out.glob("*/environment.json"))]
+
+
+def _facts(environment: Environment) -> str:
+    """A line on what decides what a box can do."""
+    gpu = gpu_in_use(environment) or NO_GPU
+    parts = {
+        "compute capability": gpu.compute_capability,
+        "driver": environment.driver.get("version"),
+        "CUDA": environment.driver.get("cuda"),
+        **environment.tools,
+    }
+    said = [gpu.name or "no GPU", *(f"{name} {value}" for name, value in parts.items() if isinstance(value, str))]
+    memories = {
+        "the GPU has the host's memory": gpu.integrated,
+        "the GPU reads the host's memory coherently": gpu.host_page_tables,
+    }
+    said += [text for text, holds in memories.items() if holds is True][:1]
+    return f"{', '.join(said)}.\n"
 
 
 def kept(bundle: Path, reference: Path) -> Path:
@@ -120,14 +149,12 @@ def _box(name: str, out: Path) -> tuple[str, ...]:
     if not path.exists():
         return ()
     verified = read_json(path)
-    environments = [read_json(path) for path in out.glob("*/environment.json")]
-    driver = next(
-        (each["driver"]["version"] for each in environments if isinstance(each["driver"]["version"], str)), None
-    )
+    versions = [environment.driver.get("version") for environment in _environments(out)]
+    driver = next((version for version in versions if isinstance(version, str)), NOT_MEASURED)
     counts = Counter(row["outcome"] for row in verified["rows"])
     said = f"{counts['pass']} pass, {counts['fail']} fail, {counts['not here']} not here"
     page = f"[reference-{name}](docs/reference-{name}.md#{VERIFIED})"
-    return verified["gpu"] or "no GPU", driver or NOT_MEASURED, verified["started"][:10], said, page
+    return verified["gpu"] or "no GPU", driver, verified["started"][:10], said, page
 
 
 def readme(text: str, work: Path) -> str:
@@ -256,7 +283,9 @@ def main(argv: Sequence[str]) -> int:
         return 2
     for folder in folders:
         text = document(folder, work / folder.name)
-        (REPOSITORY / "docs" / f"reference-{folder.name}.md").write_text(text, encoding="utf-8")
+        path = REPOSITORY / "docs" / f"reference-{folder.name}.md"
+        path.write_text(text, encoding="utf-8")
+        sys.stdout.write(f"{path.relative_to(REPOSITORY)}\n")
     page = REPOSITORY / "README.md"
     text = readme(page.read_text(encoding="utf-8"), work / README_GPU)
     page.write_text(boxes(text, folders, work), encoding="utf-8")

@@ -46,8 +46,9 @@ def base(engine: Engine, repository: Path) -> str:
     tag = re.search(r"^ARG NGC_TAG=(\S+)$", (repository / "Dockerfile").read_text(), re.MULTILINE)
     assert tag is not None
     name = f"nvcr.io/nvidia/pytorch:{tag[1]}"
-    stand_in(engine, name, os.environ.get("TORCH", "torch==2.13.0"))
-    engine.note(f"stand-in: {engine.inspect(name)['Size'] / MIB:.0f} MiB")
+    interpreter = os.environ.get("STAND_IN_PYTHON", "python3.12")
+    version = stand_in(engine, name, os.environ.get("TORCH", "torch==2.13.0"), interpreter)
+    engine.note(f"stand-in with Python {version}: {engine.inspect(name)['Size'] / MIB:.0f} MiB")
     return name
 
 

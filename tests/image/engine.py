@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-SUITE, PYTHON = "bookworm", "3.11"
-"""Debian 12 and its Python: the stand-in's, since no package of Debian 12 has the 3.12 of NVIDIA's image."""
+SUITE, DEBIANS_PYTHON, NVIDIAS_PYTHON = "bookworm", "3.11", "3.12"
+"""Debian 12 and its Python: the stand-in's where this machine has no Python of NVIDIA's version to copy."""
 DEBIAN = "python3,python3-pip,python3-venv,ca-certificates,git,make"
 PIP = "/etc/xdg/pip"
 """Where pip looks for the machine's settings; mounted while the image is built, and empty in it."""
@@ -85,7 +85,7 @@ class Engine:
         """Remove all images and what lies around them; the root of the stand-in stays for the next time."""
         _run(["podman", *self._storage, "rmi", "--all", "--force"])
         _run(["buildah", *self._storage, "rmi", "--all", "--force"])
-        for name in ("storage", "running", "base", "pip"):
+        for name in ("storage", "running", "base", "wheels", "pip"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
 
     @property
@@ -100,32 +100,51 @@ def _run(command: Sequence[str], check: bool = False) -> subprocess.CompletedPro
     return done
 
 
-def stand_in(engine: Engine, tag: str, torch: str) -> None:
-    """The base image under the name that the Dockerfile wants: Debian's packages, then those of constraint.txt."""
-    context = engine.folder / "base"
+def stand_in(engine: Engine, tag: str, torch: str, interpreter: str) -> str:
+    """The base image under the name that the Dockerfile wants: Debian's packages, then those of constraint.txt.
+
+    Returns the version of its Python.
+    """
+    context, wheels = engine.folder / "base", engine.folder / "wheels"
     context.mkdir(parents=True, exist_ok=True)
+    prefix = _prefix(interpreter)
+    version = NVIDIAS_PYTHON if prefix else DEBIANS_PYTHON
     with engine.step("stand-in: debootstrap, or its archive of the last time"):
-        _root(engine.folder, context / "root.tar")
+        _root(engine.folder, prefix, context / "root.tar")
     for name in ("Containerfile", "constraint.txt", "nvidia_entrypoint.sh"):
         shutil.copy(HERE / name, context)
-    with engine.step("stand-in: download its wheels"):
-        target = [f"--python-version={PYTHON}", "--only-binary=:all:", f"--constraint={context / 'constraint.txt'}"]
+    with engine.step(f"stand-in: download its wheels for Python {version}"):
+        target = [f"--python-version={version}", "--only-binary=:all:", f"--constraint={context / 'constraint.txt'}"]
         wanted = ["numpy", "scipy", "onnx", "nvidia-modelopt", "packaging", "setuptools", "wheel", "pip"]
-        words = [*target, f"--dest={context / 'wheels'}", *shlex.split(torch), *wanted]
+        words = [*target, f"--dest={wheels}", *shlex.split(torch), *wanted]
         _run([sys.executable, "-m", "pip", "download", "--quiet", *words], check=True)
     with engine.step("stand-in: build"):
-        done = engine.build(tag, context)
+        done = engine.build(tag, context, f"--volume={wheels}:/wheels:ro")
     if done.returncode:
         raise RuntimeError(f"the stand-in was not built:\n{done.stdout[-2000:]}")
+    return version
 
 
-def _root(folder: Path, archive: Path) -> None:
-    """The archive of a minimal Debian."""
-    kept = folder / f"root-{SUITE}.tar"
+def _prefix(interpreter: str) -> Path | None:
+    """Where a Python of NVIDIA's version lies as a whole; None where there is none, or it is the system's."""
+    if shutil.which(interpreter) is None:
+        return None
+    shown = (
+        f"import sys; print(sys.base_prefix, sys.version_info[:2] == {tuple(map(int, NVIDIAS_PYTHON.split('.')))})"
+    )
+    prefix, _, fits = _run([interpreter, "-c", shown]).stdout.strip().rpartition(" ")
+    return Path(prefix) if fits == "True" and prefix != "/usr" else None
+
+
+def _root(folder: Path, prefix: Path | None, archive: Path) -> None:
+    """The archive of a minimal Debian, with the Python at `prefix` in its /usr/local."""
+    kept = folder / f"root-{SUITE}{'-' + NVIDIAS_PYTHON if prefix else ''}.tar"
     if not kept.exists():
         root = folder / "root"
         shutil.rmtree(root, ignore_errors=True)
         _run(["debootstrap", "--variant=minbase", f"--include={DEBIAN}", SUITE, str(root)], check=True)
+        if prefix:
+            _copy_python(prefix, root / "usr/local")
         # Without what tells of the machine that made it.
         for path in (*root.glob("var/cache/apt/archives/*.deb"), root / "etc/hostname", root / "etc/resolv.conf"):
             path.unlink(missing_ok=True)
@@ -135,6 +154,19 @@ def _root(folder: Path, archive: Path) -> None:
         shutil.rmtree(root)
     archive.unlink(missing_ok=True)
     archive.hardlink_to(kept)
+
+
+def _copy_python(prefix: Path, target: Path) -> None:
+    """An interpreter and its library, without what was installed in it, its tests and its static library."""
+    name = f"python{NVIDIAS_PYTHON}"
+    left = shutil.ignore_patterns("site-packages", "test", "idlelib", "tkinter", "__pycache__", "config-*")
+    shutil.copytree(prefix / "lib" / name, target / "lib" / name, ignore=left, dirs_exist_ok=True)
+    (target / "lib" / name / "site-packages").mkdir()
+    for library in prefix.glob("lib/libpython*.so*"):
+        shutil.copy2(library, target / "lib", follow_symlinks=False)
+    shutil.copy2(prefix / "bin" / name, target / "bin")
+    for link in ("python", "python3"):
+        (target / "bin" / link).symlink_to(name)
 
 
 def pip_settings(folder: Path) -> str:

@@ -26,10 +26,11 @@ LAST = "benchmark/vit_tiny/fp32/torch_eager/default/b8/r0.json"
 SYS_ADMIN = 21
 
 
-def test_the_labels_say_what_it_was_built_from(engine: Engine, image: str) -> None:
+def test_the_labels_say_what_it_was_built_from(engine: Engine, base: str, image: str) -> None:
     labels = engine.inspect(image)["Config"]["Labels"]
     assert labels["org.opencontainers.image.version"] == VERSION
     assert labels["org.opencontainers.image.revision"] == REVISION
+    assert labels["org.opencontainers.image.base.name"] == base
 
 
 def test_what_the_base_pins_stays_and_is_named(engine: Engine, image: str) -> None:

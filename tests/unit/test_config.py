@@ -99,3 +99,24 @@ def test_a_package_of_a_model_is_a_name(tmp_path: Path, package: str) -> None:
     path.write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(UserError, match="package"):
         model_spec.load(path)
+
+
+SHAPES = {"vit": [Shape.parse("b1"), Shape.parse("b8")]}
+
+
+@pytest.mark.parametrize(
+    ("entries", "said"),
+    [
+        ([{"name": "a", "policy": "dynamic", "max_batch": 4, "slo_ms": 5}], "max_batch 4 is no batch of vit"),
+        ([{"name": "a", "policy": "none", "slo_ms": 5}] * 2, "two are named a"),
+        ([{"name": "a", "policy": "none", "slo_ms": 5, "models": ["bert"]}], "bert"),
+    ],
+)
+def test_a_policy_of_serving_that_no_shape_or_model_fits_is_refused(entries: Any, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        config.serving(entries, SHAPES)
+
+
+def test_policies_of_serving_are_known_by_their_names() -> None:
+    entries = [{"name": "a", "policy": "dynamic", "max_batch": 8, "slo_ms": 5}]
+    assert config.serving(entries, SHAPES)["a"].max_batch == 8

@@ -251,3 +251,20 @@ def test_statistics_of_any_times_are_finite_and_in_order(samples):
 def test_zeros_have_neither_a_spread_nor_a_drift():
     assert stats.spread([0.0] * 40) is None and stats.drift([0.0] * 40) is None
     assert stats.summarize([0.0] * 40).cov is None
+
+
+def test_the_interval_of_a_quantile_holds_it_in_nine_of_ten_series_and_is_none_of_a_few_samples() -> None:
+    rng = np.random.default_rng(0)
+    truth = -np.log(0.05)
+    intervals = [stats.quantile_interval(rng.exponential(1.0, 2000), 0.95) for _ in range(200)]
+    held = sum(low <= truth <= high for low, high in filter(None, intervals))
+    assert held >= 180
+    assert stats.quantile_interval(rng.exponential(1.0, 50), 0.99) is None
+
+
+def test_the_interval_of_a_quantile_is_wider_where_neighbours_are_alike() -> None:
+    rng = np.random.default_rng(1)
+    single = rng.exponential(1.0, 400)
+    low, high = stats.quantile_interval(np.repeat(single, 10), 0.9) or (0, 0)
+    alone = stats.quantile_interval(rng.exponential(1.0, 4000), 0.9) or (0, 0)
+    assert high - low > 2 * (alone[1] - alone[0])

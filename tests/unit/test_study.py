@@ -200,7 +200,10 @@ def test_a_config_that_holds_nothing_is_refused(repository: Path) -> None:
 
 @pytest.mark.parametrize(
     ("machine", "capability"),
-    [("aot-sm120", (12, 0)), ("aot-sm89", (8, 9)), ("aot-sm9", None), ("h100-sm90-1", None)],
+    [
+        *(("aot-sm100", (10, 0)), ("aot-sm103", (10, 3)), ("aot-sm110", (11, 0)), ("aot-sm121", (12, 1))),
+        *(("aot-sm120", (12, 0)), ("aot-sm89", (8, 9)), ("aot-sm9", None), ("h100-sm90-1", None)),
+    ],
 )
 def test_only_a_folder_of_ahead_of_time_engines_names_a_target(machine: str, capability: Any) -> None:
     assert studies.aot_capability(machine) == capability

@@ -88,7 +88,7 @@ def record() -> dict[str, Any]:
 def ran(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[trtexec.Runner, list[Sequence[str]]]]:
     """A trtexec that writes the times that it is given, and the commands that it was called with."""
     monkeypatch.setattr("shutil.which", lambda _: "/opt/trtexec")
-    monkeypatch.setattr(hardware, "detect_gpu", lambda: None)
+    monkeypatch.setattr(hardware, "detect_gpu", lambda index=0: None)
 
     def make(
         version: int = 101601, *, times_ms: Sequence[float] = (1.0,) * 60, returncode: int = 0, **log: str
@@ -396,7 +396,7 @@ def test_the_verb_runs_a_trtexec_and_shows_the_difference(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("PATH", str(program(tmp_path / "bin", 110400, "pixel_values:8x3x224x224").parent))
-    monkeypatch.setattr(hardware, "detect_gpu", lambda: None)
+    monkeypatch.setattr(hardware, "detect_gpu", lambda index=0: None)
     record["case"]["model"] = "vit_tiny"
     path = tmp_path / "r0.json"
     path.write_text(json.dumps(record), encoding="utf-8")

@@ -328,7 +328,7 @@ def test_a_gpu_that_is_gone_fails_the_case(
 ) -> None:
     backend = replace(registry.backends()["doubling"], where="cuda")
     monkeypatch.setattr(registry, "backends", lambda: {"doubling": backend})
-    monkeypatch.setattr(hardware, "detect_gpu", lambda: None)
+    monkeypatch.setattr(hardware, "detect_gpu", lambda index=0: None)
     record = workload.run(request_)
     assert (record["status"], record["reason"]) == ("failed", "NVML sees no GPU")
 

@@ -8,7 +8,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.unit.facts import mentions
 
+from inferprof import bundles
 from inferprof.errors import UserError
 from inferprof.report import bundled
 
@@ -59,6 +61,36 @@ def test_the_page_of_a_box_is_made_of_the_bundle_that_its_verify_wrote(tmp_path:
     assert [cell.strip() for cell in row.strip("|").split("|")] == [
         *("NVIDIA H200", "580.159.04", "2026-11-28", "17 pass, 0 fail, 13 not here"),
         "[reference-h200](docs/reference-h200.md#verify)",
+    ]
+
+
+def test_a_gb10s_bundle_makes_a_page_and_a_row_of_its_own(tmp_path: Path) -> None:
+    """The H200's bundle as if a GB10 had measured it, without captures; NVML lacks some facts there."""
+    h200, gb10, results = "h200-sm90-3fe6ba14", "gb10-sm121-3fe6ba14", tmp_path / "results"
+    bundles.unbundle(REPOSITORY / "studies/reference/h200/verify.zip", results)
+    for name in ("capture", "table"):
+        shutil.rmtree(results / h200 / name)
+    (results / h200).rename(results / gb10)
+    for path in (file for kind in ("json", "txt", "csv") for file in results.rglob(f"*.{kind}")):
+        path.write_text(path.read_text().replace(h200, gb10).replace("NVIDIA H200", "NVIDIA GB10"))
+    environment = json.loads((results / gb10 / "environment.json").read_text())
+    absent = {"value": None, "reason": "NVML: Not Supported"}
+    own = {"name": "NVIDIA GB10", "compute_capability": "12.1", "integrated": True, "memory_mib": absent}
+    environment["gpus"] = [{**environment["gpus"][0], **own, "pcie_width": absent}]
+    (results / gb10 / "environment.json").write_text(json.dumps({**environment, "machine": gb10}))
+    sent = bundles.write(results, "verify", gb10, out=tmp_path / "verify.bundle.zip").path
+
+    folder = SCRIPT["kept"](sent, tmp_path)
+    assert folder.name == "gb10"
+    text = SCRIPT["document"](folder, tmp_path / "work" / "gb10")
+    assert text.startswith("# Reference: GB10\n")
+    box = next(line for line in text.splitlines() if line.startswith("NVIDIA GB10, "))
+    assert mentions(box, "12.1", "580.159.04", "host's memory")
+    begin, end = SCRIPT["BOX_MARKS"]
+    row = SCRIPT["boxes"](f"{begin}\n{end}\n", [folder], tmp_path / "work").splitlines()[3]
+    assert [cell.strip() for cell in row.strip("|").split("|")] == [
+        *("NVIDIA GB10", "580.159.04", "2026-11-28", "17 pass, 0 fail, 13 not here"),
+        "[reference-gb10](docs/reference-gb10.md#verify)",
     ]
 
 

@@ -12,7 +12,18 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from inferprof import __version__, answer_verbs, escape, flags, outcomes, processes, progress, registry, verbs
+from inferprof import (
+    __version__,
+    answer_verbs,
+    escape,
+    flags,
+    outcomes,
+    processes,
+    progress,
+    registry,
+    serve_verb,
+    verbs,
+)
 from inferprof.errors import CaseFailed, ToolError, UserError, as_user_error
 
 
@@ -78,6 +89,7 @@ VERBS: dict[str, tuple[Any, Any]] = {
     "build": (verbs.build, flags.build),
     "compile": (verbs.compile_ahead, flags.run),
     "run": (verbs.run, flags.run),
+    "serve": (serve_verb.serve, serve_verb.serve_flags),
     "trtexec": (verbs.trtexec, flags.trtexec),
     "capture": (verbs.capture, flags.capture),
     "table": (verbs.table, flags.table),

@@ -190,11 +190,10 @@ def _gated(ratio: stats.Ratio, doubts: Sequence[tuple[str, str | None]]) -> stat
 def _doubt(records: Sequence[Record], boundary: Boundary) -> str | None:
     """gate.doubt of a side's rounds."""
     loops: list[Loop] = [getattr(record.boundaries, boundary) for record in records]
-    drifts = [drift.change for loop in loops if (drift := stats.drift(loop.samples_ns or ())) and drift.significant]
     hosts = [record.host for record in records if record.host]
     took, on_cpu = (sum(sum(getattr(host, name)) for host in hosts) for name in ("yardstick_ns", "yardstick_cpu_ns"))
     waited = max(0.0, 1 - on_cpu / took) if took else None
-    return gate.doubt(all(loop.settled for loop in loops), max(drifts, key=abs, default=None), waited)
+    return gate.doubt([(bool(loop.settled), stats.drifted(loop.samples_ns or ())) for loop in loops], waited)
 
 
 def _rounds_lacking(a: Rounds, b: Rounds) -> Iterator[str]:

@@ -6,8 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import msgspec
+
 from inferprof import registry
 from inferprof.case import TUNED_ANEW, TUNED_BY_LIBRARY, TUNING, OptionValue, Shape, Variant
+from inferprof.documents.serving import ServingPolicy
 from inferprof.errors import UserError, for_each, unknown
 from inferprof.files import check_schema
 from inferprof.model.model_spec import ModelSpec, load
@@ -23,9 +26,12 @@ DEFAULTS: Mapping[str, Any] = {
     "exclude": [],
     "thresholds": {},
     "answer": {},
+    "best": {},
     "repeat": "contenders",
     "captures": "winners",
+    "serving": [],
 }
+BEST: Mapping[str, Any] = {"boundary": "end_to_end", "tolerance": 0.03, "budget_min": 10}
 TEXTS = frozenset({"models", "backends", "shapes", "profilers", "target"})
 """Lists of text, also where that reads like a number: "12.0" under `target:`."""
 PROTOCOL: Mapping[str, Any] = {
@@ -122,6 +128,33 @@ def variants(entries: Sequence[Mapping[str, Any]]) -> dict[str, Variant]:
     return chosen
 
 
+def serving(entries: Sequence[Mapping[str, Any]], shapes: Mapping[str, Sequence[Shape]]) -> dict[str, ServingPolicy]:
+    """Name → policy. `shapes`: each model of the study → its shapes; each policy's max_batch must be one's batch."""
+    policies: dict[str, ServingPolicy] = {}
+    for entry in entries:
+        policy = serving_entry(entry)
+        if policy.name in policies:
+            raise UserError(f"config: serving: two are named {policy.name}")
+        check_names(f"models in serving: of {policy.name}:", policy.models, shapes)
+        for model in policy.models or shapes:
+            batches = sorted({shape.batch for shape in shapes[model]})
+            if policy.max_batch not in batches:
+                raise UserError(
+                    f"config: serving: {policy.name}: max_batch {policy.max_batch} is no batch of {model} under "
+                    f"shapes: {', '.join(map(str, batches))}; batches are padded to measured ones"
+                )
+        policies[policy.name] = policy
+    return policies
+
+
+def serving_entry(entry: Mapping[str, Any]) -> ServingPolicy:
+    """A policy of `serving:`, or one line that says what is wrong in it."""
+    try:
+        return msgspec.convert(dict(entry), ServingPolicy)
+    except msgspec.ValidationError as error:
+        raise UserError(f"serving: {entry.get('name', '(no name)')}: {error}") from None
+
+
 def sized(spec: ModelSpec, labels: Sequence[str]) -> ModelSpec:
     """The model with the sizes of the first shape that gives all those which its description lacks, if one does."""
     given = (Shape.parse(label) for label in labels)
@@ -149,10 +182,10 @@ def check_shapes(specs: Mapping[str, ModelSpec], labels: Sequence[str]) -> None:
             raise UserError(f"config: shapes: {label} fits no model of the study, whose symbols are {symbols}")
 
 
-def check_asked(asked: Mapping[str, str], labels: Sequence[str]) -> None:
-    """Refuse an answer about a shape that the study does not have."""
+def check_asked(key: str, asked: Mapping[str, Any], labels: Sequence[str]) -> None:
+    """Refuse what is asked about a shape that the study does not have."""
     if "shape" in asked and not any(Shape.parse(asked["shape"]).within(Shape.parse(label)) for label in labels):
-        raise UserError(f"config: answer: shape: {asked['shape']} is none of the study's: {', '.join(labels)}")
+        raise UserError(f"config: {key}: shape: {asked['shape']} is none of the study's: {', '.join(labels)}")
 
 
 def check_baseline(baseline: str, known_variants: Iterable[str]) -> None:

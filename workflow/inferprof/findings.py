@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from inferprof.case import Case
-from inferprof.documents import Bandwidth, Ceilings, Cost, Environment, Partition, Record
+from inferprof.documents import Bandwidth, Ceilings, Cost, Environment, Partition, Record, Serving
 from inferprof.documents.diagnosed import (
     Answer,
     Bottleneck,
@@ -29,7 +29,7 @@ from inferprof.once import Derives
 if TYPE_CHECKING:
     import pandas as pd
 
-Need = Literal["gpu", "cpu", "record", "timeline", "counters", "environment", "bandwidth"]
+Need = Literal["gpu", "cpu", "record", "timeline", "counters", "environment", "bandwidth", "load"]
 NEEDS: Final[Mapping[Need, str]] = {
     "gpu": "a case that runs on a GPU",
     "cpu": "a case that runs on the CPU",
@@ -38,12 +38,14 @@ NEEDS: Final[Mapping[Need, str]] = {
     "counters": "counters of the case's kernels: nsys and ncu under `profilers:`",
     "environment": "environment.json of the machine: inferprof probe",
     "bandwidth": "bandwidth.json of the machine: inferprof bandwidth",
+    "load": "a run of the case under load: `serving:` in the config",
 }
 """What a check may need → what is missing where it isn't there, and how to get it."""
-ELSEWHERE: Final[tuple[Need, ...]] = ("gpu", "cpu")
-"""Needs of checks that are about cases on other hardware: nobody can give a case what they lack."""
+ELSEWHERE: Final[tuple[Need, ...]] = ("gpu", "cpu", "load")
+"""Needs of checks that are about other cases: on other hardware, which nobody can give them, or under load, which a
+study asks for by itself."""
 OF_OTHERS: Final = frozenset(f"needs {NEEDS[need]}" for need in ELSEWHERE)
-"""Reasons of checks that are about cases on other hardware."""
+"""Reasons of checks that are about other cases."""
 __all__ = [
     "ELSEWHERE",
     "END_TO_END",
@@ -114,6 +116,8 @@ class Documents:
     ceilings: Ceilings | None = None
     cost: Cost | None = None
     partition: Partition | None = None
+    serving: tuple[Serving, ...] = ()
+    """What came of the case under load, by each policy."""
 
 
 @dataclass(frozen=True, eq=False)

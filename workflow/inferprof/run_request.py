@@ -15,6 +15,8 @@ from inferprof.errors import UserError
 from inferprof.measure import timing
 from inferprof.model.model_spec import ModelSpec
 from inferprof.plugins import Placement
+from inferprof.ranks.supervise import Rank
+from inferprof.ranks.world import World
 
 PLACEMENTS: tuple[Placement, ...] = ("pageable", "pinned", "device", "mapped")
 
@@ -52,6 +54,13 @@ class RunRequest:
     tuned: Path | None = None
     """The record whose tuned configurations are taken over."""
     profiling: Profiling | None = None
+    rank: Rank | None = None
+    """Which of several processes this is; None: the only one, or the one that starts them."""
+
+    @property
+    def world(self) -> World | None:
+        """How the case is divided over ranks; None where it is not."""
+        return World.of(self.variant)
 
     @property
     def shape(self) -> Shape:

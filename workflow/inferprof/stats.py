@@ -119,14 +119,28 @@ def _median_rank(n: int) -> int:
     return int(np.searchsorted(np.cumsum(np.exp(log_binomial)), (1 - CONFIDENCE) / 2, side="right"))
 
 
-def effective_size(samples: Samples) -> float:
-    """n / τ, with τ the integrated autocorrelation time of "is above the median", at most n.
+def quantile_interval(samples: Samples, p: float) -> tuple[float, float] | None:
+    """95 % interval of a quantile by order statistics of `effective_size` samples; None where there are too few."""
+    from scipy import stats
+
+    values = np.asarray(samples, dtype=float)
+    independent = math.floor(effective_size(values, p))
+    tail = (1 - CONFIDENCE) / 2
+    low, high = stats.binom.ppf([tail, 1 - tail], independent, p)
+    if low < 1 or high + 1 > independent:
+        return None
+    between = np.quantile(values, [(low - 1) / (independent - 1), high / (independent - 1)])
+    return float(between[0]), float(between[1])
+
+
+def effective_size(samples: Samples, p: float = 0.5) -> float:
+    """n / τ, with τ the integrated autocorrelation time of "is above the quantile p", the median, at most n.
 
     The sum over lags ends where a pair of neighbouring lags turns negative (Geyer 1992, initial positive sequence).
     Below 20 samples autocorrelation cannot be told from chance, and n is returned.
     """
     values = np.asarray(samples, dtype=float)
-    above = (values > np.median(values)).astype(float)
+    above = (values > np.quantile(values, p)).astype(float)
     above -= above.mean()
     n = values.size
     if n < 20 or not above.any():
@@ -181,6 +195,12 @@ def drift(samples: Samples) -> Drift | None:
 
     p_value = float(stats.kendalltau(np.arange(BLOCKS), medians).pvalue)
     return Drift(change, p_value, p_value < DRIFT_P_VALUE)
+
+
+def drifted(samples: Samples) -> float | None:
+    """The relative change from start to end of `drift`, where it is more than chance."""
+    change = drift(samples)
+    return change.change if change and change.significant else None
 
 
 def block_medians(samples: Samples, blocks: int = BLOCKS) -> np.ndarray[Any, Any]:

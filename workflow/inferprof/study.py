@@ -10,13 +10,14 @@ import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from inferprof import cluster, planning, registry
 from inferprof import config as configs
-from inferprof.case import EXCLUDED, Case, OptionValue, Shape, Variant
+from inferprof.case import EXCLUDED, PARALLEL, Case, OptionValue, Shape, Variant
+from inferprof.documents.serving import ServingPolicy
 from inferprof.errors import UserError, for_each
 from inferprof.machine import hardware
 from inferprof.machine.hardware import Machine
@@ -29,6 +30,8 @@ FIRST, EARLY = 2_000_000, 5_000_000
 """Job priorities of the measurements of the first answer, and of what is said before all is done."""
 AFTER_FIRST_ROUND = 999_999
 """Job priority of what decides about further rounds: below `priority` of each case in the first."""
+OF_DUELS = 1000
+"""Rounds of this number and above are those of duels, of which each has as many: inferprof.best."""
 BEFORE_MEASURING = 10_000_000
 """Job priority of what can run side by side: a measurement takes all cores, so it had better come after."""
 
@@ -51,6 +54,8 @@ class Study:
     shapes: Mapping[str, Sequence[Shape]]
     """Model → its shapes, with all symbols resolved."""
     planned: Sequence[Planned]
+    serving: Mapping[str, ServingPolicy] = field(default_factory=dict)
+    """The policies under which cases are put under load, by name."""
     probed: bool = True
     """Whether it is known what the machine is. Where it is not, there are no cases yet."""
 
@@ -87,8 +92,9 @@ class Study:
         return repeats or (self.config["captures"] != "all" and bool(self.captures()))
 
     def brief(self, round_: int) -> bool:
-        """Whether a round is a brief pass over all cases: the first of several, where there is a GPU."""
-        return round_ == 0 and self.machine.gpu is not None and len(self.rounds) > 1
+        """Whether a round is a brief pass: the first of several, where there is a GPU, or one of a duel."""
+        several = self.machine.gpu is not None and len(self.rounds) > 1
+        return round_ >= OF_DUELS or (round_ == 0 and several)
 
     @functools.cached_property
     def first_cases(self) -> frozenset[Case]:
@@ -114,9 +120,46 @@ class Study:
         """The first shape of a model whose description lacks sizes, which it takes them from; else None."""
         return self.shapes[model][0] if model in self.shapes and is_unsized(self.known_models[model]) else None
 
+    @property
+    def asked_best(self) -> Mapping[str, Any]:
+        """What the search for the best case is asked for, defaults filled in."""
+        given = self.config["best"]
+        return {**configs.BEST, "models": list(self.models), "shape": self.config["shapes"][0], **given}
+
+    def variant(self, name: str) -> Variant:
+        """A variant of the config, or one that is named by its options. Raises UserError for another name."""
+        return self.variants.get(name) or Variant.read(name)
+
+    def plan(self, case: Case, variant: Variant) -> Planned:
+        """What becomes of a case, also of one that the study leaves out."""
+        return planning.planned(case, self.models[case.model], variant, self.config["exclude"], self.machine)
+
+    def watching(self, case: Case) -> list[str]:
+        """The profilers of the study that watch a case and speak for it."""
+        names: list[str] = self.config["profilers"]
+        return [n for n in names if self._refuses_profiler(n, case) is None and self.speaks(n, case)]
+
     def cases(self) -> list[Case]:
         """The cases that run."""
         return [planned.case for planned in self.planned if planned.outcome == "run"]
+
+    def served(self) -> list[tuple[ServingPolicy, Case]]:
+        """Each policy with the cases of its largest batch that run; such a case stands for those of smaller ones."""
+        return [
+            (policy, case)
+            for policy in self.serving.values()
+            for case in self.cases()
+            if case.model in (policy.models or self.models) and Shape.parse(case.shape).batch == policy.max_batch
+        ]
+
+    def batches_up_to(self, case: Case) -> list[Case]:
+        """The cases that run and differ from a case in a smaller batch, and the case itself; by batch."""
+        _, _, rest = case.shape.partition("_")
+        alike = [
+            c for c in self.cases() if replace(c, shape=case.shape) == case and c.shape.partition("_")[2] == rest
+        ]
+        by_batch = sorted(alike, key=lambda c: Shape.parse(c.shape).batch)
+        return [c for c in by_batch if Shape.parse(c.shape).batch <= Shape.parse(case.shape).batch]
 
     def onnx(self) -> list[tuple[str, str]]:
         """(model, precision) of every ONNX file: what can be converted, whether or not it can run here.
@@ -250,14 +293,17 @@ def plan(config: Mapping[str, Any], models_folder: Path, machine: Machine) -> St
     names_of |= {"precision": registry.precisions(), "backend": registry.backends(), "profiler": registry.profilers()}
     configs.check_exclude(config["exclude"], names_of)
     configs.check_shapes(models, config["shapes"])
-    configs.check_asked(config["answer"], config["shapes"])
+    configs.check_asked("answer", config["answer"], config["shapes"])
+    configs.check_asked("best", config["best"], config["shapes"])
+    configs.check_names("models in best:", config["best"].get("models", ()), models)
     models = {name: configs.sized(spec, config["shapes"]) for name, spec in models.items()}
     shapes = for_each("models", models, lambda name: configs.shapes(models[name], config["shapes"]))
     planned = [
         planning.planned(case, models[case.model], variants[case.variant], config["exclude"], machine)
         for case in _matrix(models, precisions, config["backends"], variants, shapes)
     ]
-    return Study(config, machine, known_models, models, precisions, variants, shapes, planned)
+    serving = configs.serving(config["serving"], shapes)
+    return Study(config, machine, known_models, models, precisions, variants, shapes, planned, serving)
 
 
 def aot_machine(capability: tuple[int, int]) -> str:
@@ -291,7 +337,7 @@ def priority(case: Case, round_: int, seed: int, first: Iterable[Case] = ()) -> 
     if round_ == 0 and case in first:
         return FIRST
     digest = hashlib.sha256(f"{seed} {round_} {case}".encode()).digest()
-    return (1000 - round_) * 1000 + int.from_bytes(digest[:4], "big") % 1000
+    return (OF_DUELS - round_ % OF_DUELS) * 1000 + int.from_bytes(digest[:4], "big") % 1000
 
 
 @functools.cache  # asked for once per job
@@ -305,8 +351,8 @@ def model_files(path: Path) -> list[Path]:
     """What a model is made of besides its description: ONNX files, the user's Python, what it is fed from."""
     spec = load(path)
     paths = [spec.onnx_path, *spec.ready_made.values(), *data.files(spec)]
-    if "python" in spec.options:
-        paths.append(path.parent / (spec.options["python"].split(":")[0].replace(".", "/") + ".py"))
+    functions = [spec.options[key] for key in ("python", PARALLEL) if key in spec.options]
+    paths += [path.parent / (function.split(":")[0].replace(".", "/") + ".py") for function in functions]
     # A module may also be an installed package, and then there is no file beside the description.
     return list(dict.fromkeys(file for file in paths if file and file != path and file.exists()))
 

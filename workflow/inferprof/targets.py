@@ -8,8 +8,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from inferprof import registry, sensitivity, trtexec
 from inferprof.case import Case, OptionValue
+from inferprof.documents.serving import ServingPolicy
 from inferprof.selection import Selection
 from inferprof.study import Study
 
@@ -99,6 +102,25 @@ def second_clocks(study: Study) -> list[str]:
     return [f"results/{study.machine.slug}/trtexec/{case}.json" for case in cases]
 
 
+def serving(study: Study, model: str | None = None) -> list[str]:
+    """What came of the cases under load."""
+    return [
+        f"results/{study.machine.slug}/serving/{policy.name}/{case}.json"
+        for policy, case in study.served()
+        if model in (None, case.model)
+    ]
+
+
+def serving_flags(policy: ServingPolicy) -> str:
+    """A policy as flags of `inferprof serve`."""
+    given = {name: value for name, value in msgspec.to_builtins(policy).items() if name not in ("models", "search")}
+    words = [["--no-search"]] * (not policy.search)
+    for name, value in given.items():
+        flag = f"--{name.replace('_', '-')}"
+        words.append([flag, *map(str, value)] if isinstance(value, list | tuple) else [flag, str(value)])
+    return shlex.join(word for flag in words for word in flag)
+
+
 def captures(study: Study, profiler: str) -> list[str]:
     """What one profiler saw."""
     suffix = registry.profilers()[profiler].suffix
@@ -138,7 +160,13 @@ def diagnosis_inputs(study: Study, model: str, selection: Selection | None = Non
         *of_graphs,
         *records(study, selection, model),
         *tables(study, selection, model),
+        *serving(study, model),
     ]
+
+
+def best(study: Study) -> list[str]:
+    """The searches for the best case of each model."""
+    return [f"results/{study.machine.slug}/best/{model}.json" for model in study.asked_best["models"]]
 
 
 def costs(study: Study) -> list[str]:
@@ -157,18 +185,26 @@ def partitions(study: Study) -> list[str]:
     return [f"results/onnx/{model}/{precision}.partition.json" for model, precision in graphs]
 
 
+def prepared(study: Study) -> list[str]:
+    """What the report asks for that nothing measured decides: made before, beside the conversions."""
+    return [*costs(study), *partitions(study), *(_facts(engine) for engine in engines(study))]
+
+
+def _facts(engine: str) -> str:
+    return engine.removesuffix(".engine") + ".build.json"
+
+
 def report_inputs(study: Study, selection: Selection | None = None) -> list[str]:
     """All that the report is made from, apart from cases.csv."""
     return [
         *probe(study),
         *(f"results/{study.machine.slug}/{what}.json" for what in _measured(study)),
         *_of_graphs(study),
-        *costs(study),
-        *partitions(study),
-        *(engine.removesuffix(".engine") + ".build.json" for engine in engines(study)),
+        *prepared(study),
         *compiled(study),
         *records(study, selection),
         *second_clocks(study),
+        *serving(study),
         *tables(study, selection),
         *diagnoses(study),
     ]
@@ -206,7 +242,7 @@ def _scalar(value: OptionValue) -> str:
     """A value as the command line reads it back: YAML."""
     if isinstance(value, bool):
         return str(value).lower()
-    return json.dumps(value) if isinstance(value, list) else str(value)
+    return json.dumps(value) if isinstance(value, list | dict) else str(value)
 
 
 def _measured(study: Study) -> tuple[str, ...]:

@@ -4,36 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import hashlib
 import logging
-import os
 import resource
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from inferprof import documents, outcomes, progress, registry
+from inferprof import documents, following, loading, outcomes, progress, registry
 from inferprof.device import Device
-from inferprof.devices.cpu import CpuDevice
 from inferprof.devices.cuda import CudaDevice
 from inferprof.devices.ranges import collected, mark_clock
-from inferprof.documents import Watched
-from inferprof.documents.record import SCHEMA, SelfCheck, Tuning
+from inferprof.documents.record import SCHEMA, SelfCheck
 from inferprof.errors import CaseFailed, UserError
 from inferprof.machine import hardware, provenance
 from inferprof.machine.hardware import Gpu
-from inferprof.measure import host_cast, iterations, timing
+from inferprof.measure import host_cast, iterations, telemetry, timing
 from inferprof.measure.gpu_lock import gpu_lock
 from inferprof.measure.lane import Lane
 from inferprof.measure.telemetry import Telemetry
-from inferprof.model import data
-from inferprof.plugins import Backend, Feeds, OpenRequest, Precision, Session
+from inferprof.plugins import Backend, Feeds, Precision, Session
+from inferprof.ranks import led, supervise
+from inferprof.ranks.supervise import Rank
 from inferprof.run_request import Profiling, RunRequest
 
 PROFILED_STEPS = ("load", "warm-up", "iterations")
@@ -49,7 +45,9 @@ def run(request: RunRequest) -> dict[str, Any]:
     """
     request = replace(request, protocol=replace(request.protocol, graph=request.variant.flag("cuda_graph")))
     backend: Backend = registry.look_up("backend", request.case.backend, registry.backends())
-    gpu = hardware.detect_gpu() if backend.where != "cpu" else None
+    world = request.world
+    gpus = loading.gpus_of(backend, world.size if world else 1)
+    gpu = gpus[0] if gpus else None
     head = {
         "schema": SCHEMA,
         "case": asdict(request.case),
@@ -60,13 +58,34 @@ def run(request: RunRequest) -> dict[str, Any]:
         "protocol": request.protocol.record(),
         "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     }
-    with gpu_lock(gpu.uuid, str(request.case)) if gpu else contextlib.nullcontext():
+    work = _on_ranks if world else _content
+    with contextlib.ExitStack() as locks:
+        for uuid in sorted(each.uuid for each in gpus):  # in one order, so that no two wait for each other
+            locks.enter_context(gpu_lock(uuid, str(request.case)))
         environment = provenance.of_run(gpu)
         kind: documents.Kind = "watched" if request.profiling else "record"
         content = outcomes.attempt(
-            "run", lambda: _content(request, backend, gpu), kind, {**head, "environment": environment}
+            "run", lambda: work(request, backend, gpus), kind, {**head, "environment": environment}
         )
     return {**head, **content, "environment": environment}
+
+
+def _on_ranks(request: RunRequest, backend: Backend, gpus: Sequence[Gpu]) -> dict[str, Any]:
+    """What rank 0 measures while the others follow it, and what those say of themselves."""
+    assert request.world is not None
+    if gpus and len(gpus) < request.world.size:
+        raise CaseFailed(f"parallel: {request.world} needs {request.world.size} GPUs: {len(gpus)} here")
+
+    def work(rank: Rank) -> dict[str, Any]:
+        own = replace(request, rank=rank, streams=1)
+        return _content(own, backend, gpus) if rank.leads else following.follow(own, backend, gpus)
+
+    content, *others = supervise.run(request.world, work)
+    watched = content.get("ranks", [{}] * (1 + len(others)))
+    return {
+        **content,
+        "ranks": [watched[0], *({**own, **other} for own, other in zip(watched[1:], others, strict=True))],
+    }
 
 
 def compile_ahead(request: RunRequest) -> dict[str, Any]:
@@ -83,7 +102,7 @@ def compile_ahead(request: RunRequest) -> dict[str, Any]:
     facts |= {"versions": dict(hardware.detect_packages())}
     with gpu_lock(gpu.uuid, str(request.case), shared=True) if gpu else contextlib.nullcontext():
         try:
-            facts["seconds"] = _first_inference_s(request, backend, _device(gpu))
+            facts["seconds"] = _first_inference_s(request, backend, loading.device_of([gpu] if gpu else []))
         except CaseFailed as error:
             LOGGER.warning("not compiled: %s", error)
         finally:
@@ -92,8 +111,8 @@ def compile_ahead(request: RunRequest) -> dict[str, Any]:
 
 
 def _first_inference_s(request: RunRequest, backend: Backend, device: Device) -> float:
-    with outcomes.stage("compile"), outcomes.opened(backend.open(_open_request(request, device))) as session:
-        feeds = host_cast.given_as_half(_feeds(request), request.variant)
+    with outcomes.stage("compile"), outcomes.opened(backend.open(loading.open_request(request, device))) as session:
+        feeds = host_cast.given_as_half(loading.feeds_of(request), request.variant)
         lane = Lane(session, device, feeds, request.placement)
         start = time.perf_counter()
         lane.execute()
@@ -101,24 +120,34 @@ def _first_inference_s(request: RunRequest, backend: Backend, device: Device) ->
         return time.perf_counter() - start
 
 
-def _content(request: RunRequest, backend: Backend, gpu: Gpu | None) -> dict[str, Any]:
+def _content(request: RunRequest, backend: Backend, gpus: Sequence[Gpu]) -> dict[str, Any]:
     """The case measured under telemetry, or run for a profiler."""
-    if backend.where == "cuda" and gpu is None:
+    if backend.where == "cuda" and not gpus:
         raise CaseFailed("NVML sees no GPU")
     outcomes.require_made(request.artifact)
     if request.profiling:
-        return _profiled(request, request.profiling, backend, gpu)
-    feeds = _feeds(request)
-    with _task(request, gpu):
-        with Telemetry() if gpu else contextlib.nullcontext() as telemetry:
-            measured, content = _measured(request, backend, host_cast.given_as_half(feeds, request.variant), gpu)
+        return _profiled(request, request.profiling, backend, gpus)
+    feeds = loading.feeds_of(request)
+    with _task(request, bool(gpus)):
+        with contextlib.ExitStack() as stack:
+            samplers = [stack.enter_context(Telemetry(gpu=index)) for index in range(len(gpus))]
+            measured, content = _measured(request, backend, host_cast.given_as_half(feeds, request.variant), gpus)
         checks = {**measured.checks, **_compared(request, feeds, measured.outputs)}
+    records = [sampler.record(content) for sampler in samplers] or [{"not_measured": "no GPU"}]
     return {
         **_verdict(checks),
         **content,
         "checks": msgspec.to_builtins(checks),
-        "telemetry": telemetry.record(content) if telemetry else {"not_measured": "no GPU"},
+        "telemetry": telemetry.of_all(records),
+        **({"ranks": _ranks(request.rank, records)} if request.rank else {}),
     }
+
+
+def _ranks(rank: Rank, records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What is known of each rank to the first of them."""
+    size = rank.world.size
+    each = records if len(records) == size else [*records] * size  # without a GPU one reason stands for all
+    return [{"rank": number, "telemetry": dict(record)} for number, record in enumerate(each)]
 
 
 def _verdict(checks: Mapping[str, SelfCheck]) -> dict[str, Any]:
@@ -149,7 +178,7 @@ def _compared(request: RunRequest, feeds: Feeds, outputs: Mapping[str, np.ndarra
 # --- measuring -------------------------------------------------------------------------------------------------
 
 
-def _task(request: RunRequest, gpu: Gpu | None) -> AbstractContextManager[None]:
+def _task(request: RunRequest, gpu: bool) -> AbstractContextManager[None]:
     """What a measurement says of itself between its parts."""
     loops = 4 if gpu else 3
     protocol = request.protocol
@@ -160,19 +189,19 @@ def _task(request: RunRequest, gpu: Gpu | None) -> AbstractContextManager[None]:
 
 
 def _measured(
-    request: RunRequest, backend: Backend, feeds: Feeds, gpu: Gpu | None
+    request: RunRequest, backend: Backend, feeds: Feeds, gpus: Sequence[Gpu]
 ) -> tuple[timing.Timing, dict[str, Any]]:
     """The timing, and what the record says of it and of memory.
 
     A session that cannot be closed keeps its numbers, and fails the self-check `closed`.
     """
-    device = _device(gpu)
+    device = loading.device_of(gpus, request.rank)
     used_before = device.memory_used()
     progress.step("load")
     parts = None
     start = time.perf_counter_ns()
     try:
-        with outcomes.opened(backend.open(_open_request(request, device))) as session:
+        with loading.opened(request, backend, device) as session:
             load_ns = time.perf_counter_ns() - start
             measured, content = parts = _in_session(request, backend, (session, device), feeds, used_before)
     except CaseFailed as error:
@@ -198,13 +227,13 @@ def _in_session(
         measured = _pipelined(request, backend, opened, measured, feeds)
     tuning = _tuning(backend, session)
     with timing.undisturbed():  # the pipeline's lanes are garbage that holds device memory
-        graphs = backend.graph_memory and backend.graph_memory(session, _open_request(request, device))
+        graphs = backend.graph_memory and backend.graph_memory(session, loading.open_request(request, device))
     memory |= {"graphs": graphs} if graphs else {}
     return measured, {
         "compile_cache": cache,
         "memory": memory,
         "inputs": {name: {"shape": list(array.shape), "dtype": str(array.dtype)} for name, array in feeds.items()},
-        "outputs": {name: digest(array) for name, array in measured.outputs.items()},
+        "outputs": {name: loading.digest(array) for name, array in measured.outputs.items()},
         **tuning,
     }
 
@@ -223,52 +252,17 @@ def _pipelined(
             lanes = [first]
             for _ in range(1, request.streams):
                 device = CudaDevice()
-                manager = outcomes.opened(backend.open(_open_request(request, device)))
+                manager = outcomes.opened(backend.open(loading.open_request(request, device)))
                 lanes.append((stack.enter_context(manager), device))
             return timing.add_pipelined(measured, lanes, feeds, request.placement, request.protocol)
     except CaseFailed as error:
         return replace(measured, pipelined=timing.NotMeasured(str(error)))
 
 
-def _open_request(request: RunRequest, device: Device) -> OpenRequest:
-    return OpenRequest(
-        artifact=request.artifact,
-        spec=request.spec,
-        precision=request.case.precision,
-        shape=request.shape,
-        variant=request.variant,
-        device=device,
-        threads=request.variant.whole("threads")
-        if "threads" in request.variant.options
-        else len(os.sched_getaffinity(0)),
-        native_profile=request.profiling.native if request.profiling else None,
-        remembered=_remembered(request.tuned),
-    )
-
-
-def _remembered(record: Path | None) -> list[Tuning]:
-    """What another case's autotuners chose. Raises CaseFailed where its record does not say."""
-    if record is None:
-        return []
-    content: Watched = documents.read(record, "watched")
-    if not content.tuning:
-        raise CaseFailed(f"{record} has no tuned configurations: {content.reason or 'nothing was tuned'}")
-    return content.tuning
-
-
 def _tuning(backend: Backend, session: Session) -> dict[str, Any]:
     """The part `tuning` of the record; nothing where no kernel was chosen by trying."""
-    decisions = backend.tuning(session)
+    decisions = backend.tuning(led.own(session))
     return {"tuning": decisions} if decisions else {}
-
-
-def _feeds(request: RunRequest) -> Feeds:
-    """The host arrays of one inference: the same ones in every round."""
-    return data.feeds(request.spec, request.shape, 1, request.seed)[0]
-
-
-def _device(gpu: Gpu | None) -> Device:
-    return CudaDevice() if gpu else CpuDevice()
 
 
 def _memory(session: Session, device: Device, used_before: int | None) -> dict[str, Any]:
@@ -281,21 +275,10 @@ def _memory(session: Session, device: Device, used_before: int | None) -> dict[s
     }
 
 
-def digest(array: np.ndarray[Any, Any]) -> dict[str, Any]:
-    """What the record keeps of an output: enough to see whether two runs gave the same."""
-    content = np.ascontiguousarray(array)
-    return {
-        "shape": list(array.shape),
-        "dtype": str(array.dtype),
-        "sha256": hashlib.sha256(content.tobytes()).hexdigest(),
-        "finite": bool(np.isfinite(array).all()) if array.dtype.kind == "f" else True,
-    }
-
-
 # --- under a profiler ------------------------------------------------------------------------------------------
 
 
-def _profiled(request: RunRequest, profiling: Profiling, backend: Backend, gpu: Gpu | None) -> dict[str, Any]:
+def _profiled(request: RunRequest, profiling: Profiling, backend: Backend, gpus: Sequence[Gpu]) -> dict[str, Any]:
     """Run end to end in named ranges; only the iterations are collected (cudaProfilerStart … Stop).
 
     Its iterations are timed as end_to_end is, by which the profiler's cost is known; they are no samples of it.
@@ -306,19 +289,19 @@ def _profiled(request: RunRequest, profiling: Profiling, backend: Backend, gpu: 
     if within:
         options = {name: value for name, value in request.variant.options.items() if name != "cuda_graph"}
         request = replace(request, variant=replace(request.variant, options=options))
-    feeds = host_cast.given_as_half(_feeds(request), request.variant)
-    device = _device(gpu)
+    feeds = host_cast.given_as_half(loading.feeds_of(request), request.variant)
+    device = loading.device_of(gpus, request.rank)
     with contextlib.ExitStack() as stack:
         stack.enter_context(progress.task(f"Run {request.case} for a profiler", PROFILED_STEPS, measures=True))
         progress.step("load")
         with profiling.range("load"):
-            session = stack.enter_context(outcomes.opened(backend.open(_open_request(request, device))))
+            session = stack.enter_context(loading.opened(request, backend, device))
             lane = Lane(session, device, feeds, request.placement)
         progress.step("warm-up")
         with outcomes.stage("first inference"), profiling.range("warmup"):
             iterations.warm_up(lane, graph=request.variant.flag("cuda_graph"))
         progress.step("iterations")
-        with outcomes.stage("measure"), profiling.recorder, collected(device):
+        with outcomes.stage("measure"), profiling.recorder, collected(device), led.collecting(request.rank):
             if profiling.native:  # whose times are the host's
                 mark_clock(profiling.range)
             samples = [iterations.once(lane, profiling.range) for _ in range(profiling.iterations)]
@@ -332,6 +315,6 @@ def _profiled(request: RunRequest, profiling: Profiling, backend: Backend, gpu: 
         "reason": None,
         "boundaries": dict.fromkeys(("device", "call", "end_to_end"), nothing),
         "iterations": {"not_measured": NO_GRAPH} if without_graph else {"samples_ns": samples},
-        "outputs": {name: digest(array) for name, array in outputs.items()},
+        "outputs": {name: loading.digest(array) for name, array in outputs.items()},
         **tuning,
     }

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
+import pytest
 from tests.unit.diagnosis.asking import approx, ask
 from tests.unit.facts import facts, mentions
 
@@ -97,6 +98,20 @@ def test_a_link_of_half_the_lanes_is_found_with_half_the_copies(
 def test_a_link_that_nobody_tells_of_is_not_assessed(measured: Measured, environment: dict[str, Any]) -> None:
     environment["gpus"][0]["pcie_width"] = {"value": None, "reason": "not told"}
     assert ask("pcie_width", measured(VIT, environment=environment)).verdict == "not assessed"
+
+
+@pytest.mark.parametrize("memory", ["integrated", "host_page_tables"])
+def test_a_gpu_whose_copies_do_not_go_over_pcie_is_not_held_against_its_lanes(
+    measured: Measured, environment: dict[str, Any], bandwidth: dict[str, Any], memory: str
+) -> None:
+    """NVML tells of a PCIe link on Grace, too, which carries no copies."""
+    environment["gpus"][0] |= {"pcie_width": 1, memory: True}
+    bandwidth["h2d"]["pinned"]["gb_per_s"] = 20.0
+    frames = measured(VIT, environment=environment, bandwidth=bandwidth)
+    answers = [ask(name, frames) for name in ("pcie_width", "slow_link")]
+    assert [(answer.verdict, facts(answer.reason)) for answer in answers] == [
+        ("clear", ["copies", "not", "PCIe", "GPU"])
+    ] * 2
 
 
 def test_a_link_that_reaches_its_lanes_is_clear(measured: Measured) -> None:

@@ -60,8 +60,33 @@ def test_a_gpu_that_reads_the_hosts_memory_needs_no_copy_at_all(
     assert mentions(finding.advice, "no copy", "placement: mapped")
     (over,) = ask("copy_over_floor", frames).findings
     assert mentions(over.advice, "placement: mapped")
+    assert finding.options == over.options == {"placement": "mapped"}
     (own,) = ask("pageable_copies", measured(VIT)).findings
     assert "mapped" not in own.advice
+
+
+def test_a_gpu_that_shares_the_hosts_memory_needs_no_copy_of_page_locked_arrays_either(
+    measured: Measured, environment: dict[str, Any]
+) -> None:
+    def pinned(record: dict[str, Any]) -> None:
+        record["placement"] = "pinned"
+
+    gpu = environment["gpus"][0]
+    gpu["integrated"] = True
+    (finding,) = ask("pageable_copies", measured(VIT, pinned, environment=environment)).findings
+    assert (finding.subject, finding.options) == ("page-locked memory", {"placement": "mapped"})
+    assert finding.gain == Gain(0.0, finding.evidence["copy_ns"])
+    gpu |= {"integrated": False, "host_page_tables": True}  # there the link stays between the two
+    assert ask("pageable_copies", measured(VIT, pinned, environment=environment)).verdict == "clear"
+
+
+@pytest.mark.parametrize("placement", ["mapped", "device"])
+def test_inputs_that_are_not_copied_are_clear_in_one_memory(
+    measured: Measured, environment: dict[str, Any], placement: str
+) -> None:
+    environment["gpus"][0]["integrated"] = True
+    frames = measured(VIT, lambda record: record.update(placement=placement), environment=environment)
+    assert ask("pageable_copies", frames).verdict == "clear"
 
 
 def test_page_locked_arrays_are_clear(measured: Measured) -> None:

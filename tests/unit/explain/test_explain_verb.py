@@ -256,3 +256,12 @@ def test_what_another_process_computes_is_a_part_of_its_own(shared: Path) -> Non
     parts = answer.parts_of(case)
     assert parts is not None
     assert parts[2][answer.IDLE_WORDS["other_process"]] / parts[1] == pytest.approx(0.7)
+
+
+def test_kernels_of_one_name_are_told_apart_by_the_arguments_of_their_template(tmp_path: Path) -> None:
+    path = tmp_path / "kernels.csv"
+    text = KERNELS.replace("gemm", '"void unary<float, (int)4, OP_Sin<float>>(const float *)"')
+    path.write_text(text.replace("softmax", '"void unary<float, (int)4, OP_Cos<float>>(const float *)"'))
+    (case,) = explain([path])
+    shown = answer.render(case)
+    assert "OP_Sin" in shown and "OP_Cos" in shown

@@ -101,6 +101,12 @@ def test_a_session_that_never_ran_leaves_the_answers_of_the_others(model: Path, 
     assert "4 runs" in cases[0].captures[0].ran
 
 
+def test_a_program_that_failed_before_it_ran_anything_is_said_to_have_failed(model: Path, tmp_path: Path) -> None:
+    command = program(tmp_path / "failing.py", f"{ONNX_RUNTIME}\nsys.exit(3)\n")
+    with pytest.raises(UserError, match="exited with 3"):
+        watch.watch(watch.Asked([*command, str(model), "0"]))
+
+
 def test_a_program_that_profiles_itself_does_so(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     text = """

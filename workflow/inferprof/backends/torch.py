@@ -7,13 +7,19 @@ import functools
 import shutil
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from inferprof.backends import inductor, refusals, torch_graphs, torch_quantize, triton_tuning
+from inferprof.backends import (
+    inductor,
+    refusals,
+    torch_graphs,
+    torch_options,
+    torch_quantize,
+    torch_ranks,
+    triton_tuning,
+)
 from inferprof.backends.options import RUN, TF32, THREADS, some
+from inferprof.backends.torch_buffers import as_buffer, as_tensor
 from inferprof.case import Case, Shape, Variant
 from inferprof.device import Buffer, Device, Where
 from inferprof.errors import CaseFailed, UserError
@@ -21,6 +27,8 @@ from inferprof.machine.hardware import Machine
 from inferprof.model import export
 from inferprof.model.model_spec import ModelSpec
 from inferprof.plugins import Backend, OpenRequest, Quantizer, Session
+from inferprof.ranks import world as worlds
+from inferprof.ranks.world import World
 
 if TYPE_CHECKING:
     import torch
@@ -57,7 +65,7 @@ class TorchSession:
         bound = [(buffer.ptr, buffer.shape) for buffer in buffers]
         if self._captured and bound == self._bound:
             return  # the graph reads these addresses already
-        self._inputs = tuple(map(_tensor, buffers))
+        self._inputs = tuple(map(as_tensor, buffers))
         if bound != self._bound:
             self._run, self._captured, self._bound = self._eager, False, bound
 
@@ -76,7 +84,7 @@ class TorchSession:
         """The result of the last run; empty before the first."""
         if self._result is None:
             return {}
-        return {self._output_name: _buffer(self._result, self._device)}
+        return {self._output_name: as_buffer(self._result, self._device)}
 
     def capture_graph(self) -> bool:
         """Capture one run into a CUDA graph of torch's own, whose memory pool keeps the intermediate results."""
@@ -118,26 +126,6 @@ def _closed(*_: Any) -> Any:
     raise AssertionError("the session is closed")
 
 
-def _tensor(buffer: Buffer) -> torch.Tensor:
-    """The buffer as a tensor on the same memory."""
-    import torch
-
-    if buffer.array is not None:
-        return torch.from_numpy(buffer.array)
-    interface = {"shape": buffer.shape, "typestr": buffer.dtype.str, "data": (buffer.ptr, False), "version": 3}
-    return torch.as_tensor(SimpleNamespace(__cuda_array_interface__=interface), device="cuda")
-
-
-def _buffer(tensor: torch.Tensor, device: Device) -> Buffer:
-    """The tensor as a buffer on the same memory, which the buffer keeps alive."""
-    tensor = tensor.contiguous()
-    if device.where == "cpu":
-        array = tensor.numpy()
-        return Buffer("cpu", tensor.data_ptr(), tuple(tensor.shape), array.dtype, owner=tensor, array=array)
-    dtype = np.dtype(str(tensor.dtype).removeprefix("torch."))
-    return Buffer("cuda", tensor.data_ptr(), tuple(tensor.shape), dtype, owner=tensor)
-
-
 def _cast(module: torch.nn.Module, precision: str) -> torch.nn.Module:
     """The module computing in `precision`, with inputs and outputs as in the ONNX graphs: fp32 and integers."""
     import torch
@@ -161,11 +149,17 @@ def _cast(module: torch.nn.Module, precision: str) -> torch.nn.Module:
 _modules: weakref.WeakValueDictionary[tuple[Any, ...], torch.nn.Module] = weakref.WeakValueDictionary()
 
 
-def _module(spec: ModelSpec, precision: str, where: Where, quantize: Quantizer | None) -> torch.nn.Module:
-    """The model in a precision on the device. Sessions that are open at the same time share one: it is only read."""
-    key = (repr(spec), precision, where, quantize)  # a spec holds mappings, so it has no hash
+def _module(
+    spec: ModelSpec, precision: str, where: Where, quantize: Quantizer | None, world: World | None
+) -> torch.nn.Module:
+    """The model in a precision on the device, or this rank's part of it.
+
+    Sessions that are open at the same time share one: it is only read.
+    """
+    key = (repr(spec), precision, where, quantize, world)  # a spec holds mappings, so it has no hash
     if (module := _modules.get(key)) is None:
-        module = _cast(export.torch_module(spec, attention="sdpa"), precision).to(where)
+        whole = export.torch_module(spec, attention="sdpa")
+        module = _cast(torch_ranks.divided(whole, spec, world) if world else whole, precision).to(where)
         if quantize:
             torch_quantize.quantize(module, quantize)
         _modules[key] = module
@@ -210,10 +204,18 @@ def _opened(
     _set_tf32(request.variant.flag("tf32"))
     if device.where == "cpu":
         torch.set_num_threads(request.threads)
-    with _reported(torch.OutOfMemoryError), torch.cuda.stream(_stream(device)):
-        module = _module(request.spec, request.precision, device.where, torch_quantize.asked(request.variant))
+    world = request.rank.world if request.rank else None
+    with (
+        _reported(torch.OutOfMemoryError),
+        torch_ranks.group(request.rank, device),
+        torch.cuda.stream(_stream(device)),
+    ):
+        quantizer = torch_quantize.asked(request.variant)
+        module = _module(request.spec, request.precision, device.where, quantizer, world)
         graph = device.where == "cuda" and request.variant.flag("cuda_graph")
-        session = TorchSession(wrap(module), request.spec, device, graph=graph, weights=torch_quantize.size(module))
+        torch_options.apply(request.variant)
+        call = wrap(torch_options.formatted(module, request.variant))
+        session = TorchSession(call, request.spec, device, graph=graph, weights=torch_quantize.size(module))
         try:
             with triton_tuning.tuned(request.variant, request.remembered) as session.tuning, torch.inference_mode():
                 yield session
@@ -257,7 +259,8 @@ def open_compile(request: OpenRequest) -> Iterator[TorchSession]:
 
         return step
 
-    with _reported(TorchDynamoException), _opened(request, compiled) as session:
+    helped = inductor.no_helpers_for_what_is_compiled(request)
+    with _reported(TorchDynamoException), helped, _opened(request, compiled) as session:
         yield session
 
 
@@ -272,7 +275,8 @@ def graphs_share_memory(variant: Variant) -> str | None:
 def refuses_options(variant: Variant, case: Case, machine: Machine) -> str | None:
     """What speaks against a variant's options on this machine."""
     graphs = torch_graphs.refuses(variant, Shape.parse(case.shape), machine)
-    return torch_quantize.refuses_variant(variant, case, machine) or graphs
+    ranks = worlds.refuses(variant, Shape.parse(case.shape), machine)
+    return torch_quantize.refuses_variant(variant, case, machine) or graphs or ranks
 
 
 def graph_memory(session: Session, request: OpenRequest, *, trees: bool) -> dict[str, Any] | None:
@@ -315,9 +319,9 @@ TORCH_EAGER = Backend(
     artifact="torch",
     open=open_eager,
     refuses=refuses_eager,
-    options=OPTIONS,
+    options={**OPTIONS, **torch_ranks.OPTION},
     precisions=frozenset(DTYPES),
-    imports=export.IMPORTS,
+    imports=(*export.IMPORTS, "torch.distributed"),
     refuses_variant=refuses_options,
     graph_memory=functools.partial(graph_memory, trees=False),
     tuning=tuning_of,

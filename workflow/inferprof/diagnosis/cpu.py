@@ -48,8 +48,12 @@ LIMIT_ADVICE: Final[Mapping[Bottleneck, str]] = {
     "memory": "Weights in fewer bits, or a larger batch, which reads them once for all.",
     "compute": "Less work, a narrower format, or other hardware: csv/gpu_floors.csv has the least times on GPUs.",
 }
-MULTIPLY_LESS: Final = "Multiply less, or in a format that this CPU multiplies faster. Nodes: csv/all_operators.csv."
-FUSE: Final = "Fuse it with what is around it: ONNX Runtime's transformer optimizer, or a newer export."
+MULTIPLY_LESS: Final = (
+    "csv/all_operators.csv names the nodes. Fewer products, or a format that this CPU multiplies faster, take less."
+)
+FUSE: Final = (
+    "csv/all_operators.csv names the nodes. ONNX Runtime's transformer optimizer or a newer export may fuse them."
+)
 
 
 # --- threads ---------------------------------------------------------------------------------------------------

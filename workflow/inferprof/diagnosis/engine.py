@@ -74,7 +74,7 @@ def _executed(frames: Frames) -> tuple[str, pd.DataFrame]:
 
 def _conversions(frames: Frames) -> list[Finding] | Clear:
     """Kernels that only cast, reformat or quantize, of CONVERSIONS of the kernels' time. Gain: 0 to all of theirs."""
-    tool, kernels = _executed(frames)
+    tool, kernels = frames.once(_executed)
     table = precision_truth.conversions(kernels)
     findings = [_conversion(frames, row, tool) for row in rows_of(table[table["share"] >= frames.limit(CONVERSIONS)])]
     return findings or Clear(f"{table['share'].sum():.1%} of the kernels' time converts formats or layouts")
@@ -107,7 +107,7 @@ def _precision(frames: Frames) -> list[Finding] | Clear:
         raise NotAssessed(f"what weights by {quantizer} are to be multiplied in")
     tf32 = precision == REFERENCE and bool(options_of(frames).get("tf32"))
     asked = "tf32" if tf32 else precision_truth.wanted(precision)
-    tool, kernels = _executed(frames)
+    tool, kernels = frames.once(_executed)
     products = precision_truth.by_dtype(kernels[kernels["matrix"]])
     shares = {str(row["dtype"]): float(row["share"]) for row in rows_of(products)}
     unknown = shares.pop(kernel_formats.NOT_TOLD, 0.0) + (shares.pop(EITHER_FP8, 0.0) if asked in FP8S else 0.0)

@@ -27,6 +27,7 @@ LINK_REACHED = Threshold(
 )
 LANE_GB_PER_S: Final[Mapping[str, float]] = {"3": 0.985, "4": 1.969, "5": 3.938}
 """PCI Express base specification: 8, 16 and 32 GT/s a lane and direction, with 128b/130b encoding."""
+NOT_PCIE: Final = "copies do not go over PCIe: the GPU has the host's memory, or a link of its own to it"
 SLOW_DOWN = Threshold(
     "slow_down", 2.0, "times bare", "ours: from here on more of the profile is the profiler's than the case's"
 )
@@ -107,6 +108,8 @@ def _low_clock(frames: Frames) -> list[Finding] | Clear:
 def _pcie(frames: Frames) -> list[Finding] | Clear:
     """The link has fewer lanes than the card's. Gain: at most the copies' time that the missing lanes would save."""
     gpu = gpu_in_use(frames.documents.environment) or NO_GPU
+    if gpu.reads_host_memory:
+        return Clear(NOT_PCIE)
     width, widest = gpu.pcie_width, gpu.pcie_width_max
     if not isinstance(width, int) or not isinstance(widest, int):
         raise NotAssessed("a GPU that tells the width of its link")
@@ -128,6 +131,8 @@ def _slow_link(frames: Frames) -> list[Finding] | Clear:
     times 1 - measured / rate.
     """
     gpu = gpu_in_use(frames.documents.environment) or NO_GPU
+    if gpu.reads_host_memory:
+        return Clear(NOT_PCIE)
     lane, width = LANE_GB_PER_S.get(str(gpu.pcie_generation_max)), gpu.pcie_width_max
     if lane is None or not isinstance(width, int):
         raise NotAssessed("a GPU that tells the generation and the width of its link")

@@ -45,16 +45,21 @@ def load(results: Path, machine: str, case: Case, thresholds: Mapping[str, float
 
 
 def of_model(
-    results: Path, machine: str, model: str, thresholds: Mapping[str, float] | None = None
+    results: Path,
+    machine: str,
+    model: str,
+    thresholds: Mapping[str, float] | None = None,
+    part: slice = slice(None),
 ) -> Iterator[Frames]:
-    """`load` of each case of a model that has a record on the machine. Raises UserError where none has one."""
+    """`load` of each case of a model that has a record on the machine, or of a part of them. Raises UserError where
+    none has one."""
     recorded = records.of_model(results, machine, model)
     if recorded.empty:
         raise UserError(f"{results / machine / 'benchmark'} has no record of {model}: inferprof run")
     peers = peers_of(records.read(results, recorded))
     tried = tries.of_model(peers, *refused_of(results, machine, model))
     read = functools.cache(documents.read)  # the cases share those of the machine, and of their graphs
-    for names in recorded[records.CASE_KEY].itertuples(index=False, name=None):
+    for names in recorded[records.CASE_KEY][part].itertuples(index=False, name=None):
         frames = _of_case(results, machine, Case(*names), peers, thresholds, read)
         yield dataclasses.replace(frames, tries=tried.get((machine, *names), {}))
 
@@ -100,11 +105,10 @@ def _of_case(
         (machine, path.relative_to(folder).parts[0], documents.read(path, "watched", results))
         for path in sorted(folder.glob(f"*/{case.path}.record.json"))
     ]
-    frames = of_tables(machine, case, peers, profiles, documents_of(results, machine, case, read))
-    ledger = overhead.ledger(frames.latency, profiles, overhead.profiled_runs(watched))
+    given = documents_of(results, machine, case, read)
+    frames = of_tables(machine, case, peers, profiles, given, overhead.profiled_runs(watched))
     return dataclasses.replace(
         frames,
-        overheads=ledger,
         best_counters=dict(_best_counters(results, frames)),
         unquantized=_unquantized(results, machine, case, peers),
         thresholds=dict(thresholds or {}),
@@ -129,7 +133,7 @@ def _unquantized(results: Path, machine: str, case: Case, peers: Measurements) -
         return None
     _, *names = paired[0]
     plain = Case(*names)
-    return PairedCase(plain, _of(peers.ok, paired[0])["record"].iloc[0], _profiles(results, machine, plain))
+    return PairedCase(plain, _of(peers, "ok", paired[0])["record"].iloc[0], _profiles(results, machine, plain))
 
 
 def _best_counters(results: Path, frames: Frames) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -148,16 +152,19 @@ def _best_counters(results: Path, frames: Frames) -> Iterator[tuple[str, pd.Data
 
 
 def of_tables(
-    machine: str, case: Case, peers: Measurements, profiles: pd.DataFrame, case_documents: Documents | None = None
+    machine: str,
+    case: Case,
+    peers: Measurements,
+    profiles: pd.DataFrame,
+    case_documents: Documents | None = None,
+    watched: pd.DataFrame | None = None,
 ) -> Frames:
-    """Frames of a case. profiles: its own tidy tables."""
+    """Frames of a case. profiles: its own tidy tables; watched: overhead.profiled_runs of it."""
     given = case_documents or Documents()
     key = (machine, *case.path.parts)
-    own, latency, stages, traffic = (
-        _of(frame, key) for frame in (peers.ok, peers.latency, peers.stages, peers.traffic)
-    )
+    own, latency, stages, traffic = (_of(peers, name, key) for name in ("ok", "latency", "stages", "traffic"))
     tool, timeline = waterfall.traced(profiles)
-    rows = records.rows_of(waterfall.of_cases(latency, stages, profiles))
+    bare = peers.once(_bare_times).get(key)
     return Frames(
         machine=machine,
         case=case,
@@ -169,8 +176,10 @@ def of_tables(
         profiles=profiles,
         tool=tool,
         timeline=profiles.iloc[:0] if timeline is None else timeline,
-        overheads=overhead.ledger(latency, profiles, overhead.profiled_runs(())),
-        waterfall=rows[0] if rows else {"total_ns": None, "not_measured": "the case has no record"},
+        overheads=overhead.ledger(latency, profiles, overhead.profiled_runs(()) if watched is None else watched),
+        waterfall=waterfall.of_case(bare, profiles)
+        if bare
+        else {"total_ns": None, "not_measured": "the case has no record"},
         peers=peers.measured,
         trials=peers.trials,
         documents=given,
@@ -180,13 +189,22 @@ def of_tables(
 
 def _failure(peers: Measurements, key: records.Key) -> str | None:
     """Why a case failed; None where it did not."""
-    own = _of(peers.outcomes, key)
+    own = _of(peers, "outcomes", key)
     return str(own["reason"].iloc[0]) if len(own) and own["outcome"].iloc[0] == "failed" else None
 
 
-def _of(frame: pd.DataFrame, key: records.Key) -> pd.DataFrame:
-    """The rows of a case."""
-    return frame[(frame[records.KEY] == list(key)).all(axis=1)]
+def _bare_times(peers: Measurements) -> dict[Key, dict[str, Any]]:
+    return {records.key_of(row): row for row in waterfall.bare_times(peers.latency, peers.stages)}
+
+
+def _of(peers: Measurements, name: str, key: Key) -> pd.DataFrame:
+    """The rows of a case in the frame of this name."""
+    rows = peers.once(_by_case, name).get(key)
+    return getattr(peers, name).iloc[:0] if rows is None else rows
+
+
+def _by_case(peers: Measurements, name: str) -> dict[Key, pd.DataFrame]:
+    return {tuple(map(str, key)): rows for key, rows in getattr(peers, name).groupby(records.KEY, sort=False)}
 
 
 def documents_of(results: Path, machine: str, case: Case, read: Read = documents.read) -> Documents:
@@ -203,6 +221,11 @@ def documents_of(results: Path, machine: str, case: Case, read: Read = documents
         ceilings=content(results / machine / "ceilings.json", "ceilings"),
         cost=content(graph / f"{case.precision}.{case.shape}.cost.json", "cost"),
         partition=content(graph / f"{case.precision}.partition.json", "partition"),
+        serving=tuple(
+            document
+            for path in sorted((results / machine / "serving").glob(f"*/{case.path}.json"))
+            if (document := content(path, "serving"))
+        ),
     )
 
 

@@ -12,6 +12,7 @@ from msgspec import structs
 
 from inferprof import registry
 from inferprof.diagnosis.fallbacks import fallbacks_of
+from inferprof.diagnosis.kernel_time import kernels_ns
 from inferprof.diagnosis.times import Time, iteration, launch, ms, part, percent, replays_a_graph, require_undistorted
 from inferprof.findings import Bottleneck, Change, Clear, Finding, Frames, Gain, Threshold
 from inferprof.plugins import Check
@@ -82,8 +83,8 @@ def _unused(frames: Frames, waiting: Time) -> float:
 
 
 def _saved(frames: Frames, waiting: Time) -> Gain:
-    """What one launch instead of many saves."""
-    room = frames.total.ns if frames.total else float("inf")
+    """What one launch instead of many saves: never the kernels, which a graph holds too."""
+    room = max(0.0, frames.total.ns - (kernels_ns(frames) or 0.0)) if frames.total else float("inf")
     low, high = (min(room, times * _unused(frames, waiting)) for times in SAVED)
     return Gain(low, high)
 

@@ -59,7 +59,7 @@ CLASS_ADVICE: Final[Mapping[KernelClass, str]] = {
     "fewer bytes.",
     "attention": "Compare it with its roofline. A newer fused kernel or fewer tokens move it.",
 }
-OTHER_ADVICE: Final = "Compare it with its roofline. Fuse it into the product before or behind it."
+OTHER_ADVICE: Final = "Compare it with its roofline. Fuse it with the operators before and behind it."
 
 
 # --- what bounds -----------------------------------------------------------------------------------------------

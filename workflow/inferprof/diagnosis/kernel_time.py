@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from inferprof import registry
@@ -28,6 +31,8 @@ KERNEL_SHARE: Final = Threshold(
 NEEDS_TRACE: Final = "a trace of the case's kernels: nsys or kineto under `profilers:`"
 NEEDS_NODES: Final = "a trace with kernels one by one: CUDA graphs traced by node (nsys --cuda-graph-trace=node)"
 NAME_LENGTH: Final = 60
+DIFFERENCE: Final = 24
+"""Characters from where two names differ."""
 
 
 def rows_counted(frames: Frames) -> pd.DataFrame:
@@ -164,6 +169,29 @@ def options_of(frames: Frames) -> dict[str, Any]:
 def short(kernel: str) -> str:
     """A kernel's own name, of bounded length."""
     return clipped(own_name(kernel))
+
+
+def distinct(kernels: Sequence[str]) -> list[str]:
+    """Their own names; where different kernels have the same, with where their templates' arguments differ."""
+    names = [short(kernel) for kernel in kernels]
+    alike = {name: [kernel for kernel in kernels if short(kernel) == name] for name in names}
+    same = {name: _same(group) for name, group in alike.items() if len(set(group)) > 1}
+    return [
+        _differing(name, kernel, same[name]) if name in same else name
+        for name, kernel in zip(names, kernels, strict=True)
+    ]
+
+
+def _same(names: Sequence[str]) -> int:
+    """How many characters the names begin with alike."""
+    columns = zip(*names, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda characters: len(set(characters)) == 1, columns))
+
+
+def _differing(name: str, kernel: str, same: int) -> str:
+    """`kernel<…OP_Sin<float>, (in…`: from the argument on that differs after `same` characters."""
+    begun = re.split("[<, ]", kernel[:same])[-1]
+    return f"{name}<…{begun}{kernel[same:][:DIFFERENCE]}…"
 
 
 def clipped(name: str) -> str:

@@ -54,6 +54,10 @@ def bare_ns(latency: pd.DataFrame, boundary: Boundary) -> float | None:
 
 def on_gpu(frames: Frames) -> bool:
     """Whether the case ran on a GPU, by the clock of the bare run or by a profile."""
+    return frames.once(_on_gpu)
+
+
+def _on_gpu(frames: Frames) -> bool:
     launched = frames.profiles["level"].isin(ON_GPU).any()
     return bare_ns(frames.latency, "device") is not None or bool(launched) or providers.on_gpu(frames.profiles)
 

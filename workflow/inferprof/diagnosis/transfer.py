@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from inferprof import registry
 from inferprof.case import HOST_CAST
 from inferprof.diagnosis.times import NS_PER_MS, RECORDS, Time, copying, link_copies, ms, percent, stages
+from inferprof.documents.machine import GpuFacts
 from inferprof.documents.record import Array
 from inferprof.findings import Change, Clear, Confidence, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.model.operators import bits
@@ -27,6 +28,7 @@ NO_COPY: Final = (
     "Make no copy: this GPU reads the host's memory where it lies (variant with `placement: mapped`), "
     "at best filled there by the caller."
 )
+MAPPED: Final = Change("variant", {"placement": "mapped"})
 MB: Final = 1e6
 HALF_BITS: Final = 16
 HOST_COPY_GB_PER_S: Final = 5.0
@@ -50,10 +52,11 @@ def _pageable(frames: Frames) -> list[Finding] | Clear:
     Gain of a variant that copies its inputs into page-locked memory itself: the stages less what the link needs for
     so many bytes (limits.copies.floors), less MEMCPY times a memcpy of them; where that may be a loss, the gain is
     that of a caller who fills page-locked memory in place of the arrays: 0 to the first difference. Where the host
-    makes
-    that memcpy already: at most stage_inputs, by the same caller.
+    makes that memcpy already: at most stage_inputs, by the same caller. A GPU that shares the host's memory needs no
+    copy from page-locked arrays either.
     """
-    if not _is_pageable(frames):
+    pageable = _is_pageable(frames)
+    if not pageable and not _copies_within_one_memory(frames):
         return _staged(frames)
     time = copying(frames)
     share = frames.share(time.ns)
@@ -67,11 +70,11 @@ def _pageable(frames: Frames) -> list[Finding] | Clear:
     evidence |= {"variant_low_ns": low, "variant_high_ns": high} if moved else {}
     if share is None or share < frames.limit(COPY_SHARE):
         return Clear(reason, evidence, Gain(low, high) if moved else None)
-    subject = "pageable memory"
-    if _reads_host_memory(frames):
+    subject = "pageable memory" if pageable else "page-locked memory"
+    if _gpu(frames).reads_host_memory:
         gain = Gain(0.0, time.ns)
         finding = Finding(subject, "copy", share, reason, evidence, time.source, gain, NO_COPY, "low")
-        return [replace(finding, change=Change("variant", {"placement": "mapped"}))]
+        return [replace(finding, change=MAPPED)]
     pays = low > 0
     gain = Gain(low, high) if pays else Gain(0.0, most)
     advice = (
@@ -84,10 +87,14 @@ def _pageable(frames: Frames) -> list[Finding] | Clear:
     return [replace(finding, change=Change("variant", {"placement": "pinned"}))]
 
 
-def _reads_host_memory(frames: Frames) -> bool:
-    """Whether this GPU needs no copies at all: it shares the host's memory, or reads it by the host's page tables."""
-    gpu = roofs.gpu_in_use(frames.documents.environment)
-    return gpu is not None and gpu.reads_host_memory
+def _gpu(frames: Frames) -> GpuFacts:
+    """The GPU in use, or one that nothing is known of."""
+    return roofs.gpu_in_use(frames.documents.environment) or roofs.NO_GPU
+
+
+def _copies_within_one_memory(frames: Frames) -> bool:
+    """Whether arrays that are page-locked are copied all the same, by a GPU whose memory is the host's."""
+    return _gpu(frames).integrated is True and len(frames.records) > 0 and frames.record.placement == "pinned"
 
 
 def _staged(frames: Frames) -> list[Finding] | Clear:
@@ -143,6 +150,9 @@ def _over_floor(frames: Frames) -> list[Finding] | Clear:
     if not len(frames.floors):
         raise NotAssessed("the stages h2d and d2h of a bare run")
     change = Change("variant", {"placement": "pinned"}) if _is_pageable(frames) else None
+    advice = "Make one copy per direction, from page-locked memory that stays allocated."
+    if _gpu(frames).reads_host_memory:
+        advice, change = NO_COPY, MAPPED
     row = frames.floors.iloc[0]
     findings, reasons = [], []
     for direction in ("h2d", "d2h"):
@@ -150,12 +160,10 @@ def _over_floor(frames: Frames) -> list[Finding] | Clear:
         if math.isnan(took) or math.isnan(floor):
             continue
         beyond = max(0.0, took - floor) * NS_PER_MS
-        reason = f"it takes {took:.3g} ms, {took / floor:.1f} times the link's floor of {floor:.3g} ms"
+        reason = f"it takes {took:.3g} ms, {took / floor:.1f} times the link's floor of {floor:.3g} ms."
         reasons.append(reason)
         if took >= frames.limit(FAR_OVER_FLOOR) * floor and (frames.share(beyond) or 0.0) >= frames.limit(COPY_SHARE):
             evidence = {f"{direction}_ns": took * NS_PER_MS, "floor_ns": floor * NS_PER_MS}
-            advice = "Make one copy per direction, from page-locked memory that stays allocated."
-            advice = NO_COPY if _reads_host_memory(frames) else advice
             findings.append(
                 Finding(
                     direction,
@@ -172,7 +180,7 @@ def _over_floor(frames: Frames) -> list[Finding] | Clear:
             )
     if not reasons:
         raise NotAssessed("the bytes of inputs and outputs in the record")
-    return findings or Clear("; ".join(reasons))
+    return findings or Clear(" ".join(reasons))
 
 
 def _host_conversion(frames: Frames) -> list[Finding] | Clear:

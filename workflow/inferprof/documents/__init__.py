@@ -22,6 +22,7 @@ from inferprof.documents.engine import Build, Trtexec
 from inferprof.documents.graph import Accuracy, Audit, Convert, Cost, Partition, Sensitivity
 from inferprof.documents.machine import Bandwidth, Ceilings, Environment
 from inferprof.documents.record import Record, Watched
+from inferprof.documents.serving import Serving
 from inferprof.documents.study import Bundle, StudyConfig, Threshold
 from inferprof.documents.trail import Trail
 from inferprof.errors import UserError
@@ -45,6 +46,7 @@ Kind = Literal[
     "profilers",
     "bundle",
     "trail",
+    "serving",
 ]
 """The kinds of JSON files in a results folder."""
 TYPES: Mapping[Kind, Any] = {
@@ -66,12 +68,13 @@ TYPES: Mapping[Kind, Any] = {
     "profilers": dict[str, str],
     "bundle": Bundle,
     "trail": Trail,
+    "serving": Serving,
 }
 NOT_OURS = "not what inferprof writes: move it away and run the study again"
 OF_ANOTHER = "move it away and run the study again"
 LONGEST_FAULT = 200
 """Characters of what is wrong with a file: it may quote the file."""
-CASE_FOLDERS = {"benchmark": 0, "capture": 1, "trtexec": 0, "diagnosis": 0}
+CASE_FOLDERS = {"benchmark": 0, "capture": 1, "trtexec": 0, "diagnosis": 0, "serving": 1}
 """Folders of a machine with a file per case → how many folders lie between."""
 CASE_PARTS = 5
 T = TypeVar("T", bound=Document)
@@ -96,6 +99,7 @@ __all__ = [
     "Partition",
     "Record",
     "Sensitivity",
+    "Serving",
     "StudyConfig",
     "Trail",
     "Trtexec",

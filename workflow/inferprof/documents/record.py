@@ -271,6 +271,15 @@ class RunEnvironment(Document):
     processes_on_gpu: Any = None
 
 
+class OfRank(Document):
+    """What is known of one of several processes that share a model."""
+
+    rank: Count | None = None
+    telemetry: Telemetry | None = None
+    memory: dict[str, Any] = {}
+    outputs: dict[str, Array] = {}
+
+
 class Run(Outcome):
     """What a measured and a watched run have in common."""
 
@@ -279,6 +288,8 @@ class Run(Outcome):
     iterations: Stage | None = None
     tuning: list[Tuning] = []
     outputs: dict[str, Array] = {}
+    ranks: list[OfRank] = []
+    """One per rank of a case that is divided (option `parallel`); what rank 0 measures is the case's."""
 
 
 class Record(Run, kw_only=True):

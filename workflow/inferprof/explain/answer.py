@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from inferprof import registry
-from inferprof.diagnosis.kernel_time import short
+from inferprof.diagnosis.kernel_time import distinct
 from inferprof.diagnosis.times import NS_PER_MS, ms, percent
 from inferprof.diagnosis.verdict import gain_in_words
 from inferprof.explain.foreign import Foreign
@@ -205,7 +205,8 @@ def _kernels(foreign: Foreign) -> Iterator[Entry]:
     listed = ", ".join(f"{name} {percent(share)}" for name, share in classes.head(SHOWN + 1).items())
     top = table.sort_values("duration", ascending=False, kind="stable").head(SHOWN)
     names = "; ".join(
-        f"{short(str(n))} {percent(float(d) / whole)}" for n, d in zip(top["name"], top["duration"], strict=True)
+        f"{name} {percent(float(duration) / whole)}"
+        for name, duration in zip(distinct(list(top["name"])), top["duration"], strict=True)
     )
     unit = "an iteration" if foreign.choice is not None and foreign.choice.by else "in all"
     launches = float(table["launches"].sum())

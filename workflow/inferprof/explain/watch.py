@@ -77,7 +77,12 @@ def watch(asked: Asked, out: Path | None = None) -> tuple[list[Foreign], int]:
                 f"nothing was recorded: {asked.command[0]} {ended(ran.code)} and neither torch nor an ONNX Runtime "
                 "session was in a Python of it that ended by itself; nsys on PATH sees any program"
             )
-        cases = _answers(files, asked)
+        try:
+            cases = _answers(files, asked)
+        except UserError as error:
+            if not ran.code:
+                raise
+            raise UserError(f"{asked.command[0]} {ended(ran.code)}; of what it did until then: {error}") from error
     by = " and ".join(sorted({capture.tool for case in cases for capture in case.captures if capture.ran}))
     said = [_in_words(asked.command, by, ran), *([slowed(ran, bare, by)] if bare else [])]
     return [dataclasses.replace(case, watched=said) for case in cases], ran.code

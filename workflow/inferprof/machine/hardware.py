@@ -6,14 +6,16 @@ importlib.metadata for the libraries, PATH for the tools. `environment` probes t
 
 from __future__ import annotations
 
+import contextlib
 import ctypes.util
 import hashlib
 import importlib.metadata
+import itertools
 import os
 import platform
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -102,6 +104,8 @@ class Machine:
     """A name given in the config, instead of the slug."""
     threads: int | None = None
     """What the CPU runs side by side; None where nobody counted."""
+    gpus: int = 0
+    """How many GPUs like `gpu` one process per GPU may use."""
 
     @property
     def slug(self) -> str:
@@ -130,6 +134,7 @@ def detect(label: str | None = None) -> Machine:
     """The machine in hand. `label` replaces the slug."""
     return Machine(
         gpu=detect_gpu(),
+        gpus=count_gpus(),
         packages=detect_packages(),
         tools={tool: path for tool in TOOLS if (path := shutil.which(tool))},
         cpu=detect_cpu(),
@@ -161,6 +166,7 @@ def from_probe(content: Environment, label: str) -> Machine:
         nvinfer=frozenset(content.nvinfer),
         label=label,
         threads=cpu.threads if isinstance(cpu.threads, int) else None,
+        gpus=len(content.gpus) if isinstance(content.gpus, list) else 0,
     )
 
 
@@ -212,29 +218,45 @@ def detect_packages() -> dict[str, str]:
     return versions
 
 
-def detect_gpu() -> Gpu | None:
-    """The GPU that CUDA's device 0 will be: the first of CUDA_VISIBLE_DEVICES, or the first of NVML."""
+def detect_gpu(index: int = 0) -> Gpu | None:
+    """The GPU that CUDA's device `index` will be, of CUDA_VISIBLE_DEVICES or of NVML; None where there is none."""
+    with _nvml() as nvml:
+        handle = visible_handle(nvml, index) if nvml else None
+        return None if handle is None else _read_gpu(nvml, handle)
+
+
+def count_gpus() -> int:
+    """How many GPUs CUDA will see."""
+    with _nvml() as nvml:
+        return len(list(itertools.takewhile(lambda i: visible_handle(nvml, i), itertools.count()))) if nvml else 0
+
+
+@contextlib.contextmanager
+def _nvml() -> Iterator[Any]:
+    """NVML; None where there is none, no driver, or a driver without its device: there is no GPU to be had."""
     try:
         import pynvml
 
         pynvml.nvmlInit()
-    except Exception:  # no NVML, no driver, or a driver without its device: there is no GPU to be had
-        return None
+    except Exception:
+        yield None
+        return
     try:
-        handle = visible_handle(pynvml)
-        return None if handle is None else _read_gpu(pynvml, handle)
+        yield pynvml
     finally:
         pynvml.nvmlShutdown()
 
 
-def visible_handle(nvml: Any) -> Any:
-    """NVML's handle of the GPU that CUDA will call device 0; None where there is none.
+def visible_handle(nvml: Any, index: int = 0) -> Any:
+    """NVML's handle of the GPU that CUDA will call device `index`; None where there is none.
 
     NVML ignores CUDA_VISIBLE_DEVICES, so that a careless `index 0` watches another card than the one that runs.
     The variable may hold indices, UUIDs or MIG UUIDs, also shortened ones.
     """
-    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
-    if first in ("", "-1", "none", "NoDevFiles"):
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = [str(index)] * (index + 1) if visible is None else [name.strip() for name in visible.split(",")]
+    first = names[index] if index < len(names) else ""
+    if first in ("", "-1", "none", "NoDevFiles") or "-1" in names[:index]:
         return None
     try:
         if first.isdigit():

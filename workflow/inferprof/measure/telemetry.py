@@ -32,8 +32,8 @@ Sample = dict[str, Any]
 class Telemetry:
     """Samples while its `with` block runs. The sampler ends with the block, or with this process if it is killed."""
 
-    def __init__(self, command: Sequence[str] = START) -> None:
-        self._command = list(command)
+    def __init__(self, command: Sequence[str] = START, gpu: int = 0) -> None:
+        self._command = [*command, str(gpu)]
         self._samples: list[Sample] = []
         self._reason = "the run ended before the first sample"
 
@@ -158,6 +158,15 @@ def energy(samples: Sequence[Sample], throughput: Mapping[str, Any]) -> dict[str
     return {"j_per_inference": joules, "mean_w": watts, "window_s": seconds}
 
 
+def of_all(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The record of several GPUs that share the work: the first one's gauges, and the energy of all."""
+    energies = [record.get("energy", {}) for record in records]
+    if len(records) == 1 or not all("mean_w" in energy for energy in energies):
+        return dict(records[0])
+    added = {name: sum(energy[name] for energy in energies) for name in ("j_per_inference", "mean_w")}
+    return {**records[0], "energy": {**energies[0], **added}}
+
+
 # --- the sampler's process -------------------------------------------------------------------------------------
 
 
@@ -195,7 +204,7 @@ def sample_until_closed(nvml: Any, handle: Any, stop: TextIO, out: TextIO, inter
 
 
 def main() -> None:
-    """Sample the GPU that this environment's CUDA will call device 0, or say why it cannot be done."""
+    """Sample the GPU that this environment's CUDA will call by the number given, or say why it cannot be done."""
     with contextlib.ExitStack() as stack:
         try:
             import pynvml
@@ -205,7 +214,7 @@ def main() -> None:
             sys.stdout.write(json.dumps({"not_measured": f"NVML: {' '.join(str(error).split())}"}) + "\n")
             return
         stack.callback(pynvml.nvmlShutdown)
-        handle = hardware.visible_handle(pynvml)
+        handle = hardware.visible_handle(pynvml, int(sys.argv[1]))
         if handle is None:
             sys.stdout.write(json.dumps({"not_measured": "no GPU is visible (CUDA_VISIBLE_DEVICES)"}) + "\n")
             return

@@ -216,9 +216,9 @@ def _python(spec: ModelSpec, attention: Attention) -> tuple[Any, dict[str, Any]]
     return model, {"origin": f"{origin}, {_fill(model, spec)}"}
 
 
-def user_function(spec: ModelSpec) -> Callable[..., Any]:
-    """`module:function` of the key `python`, the module beside the YAML file or importable."""
-    module_name, _, name = str(spec.options["python"]).partition(":")
+def user_function(spec: ModelSpec, key: str = "python") -> Callable[..., Any]:
+    """`module:function` of a key, the module beside the YAML file or importable."""
+    module_name, _, name = str(spec.options[key]).partition(":")
     function: Callable[..., Any] | None = getattr(_user_module(module_name, spec), name, None)
     if not callable(function):
         raise UserError(f"{spec.path}: {module_name} has no function {name}")

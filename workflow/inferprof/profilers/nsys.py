@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from inferprof import processes, secret
+from inferprof.case import PARALLEL
 from inferprof.errors import ToolError
 from inferprof.plugins import Profiler, Run
 from inferprof.profilers import capturing, nsys_scrub
@@ -63,6 +64,7 @@ def command(argv: Sequence[str], out: Path, options: Options = Options()) -> lis
         "--sample=none",
         "--cpuctxsw=none",
         *(["--capture-range=cudaProfilerApi", "--capture-range-end=stop"] if options.ranged else []),
+        *(["--trace-fork-before-exec=true"] if any(word.startswith(f"{PARALLEL}=") for word in argv) else []),
         f"--cuda-graph-trace={options.graph_trace}",
         *(["--gpu-metrics-devices=cuda-visible"] if options.gpu_metrics else []),
         "--force-overwrite=true",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from inferprof import documents, registry
 from inferprof.case import EXCLUDED, Case
-from inferprof.documents import Build, Cost, Diagnosis, Kind, Outcome, Partition, Trtexec, Watched
+from inferprof.documents import Build, Cost, Diagnosis, Kind, Outcome, Partition, Serving, Trtexec, Watched
 from inferprof.errors import UserError
 from inferprof.tables import records
 
@@ -120,6 +120,12 @@ class Reader:
         """The second clocks of the cases that were to run."""
         for machine, case in self.planned():
             yield from self._there(self.results / machine / "trtexec" / f"{case.path}.json", "trtexec")
+
+    def served(self) -> Iterable[Document[Serving]]:
+        """What came of the cases that were put under load."""
+        for machine, case in self.planned():
+            for path in sorted((self.results / machine / "serving").glob(f"*/{case.path}.json")):
+                yield from self._there(path, "serving")
 
     def diagnoses(self) -> Iterable[tuple[tuple[str, ...], Document[Diagnosis]]]:
         """KEY and diagnosis of the cases that were to run."""

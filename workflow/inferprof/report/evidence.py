@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Any
 from inferprof import selection
 from inferprof.case import QUANTIZE, Case
 from inferprof.diagnosis.unsteady_host import HOST_WAITED
-from inferprof.documents import Bandwidth, Ceilings, Cost, Diagnosis, Environment, Partition, StudyConfig, Trtexec
+from inferprof.documents import (
+    Bandwidth,
+    Ceilings,
+    Cost,
+    Diagnosis,
+    Environment,
+    Partition,
+    Serving,
+    StudyConfig,
+    Trtexec,
+)
 from inferprof.documents.study import Asked
 from inferprof.errors import UserError
 from inferprof.findings import Threshold
@@ -50,6 +60,8 @@ class Evidence(Measurements):
     engines: tuple[Engine, ...]
     second_clocks: tuple[Document[Trtexec], ...]
     """What trtexec says of TensorRT's engines: trtexec.measure."""
+    served: tuple[Document[Serving], ...]
+    """What came of cases under load: serving.measure."""
     environment: Document[Environment]
     bandwidth: Document[Bandwidth]
     """Of the link and the device's memory: devices.bandwidth.measure."""
@@ -231,6 +243,7 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
         documents=reader.of_graphs(),
         partitions=reader.partitions(),
         second_clocks=tuple(reader.second_clocks()),
+        served=tuple(reader.served()),
         refused_profilers=reader.read(results / "reports" / study / "profilers.json", "profilers"),
         config=reader.read(results / "reports" / study / "config.json", "config"),
         diagnoses=dict(reader.diagnoses()),

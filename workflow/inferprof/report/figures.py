@@ -71,7 +71,8 @@ def _plots(evidence: Evidence, folder: Path) -> tuple[list[Wanted], list[Text]]:
         of_model = frame[frame["model"] == model]
         for plot in sorted(registry.plots().values(), key=lambda plot: plot.place):
             if reason := render.lacks(plot, of_model):
-                lacking.setdefault((plot.title, reason), []).append(model)
+                if not plot.asked:
+                    lacking.setdefault((plot.title, reason), []).append(model)
                 continue
             drawing = plot.draw, of_model, folder / f"{plot.name}-{model}.png"
             wanted.append(Wanted(drawing, f"{plot.title}: {model}", plot.caption, plot.section))

@@ -40,6 +40,7 @@ def of(evidence: Evidence) -> pd.DataFrame:
     events, events_tool          one iteration (one_iteration.of_case), of the smallest shape with one
     telemetry                    samples of the first round: a list for each field
     graph_curve                  tables.graph_memory.curves of the first round
+    served                       the documents of the case under load, a tuple
     trials                       tables.tuning.trials of the first round, of choices among several
 
     What was not measured is missing.
@@ -58,6 +59,7 @@ def of(evidence: Evidence) -> pd.DataFrame:
         "telemetry": _telemetry(evidence),
         "graph_curve": _of_first_rounds(evidence, graph_memory.curves),
         "trials": _of_first_rounds(evidence, _tried),
+        "served": _served(evidence),
         "kernel_classes": {key_of(profile.case): profile.classes for profile in chosen(evidence, "kernel")},
         "iteration": {key_of(profile.case): _iteration(profile) for profile in traced},
         **_events(evidence, frame, traced),
@@ -111,6 +113,16 @@ def _of_first_rounds(
     first = evidence.records[evidence.records["status"] == "ok"].drop_duplicates(KEY)
     groups = rows_in(first).groupby(KEY, sort=False)
     return {tuple(map(str, key)): rows for key, rows in groups}
+
+
+def _served(evidence: Evidence) -> dict[tuple[str, ...], Any]:
+    """KEY → the documents of the case under load."""
+    by_key: dict[tuple[str, ...], Any] = {}
+    for document in evidence.served:
+        if document.content and document.content.case:
+            key = (evidence.machine, *document.content.case.path.split("/"))
+            by_key[key] = (*by_key.get(key, ()), document.content)
+    return by_key
 
 
 def _tried(records: pd.DataFrame) -> pd.DataFrame:

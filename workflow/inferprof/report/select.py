@@ -20,9 +20,9 @@ def choices(evidence: Evidence) -> list[Choice]:
     """The winners of each model and shape, their ties and the baselines, in the study's order.
 
     The winner and the cases that it can't be told apart from get further rounds; so do the winner and the baseline
-    where its speed-up is undecided, but not where a measurement is in doubt, which stays so. After a brief first pass
-    every winner does. The winner and the baseline are captured; where all cases are in doubt, and none wins, the
-    fastest as it was measured.
+    where its speed-up is undecided, and the cases in doubt that were measured faster. After a brief first pass every
+    winner does. The winner and the baseline are captured; where all cases are in doubt, and none wins, the fastest as
+    it was measured.
     """
     reasons: dict[Case, dict[str, list[str]]] = {}
     for model in evidence.models:
@@ -46,7 +46,8 @@ def _measured(evidence: Evidence, model: str, shape: str) -> Iterator[tuple[str,
     """The same where no case wins."""
     names = [name_of(row) for row in winner.ranked(evidence, model, shape)]
     for name in names[:1]:
-        yield name, "capture", f"fastest by {evidence.boundary} of cases that are all in doubt"
+        for what in ("repeat", "capture"):
+            yield name, what, f"fastest by {evidence.boundary} of cases that are all in doubt"
     if evidence.baseline in names:
         yield evidence.baseline, "capture", "baseline"
 
@@ -60,9 +61,14 @@ def _wanted(evidence: Evidence, best: Winner) -> Iterator[tuple[str, str, str]]:
         yield best.name, "repeat", f"not told apart from {len(best.ties)} by {best.boundary}"
         for tie in best.ties:
             yield tie, "repeat", f"not told apart from the fastest by {best.boundary}"
+    for row in winner.ranked(evidence, best.row["model"], best.shape):
+        if name_of(row) == best.name:
+            break
+        if row[f"{best.boundary}_doubt"]:
+            yield name_of(row), "repeat", f"measured faster than the fastest by {best.boundary}, but in doubt"
     if evidence.baseline is None or best.is_baseline:
         return
     yield evidence.baseline, "capture", "baseline"
-    if best.speed_up.get("verdict") in OPEN and not best.speed_up["in_doubt"]:
+    if best.speed_up.get("verdict") in OPEN:
         for name in (best.name, evidence.baseline):
             yield name, "repeat", "the speed-up of the fastest over the baseline is undecided"

@@ -5,6 +5,7 @@ A self-check that fails makes its record a failed one, so that its case has no l
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from inferprof.tables.records import KEY
@@ -27,13 +28,21 @@ def too_few(samples: int) -> str | None:
     return f"{samples} sample{'' if samples == 1 else 's'}; a median needs {FEWEST}"
 
 
-def doubt(settled: bool, drift: float | None, waited: float | None, limit: float = WAITED) -> str | None:
-    """Why a latency is not to be trusted; None where it is. `waited`: share of the time; `limit`: the config's."""
+def doubt(rounds: Iterable[tuple[bool, float | None]], waited: float | None, limit: float = WAITED) -> str | None:
+    """Why a latency is not to be trusted; None where it is. `limit`: the config's.
+
+    rounds: of each whether it settled, and stats.drift's significant change. One bad round among several moves no
+    median of all their samples: half of them have to be. waited: share of the time that the thread waited for a core.
+    """
+    measured = list(rounds)
+    bad = [(settled, drift) for settled, drift in measured if not settled or abs(drift or 0) >= DRIFT]
     reasons = []
-    if not settled:
-        reasons.append("not settled when its warm-up ended")
-    if drift is not None and abs(drift) >= DRIFT:
-        reasons.append(f"drifted by {drift:+.1%} within a round")
+    if 2 * len(bad) >= len(measured):
+        largest = max((drift for _, drift in bad if drift is not None), key=abs, default=0)
+        if not all(settled for settled, _ in bad):
+            reasons.append("not settled when its warm-up ended")
+        if abs(largest) >= DRIFT:
+            reasons.append(f"drifted by {largest:+.1%} within a round")
     if waited is not None and waited >= limit:
         reasons.append(f"its thread waited for a core {waited:.1%} of the time")
     return "; ".join(reasons) or None

@@ -79,7 +79,8 @@ def latency(
     for key, group in boundaries.groupby([*KEY, "boundary"], sort=False):
         row = _latency(group)
         if row["not_measured"] is None:
-            row["doubt"] = gate.doubt(row["settled"], row["drift"], waited.get(tuple(key[:-1])), limit)
+            settling = row.pop("settling")
+            row["doubt"] = gate.doubt(settling, waited.get(tuple(key[:-1])), limit)
         rows.append({**dict(zip([*KEY, "boundary"], key, strict=True)), **row})
     return frame_of(rows, [*KEY, "boundary", *LATENCY_COLUMNS])
 
@@ -161,9 +162,7 @@ def _latency(rounds: pd.DataFrame) -> dict[str, Any]:
         return {"not_measured": "; ".join(dict.fromkeys(rounds["not_measured"])), "rounds": 0}
     summary = stats.summarize(np.concatenate(list(measured["samples"])))
     low, high = summary.interval or (None, None)
-    drifts = [
-        drift.change for samples in measured["samples"] if (drift := stats.drift(samples)) and drift.significant
-    ]
+    drifts = [stats.drifted(samples) for samples in measured["samples"]]
     return {
         **dataclasses.asdict(summary),
         "low": low,
@@ -171,7 +170,8 @@ def _latency(rounds: pd.DataFrame) -> dict[str, Any]:
         "rounds": len(measured),
         "stopped_by": ", ".join(sorted({str(how) for how in measured["stopped_by"]})),
         "settled": bool(all(measured["settled"])),
-        "drift": max(drifts, key=abs, default=None),
+        "drift": max((drift for drift in drifts if drift is not None), key=abs, default=None),
+        "settling": list(zip(measured["settled"], drifts, strict=True)),
         "not_measured": None,
     }
 

@@ -32,8 +32,8 @@ def method(evidence: Evidence) -> Sequence[Block]:
         f"p99 is given from {tail} samples on: with fewer, the largest sample may lie below it.",
         f"The answer compares by {evidence.boundary}. Each other table names its boundary: GPU against GPU is "
         "compared by device, anything against a CPU by end_to_end. fp32 means TF32 off.",
-        f"A median needs {gate.FEWEST} samples. A latency is in doubt where it did not settle, drifted by "
-        f"{percent(100 * gate.DRIFT)} or more, or its thread waited for a core for "
+        f"A median needs {gate.FEWEST} samples. A latency is in doubt where half of its rounds or more did not "
+        f"settle or drifted by {percent(100 * gate.DRIFT)} or more, or its thread waited for a core for "
         f"{percent(100 * evidence.waited_limit)} of the time or more. It is shown with *, and makes no headline.",
         "“–” is never zero: the number beside it leads to the reason.",
     )

@@ -16,7 +16,7 @@ Where two measured cases differ in one such change alone, what was predicted sta
 
 from __future__ import annotations
 
-import itertools
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -201,13 +201,21 @@ def _pairs(cases: Sequence[Key], options: Options) -> Iterator[tuple[Key, Key, C
         for case in cases
     }
     graphs, placed = (paired_without(option, given) for option in ("cuda_graph", "placement"))
-    for before, after in itertools.permutations(cases, 2):
+    related: defaultdict[tuple[str, ...], list[Key]] = defaultdict(list)
+    for case in cases:
+        related[_but_change(case)].append(case)
+    for before, after in ((a, b) for a in cases for b in related[_but_change(a)] if a != b):
         if before in graphs.get(after, ()):
             yield before, after, "graph"
         elif before in placed.get(after, ()):
             yield before, after, "pinned" if given[after]["placement"] == "pinned" else "device"
         elif change := _narrowed(before, after):
             yield before, after, change
+
+
+def _but_change(case: Key) -> tuple[str, ...]:
+    """What no Change touches: all but the number format and the variant."""
+    return tuple(value for name, value in zip(KEY, case, strict=True) if name not in ("precision", "variant"))
 
 
 def _narrowed(before: Key, after: Key) -> Change | None:

@@ -160,13 +160,21 @@ def of_cases(latency: pd.DataFrame, stages: pd.DataFrame, profiles: pd.DataFrame
     `overlap_ns`: see Bare. `counted_share`: of the kernels' time, how much is of kernels with counters. `no_timeline`
     and `no_counters` say why a split was not made, `not_measured` why there is no waterfall at all.
     """
+    seen = dict(iter(profiles.groupby(KEY, sort=False)))
+    return frame_of([of_case(row, seen.get(key_of(row))) for row in bare_times(latency, stages)], list(COLUMNS))
+
+
+def bare_times(latency: pd.DataFrame, stages: pd.DataFrame) -> list[dict[str, Any]]:
+    """KEY, the median of each boundary and the stages of each case, as `of_case` takes them."""
     medians = latency[latency["not_measured"].isna()].astype({"median": float})
     wide = medians.pivot_table(index=KEY, columns="boundary", values="median")
     cases = latency[KEY].drop_duplicates().merge(wide.reset_index(), on=KEY, how="left", validate="one_to_one")
-    cases = cases.merge(stages, on=KEY, how="left", validate="one_to_one")
-    seen = dict(iter(profiles.groupby(KEY, sort=False)))
-    rows = [{**{key: row[key] for key in KEY}, **_case(row, seen.get(key_of(row)))} for row in rows_of(cases)]
-    return frame_of(rows, list(COLUMNS))
+    return rows_of(cases.merge(stages, on=KEY, how="left", validate="one_to_one"))
+
+
+def of_case(row: Mapping[str, Any], profile: pd.DataFrame | None) -> dict[str, Any]:
+    """The row of `of_cases` of a case with these bare times and tidy tables."""
+    return {**dict.fromkeys(COLUMNS), **{key: row[key] for key in KEY}, **_case(row, profile)}
 
 
 def in_ms(waterfall: pd.DataFrame) -> pd.DataFrame:

@@ -83,8 +83,8 @@ def per_iteration(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _inside(frame: pd.DataFrame) -> pd.Series[bool]:
     """Which rows lie in a range called iteration, however deep."""
-    within = {path: ITERATION in path.split(PATH_SEPARATOR) for path in frame["range"].dropna().unique()}
-    return frame["range"].map(lambda path: within.get(path, False)).astype(bool)
+    paths = frame["range"].dropna().unique()
+    return frame["range"].isin([path for path in paths if ITERATION in path.split(PATH_SEPARATOR)])
 
 
 def iterations(frame: pd.DataFrame) -> int:

@@ -1,0 +1,238 @@
+"""Open-loop load on stand-in servers: what a schedule comes to, and which runs may not be used."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from tests.unit.facts import mentions
+
+from inferprof import config, documents
+from inferprof.documents.serving import ServingPolicy
+from inferprof.errors import UserError
+from inferprof.queueing.policy import Curve, Policy, Times, schedule
+from inferprof.queueing.simulate import simulate
+from inferprof.serving import bench, load, loadgen, measure, search
+
+MS = 1e6
+CURVE = Curve.of({1: [3 * MS], 2: [4 * MS], 4: [6 * MS], 8: [10 * MS]})
+
+
+def policy(**given: Any) -> ServingPolicy:
+    asked = {"name": "dynamic", "policy": "dynamic", "max_batch": 8, "slo_ms": 25, "seconds": 20.0}
+    return config.serving_entry(asked | given)
+
+
+class Slow:
+    """A server of which each batch takes so long, whatever its size."""
+
+    def __init__(self, ms: float = 0.0) -> None:
+        self.ms = ms
+        self.batches: list[list[int]] = []
+
+    def serve(self, requests: Sequence[int]) -> None:
+        time.sleep(self.ms / 1e3)
+        self.batches.append(list(requests))
+
+    def curve(self, seconds: float) -> dict[int, list[float]]:
+        return {size: times.tolist() for size, times in CURVE.times.items()}
+
+
+class Simulated(bench.Bench):
+    """A bench whose runs are simulated from the curve, each with service times of its own."""
+
+    def run(self, rate: float) -> tuple[load.Run, str | None]:
+        due = self.due(rate)
+        served = simulate(self.curve, self.policy, due, seed=len(self.samples))
+        self.samples[len(self.samples)] = []
+        return load.Run(served, due, due.size), None
+
+    curve: Curve = CURVE
+
+
+def bench_of(asked: ServingPolicy, kind: type[bench.Bench] = Simulated, server: Any = None, seed: int = 0) -> Any:
+    return kind(server or Slow(), asked, {}, seed)
+
+
+# --- a run -----------------------------------------------------------------------------------------------------
+
+
+def test_requests_that_wait_go_together_up_to_the_cap_and_the_rest_after_the_delay() -> None:
+    server = Slow()
+    due = np.linspace(1.0, 2.0, 10)
+    run = load.run(server.serve, Policy(4, 400 * MS), due)
+    assert [len(batch) for batch in server.batches] == [4, 4, 2]
+    assert [number for batch in server.batches for number in batch] == list(range(10))
+    assert run.kept_up and run.served.formed == {2: 1, 4: 2}
+    assert run.served.latency[-1] >= 400 * MS - 10
+
+
+def test_without_batching_each_request_is_served_by_itself() -> None:
+    server = Slow()
+    run = load.run(server.serve, Policy(1), np.linspace(1.0, 2.0, 5))
+    assert server.batches == [[0], [1], [2], [3], [4]]
+    assert run.served.formed == {1: 5}
+
+
+def test_latency_counts_from_when_a_request_was_due_however_long_the_server_was_busy() -> None:
+    """No coordinated omission: 20 requests a millisecond apart, at a server that takes 20 ms for each."""
+    due = np.arange(1, 21) * MS
+    run = load.run(Slow(20).serve, Policy(1), due)
+    latest = np.arange(1, run.served.arrived.size + 1) * 20 * MS
+    assert (run.served.latency >= latest - run.served.arrived).all()
+
+
+def test_a_server_that_does_not_keep_up_ends_on_time_and_says_so() -> None:
+    start = time.perf_counter()
+    run = load.run(Slow(300).serve, Policy(1), np.arange(1, 101) * MS)
+    assert time.perf_counter() - start < 10
+    assert not run.kept_up
+    assert 0 < run.served.arrived.size < 20
+
+
+def test_an_exception_of_the_server_ends_the_client_too() -> None:
+    def fails(requests: Sequence[int]) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        load.run(fails, Policy(1), np.arange(1, 1001) * 1e9)
+
+
+def test_a_client_that_is_late_by_more_than_a_hundredth_of_the_objective_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def late(serve: Any, by: Policy, due: Times) -> load.Run:
+        return load.Run(simulate(CURVE, by, due), due + 0.3 * MS, due.size)
+
+    monkeypatch.setattr(load, "run", late)
+    _, refused = bench_of(policy(slo_ms=25), bench.Bench).run(100)
+    assert mentions(refused, "0.3 ms", "1%", "25 ms")
+    _, refused = bench_of(policy(slo_ms=35), bench.Bench).run(100)
+    assert refused is None
+
+
+# --- a rate, and the highest -----------------------------------------------------------------------------------
+
+
+def test_a_rate_beyond_the_capacity_is_said_so_and_not_tried() -> None:
+    server = Slow()
+    point = measure.point(bench_of(policy(), server=server), 1.2)
+    assert mentions(point.refused, "unstable", "not measured", "800")
+    assert (point.requests, point.latency, server.batches) == (0, {}, [])
+
+
+def test_a_point_has_what_was_predicted_beside_what_came() -> None:
+    point = measure.point(bench_of(policy(max_delay_ms=2, seconds=100)), 0.6)
+    assert point.predicted and point.replayed
+    assert point.rate == pytest.approx(480)
+    for name in ("mean", "p99"):
+        assert point.predicted.latency[name] == pytest.approx(point.latency[name].value_ns, rel=0.05)
+    low, value, high = (getattr(point.latency["p99"], name) for name in ("low_ns", "value_ns", "high_ns"))
+    assert low <= value <= high
+    assert point.queue_ns is not None and point.service_ns is not None
+    assert point.utilization == pytest.approx(point.predicted.utilization, rel=0.05)
+    assert sum(int(size) * count for size, count in point.batches.items()) == point.requests
+
+
+def test_what_is_not_poisson_is_replayed_but_not_predicted() -> None:
+    point = measure.point(bench_of(policy(arrivals="gamma:4")), 0.5)
+    assert point.predicted is None and point.advised_ns is None and point.replayed is not None
+
+
+def test_the_highest_rate_is_bracketed_to_two_percent_and_near_the_predicted_one() -> None:
+    highest = search.highest_rate(bench_of(policy(max_delay_ms=2, seconds=60)), CURVE)
+    assert highest.ended == "bracketed"
+    assert highest.rate and highest.fails and highest.predicted
+    assert 1 < highest.fails / highest.rate <= 1.02
+    assert highest.rate == pytest.approx(highest.predicted, rel=0.06)
+
+
+def test_two_searches_of_the_same_case_agree_within_their_intervals() -> None:
+    """A/A: other arrivals and other service times each time."""
+    noisy = np.random.default_rng(0).lognormal(0, 0.2, 300)
+    Simulated.curve = Curve.of({size: times[0] * noisy for size, times in CURVE.times.items()})
+    try:
+        found = [search.highest_rate(bench_of(policy(seconds=30), seed=seed), Simulated.curve) for seed in range(6)]
+    finally:
+        Simulated.curve = CURVE
+    rates = [each.rate for each in found if each.rate]
+    assert len(rates) == 6
+    assert max(rates) / min(rates) < 1.1
+    for each in found:
+        inside = [(each.low or 0) <= rate <= (each.high or np.inf) for rate in rates]
+        assert sum(inside) >= 4
+
+
+def test_an_objective_that_no_rate_meets_says_so() -> None:
+    highest = search.highest_rate(bench_of(policy(slo_ms=2, seconds=1.0)), CURVE)
+    assert highest.rate is None
+    assert mentions(highest.not_measured, "no rate", "2 ms", "p99")
+
+
+# --- what is told, and what is refused -------------------------------------------------------------------------
+
+
+def test_a_percentile_with_too_few_requests_is_left_out() -> None:
+    assert set(bench.latency_of(np.arange(58.0), [50, 95, 99])) == {"mean", "p50"}
+    assert set(bench.latency_of(np.arange(300.0), [50, 95, 99])) == {"mean", "p50", "p95", "p99"}
+
+
+def test_a_trace_is_read_and_anything_else_is_one_line(tmp_path: Any) -> None:
+    path = tmp_path / "trace.txt"
+    path.write_text("0.5\n0.7\n1.5\n")
+    assert bench.read_trace(path).tolist() == [0.5, 0.7, 1.5]
+    for text in ("3\n2\n", "a\n", "1\n", "nan\n1\n"):
+        path.write_text(text)
+        with pytest.raises(UserError, match="no trace"):
+            bench.read_trace(path)
+    assert bench_of(policy(arrivals=f"trace:{tmp_path / 'none'}")).asked.arrivals.startswith("trace:")
+
+
+def test_a_trace_gives_the_schedule_at_the_rate_asked_for(tmp_path: Any) -> None:
+    path = tmp_path / "trace.txt"
+    path.write_text("\n".join(map(str, np.cumsum([0.1, 0.3] * 50))))
+    due = bench_of(policy(arrivals=f"trace:{path}")).due(100)
+    assert due.size / due[-1] * 1e9 == pytest.approx(100, rel=0.01)
+
+
+def test_loadgen_that_is_not_installed_is_a_reason_and_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loadgen, "PACKAGE", "no_such_package")
+    run = loadgen.run(bench_of(policy()), "Server", CURVE)
+    assert mentions(run.not_measured, "mlcommons-loadgen")
+
+
+def test_the_summary_of_loadgen_is_read_by_its_names() -> None:
+    text = "====\nMLPerf Results Summary\n====\nScenario : Server\nMean latency (ns)  : 123\nResult is : INVALID\n"
+    assert loadgen.summary_of(text) == {"Scenario": "Server", "Mean latency (ns)": "123", "Result is": "INVALID"}
+
+
+def test_a_document_of_a_run_is_read_back_as_it_was_written() -> None:
+    point = measure.point(bench_of(policy()), 0.5)
+    case = dict.fromkeys(("model", "precision", "backend", "variant", "shape"), "x")
+    content = {"case": case, "policy": policy(), "curve": {"1": [3e6]}, "capacity": 800.0, "loads": [point]}
+    read = documents.decode(msgspec.json.encode(content), "serving")
+    assert read.loads[0] == point
+    assert read.policy == policy()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"policy": "none"}, "max_batch"),
+        ({"slo_ms": 0}, "slo_ms"),
+        ({"arrivals": "uniform"}, "arrivals"),
+        ({"percentile": 100}, "percentile"),
+        ({"delay": 3}, "delay"),
+    ],
+)
+def test_a_policy_that_cannot_be_is_one_line(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        policy(**given)
+
+
+def test_a_schedule_of_another_seed_is_another_one() -> None:
+    assert not np.array_equal(schedule("poisson", 10, 5, seed=1), schedule("poisson", 10, 5, seed=2))

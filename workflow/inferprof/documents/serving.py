@@ -1,0 +1,147 @@
+"""Documents about a case under load: what a batching policy came to, beside what was predicted of it."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta
+
+from inferprof.documents.base import Count, Document, Measured, Nanoseconds, NotNegative, OfCase, Outcome, Positive
+
+Scenario = Literal["Server", "Offline", "SingleStream"]
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$(?!\n)")]
+Arrivals = Annotated[
+    str,
+    Meta(
+        pattern=r"^(poisson|constant|gamma:\d+(\.\d+)?|trace:.+)$(?!\n)",
+        description="poisson, constant, gamma:SHAPE, or trace:FILE with a moment in seconds on each line",
+    ),
+]
+
+
+class ServingPolicy(Document, forbid_unknown_fields=True):
+    """How requests of one item are served, what is sent, and what must be met: an entry of `serving:`."""
+
+    name: Name
+    policy: Literal["none", "dynamic"]
+    slo_ms: Annotated[Positive, Meta(description="the latency objective")]
+    max_batch: Annotated[int, Meta(ge=1, le=65536)] = 1
+    max_delay_ms: Annotated[NotNegative, Meta(description="how long the first of a batch waits for more")] = 0
+    arrivals: Arrivals = "poisson"
+    percentile: Annotated[float, Meta(gt=0, lt=100, description="of latency, that is to meet the objective")] = 99.0
+    loads: Annotated[
+        tuple[Positive, ...], Meta(description="rates that are measured, as shares of the policy's capacity")
+    ] = (0.5, 0.8)
+    seconds: Annotated[Positive, Meta(description="of each run; longer where the percentile needs more requests")] = (
+        10
+    )
+    search: Annotated[bool, Meta(description="whether the highest rate that meets the objective is looked for")] = (
+        True
+    )
+    loadgen: Annotated[
+        tuple[Scenario, ...], Meta(description="scenarios that MLPerf LoadGen measures beside our own clock")
+    ] = ()
+    models: Annotated[tuple[str, ...], Meta(description="the models that it is for; all unless given")] = ()
+
+    def __post_init__(self) -> None:
+        if self.policy == "none" and (self.max_batch > 1 or self.max_delay_ms):
+            raise ValueError("policy none has neither max_batch nor max_delay_ms: it serves one request at a time")
+
+
+class Quantile(Document):
+    """A mean or percentile of latency, ns, with its 95 % interval where the run was long enough for one."""
+
+    value_ns: NotNegative
+    low_ns: NotNegative | None = None
+    high_ns: NotNegative | None = None
+
+
+class Predicted(Document):
+    """What theory or simulation says of a rate: `mean`, `p50`, `p99` → ns."""
+
+    latency: dict[str, NotNegative]
+    utilization: NotNegative
+    mean_batch: Positive
+
+
+class Load(Document):
+    """A run at one rate. Where `refused` says why, it has no numbers, or none that may be used."""
+
+    rate: Positive
+    """Requests per second."""
+    share: Positive
+    """Of the policy's capacity."""
+    refused: str | None = None
+    requests: Count = 0
+    seconds: NotNegative = 0
+    latency: dict[str, Quantile] = {}
+    """`mean`, `p50`, `p99` → from the moment at which a request was due, whether or not the client was on time."""
+    queue_ns: NotNegative | None = None
+    service_ns: NotNegative | None = None
+    """Means over the requests: until their batch started, and from then on."""
+    utilization: NotNegative | None = None
+    batches: dict[str, Count] = {}
+    """Size → how many were formed."""
+    lag_ns: NotNegative | None = None
+    """The 99th percentile of how late the client sent."""
+    predicted: Predicted | None = None
+    """By theory, from the curve measured just before the run."""
+    advised_delay_ns: NotNegative | None = None
+    advised_ns: NotNegative | None = None
+    """The delay with the least predicted percentile at this rate, and that percentile."""
+    replayed: Predicted | None = None
+    """By simulation of this very schedule: what is left of the difference is of the service times."""
+
+
+class Probe(Document):
+    """A run of the search."""
+
+    rate: Positive
+    meets: bool
+    latency: Quantile | None = None
+    refused: str | None = None
+
+
+class Highest(Measured):
+    """The highest rate that meets the objective: between `rate` and `fails`, the bracket. `low` and `high`: the rates
+    nearest to it whose intervals lie wholly within and beyond the objective."""
+
+    NEEDS: ClassVar[tuple[str, ...]] = ("rate",)
+
+    rate: Positive | None = None
+    fails: Positive | None = None
+    low: Positive | None = None
+    high: Positive | None = None
+    predicted: NotNegative | None = None
+    ended: str = ""
+    probes: list[Probe] = []
+
+
+class LoadGenRun(Measured, kw_only=True):
+    """A scenario of MLPerf LoadGen, and what our clock saw of the same run."""
+
+    NEEDS: ClassVar[tuple[str, ...]] = ("summary",)
+
+    scenario: Scenario
+    summary: dict[str, str] | None = None
+    """Lines of its summary, by their names."""
+    own: dict[str, Quantile] = {}
+    requests: Count = 0
+    per_second: NotNegative | None = None
+
+
+class Serving(Outcome):
+    """results/{machine}/serving/{policy}/{case}.json: a case of batches up to its own, under a policy and load."""
+
+    NEEDS: ClassVar[tuple[str, ...]] = ("case", "policy", "curve", "capacity")
+
+    case: OfCase | None = None
+    machine: str | None = None
+    policy: ServingPolicy | None = None
+    curve: dict[str, list[Nanoseconds]] | None = None
+    """Batch → equally likely service times, measured in the same process between the runs."""
+    capacity: Positive | None = None
+    """Requests per second that full batches carry."""
+    loads: list[Load] = []
+    highest: Highest | None = None
+    loadgen: list[LoadGenRun] = []

@@ -1,0 +1,111 @@
+"""When a server starts which requests, how requests arrive, and how long a batch takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+NS_PER_S: Final = 1e9
+LEVELS: Final = 40
+"""Equally likely values that stand for the samples of a batch size."""
+Times = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Requests are served in order. A server that is free starts `max_batch` of them where so many wait, else all of
+    them once the first has waited for `max_delay_ns`. Without batching: a `max_batch` of 1."""
+
+    max_batch: int
+    max_delay_ns: float = 0.0
+
+    def starts(self, first: float, waiting: int, free: float) -> float:
+        """The moment at which a server that is free since `free` starts, if nobody else comes: `first` is the
+        arrival of the first of those that wait."""
+        return free if waiting >= self.max_batch else max(free, first + self.max_delay_ns)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Latency over the batch: measured batch size → equally likely service times, ns. A batch in between takes as
+    long as the next larger measured one, which it is padded to."""
+
+    times: Mapping[int, Times]
+
+    @classmethod
+    def of(cls, samples: Mapping[int, Sequence[float] | Times]) -> Curve:
+        """The curve of measured samples: LEVELS means of as many neighbouring ones, whose mean is the samples'."""
+        return cls({batch: _levels(np.asarray(samples[batch], dtype=float)) for batch in sorted(samples)})
+
+    @classmethod
+    def linear(cls, slope: float, intercept: float, largest: int) -> Curve:
+        """slope · batch + intercept, for each batch up to the largest."""
+        return cls({batch: np.array([slope * batch + intercept]) for batch in range(1, largest + 1)})
+
+    @property
+    def largest(self) -> int:
+        """The largest batch."""
+        return max(self.times)
+
+    def bucket(self, batch: int) -> int:
+        """The measured size that a batch is padded to. Raises ValueError beyond the largest."""
+        fitting = [size for size in self.times if size >= batch]
+        if not fitting:
+            raise ValueError(f"a batch of {batch} is beyond the largest measured one, {self.largest}")
+        return min(fitting)
+
+    def mean(self, batch: int) -> float:
+        """The mean service time of a batch, ns."""
+        return float(self.times[self.bucket(batch)].mean())
+
+    def capacity(self, max_batch: int) -> float:
+        """Requests per second beyond which a queue grows without end: all batches are then full."""
+        return max_batch / self.mean(max_batch) * NS_PER_S
+
+    def fitted(self) -> tuple[float, float]:
+        """Slope and intercept (ns) of the line through the means with the least squares of relative errors."""
+        batches = np.array(sorted(self.times), dtype=float)
+        means = np.array([self.times[int(batch)].mean() for batch in batches])
+        if batches.size == 1:
+            return float(means[0] / batches[0]), 0.0
+        slope, intercept = np.polyfit(batches, means, 1, w=1 / means)
+        return float(slope), float(intercept)
+
+
+def _levels(samples: Times) -> Times:
+    values = np.sort(samples)
+    if values.size <= LEVELS:
+        return values
+    edges = np.linspace(0, values.size, LEVELS + 1)
+    # Fractions of samples at the edges, so that all levels weigh the same.
+    total = np.concatenate([[0.0], np.cumsum(values)])
+    below = np.interp(edges, np.arange(values.size + 1), total)
+    levels: Times = np.diff(below) * LEVELS / values.size
+    return levels
+
+
+def schedule(arrivals: str, rate: float, count: int, seed: int = 0) -> Times:
+    """The moments, in ns from the start, at which requests are sent: `poisson`, `constant` or `gamma:SHAPE`, whose
+    intervals vary with 1/√SHAPE. The same seed gives the same order of intervals at every rate."""
+    rng = np.random.default_rng(seed)
+    name, _, shape = arrivals.partition(":")
+    if name == "constant":
+        intervals = np.ones(count)
+    elif name == "gamma":
+        intervals = rng.gamma(float(shape), 1 / float(shape), count)
+    else:
+        intervals = rng.exponential(1.0, count)
+    moments: Times = np.cumsum(intervals) * NS_PER_S / rate
+    return moments
+
+
+def traced(moments: Times, rate: float, count: int) -> Times:
+    """Moments of a trace, brought to a rate and repeated until there are `count`."""
+    intervals = np.diff(np.concatenate([[0.0], moments - moments[0] + (moments[-1] - moments[0]) / moments.size]))
+    repeated = np.tile(intervals, math.ceil(count / intervals.size))[:count]
+    due: Times = np.cumsum(repeated) / intervals.mean() * NS_PER_S / rate
+    return due

@@ -1,0 +1,56 @@
+"""How a case is divided over ranks: the option `parallel` of a variant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from inferprof.case import PARALLEL, Shape, Variant
+from inferprof.errors import UserError
+from inferprof.machine.hardware import Machine
+
+KINDS: Final = ("tensor", "sequence", "pipeline", "data")
+"""Each matrix product divided; also what lies between them, by tokens; blocks one after the other; the batch."""
+MOST: Final = 64
+NOT_WITH: Final = "graphs"
+
+
+@dataclass(frozen=True)
+class World:
+    """`{tensor: 2}`: how the work is divided, and over how many ranks."""
+
+    kind: str
+    size: int
+
+    @classmethod
+    def of(cls, variant: Variant) -> World | None:
+        """What a variant asks for; None where it does not ask. Raises UserError for what is no such thing."""
+        if PARALLEL not in variant.options:
+            return None
+        given = variant.options[PARALLEL]
+        if NOT_WITH in variant.options:
+            raise UserError(f"variant {variant.name}: {NOT_WITH}: is measured in one process; leave {PARALLEL}: out")
+        entries = list(given.items()) if isinstance(given, dict) else []
+        if len(entries) == 1:
+            kind, size = entries[0]
+            if kind in KINDS and isinstance(size, int) and not isinstance(size, bool) and 1 <= size <= MOST:
+                return cls(kind, size)
+        raise UserError(
+            f"variant {variant.name}: {PARALLEL}: {given!r} is not one of {', '.join(KINDS)} with the number of "
+            f"ranks, 1 to {MOST}; write it as {PARALLEL}: {{tensor: 2}}"
+        )
+
+    def __str__(self) -> str:
+        return f"{{{self.kind}: {self.size}}}"
+
+
+def refuses(variant: Variant, shape: Shape, machine: Machine) -> str | None:
+    """Why a machine cannot run a case on its ranks; None where it can, or where one process is asked for."""
+    world = World.of(variant)
+    if world is None:
+        return None
+    if machine.gpu is not None and machine.gpus < world.size:
+        return f"{PARALLEL}: {world} needs {world.size} GPUs: this machine has {machine.gpus}"
+    if world.kind == "data" and shape.batch % world.size:
+        return f"{PARALLEL}: {world}: a batch of {shape.batch} can't be divided by {world.size}"
+    return None
