@@ -81,7 +81,7 @@ def _half_zeros(node: Any, graph: TypedGraph) -> Array | None:
 
 def _broken(weight: Array, axis: int) -> Array:
     """Of each four: whether more than two are other than 0."""
-    return (groups(weight != 0, axis).sum(axis=1) > GROUP // 2).astype(bool)
+    return np.asarray(groups(weight != 0, axis).sum(axis=1) > GROUP // 2)
 
 
 def products(graph: TypedGraph) -> list[dict[str, Any]]:
