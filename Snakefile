@@ -2,6 +2,7 @@
 
 snakemake --cores 1 results/REPORT.txt       the whole study of config.yaml
 snakemake --cores 1 onnx                     one stage: probes onnx sensitivities engines benchmarks trtexec serving nsys kineto tables diagnoses first
+snakemake --cores 1 best                     the search for the best case of each model: docs/best.md
 snakemake --cores 1 report                   what is known by now, also while the study runs
 snakemake --cores 1 results/…/b8.engine      one file, also one outside of the config's matrix
 """
@@ -32,6 +33,7 @@ include: "workflow/rules/trtexec.smk"
 include: "workflow/rules/serving.smk"
 include: "workflow/rules/captures.smk"
 include: "workflow/rules/diagnosis.smk"
+include: "workflow/rules/best.smk"
 include: "workflow/rules/report.smk"
 
 
@@ -48,6 +50,7 @@ localrules:
     serving,
     tables,
     diagnoses,
+    best,
     first,
 
 

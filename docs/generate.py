@@ -11,7 +11,7 @@ from typing import Any, get_args
 from studies.reference.document import filled, markdown_table
 
 from inferprof import commands, registry
-from inferprof.config import DEFAULTS, PROTOCOL
+from inferprof.config import BEST, DEFAULTS, PROTOCOL
 from inferprof.diagnosis import calibration
 from inferprof.findings import NEEDS, Level
 from inferprof.tables.metrics import METRICS
@@ -91,8 +91,11 @@ def options() -> Table:
     meanings: dict[str, str] = {}
     backends: dict[str, list[str]] = {}
     for backend in registry.backends().values():
+        sources = {
+            name: f" ([source]({each.source}))" for name, each in registry.runtime_options(backend.name).items()
+        }
         for option, meaning in registry.options_of(backend).items():
-            meanings.setdefault(option, meaning)
+            meanings.setdefault(option, meaning + sources.get(option, ""))
             backends.setdefault(option, []).append(f"`{backend.name}`")
     rows = ((f"`{option}`", meaning, ", ".join(backends[option])) for option, meaning in meanings.items())
     return ("Option", "Meaning", "Backends"), rows
@@ -139,7 +142,9 @@ def verbs() -> Table:
 
 def config_keys() -> Table:
     """The keys of a study."""
-    defaults = {**DEFAULTS, **{f"protocol.{name}": value for name, value in PROTOCOL.items()}}
+    parts = {"protocol": PROTOCOL, "best": BEST}
+    inner = {f"{part}.{name}": value for part, own in parts.items() for name, value in own.items()}
+    defaults = {**DEFAULTS, **inner}
     rows = _keys(json.loads((SCHEMAS / "config.schema.json").read_text(encoding="utf-8")))
     return ("Key", "Meaning", "Default"), (
         (f"`{key}`", text, _default(key, need, defaults)) for key, text, need in rows

@@ -141,6 +141,15 @@ def test_runs_of_one_runtime_and_round_share_a_server(words: str, group: tuple[s
     assert forked.group_of(words.split()) == group
 
 
+def test_related_runtimes_of_a_study_share_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(forked.RUNTIMES, "ort_cpu tensorrt torch_compile torch_eager")
+    eager, compiled, ort = (
+        forked.group_of(["run", name, "x"]) for name in ("torch_eager", "torch_compile", "ort_cuda")
+    )
+    assert eager == compiled == ("run", "torch_compile+torch_eager", "0", "measured")
+    assert ort == ("run", "ort_cpu+ort_cuda", "0", "measured")
+
+
 LONG_JOB = """
 import os, signal, socket, sys, time
 from inferprof import fork_server

@@ -64,3 +64,10 @@ def test_without_the_parser_the_rest_is_said_all_the_same(embedding: Path, monke
     monkeypatch.setattr(tensorrt_partition, "partition", refuse)
     *_, partition = quick.answer(quick.asked(embedding, "b1_length2"))
     assert partition.endswith("no-parser")
+
+
+@pytest.mark.parametrize("given", ["", "models/vit_tiny.yaml", "README.md"])
+def test_what_is_no_onnx_file_is_refused_by_its_name(given: str) -> None:
+    with pytest.raises(UserError, match="onnx") as refused:
+        quick.asked(Path(given), None)
+    assert repr(str(Path(given))) in str(refused.value)

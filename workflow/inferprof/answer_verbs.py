@@ -6,9 +6,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from inferprof import flag_values, flags
+from inferprof import arguments, flag_values, flags
 from inferprof.case import Shape
-from inferprof.files import write_document
+from inferprof.errors import UserError
+from inferprof.files import write_document, write_text
 from inferprof.verbs import say
 
 
@@ -52,12 +53,41 @@ def quick(args: argparse.Namespace) -> None:
         say(f"{part}\n")
 
 
+def links(args: argparse.Namespace) -> None:
+    """Measure collectives and copies between this machine's GPUs, by size; without a GPU between processes."""
+    from inferprof import links, outcomes
+
+    document = outcomes.attempt("links", lambda: links.measure(args.gpus), "links")
+    if args.out:
+        write_document(args.out, "links", document)
+    if document["status"] == "ok":
+        say("\n".join(links.lines(document)))
+
+
+def links_flags(sub: argparse.ArgumentParser) -> None:
+    """Between how many GPUs."""
+    sub.add_argument("--gpus", type=flag_values.whole(1), metavar="N", help="how many, from 2 on (default all)")
+    sub.add_argument("--out", type=Path, metavar="FILE", help="write what was measured there, too")
+
+
 def best(args: argparse.Namespace) -> None:
     """Say which of a model's measured cases is the best for sure, and what to measure or change next."""
     from inferprof.best import trail
     from inferprof.diagnosis.run import plain
 
-    result = trail.of_results(args.results, args.machine, args.model, Shape.parse(args.shape), args.baseline)
+    if not (args.config or (args.shape and args.baseline)):
+        raise UserError("best needs --shape and --baseline, or --config, which has both")
+    if args.config:
+        from inferprof.best import search
+
+        study = arguments.planned_study(args)
+        result = search.Search(study, args.results, args.model).advance()
+        if args.program:
+            from inferprof.best import hand_over
+
+            write_text(args.program, hand_over.program(study, args.results, result))
+    else:
+        result = trail.of_results(args.results, args.machine, args.model, Shape.parse(args.shape), args.baseline)
     write_document(args.out, "trail", plain(result))
     say("\n".join(trail.lines(result)))
 
@@ -100,11 +130,13 @@ def best_flags(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("results", type=Path, metavar="RESULTS", help="the results folder")
     sub.add_argument("--machine", required=True, help="slug of the machine: its folder in RESULTS")
     sub.add_argument("--model", required=True, help="the model")
-    sub.add_argument("--shape", required=True, help="b8, b8_s128")
+    sub.add_argument("--config", help="of the study whose search it is, also as JSON: its best, baseline, thresholds")
+    sub.add_argument("--models", type=Path, default=Path("models"), help="folder of the models of --config")
+    sub.add_argument("--program", type=Path, metavar="FILE", help="with --config: write the best case as a program")
+    sub.add_argument("--shape", help="b8, b8_s128")
     sub.add_argument(
         "--baseline",
         type=flag_values.baseline,
-        required=True,
         metavar="PRECISION/BACKEND/VARIANT",
         help="the case to begin with",
     )

@@ -129,7 +129,37 @@ class Variant:
         """The value of a textual option."""
         return str(self.options.get(option, default))
 
+    @classmethod
+    def spelled(cls, options: Mapping[str, OptionValue]) -> Variant:
+        """The variant that no config names, by its options: `spinning=false+threads=2`. ValueError for a list."""
+        parts = [
+            f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in options.items()
+        ]
+        variant = cls(AND.join(sorted(parts)), dict(options))
+        if not SPELLED.fullmatch(variant.name):
+            raise ValueError(f"{variant.name}: options with such values have no name")
+        return variant
 
+    @classmethod
+    def read(cls, name: str) -> Variant:
+        """The inverse of `spelled`. Raises UserError for another name."""
+        if not SPELLED.fullmatch(name):
+            raise UserError(f"variant {name!r} is neither one of the config nor options such as threads=2")
+        return cls(
+            name, {option: _value(text) for option, _, text in (part.partition("=") for part in name.split(AND))}
+        )
+
+
+def _value(text: str) -> OptionValue:
+    """A value as `spelled` writes it."""
+    if text in ("true", "false"):
+        return text == "true"
+    return int(text) if text.isdecimal() else text
+
+
+AND: Final = "+"
+SPELLED: Final = re.compile(r"[a-z]\w*=[\w.-]+(\+[a-z]\w*=[\w.-]+)*", re.ASCII)
+"""Options as the name of a variant: Variant.spelled."""
 QUANTIZE: Final = "quantize"
 """The option of a variant that names the Quantizer of a torch model's weights."""
 HOST_CAST: Final = "host_cast"

@@ -26,10 +26,12 @@ DEFAULTS: Mapping[str, Any] = {
     "exclude": [],
     "thresholds": {},
     "answer": {},
+    "best": {},
     "repeat": "contenders",
     "captures": "winners",
     "serving": [],
 }
+BEST: Mapping[str, Any] = {"boundary": "end_to_end", "tolerance": 0.03, "budget_min": 10}
 TEXTS = frozenset({"models", "backends", "shapes", "profilers", "target"})
 """Lists of text, also where that reads like a number: "12.0" under `target:`."""
 PROTOCOL: Mapping[str, Any] = {
@@ -180,10 +182,10 @@ def check_shapes(specs: Mapping[str, ModelSpec], labels: Sequence[str]) -> None:
             raise UserError(f"config: shapes: {label} fits no model of the study, whose symbols are {symbols}")
 
 
-def check_asked(asked: Mapping[str, str], labels: Sequence[str]) -> None:
-    """Refuse an answer about a shape that the study does not have."""
+def check_asked(key: str, asked: Mapping[str, Any], labels: Sequence[str]) -> None:
+    """Refuse what is asked about a shape that the study does not have."""
     if "shape" in asked and not any(Shape.parse(asked["shape"]).within(Shape.parse(label)) for label in labels):
-        raise UserError(f"config: answer: shape: {asked['shape']} is none of the study's: {', '.join(labels)}")
+        raise UserError(f"config: {key}: shape: {asked['shape']} is none of the study's: {', '.join(labels)}")
 
 
 def check_baseline(baseline: str, known_variants: Iterable[str]) -> None:

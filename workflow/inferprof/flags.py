@@ -179,7 +179,7 @@ def report(sub: argparse.ArgumentParser) -> None:
         type=flag_values.whole(1),
         default=len(os.sched_getaffinity(0)),
         metavar="N",
-        help="at most so many, this one among them, draw the plots (default: one per core that it may use)",
+        help="at most so many, this one among them, diagnose and draw (default: one per core that it may use)",
     )
 
 

@@ -26,7 +26,8 @@ from typing import Final, NoReturn
 from inferprof import forked, processes
 from inferprof.model import export
 
-IDLE_S: Final = 120.0
+IDLE_S: Final = 600.0
+"""Longer than what lies between two reports of a study that measures meanwhile."""
 PREPARE: Final = ("inferprof.verbs", "onnx", *export.IMPORTS)
 READ: Final = (
     "inferprof.verbs",
@@ -91,8 +92,9 @@ def _import(group: Sequence[str]) -> None:
     own = os.environ.pop(registry.OUTSIDE, None), os.environ.get(NVML_CHECK)
     os.environ[NVML_CHECK] = "1"
     modules = MODULES.get(group[0], ("inferprof.verbs", "inferprof.workload", "inferprof.model.accuracy"))
-    if group[0] == "run" and (backend := registry.backends().get(group[1])):
-        modules = (*modules, *backend.imports)
+    if group[0] == "run":
+        backends = [registry.backends().get(name) for name in group[1].split(forked.SEPARATOR)]
+        modules = tuple(dict.fromkeys([*modules, *(name for b in backends if b for name in b.imports)]))
     for module in modules:
         with contextlib.suppress(Exception):
             importlib.import_module(module)

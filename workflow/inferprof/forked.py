@@ -9,6 +9,7 @@ start in some 50 ms.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -19,7 +20,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,16 +28,20 @@ from inferprof import processes
 
 STUDY: Final = "INFERPROF_STUDY"
 """Environment variable of a study's jobs: `{process id of its Snakemake}-{random text}`."""
+RUNTIMES: Final = "INFERPROF_RUNTIMES"
+"""Environment variable of a study's jobs: the backends that its cases run in."""
 LIMIT: Final = "INFERPROF_JOB_LIMIT_S"
 """Environment variable of a study's jobs: the seconds that one may take (protocol.limit_s)."""
 OWN: Final = frozenset({LIMIT, "SHLVL", "PWD", "OLDPWD", "_"})
 """Variables that a job may have of its own: no library reads them when it is imported."""
 SERVED: Final[Mapping[str, str]] = {
     **dict.fromkeys(("export", "quantize", "audit", "partition", "cost", "expect", "accuracy"), "prepare"),
-    **dict.fromkeys(("capture", "table", "diagnose", "report", "select", "cases"), "read"),
+    **dict.fromkeys(("capture", "table", "diagnose", "report", "select", "cases", "best"), "read"),
     **dict.fromkeys(("run", "compile"), "run"),
 }
 """Verb → the group whose libraries it needs; all others start by themselves."""
+SEPARATOR: Final = "+"
+"""Between the runtimes of a group."""
 START_S: Final = 10.0
 """How long a server may take until it listens, which it does before it imports anything."""
 START: Final = "from inferprof import fork_server; fork_server.main()"
@@ -47,21 +52,28 @@ PEER: Final = struct.Struct("3i")
 """What SO_PEERCRED gives: process, user, group."""
 
 
-def name_study() -> None:
-    """Name the study whose Snakemake this process is: its jobs inherit that."""
+def name_study(runtimes: Iterable[str]) -> None:
+    """Name the study whose Snakemake this process is, and the backends of its cases: its jobs inherit that."""
     os.environ[STUDY] = f"{os.getpid()}-{secrets.token_hex(16)}"
+    os.environ[RUNTIMES] = " ".join(sorted(runtimes))
 
 
 def group_of(argv: Sequence[str]) -> tuple[str, ...] | None:
     """What the jobs that one server forks have in common; None for a verb that is not served.
 
     Measurements of a round share one, and no other round: rounds are to differ in all that a fresh start may change.
+    So do those of related runtimes, which import much the same: torch_eager and torch_compile of a study with both.
     """
     group = SERVED.get(argv[0]) if argv else None
     if group != "run" or len(argv) < 2:
         return (group,) if group else None
     round_ = argv[argv.index("--round") + 1] if "--round" in argv[:-1] else "0"
-    return "run", argv[1], round_, "profiled" if "--profiled" in argv else "measured"
+    related = {argv[1], *filter(functools.partial(_related, argv[1]), os.environ.get(RUNTIMES, "").split())}
+    return "run", SEPARATOR.join(sorted(related)), round_, "profiled" if "--profiled" in argv else "measured"
+
+
+def _related(a: str, b: str) -> bool:
+    return a.partition("_")[0] == b.partition("_")[0]
 
 
 def served(argv: Sequence[str]) -> int | None:

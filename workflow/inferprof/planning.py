@@ -39,6 +39,7 @@ def planned(
         unconvertible(spec, registry.precisions()[case.precision]),
         _refuse_backend(case, spec, backend, variant),
         _refuse_variant(variant, machine),
+        _refuse_options(spec, backend, variant, machine),
         spec.exceeds(Shape.parse(case.shape)),
         backend.refuses(case, machine),
         backend.refuses_variant(variant, case, machine),
@@ -73,6 +74,15 @@ def _refuse_variant(variant: Variant, machine: Machine) -> str | None:
     if machine.gpu is None and needed:
         return f"no GPU, which {', '.join(needed)} (variant {variant.name}) is about"
     return None
+
+
+def _refuse_options(spec: ModelSpec, backend: Backend, variant: Variant, machine: Machine) -> str | None:
+    """What speaks against an option that the runtime is handed. Raises UserError for a value that it has not."""
+    options = registry.runtime_options(backend.name)
+    given = [options[name] for name in variant.options if name in options]
+    for option in given:
+        option.given(variant)
+    return refusals.first(*(option.refuses(spec, machine) for option in given))
 
 
 def _refuse_backend(case: Case, spec: ModelSpec, backend: Backend, variant: Variant) -> str | None:

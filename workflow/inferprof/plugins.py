@@ -16,6 +16,7 @@ from inferprof.case import Case, OptionValue, Shape, Variant
 from inferprof.device import Buffer, Device, Where
 from inferprof.documents.diagnosed import ChangedBy
 from inferprof.documents.record import Tuning
+from inferprof.errors import unknown
 from inferprof.findings import Clear, Finding, Frames, Level, Need
 from inferprof.model.model_spec import ModelSpec
 from inferprof.ranks.supervise import Rank
@@ -135,6 +136,34 @@ class Backend:
 
 
 @dataclass(frozen=True)
+class RuntimeOption:
+    """An option of a variant that hands a documented setting on to the runtimes of some backends."""
+
+    name: str
+    meaning: str
+    backends: frozenset[str]
+    key: str
+    """What the runtime calls it."""
+    values: Mapping[Any, Any]
+    """What it may be → what the runtime is given; empty: any whole number. The first is the runtime's default."""
+    source: str
+    """Where the runtime documents it."""
+    tries: tuple[OptionValue, ...] = ()
+    """Values that a search tries."""
+    refuses: Callable[[ModelSpec, Machine], str | None] = lambda spec, machine: None
+    """Why it says nothing of a model, or not on a machine."""
+
+    def given(self, variant: Variant) -> Any:
+        """What the runtime is given; None where the variant says nothing. Raises UserError for another value."""
+        value: Any = variant.options.get(self.name)
+        if value is None or not self.values:
+            return value if value is None else variant.whole(self.name)
+        if isinstance(value, list) or value not in self.values:
+            raise unknown(f"values of {self.name} in variant {variant.name}:", [str(value)], map(str, self.values))
+        return self.values[value]
+
+
+@dataclass(frozen=True)
 class BuilderOption:
     """An option of a variant that the builders of engines understand."""
 
@@ -203,6 +232,8 @@ class Precision:
     """Whether its graph has quantizers."""
     plain: bool = False
     """Whether the gain of a quantized format is told against it; of several the first in order that was measured."""
+    by_node: bool = False
+    """Whether it is made of the fp32 graph so that any node of it can be left out by itself."""
     colour: str | None = None
     """In every plot; None: one that is left."""
     order: int = 100

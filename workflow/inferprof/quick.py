@@ -41,6 +41,10 @@ class Asked:
 
 def asked(onnx: Path, label: str | None) -> Asked:
     """The graph at a shape, or at a batch of 1. Raises UserError for a file or a shape that is none of it."""
+    if onnx.suffix != ".onnx":
+        raise UserError(
+            f"quick answers about an ONNX file (make quick MODEL=path/to/model.onnx), and got {str(onnx)!r}"
+        )
     spec = model_spec.load(onnx)
     given = Shape.parse(label or "b1")
     assumed = tuple(symbol for symbol in spec.unsized if symbol not in given.as_dict())

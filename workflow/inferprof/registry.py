@@ -19,7 +19,17 @@ from typing import Any, Final, Protocol, TypeVar
 
 from inferprof.errors import UserError, unknown
 from inferprof.findings import Threshold
-from inferprof.plugins import Backend, BuilderOption, Check, Owner, Plot, Precision, Profiler, Quantizer
+from inferprof.plugins import (
+    Backend,
+    BuilderOption,
+    Check,
+    Owner,
+    Plot,
+    Precision,
+    Profiler,
+    Quantizer,
+    RuntimeOption,
+)
 
 
 class _Named(Protocol):
@@ -95,10 +105,16 @@ def builder_options(backend: str) -> dict[str, BuilderOption]:
     return {name: option for name, option in options.items() if backend in option.backends}
 
 
+def runtime_options(backend: str) -> dict[str, RuntimeOption]:
+    """The options that a backend hands on to its runtime, by name."""
+    options = constants("inferprof.backends", RuntimeOption)
+    return {name: option for name, option in options.items() if backend in option.backends}
+
+
 def options_of(backend: Backend) -> dict[str, str]:
     """The options of a variant that a backend understands → what they mean."""
-    own = {name: option.meaning for name, option in builder_options(backend.name).items()}
-    return {**backend.options, **own}
+    handed_on = {**builder_options(backend.name), **runtime_options(backend.name)}
+    return {**backend.options, **{name: option.meaning for name, option in handed_on.items()}}
 
 
 def quantizers() -> dict[str, Quantizer]:

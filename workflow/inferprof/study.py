@@ -30,6 +30,8 @@ FIRST, EARLY = 2_000_000, 5_000_000
 """Job priorities of the measurements of the first answer, and of what is said before all is done."""
 AFTER_FIRST_ROUND = 999_999
 """Job priority of what decides about further rounds: below `priority` of each case in the first."""
+OF_DUELS = 1000
+"""Rounds of this number and above are those of duels, of which each has as many: inferprof.best."""
 BEFORE_MEASURING = 10_000_000
 """Job priority of what can run side by side: a measurement takes all cores, so it had better come after."""
 
@@ -90,8 +92,9 @@ class Study:
         return repeats or (self.config["captures"] != "all" and bool(self.captures()))
 
     def brief(self, round_: int) -> bool:
-        """Whether a round is a brief pass over all cases: the first of several, where there is a GPU."""
-        return round_ == 0 and self.machine.gpu is not None and len(self.rounds) > 1
+        """Whether a round is a brief pass: the first of several, where there is a GPU, or one of a duel."""
+        several = self.machine.gpu is not None and len(self.rounds) > 1
+        return round_ >= OF_DUELS or (round_ == 0 and several)
 
     @functools.cached_property
     def first_cases(self) -> frozenset[Case]:
@@ -116,6 +119,25 @@ class Study:
     def sizes_from(self, model: str) -> Shape | None:
         """The first shape of a model whose description lacks sizes, which it takes them from; else None."""
         return self.shapes[model][0] if model in self.shapes and is_unsized(self.known_models[model]) else None
+
+    @property
+    def asked_best(self) -> Mapping[str, Any]:
+        """What the search for the best case is asked for, defaults filled in."""
+        given = self.config["best"]
+        return {**configs.BEST, "models": list(self.models), "shape": self.config["shapes"][0], **given}
+
+    def variant(self, name: str) -> Variant:
+        """A variant of the config, or one that is named by its options. Raises UserError for another name."""
+        return self.variants.get(name) or Variant.read(name)
+
+    def plan(self, case: Case, variant: Variant) -> Planned:
+        """What becomes of a case, also of one that the study leaves out."""
+        return planning.planned(case, self.models[case.model], variant, self.config["exclude"], self.machine)
+
+    def watching(self, case: Case) -> list[str]:
+        """The profilers of the study that watch a case and speak for it."""
+        names: list[str] = self.config["profilers"]
+        return [n for n in names if self._refuses_profiler(n, case) is None and self.speaks(n, case)]
 
     def cases(self) -> list[Case]:
         """The cases that run."""
@@ -271,7 +293,9 @@ def plan(config: Mapping[str, Any], models_folder: Path, machine: Machine) -> St
     names_of |= {"precision": registry.precisions(), "backend": registry.backends(), "profiler": registry.profilers()}
     configs.check_exclude(config["exclude"], names_of)
     configs.check_shapes(models, config["shapes"])
-    configs.check_asked(config["answer"], config["shapes"])
+    configs.check_asked("answer", config["answer"], config["shapes"])
+    configs.check_asked("best", config["best"], config["shapes"])
+    configs.check_names("models in best:", config["best"].get("models", ()), models)
     models = {name: configs.sized(spec, config["shapes"]) for name, spec in models.items()}
     shapes = for_each("models", models, lambda name: configs.shapes(models[name], config["shapes"]))
     planned = [
@@ -313,7 +337,7 @@ def priority(case: Case, round_: int, seed: int, first: Iterable[Case] = ()) -> 
     if round_ == 0 and case in first:
         return FIRST
     digest = hashlib.sha256(f"{seed} {round_} {case}".encode()).digest()
-    return (1000 - round_) * 1000 + int.from_bytes(digest[:4], "big") % 1000
+    return (OF_DUELS - round_ % OF_DUELS) * 1000 + int.from_bytes(digest[:4], "big") % 1000
 
 
 @functools.cache  # asked for once per job

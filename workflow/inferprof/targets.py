@@ -164,6 +164,11 @@ def diagnosis_inputs(study: Study, model: str, selection: Selection | None = Non
     ]
 
 
+def best(study: Study) -> list[str]:
+    """The searches for the best case of each model."""
+    return [f"results/{study.machine.slug}/best/{model}.json" for model in study.asked_best["models"]]
+
+
 def costs(study: Study) -> list[str]:
     """What each graph computes and moves at each shape that a case runs at."""
     exported = [case for case in study.cases() if study.models[case.model].exported]
@@ -180,21 +185,29 @@ def partitions(study: Study) -> list[str]:
     return [f"results/onnx/{model}/{precision}.partition.json" for model, precision in graphs]
 
 
+def prepared(study: Study) -> list[str]:
+    """What the report asks for that nothing measured decides: made before, beside the conversions."""
+    return [*costs(study), *partitions(study), *(_facts(engine) for engine in engines(study))]
+
+
+def _facts(engine: str) -> str:
+    return engine.removesuffix(".engine") + ".build.json"
+
+
 def report_inputs(study: Study, selection: Selection | None = None) -> list[str]:
     """All that the report is made from, apart from cases.csv."""
     return [
         *probe(study),
         *(f"results/{study.machine.slug}/{what}.json" for what in _measured(study)),
         *_of_graphs(study),
-        *costs(study),
-        *partitions(study),
-        *(engine.removesuffix(".engine") + ".build.json" for engine in engines(study)),
+        *prepared(study),
         *compiled(study),
         *records(study, selection),
         *second_clocks(study),
         *serving(study),
         *tables(study, selection),
         *diagnoses(study),
+        *(file for file in best(study) if Path(file).exists()),
     ]
 
 

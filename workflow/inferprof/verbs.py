@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -260,7 +261,7 @@ def report(args: argparse.Namespace) -> None:
         several = len(args.machine) > 1
         for machine in args.machine:
             study = f"{args.study}/{machine}" if several else args.study
-            written = report.write_so_far(args.results, study, machine, args.baseline, args.so_far)
+            written = report.write_so_far(args.results, study, machine, args.baseline, args.so_far, args.processes)
             say(f"inferprof: wrote {written}")
             _say_answer(written)
         return
@@ -304,7 +305,8 @@ def unbundle(args: argparse.Namespace) -> None:
     from inferprof import bundles
     from inferprof.report import bundled
 
-    manifest = (bundled.write if args.report else bundles.unbundle)(args.bundle, args.out)
+    cores = len(os.sched_getaffinity(0))
+    manifest = bundled.write(args.bundle, args.out, cores) if args.report else bundles.unbundle(args.bundle, args.out)
     say(bundles.render(manifest, args.out, reported=args.report))
     if args.report:
         _say_answer(args.out / "reports" / manifest.study / "REPORT.txt")

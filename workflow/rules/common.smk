@@ -10,6 +10,7 @@ from pathlib import Path
 from inferprof import (
     cluster,
     config as configs,
+    documents,
     forked,
     pace,
     processes,
@@ -18,7 +19,8 @@ from inferprof import (
     study as studies,
     targets,
 )
-from inferprof.case import Case
+from inferprof.best.rounds import given_up
+from inferprof.case import SPELLED, Case
 from inferprof.errors import UserError
 from inferprof.files import read_yaml
 
@@ -76,7 +78,9 @@ if (
     and workflow.resource_settings.nodes is None
     and not workflow.deployment_settings.deployment_method
 ):
-    forked.name_study()
+    forked.name_study(
+        {case.backend for study in STUDIES if study.probed for case in study.cases()}
+    )
 
 # What torch.compile made in one round or capture, the next takes from here; a record says how much.
 if workflow.is_main_process:
@@ -90,7 +94,7 @@ wildcard_constraints:
     model="|".join(STUDY.known_models),
     precision="|".join(registry.precisions()),
     backend="|".join(BACKENDS),
-    variant="|".join(STUDY.variants),
+    variant="|".join([*STUDY.variants, SPELLED.pattern]),
     shape=r"b\d+(_[a-z0-9]+)?",
     round=r"\d+",
     folder="|".join(BY_FOLDER),
@@ -161,6 +165,33 @@ def diagnosis_inputs(wildcards):
     """What the diagnosis of a model's cases is made from."""
     study = BY_MACHINE[wildcards.machine]
     return targets.diagnosis_inputs(study, wildcards.model, selection_of(study))
+
+
+def trail_of(machine, model, step):
+    """What a step of the search for a model's best case found, once it is done."""
+    return documents.read(
+        Path(
+            checkpoints.best_step.get(machine=machine, model=model, step=step).output[0]
+        ),
+        "trail",
+    )
+
+
+def best_inputs(wildcards):
+    """What a step of a search reads: what the last one asked for, but for jobs that broke."""
+    step = int(wildcards.step)
+    if step == 0:
+        return f"results/{wildcards.machine}/environment.json"
+    before = trail_of(wildcards.machine, wildcards.model, step - 1)
+    return [file for file in before.asked if not given_up(file)]
+
+
+def best_end(wildcards):
+    """The last step of a search."""
+    step = 0
+    while trail_of(wildcards.machine, wildcards.model, step).ended is None:
+        step += 1
+    return f"results/{wildcards.machine}/best/{wildcards.model}/step{step}.json"
 
 
 def slug(wildcards):
@@ -278,7 +309,7 @@ def precision_flags(wildcards):
 
 def variant_flags(wildcards):
     """The options of the variant, as flags."""
-    return targets.flags(STUDY.variants[wildcards.variant].options)
+    return targets.flags(STUDY.variant(wildcards.variant).options)
 
 
 def run_flags(wildcards):
@@ -305,7 +336,7 @@ def tuned(profiled):
     """The input function of the record whose tuned configurations a run takes over; no file for one that has its own."""
 
     def record(wildcards):
-        variant = STUDY.variants[wildcards.variant]
+        variant = STUDY.variant(wildcards.variant)
         case = Case.from_wildcards(wildcards).tuned_by(variant, profiled=profiled)
         return f"results/{wildcards.machine}/benchmark/{case}/r0.json" if case else []
 

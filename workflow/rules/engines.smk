@@ -46,8 +46,8 @@ rule compile:
             name for name, backend in BACKENDS.items() if not backend.build
         ),
     priority: studies.BEFORE_MEASURING - 1
-    # Its compiler has processes of its own, which are busy for half of the time.
-    threads: 2
+    # Its compiler has processes of its own; all the same, conversions that wait for cores would cost more.
+    threads: 1
     params:
         options=run_flags,
         seed=STUDY.protocol["seed"],

@@ -65,7 +65,7 @@ rule partition:
         "results/onnx/{model}/{precision}.partition.json",
     log:
         "results/log/onnx/{model}/{precision}.partition.log",
-    priority: studies.BEFORE_MEASURING
+    priority: studies.BEFORE_MEASURING - 2
     params:
         sizes=size_flags,
     message:
@@ -82,7 +82,7 @@ rule cost:
         "results/onnx/{model}/{precision}.{shape}.cost.json",
     log:
         "results/log/onnx/{model}/{precision}.{shape}.cost.log",
-    priority: studies.BEFORE_MEASURING
+    priority: studies.BEFORE_MEASURING - 2
     message:
         "Count the FLOPs and bytes of {wildcards.model} in {wildcards.precision} at {wildcards.shape}"
     shell:

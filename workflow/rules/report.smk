@@ -119,6 +119,8 @@ rule report_in_use:
     input:
         report=f"results/reports/{STUDY.name}/REPORT.txt",
         so_far=[file for study in STUDIES for file in reports_so_far(study)],
+        # Asked for by the reports, too, but there only once it is known which cases go on.
+        prepared=on_every_machine(targets.prepared),
     output:
         shown("results/REPORT.txt", STUDY.name),
     log:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.unit.facts import facts, naming
 
+from inferprof.backends import inductor
 from inferprof.backends import torch as backend
 from inferprof.case import Shape, Variant
 from inferprof.device import Buffer
@@ -122,6 +123,23 @@ def test_sessions_of_a_pipeline_share_the_weights_and_nothing_else(
     assert first is not None and second is not None and not np.array_equal(first, second)
     with backend.open_eager(opened()):
         assert load.call_count == 2, "the model of closed sessions is still held"
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch.compile's own imports
+def test_what_was_compiled_before_needs_no_compiling_processes(
+    opened: Callable[..., OpenRequest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch._inductor import config
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(config, "compile_threads", 8)
+    monkeypatch.setattr(inductor, "cache", lambda: {"hits": 0, "misses": 1})
+    threads = []
+    for request in (opened(), opened(), opened(tf32=True)):
+        with backend.open_compile(request):
+            threads.append(config.compile_threads)
+    assert threads == [8, 1, 8]
+    assert config.compile_threads == 8
 
 
 def test_an_unknown_compile_mode_is_named(opened: Callable[..., OpenRequest]) -> None:

@@ -74,6 +74,7 @@ def measurements(batches: tuple[int, ...] = (1, 8), slowest: float = 2.0) -> pd.
             }
             row |= {"shape": f"b{size}", "batch": size, "sqnr_db": 60.0 if precision == "fp16" else np.nan}
             row |= {"identical": precision == "fp32", "accuracy": "pass"}
+            row |= {"standing": "front", "against": None}
             row |= {"speed_up": np.nan, "speed_up_low": np.nan, "speed_up_high": np.nan, "verdict": "baseline"}
             if precision == "fp16":
                 row |= {"speed_up": slowest, "speed_up_low": slowest * 0.99, "speed_up_high": slowest * 1.01}

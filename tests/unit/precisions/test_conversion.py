@@ -16,9 +16,23 @@ from inferprof.errors import UserError  # noqa: E402
 from inferprof.model import samples  # noqa: E402
 from inferprof.model.model_spec import InputSpec, ModelSpec  # noqa: E402
 from inferprof.plugins import ConvertRequest  # noqa: E402
-from inferprof.precisions import conversion, fp16_sparse, ptq  # noqa: E402
+from inferprof.precisions import conversion, ptq, sparse  # noqa: E402
 
-EVERY_FORMAT = ["bf16", "fp16", "fp16_sparse", "fp32", "fp8", "int8", "mixed", "mxfp8", "nvfp4"]
+EVERY_FORMAT = [
+    "bf16",
+    "fp16",
+    "fp16_sparse",
+    "fp32",
+    "fp8",
+    "fp8_sparse",
+    "int4",
+    "int8",
+    "int8_sparse",
+    "mixed",
+    "mxfp8",
+    "nvfp4",
+    "nvfp4_sparse",
+]
 
 
 def write(path: Path, dtype: str = "float32") -> Path:
@@ -158,19 +172,17 @@ def test_calibration_batches_are_joined_as_modelopt_splits_them() -> None:
 
 
 def test_pruning_leaves_the_two_largest_of_each_four_along_the_reduction(tmp_path: Path) -> None:
-    pytest.importorskip("modelopt")
     model = onnx.load(write(tmp_path / "toy.onnx"))
-    assert fp16_sparse.prune(model) == (["w"], [])
+    assert sparse.prune(model) == (["w"], [])
     found = onnx.numpy_helper.to_array(model.graph.initializer[0])
     assert found[:, 1].tolist() == [0, 0, 9, 13, 0, 0, 25, 29]
 
 
 def test_a_reduction_that_is_no_multiple_of_four_stays_dense() -> None:
-    pytest.importorskip("modelopt")
     weight = onnx.numpy_helper.from_array(np.ones((6, 4), np.float32), "w")
     node = onnx.helper.make_node("Gemm", ["x", "w"], ["y"])
     model = onnx.helper.make_model(onnx.helper.make_graph([node], "toy", [], [], [weight]))
-    assert fp16_sparse.prune(model) == ([], ["w"])
+    assert sparse.prune(model) == ([], ["w"])
 
 
 def test_the_facts_name_the_library_that_did_it() -> None:

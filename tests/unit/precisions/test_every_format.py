@@ -19,7 +19,9 @@ from inferprof.case import Shape, Variant  # noqa: E402
 from inferprof.model import accuracy, audit, model_spec, samples  # noqa: E402
 from inferprof.plugins import BuildRequest, ConvertRequest  # noqa: E402
 
-FORMATS = ["fp32", "fp16", "bf16", "int8", "fp8", "fp16_sparse", "mxfp8", "nvfp4"]
+DENSE = ["fp32", "fp16", "bf16", "int8", "fp8", "int4", "mxfp8", "nvfp4"]
+SPARSE = ["fp16_sparse", "int8_sparse", "fp8_sparse", "nvfp4_sparse"]
+FORMATS = [*DENSE, *SPARSE]
 B8 = Shape.parse("b8")
 CONVERT_ALL = """
 import json, pathlib, sys
@@ -81,8 +83,11 @@ def test_the_same_config_and_seed_give_the_same_bytes(name: str, folders: list[P
         ("bf16", "bfloat16", 0),
         ("int8", "int8", 3),  # attention's two products, and the head, which ModelOpt finds too small
         ("fp16_sparse", "float16", 0),
+        ("int8_sparse", "int8", 3),
+        ("int4", "float16", 0),
         ("mxfp8", "float8e4m3fn", 4),  # the convolution, the head, and attention's two products
         ("nvfp4", "float4e2m1", 4),
+        ("nvfp4_sparse", "float4e2m1", 4),
     ],
 )
 def test_the_graph_computes_in_the_format_that_it_claims(
@@ -124,6 +129,30 @@ def test_inputs_and_outputs_are_those_of_the_fp32_graph(name: str, folders: list
     assert interfaces[0] == interfaces[1]
 
 
+@pytest.mark.parametrize("name", SPARSE)
+def test_every_four_weights_of_the_written_graph_have_two_zeros(name: str, folders: list[Path]) -> None:
+    rows = audit.audit(folders[0] / f"{name}.onnx", name, B8)["sparse"]
+    proof = facts(folders, name)["proof"]
+    assert proof == {"products": len(rows), "fours": sum(row["fours"] for row in rows), "broken": 0}
+    assert len(rows) == 4
+    pairs = [row["name"] for row in rows if "4-bit kernels want zeros in pairs of neighbours" in row["obstacles"]]
+    assert pairs == []
+
+
+@pytest.mark.parametrize("name", ["int8_sparse", "fp8_sparse"])
+def test_no_result_of_a_sparse_8_bit_product_is_left_unquantized(name: str, folders: list[Path]) -> None:
+    from inferprof.model import onnx_graph, sparsity, typed_graph
+
+    graph = typed_graph.analyse(onnx_graph.read(folders[0] / f"{name}.onnx", external=True), {})
+    assert sparsity.unquantized_results(graph) == []
+    assert facts(folders, name)["results_quantized"] > 0
+
+
+def test_a_reduction_that_no_block_of_4_bit_weights_fits_is_padded_and_named(folders: list[Path]) -> None:
+    assert facts(folders, "int4")["left"] == []
+    assert "/head/Gemm" in facts(folders, "int4")["padded"]
+
+
 def test_layers_that_no_block_fits_are_left_and_named(folders: list[Path]) -> None:
     assert facts(folders, "mxfp8")["left_in_fp16"] == ["model.head"]
     assert facts(folders, "nvfp4")["left_in_fp16"] == ["model.head"]
@@ -137,6 +166,7 @@ def test_layers_that_no_block_fits_are_left_and_named(folders: list[Path]) -> No
         ("fp16", "onnxruntime cpu, half-precision results rounded node by node"),
         ("bf16", "onnxruntime cpu, half-precision results rounded node by node"),
         ("int8", "onnxruntime cpu"),
+        ("int4", "onnxruntime cpu, half-precision results rounded node by node"),
         ("fp8", "onnxruntime cpu, half-precision results rounded node by node"),
         ("mxfp8", "fake-quantized torch model"),
         ("nvfp4", "fake-quantized torch model"),

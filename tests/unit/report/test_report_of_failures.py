@@ -16,7 +16,9 @@ def test_a_failed_record_is_a_row_and_its_verdict_is_the_reason(results):
     results.ok("vit/fp32/ort_cpu/default/b1", 2.0)
     results.failed("vit/fp16/ort_cpu/default/b1", "node /Det (Det): not supported")
     results.plan()
-    diagnoses = dict(run.documents_of_model(results.root, results.machine, "vit", {}))
+    (diagnosed,) = run.documents_of_models(results.root, results.machine, ["vit"], {}, 1)
+    assert not isinstance(diagnosed, Exception)
+    diagnoses = dict(diagnosed)
     sentences = {str(case): document["verdict"]["sentence"] for case, document in diagnoses.items()}
     assert sentences["vit/fp16/ort_cpu/default/b1"] == f"It failed: {REASON}."
     assert "failed" not in sentences["vit/fp32/ort_cpu/default/b1"]

@@ -122,6 +122,7 @@ def test_the_step_that_saves_the_most_loss_for_its_time_is_taken_first() -> None
     assert [choice.number for choice in mixing.fastest(every, plain, 1.2)] == [0, 2]
     assert [choice.number for choice in mixing.fastest(every, plain, 0.5)] == [2]
     assert mixing.fastest(every, plain, 0.0) == ()
+    assert mixing.full_times(every, plain) == {"narrow": 2.0, "middle": 12.0}
 
 
 def test_an_overflow_is_never_part_of_a_mix_with_a_finite_loss() -> None:

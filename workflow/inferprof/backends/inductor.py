@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from inferprof.case import Variant
+from inferprof.plugins import OpenRequest
 
 DEFAULT_MODE: Final = "default"
 BY_TIMING: Final = "max-autotune"
@@ -24,6 +28,26 @@ def cache() -> dict[str, int]:
 
     of = counters["inductor"]
     return {"hits": of["fxgraph_cache_hit"], "misses": of["fxgraph_cache_miss"]}
+
+
+@contextlib.contextmanager
+def no_helpers_for_what_is_compiled(request: OpenRequest) -> Iterator[None]:
+    """Let Inductor start its compiling processes only where this case was not compiled before, on this cache.
+
+    The first of them imports torch while the case is measured, and the case's process waits for its end: 5 s on an
+    H200, for code that lies on the disk.
+    """
+    import torch
+    from torch._inductor import config
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+    options = sorted(request.variant.options.items())
+    case = repr((torch.__version__, request.spec, request.precision, request.shape, options))
+    mark = Path(cache_dir(), f"inferprof-{hashlib.sha256(case.encode()).hexdigest()}")
+    with config.patch(compile_threads=1) if mark.exists() else contextlib.nullcontext():
+        yield
+    if sum(cache().values()):
+        mark.touch()
 
 
 def forget_choices() -> None:

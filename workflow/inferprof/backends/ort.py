@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from inferprof.backends import refusals
+from inferprof.backends import ort_options, refusals
 from inferprof.backends.options import RUN, TF32, THREADS, some
 from inferprof.backends.ort_session import OrtSession, Provider, create, opened, preload_cuda, session_options
-from inferprof.case import Case
+from inferprof.case import Case, Variant
 from inferprof.device import Device
 from inferprof.machine.hardware import Machine
 from inferprof.plugins import Backend, OpenRequest
@@ -17,7 +17,7 @@ PACKAGE = "onnxruntime-gpu"
 CPU: Provider = ("CPUExecutionProvider", {})
 
 
-def cuda_provider(device: Device, *, graph: bool, tf32: bool) -> Provider:
+def cuda_provider(device: Device, *, graph: bool, tf32: bool, variant: Variant | None = None) -> Provider:
     """The CUDA EP on the device's stream. TF32 is ON by default in ONNX Runtime, so it is always said."""
     options = {
         "device_id": "0",
@@ -25,7 +25,7 @@ def cuda_provider(device: Device, *, graph: bool, tf32: bool) -> Provider:
         "use_tf32": str(int(tf32)),
         "enable_cuda_graph": str(int(graph)),
     }
-    return "CUDAExecutionProvider", options
+    return "CUDAExecutionProvider", options | ort_options.of_cuda(variant or Variant())
 
 
 @contextlib.contextmanager
@@ -41,7 +41,7 @@ def open_cuda(request: OpenRequest) -> Iterator[OrtSession]:
     """The ONNX file on the CUDA EP; nodes that it lacks run on the CPU, as they would for a user."""
     preload_cuda()
     variant = request.variant
-    cuda = cuda_provider(request.device, graph=variant.flag("cuda_graph"), tf32=variant.flag("tf32"))
+    cuda = cuda_provider(request.device, graph=variant.flag("cuda_graph"), tf32=variant.flag("tf32"), variant=variant)
     session = create(request.artifact, session_options(request), [cuda, CPU])
     with opened(request, session) as wrapped:
         yield wrapped

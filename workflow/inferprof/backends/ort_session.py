@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferprof.backends import ort_told
+from inferprof.backends import ort_options, ort_told
 from inferprof.device import Buffer, Device
 from inferprof.errors import CaseFailed
 from inferprof.machine.hardware import parse_version
@@ -214,6 +214,7 @@ def session_options(request: OpenRequest) -> onnxruntime.SessionOptions:
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = request.threads
+    ort_options.apply(options, request.variant)
     if request.native_profile:
         ort_told.ask(options, request.native_profile)
     return options

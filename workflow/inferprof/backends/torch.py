@@ -9,7 +9,15 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from inferprof.backends import inductor, refusals, torch_graphs, torch_quantize, torch_ranks, triton_tuning
+from inferprof.backends import (
+    inductor,
+    refusals,
+    torch_graphs,
+    torch_options,
+    torch_quantize,
+    torch_ranks,
+    triton_tuning,
+)
 from inferprof.backends.options import RUN, TF32, THREADS, some
 from inferprof.backends.torch_buffers import as_buffer, as_tensor
 from inferprof.case import Case, Shape, Variant
@@ -85,7 +93,7 @@ class TorchSession:
         import torch
 
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=self._stream):
+        with torch.cuda.graph(graph, stream=self._stream, capture_error_mode=torch_ranks.capture_mode()):
             self._eager()
         self._run, self._captured = graph.replay, True
         return True
@@ -196,7 +204,7 @@ def _opened(
     _set_tf32(request.variant.flag("tf32"))
     if device.where == "cpu":
         torch.set_num_threads(request.threads)
-    world = request.rank.world if request.rank else None
+    world = torch_ranks.world_of(request)
     with (
         _reported(torch.OutOfMemoryError),
         torch_ranks.group(request.rank, device),
@@ -205,7 +213,9 @@ def _opened(
         quantizer = torch_quantize.asked(request.variant)
         module = _module(request.spec, request.precision, device.where, quantizer, world)
         graph = device.where == "cuda" and request.variant.flag("cuda_graph")
-        session = TorchSession(wrap(module), request.spec, device, graph=graph, weights=torch_quantize.size(module))
+        torch_options.apply(request.variant)
+        call = wrap(torch_options.formatted(module, request.variant))
+        session = TorchSession(call, request.spec, device, graph=graph, weights=torch_quantize.size(module))
         try:
             with triton_tuning.tuned(request.variant, request.remembered) as session.tuning, torch.inference_mode():
                 yield session
@@ -249,7 +259,8 @@ def open_compile(request: OpenRequest) -> Iterator[TorchSession]:
 
         return step
 
-    with _reported(TorchDynamoException), _opened(request, compiled) as session:
+    helped = inductor.no_helpers_for_what_is_compiled(request)
+    with _reported(TorchDynamoException), helped, _opened(request, compiled) as session:
         yield session
 
 

@@ -45,16 +45,21 @@ def load(results: Path, machine: str, case: Case, thresholds: Mapping[str, float
 
 
 def of_model(
-    results: Path, machine: str, model: str, thresholds: Mapping[str, float] | None = None
+    results: Path,
+    machine: str,
+    model: str,
+    thresholds: Mapping[str, float] | None = None,
+    part: slice = slice(None),
 ) -> Iterator[Frames]:
-    """`load` of each case of a model that has a record on the machine. Raises UserError where none has one."""
+    """`load` of each case of a model that has a record on the machine, or of a part of them. Raises UserError where
+    none has one."""
     recorded = records.of_model(results, machine, model)
     if recorded.empty:
         raise UserError(f"{results / machine / 'benchmark'} has no record of {model}: inferprof run")
     peers = peers_of(records.read(results, recorded))
     tried = tries.of_model(peers, *refused_of(results, machine, model))
     read = functools.cache(documents.read)  # the cases share those of the machine, and of their graphs
-    for names in recorded[records.CASE_KEY].itertuples(index=False, name=None):
+    for names in recorded[records.CASE_KEY][part].itertuples(index=False, name=None):
         frames = _of_case(results, machine, Case(*names), peers, thresholds, read)
         yield dataclasses.replace(frames, tries=tried.get((machine, *names), {}))
 

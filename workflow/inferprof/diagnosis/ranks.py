@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 WAITS = Threshold("waits_for_gpu", 0.05, "share of the total", "ours: as for gaps")
 EXPOSED = Threshold("exposed_communication", 0.05, "share of the total", "ours: as for gaps")
 COUNTS: Final = ("instances", "last_count")
+BYTES_PER_MB: Final = 1e6
+MESSAGES: Final = ["bus_total", "message_total", "transfer_total"]
 CAUSES: Final[Mapping[str, tuple[str, str]]] = {
     "waiting_compute": ("It computes longer.", "Divide the work evenly: GPU {late} has more of it, or is slower."),
     "waiting_copy": ("It copies longer.", "Take the copies off GPU {late}, or make them asynchronous."),
@@ -40,6 +42,8 @@ def _late_rank(frames: Frames) -> list[Finding] | Clear:
         f"GPU {waiting} waits {ms(own['waiting_total'])} of an iteration in collectives for other GPUs. Transfers "
         f"take it {ms(own['transfer_total'])}; they differ by {ms(own['spread_total'])} between the GPUs."
     )
+    sizes, numbers = _messages(_rows(frames), waiting)
+    reason, evidence = reason + sizes, evidence | numbers
     if (share or 0.0) < frames.limit(WAITS):
         return Clear(reason, evidence)
     cause = max(CAUSES, key=lambda name: own[name])
@@ -78,11 +82,30 @@ def _exposed(frames: Frames) -> list[Finding] | Clear:
         "behind computation."
     )
     evidence = {"communication_ns": talks, "exposed_ns": exposed[gpu]}
+    sizes, numbers = _messages(rows, gpu)
+    reason, evidence = reason + sizes, evidence | numbers
     if (share or 0.0) < frames.limit(EXPOSED):
         return Clear(reason, evidence)
     advice = "Send while the next part computes, on a second stream. Or send fewer bytes, or use fewer GPUs."
     gain = Gain(0.0, exposed[gpu])
     return [Finding(f"GPU {gpu}", "kernels", share, reason, evidence, str(frames.tool), gain, advice, "medium")]
+
+
+def _messages(rows: pd.DataFrame, gpu: int) -> tuple[str, dict[str, float]]:
+    """Of each operation the size of its messages on a GPU and their bus bandwidth without waiting, in words and as
+    evidence; nothing where the tool tells no sizes."""
+    own = rows[rows["device"].eq(gpu) & rows["name"].ne(ALL)]
+    values = own.pivot_table(index="name", columns="metric", values="value").reindex(columns=MESSAGES).dropna()
+    counts = own.groupby("name")["instances"].max()
+    words = ""
+    numbers: dict[str, float] = {}
+    for name, bus, total, transfer in values[values["transfer_total"] > 0].itertuples():
+        size, bandwidth = total / counts[name], bus / transfer
+        numbers |= {f"{name}_bus_gb_s": bandwidth, f"{name}_message_bytes": size}
+        words += (
+            f" {name} moves messages of {size / BYTES_PER_MB:,.3g} MB at a bus bandwidth of {bandwidth:.3g} GB/s."
+        )
+    return words, numbers
 
 
 def _per_iteration(frames: Frames) -> dict[int, dict[str, float]]:

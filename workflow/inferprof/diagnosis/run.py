@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from inferprof import registry
+from inferprof import registry, spread
 from inferprof.case import Case
 from inferprof.diagnosis import verdict
 from inferprof.diagnosis.frames import load, of_model
@@ -18,9 +18,12 @@ from inferprof.errors import failure_of
 from inferprof.files import write_document
 from inferprof.findings import ELSEWHERE, NEEDS, Answer, Change, Clear, Finding, Frames, Gain, Need, NotAssessed
 from inferprof.plugins import Check
+from inferprof.tables import records
 
 BEYOND: Final = 1.1
 """Ours, times the total: beyond it a gain was told of a capture without iterations, or of several of them."""
+CASES_OF_A_PART: Final = 24
+"""As many are worth a process that has to read what all cases of their model have in common."""
 _HAS: Final[Mapping[Need, Callable[[Frames], bool]]] = {
     "gpu": on_gpu,
     "cpu": lambda frames: not on_gpu(frames),
@@ -44,20 +47,34 @@ def diagnose_model(results: Path, machine: str, model: str, thresholds: Mapping[
 
     Raises UserError as `diagnose` does, and where no case has a record.
     """
-    count = 0
-    for case, diagnosis in documents_of_model(results, machine, model, thresholds):
+    diagnosed = _documents(results, machine, model, thresholds, slice(None))
+    for case, diagnosis in diagnosed:
         path = out.joinpath(*case.path.parts[1:])
         write_document(path.with_name(f"{path.name}.json"), "diagnosis", diagnosis)
-        count += 1
-    return count
+    return len(diagnosed)
 
 
-def documents_of_model(
-    results: Path, machine: str, model: str, thresholds: Mapping[str, float]
-) -> Iterator[tuple[Case, dict[str, Any]]]:
+def documents_of_models(
+    results: Path, machine: str, models: Sequence[str], thresholds: Mapping[str, float], processes: int
+) -> Iterator[list[tuple[Case, dict[str, Any]]] | Exception]:
+    """The documents of the cases of models that have a record, in parts, made by at most so many processes; what was
+    raised, as `diagnose_model` does, in place of a part."""
+    counts = {model: max(1, len(records.of_model(results, machine, model))) for model in models}
+    parts = [
+        (results, machine, model, thresholds, slice(start, start + size))
+        for model, count in counts.items()
+        for size in [CASES_OF_A_PART if processes > 1 else count]
+        for start in range(0, count, size)
+    ]
+    yield from spread.begin(_documents, parts, min(processes, len(parts)))()
+
+
+def _documents(
+    results: Path, machine: str, model: str, thresholds: Mapping[str, float], part: slice
+) -> list[tuple[Case, dict[str, Any]]]:
     """The document of each case of a model that has a record. Raises UserError as `diagnose_model` does."""
-    for frames in of_model(results, machine, model, thresholds):
-        yield frames.case, document(frames, answers(frames))
+    every = of_model(results, machine, model, thresholds, part)
+    return [(frames.case, document(frames, answers(frames))) for frames in every]
 
 
 def answers(frames: Frames) -> list[Answer]:

@@ -33,6 +33,18 @@ class HighPrecision(Document):
     macs_share: Share | None = None
 
 
+class SparseProduct(Document):
+    """A product whose weights are half zeros: how many fours of them break 2:4, and what is in the way."""
+
+    name: str
+    dtype: str
+    k: Count
+    n: Count
+    fours: Count
+    broken: Count
+    obstacles: list[str]
+
+
 class Audit(Outcome):
     """results/onnx/{model}/{precision}.audit.json: what the graph is made of."""
 
@@ -64,6 +76,7 @@ class Audit(Outcome):
     uncounted_domains: list[str] = []
     foreign_domains: dict[str, list[str]] = {}
     unaligned: list[dict[str, Any]] = []
+    sparse: list[SparseProduct] = []
     advice: list[str] | None = None
 
 
@@ -141,7 +154,7 @@ class Node(Document, omit_defaults=False):
     weights: Count | None
     """Bytes of constants, of the rows alone where it picks some."""
     sparse: bool = False
-    """Whether half of its weights or more are zeros, as 2:4 sparse kernels need them."""
+    """Whether of each four weights along its reduction two or more are zeros, as 2:4 sparse kernels need them."""
     gemm: Gemm | None = None
     """The matrix products that a product is computed by."""
     times: Count | None = 1

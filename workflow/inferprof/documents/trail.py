@@ -6,8 +6,13 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
-from inferprof.documents.base import Count, Document, Number, Outcome, Positive
+from inferprof.documents.base import Count, Document, NotNegative, Number, Outcome, Positive
 from inferprof.documents.diagnosed import Change, Gain
+
+Decision = Literal["kept", "dropped", "undecided", "measure more", "confirmed", "not confirmed"]
+Ended = Literal["budget", "tolerance", "nothing promises more", "failed"]
+"""Why a search ended: its time was up; what is left promises less than the tolerance, or less than can be told; or
+its baseline failed."""
 
 
 class Step(Document, omit_defaults=False):
@@ -15,7 +20,7 @@ class Step(Document, omit_defaults=False):
 
     incumbent: str
     candidate: str
-    decision: Literal["kept", "dropped", "undecided", "measure more"]
+    decision: Decision
     reason: str
     rounds: Count = 0
     gain: Number | None = None
@@ -23,6 +28,10 @@ class Step(Document, omit_defaults=False):
     high: Number | None = None
     predicted: Gain | None = None
     """ns, by the diagnosis of the incumbent."""
+    incumbent_ns: Positive | None = None
+    """The median of its rounds in this duel."""
+    check: str | None = None
+    """Whose prediction it is."""
 
 
 class Idea(Document, omit_defaults=False):
@@ -44,7 +53,7 @@ class More(Document, omit_defaults=False):
 class Trail(Outcome):
     """results/{machine}/best/{model}.json."""
 
-    NEEDS: ClassVar[tuple[str, ...]] = ("model", "shape", "best", "median_ns", "stopped")
+    NEEDS: ClassVar[tuple[str, ...]] = ("model", "shape", "best", "stopped")
 
     model: str | None = None
     shape: str | None = None
@@ -58,3 +67,16 @@ class Trail(Outcome):
     """A study can try them: the most gain first."""
     yours: list[Idea] = []
     """No config can: the caller's, the model's, the machine's."""
+    boundary: Literal["device", "call", "end_to_end"] = "end_to_end"
+    baseline: str | None = None
+    low_ns: Positive | None = None
+    high_ns: Positive | None = None
+    """Between them lies the median of one more process of the best case, in 95 of 100."""
+    ended: Ended | None = None
+    """None: it waits for `asked`."""
+    asked: list[str] = []
+    """Files that it waits for."""
+    spent_s: NotNegative | None = None
+    """What the measurements took that it looked at."""
+    options: dict[str, str | bool | Number | list[str]] = {}
+    """Of the best case's variant."""

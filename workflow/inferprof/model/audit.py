@@ -9,7 +9,7 @@ from typing import Any
 
 from inferprof import registry
 from inferprof.case import REFERENCE, Shape
-from inferprof.model import half_overflow, onnx_graph, typed_graph
+from inferprof.model import half_overflow, onnx_graph, sparsity, typed_graph
 from inferprof.model.model_spec import ModelSpec, input_shapes
 from inferprof.model.operators import DEQUANTIZERS, QUANTIZERS, STANDARD_DOMAINS, bits, dtype_name, is_foreign, nbytes
 from inferprof.model.products import Product, one_branch, products_of
@@ -61,6 +61,7 @@ def audit(onnx: Path, precision: str | None, shape: Shape | None, spec: ModelSpe
         "foreign_domains": _domains(graph.nodes),
         "high_precision": _left_behind(products, precision),
         "unaligned": unaligned(products),
+        "sparse": sparsity.products(graph),
     }
     return {**result, "advice": advice(result, products)}
 
@@ -190,6 +191,7 @@ def advice(result: Mapping[str, Any], products: Sequence[Product]) -> list[str]:
                 f"{len(left)} of {total} {what} ({share:.1%} of the MACs) are not in {result['precision']}: {names}"
             )
     lines += _wide_weights(result)
+    lines += _sparse(result.get("sparse", ()))
     lines += _padded(result["unaligned"])
     if result["precision"] != REFERENCE and _declared(result["precision"]):
         lines += [
@@ -280,6 +282,23 @@ def _wide_weights(result: Mapping[str, Any]) -> list[str]:
     if share < WORTH_SAYING:
         return []
     return [f"{share:.1%} of the weights' bytes are in {', '.join(wide)} in this {result['precision']} graph"]
+
+
+def _sparse(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How many products have 2:4 sparse weights, and what is in the way of sparse kernels, the commonest first."""
+    if not rows:
+        return []
+    free = sum(not row["obstacles"] for row in rows)
+    exact = sum(not row["broken"] for row in rows)
+    reasons: dict[str, list[str]] = {}
+    for row in rows:
+        for obstacle in row["obstacles"]:
+            reasons.setdefault(obstacle, []).append(row["name"])
+    ordered = sorted(reasons.items(), key=lambda item: -len(item[1]))
+    return [
+        f"{exact} products have 2:4 sparse weights, {free} of them with nothing in the way of a sparse kernel",
+        *(f"sparse weights: {reason} in {len(names)}: {_some(names)}" for reason, names in ordered[:SHOWN]),
+    ]
 
 
 def _some(names: Sequence[str]) -> str:

@@ -27,7 +27,7 @@ import msgspec
 
 from inferprof.case import Shape
 from inferprof.documents.graph import Node
-from inferprof.model import onnx_graph, typed_graph
+from inferprof.model import onnx_graph, sparsity, typed_graph
 from inferprof.model.control_flow import FLOW
 from inferprof.model.model_spec import ModelSpec, input_shapes
 from inferprof.model.operators import DEQUANTIZERS, MOVES, QUANTIZERS, nbytes
@@ -138,7 +138,7 @@ def _node(node: Any, graph: TypedGraph, constants: frozenset[str]) -> Node:
         op=node.op_type,
         dtype=product.dtype if product else graph.types.get(next(filter(None, node.input), ""), "unknown"),
         product=product is not None,
-        sparse=product is not None and _is_sparse(node, graph),
+        sparse=product is not None and sparsity.is_sparse(node, graph),
         gemm=gemm_of(node, graph),
         flops=_times(_flops(node, graph), times),
         read=_times(read, times),
@@ -146,16 +146,6 @@ def _node(node: Any, graph: TypedGraph, constants: frozenset[str]) -> Node:
         weights=_times(_sum(_weights([node], graph, constants).values()), times),
         times=times,
     )
-
-
-def _is_sparse(product: Any, graph: TypedGraph) -> bool:
-    """Whether at least half of a product's weights are zeros."""
-    import numpy as np
-    import onnx
-
-    operands = (graph.origin(product.input[place]) for place in PRODUCTS[product.op_type])
-    arrays = [onnx.numpy_helper.to_array(graph.weights[name]) for name in operands if name in graph.weights]
-    return any(2 * np.count_nonzero(array) <= array.size for array in arrays)
 
 
 # --- FLOPs -----------------------------------------------------------------------------------------------------

@@ -230,6 +230,26 @@ def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
         return onnx.inliner.inline_local_functions(model)
 
 
+def read_by_any(graph: onnx.GraphProto) -> set[str]:
+    """The tensors that a node takes or that leave the graph."""
+    return {name for node in graph.node for name in taken_by(node)} | {value.name for value in graph.output}
+
+
+def drop_unread_weights(graph: onnx.GraphProto) -> None:
+    """Remove the weights that nothing reads."""
+    read = read_by_any(graph)
+    weights = [weight for weight in graph.initializer if weight.name in read]
+    del graph.initializer[:]
+    graph.initializer.extend(weights)
+
+
+def replace_nodes(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto]) -> None:
+    """Put `nodes`, of which some may be the graph's own, in the place of the graph's."""
+    copies = copy.deepcopy(nodes)
+    del model.graph.node[:]
+    model.graph.node.extend(copies)
+
+
 def opset(model: onnx.ModelProto) -> int:
     """The opset of ONNX's own operators; 0 where the file names none."""
     return max((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), default=0)

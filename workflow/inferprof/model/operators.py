@@ -91,6 +91,14 @@ def dtype_name(number: int) -> str:
     return {"float": "float32", "double": "float64"}.get(name, name)
 
 
+def dtype_number(name: str) -> int:
+    """The inverse of dtype_name. Raises ValueError where this onnx has no such type."""
+    import onnx
+
+    spelt = {"float32": "FLOAT", "float64": "DOUBLE"}.get(name, name.upper())
+    return int(onnx.TensorProto.DataType.Value(spelt))
+
+
 def bits(dtype: str) -> int:
     """How many bits a value of a type takes."""
     return BITS.get(dtype, 32)

@@ -32,6 +32,8 @@ PRODUCTS = {
 """Operators that multiply and add, and where their two operands stand among the inputs."""
 RECURRENT = {"LSTM": 4, "GRU": 3, "RNN": 1}
 """Operators that go through a sequence step by step, and their gates."""
+FUSED = frozenset(("Add", "BatchNormalization", "Clip", "LeakyRelu", "Relu"))
+"""What may stand behind a product and be fused with it: its bias, its activation."""
 NO_SINGLE_PRODUCT = frozenset(("Einsum", "Attention", *RECURRENT))
 
 

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import collections
-import concurrent.futures
 import hashlib
 import io
-import itertools
-import multiprocessing
-import os
 import re
 import warnings
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from inferprof import registry
+from inferprof import spread
 from inferprof.errors import failure_of
 from inferprof.plots.style import INK, STYLE, TIP
 from inferprof.plugins import Plot
-from inferprof.processes import die_with_parent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,37 +89,10 @@ def attempt(draw: Callable[[pd.DataFrame], Figure], frame: pd.DataFrame, png: Pa
         return Failed(failure_of(error))
 
 
-def _result(future: Future[str | Failed]) -> str | Failed:
-    """What another process drew; also why it got no drawing, or ended."""
-    try:
-        return future.result()
-    except Exception as error:
-        return Failed(failure_of(error))
-
-
-def _begin() -> None:
-    """What a process that draws does first: the plots that it is sent may be from outside the package."""
-    die_with_parent()
-    registry.load_outside(os.environ.get(registry.OUTSIDE, ""))
-
-
 def every(drawings: Sequence[Drawing], processes: int) -> Callable[[], list[str | Failed]]:
     """`attempt` of each, in their order, by so many processes: this one begins when asked, the others at once."""
-    if processes == 1:
-        return lambda: list(itertools.starmap(attempt, drawings))
-    # Spawned, not forked: threads of libraries that are loaded here would not be there in a copy.
-    others = concurrent.futures.ProcessPoolExecutor(
-        processes - 1, multiprocessing.get_context("spawn"), initializer=_begin
-    )
-    theirs = [others.submit(attempt, *drawing) for drawing in drawings]
-
-    def svgs() -> list[str | Failed]:
-        with others:  # They go from first to last, so that what they have not begun is taken from them at the end.
-            places = reversed(range(len(drawings)))
-            own = {place: attempt(*drawings[place]) for place in places if theirs[place].cancel()}
-            return [own[place] if place in own else _result(future) for place, future in enumerate(theirs)]
-
-    return svgs
+    drawn = spread.begin(attempt, drawings, processes)
+    return lambda: [Failed(failure_of(svg)) if isinstance(svg, Exception) else svg for svg in drawn()]
 
 
 def _inline(svg: str) -> str:

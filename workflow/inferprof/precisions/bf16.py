@@ -22,6 +22,7 @@ BF16 = Precision(
     computes="bf16",
     roof="bf16",
     plain=True,
+    by_node=True,
     colour="#56B4E9",
     order=40,
     options=autocast.OPTIONS,

@@ -7,7 +7,7 @@ Graph inputs and outputs stay as they are in the fp32 graph.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
+Prepare = Callable[[Any], None]
+"""Changes the torch model in place before it is quantized."""
 OPSET = 20
 """ModelOpt's exporter raises it to 23 for NVFP4, the first that has a 4-bit float."""
 
@@ -37,12 +39,12 @@ class BlockFormat:
     compute capability on."""
 
 
-def convert(request: ConvertRequest, kind: BlockFormat) -> dict[str, Any]:
+def convert(request: ConvertRequest, kind: BlockFormat, prepare: Prepare | None = None) -> dict[str, Any]:
     """Write the quantized graph. Layers whose width is no multiple of the block stay in FP16 and are listed."""
     batches = _calibration(request)
     progress.step("convert")
     with conversion.modelopt(request.onnx):
-        model, kernels, left = quantized(request, kind, batches)
+        model, kernels, left = quantized(request, kind, batches, prepare)
         graph = torch_graph.write(model, request, batches[0], OPSET)
     conversion.save(graph, request.out)
     return conversion.facts(
@@ -54,7 +56,7 @@ def convert(request: ConvertRequest, kind: BlockFormat) -> dict[str, Any]:
 
 
 def simulate(
-    request: ConvertRequest, batches: Sequence[Feeds], kind: BlockFormat
+    request: ConvertRequest, batches: Sequence[Feeds], kind: BlockFormat, prepare: Prepare | None = None
 ) -> list[dict[str, np.ndarray[Any, Any]]]:
     """Outputs of the fake-quantized torch model, named as those of the fp32 graph."""
     import modelopt.torch.quantization as mtq
@@ -62,7 +64,7 @@ def simulate(
 
     names = torch_graph.output_names(request.onnx)
     with conversion.modelopt(request.onnx), torch.inference_mode():
-        model, _, _ = quantized(request, kind, _calibration(request))
+        model, _, _ = quantized(request, kind, _calibration(request), prepare)
         mtq.fold_weight(model)  # quantized once, not at each batch
         results = [model(*tensors(batch, model)) for batch in batches]
     outputs = [result if isinstance(result, tuple) else (result,) for result in results]
@@ -78,12 +80,16 @@ def _calibration(request: ConvertRequest) -> list[Feeds]:
     )
 
 
-def quantized(request: ConvertRequest, kind: BlockFormat, batches: Sequence[Feeds]) -> tuple[Any, str, list[str]]:
+def quantized(
+    request: ConvertRequest, kind: BlockFormat, batches: Sequence[Feeds], prepare: Prepare | None = None
+) -> tuple[Any, str, list[str]]:
     """The fake-quantized model with FP16 inside, what computes its blocks, and the names of the layers left out."""
     import modelopt.torch.quantization as mtq
     import torch
 
     model = export.torch_module(request.spec).to("cuda" if torch.cuda.is_available() else "cpu")
+    if prepare:
+        prepare(model)
     left = unaligned(model, kind.block_size)
     reason = block_kernels.needed(kind.ready_kernel)
     settings = configuration(kind, left, block_kernels.register() if reason else None)

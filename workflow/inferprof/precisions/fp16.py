@@ -24,6 +24,7 @@ FP16 = Precision(
     computes="fp16",
     roof="fp16",
     plain=True,
+    by_node=True,
     colour="#0072B2",
     order=20,
     least_share=0.9,

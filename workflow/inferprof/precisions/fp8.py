@@ -31,6 +31,7 @@ FP8 = Precision(
     computes="fp8",
     roof="fp8",
     quantized=True,
+    by_node=True,
     colour="#009E73",
     order=60,
     least_share=0.25,

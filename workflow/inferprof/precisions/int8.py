@@ -34,6 +34,7 @@ INT8 = Precision(
     computes="int8",
     roof="int8",
     quantized=True,
+    by_node=True,
     colour="#E69F00",
     order=50,
     options=OPTIONS,

@@ -20,7 +20,7 @@ from inferprof.machine.peaks import Peaks
 from inferprof.model import accuracy, cost, samples, typed_graph
 from inferprof.model.model_spec import input_shapes
 from inferprof.plugins import ConvertRequest, Precision, Tolerance
-from inferprof.precisions import conversion
+from inferprof.precisions import autocast, conversion
 from inferprof.sensitivity import measure, mixing, switches
 from inferprof.sensitivity.mixing import Choice
 from inferprof.sensitivity.switches import Unit
@@ -105,7 +105,7 @@ def convert(request: ConvertRequest) -> dict[str, Any]:
     else:
         chosen, searched = _search(request, wanted, base, model, units)
     graph = switches.assembled(model, chosen)
-    conversion.save(_rest(graph, wanted.plain, request), request.out)
+    conversion.save(autocast.rest(graph, wanted.plain.name, request.onnx), request.out)
     return conversion.facts(
         f"a mix of {', '.join(item.name for item in wanted.quantized)} by node, the rest in {wanted.plain.name}",
         **searched,
@@ -146,6 +146,7 @@ def _search(
         "chosen": mixing.by_format(best.choices),
         "front": mixing.front(tried),
         "time_us": best.time_s * 1e6,
+        "full_us": {name: full * 1e6 for name, full in mixing.full_times(every, plain_s).items()},
         "times_by": f"roofline of {wanted.peaks.gpu}",
         "evaluations": {"ranking": ranking, "mixes": len(tried), "total": ranking + switched.passes},
         "samples_of_choice": count,
@@ -181,16 +182,6 @@ def _times(
             for held in (*wanted.quantized, wanted.plain)
         }
     return times
-
-
-def _rest(graph: Any, plain: Precision, request: ConvertRequest) -> Any:
-    """The graph with all that is not quantized in the plain format."""
-    if plain.storage == "float32":
-        return graph
-    with conversion.modelopt(request.onnx):
-        from modelopt.onnx.autocast.convert import convert_to_f16
-
-        return convert_to_f16(graph, low_precision_type=plain.name, keep_io_types=True)
 
 
 def held_out(request: ConvertRequest) -> dict[str, Any]:

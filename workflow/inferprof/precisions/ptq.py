@@ -29,9 +29,7 @@ def convert(request: ConvertRequest, mode: Literal["int8", "fp8"]) -> dict[str, 
 
     calibration = conversion.choice(request, "calibration", CALIBRATIONS)
     high = conversion.choice(request, "high_precision", HIGH_PRECISIONS)
-    exclude = request.options["exclude"]
-    if not isinstance(exclude, list):
-        raise UserError(f"option exclude: {exclude!r} for {request.spec.name}; allowed: a list of node name patterns")
+    exclude = patterns(request)
     batches = conversion.calibration(request)
     progress.step("convert")
     with tempfile.TemporaryDirectory() as folder, conversion.modelopt(request.onnx):
@@ -45,7 +43,7 @@ def convert(request: ConvertRequest, mode: Literal["int8", "fp8"]) -> dict[str, 
             calibration_method=calibration,
             calibration_eps=["cpu"],
             disable_mha_qdq=not request.options["attention"],
-            nodes_to_exclude=[*exclude],
+            nodes_to_exclude=exclude,
             output_path=str(target),
             high_precision_dtype=high,
             log_level="ERROR",
@@ -59,10 +57,23 @@ def convert(request: ConvertRequest, mode: Literal["int8", "fp8"]) -> dict[str, 
     )
 
 
+def patterns(request: ConvertRequest) -> list[str]:
+    """The option `exclude`. Raises UserError where it is no list."""
+    exclude = request.options["exclude"]
+    if not isinstance(exclude, list):
+        raise UserError(f"option exclude: {exclude!r} for {request.spec.name}; allowed: a list of node name patterns")
+    return [*map(str, exclude)]
+
+
 def calibrated(batches: Sequence[Feeds]) -> dict[str, Any]:
     """The calibration data as ModelOpt takes them: joined, or one by one where an input is a scalar."""
     if all(array.ndim for array in batches[0].values()):
         return {"calibration_data": joined(batches), "calibration_shapes": shapes(batches[0])}
+    return {"calibration_data_reader": reader(batches)}
+
+
+def reader(batches: Sequence[Feeds]) -> Any:
+    """The calibration data one by one, as ONNX Runtime's quantizers take them."""
     from onnxruntime.quantization.calibrate import CalibrationDataReader
 
     class OneByOne(CalibrationDataReader):  # type: ignore[misc]
@@ -78,7 +89,7 @@ def calibrated(batches: Sequence[Feeds]) -> dict[str, Any]:
         def get_first(self) -> Feeds:
             return batches[0]
 
-    return {"calibration_data_reader": OneByOne()}
+    return OneByOne()
 
 
 def joined(batches: Sequence[Feeds]) -> dict[str, np.ndarray[Any, Any]]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from inferprof.model import onnx_graph
 from inferprof.plugins import ConvertRequest, Feeds
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _fix_widths(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -
             nodes.append(onnx.helper.make_node("Reshape", *reshape, name=f"{node.name}/Reshape"))
             node.input[0] = f"{node.name}/input"
         nodes.append(node)
-    _replace_nodes(model, nodes)
+    onnx_graph.replace_nodes(model, nodes)
 
 
 def _layer_of(node: str, layers: Collection[str]) -> str:
@@ -152,7 +152,7 @@ def _dequantize_to_half(model: onnx.ModelProto) -> None:
             node.output[0] = f"{name}/dequantized"
             half = onnx.TensorProto.FLOAT16
             nodes.append(onnx.helper.make_node("Cast", [f"{name}/dequantized"], [name], f"{node.name}/Cast", to=half))
-    _replace_nodes(model, nodes)
+    onnx_graph.replace_nodes(model, nodes)
 
 
 def _take_interface(model: onnx.ModelProto, fp32: onnx.ModelProto) -> None:
@@ -190,10 +190,3 @@ def _cast_outputs(graph: onnx.GraphProto) -> None:
             node.output[:] = [inner if name == output.name else name for name in node.output]
         to = output.type.tensor_type.elem_type
         graph.node.append(onnx.helper.make_node("Cast", [inner], [output.name], f"/{output.name}/Cast", to=to))
-
-
-def _replace_nodes(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto]) -> None:
-    """Put `nodes` in the place of the graph's."""
-    copies = copy.deepcopy(nodes)
-    del model.graph.node[:]
-    model.graph.node.extend(copies)

@@ -41,6 +41,15 @@ _ANNOTATION: Final = "user_annotation"
 _COPY_NAME: Final = re.compile(r"Memcpy (\w+) \((\w+) -> (\w+)\)")
 _HOST_MEMORY: Final = ("pageable", "pinned", "managed")
 _NO_CORRELATION: Final = -1
+GROUP: Final = "Process Group Name"
+"""Of the kernel of a collective, in torch from 2.3 on: beside it the elements of a message, and their type."""
+ITEM_BYTES: Final = {
+    **dict.fromkeys(("Byte", "Char", "Bool"), 1),
+    **dict.fromkeys(("Half", "BFloat16", "Short"), 2),
+    **dict.fromkeys(("Float", "Int"), 4),
+    **dict.fromkeys(("Double", "Long"), 8),
+}
+_OF_COLLECTIVES: Final = ["group", "message"]
 _OF_OPERATIONS: Final = ["start", "end", "kind", "name", "device", "stream", "bytes", "correlation", "launched"]
 _MOST_NS: Final = 1 << 62
 """So that differences of two times are 64-bit numbers."""
@@ -119,17 +128,22 @@ def _timeline(spans: Sequence[Event], *, within_torch: bool) -> Timeline | None:
     names: dict[str, int] = {}
     launches: dict[Launch, int] = {}
     threads: dict[Any, int] = {}
-    ops = [_operation(event, names, launches) for event in spans if event.get("cat") in OPERATIONS]
+    groups: dict[str, int] = {}
+    operations = [event for event in spans if event.get("cat") in OPERATIONS]
+    ops = pd.DataFrame([_operation(event, names, launches) for event in operations], columns=_OF_OPERATIONS)
+    messages = [_message(event, groups) for event in operations]
+    if groups:
+        ops[_OF_COLLECTIVES] = messages
     calls = [_call(event, i, names, threads) for i, event in enumerate(spans) if event.get("cat") in _CALLS]
     ranges = [
         (*times(event), _thread(threads, event), label)
         for event in spans
         if (label := _label(event, within_torch=within_torch))
     ]
-    if not ops and not calls:
+    if ops.empty and not calls:
         return None
     return assemble(
-        pd.DataFrame(ops, columns=_OF_OPERATIONS),
+        ops,
         pd.DataFrame(calls, columns=["start", "end", "thread", "name", "correlation"]),
         pd.DataFrame(ranges, columns=["start", "end", "thread", "label"]),
         list(names),
@@ -137,8 +151,24 @@ def _timeline(spans: Sequence[Event], *, within_torch: bool) -> Timeline | None:
     )
 
 
+def _message(event: Event, groups: dict[str, int]) -> tuple[int, int]:
+    """Process group and size of a collective's message, bytes, as nccl-tests counts it: the larger of in and out."""
+    details = event.get("args") or {}
+    if GROUP not in details:
+        return NOT_TOLD, NOT_TOLD
+    count = max(int(details.get("In msg nelems", 0)), int(details.get("Out msg nelems", 0)))
+    size = ITEM_BYTES.get(str(details.get("dtype")), 0 if count else 1)
+    return _code(groups, str(details[GROUP])), count * size if size else NOT_TOLD
+
+
 def events(path: Path) -> list[Event]:
-    """All events of a trace, decimal numbers as text. Raises UserError where it is not whole, or none of Kineto's."""
+    """All events of a trace, as `document` reads it."""
+    listed: list[Event] = document(path)["traceEvents"]
+    return listed
+
+
+def document(path: Path) -> dict[str, Any]:
+    """A trace, decimal numbers as text. Raises UserError where it is not whole, or none of Kineto's."""
     try:
         # As text: a double would lose the nanoseconds of microseconds since the epoch.
         trace = json.loads(unpacked(path), parse_float=str)
@@ -147,7 +177,8 @@ def events(path: Path) -> list[Event]:
     listed = trace.get("traceEvents") if isinstance(trace, dict) else None
     if not isinstance(listed, list) or not all(isinstance(event, dict) for event in listed):
         raise UserError(f"{path} has no list of events under traceEvents: record it again with torch.profiler")
-    return listed
+    assert isinstance(trace, dict)
+    return trace
 
 
 def _label(event: Event, *, within_torch: bool) -> str | None:

@@ -62,7 +62,7 @@ def write(results: Path, study: str, machine: str, baseline: str | None = None, 
     _empty(folder / "plots")
     plots = figures.draw(study_evidence, folder / "plots", processes)
     report = compose.compose(study_evidence)  # while other processes draw
-    widgets = interactive.write(study_evidence, folder)
+    widgets = interactive.write(study_evidence, folder, processes)
     written = write_files(compose.with_widgets(compose.with_plots(report, plots()), *widgets), folder)
     (folder / PARTIAL).unlink(missing_ok=True)
     return written
@@ -92,7 +92,9 @@ def write_files(report: Report, folder: Path) -> Path:
     return folder / "REPORT.txt"
 
 
-def write_so_far(results: Path, study: str, machine: str, baseline: str | None, name: str) -> Path:
+def write_so_far(
+    results: Path, study: str, machine: str, baseline: str | None, name: str, processes: int = 1
+) -> Path:
     """Write REPORT.{name}.txt of the cases that are measured while others are still to come, and which those are.
 
     It waits for nothing: without cases.csv the cases with a record are known. NOW of a study that is done is its
@@ -107,7 +109,9 @@ def write_so_far(results: Path, study: str, machine: str, baseline: str | None, 
     done = records.read(results, cases)[records.KEY].drop_duplicates().assign(done=True)
     waits = (cases.merge(done, on=records.KEY, how="left")["done"].isna() & (cases["outcome"] == "run")).to_numpy()
     study_evidence = evidence.load(results, study, machine, cases[~waits], baseline)
-    study_evidence = dataclasses.replace(study_evidence, diagnoses=_diagnosed(study_evidence), waiting=cases[waits])
+    study_evidence = dataclasses.replace(
+        study_evidence, diagnoses=_diagnosed(study_evidence, processes), waiting=cases[waits]
+    )
     report = compose.compose_so_far(study_evidence)
     write_text(folder / ANSWER, txt.answers(report))
     write_text(folder / f"REPORT.{name}.txt", txt.render(report))
@@ -127,21 +131,20 @@ def write_partial(results: Path, study: str, machine: str, baseline: str | None 
     return folder / PARTIAL
 
 
-def _diagnosed(study_evidence: evidence.Evidence) -> dict[tuple[str, ...], Document[Diagnosis]]:
+def _diagnosed(study_evidence: evidence.Evidence, processes: int = 1) -> dict[tuple[str, ...], Document[Diagnosis]]:
     """The diagnoses of models that no job made, since the record of one of their cases is missing."""
-    thresholds = thresholds_of(study_evidence.results / "reports" / study_evidence.study)
-    lacking = set(study_evidence.records["model"]) - {key[1] for key in study_evidence.diagnoses}
+    results, machine = study_evidence.results, study_evidence.machine
+    lacking = sorted(set(study_evidence.records["model"]) - {key[1] for key in study_evidence.diagnoses})
+    thresholds = thresholds_of(results / "reports" / study_evidence.study)
     made: dict[tuple[str, ...], Document[Diagnosis]] = {}
-    for model in sorted(lacking):
-        with contextlib.suppress(UserError):  # a damaged document, which the report names
-            made |= {
-                (study_evidence.machine, *case.path.parts): Document(
-                    f"{study_evidence.machine}/diagnosis/{case}.json", msgspec.convert(content, Diagnosis)
-                )
-                for case, content in run.documents_of_model(
-                    study_evidence.results, study_evidence.machine, model, thresholds
-                )
-            }
+    for part in run.documents_of_models(results, machine, lacking, thresholds, processes):
+        if isinstance(part, UserError):  # a damaged document, which the report names
+            continue
+        if isinstance(part, Exception):
+            raise part
+        for case, content in part:
+            diagnosis = msgspec.convert(content, Diagnosis)
+            made[(machine, *case.path.parts)] = Document(f"{machine}/diagnosis/{case}.json", diagnosis)
     return made
 
 

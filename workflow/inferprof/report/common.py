@@ -26,6 +26,7 @@ NOT_RECORDED = "not in the record"
 KERNEL_NAME_LENGTH = 32
 """Kernel names are cut to this on the page; the CSV has them in full."""
 NODE_NAME_LENGTH = 36
+NO_FILE = "the ONNX file is not here"
 FEW = "too few independent samples for an interval"
 ONE_ROUND = (
     "One round only (R = 1): each case ran in a single process, so the spread between processes is unknown and only "
@@ -57,6 +58,15 @@ def name_of(row: Mapping[str, Any]) -> str:
 def sources_of(evidence: Evidence) -> dict[tuple[str, ...], str]:
     """(machine, case) → its records, relative to the results folder."""
     return {key_of(row): braced(row["files"]) for row in rows_of(evidence.outcomes) if row["files"]}
+
+
+def onnx_bytes(evidence: Evidence, model: str, precision: str) -> int | None:
+    """The size of a graph: of the file where it is here, else as it was recorded."""
+    document = evidence.documents[model, precision, "convert"]
+    file = evidence.results / document.file.replace(".convert.json", ".onnx")
+    if file.exists():
+        return file.stat().st_size
+    return document.content.bytes if document.content else None
 
 
 def path_of(row: Mapping[str, Any]) -> str:

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from inferprof import escape, registry
+import numpy as np
+
+from inferprof import escape, registry, spread
 from inferprof.files import write_text
 from inferprof.report import answers
 from inferprof.report.common import path_of
@@ -28,6 +30,10 @@ from inferprof.tables.trace.tracks import Track
 TRACES: Final = "traces"
 MOST_BYTES: Final = 600_000
 """Of the timelines on a page: those of further cases are trace files alone."""
+TRACES_OF_A_PROCESS: Final = 32
+"""A process beside this one is worth its start from so many on."""
+EVENT: Final = 5
+"""Numbers of an event of a track: see _track."""
 NOBODY: Final = -1
 """In place of the number of a node."""
 TIMELINE: Final = (
@@ -55,12 +61,12 @@ class _Names:
     nodes: _Numbers = field(default_factory=_Numbers)
 
 
-def write(evidence: Evidence, folder: Path) -> tuple[list[Widget], str]:
+def write(evidence: Evidence, folder: Path, processes: int = 1) -> tuple[list[Widget], str]:
     """Write the trace of each iteration into `folder`/traces; what stands on the page, and its data as JSON."""
     shutil.rmtree(folder / TRACES, ignore_errors=True)
     (folder / TRACES).mkdir(parents=True)
     names = _Names()
-    timelines = list(_timelines(evidence, folder, names))
+    timelines = list(_timelines(evidence, folder, names, processes))
     kernels = [_kernels(profile, names) for profile in chosen(evidence, "kernel")]
     classes = [str(classify(name).kernel_class) for name in names.names.texts]
     data = {
@@ -97,27 +103,65 @@ def _first(evidence: Evidence, timelines: list[dict[str, Any]]) -> int:
 # --- timelines -------------------------------------------------------------------------------------------------
 
 
-def _timelines(evidence: Evidence, folder: Path, names: _Names) -> Iterator[dict[str, Any]]:
-    """One of each capture that holds an iteration, read one after the other: all of a study would fill the memory."""
+@dataclass(frozen=True)
+class _Drawn:
+    """The tracks of an iteration with names and nodes by their numbers in these lists."""
+
+    tracks: list[dict[str, Any]]
+    names: list[str]
+    nodes: list[str]
+
+
+def _draw(table: Path, case: str, tool: str, trace: Path) -> _Drawn | None:
+    """Write the trace of the iteration in a table; None where it holds none."""
+    every = tracks.of_events(one_iteration.of_case(schema.read_earlier(table)))
+    if not every:
+        return None
+    content = tracks.chrome_trace(every, f"{case}, one iteration under {tool}")
+    write_text(trace, json.dumps(content, separators=(",", ":"), allow_nan=False) + "\n")
+    names = _Names()
+    drawn = [_track(track, names) for track in every]
+    return _Drawn(drawn, list(names.names.texts), list(names.nodes.texts))
+
+
+def _timelines(evidence: Evidence, folder: Path, names: _Names, processes: int) -> Iterator[dict[str, Any]]:
+    """One of each capture that holds an iteration; each is read by itself: all of a study would fill the memory."""
     left = MOST_BYTES
-    for profile in profiles(evidence, tuple(registry.profilers())):
-        every = tracks.of_events(_events(evidence, profile))
-        if not every:
+    watched = profiles(evidence, tuple(registry.profilers()))
+    files = [f"{TRACES}/{profile.tool}/{path_of(profile.case)}.json" for profile in watched]
+    wanted = [
+        (_table(evidence, profile), path_of(profile.case), profile.tool, folder / file)
+        for profile, file in zip(watched, files, strict=True)
+    ]
+    others = min(processes - 1, len(wanted) // TRACES_OF_A_PROCESS)
+    for profile, file, drawn in zip(watched, files, spread.begin(_draw, wanted, 1 + others)(), strict=True):
+        if isinstance(drawn, Exception):
+            raise drawn
+        if drawn is None:
             continue
-        case = path_of(profile.case)
-        file = f"{TRACES}/{profile.tool}/{case}.json"
-        trace = tracks.chrome_trace(every, f"{case}, one iteration under {profile.tool}")
-        write_text(folder / file, json.dumps(trace, separators=(",", ":"), allow_nan=False) + "\n")
-        line = {"case": case, "tool": profile.tool, "trace": file, "slow_down": _slow_down(evidence, profile)}
-        drawn = [_track(track, names) for track in every]
-        fits = (size := len(json.dumps(drawn))) <= left
+        numbered = _numbered(drawn, names)
+        fits = (size := len(json.dumps(numbered))) <= left
         left -= size if fits else 0
-        yield {**line, "tracks": drawn if fits else None}
+        case = {"case": path_of(profile.case), "tool": profile.tool, "trace": file}
+        yield {**case, "slow_down": _slow_down(evidence, profile), "tracks": numbered if fits else None}
 
 
-def _events(evidence: Evidence, profile: Profile) -> Any:
-    path = evidence.results / profile.case["machine"] / "table" / profile.tool / f"{path_of(profile.case)}.parquet"
-    return one_iteration.of_case(schema.read_earlier(path))
+def _table(evidence: Evidence, profile: Profile) -> Path:
+    folder = evidence.results / profile.case["machine"] / "table" / profile.tool
+    return Path(folder, f"{path_of(profile.case)}.parquet")
+
+
+def _numbered(drawn: _Drawn, names: _Names) -> list[dict[str, Any]]:
+    """The tracks with the numbers that their names and nodes have on the page."""
+    # NOBODY finds the last.
+    name_of = np.array([*(names.names.of(text) for text in drawn.names), NOBODY])
+    node_of = np.array([*(names.nodes.of(text) for text in drawn.nodes), NOBODY])
+    for track in drawn.tracks:
+        events = track["events"]
+        events[::EVENT] = name_of[events[::EVENT]]
+        events[1::EVENT] = node_of[events[1::EVENT]]
+        track["events"] = events.tolist()
+    return drawn.tracks
 
 
 def _slow_down(evidence: Evidence, profile: Profile) -> float | None:
@@ -126,7 +170,7 @@ def _slow_down(evidence: Evidence, profile: Profile) -> float | None:
 
 
 def _track(track: Track, names: _Names) -> dict[str, Any]:
-    """A track with its events as one list of numbers: name, node, ns since the event before began, ns, row."""
+    """A track with its events as one row of numbers: name, node, ns since the event before began, ns, row."""
     deepest = track.events.groupby("thread")["depth"].max() + 1
     base = (deepest.cumsum() - deepest).to_dict()
     events: list[int] = []
@@ -137,7 +181,8 @@ def _track(track: Track, names: _Names) -> dict[str, Any]:
         events += [names.names.of(row["name"]), names.nodes.of(row["node"]), start - before, length, place]
         before = start
     rows = int(deepest.sum())
-    return {"process": track.process, "label": track.label, "kind": track.kind, "rows": rows, "events": events}
+    numbers = np.array(events, np.int64)  # many of them wait for the others
+    return {"process": track.process, "label": track.label, "kind": track.kind, "rows": rows, "events": numbers}
 
 
 # --- kernels ---------------------------------------------------------------------------------------------------

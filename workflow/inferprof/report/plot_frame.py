@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferprof import registry
 from inferprof.case import Shape
-from inferprof.report import fidelity
+from inferprof.report import fidelity, standings
 from inferprof.report.common import name_of, path_of
 from inferprof.report.evidence import Evidence
 from inferprof.report.profiled import Profile, chosen, first_of
@@ -32,6 +32,7 @@ def of(evidence: Evidence) -> pd.DataFrame:
 
     sequence                     the length of the sequence, where the shape has one
     sqnr_db, identical, accuracy by format
+    standing, against            between accuracy and speed: tables.limits.pareto.of_cases
     speed_up, speed_up_low, speed_up_high, verdict, speed_up_by   over the baseline, whose verdict is `baseline`
     end_to_end_samples           ns, of all rounds
     kernel_classes               class → share of the kernel time of an iteration
@@ -49,6 +50,8 @@ def of(evidence: Evidence) -> pd.DataFrame:
     roofs = evidence.roofline[[*KEY, *roofline.FOR_PLOTS]].astype(roofline.FOR_PLOTS)
     frame = frame.merge(roofs, on=KEY, how="left", validate="one_to_one")
     frame = frame.merge(_speed_ups(evidence), on=KEY, how="left", validate="one_to_one")
+    table = evidence.once(standings.of)[[*KEY, "standing", "against"]]
+    frame = frame.merge(table, on=KEY, how="left", validate="one_to_one")
     frame.loc[frame.apply(lambda row: name_of(row) == evidence.baseline, axis=1), "verdict"] = "baseline"
     traced = first_of(evidence, registry.tracers(), _has_iteration)
     by_key = {
@@ -66,7 +69,7 @@ def of(evidence: Evidence) -> pd.DataFrame:
     return frame.assign(
         sequence=_objects(Shape.parse(label).as_dict().get(SEQUENCE) for label in frame["shape"]),
         sqnr_db=_objects(result.sqnr_db for result in fidelities),
-        identical=[result.identical for result in fidelities],
+        identical=[result.identical or result.outcome == "reference" for result in fidelities],
         accuracy=[result.outcome for result in fidelities],
         **{column: _objects(values.get(key) for key in keys) for column, values in by_key.items()},
     ).astype({"sqnr_db": float})

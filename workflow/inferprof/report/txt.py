@@ -43,6 +43,8 @@ def render(report: Report, most: int | None = LINES) -> str:
     every = _of_text(report.sections)
     text = ""
     for rows in (None, *FEWER):
+        if most is not None and rows not in FEWER[1:] and _rows(every, rows) > most:
+            continue  # in vain: to draw thousands of rows takes long
         sections = [_section(section, rows) for section in every]
         text = _joined(head, sections)
         if most is not None and _lines(text) > most and rows in FEWER[1:]:
@@ -50,6 +52,12 @@ def render(report: Report, most: int | None = LINES) -> str:
         if most is None or _lines(text) <= most:
             return text
     return text
+
+
+def _rows(sections: Sequence[SectionContent], rows: int | None) -> int:
+    """How many rows all tables have together, of each at most so many."""
+    tables = [block for section in sections for block in section.blocks if isinstance(block, Table)]
+    return sum(len(_fewer_rows(table, rows).page) for table in tables if not table.csv_only)
 
 
 def answers(report: Report) -> str:

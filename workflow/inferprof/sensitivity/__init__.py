@@ -40,19 +40,13 @@ HALVES = frozenset(("float16", "bfloat16"))
 
 def refusal(precision: Precision) -> str | None:
     """Why no node of a format can be left out by itself, or None."""
-    if _divisible(precision):
+    if precision.by_node:
         return None
-    allowed = ", ".join(name for name, other in registry.precisions().items() if _divisible(other))
+    allowed = ", ".join(name for name, other in registry.precisions().items() if other.by_node)
     return (
         f"{precision.name} is not made of the fp32 graph node by node, so no node of it can be left out; allowed: "
         f"{allowed}"
     )
-
-
-def _divisible(precision: Precision) -> bool:
-    plain = precision.plain and precision.storage in HALVES
-    by_node = precision.source == "onnx" and precision.quantized and "exclude" in precision.options
-    return plain or by_node
 
 
 @dataclass(frozen=True)

@@ -109,6 +109,15 @@ def choices(
     return every
 
 
+def full_times(every: Sequence[Choice], plain_s: Mapping[str, float]) -> dict[str, float]:
+    """Format → seconds where every unit that has it is in it, the others in the plain format."""
+    times: dict[str, float] = {}
+    for choice in every:
+        saved = plain_s[choice.unit.name] - choice.time_s
+        times[choice.format] = times.get(choice.format, sum(plain_s.values())) - saved
+    return times
+
+
 def fastest(every: Sequence[Choice], plain_s: Mapping[str, float], allowed: float) -> tuple[Choice, ...]:
     """The choices of the least time whose losses sum up to `allowed` at most.
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from inferprof.model import accuracy, emulation, onnx_graph
 from inferprof.model.operators import DEQUANTIZERS, MOVES, QUANTIZERS
-from inferprof.model.products import PRODUCTS
+from inferprof.model.products import FUSED, PRODUCTS
 
-BEHIND_A_PRODUCT = MOVES | frozenset(("Add", "BatchNormalization", "Clip", "LeakyRelu", "Relu"))
-"""What may stand between a product and what it is fused with: its bias, its activation."""
+BEHIND_A_PRODUCT = MOVES | FUSED
+"""What may stand between a product and what it is fused with."""
 VIEWS = MOVES | frozenset(("Concat", "Split", "Pad", "Shape", "Size", "Tile", "Where"))
 """Operators that compute nothing: their results are rounded where they arise."""
 
@@ -154,19 +154,11 @@ def only(model: Any, kept: Iterable[Unit]) -> Any:
 def drop_unread(graph: Any) -> None:
     """Remove the quantizers and dequantizers whose results nobody reads any more, and their scales."""
     for kinds in (DEQUANTIZERS, frozenset(QUANTIZERS)):
-        read = _read(graph)
+        read = onnx_graph.read_by_any(graph)
         kept = [n for n in graph.node if n.op_type not in kinds or read & {*n.output}]
         del graph.node[:]
         graph.node.extend(kept)
-    read = _read(graph)
-    weights = [weight for weight in graph.initializer if weight.name in read]
-    del graph.initializer[:]
-    graph.initializer.extend(weights)
-
-
-def _read(graph: Any) -> set[str]:
-    read = {name for node in graph.node for name in onnx_graph.taken_by(node)}
-    return read | {value.name for value in graph.output}
+    onnx_graph.drop_unread_weights(graph)
 
 
 def switchable(model: Any, units: Sequence[Unit]) -> Any:

@@ -94,6 +94,8 @@ _ALL = (
     Metric("waiting_idle", "ns", "the same of idle time: its launches came later"),
     Metric("hidden_total", "ns", "communication while the same GPU computes"),
     Metric("exposed_total", "ns", "communication while it does not"),
+    Metric("message_total", "bytes", "messages of collectives, as nccl-tests counts them"),
+    Metric("bus_total", "bytes", "their part that crosses a link; over transfer_total it is the bus bandwidth"),
     Metric("not_paired", "text", "why collectives of several GPUs have no waiting and no transfer"),
     # Of a layer of an engine. Lists have one item a line; tensors are name, sizes and format with tabs between.
     Metric("layer_type", "text", "what the runtime calls its kind; empty where it tells names only"),

@@ -239,8 +239,9 @@ def _but_variant(key: Key) -> Key:
 
 def rows_of(frame: pd.DataFrame) -> list[Row]:
     """The rows of a frame as mappings from column to value, as DataFrame.to_dict has them in thrice the time."""
-    names = [str(column) for column in frame]
-    return [dict(zip(names, row, strict=True)) for row in zip(*(_values(column) for _, column in frame.items()))]
+    names = [str(name) for name in frame]
+    columns = [_values(column) for _, column in frame.items()]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _values(column: pd.Series) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +16,8 @@ from inferprof.readers.kinds.nsys_text import PROGRESS
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from inferprof.readers.kineto_ranks import Clock
 
 SHOWN: Final = 6
 TIMED: Final = Lack("how long it takes without a profiler, which slows each call", "the same loop, timed without it")
@@ -65,6 +68,28 @@ def read(path: Path) -> Capture:
     return Capture("kineto", ran, timeline=timeline, within=within, lacks=(TIMED,))
 
 
+def join(paths: Sequence[Path]) -> Capture | None:
+    """Several ranks of one program on one clock; None where the files do not say that they are that."""
+    from inferprof.readers import kineto_ranks
+
+    ranks = kineto_ranks.joined(paths)
+    if ranks is None:
+        return None
+    devices = [gpu for path in paths for gpu in _gpus(_document(path), [])]
+    listed = ", ".join(map(str, ranks.ranks))
+    ran = ["torch.profiler (Kineto)", f"ranks {listed} of {ranks.world}", *dict.fromkeys(devices)]
+    notes = [_clock(clock) for clock in ranks.clocks]
+    return Capture("kineto", ran, timeline=ranks.timeline, notes=notes, lacks=(TIMED,))
+
+
+def _clock(clock: Clock) -> str:
+    """What was done to the clock of a rank."""
+    spread = f"by the ends of {clock.collectives:,} collectives, which spread by {clock.spread / 1e3:.1f} µs"
+    if clock.moved:
+        return f"the clock of rank {clock.rank} was {clock.moved / 1e3:+,.1f} µs off and is moved, {spread}"
+    return f"the clock of rank {clock.rank} agrees, {spread}"
+
+
 def _on_cpu(times: pd.Series) -> Capture:
     """The operators of a trace without a GPU, by the time that each takes itself."""
     from inferprof.readers.kinds.ort import operators
@@ -106,4 +131,6 @@ def _gpus(document: Any, used: list[int]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-KINETO: Final = Kind(name="kineto", title="a Kineto trace", recognises=recognises, read=read, tool="kineto", rank=90)
+KINETO: Final = Kind(
+    name="kineto", title="a Kineto trace", recognises=recognises, read=read, join=join, tool="kineto", rank=90
+)

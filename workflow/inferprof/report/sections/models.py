@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from inferprof.documents import Convert
-from inferprof.report.common import few, scaled
+from inferprof.report.common import NO_FILE, few, onnx_bytes, scaled
 from inferprof.report.documents import Document
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, words
@@ -43,14 +43,12 @@ def _row(evidence: Evidence, model: str, precision: str, document: Document[Conv
     if content is None:
         lacking = missing(document.lacking)
         return [words(model), words(precision), *[lacking] * (len(COLUMNS) - 3), words(document.file)]
-    onnx = evidence.results / document.file.replace(".convert.json", ".onnx")
-    size = onnx.stat().st_size if onnx.exists() else content.bytes
     options = ", ".join(f"{name}={value}" for name, value in content.options.items())
     return [
         words(model),
         words(precision),
         words(_how(content)),
-        scaled(size, MIB, mebibytes, "the ONNX file is not here"),
+        scaled(onnx_bytes(evidence, model, precision), MIB, mebibytes, NO_FILE),
         words(options),
         words(content.sha256 or ""),
         words(document.file),

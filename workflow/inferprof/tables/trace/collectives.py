@@ -14,7 +14,7 @@ takes the shortest kernel as the transfer; where nobody is late all three are th
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,7 +25,7 @@ from inferprof.tables.trace.aggregate import tidy_rows
 from inferprof.tables.trace.intervals import Intervals, Times
 from inferprof.tables.trace.kernel_class import classify, own_name
 from inferprof.tables.trace.kernel_compare import ITERATION
-from inferprof.tables.trace.timeline import GRAPH, KERNEL, MEMCPY, PATH_SEPARATOR, Timeline
+from inferprof.tables.trace.timeline import GRAPH, KERNEL, MEMCPY, NOT_TOLD, PATH_SEPARATOR, Timeline
 
 LEVEL: Final = "collective"
 ALL: Final = "all"
@@ -43,6 +43,15 @@ OPERATIONS: Final[Mapping[str, re.Pattern[str]]] = {
     }.items()
 }
 """What a kernel's name calls the operation; the first that matches, since names of some hold those of others."""
+SAME_END: Final = ("AllReduce", "AllGather", "ReduceScatter", "AllToAll")
+"""Operations that no rank leaves before all have sent."""
+BUS: Final[Mapping[str, Callable[[int], float]]] = {
+    "AllReduce": lambda ranks: 2 * (ranks - 1) / ranks,
+    **dict.fromkeys(("AllGather", "ReduceScatter", "AllToAll"), lambda ranks: (ranks - 1) / ranks),
+    **dict.fromkeys(("Broadcast", "Reduce"), lambda ranks: 1.0),
+}
+"""Of a message, what crosses the slowest link: so bandwidths of operations and numbers of ranks can be compared.
+https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md"""
 POINT_TO_POINT: Final = "SendRecv"
 """Not issued by all ranks alike: order does not pair them."""
 APART: Final = 0.05
@@ -65,6 +74,8 @@ class Paired:
     devices: Times
     start: Times
     end: Times
+    message: Times
+    """Bytes, as nccl-tests counts them; NOT_TOLD where the tool does not tell."""
 
     @property
     def last(self) -> Times:
@@ -118,8 +129,9 @@ def paired(timeline: Timeline, kernels: pd.DataFrame) -> Paired | NotPaired:
         return NotPaired("the capture has one GPU: how long it waits for others is not told")
     rounds, apart = [], 0
     issued_alike = kernels[kernels["operation"] != POINT_TO_POINT]
-    for operation in sorted(issued_alike["operation"].unique()):
-        own = issued_alike[issued_alike["operation"] == operation]
+    for (operation, _), own in _groups(issued_alike):
+        if partial := len(devices) - own["device"].nunique():
+            return NotPaired(f"{operation} of a process group ran without {partial} of {len(devices)} GPUs")
         per_device = [own[own["device"] == device] for device in devices]
         counts = [len(rows) for rows in per_device]
         if len(set(counts)) > 1:
@@ -129,17 +141,26 @@ def paired(timeline: Timeline, kernels: pd.DataFrame) -> Paired | NotPaired:
         )
         apart += int((end.min(axis=1) < start.max(axis=1)).sum())
         counted = np.stack([_in_iteration(timeline, rows) for rows in per_device], axis=1).all(axis=1)
-        rounds.append(Paired(np.full(int(counted.sum()), operation), devices, start[counted], end[counted]))
+        message = own.get("message", pd.Series(NOT_TOLD, own.index))[per_device[0].index].to_numpy()
+        names = np.full(int(counted.sum()), operation)
+        rounds.append(Paired(names, devices, start[counted], end[counted], message[counted]))
     if not rounds or not (count := sum(len(part.operation) for part in rounds)):
         return NotPaired("no collective ran in an iteration")
     if apart > APART * count:
         return NotPaired(
             f"{apart:,} of {count:,} pairs do not overlap in time: order does not tell which belong together"
         )
-    joined = [np.concatenate([getattr(part, name) for part in rounds]) for name in ("operation", "start", "end")]
-    order = np.argsort(joined[1].max(axis=1), kind="stable")
-    operation, start, end = (values[order] for values in joined)
-    return Paired(operation, devices, start, end)
+    fields = ("operation", "start", "end", "message")
+    joined = {name: np.concatenate([getattr(part, name) for part in rounds]) for name in fields}
+    order = np.argsort(joined["start"].max(axis=1), kind="stable")
+    return Paired(devices=devices, **{name: values[order] for name, values in joined.items()})
+
+
+def _groups(kernels: pd.DataFrame) -> Iterator[tuple[tuple[str, int], pd.DataFrame]]:
+    """The kernels of each operation in each process group; of tools that tell no groups there is one."""
+    group = kernels["group"] if "group" in kernels else pd.Series(NOT_TOLD, kernels.index)
+    for (operation, code), own in kernels.groupby([kernels["operation"], group], sort=True):
+        yield (str(operation), int(str(code))), own
 
 
 def _in_iteration(timeline: Timeline, rows: pd.DataFrame) -> np.ndarray:
@@ -186,9 +207,10 @@ def _busy(timeline: Timeline, device: int, kernels: pd.DataFrame) -> tuple[Inter
 def rows(timeline: Timeline) -> pd.DataFrame:
     """Level collective: per operation and GPU the totals of all its collectives; none without communication.
 
-    duration_total, waiting_total, transfer_total, inside_total, spread_total, last_count, and of by_cause
-    waiting_compute, waiting_copy, waiting_idle (METRICS says what each is). Row `all`: duration_total of the GPU's
-    communication, merged, of it hidden_total and exposed_total; and not_paired, why there is no more.
+    duration_total, waiting_total, transfer_total, inside_total, spread_total, last_count, of by_cause
+    waiting_compute, waiting_copy, waiting_idle, and where the tool tells sizes message_total and bus_total (METRICS
+    says what each is). Row `all`: duration_total of the GPU's communication, merged, of it hidden_total and
+    exposed_total; and not_paired, why there is no more.
     """
     kernels = communication(timeline)
     if kernels.empty:
@@ -231,4 +253,13 @@ def _totals(timeline: Timeline, pairs: Paired, kernels: pd.DataFrame) -> pd.Data
         }
     )
     flat = flat.join(by_cause(timeline, pairs, kernels).add_prefix("waiting_"))
-    return flat.groupby(["name", "device"], as_index=False, sort=True).sum()
+    return flat.join(_messages(pairs)).groupby(["name", "device"], as_index=False, sort=True).sum(min_count=1)
+
+
+def _messages(pairs: Paired) -> pd.DataFrame:
+    """message_total and bus_total, bytes, of each element of `pairs.waiting`; NaN where not told."""
+    count, width = pairs.start.shape
+    message = np.where(pairs.message == NOT_TOLD, np.nan, pairs.message.astype(float))
+    factor = [BUS[name](width) if name in BUS else np.nan for name in pairs.operation]
+    amounts = {"message_total": message, "bus_total": message * np.array(factor, float)}
+    return pd.DataFrame({name: np.repeat(values, width) for name, values in amounts.items()}, range(count * width))

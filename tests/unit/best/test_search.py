@@ -1,0 +1,200 @@
+"""The search for the best case, with a machine that answers at once."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from tests.unit.facts import naming
+from tests.unit.report.conftest import Results
+
+from inferprof import documents, study
+from inferprof.best import hand_over, search
+from inferprof.case import Case
+from inferprof.diagnosis import frames, run
+from inferprof.errors import UserError
+from inferprof.machine.hardware import Machine
+
+BASELINE = "fp32/ort_cpu/default"
+BOX = "cpu-sample-0123abcd"
+RUN_S = 4
+Speed = Callable[[Case], float]
+"""A case → its latency in ms."""
+
+
+def planned(repository: Path, **best: Any) -> study.Study:
+    """A study of vit_tiny at b1 on a CPU of two threads."""
+    content = yaml.safe_load((repository / "config.yaml").read_text(encoding="utf-8"))
+    keys = {"models": ["vit_tiny"], "backends": ["ort_cpu", "torch_eager", "ort_cuda"], "shapes": ["b1"]}
+    given = {"budget_min": 1000, **best}
+    machine = Machine(gpu=None, packages={"onnxruntime-gpu": "1.31.1", "torch": "2.11.0"}, label=BOX, threads=2)
+    return study.plan({**content, **keys, "profilers": [], "best": given}, repository / "models", machine)
+
+
+@pytest.fixture(autouse=True)
+def advice(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No diagnosis, which takes a second for each incumbent, unless a test is about it."""
+    if "diagnosed" not in request.keywords:
+        monkeypatch.setattr(frames, "load", lambda *_: None)
+        monkeypatch.setattr(run, "answers", lambda _: [])
+
+
+class Box:
+    """Measures what is asked for."""
+
+    def __init__(self, root: Path, speed: Speed, spread: float = 0.005) -> None:
+        self.results, self.speed, self.spread = Results(root), speed, spread
+        self.accuracies = {"fp16": "pass", "int8": "fail"}
+        self.measured = 0
+
+    def make(self, file: str) -> None:
+        path = Path(file).relative_to(self.results.root)
+        if path.parts[0] == "onnx":
+            precision = path.name.split(".")[0]
+            self.results.accuracy("vit_tiny", precision, 10.0, self.accuracies[precision])
+            return
+        case, number = Case.from_path(path.parent.as_posix()), int(path.stem[1:])
+        rng = np.random.default_rng(zlib.crc32(file.encode()))
+        started = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(seconds=RUN_S)
+        record = self.results.record(str(case), 0) | {"round": number, "started": started.isoformat()}
+        samples = 1e6 * self.speed(case) * math.exp(rng.normal(0, self.spread)) * np.exp(rng.normal(0, 0.01, 100))
+        record["boundaries"] = {"end_to_end": {"samples_ns": [round(s) for s in samples]}}
+        record["inputs"] = {"pixel_values": {"shape": [1, 3, 224, 224], "dtype": "float32"}}
+        self.results.write(str(path), record)
+        self.measured += 1
+
+    def search(self, of: study.Study) -> documents.Trail:
+        """The search to its end."""
+        for _ in range(100):
+            trail = search.Search(of, self.results.root, "vit_tiny").advance()
+            if trail.ended:
+                return trail
+            assert trail.asked
+            for file in trail.asked:
+                self.make(file)
+        raise AssertionError("the search does not end")
+
+
+def two_wins(case: Case) -> float:
+    """Two options of ONNX Runtime gain on their own and together; torch is slower."""
+    ms = 10.0 if case.backend == "ort_cpu" else 14.0
+    ms *= 0.8 if "threads=1" in case.variant else 1.0
+    return ms * (0.85 if "spinning=false" in case.variant else 1.0)
+
+
+def test_two_gains_end_in_one_case_that_new_rounds_confirm(repository: Path, tmp_path: Path) -> None:
+    box = Box(tmp_path, two_wins)
+    trail = box.search(planned(repository))
+    assert trail.best == "fp32/ort_cpu/spinning=false+threads=1"
+    assert trail.options == {"spinning": False, "threads": 1}
+    assert [s.candidate for s in trail.steps if s.decision == "kept"] == [
+        "fp32/ort_cpu/threads=1",
+        "fp32/ort_cpu/spinning=false+threads=1",
+    ]
+    last = trail.steps[-1]
+    assert (last.incumbent, last.candidate, last.decision) == (BASELINE, trail.best, "confirmed")
+    assert last.gain == pytest.approx(1 - 0.8 * 0.85, abs=0.02)
+    assert trail.low_ns is not None and trail.high_ns is not None
+    assert trail.low_ns < 6.8e6 < trail.high_ns < 7.2e6
+    assert trail.ended == "nothing promises more"
+
+
+def test_an_inaccurate_format_and_what_the_machine_lacks_are_dropped_unmeasured(
+    repository: Path, tmp_path: Path
+) -> None:
+    def quick_int8(case: Case) -> float:
+        return 1.0 if case.precision == "int8" else 10.0
+
+    trail = Box(tmp_path, quick_int8).search(planned(repository))
+    steps = {step.candidate: step for step in trail.steps}
+    for candidate, reason in (("int8/ort_cpu/default", "accuracy"), ("fp32/ort_cuda/default", "refused")):
+        assert (steps[candidate].decision, steps[candidate].rounds) == ("dropped", 0)
+        assert steps[candidate].reason.partition(":")[0] == reason
+    assert trail.best == BASELINE
+    assert not list(tmp_path.glob("**/benchmark/vit_tiny/int8/**/*.json"))
+
+
+def test_it_goes_on_where_it_was_interrupted_and_measures_nothing_twice(repository: Path, tmp_path: Path) -> None:
+    box, of = Box(tmp_path, two_wins), planned(repository)
+    whole = Box(tmp_path / "whole", two_wins).search(of)
+    for _ in range(3):
+        for file in search.Search(of, box.results.root, "vit_tiny").advance().asked[:3]:
+            box.make(file)
+    trail = box.search(of)
+    assert (trail.best, trail.ended) == (whole.best, whole.ended)
+    assert box.measured == len(list(tmp_path.glob(f"{BOX}/benchmark/**/r*.json")))
+    again = search.Search(of, box.results.root, "vit_tiny").advance()
+    assert (again.ended, again.asked, again.steps) == (trail.ended, [], trail.steps)
+
+
+def test_it_stops_within_its_budget_and_says_so(repository: Path, tmp_path: Path) -> None:
+    box, minutes = Box(tmp_path, two_wins), 2.5
+    trail = box.search(planned(repository, budget_min=minutes))
+    assert trail.ended == "budget"
+    assert trail.spent_s is not None and trail.spent_s <= 60 * minutes + 2
+    assert box.measured <= 60 * minutes / RUN_S
+
+
+def test_gains_below_the_tolerance_are_left(repository: Path, tmp_path: Path) -> None:
+    def small(case: Case) -> float:
+        return 9.6 if "spinning=false" in case.variant else 10.0 if case.variant == "default" else 13.0
+
+    trail = Box(tmp_path, small, spread=0.001).search(planned(repository, tolerance=0.2))
+    assert (trail.ended, trail.best) == ("tolerance", BASELINE)
+
+
+def test_copies_of_the_baseline_are_not_taken_for_better(repository: Path, tmp_path: Path) -> None:
+    kept = 0
+    for seed in range(2):
+        box = Box(tmp_path / str(seed), lambda case: 10.0, spread=0.02)
+        kept += sum(step.decision == "kept" for step in box.search(planned(repository)).steps)
+    assert kept == 0
+
+
+def test_a_case_whose_job_broke_is_dropped_and_one_that_was_interrupted_is_asked_for_again(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    box, of = Box(Path("results"), two_wins), planned(repository)
+    box.make(f"results/{BOX}/benchmark/vit_tiny/{BASELINE}/b1/r0.json")
+    for format_ in box.accuracies:
+        box.make(f"results/onnx/vit_tiny/{format_}.accuracy.json")
+    wanted = search.Search(of, Path("results"), "vit_tiny").advance().asked
+    broken, interrupted = wanted[1:3]  # the first is a round of the baseline
+    for file, line in (
+        (broken, "inferprof: ended by SIGSEGV; its stack is above"),
+        (interrupted, "inferprof: Measure x: load (1 of 5), 3 s"),
+    ):
+        log = Path("results/log", *Path(file).parts[1:]).with_suffix(".log")
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text(line + "\n", encoding="utf-8")
+    asked = search.Search(of, Path("results"), "vit_tiny").advance().asked
+    assert set(wanted) - set(asked) == {broken}
+    trail = box.search(of)
+    dropped = {step.candidate for step in trail.steps if step.decision == "dropped"}
+    assert "/".join(Path(broken).parts[-5:-2]) in dropped
+
+
+def test_a_baseline_that_cannot_run_is_the_users_to_mend(repository: Path, tmp_path: Path) -> None:
+    of = planned(repository)
+    of.config["baseline"] = "fp32/ort_cuda/default"  # type: ignore[index]
+    with pytest.raises(UserError, match=naming("fp32/ort_cuda/default", "no GPU")):
+        search.Search(of, tmp_path, "vit_tiny").advance()
+
+
+def test_the_program_has_the_winners_settings_and_imports_nothing_of_ours(repository: Path, tmp_path: Path) -> None:
+    box, of = Box(tmp_path, two_wins), planned(repository)
+    trail = box.search(of)
+    text = hand_over.program(of, tmp_path, trail)
+    compile(text, "vit_tiny.py", "exec")
+    assert "import inferprof" not in text and "from inferprof" not in text
+    assert "options.intra_op_num_threads = 1\n" in text
+    assert 'options.add_session_config_entry("session.intra_op.allow_spinning", "0")' in text
+    assert 'Path(__file__).resolve().parents[2] / "onnx/vit_tiny/fp32.onnx"' in text

@@ -1,0 +1,96 @@
+"""Settings of torch: a constant per option of a variant. What a variant leaves out stays torch's default."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from inferprof.case import Variant
+from inferprof.machine.hardware import Machine
+from inferprof.model.model_spec import ModelSpec
+from inferprof.plugins import RuntimeOption
+
+if TYPE_CHECKING:
+    import torch
+
+BOTH: Final = frozenset({"torch_eager", "torch_compile"})
+IMAGE_DIMS: Final = 4
+"""Of an input that has a memory format: batch, channels, height, width."""
+KERNELS: Final = ("flash", "mem_efficient", "math", "cudnn")
+"""torch.backends.cuda has a switch `enable_{kernel}_sdp` for each."""
+
+
+def no_image(spec: ModelSpec, machine: Machine) -> str | None:
+    """A memory format orders the channels of images."""
+    images = any(len(item.dims) == IMAGE_DIMS for item in spec.inputs)
+    return None if images else f"{spec.name} has no input of four dimensions, whose channels could come last"
+
+
+def no_such_kernel(spec: ModelSpec, machine: Machine) -> str | None:
+    """On a CPU torch has no more than its default."""
+    return "no GPU: torch chooses among attention kernels only there" if machine.gpu is None else None
+
+
+MEMORY_FORMAT: Final = RuntimeOption(
+    name="memory_format",
+    meaning="torch: images and the weights of convolutions are `contiguous` (default) or `channels_last`",
+    backends=BOTH,
+    key="memory_format",
+    values={"contiguous": "contiguous_format", "channels_last": "channels_last"},
+    source="https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html",
+    tries=("channels_last",),
+    refuses=no_image,
+)
+SDPA: Final = RuntimeOption(
+    name="sdpa",
+    meaning="torch: the only kernel that scaled_dot_product_attention may take: "
+    "`flash`, `mem_efficient`, `math`, `cudnn`, or `any` (default)",
+    backends=BOTH,
+    key="enable_{}_sdp",
+    values={"any": "", **{kernel: kernel for kernel in KERNELS}},
+    source="https://docs.pytorch.org/docs/stable/backends.html",
+    tries=("flash", "mem_efficient", "cudnn"),
+    refuses=no_such_kernel,
+)
+FREEZING: Final = RuntimeOption(
+    name="freezing",
+    meaning="torch.compile takes weights for constants and folds what follows from them; off unless given",
+    backends=frozenset({"torch_compile"}),
+    key="torch._inductor.config.freezing",
+    values={False: False, True: True},
+    source="https://github.com/pytorch/pytorch/blob/main/torch/_inductor/config.py",
+    tries=(True,),
+)
+
+
+def apply(variant: Variant) -> None:
+    """Set what the variant says of the process."""
+    import torch
+
+    if kernel := SDPA.given(variant):
+        for each in KERNELS:
+            getattr(torch.backends.cuda, SDPA.key.format(each))(each == kernel)
+    if (freezing := FREEZING.given(variant)) is not None:
+        import torch._inductor.config
+
+        torch._inductor.config.freezing = freezing
+
+
+def formatted(module: torch.nn.Module, variant: Variant) -> torch.nn.Module:
+    """A module whose inputs and weights of four dimensions have the variant's memory format."""
+    import torch
+
+    name = MEMORY_FORMAT.given(variant)
+    if name is None:
+        return module
+    memory_format = getattr(torch, name)
+    inner = module.to(memory_format=memory_format)
+
+    class Formatted(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = inner
+
+        def forward(self, *inputs: torch.Tensor) -> Any:
+            return self.module(*(x.to(memory_format=memory_format) if x.ndim == IMAGE_DIMS else x for x in inputs))
+
+    return Formatted()

@@ -1,0 +1,124 @@
+"""The rounds of cases that a search reads: what they say, what they took, and which are still to come."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+import statistics
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from inferprof import documents
+from inferprof.best.space import Spot
+from inferprof.documents import Record
+from inferprof.plugins import Boundary
+from inferprof.study import OF_DUELS
+
+SPREAD: Final = 0.02
+"""By how much the medians of two processes of a case differ at least: standard deviation of their logarithms."""
+PAIRS: Final = 100_000
+"""Duels have numbers below it, so that two pairs of cases seldom share one."""
+MEDIAN_OF_MEAN: Final = 1.25
+"""By how much the median of a sample varies more than its mean, for normal samples."""
+
+
+class Waits(Exception):
+    """Files that the search cannot go on without."""
+
+    def __init__(self, files: list[str]) -> None:
+        super().__init__(f"waits for {len(files)} files")
+        self.files = files
+
+
+UNDER_WAY: Final = re.compile(r"inferprof: .*\(\d+ of \d+\), \d+ s.*|inferprof: .* since it was told to")
+"""The last line of the log of a job that was interrupted: it is worth another try."""
+
+
+def given_up(file: str) -> bool:
+    """Whether the job of a file broke, so that a search goes on without it: its log says so."""
+    path = Path(file)
+    log = Path(path.parts[0], "log", *path.parts[1:]).with_suffix(".log")
+    if path.exists() or not log.exists():
+        return False
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    last = next((line for line in reversed(lines) if line.strip()), None)
+    return last is not None and not UNDER_WAY.fullmatch(last.strip())
+
+
+def first_round(incumbent: Spot, candidate: Spot, purpose: str = "duel") -> int:
+    """The round before the first of a duel: each pair has rounds of its own, which took turns."""
+    return OF_DUELS * (1 + zlib.crc32(f"{purpose} {incumbent.name} {candidate.name}".encode()) % PAIRS)
+
+
+@dataclass
+class Rounds:
+    """The records of a machine by one boundary, each read once; `seconds` are those of the records looked at."""
+
+    results: Path
+    machine: str
+    boundary: Boundary
+    limit_s: float
+    seconds: dict[str, float] = field(default_factory=dict)
+    _records: dict[str, Record] = field(default_factory=dict)
+
+    def file(self, spot: Spot, number: int) -> str:
+        """The record of a round."""
+        return f"{self.results}/{self.machine}/benchmark/{spot.case}/r{number}.json"
+
+    def missing(self, spot: Spot, *numbers: int) -> list[str]:
+        """The records that are not there, and whose jobs did not break."""
+        files = [self.file(spot, number) for number in numbers]
+        return [file for file in files if not Path(file).exists() and not given_up(file)]
+
+    def record(self, spot: Spot, number: int) -> Record | None:
+        """A round; None where it is not there."""
+        file = self.file(spot, number)
+        if file not in self._records and (path := Path(file)).exists():
+            record: Record = documents.read(path, "record", self.results)
+            started = datetime.datetime.fromisoformat(record.started).timestamp()
+            self.seconds[file] = min(max(0.0, path.stat().st_mtime - started), self.limit_s)
+            self._records[file] = record
+        return self._records.get(file)
+
+    def failure(self, spot: Spot, *numbers: int) -> str | None:
+        """Why a case has no median in one of these rounds; None where it has all."""
+        for number in numbers:
+            record = self.record(spot, number)
+            if record is None:
+                return "its job broke: the log says how"
+            if record.failure:
+                return record.failure
+            if not self.samples(spot, number):
+                return f"{self.boundary} was not measured"
+        return None
+
+    def samples(self, spot: Spot, number: int) -> list[float]:
+        """The samples of a round, ns; none where it failed."""
+        record = self.record(spot, number)
+        boundary = getattr(record.boundaries, self.boundary) if record and record.boundaries else None
+        return list(boundary.samples_ns or ()) if boundary else []
+
+    def medians(self, spot: Spot, *numbers: int) -> list[float]:
+        """The median of each of these rounds, ns."""
+        return [statistics.median(self.samples(spot, number)) for number in numbers]
+
+    def noise(self, spot: Spot, number: int) -> float:
+        """By how much the median of a round may be off, as a share of it: one standard deviation."""
+        logs = np.log(self.samples(spot, number))
+        own = MEDIAN_OF_MEAN * float(np.std(logs)) / math.sqrt(len(logs))
+        return math.hypot(SPREAD, own)
+
+    @property
+    def spent_s(self) -> float:
+        """What all records took that were looked at."""
+        return sum(self.seconds.values())
+
+    @property
+    def each_s(self) -> float:
+        """What a record takes."""
+        return statistics.fmean(self.seconds.values()) if self.seconds else 0.0

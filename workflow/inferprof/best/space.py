@@ -1,0 +1,130 @@
+"""What may be changed of a case, one thing at a time: its number format, its runtime, or an option of its variant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from inferprof import registry
+from inferprof.backends.inductor import COMPILE_MODES
+from inferprof.case import Case, OptionValue, Variant
+from inferprof.documents.diagnosed import Gain
+from inferprof.errors import UserError
+from inferprof.findings import Change, Finding
+from inferprof.study import Study
+
+TRIES: Final[Mapping[str, Sequence[OptionValue]]] = {
+    "cuda_graph": (True,),
+    "placement": ("pinned",),
+    "tf32": (True,),
+    "compile_mode": COMPILE_MODES[1:],
+    "optimization_level": (5,),
+}
+"""Options that no RuntimeOption declares → what a search tries; for `threads` that depends on the machine."""
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A case with the options of its variant."""
+
+    case: Case
+    variant: Variant
+
+    @property
+    def name(self) -> str:
+        """The case without what a search keeps."""
+        return f"{self.case.precision}/{self.case.backend}/{self.case.variant}"
+
+    def having(self, variant: Variant, **names: str) -> Spot:
+        """The same with another variant, and perhaps another format or runtime."""
+        return Spot(replace(self.case, variant=variant.name, **names), variant)
+
+
+def baseline(study: Study, model: str, shape: str) -> Spot:
+    """Where a search begins."""
+    precision, backend, name = study.config["baseline"].split("/")
+    return Spot(Case(model, precision, backend, name, shape), study.variant(name))
+
+
+def neighbours(study: Study, spot: Spot, findings: Iterable[Finding]) -> list[Spot]:
+    """All that differ from a case in one thing, each once."""
+    every = {each.name: each for each in _neighbours(study, spot, findings)}
+    every.pop(spot.name, None)
+    return list(every.values())
+
+
+def _neighbours(study: Study, spot: Spot, findings: Iterable[Finding]) -> Iterator[Spot]:
+    for precision in study.precisions:
+        yield spot.having(spot.variant, precision=precision)
+    for backend in study.config["backends"]:
+        understood = registry.options_of(registry.backends()[backend])
+        kept = {name: value for name, value in spot.variant.options.items() if name in understood}
+        if variant := named(study, kept):
+            yield spot.having(variant, backend=backend)
+    advised = [finding.change for finding in findings if finding.acts and finding.change]
+    variants = [each.to for each in advised if each.by == "variant" and each.to]
+    alone = [{name: value} for name, values in tries(study, spot.case.backend).items() for value in values]
+    understood = registry.options_of(registry.backends()[spot.case.backend])
+    for options in [*variants, *(each.options for each in study.variants.values() if each.options), *alone]:
+        variant = named(study, {**spot.variant.options, **options})
+        if variant and options.keys() <= understood.keys():
+            yield spot.having(variant)
+
+
+def tries(study: Study, backend: str) -> dict[str, Sequence[OptionValue]]:
+    """The options of a runtime that a search changes → the values that it tries."""
+    understood = registry.options_of(registry.backends()[backend])
+    cores = study.machine.threads
+    threads = sorted({max(1, cores // parts) for parts in (2, 4, cores)} - {cores}, reverse=True) if cores else ()
+    every: dict[str, Sequence[OptionValue]] = {**TRIES, "threads": threads}
+    own = {name: values for name, values in every.items() if name in understood}
+    return own | {name: option.tries for name, option in registry.runtime_options(backend).items() if option.tries}
+
+
+def named(study: Study, options: Mapping[str, Any]) -> Variant | None:
+    """The variant with these options: the config's where it has one. None where they have no name."""
+    for variant in study.variants.values():
+        if variant.options == options:
+            return variant
+    if not options:
+        return None if "default" in study.variants else Variant()
+    try:
+        return Variant.spelled(options)
+    except ValueError:
+        return None
+
+
+def refusal(study: Study, spot: Spot) -> str | None:
+    """Why a case cannot run here."""
+    try:
+        planned = study.plan(spot.case, spot.variant)
+    except UserError as error:
+        return str(error)
+    return planned.reason if planned.outcome == "refused" else None
+
+
+def predicted(findings: Iterable[Finding], before: Spot, after: Spot) -> Gain | None:
+    """What the findings of a case promise of another one: the largest of the gains."""
+    gains = [f.gain for f in findings if f.gain and f.change and _leads(f.change, before, after)]
+    return max(gains, key=lambda gain: gain.high_ns, default=None)
+
+
+def _leads(change: Change, before: Spot, after: Spot) -> bool:
+    """Whether a change makes one case of the other, and nothing else changes with it."""
+    own, other = before.case, after.case
+    if change.by == "variant":
+        wanted = {**before.variant.options, **change.to}
+        alike = (own.precision, own.backend) == (other.precision, other.backend)
+        return bool(change.to) and alike and wanted == after.variant.options
+    place = {"precision": other.precision, "backend": other.backend}
+    return change.by in place and change.to == {change.by: place[change.by]}
+
+
+def changed(before: Spot, after: Spot) -> frozenset[tuple[str, str, str]]:
+    """What was done to a case, to be remembered where it did not help: runtime, option and value."""
+    options = {*after.variant.options} | {*before.variant.options}
+    differ = [name for name in options if after.variant.options.get(name) != before.variant.options.get(name)]
+    if (after.case.precision, after.case.backend) != (before.case.precision, before.case.backend):
+        return frozenset({(after.case.backend, "precision", after.case.precision)})
+    return frozenset((after.case.backend, name, str(after.variant.options.get(name))) for name in differ)

@@ -1,0 +1,137 @@
+"""INT4 weights in blocks along the reduction with a scale each; activations and arithmetic stay in half precision."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from inferprof import progress
+from inferprof.errors import UserError
+from inferprof.model import onnx_graph, typed_graph
+from inferprof.plugins import ConvertRequest, Precision, Tolerance
+from inferprof.precisions import autocast, conversion, ptq
+
+METHODS = {"awq": "awq_lite", "awq_clip": "awq_clip", "rtn": "rtn_dq"}
+"""Values of the option `calibration` → ModelOpt's name: AWQ's scales by activations, its clipping, rounding alone."""
+BLOCKS = (32, 64, 128)
+OPTIONS: dict[str, Any] = {
+    "calibration": "awq",
+    "samples": 16,
+    "block": 128,
+    "high_precision": "fp16",
+    "exclude": [],
+}
+
+
+def convert(request: ConvertRequest) -> dict[str, Any]:
+    """Write the graph with 4-bit weights. A reduction that is no multiple of the block is padded with zeros.
+
+    Products whose weight is the first operand, or whose activation is transposed, are left and named.
+    """
+    method = METHODS[conversion.choice(request, "calibration", [*METHODS])]
+    block = request.options["block"]
+    if block not in BLOCKS or isinstance(block, bool):
+        raise UserError(f"option block: {block!r} for {request.spec.name}; allowed: {', '.join(map(str, BLOCKS))}")
+    high = conversion.choice(request, "high_precision", ptq.HIGH_PRECISIONS)
+    exclude = ptq.patterns(request)
+    batches = conversion.calibration(request)
+    progress.step("convert")
+    with tempfile.TemporaryDirectory() as folder, conversion.modelopt(request.onnx):
+        import onnx
+        from modelopt.onnx.quantization import int4
+
+        source = conversion.prepared(request.onnx, Path(folder))
+        model = onnx_graph.read(source, external=True)
+        padded, left = fit(model, int(str(block)))
+        onnx.save(model, source)
+        quantized = int4.quantize(
+            str(source),
+            calibration_method=method,
+            calibration_data_reader=ptq.reader(batches),
+            calibration_eps=["cpu"],
+            use_external_data_format=False,
+            block_size=block,
+            nodes_to_exclude=[*exclude, *map(re.escape, left)],
+            log_level="ERROR",
+        )
+    conversion.save(autocast.rest(quantized, high, request.onnx), request.out)
+    return conversion.facts(
+        f"ModelOpt INT4 weights in blocks of {block}, {method}, the rest in {high}",
+        padded=padded,
+        left=left,
+        **conversion.calibration_facts(request, batches),
+    )
+
+
+def _fits(node: Any, flags: Mapping[str, int], weights: Mapping[str, Any], shapes: Mapping[str, Any]) -> bool:
+    """Whether a product multiplies an activation of known rank by a matrix on its right."""
+    right = weights.get(node.input[1])
+    alone = right is not None and node.input[0] not in weights and len(right.dims) == 2
+    return alone and not flags.get("transA") and node.input[0] in shapes
+
+
+def fit(model: Any, block: int) -> tuple[list[str], list[str]]:
+    """Give each product a weight [k, n] whose k is a multiple of the block; names of the padded and of those left.
+
+    The activation is padded with zeros as its weight is, so that the result is the same.
+    """
+    import onnx
+
+    graph = typed_graph.analyse(model, {})
+    weights = {weight.name: weight for weight in model.graph.initializer}
+    nodes, padded, left = [], [], []
+    for node in model.graph.node:
+        sides = [name for name in node.input[:2] if name in weights] if node.op_type in ("MatMul", "Gemm") else []
+        flags = {attribute.name: attribute.i for attribute in node.attribute}
+        if sides and not _fits(node, flags, weights, graph.shapes):
+            left.append(node.name)
+        elif sides:
+            array = onnx.numpy_helper.to_array(weights[sides[0]])
+            array = array.T if flags.get("transB") else array
+            missing = -len(array) % block
+            if missing:
+                padded.append(node.name)
+                rank = len(graph.shapes[node.input[0]])
+                pads = np.array([*[0] * (2 * rank - 1), missing], np.int64)
+                model.graph.initializer.append(onnx.numpy_helper.from_array(pads, f"{node.name}/pads"))
+                wide = f"{node.name}/padded"
+                pad = onnx.helper.make_node("Pad", [node.input[0], f"{node.name}/pads"], [wide], f"{node.name}/Pad")
+                nodes.append(pad)
+                node.input[0] = wide
+            node.input[1] = f"{node.name}/weight"  # two nodes that share a weight may want it in two forms
+            array = np.pad(array, ((0, missing), (0, 0)))
+            model.graph.initializer.append(onnx.numpy_helper.from_array(array, node.input[1]))
+            kept = [attribute for attribute in node.attribute if attribute.name != "transB"]
+            del node.attribute[:]
+            node.attribute.extend(kept)
+        nodes.append(node)
+    onnx_graph.replace_nodes(model, nodes)
+    onnx_graph.drop_unread_weights(model.graph)
+    return padded, left
+
+
+INT4 = Precision(
+    name="int4",
+    title="INT4 weights",
+    source="onnx",
+    made_by="ModelOpt, AWQ or round to nearest, weights alone",
+    convert=convert,
+    tolerance=Tolerance(
+        passes=12.0,
+        warns=6.0,
+        reason="15 steps over a block's range: 20 dB for one weight; 12 dB leaves room for some six in a row",
+    ),
+    storage="float16",
+    computes="fp16",
+    roof="fp16",
+    quantized=True,
+    colour="#332288",
+    order=75,
+    options=OPTIONS,
+    needs_compute_capability=(7, 5),
+)

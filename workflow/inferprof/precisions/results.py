@@ -1,0 +1,77 @@
+"""Quantizers behind products whose results nothing quantizes, so that an 8-bit kernel may write 8 bits."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+
+from inferprof.model import accuracy, onnx_file, onnx_graph, sparsity, typed_graph
+from inferprof.model.operators import dtype_number
+from inferprof.model.products import product_of
+from inferprof.plugins import ConvertRequest
+from inferprof.precisions import conversion
+
+LARGEST = {"int8": 127.0, "float8e4m3fn": 448.0}
+"""The largest value of each type, which a scale maps the calibrated range to."""
+
+
+def quantize(request: ConvertRequest) -> int:
+    """Put a quantizer behind each such result in the graph at `request.out`; returns how many.
+
+    Its scale is the largest magnitude over the calibration data.
+    """
+    model = onnx_graph.read(request.out, external=True)
+    graph = typed_graph.analyse(model, {})
+    types = {product.name: product.dtype for node in graph.nodes if (product := product_of(node, graph))}
+    ends = {tensor: types[name] for tensor, name in sparsity.unquantized_results(graph)}
+    ranges = _ranges(model, ends, graph.types, request)
+    nodes = []
+    behind: dict[str, str] = {}
+    for node in model.graph.node:
+        node.input[:] = [behind.get(name, name) for name in node.input]
+        nodes.append(node)
+        for tensor in node.output:
+            if tensor in ends and ranges[tensor] > 0:
+                nodes += _pair(model, tensor, ends[tensor], graph.types[tensor], ranges[tensor])
+                behind[tensor] = nodes[-1].output[0]
+    onnx_graph.replace_nodes(model, nodes)
+    conversion.save(model, request.out)
+    return len(behind)
+
+
+def _ranges(model: Any, tensors: Any, types: Any, request: ConvertRequest) -> dict[str, float]:
+    """The largest magnitude of each tensor over the calibration data."""
+    import onnx
+
+    shown = onnx_file.tidied(copy.deepcopy(model))
+    shown.graph.output.extend(
+        onnx.helper.make_tensor_value_info(name, dtype_number(types[name]), None) for name in tensors
+    )
+    session = accuracy.session(shown)
+    runs = [session.run([*tensors], dict(batch)) for batch in conversion.calibration(request)] if tensors else []
+    return {
+        name: max(float(np.abs(run[place].astype(np.float32)).max(initial=0)) for run in runs)
+        for place, name in enumerate(tensors)
+    }
+
+
+def _pair(model: Any, tensor: str, dtype: str, high: str, reach: float) -> list[Any]:
+    """A quantizer and a dequantizer of a tensor of the type `high`, whose scale and zero point join the weights."""
+    import onnx
+
+    name = f"{tensor}/result"
+    model.graph.initializer.extend(
+        (
+            onnx.helper.make_tensor(f"{name}/scale", dtype_number(high), [], [reach / LARGEST[dtype]]),
+            onnx.helper.make_tensor(f"{name}/zero", dtype_number(dtype), [], [0]),
+        )
+    )
+    scale = [f"{name}/scale", f"{name}/zero"]
+    return [
+        onnx.helper.make_node("QuantizeLinear", [tensor, *scale], [f"{name}/stored"], f"{name}/QuantizeLinear"),
+        onnx.helper.make_node(
+            "DequantizeLinear", [f"{name}/stored", *scale], [f"{name}/value"], f"{name}/DequantizeLinear"
+        ),
+    ]

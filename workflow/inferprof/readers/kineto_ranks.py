@@ -1,0 +1,128 @@
+"""Kineto traces of several ranks, a file each, as one timeline: a rank is a GPU of it.
+
+Each process has a clock of its own, and on several hosts they are apart. A collective ends on all its ranks at nearly
+the same time, so the ends of those that all ranks have tie the clocks: a rank is moved by the median difference to
+the first one. What the differences spread by is the error of that.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from inferprof.readers import kineto_json
+from inferprof.readers.kineto_json import Event
+from inferprof.tables.trace.collectives import SAME_END, operation_of
+from inferprof.tables.trace.kernel_class import classify
+from inferprof.tables.trace.timeline import KERNEL, Timeline
+
+PROCESS_BITS: Final = 32
+"""Correlations are unique in a process: a rank's are above those of the rank before."""
+APART: Final = 3.0
+"""Clocks are the same unless they differ by more than so many times the spread of the ends."""
+NS_PER_US: Final = 1000
+
+
+@dataclass(frozen=True)
+class Clock:
+    """By how much a rank's clock was moved, ns, by how many collectives, and the median spread of their ends."""
+
+    rank: int
+    moved: int
+    spread: int
+    collectives: int
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Several ranks of a program of `world` ranks."""
+
+    timeline: Timeline
+    ranks: Sequence[int]
+    world: int
+    clocks: Sequence[Clock]
+
+
+def joined(paths: Sequence[Path]) -> Ranks | None:
+    """One timeline of traces; None where they do not say that they are different ranks of one program."""
+    documents = [kineto_json.document(path) for path in paths]
+    listed = (document.get("distributedInfo") for document in documents)
+    infos = [info for info in listed if isinstance(info, dict) and isinstance(info.get("rank"), int)]
+    if len(infos) < len(documents):
+        return None
+    ranks, worlds = [info["rank"] for info in infos], {info.get("world_size") for info in infos}
+    if len(set(ranks)) < len(ranks) or len(worlds) > 1 or not isinstance(world := worlds.pop(), int):
+        return None
+    by_rank = dict(sorted(zip(ranks, documents, strict=True)))
+    bases = {rank: _base(document) for rank, document in by_rank.items()}
+    shifts = {rank: base - min(bases.values()) for rank, base in bases.items()}
+    try:
+        clocks = _clocks({rank: _ends(document["traceEvents"], shifts[rank]) for rank, document in by_rank.items()})
+        moved = {rank: shifts[rank] - clocks[rank].moved if rank in clocks else shifts[rank] for rank in by_rank}
+        spans = ((rank, event) for rank, document in by_rank.items() for event in document["traceEvents"])
+        events = [_of_rank(event, rank, moved[rank]) for rank, event in spans if event.get("ph") == "X"]
+    except kineto_json.NOT_KINETO as error:
+        raise kineto_json.not_kineto(paths[0], error) from None
+    timeline = kineto_json.of_events(paths[0], events)
+    owned = replace(timeline, ops=timeline.ops.assign(process=timeline.ops["device"] + 1))
+    return Ranks(owned, list(by_rank), world, list(clocks.values()))
+
+
+def _base(document: Mapping[str, Any]) -> int:
+    """What the times of a trace count from, ns since the epoch; torch up to 2.1 writes whole times."""
+    base = document.get("baseTimeNanoseconds", 0)
+    return int(base) if isinstance(base, int | str) else 0
+
+
+def _ends(events: Sequence[Event], shift: int) -> dict[tuple[Any, str], list[int]]:
+    """Process group and operation → the ends of its collectives in order, ns."""
+    kernels = [
+        (*kineto_json.times(event), _key(event))
+        for event in events
+        if event.get("ph") == "X"
+        and kineto_json.OPERATIONS.get(str(event.get("cat"))) == KERNEL
+        and classify(str(event["name"])).kernel_class == "communication"
+    ]
+    ends = defaultdict(list)
+    for _, end, key in sorted(kernels, key=lambda kernel: kernel[:2]):
+        ends[key].append(end + shift)
+    return {key: own for key, own in ends.items() if key[1] in SAME_END}
+
+
+def _key(event: Event) -> tuple[Any, str]:
+    return (event.get("args") or {}).get(kineto_json.GROUP), operation_of(str(event["name"]))
+
+
+def _clocks(ends: Mapping[int, Mapping[tuple[Any, str], Sequence[int]]]) -> dict[int, Clock]:
+    """How far each rank's clock is from the first one's; empty where no collective ran on all of them."""
+    first, *others = ends
+    clocks = {}
+    for rank in others:
+        same = [key for key, own in ends[first].items() if len(own) == len(ends[rank].get(key, ()))]
+        if not same:
+            continue
+        apart = np.concatenate([np.subtract(ends[rank][key], ends[first][key]) for key in same])
+        offset = int(np.median(apart))
+        spread = int(np.median(np.abs(apart - offset)))
+        moved = offset if abs(offset) > max(APART * spread, NS_PER_US) else 0
+        clocks[rank] = Clock(rank, moved, spread, apart.size)
+    return clocks
+
+
+def _of_rank(event: Event, rank: int, shift: int) -> dict[str, Any]:
+    """The event on the common clock, with its rank in the place of GPU and process."""
+    details = dict(event.get("args") or {})
+    if event.get("cat") in kineto_json.OPERATIONS:
+        details["device"] = rank
+    if "correlation" in details:
+        details["correlation"] = (rank << PROCESS_BITS) + int(details["correlation"])
+    moved = Decimal(event["ts"]) + Decimal(shift) / NS_PER_US
+    # Numbers of a process and a thread as text stay what they are (a stream of the GPU, a lane of the trace).
+    process = rank + 1 if isinstance(event.get("pid"), int) else f"{rank}: {event.get('pid')}"
+    return {**event, "ts": str(moved), "pid": process, "args": details}
