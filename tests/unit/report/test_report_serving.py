@@ -141,7 +141,9 @@ def test_a_delay_that_is_too_short_is_found_too_and_one_that_is_right_is_not(res
 def test_a_run_that_was_refused_advises_no_delay(results: Any) -> None:
     results.ok(CASE, 10.0)
     serve(results, "slow", loads=[load(refused="the client sent late")])
-    assert answer(results, "batch_delay")["verdict"] == "clear"
+    said = answer(results, "batch_delay")
+    assert said["verdict"] == "not assessed"
+    assert mentions(said["reason"], "needs", "not refused")
 
 
 def test_a_cap_below_saturation_is_found_by_a_larger_measured_batch(results: Any) -> None:
