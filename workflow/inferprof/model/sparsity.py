@@ -63,7 +63,7 @@ def _stored(tensor: str, graph: TypedGraph) -> Array | None:
     stored = _stored(node.input[0], graph)
     if stored is None or node.op_type != "Transpose":
         return stored
-    return stored.transpose(next((a.ints for a in node.attribute if a.name == "perm"), None))
+    return np.transpose(stored, next((tuple(a.ints) for a in node.attribute if a.name == "perm"), None))
 
 
 def is_sparse(node: Any, graph: TypedGraph) -> bool:
@@ -81,7 +81,7 @@ def _half_zeros(node: Any, graph: TypedGraph) -> Array | None:
 
 def _broken(weight: Array, axis: int) -> Array:
     """Of each four: whether more than two are other than 0."""
-    return (groups(weight != 0, axis).sum(axis=1) > GROUP // 2).astype(bool)
+    return np.asarray(groups(weight != 0, axis).sum(axis=1) > GROUP // 2)
 
 
 def products(graph: TypedGraph) -> list[dict[str, Any]]:

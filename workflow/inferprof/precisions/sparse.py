@@ -125,9 +125,9 @@ SM80 = {"needs_compute_capability": (8, 0)}
 """The first tensor cores with sparse instructions."""
 FP16_SPARSE = _sparse(FP16, functools.partial(convert, dense=FP16), 30, None, **SM80)
 INT8_SPARSE = _sparse(
-    INT8, functools.partial(convert, dense=INT8), 52, "#8A5F00", options=INT8.options | RESULTS, **SM80
+    INT8, functools.partial(convert, dense=INT8), 52, "#8A5F00", options={**INT8.options, **RESULTS}, **SM80
 )
-FP8_SPARSE = _sparse(FP8, functools.partial(convert, dense=FP8), 62, "#005F46", options=FP8.options | RESULTS)
+FP8_SPARSE = _sparse(FP8, functools.partial(convert, dense=FP8), 62, "#005F46", options={**FP8.options, **RESULTS})
 NVFP4_SPARSE = _sparse(
     nvfp4.NVFP4,
     blocks,

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from inferprof.tables.limits import pareto
-from inferprof.tables.records import KEY
+from inferprof.tables.records import KEY, rows_of
 
 ROUNDS = 5
 
@@ -34,7 +34,7 @@ def study(cases: dict[str, tuple[float, float, float]]) -> tuple[pd.DataFrame, p
 def standings(cases: dict[str, tuple[float, float, float]]) -> dict[str, tuple[str, str | None]]:
     points, samples = study(cases)
     table = pareto.of_cases(points, samples, {})
-    return {row.precision: (row.standing, row.against) for row in table.itertuples()}
+    return {row["precision"]: (row["standing"], row["against"]) for row in rows_of(table)}
 
 
 def test_what_none_beats_in_both_is_on_the_front_and_the_rest_is_behind_the_case_that_beats_it() -> None:

@@ -24,9 +24,9 @@ def of_cases(points: pd.DataFrame, boundaries: pd.DataFrame, doubts: summary.Dou
     between it is not told apart: either of two may be the faster one, by the rule of all speed-ups.
     """
     rows: list[dict[str, Any]] = []
+    samples = dict(iter(boundaries[boundaries["boundary"] == BOUNDARY].groupby(summary.PEERS, sort=False)))
     for peers, group in points.groupby(summary.PEERS, sort=False):
-        samples = boundaries[boundaries[summary.PEERS].apply(tuple, axis=1) == peers]
-        rows += _of_group(rows_of(group), samples, doubts)
+        rows += _of_group(rows_of(group), samples[peers], doubts)
     return frame_of(rows, [*KEY, "standing", "against"])
 
 
