@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from inferprof import bundles
+from inferprof import bundles, documents
 from inferprof.diagnosis import calibration, frames, run
 from inferprof.tables import records, tries
 from inferprof.tables.records import KEY, options_of
@@ -55,6 +55,26 @@ def rows_of(results: Path, study: str, machine: str) -> Iterator[dict[str, Any]]
                     }
 
 
+def searched(results: Path, study: str, machine: str) -> Iterator[dict[str, Any]]:
+    """A row per step of a search that a check predicted and a duel told."""
+    for path in sorted((results / machine / "best").glob("*.json")):
+        trail: documents.Trail = documents.read(path, "trail", results)
+        for step in trail.steps:
+            if step.predicted and step.check and step.incumbent_ns and step.gain is not None and step.rounds > 1:
+                low, high = step.low or 0.0, step.high or 0.0
+                yield {
+                    "study": study,
+                    "case": f"{trail.model}/{step.candidate}/{trail.shape}",
+                    "fix": f"after {step.incumbent}",
+                    "check": step.check,
+                    "low_ns": round(step.predicted.low_ns),
+                    "high_ns": round(step.predicted.high_ns),
+                    "saved_ns": round(step.gain * step.incumbent_ns),
+                    "saved_low_ns": round(low * step.incumbent_ns),
+                    "saved_high_ns": round(high * step.incumbent_ns),
+                }
+
+
 def main() -> None:
     """Write the file."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -66,7 +86,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             results = Path(folder) / "results"
             manifest = bundles.unbundle(bundle, results)
-            for row in rows_of(results, manifest.study, manifest.machine):
+            of_study = (results, manifest.study, manifest.machine)
+            for row in (*rows_of(*of_study), *searched(*of_study)):
                 # Studies share records: a try counts once.
                 every.setdefault((row["case"], row["check"], str(row["saved_ns"])), row)
     with arguments.out.open("w", newline="", encoding="utf-8") as file:

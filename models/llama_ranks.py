@@ -11,6 +11,9 @@ from collections.abc import Callable
 import torch
 from torch import distributed, nn
 
+ALL_GATHER = getattr(distributed, "all_gather_single", None) or distributed.all_gather_into_tensor
+REDUCE_SCATTER = getattr(distributed, "reduce_scatter_single", None) or distributed.reduce_scatter_tensor
+"""The first names are of torch 2.13 on, which warns of the second."""
 PARTS = 2
 """Parts of the batch in a pipeline, per rank, as far as the batch has as many."""
 
@@ -63,7 +66,7 @@ def gathered(x: torch.Tensor) -> torch.Tensor:
     """[b, s / ranks, width] of each rank → [b, s, width] on all."""
     size = distributed.get_world_size()
     every = x.new_empty((size * x.shape[0], *x.shape[1:]))
-    distributed.all_gather_into_tensor(every, x.contiguous())
+    ALL_GATHER(every, x.contiguous())
     return every.unflatten(0, (size, -1)).transpose(0, 1).flatten(1, 2)
 
 
@@ -72,7 +75,7 @@ def scattered(x: torch.Tensor) -> torch.Tensor:
     size = distributed.get_world_size()
     parts = x.unflatten(1, (size, -1)).transpose(0, 1).contiguous()
     own = torch.empty_like(parts[0])
-    distributed.reduce_scatter_tensor(own, parts.flatten(0, 1))
+    REDUCE_SCATTER(own, parts.flatten(0, 1))
     return own
 
 

@@ -53,6 +53,23 @@ def quick(args: argparse.Namespace) -> None:
         say(f"{part}\n")
 
 
+def links(args: argparse.Namespace) -> None:
+    """Measure collectives and copies between this machine's GPUs, by size; without a GPU between processes."""
+    from inferprof import links, outcomes
+
+    document = outcomes.attempt("links", lambda: links.measure(args.gpus), "links")
+    if args.out:
+        write_document(args.out, "links", document)
+    if document["status"] == "ok":
+        say("\n".join(links.lines(document)))
+
+
+def links_flags(sub: argparse.ArgumentParser) -> None:
+    """Between how many GPUs."""
+    sub.add_argument("--gpus", type=flag_values.whole(1), metavar="N", help="how many, from 2 on (default all)")
+    sub.add_argument("--out", type=Path, metavar="FILE", help="write what was measured there, too")
+
+
 def best(args: argparse.Namespace) -> None:
     """Say which of a model's measured cases is the best for sure, and what to measure or change next."""
     from inferprof.best import trail

@@ -95,6 +95,7 @@ VERBS: dict[str, tuple[Any, Any]] = {
     "table": (verbs.table, flags.table),
     "explain": (answer_verbs.explain, answer_verbs.explain_flags),
     "watch": (answer_verbs.watch, answer_verbs.watch_flags),
+    "links": (answer_verbs.links, answer_verbs.links_flags),
     "quick": (answer_verbs.quick, answer_verbs.quick_flags),
     "formats": (verbs.formats, flags.formats),
     "diagnose": (verbs.diagnose, flags.diagnose),

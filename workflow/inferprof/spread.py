@@ -7,7 +7,6 @@ import itertools
 import multiprocessing
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from inferprof import registry
@@ -36,7 +35,9 @@ def begin(
         with others:
             places = reversed(range(len(every)))
             own = {place: _settled(task, every[place]) for place in places if theirs[place].cancel()}
-            return [own[place] if place in own else _awaited(future) for place, future in enumerate(theirs)]
+            return [
+                own[place] if place in own else _settled(future.result, ()) for place, future in enumerate(theirs)
+            ]
 
     return results
 
@@ -48,15 +49,8 @@ def _begin() -> None:
 
 
 def _settled(task: Callable[..., Result], arguments: tuple[Any, ...]) -> Result | Exception:
+    """The result, or why there is none; another process may also have got no task, or ended."""
     try:
         return task(*arguments)
-    except Exception as error:
-        return error
-
-
-def _awaited(future: Future[Result]) -> Result | Exception:
-    """What another process made; also why it got no task, or ended."""
-    try:
-        return future.result()
     except Exception as error:
         return error

@@ -207,6 +207,7 @@ def report_inputs(study: Study, selection: Selection | None = None) -> list[str]
         *serving(study),
         *tables(study, selection),
         *diagnoses(study),
+        *(file for file in best(study) if Path(file).exists()),
     ]
 
 

@@ -171,9 +171,7 @@ def trail_of(machine, model, step):
     """What a step of the search for a model's best case found, once it is done."""
     return documents.read(
         Path(
-            checkpoints.best_step.get(
-                machine=machine, model=model, step=step
-            ).output[0]
+            checkpoints.best_step.get(machine=machine, model=model, step=step).output[0]
         ),
         "trail",
     )

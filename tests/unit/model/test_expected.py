@@ -35,6 +35,16 @@ def test_what_is_read_is_what_the_graph_gives(twice, tmp_path):
     np.testing.assert_array_equal(outputs["y/sum"], computed["y/sum"])
 
 
+def test_older_numpy_writes_no_more_than_the_outputs(twice, tmp_path, monkeypatch):
+    """Before 2.2 NumPy's savez took every keyword for an array."""
+    saved = np.savez
+    monkeypatch.setattr(
+        np, "savez", lambda file, **arrays: saved(file, **{f"_{name}": arrays[name] for name in arrays})
+    )
+    expected.write(partial(expected.of_graph, twice), FEEDS, tmp_path / "expected.npz")
+    assert set(np.load(tmp_path / "expected.npz")) == {"_y/sum", f"_{expected.FACTS}"}
+
+
 @pytest.mark.parametrize("change", [lambda x: x + 1, lambda x: x.reshape(3, 2), lambda x: x.astype(np.float16)])
 def test_outputs_for_other_inputs_are_refused(change, twice, tmp_path):
     expected.write(partial(expected.of_graph, twice), FEEDS, tmp_path / "expected.npz")

@@ -14,7 +14,7 @@ STEPS = Curve.of({1: [3 * MS], 2: [4 * MS], 4: [6 * MS], 8: [10 * MS]})
 LINE = Curve.linear(1 * MS, 2 * MS, 64)
 
 
-def noisy():
+def noisy() -> Curve:
     rng = np.random.default_rng(1)
     return Curve.of({b: (2 + b) * MS * rng.lognormal(0, 0.3, 500) for b in (1, 2, 4, 8)})
 
@@ -81,7 +81,7 @@ def test_the_chain_holds_all_its_probability_and_obeys_little():
     assert predicted.masses.sum() == pytest.approx(1)
     assert predicted.batches.sum() == pytest.approx(1)
     sizes = np.arange(1, 9)
-    busy = sum(share * STEPS.mean(size) for share, size in zip(predicted.batches, sizes, strict=True))
+    busy = sum(share * STEPS.mean(int(size)) for share, size in zip(predicted.batches, sizes, strict=True))
     assert predicted.utilization == pytest.approx(300e-9 * busy / predicted.mean_batch)
 
 
@@ -105,6 +105,7 @@ def test_the_line_through_a_curve_is_fitted_by_its_slope_and_intercept():
 def test_the_highest_rate_meets_its_objective_and_a_little_more_does_not():
     policy = Policy(8, 2 * MS)
     rate = advice.highest_rate(STEPS, policy, 25 * MS, 99)
+    assert rate
     assert theory.predict(STEPS, policy, rate).percentile(99) <= 25 * MS
     assert theory.predict(STEPS, policy, 1.01 * rate).percentile(99) > 25 * MS
     assert advice.highest_rate(STEPS, Policy(8, 50 * MS), 5 * MS, 99) is None

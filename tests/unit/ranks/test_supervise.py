@@ -139,7 +139,20 @@ def test_before_the_second_inference_of_all_ranks_the_limit_is_that_of_loading()
 def test_what_rank_0_does_behind_the_last_inference_has_no_limit() -> None:
     def work(rank: Rank) -> None:
         if rank.leads:
-            rank.board.order(board.CLOSE)
+            rank.board.leave()
             time.sleep(1.5)
 
     assert supervise.run(TWO, work, LIMITS) == [None, None]
+
+
+def test_a_rank_that_hangs_while_it_closes_ends_within_the_limit_too() -> None:
+    def work(rank: Rank) -> None:
+        for _ in range(supervise.FIRST_RUNS):
+            rank.board.begun(rank.number)
+        if rank.leads:
+            rank.board.leave()
+        else:
+            time.sleep(60)
+
+    with pytest.raises(CaseFailed, match=naming("0.5 s")):
+        supervise.run(TWO, work, LIMITS)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.facts import mentions
+from tests.unit.facts import mentions, naming
 
 from inferprof import config, targets
+from inferprof.backends import torch_ranks
 from inferprof.case import Shape, Variant
+from inferprof.devices.cpu import CpuDevice
 from inferprof.errors import UserError
 from inferprof.flag_values import option
 from inferprof.machine.hardware import Gpu, Machine
+from inferprof.model.model_spec import InputSpec, ModelSpec
+from inferprof.plugins import OpenRequest
 from inferprof.ranks.world import World, refuses
 
 GPU = Gpu("NVIDIA H200", (9, 0), 140 << 30, "GPU-0", "580")
@@ -64,3 +69,11 @@ def test_the_option_reaches_a_run_as_it_stands_in_the_config() -> None:
     flags = targets.flags(variants["tp2"].options)
     assert flags == """--set 'parallel={"tensor": 2}'"""
     assert option('parallel={"tensor": 2}') == ("parallel", {"tensor": 2})
+
+
+def test_a_process_that_is_alone_does_not_run_the_whole_in_place_of_a_part(tmp_path: Path) -> None:
+    spec = ModelSpec("m", tmp_path / "m.yaml", "python", (InputSpec("x", "float32", ("b", 4)),))
+    request = OpenRequest(spec.path, spec, "fp32", Shape.parse("b2"), TENSOR, CpuDevice(), 1)
+    with pytest.raises(UserError, match=naming("tp2", "parallel", "{tensor: 2}")):
+        torch_ranks.world_of(request)
+    assert torch_ranks.world_of(replace(request, variant=Variant())) is None

@@ -93,7 +93,7 @@ class TorchSession:
         import torch
 
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=self._stream):
+        with torch.cuda.graph(graph, stream=self._stream, capture_error_mode=torch_ranks.capture_mode()):
             self._eager()
         self._run, self._captured = graph.replay, True
         return True
@@ -204,7 +204,7 @@ def _opened(
     _set_tf32(request.variant.flag("tf32"))
     if device.where == "cpu":
         torch.set_num_threads(request.threads)
-    world = request.rank.world if request.rank else None
+    world = torch_ranks.world_of(request)
     with (
         _reported(torch.OutOfMemoryError),
         torch_ranks.group(request.rank, device),

@@ -43,10 +43,10 @@ MEMORY_FORMAT: Final = RuntimeOption(
 SDPA: Final = RuntimeOption(
     name="sdpa",
     meaning="torch: the only kernel that scaled_dot_product_attention may take: "
-    "`flash`, `mem_efficient`, `math` or `cudnn`; the first that can unless given",
+    "`flash`, `mem_efficient`, `math`, `cudnn`, or `any` (default)",
     backends=BOTH,
     key="enable_{}_sdp",
-    values={kernel: kernel for kernel in KERNELS},
+    values={"any": "", **{kernel: kernel for kernel in KERNELS}},
     source="https://docs.pytorch.org/docs/stable/backends.html",
     tries=("flash", "mem_efficient", "cudnn"),
     refuses=no_such_kernel,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from inferprof.case import BATCH, PARALLEL
@@ -13,6 +13,7 @@ from inferprof.device import Device
 from inferprof.errors import CaseFailed, UserError
 from inferprof.model import torch_source
 from inferprof.model.model_spec import ModelSpec
+from inferprof.plugins import OpenRequest
 from inferprof.ranks.supervise import LIMITS, Rank
 from inferprof.ranks.world import World
 
@@ -24,6 +25,17 @@ OPTION: Final = {
     "`{pipeline: 2}` or `{data: 2}`; over NCCL, and over gloo where there is no GPU"
 }
 LOOPBACK: Final = "lo"
+
+
+def world_of(request: OpenRequest) -> World | None:
+    """How this process's model is divided. Raises UserError where that is asked for of a process that is alone."""
+    if request.rank:
+        return request.rank.world
+    if world := World.of(request.variant):
+        raise UserError(
+            f"variant {request.variant.name}: {PARALLEL}: {world} is for measurements and captures: leave it out here"
+        )
+    return None
 
 
 @contextlib.contextmanager
@@ -72,12 +84,22 @@ def divided(module: torch.nn.Module, spec: ModelSpec, world: World) -> torch.nn.
     return module
 
 
+def collective(name: str) -> Callable[..., Any]:
+    """all_gather or reduce_scatter of one tensor; torch 2.13 has other names for them, and warns of the old ones."""
+    from torch import distributed
+
+    new, old = f"{name}_single", {"all_gather": "all_gather_into_tensor", "reduce_scatter": "reduce_scatter_tensor"}
+    function: Callable[..., Any] = getattr(distributed, new, None) or getattr(distributed, old[name])
+    return function
+
+
 def _of_batch(module: torch.nn.Module, spec: ModelSpec) -> torch.nn.Module:
     """The model on this rank's part of the batch; the outputs of all ranks are put together on each."""
     import torch
     from torch import distributed
 
     rank, size = distributed.get_rank(), distributed.get_world_size()
+    gather = collective("all_gather")
     of_batch = [item.dims[:1] == (BATCH,) for item in spec.inputs]
 
     class Share(torch.nn.Module):  # type: ignore[misc]  # torch is an untyped import here
@@ -89,10 +111,17 @@ def _of_batch(module: torch.nn.Module, spec: ModelSpec) -> torch.nn.Module:
             pairs = zip(inputs, of_batch, strict=True)
             own = self.module(*(x.chunk(size)[rank] if divide else x for x, divide in pairs)).contiguous()
             every: torch.Tensor = own.new_empty((size * own.shape[0], *own.shape[1:]))
-            distributed.all_gather_into_tensor(every, own)
+            gather(every, own)
             return every
 
     return Share()
+
+
+def capture_mode() -> str:
+    """Of a CUDA graph: what NCCL's watchdog asks of the driver in its own thread must not end a capture."""
+    from torch import distributed
+
+    return "thread_local" if distributed.is_initialized() else "global"
 
 
 def facts(device: Device) -> dict[str, Any]:

@@ -235,7 +235,11 @@ def program(study: Study, results: Path, trail: Trail) -> str:
         shape=trail.shape,
         best=trail.best,
         heading=[*heading(made), *flags_elsewhere(made)],
-        imports=[*sorted(made.imports), "", *sorted(made.libraries)],
+        imports=[
+            *sorted(made.imports, key=lambda line: (line.startswith("from"), line)),
+            "",
+            *sorted(made.libraries),
+        ],
         constants=made.constants,
         inputs={item.name: _expression(item, record) for item in made.spec.inputs},
         body=made.body,
@@ -279,6 +283,9 @@ def flags_elsewhere(made: Program) -> Iterator[str]:
         level = {"disabled": 0, "basic": 1, "extended": 2, "all": 99}[options.text("graph_optimization", "all")]
         rest = "" if options.options.get("memory_pattern", True) else " -M"
         rest += "" if options.options.get("arena", True) else " -A"
+        rest += " -P" if options.text("execution", "sequential") == "parallel" else ""
+        entries = [f"{o.key}|{value}" for o in ort_options.ENTRIES if (value := o.given(options)) is not None]
+        rest += f' -C "{" ".join(entries)}"' if entries else ""
         yield f"onnxruntime_perf_test -e cpu -o {level}{threads}{rest} -I {case.precision}.onnx"
     if case.backend == "tensorrt":
         sizes = Shape.parse(case.shape)

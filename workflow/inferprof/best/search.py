@@ -99,6 +99,10 @@ class Search:
             ended = self._climbed()
         except OverBudget:
             ended = self._out_of_time()
+            for spot in self.left.values():
+                self._drop(
+                    spot, "no time was left for a duel", decision="undecided", gain=1 - self._ratio(spot), rounds=1
+                )
         if self.best.name != self.baseline.name:
             self._confirm()
         return ended

@@ -59,10 +59,12 @@ def documents_of_models(
 ) -> Iterator[list[tuple[Case, dict[str, Any]]] | Exception]:
     """The documents of the cases of models that have a record, in parts, made by at most so many processes; what was
     raised, as `diagnose_model` does, in place of a part."""
+    counts = {model: max(1, len(records.of_model(results, machine, model))) for model in models}
     parts = [
-        (results, machine, model, thresholds, slice(start, start + CASES_OF_A_PART))
-        for model in models
-        for start in range(0, len(records.of_model(results, machine, model)) or 1, CASES_OF_A_PART)
+        (results, machine, model, thresholds, slice(start, start + size))
+        for model, count in counts.items()
+        for size in [CASES_OF_A_PART if processes > 1 else count]
+        for start in range(0, count, size)
     ]
     yield from spread.begin(_documents, parts, min(processes, len(parts)))()
 

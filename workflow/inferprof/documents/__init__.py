@@ -20,7 +20,7 @@ from inferprof.documents.base import SELF_CHECK, Document, OfCase, Outcome
 from inferprof.documents.diagnosed import Diagnosis
 from inferprof.documents.engine import Build, Trtexec
 from inferprof.documents.graph import Accuracy, Audit, Convert, Cost, Partition, Sensitivity
-from inferprof.documents.machine import Bandwidth, Ceilings, Environment
+from inferprof.documents.machine import Bandwidth, Ceilings, Environment, Links
 from inferprof.documents.record import Record, Watched
 from inferprof.documents.serving import Serving
 from inferprof.documents.study import Bundle, StudyConfig, Threshold
@@ -39,6 +39,7 @@ Kind = Literal[
     "environment",
     "bandwidth",
     "ceilings",
+    "links",
     "build",
     "trtexec",
     "diagnosis",
@@ -61,6 +62,7 @@ TYPES: Mapping[Kind, Any] = {
     "environment": Environment,
     "bandwidth": Bandwidth,
     "ceilings": Ceilings,
+    "links": Links,
     "build": Build,
     "trtexec": Trtexec,
     "diagnosis": Diagnosis,
@@ -95,6 +97,7 @@ __all__ = [
     "Document",
     "Environment",
     "Kind",
+    "Links",
     "Outcome",
     "Partition",
     "Record",

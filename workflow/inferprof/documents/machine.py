@@ -6,7 +6,17 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
-from inferprof.documents.base import Count, Document, Elapsed, NotNegative, Outcome, Positive, Unknown, require
+from inferprof.documents.base import (
+    Count,
+    Document,
+    Elapsed,
+    Measured,
+    NotNegative,
+    Outcome,
+    Positive,
+    Unknown,
+    require,
+)
 
 
 class GpuFacts(Document):
@@ -109,6 +119,43 @@ class Bandwidth(Outcome):
         link = self.h2d if direction == "h2d" else self.d2h
         assert link is not None
         return link
+
+
+class Message(Document):
+    """How long an operation takes with messages of one size, and the bus bandwidth of that."""
+
+    ns: Positive
+    spread_ns: NotNegative
+    """The slowest rank's less the fastest's."""
+    gb_per_s: Positive
+
+
+class Messages(Document):
+    """An operation between GPUs, by the size of its messages in bytes."""
+
+    by_size: dict[str, Message]
+
+
+class Topology(Measured):
+    """How GPUs are connected: NVLinks that are up, of each; what each pair has in common on PCIe."""
+
+    NEEDS: ClassVar[tuple[str, ...]] = ("nvlinks", "pcie")
+
+    nvlinks: list[Count] | None = None
+    pcie: dict[str, str] | None = None
+
+
+class Links(Outcome):
+    """What `inferprof links` measures between GPUs."""
+
+    NEEDS: ClassVar[tuple[str, ...]] = ("method", "ranks", "through", "operations", "topology")
+
+    method: str | None = None
+    ranks: Count | None = None
+    through: dict[str, Any] | None = None
+    operations: dict[str, Messages] | None = None
+    copies: dict[str, Any] = {}
+    topology: Topology | None = None
 
 
 class GemmCeiling(Document):

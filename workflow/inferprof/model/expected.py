@@ -39,8 +39,10 @@ def write_reason(reason: str, out: Path) -> None:
 
 
 def _write(facts: Mapping[str, Any], outputs: Mapping[str, np.ndarray[Any, Any]], out: Path) -> None:
+    # NumPy before 2.2 takes every keyword for an array, allow_pickle too.
+    arrays: dict[str, Any] = {**outputs, FACTS: np.array(json.dumps(facts))}
     with written_whole(out) as partial, partial.open("wb") as file:
-        np.savez(file, allow_pickle=False, **{**outputs, FACTS: np.array(json.dumps(facts))})
+        np.savez(file, **arrays)
 
 
 def of(reference: Path, feeds: Feeds) -> tuple[dict[str, np.ndarray[Any, Any]], str]:

@@ -24,13 +24,13 @@ def to_low_precision(request: ConvertRequest, onnx_path: Path, low: Literal["fp1
     """An onnx.ModelProto of `onnx_path` in `low`; AutoCast sees one batch of real data to find what overflows."""
     import numpy as np
 
-    batch = conversion.calibration(request)[0]
+    batch: dict[str, Any] = dict(conversion.calibration(request)[0])
     progress.step("convert")
     with tempfile.TemporaryDirectory() as folder, conversion.modelopt(onnx_path):
         from modelopt.onnx import autocast
 
         inputs = Path(folder, "inputs.npz")
-        np.savez(inputs, allow_pickle=False, **batch)
+        np.savez(inputs, **batch)
         return autocast.convert_to_mixed_precision(
             str(conversion.prepared(onnx_path, Path(folder))),
             low_precision_type=low,

@@ -200,7 +200,7 @@ class _Chain:
         waits = of_age + behind * self._uniform(of_age)
         if self.delay:
             waits = waits + at_delay * (self._at(self.delay) + behind * self._uniform_to(self.delay))
-        return waits
+        return np.asarray(waits)
 
     def _filled(self, empty: float, ages: Times, mass: float) -> Times:
         """Waits of a batch that became full while it was waited for, but of its last one, which did not wait."""
@@ -210,7 +210,7 @@ class _Chain:
         younger = empty + np.cumsum(ages) - ages / 2
         first = np.diff(self.erlang(edges)) * younger
         first *= mass / first.sum() if first.sum() > 0 else 0.0
-        return first + (self.cap - 2) * self._uniform(first)
+        return np.asarray(first + (self.cap - 2) * self._uniform(first))
 
     def _at_once(self, ages: Times) -> Times:
         """Waits of a full batch that was there when the batch before ended."""
@@ -231,7 +231,7 @@ class _Chain:
         younger = below[: self.cells] * np.cumsum(weights) + missed.sum() - np.cumsum(missed)
         between = np.maximum(older - younger, 0.0)
         wanted = float(ages @ self.full)
-        return waits + (self.cap - 2) * between * (wanted / between.sum() if between.sum() > 0 else 0.0)
+        return np.asarray(waits + (self.cap - 2) * between * (wanted / between.sum() if between.sum() > 0 else 0.0))
 
     def _uniform(self, masses: Times) -> Times:
         """Each mass at an age spread evenly from 0 to that age."""

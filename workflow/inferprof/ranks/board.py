@@ -25,8 +25,8 @@ class Board:
     """Made before the ranks are forked. Each word has one writer."""
 
     def __init__(self, size: int) -> None:
-        words = np.frombuffer(mmap.mmap(-1, 8 * (3 + 2 * size)), np.int64)
-        self._head, (self._runs, self._acted) = words[:3], words[3:].reshape(2, size)
+        words = np.frombuffer(mmap.mmap(-1, 8 * (4 + 2 * size)), np.int64)
+        self._head, (self._runs, self._acted) = words[:4], words[4:].reshape(2, size)
 
     def ask_run(self) -> None:
         """Rank 0: one more inference."""
@@ -75,7 +75,11 @@ class Board:
         """All words: where they stay the same, nobody gets on."""
         return (*map(int, self._head), *self.runs, *map(int, self._acted))
 
+    def leave(self) -> None:
+        """Rank 0: its session is closed, and no collective will come."""
+        self._head[3] = 1
+
     @property
-    def closed(self) -> bool:
-        """Whether rank 0 has asked for the last inference."""
-        return bool(self._head[1]) and int(self._head[2]) == CLOSE
+    def left(self) -> bool:
+        """Whether rank 0 has closed its session."""
+        return bool(self._head[3])

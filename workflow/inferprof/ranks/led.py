@@ -66,6 +66,7 @@ def leading(opened: AbstractContextManager[Session], rank: Rank) -> Iterator[Ses
     with opened as session:
         yield Led(session, rank.board)
         rank.board.order(board.CLOSE)
+    rank.board.leave()
 
 
 def follow(session: Session, device: Device, lane: Lane, rank: Rank, profiling: Profiling | None) -> None:

@@ -35,7 +35,7 @@ class Limits:
     load_s: float = 300.0
     """Until FIRST_RUNS."""
     silent_s: float = 60.0
-    """From then on, as long as rank 0 asks for inferences."""
+    """From then on, until all sessions are closed; what rank 0 does alone behind that has the limit of its job."""
 
 
 LIMITS: Final = Limits()
@@ -137,7 +137,8 @@ def _attend(children: list[_Child], board: Board, limits: Limits) -> None:
         first_failed = first_failed or (now if failed else None)
         if first_failed and now > first_failed + GRACE_S:
             break
-        if board.state != state or board.closed:
+        alone = board.left and all(child.ended_at for child in children[1:])
+        if board.state != state or alone:
             state, changed = board.state, now
         elif not failed and now > changed + _limit(board, limits):
             raise CaseFailed(_silent(board.runs, _limit(board, limits)))

@@ -71,7 +71,7 @@ class Bench:
         if lag > LAG * self.objective_ns:
             return measured, (
                 f"the client sent late: {lag / NS_PER_MS:.3g} ms at p99, over {LAG:.0%} of the objective of "
-                f"{self.asked.slo_ms:g} ms; leave it a core (threads: of the variant), and the machine nothing else"
+                f"{self.asked.slo_ms:g} ms; leave it a core (`threads:` of the variant), and run nothing else here"
             )
         return measured, None
 

@@ -15,7 +15,7 @@ WIDTH: Final = 1.02
 """Of the bracket: its upper end over its lower one."""
 STRIDES: Final = (1.03, 1.08, 1.2, 1.5, 2.0, 2.0, 2.0, 2.0)
 """Steps away from the predicted rate, until the objective is met on one side and missed on the other."""
-RUNS: Final = 24
+RUNS: Final = 16
 """At most so many runs, in so many times the seconds of one."""
 
 

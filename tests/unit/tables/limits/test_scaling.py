@@ -54,7 +54,7 @@ def test_the_parameters_of_a_sweep_that_follows_the_model_are_found_and_nothing_
     (sweep,) = study({"graph": ONE, "tp2": TWO})
     fit = sweep.fit()
     assert fit is not None
-    assert (fit.a_ns, fit.b_ns) == (pytest.approx(A, rel=1e-6), pytest.approx(B, rel=1e-6))
+    assert [fit.a_ns, fit.b_ns] == pytest.approx([A, B], rel=1e-6)
     assert fit.residual < 1e-9
 
 

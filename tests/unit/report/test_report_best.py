@@ -1,0 +1,45 @@
+"""The section about the search for the best case."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.unit.report.conftest import Results, evidence_of
+
+from inferprof.diagnosis.run import plain
+from inferprof.documents.diagnosed import Gain
+from inferprof.documents.trail import Step, Trail
+from inferprof.report.model import Table, Text
+from inferprof.report.sections import best
+
+BASELINE = "fp32/ort_cpu/default"
+ONE_THREAD = "fp32/ort_cpu/threads=1"
+
+
+def studied(root: Path) -> Results:
+    """A case of vit."""
+    results = Results(root)
+    results.ok(f"vit/{BASELINE}/b8", 9.0)
+    results.plan()
+    return results
+
+
+def test_each_step_is_a_row_with_what_was_predicted_and_what_came(tmp_path: Path) -> None:
+    results = studied(tmp_path)
+    steps = [
+        Step(BASELINE, "fp16/ort_cpu/default", "dropped", "accuracy: SQNR 3 dB"),
+        Step(BASELINE, ONE_THREAD, "kept", "p", 4, 0.25, 0.2, 0.3, Gain(low_ns=1e6, high_ns=4e6), 9e6, "cpu_threads"),
+    ]
+    trail = Trail(model="vit", shape="b8", best=ONE_THREAD, median_ns=7e6, stopped="done", steps=steps)
+    results.write(f"{results.machine}/best/vit.json", plain(trail))
+    said, table = best.build(evidence_of(results))
+    assert isinstance(said, Text) and isinstance(table, Table)
+    dropped, kept = ({c.key: cell for c, cell in zip(table.columns, row, strict=True)} for row in table.rows)
+    assert (kept["decision"].text, kept["candidate"].text, kept["check"].text) == ("kept", ONE_THREAD, "cpu_threads")
+    numbers = ("gain_percent", "low_percent", "high_percent", "rounds", "predicted_low_ms", "predicted_high_ms")
+    assert [kept[name].value for name in numbers] == [25.0, 20.0, 30.0, 4, 1.0, 4.0]
+    assert dropped["decision"].text == "dropped" and dropped["gain_percent"].value is None
+
+
+def test_without_a_search_there_is_no_section(tmp_path: Path) -> None:
+    assert list(best.build(evidence_of(studied(tmp_path)))) == []

@@ -1,0 +1,31 @@
+"""Tasks over several processes."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from inferprof import spread
+
+TASKS = [(number,) for number in (0, 1, -1, 4, 9)]
+
+
+def root_and_process(number: int) -> tuple[float, int]:
+    if number < 0:
+        raise ValueError(number)
+    return number**0.5, os.getpid()
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_results_are_in_their_order_and_what_raises_is_in_its_place(processes: int) -> None:
+    results = spread.begin(root_and_process, TASKS, processes)()
+    roots = [result if isinstance(result, Exception) else result[0] for result in results]
+    assert roots[:2] == [0.0, 1.0] and roots[3:] == [2.0, 3.0]
+    assert isinstance(roots[2], ValueError) and roots[2].args == (-1,)
+
+
+def test_both_this_process_and_another_one_take_tasks() -> None:
+    taken = spread.begin(root_and_process, [(number,) for number in range(50)], 2)()
+    processes = {result[1] for result in taken if not isinstance(result, Exception)}
+    assert os.getpid() in processes and len(processes) == 2
