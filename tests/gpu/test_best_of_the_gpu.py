@@ -71,8 +71,7 @@ def test_a_graph_wins_over_launches_and_the_program_runs_as_fast(tmp_path: Path)
 def test_each_setting_of_the_cuda_provider_is_taken(tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     onnxruntime.preload_dlls()
-    sys.path.insert(0, str(REPOSITORY / "benchmarks"))
-    from best_live import graph
+    from benchmarks.best_live import graph
 
     for option in ort_options.OF_PROVIDER:
         for value in option.values:

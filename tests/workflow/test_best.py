@@ -27,7 +27,7 @@ def searched(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Work
     """A search for the toy model's best case in ONNX Runtime and torch on the CPU."""
     workspace = toy_workspace(tmp_path_factory.mktemp("best") / "w", repository)
     keys = {"precisions": ["fp32", "fp16"], "backends": ["ort_cpu", "torch_eager"], "profilers": [], "target": []}
-    workspace.configure(**keys, shapes=["b4"], best={"budget_min": 1.5, "tolerance": 0.1})
+    workspace.configure(**keys, shapes=["b64"], best={"budget_min": 1.5, "tolerance": 0.1})
     done = workspace.run("best")
     assert done.returncode == 0, done.stdout + done.stderr
     return workspace
@@ -41,7 +41,7 @@ def trail_of(workspace: Workspace) -> tuple[Path, documents.Trail]:
 def test_it_ends_for_a_named_reason_with_each_change_judged(searched: Workspace) -> None:
     file, trail = trail_of(searched)
     assert trail.ended in ("budget", "tolerance", "nothing promises more")
-    assert (trail.baseline, trail.shape) == ("fp32/ort_cpu/default", "b4")
+    assert (trail.baseline, trail.shape) == ("fp32/ort_cpu/default", "b64")
     judged = {step.candidate for step in trail.steps}
     assert judged >= {f"fp32/ort_cpu/{change}" for change in CHANGES} | {"fp32/torch_eager/default"}
     for step in trail.steps:
@@ -69,7 +69,7 @@ def test_the_program_takes_as_long_as_inferprof_measures_in_turns_with_it(
     precision, backend, variant = str(trail.best).split("/")
     artifact = f"results/onnx/toy/{precision}.onnx" if backend == "ort_cpu" else "models/toy.yaml"
     flags = [part for name, value in trail.options.items() for part in ("--set", f"{name}={json.dumps(value)}")]
-    shape = ["--spec", "models/toy.yaml", "--precision", precision, "--shape", "b4", "--variant", variant]
+    shape = ["--spec", "models/toy.yaml", "--precision", precision, "--shape", "b64", "--variant", variant]
     command = [str(BIN / "inferprof"), "run", backend, artifact, *shape, *flags, "--budget", "0.3"]
     said, measured = [], []
     for turn in range(TURNS):

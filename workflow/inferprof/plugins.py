@@ -16,7 +16,6 @@ from inferprof.case import Case, OptionValue, Shape, Variant
 from inferprof.device import Buffer, Device, Where
 from inferprof.documents.diagnosed import ChangedBy
 from inferprof.documents.record import Tuning
-from inferprof.errors import unknown
 from inferprof.findings import Clear, Finding, Frames, Level, Need
 from inferprof.model.model_spec import ModelSpec
 from inferprof.ranks.supervise import Rank
@@ -133,34 +132,6 @@ class Backend:
     (ONNX Runtime does) or looks for a GPU through CUDA when it is imported."""
     refuses_variant: Callable[[Variant, Case, Machine], str | None] = lambda variant, case, machine: None
     """Why a machine cannot run a case with the options of a variant; None where there is no objection."""
-
-
-@dataclass(frozen=True)
-class RuntimeOption:
-    """An option of a variant that hands a documented setting on to the runtimes of some backends."""
-
-    name: str
-    meaning: str
-    backends: frozenset[str]
-    key: str
-    """What the runtime calls it."""
-    values: Mapping[Any, Any]
-    """What it may be → what the runtime is given; empty: any whole number. The first is the runtime's default."""
-    source: str
-    """Where the runtime documents it."""
-    tries: tuple[OptionValue, ...] = ()
-    """Values that a search tries."""
-    refuses: Callable[[ModelSpec, Machine], str | None] = lambda spec, machine: None
-    """Why it says nothing of a model, or not on a machine."""
-
-    def given(self, variant: Variant) -> Any:
-        """What the runtime is given; None where the variant says nothing. Raises UserError for another value."""
-        value: Any = variant.options.get(self.name)
-        if value is None or not self.values:
-            return value if value is None else variant.whole(self.name)
-        if isinstance(value, list) or value not in self.values:
-            raise unknown(f"values of {self.name} in variant {variant.name}:", [str(value)], map(str, self.values))
-        return self.values[value]
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ from inferprof.plugins import (
     Precision,
     Profiler,
     Quantizer,
-    RuntimeOption,
 )
+from inferprof.runtime_option import RuntimeOption
 
 
 class _Named(Protocol):
@@ -113,8 +113,9 @@ def runtime_options(backend: str) -> dict[str, RuntimeOption]:
 
 def options_of(backend: Backend) -> dict[str, str]:
     """The options of a variant that a backend understands → what they mean."""
-    handed_on = {**builder_options(backend.name), **runtime_options(backend.name)}
-    return {**backend.options, **{name: option.meaning for name, option in handed_on.items()}}
+    built = {name: option.meaning for name, option in builder_options(backend.name).items()}
+    handed_on = {name: option.meaning for name, option in runtime_options(backend.name).items()}
+    return {**backend.options, **built, **handed_on}
 
 
 def quantizers() -> dict[str, Quantizer]:

@@ -16,12 +16,11 @@ from typing import Any
 
 from inferprof import cluster, planning, registry
 from inferprof import config as configs
-from inferprof.case import EXCLUDED, PARALLEL, Case, OptionValue, Shape, Variant
+from inferprof.case import EXCLUDED, Case, OptionValue, Shape, Variant
 from inferprof.errors import UserError, for_each
 from inferprof.machine import hardware
 from inferprof.machine.hardware import Machine
-from inferprof.model import data
-from inferprof.model.model_spec import ModelSpec, discover, is_unsized, load
+from inferprof.model.model_spec import ModelSpec, discover, is_unsized
 from inferprof.planning import CASE_KEYS, Planned
 from inferprof.precisions import unconvertible
 
@@ -116,12 +115,6 @@ class Study:
     def sizes_from(self, model: str) -> Shape | None:
         """The first shape of a model whose description lacks sizes, which it takes them from; else None."""
         return self.shapes[model][0] if model in self.shapes and is_unsized(self.known_models[model]) else None
-
-    @property
-    def asked_best(self) -> Mapping[str, Any]:
-        """What the search for the best case is asked for, defaults filled in."""
-        given = self.config["best"]
-        return {**configs.BEST, "models": list(self.models), "shape": self.config["shapes"][0], **given}
 
     def variant(self, name: str) -> Variant:
         """A variant of the config, or one that is named by its options. Raises UserError for another name."""
@@ -317,23 +310,6 @@ def priority(case: Case, round_: int, seed: int, first: Iterable[Case] = ()) -> 
         return FIRST
     digest = hashlib.sha256(f"{seed} {round_} {case}".encode()).digest()
     return (OF_DUELS - round_ % OF_DUELS) * 1000 + int.from_bytes(digest[:4], "big") % 1000
-
-
-@functools.cache  # asked for once per job
-def is_exported(path: Path) -> bool:
-    """Whether a model becomes an ONNX file."""
-    return load(path).exported
-
-
-@functools.cache  # asked for once per job
-def model_files(path: Path) -> list[Path]:
-    """What a model is made of besides its description: ONNX files, the user's Python, what it is fed from."""
-    spec = load(path)
-    paths = [spec.onnx_path, *spec.ready_made.values(), *data.files(spec)]
-    functions = [spec.options[key] for key in ("python", PARALLEL) if key in spec.options]
-    paths += [path.parent / (function.split(":")[0].replace(".", "/") + ".py") for function in functions]
-    # A module may also be an installed package, and then there is no file beside the description.
-    return list(dict.fromkeys(file for file in paths if file and file != path and file.exists()))
 
 
 def _matrix(

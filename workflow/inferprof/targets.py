@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -13,8 +14,11 @@ import msgspec
 
 from inferprof import config as configs
 from inferprof import registry, sensitivity, trtexec
-from inferprof.case import Case, OptionValue, Shape
+from inferprof.best import space
+from inferprof.case import PARALLEL, Case, OptionValue, Shape
 from inferprof.documents.serving import ServingPolicy
+from inferprof.model import data
+from inferprof.model.model_spec import load
 from inferprof.selection import Selection
 from inferprof.study import Study
 
@@ -191,7 +195,7 @@ def diagnosis_inputs(study: Study, model: str, selection: Selection | None = Non
 
 def best(study: Study) -> list[str]:
     """The searches for the best case of each model."""
-    return [f"results/{study.machine.slug}/best/{model}.json" for model in study.asked_best["models"]]
+    return [f"results/{study.machine.slug}/best/{model}.json" for model in space.asked(study)["models"]]
 
 
 def costs(study: Study) -> list[str]:
@@ -279,3 +283,20 @@ def _measured(study: Study) -> tuple[str, ...]:
 def has_engine(case: Case) -> bool:
     """Whether the backend of a case runs an engine."""
     return registry.backends()[case.backend].artifact == "engine"
+
+
+@functools.cache  # asked for once per job
+def is_exported(path: Path) -> bool:
+    """Whether a model becomes an ONNX file."""
+    return load(path).exported
+
+
+@functools.cache  # asked for once per job
+def model_files(path: Path) -> list[Path]:
+    """What a model is made of besides its description: ONNX files, the user's Python, what it is fed from."""
+    spec = load(path)
+    paths = [spec.onnx_path, *spec.ready_made.values(), *data.files(spec)]
+    functions = [spec.options[key] for key in ("python", PARALLEL) if key in spec.options]
+    paths += [path.parent / (function.split(":")[0].replace(".", "/") + ".py") for function in functions]
+    # A module may also be an installed package, and then there is no file beside the description.
+    return list(dict.fromkeys(file for file in paths if file and file != path and file.exists()))

@@ -250,12 +250,12 @@ def model_spec(wildcards):
 
 def model_files(wildcards):
     """What else the model is made of: the user's ONNX, sentences, arrays."""
-    return studies.model_files(STUDY.known_models[wildcards.model])
+    return targets.model_files(STUDY.known_models[wildcards.model])
 
 
 def expected_of(wildcards):
     """What says which outputs are right: the ONNX, or the torch model where there is none."""
-    if not studies.is_exported(model_spec(wildcards)):
+    if not targets.is_exported(model_spec(wildcards)):
         return model_spec(wildcards)
     return f"results/onnx/{wildcards.model}/{wildcards.precision}.onnx"
 

@@ -11,7 +11,7 @@ from inferprof import registry
 from inferprof.backends import ort_options
 from inferprof.case import Variant
 from inferprof.errors import UserError
-from inferprof.plugins import RuntimeOption
+from inferprof.runtime_option import RuntimeOption
 
 
 @pytest.mark.parametrize("backend", ["ort_cpu", "ort_cuda", "torch_eager", "torch_compile"])
@@ -28,8 +28,8 @@ def test_each_setting_has_a_source_and_tries_what_it_allows(backend: str) -> Non
 def test_settings_reach_the_session() -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     options = onnxruntime.SessionOptions()
-    given = {"graph_optimization": "basic", "arena": False, "execution": "parallel", "spinning": False}
-    ort_options.apply(options, Variant("v", {**given, "dynamic_blocks": 4}))
+    name = "arena=false+dynamic_blocks=4+execution=parallel+graph_optimization=basic+spinning=false"
+    ort_options.apply(options, Variant.read(name))
     assert options.graph_optimization_level == onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     assert options.execution_mode == onnxruntime.ExecutionMode.ORT_PARALLEL
     assert options.enable_cpu_mem_arena is False and options.enable_mem_pattern is True

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from inferprof.case import Variant
-from inferprof.plugins import RuntimeOption
+from inferprof.runtime_option import RuntimeOption
 
 if TYPE_CHECKING:
     import onnxruntime

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from inferprof.case import Variant
 from inferprof.machine.hardware import Machine
 from inferprof.model.model_spec import ModelSpec
-from inferprof.plugins import RuntimeOption
+from inferprof.runtime_option import RuntimeOption
 
 if TYPE_CHECKING:
     import torch

@@ -118,7 +118,8 @@ class Rounds:
         """What all records took that were looked at."""
         return sum(self.seconds.values())
 
-    @property
-    def each_s(self) -> float:
-        """What a record takes."""
-        return statistics.fmean(self.seconds.values()) if self.seconds else 0.0
+    def will_take_s(self, file: str) -> float:
+        """What a record will take: as those of its case, else as most."""
+        folder = file.rpartition("/")[0] + "/"
+        own = [seconds for other, seconds in self.seconds.items() if other.startswith(folder)]
+        return statistics.fmean(own) if own else statistics.median(self.seconds.values())

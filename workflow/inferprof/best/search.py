@@ -67,7 +67,7 @@ class Search:
     advice: dict[str, list[tuple[str, Finding]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        asked = self.study.asked_best
+        asked = space.asked(self.study)
         self.shape = self.study.models[self.model].at(Shape.parse(asked["shape"])).label
         self.budget_s = S_PER_MIN * float(asked["budget_min"])
         self.tolerance = float(asked["tolerance"])
@@ -134,8 +134,8 @@ class Search:
         able = [spot for spot in able if self._is_accurate(spot)]
         number = first_round(self.best, self.best, "screen") + 1
         files = [file for spot in (self.best, *able) for file in self.rounds.missing(spot, number)]
-        duel_of_it = 2 * self.rule.looks[0]
-        self._wait_for([file for i, file in enumerate(files) if self._has_time_for(i + 1 + duel_of_it)])
+        first_duel = [self.rounds.file(self.best, 0)] * 2 * self.rule.looks[0]
+        self._wait_for([file for i, file in enumerate(files) if self._has_time_for([*files[: i + 1], *first_duel])])
         if able and self.rounds.failure(self.best, number):
             raise OverBudget
         for spot in able:
@@ -169,7 +169,7 @@ class Search:
         step = self._step((incumbent, challenger), "undecided", "no time was left for its rounds")
         for look in self.rule.looks:
             files = self._to_come((incumbent, challenger), base, look)
-            if files and not self._has_time_for(len(files)):
+            if files and not self._has_time_for(files):
                 step.decision = "undecided"
                 self.steps.append(step)
                 raise OverBudget
@@ -189,10 +189,10 @@ class Search:
         pairs = itertools.product(range(base + 1, base + look + 1), sides)
         return [file for number, side in pairs for file in self.rounds.missing(side, number)]
 
-    def _has_time_for(self, count: int) -> bool:
-        """Whether so many records fit, and those of the last duel behind them."""
-        last = 2 * self.rule.looks[0]
-        return self.rounds.spent_s + (count + last) * self.rounds.each_s <= self.budget_s
+    def _has_time_for(self, files: list[str]) -> bool:
+        """Whether these records fit, and those of the last duel behind them."""
+        last = [self.rounds.file(spot, 0) for spot in (self.baseline, self.best)] * self.rule.looks[0]
+        return self.rounds.spent_s + sum(map(self.rounds.will_take_s, [*files, *last])) <= self.budget_s
 
     def _looked(self, sides: tuple[Spot, Spot], base: int, look: int) -> Step:
         """What the first rounds of a duel say."""

@@ -78,5 +78,5 @@ class Trail(Outcome):
     """Files that it waits for."""
     spent_s: NotNegative | None = None
     """What the measurements took that it looked at."""
-    options: dict[str, str | bool | Number | list[str]] = {}
+    options: dict[str, str | bool | Number | list[str] | dict[str, int]] = {}
     """Of the best case's variant."""
