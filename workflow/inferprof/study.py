@@ -10,14 +10,13 @@ import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from inferprof import cluster, planning, registry
 from inferprof import config as configs
 from inferprof.case import EXCLUDED, Case, OptionValue, Shape, Variant
-from inferprof.documents.serving import ServingPolicy
 from inferprof.errors import UserError, for_each
 from inferprof.machine import hardware
 from inferprof.machine.hardware import Machine
@@ -53,8 +52,6 @@ class Study:
     shapes: Mapping[str, Sequence[Shape]]
     """Model → its shapes, with all symbols resolved."""
     planned: Sequence[Planned]
-    serving: Mapping[str, ServingPolicy] = field(default_factory=dict)
-    """The policies under which cases are put under load, by name."""
     probed: bool = True
     """Whether it is known what the machine is. Where it is not, there are no cases yet."""
 
@@ -135,24 +132,6 @@ class Study:
     def cases(self) -> list[Case]:
         """The cases that run."""
         return [planned.case for planned in self.planned if planned.outcome == "run"]
-
-    def served(self) -> list[tuple[ServingPolicy, Case]]:
-        """Each policy with the cases of its largest batch that run; such a case stands for those of smaller ones."""
-        return [
-            (policy, case)
-            for policy in self.serving.values()
-            for case in self.cases()
-            if case.model in (policy.models or self.models) and Shape.parse(case.shape).batch == policy.max_batch
-        ]
-
-    def batches_up_to(self, case: Case) -> list[Case]:
-        """The cases that run and differ from a case in a smaller batch, and the case itself; by batch."""
-        _, _, rest = case.shape.partition("_")
-        alike = [
-            c for c in self.cases() if replace(c, shape=case.shape) == case and c.shape.partition("_")[2] == rest
-        ]
-        by_batch = sorted(alike, key=lambda c: Shape.parse(c.shape).batch)
-        return [c for c in by_batch if Shape.parse(c.shape).batch <= Shape.parse(case.shape).batch]
 
     def onnx(self) -> list[tuple[str, str]]:
         """(model, precision) of every ONNX file: what can be converted, whether or not it can run here.
@@ -295,8 +274,8 @@ def plan(config: Mapping[str, Any], models_folder: Path, machine: Machine) -> St
         planning.planned(case, models[case.model], variants[case.variant], config["exclude"], machine)
         for case in _matrix(models, precisions, config["backends"], variants, shapes)
     ]
-    serving = configs.serving(config["serving"], shapes)
-    return Study(config, machine, known_models, models, precisions, variants, shapes, planned, serving)
+    configs.serving(config["serving"], shapes)
+    return Study(config, machine, known_models, models, precisions, variants, shapes, planned)
 
 
 def aot_machine(capability: tuple[int, int]) -> str:

@@ -6,14 +6,16 @@ import functools
 import json
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from inferprof import config as configs
 from inferprof import registry, sensitivity, trtexec
 from inferprof.best import space
-from inferprof.case import PARALLEL, Case, OptionValue
+from inferprof.case import PARALLEL, Case, OptionValue, Shape
 from inferprof.documents.serving import ServingPolicy
 from inferprof.model import data
 from inferprof.model.model_spec import load
@@ -106,11 +108,34 @@ def second_clocks(study: Study) -> list[str]:
     return [f"results/{study.machine.slug}/trtexec/{case}.json" for case in cases]
 
 
+def policies(study: Study) -> dict[str, ServingPolicy]:
+    """The policies under which cases are put under load, by name."""
+    return configs.serving(study.config["serving"], study.shapes)
+
+
+def served(study: Study) -> list[tuple[ServingPolicy, Case]]:
+    """Each policy with the cases of its largest batch that run; such a case stands for those of smaller ones."""
+    return [
+        (policy, case)
+        for policy in policies(study).values()
+        for case in study.cases()
+        if case.model in (policy.models or study.models) and Shape.parse(case.shape).batch == policy.max_batch
+    ]
+
+
+def batches_up_to(study: Study, case: Case) -> list[Case]:
+    """The cases that run and differ from a case in a smaller batch alone, and the case itself; by batch."""
+    own = Shape.parse(case.shape)
+    sizes = {each: Shape.parse(each.shape) for each in study.cases() if replace(each, shape=case.shape) == case}
+    alike = [each for each, shape in sizes.items() if shape.sizes[1:] == own.sizes[1:] and shape.batch <= own.batch]
+    return sorted(alike, key=lambda each: sizes[each].batch)
+
+
 def serving(study: Study, model: str | None = None) -> list[str]:
     """What came of the cases under load."""
     return [
         f"results/{study.machine.slug}/serving/{policy.name}/{case}.json"
-        for policy, case in study.served()
+        for policy, case in served(study)
         if model in (None, case.model)
     ]
 

@@ -99,7 +99,7 @@ wildcard_constraints:
     round=r"\d+",
     folder="|".join(BY_FOLDER),
     part="first|once",
-    policy="|".join(STUDY.serving) or "none",
+    policy="|".join(targets.policies(STUDY)) or "none",
 
 
 def only_reports():
@@ -273,7 +273,7 @@ def artifact(wildcards):
 def served(wildcards):
     """The cases that a server has a session for, by batch."""
     study = BY_MACHINE.get(wildcards.machine, STUDY)
-    return study.batches_up_to(Case.from_wildcards(wildcards))
+    return targets.batches_up_to(study, Case.from_wildcards(wildcards))
 
 
 def served_artifacts(wildcards):
@@ -292,7 +292,7 @@ def served_shapes(wildcards):
 
 def policy_flags(wildcards):
     """The policy of serving, its load and its objective, as flags."""
-    return targets.serving_flags(STUDY.serving[wildcards.policy])
+    return targets.serving_flags(targets.policies(STUDY)[wildcards.policy])
 
 
 def size_flags(wildcards):

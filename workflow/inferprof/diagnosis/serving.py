@@ -52,7 +52,7 @@ def _delay(frames: Frames) -> list[Finding] | Clear:
     batching = [pair for pair in _served(frames) if pair[0].max_batch > 1]
     if not batching:
         raise NotAssessed("a policy that forms batches, under load: `serving:` in the config")
-    usable = sum(_delay_gain(policy, load) is not None for policy, document in batching for load in document.loads)
+    usable = sum(len(_delay_gains(*pair)) for pair in batching)
     if not usable:
         raise NotAssessed("a run at a rate of Poisson arrivals that was not refused")
     findings = [finding for pair in batching for finding in _delays(frames, *pair)]
@@ -61,8 +61,7 @@ def _delay(frames: Frames) -> list[Finding] | Clear:
 
 def _delays(frames: Frames, policy: ServingPolicy, document: Serving) -> Iterator[Finding]:
     """The rate of a policy at which another delay gains the most."""
-    rows = [gain for load in document.loads if (gain := _delay_gain(policy, load))]
-    rows = [row for row in rows if row[2] >= frames.limit(BATCH_DELAY) * row[1]]
+    rows = [row for row in _delay_gains(policy, document) if row[2] >= frames.limit(BATCH_DELAY) * row[1]]
     if not rows:
         return
     load, value, high, low = max(rows, key=lambda row: row[2] / row[1])
@@ -78,6 +77,11 @@ def _delays(frames: Frames, policy: ServingPolicy, document: Serving) -> Iterato
     evidence |= {"gain_low_ns": low, "gain_high_ns": high}
     takes = f"That takes {low / NS_PER_MS:.3g} to {high / NS_PER_MS:.3g} ms from {name}"
     yield _finding(policy.name, f"{reason}.", evidence, f"Set `max_delay_ms: {better:.3g}`. {takes}.")
+
+
+def _delay_gains(policy: ServingPolicy, document: Serving) -> list[tuple[Load, float, float, float]]:
+    """`_delay_gain` of the loads that have one."""
+    return [gain for load in document.loads if (gain := _delay_gain(policy, load))]
 
 
 def _delay_gain(policy: ServingPolicy, load: Load) -> tuple[Load, float, float, float] | None:
