@@ -30,6 +30,7 @@ NEWS: Final = 0.3
 """How much of what is learned the latest job is."""
 BUDGETS_S: Final[Mapping[str, float]] = {
     "benchmark": 10.0,
+    "serve": 60.0,
     "build": 60.0,
     "compile": 60.0,
     "capture": 20.0,

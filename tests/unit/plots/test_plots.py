@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from tests.unit import tuning_records
 from tests.unit.facts import facts, states
 from tests.unit.graph_records import graphs_of, records_of
+from tests.unit.serving_records import document_of
 
 from inferprof import registry
 from inferprof.case import STAGES
@@ -25,6 +26,7 @@ from inferprof.plots import (
     profile,
     render,
     roofline,
+    serving,
     speed_up,
     stages,
     style,
@@ -83,6 +85,7 @@ def measurements(batches: tuple[int, ...] = (1, 8), slowest: float = 2.0) -> pd.
             row |= {"telemetry": TELEMETRY, "events": events(), "events_tool": "nsys"}
             row |= {"graph_curve": graph_memory_table.curves(records_of(graphs_of()))}
             row |= {"trials": tuning_table.trials(tuning_records.records_of(("tuned", f"b{size}", [CHOICE])))}
+            row |= {"served": (document_of("slow", f"vit/{precision}/ort_cuda/default/b8"),) if size == 8 else None}
             row |= {
                 "kernel_classes": {"gemm": 0.75, "softmax": 0.25},
                 "iteration": {"gpu_busy": 0.6, "idle_sync": 0.4},
@@ -406,3 +409,15 @@ def test_tips_become_titles_and_the_numbers_of_a_label_keep_their_digits(tmp_pat
     assert [title for title in titles if title and "soft<max>" in title]
     assert ">1.234<" in render.render(latency.DEVICE, measurements(slowest=1.234), tmp_path / "y.png")
     assert not re.findall(r'"[^"<>]*\d\.\d{3}[^"<>]*"', svg)
+
+
+def test_the_plot_of_load_has_a_line_and_its_measured_points_for_each_policy_and_the_objective() -> None:
+    (ax,) = serving.SERVING.draw(measurements()).axes
+    lines = [line for line in ax.lines if line.get_label().startswith("slow")]
+    assert [line.get_label() for line in lines] == [
+        f"slow · {name} · ort_cuda · default · b8" for name in ("fp32", "fp16")
+    ]
+    assert max(lines[0].get_xdata()) == 0.94 * 800
+    points = [line for line in ax.lines if list(line.get_xdata()) == [400.0]]
+    assert {float(line.get_ydata()[0]) for line in points} >= {60.0}
+    assert any(list(line.get_ydata()) == [60.0, 60.0] for line in ax.lines)

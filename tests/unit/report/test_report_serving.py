@@ -6,6 +6,8 @@ from typing import Any
 
 from tests.unit.facts import mentions
 from tests.unit.report.conftest import evidence_of
+from tests.unit.serving_records import content_of as content
+from tests.unit.serving_records import load
 
 from inferprof import report
 from inferprof.case import Case
@@ -16,38 +18,10 @@ from inferprof.report.model import SectionContent, Table, Text
 from inferprof.report.sections import serving
 
 CASE = "vit/fp32/ort_cpu/default/b8"
-CURVE = {"1": [3e6], "2": [4e6], "4": [6e6], "8": [10e6]}
 
 
-def load(**more: Any) -> dict[str, Any]:
-    content = {
-        "rate": 400.0,
-        "share": 0.5,
-        "requests": 4000,
-        "seconds": 10.0,
-        "latency": {
-            "mean": {"value_ns": 12e6, "low_ns": 11e6, "high_ns": 13e6},
-            "p99": {"value_ns": 60e6, "low_ns": 50e6, "high_ns": 70e6},
-        },
-        "queue_ns": 5e6,
-        "service_ns": 7e6,
-        "utilization": 0.75,
-        "batches": {"2": 1000, "4": 500},
-        "lag_ns": 1e5,
-        "predicted": {"latency": {"mean": 11.5e6, "p99": 58e6}, "utilization": 0.74, "mean_batch": 2.6},
-        "advised_delay_ns": 2e6,
-        "advised_ns": 30e6,
-    }
-    return content | more
-
-
-def serve(results: Any, name: str, case: str = CASE, loads: Any = None, **more: Any) -> None:
-    names = dict(zip(("model", "precision", "backend", "variant", "shape"), case.split("/"), strict=True))
-    batch = Case.from_path(case).shape.removeprefix("b")
-    policy = {"name": name, "policy": "dynamic", "max_batch": int(batch), "max_delay_ms": 50, "slo_ms": 60}
-    content = {"schema": 1, "case": names, "machine": results.machine, "policy": policy, "curve": CURVE}
-    content |= {"capacity": 800.0, "loads": [load()] if loads is None else loads}
-    results.write(f"{results.machine}/serving/{name}/{case}.json", content | more)
+def serve(results: Any, name: str, case: str = CASE, **more: Any) -> None:
+    results.write(f"{results.machine}/serving/{name}/{case}.json", content(name, case, results.machine, **more))
 
 
 def section_of(results: Any) -> SectionContent:
@@ -167,7 +141,9 @@ def test_a_delay_that_is_too_short_is_found_too_and_one_that_is_right_is_not(res
 def test_a_run_that_was_refused_advises_no_delay(results: Any) -> None:
     results.ok(CASE, 10.0)
     serve(results, "slow", loads=[load(refused="the client sent late")])
-    assert answer(results, "batch_delay")["verdict"] == "clear"
+    said = answer(results, "batch_delay")
+    assert said["verdict"] == "not assessed"
+    assert mentions(said["reason"], "needs", "not refused")
 
 
 def test_a_cap_below_saturation_is_found_by_a_larger_measured_batch(results: Any) -> None:

@@ -106,6 +106,7 @@ def _files(results: Path, study: str, machine: str, cases: Sequence[Case]) -> It
         yield from results.glob(name)
     for case in cases:
         yield from results.glob(f"{machine}/benchmark/{case}/r*.json")
+        yield from results.glob(f"{machine}/serving/*/{case}.json")
         for stage in ("trtexec", "diagnosis"):
             yield from results.glob(f"{machine}/{stage}/{case}.json")
         yield from results.glob(f"{machine}/table/*/{case}.parquet")

@@ -59,14 +59,18 @@ def documents_of_models(
 ) -> Iterator[list[tuple[Case, dict[str, Any]]] | Exception]:
     """The documents of the cases of models that have a record, in parts, made by at most so many processes; what was
     raised, as `diagnose_model` does, in place of a part."""
-    counts = {model: max(1, len(records.of_model(results, machine, model))) for model in models}
     parts = [
-        (results, machine, model, thresholds, slice(start, start + size))
-        for model, count in counts.items()
-        for size in [CASES_OF_A_PART if processes > 1 else count]
-        for start in range(0, count, size)
+        (results, machine, model, thresholds, part)
+        for model in models
+        for part in _parts(len(records.of_model(results, machine, model)), processes)
     ]
     yield from spread.begin(_documents, parts, min(processes, len(parts)))()
+
+
+def _parts(count: int, processes: int) -> list[slice]:
+    """So many cases in one part, or in those that are worth a process; one part also of none."""
+    size = CASES_OF_A_PART if processes > 1 else max(1, count)
+    return [slice(start, start + size) for start in range(0, max(1, count), size)]
 
 
 def _documents(

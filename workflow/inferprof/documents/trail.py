@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -78,5 +78,5 @@ class Trail(Outcome):
     """Files that it waits for."""
     spent_s: NotNegative | None = None
     """What the measurements took that it looked at."""
-    options: dict[str, Any] = {}
+    options: dict[str, str | bool | Number | list[str] | dict[str, int]] = {}
     """Of the best case's variant."""

@@ -9,7 +9,7 @@ from typing import Any
 from inferprof.report import standings
 from inferprof.report.common import CASE_COLUMNS, FEW, NO_FILE, by_case, case_cells, onnx_bytes, optional, scaled
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Table, Text, missing, without_number, words
+from inferprof.report.model import Block, Cell, Column, Mark, Table, Text, missing, number, without_number, words
 from inferprof.report.numbers import MIB, half_width, mebibytes, significant, three_digits
 from inferprof.report.section import Section
 from inferprof.tables.limits.pareto import BEHIND, BOUNDARY
@@ -20,9 +20,9 @@ COLUMNS = (
     Column("end_to_end_ms", "end_to_end ms", "number"),
     Column("interval", "±", "number"),
     Column("sqnr_db", "SQNR dB", "number"),
-    Column("accuracy", "accuracy"),
+    Column("accuracy", "accuracy", hidden=True),
     Column("onnx_mib", "ONNX MiB", "number"),
-    Column("engine_mib", "engine MiB", "number"),
+    Column("engine_mib", "engine MiB", "number", hidden=True),
     Column("memory_mib", "memory MiB", "number"),
     Column("standing", "standing"),
     Column("against", "against"),
@@ -30,7 +30,7 @@ COLUMNS = (
 NOTE = (
     "front: no case of the model and shape is as accurate and as fast. not told apart: it may be as fast as the case "
     "beside it, or slower, by the rule of all speed-ups. behind: that case is as accurate and faster. Memory: of the "
-    "device, on a CPU of the process. csv/accuracy_speed.csv has those behind too."
+    "device, on a CPU of the process. csv/accuracy_speed.csv has those behind, and engines, too."
 )
 
 
@@ -62,7 +62,7 @@ def _row(
         *case_cells(row),
         optional(row[f"{BOUNDARY}_ms"], significant),
         words(half_width(row[f"{BOUNDARY}_ms"], low, high)) if not math.isnan(low) else missing(FEW),
-        without_number("identical") if row["identical"] else optional(row["sqnr_db"], three_digits),
+        _sqnr(row),
         words(row["accuracy"]),
         scaled(onnx_bytes(evidence, row["model"], row["precision"]), MIB, mebibytes, NO_FILE),
         scaled(engine, MIB, mebibytes, "no engine is built for it"),
@@ -70,6 +70,14 @@ def _row(
         words(row["standing"]),
         words(row["against"] or ""),
     )
+
+
+def _sqnr(row: Mapping[str, Any]) -> Cell:
+    """Marked where the accuracy warns or fails."""
+    if row["identical"]:
+        return without_number("identical")
+    mark: Mark | None = row["accuracy"] if row["accuracy"] in ("warn", "fail") else None
+    return number(row["sqnr_db"], three_digits(row["sqnr_db"]), mark)
 
 
 SECTION = Section(
