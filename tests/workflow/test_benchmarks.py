@@ -15,6 +15,10 @@ TOOK = r"[\d.]+ s \([\d.]+ s of CPU time\), \d+ MiB"
 LIMITS = r"(within the limits|over a limit: .*)\n"
 SMALLEST = {
     "best.py": (("--trials", "2"), r'\{\n[\s\S]*"share_of_samples": 0\.0\d+\n[\s\S]*"vanish": 0\.1\d*\n \}\n\}\n'),
+    "best_live.py": (
+        ("--duels", "1", "--planted", "0", "--fresh", "session", "--seconds", "0.002"),
+        r'\{\n "planted": \{[\s\S]*"itself": \{\n +"duels": 1,\n[\s\S]*"seconds": [\d.]+\n\}\n',
+    ),
     "calibration.py": (
         (str(REPOSITORY / "studies/puzzles/weight-only-fp8/bundle.zip"), "--out", "calibration.csv"),
         r"\d+ tries in calibration.csv\n",
