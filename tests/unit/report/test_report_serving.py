@@ -12,7 +12,6 @@ from tests.unit.serving_records import load
 from inferprof import report
 from inferprof.case import Case
 from inferprof.diagnosis import run
-from inferprof.findings import Answer
 from inferprof.report.compose import content_of
 from inferprof.report.model import SectionContent, Table, Text
 from inferprof.report.sections import serving
@@ -37,12 +36,12 @@ def shown(table: Table) -> list[list[str]]:
     return [[row[index].text for index in table.shown] for row in table.rows]
 
 
-def answer(results: Any, check: str, case: str = CASE) -> Answer:
+def answer(results: Any, check: str, case: str = CASE) -> dict[str, Any]:
     results.plan()
     document = run.diagnose(results.root, results.machine, Case.from_path(case), {})
     results.write(f"{results.machine}/diagnosis/{case}.json", document)
     (result,) = [each for each in document["answers"] if each["check"] == check]
-    return result
+    return dict(result)
 
 
 def test_a_study_without_load_has_no_such_section(results: Any) -> None:

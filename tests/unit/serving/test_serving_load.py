@@ -55,7 +55,8 @@ class Simulated(bench.Bench):
 
 
 def bench_of(asked: ServingPolicy, kind: type[bench.Bench] = Simulated, server: Any = None, seed: int = 0) -> Any:
-    return kind(server or Slow(), asked, {}, seed)
+    given: Any = server or Slow()
+    return kind(given, asked, {}, seed)
 
 
 # --- a run -----------------------------------------------------------------------------------------------------
