@@ -190,7 +190,7 @@ def test_the_manifest_says_what_it_is_of(bundle: Path) -> None:
 def test_an_unpacked_bundle_is_diagnosed_and_reported_where_asked(
     bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(bundled, "write", bundles.unbundle)
+    monkeypatch.setattr(bundled, "write", lambda bundle, out, cores: bundles.unbundle(bundle, out))
     out = tmp_path / "out"
     assert cli.main(["unbundle", str(bundle), "--out", str(out), "--report"]) == 0
     expected = f"its report, of its cases diagnosed anew:\n{out}/reports/study/REPORT.txt\n"

@@ -145,6 +145,8 @@ def test_a_case_on_a_cpu_has_its_stages_in_its_verdict_and_needs_a_gpu_alone(mea
     assert records.NO_YARDSTICK in lacking.pop("unsteady_host")
     of_cpus = {lacking.pop(name) for name in ("cpu_threads", "cpu_limit", "cpu_operators", "cpu_conversions")}
     assert all(reason.startswith("needs ") for reason in of_cpus)
+    of_load = {lacking.pop(name) for name in ("batch_delay", "batch_cap", "serving_rate")}
+    assert of_load == {f"needs {NEEDS['load']}"}
     assert set(lacking.values()) == {f"needs {NEEDS['gpu']}"}
     assert facts(run.document(frames_, given)["verdict"]["sentence"]) == [
         "end_to_end",
