@@ -281,7 +281,8 @@ def served_artifacts(wildcards):
     if BACKENDS[wildcards.backend].artifact != "engine":
         return artifact(wildcards)
     return [
-        f"results/{wildcards.machine}/engine/{case}.engine" for case in served(wildcards)
+        f"results/{wildcards.machine}/engine/{case}.engine"
+        for case in served(wildcards)
     ]
 
 
