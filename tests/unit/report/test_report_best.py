@@ -43,3 +43,20 @@ def test_each_step_is_a_row_with_what_was_predicted_and_what_came(tmp_path: Path
 
 def test_without_a_search_there_is_no_section(tmp_path: Path) -> None:
     assert list(best.build(evidence_of(studied(tmp_path)))) == []
+
+
+def test_a_search_that_failed_or_was_cut_short_costs_its_own_lines_alone(tmp_path: Path) -> None:
+    results = studied(tmp_path)
+    results.ok(f"minilm/{BASELINE}/b8", 9.0)
+    results.plan()
+    results.write(
+        f"{results.machine}/best/vit.json",
+        plain(Trail(model="vit", shape="b8", best=ONE_THREAD, median_ns=7e6, stopped="done")),
+    )
+    cut = results.root / results.machine / "best" / "minilm.json"
+    for content in ('{"model": "mi', '{"status": "failed", "stage": "best", "reason": "no such model"}'):
+        cut.write_text(content, encoding="utf-8")
+        evidence = evidence_of(results)
+        assert [block.text.split()[0] for block in best.build(evidence) if isinstance(block, Text)] == ["vit"]
+        lost = [document.file for document in (*evidence.damaged, *evidence.failed)]
+        assert f"{results.machine}/best/minilm.json" in lost

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from inferprof import documents, registry
 from inferprof.case import EXCLUDED, Case
-from inferprof.documents import Build, Cost, Diagnosis, Kind, Outcome, Partition, Serving, Trtexec, Watched
+from inferprof.documents import Build, Cost, Diagnosis, Kind, Outcome, Partition, Serving, Trail, Trtexec, Watched
 from inferprof.errors import UserError
 from inferprof.tables import records
 
@@ -126,6 +126,11 @@ class Reader:
         for machine, case in self.planned():
             for path in sorted((self.results / machine / "serving").glob(f"*/{case.path}.json")):
                 yield from self._there(path, "serving")
+
+    def searches(self, machine: str) -> Iterable[Document[Trail]]:
+        """The searches for the best case of the study's models."""
+        for model in dict.fromkeys(self.outcomes["model"]):
+            yield from self._there(self.results / machine / "best" / f"{model}.json", "trail")
 
     def diagnoses(self) -> Iterable[tuple[tuple[str, ...], Document[Diagnosis]]]:
         """KEY and diagnosis of the cases that were to run."""

@@ -21,6 +21,7 @@ from inferprof.documents import (
     Partition,
     Serving,
     StudyConfig,
+    Trail,
     Trtexec,
 )
 from inferprof.documents.study import Asked
@@ -62,6 +63,8 @@ class Evidence(Measurements):
     """What trtexec says of TensorRT's engines: trtexec.measure."""
     served: tuple[Document[Serving], ...]
     """What came of cases under load: serving.measure."""
+    searches: tuple[Document[Trail], ...]
+    """The searches for the best case: best.search."""
     environment: Document[Environment]
     bandwidth: Document[Bandwidth]
     """Of the link and the device's memory: devices.bandwidth.measure."""
@@ -244,6 +247,7 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
         partitions=reader.partitions(),
         second_clocks=tuple(reader.second_clocks()),
         served=tuple(reader.served()),
+        searches=tuple(reader.searches(machine)),
         refused_profilers=reader.read(results / "reports" / study / "profilers.json", "profilers"),
         config=reader.read(results / "reports" / study / "config.json", "config"),
         diagnoses=dict(reader.diagnoses()),

@@ -93,9 +93,14 @@ def settled(latency: Times) -> Times:
 
 
 def latency_of(latency: Times, percents: Sequence[float]) -> dict[str, Quantile]:
-    """Mean and percentiles of latencies in the order of arrival; a percentile with too few requests is left out."""
+    """Mean and percentiles of latencies in the order of arrival; a percentile with too few requests is left out.
+
+    The mean's interval is Student's over the means of consecutive blocks, since neighbours share a queue.
+    """
+    from scipy import stats as student
+
     blocks = [block.mean() for block in np.array_split(latency, min(stats.BLOCKS, latency.size))]
-    half = 2.09 * float(np.std(blocks, ddof=1)) / len(blocks) ** 0.5 if len(blocks) == stats.BLOCKS else None
+    half = student.t.ppf(0.975, len(blocks) - 1) * student.sem(blocks) if len(blocks) == stats.BLOCKS else None
     mean = float(latency.mean())
     values = {"mean": Quantile(value_ns=mean, **({} if half is None else _around(mean, half)))}
     for percent in percents:
@@ -108,7 +113,7 @@ def latency_of(latency: Times, percents: Sequence[float]) -> dict[str, Quantile]
 
 
 def _around(value: float, half: float) -> dict[str, float]:
-    return {"low_ns": max(0.0, value - half), "high_ns": value + half}
+    return {"low_ns": max(0.0, value - float(half)), "high_ns": value + float(half)}
 
 
 def name_of(percent: float) -> str:

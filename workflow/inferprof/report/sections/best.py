@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from inferprof import documents
 from inferprof.documents import Trail
 from inferprof.documents.trail import Step
 from inferprof.report.common import scaled
@@ -39,16 +38,9 @@ NOT_MEASURED: Final = "it was not measured in a duel"
 
 def build(evidence: Evidence) -> Sequence[Block]:
     """A sentence for each model that was searched, and a row for each step. Empty where none was."""
-    trails = list(_trails(evidence))
+    trails = [search.content for search in evidence.searches if search.content]
     rows = [_row(str(trail.model), step) for trail in trails for step in trail.steps]
     return [*map(_said, trails), *([Table("best", "", COLUMNS, tuple(rows), NOTE)] if rows else [])]
-
-
-def _trails(evidence: Evidence) -> Iterator[Trail]:
-    for model in dict.fromkeys(evidence.outcomes["model"]):
-        path = evidence.results / evidence.machine / "best" / f"{model}.json"
-        if path.exists():
-            yield documents.read(path, "trail", evidence.results)
 
 
 def _said(trail: Trail) -> Text:
