@@ -154,19 +154,25 @@ FAULTS = {
 }
 
 
+def run_faulty(folder: Path, fault: str, limit_s: float) -> dict[str, Any]:
+    """The record of a case whose rank 1 does this in its fifth inference; pid0 and pid1 name the processes."""
+    (folder / "faulty.py").write_text(FAULTY.replace("FAULT", fault))
+    model = folder / "faulty.yaml"
+    model.write_text(
+        "source: python\npython: faulty:Faulty\nexport: false\ninputs:\n  - {name: x, dtype: float32, dims: [b, 4]}\n"
+    )
+    run(model, folder, "b2", (60, limit_s), "data")
+    record: dict[str, Any] = json.loads((folder / "data.json").read_text())
+    return record
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_rank_that_dies_or_hangs_is_a_failed_case_within_the_limit_and_leaves_no_process(
     tmp_path: Path, fault: str
 ) -> None:
-    (tmp_path / "faulty.py").write_text(FAULTY.replace("FAULT", fault))
-    model = tmp_path / "faulty.yaml"
-    model.write_text(
-        "source: python\npython: faulty:Faulty\nexport: false\ninputs:\n  - {name: x, dtype: float32, dims: [b, 4]}\n"
-    )
     began = time.monotonic()
-    run(model, tmp_path, "b2", (60, 2), "data")
+    record = run_faulty(tmp_path, fault, 2)
     assert time.monotonic() - began < 60
-    record = json.loads((tmp_path / "data.json").read_text())
     assert (record["status"], facts(record["reason"])) == ("failed", FAULTS[fault])
     pids = sorted(tmp_path.glob("pid*"))
     assert len(pids) == 2 and not any(alive(int(path.read_text())) for path in pids)
