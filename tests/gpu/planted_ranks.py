@@ -1,9 +1,9 @@
 """A program of two ranks with planted delays and overlap, for a profiler: `planted_ranks.py FOLDER [kineto]`.
 
-Ranges, ITERATIONS times each. Behind an all-reduce that lets both begin together, rank LATE comes late to others: by a
-kernel that spins, DELAYS_US in turn (`eager`, and `graphed` in a CUDA graph); by its host, HELD_US (`held`); by a copy
-from the host (`copied`). An all-reduce runs beside products that take longer (`overlapped`), and beside one that takes
-less (`partly`).
+Ranges, ITERATIONS times each. Behind an all-reduce that lets both begin together, rank LATE comes late to others: by
+a kernel that spins, DELAYS_US in turn (`eager`, and `graphed` in a CUDA graph); by its host, HELD_US (`held`); by a
+copy from the host (`copied`). An all-reduce runs beside products that take longer (`overlapped`), and beside one that
+takes less (`partly`).
 """
 
 from __future__ import annotations
