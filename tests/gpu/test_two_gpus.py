@@ -123,11 +123,16 @@ def test_a_planted_delay_is_found_as_waiting_and_leaves_the_transfer_as_it_is(
     assert np.abs(transfer / transfer[0] - 1).max() <= TRANSFER_WITHIN
 
 
+def _waiting_and_transfer(timeline: Timeline, mode: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    _, pairs = paired(timeline, mode)
+    return pairs.waiting[:, 1 - LATE], pairs.transfer.mean(axis=1)
+
+
 @pytest.mark.parametrize("mode", DELAYED)
 def test_nsys_and_kineto_agree(mode: str, timeline_of: Read, verdict: Verdict) -> None:
     waiting, transfer = (
-        [by_delay(values(paired(timeline_of(tool), mode)[1])) for tool in TOOLS]
-        for values in (lambda pairs: pairs.waiting[:, 1 - LATE], lambda pairs: pairs.transfer.mean(axis=1))
+        [by_delay(each) for each in values]
+        for values in zip(*(_waiting_and_transfer(timeline_of(tool), mode) for tool in TOOLS), strict=True)
     )
     verdict(waiting_apart_ns=list(waiting[0] - waiting[1]), transfer_apart=list(transfer[0] / transfer[1] - 1))
     for first, second in zip(*waiting, strict=True):
@@ -143,7 +148,7 @@ def test_which_rank_is_late_and_by_what(
     own, pairs = paired(timeline_of(tool), mode)
     rows = collectives.rows(own)
     totals = rows[rows["name"].eq("AllReduce")].pivot_table(index="device", columns="metric", values="value")
-    causes = {name: totals.loc[1 - LATE, f"waiting_{name}"] for name in ("compute", "copy", "idle")}
+    causes = {name: float(str(totals.loc[1 - LATE, f"waiting_{name}"])) for name in ("compute", "copy", "idle")}
     verdict(mode=mode, causes=causes, last=totals["last_count"].to_dict(), pairs=len(pairs.operation))
     assert totals["last_count"].idxmax() == LATE
     assert max(causes, key=lambda name: causes[name]) == cause
@@ -177,9 +182,9 @@ def overlap(timeline: Timeline, mode: str) -> Mapping[int, Mapping[str, float]]:
     return {
         device: {
             "products": products[device],
-            **{name: row[f"{name}_total"] for name in ("duration", "hidden", "exposed")},
+            **{name: float(str(table.loc[device, f"{name}_total"])) for name in ("duration", "hidden", "exposed")},
         }
-        for device, row in table.iterrows()
+        for device in (0, 1)
     }
 
 

@@ -95,7 +95,7 @@ def _together(paths: Sequence[Path], traces: Mapping[int, Mapping[str, Any]]) ->
         clocks = _clocks({rank: _ends(document["traceEvents"], shifts[rank]) for rank, document in traces.items()})
         moved = {rank: shifts[rank] - clocks[rank].moved if rank in clocks else shifts[rank] for rank in traces}
         spans = ((rank, event) for rank, document in traces.items() for event in document["traceEvents"])
-        events = [_of_rank(event, rank, moved[rank]) for rank, event in spans if event.get("ph") == "X"]
+        events: list[Event] = [_of_rank(event, rank, moved[rank]) for rank, event in spans if event.get("ph") == "X"]
     except kineto_json.NOT_KINETO as error:
         raise kineto_json.not_kineto(paths[0], error) from None
     return events, list(clocks.values())

@@ -119,7 +119,8 @@ def test_communication_beside_computation_of_the_same_gpu_is_hidden() -> None:
         ([(0, 10, REDUCE, 0), (20, 30, GEMM, 0)], "one GPU"),
         ([(0, 10, REDUCE, 0), (0, 10, REDUCE, 1), (20, 30, REDUCE, 1)], "1 and 2 times"),
         ([(0, 10, REDUCE, 0), (20, 30, REDUCE, 1)], "1 of 1 pairs"),
-        ([(0, 10, SEND, 0), (0, 10, SEND, 1)], "no collective"),
+        ([(0, 10, SEND, 0), (0, 10, SEND, 1), (0, 10, SEND, 2)], "no collective"),
+        ([(0, 10, SEND, 0), (20, 30, SEND, 1)], "no collective"),
     ],
 )
 def test_what_order_does_not_pair_is_not_paired_and_says_why(ops: Sequence[Op], reason: str) -> None:
