@@ -301,7 +301,7 @@ def _profiled(request: RunRequest, profiling: Profiling, backend: Backend, gpus:
         with outcomes.stage("first inference"), profiling.range("warmup"):
             iterations.warm_up(lane, graph=request.variant.flag("cuda_graph"))
         progress.step("iterations")
-        with outcomes.stage("measure"), profiling.recorder, collected(device), led.collecting(request.rank):
+        with outcomes.stage("measure"), profiling.recorder(0), collected(device), led.collecting(request.rank):
             if profiling.native:  # whose times are the host's
                 mark_clock(profiling.range)
             samples = [iterations.once(lane, profiling.range) for _ in range(profiling.iterations)]
