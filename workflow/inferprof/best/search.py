@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from inferprof import registry
-from inferprof.best import duel, space, told, trail
+from inferprof.best import duel, search_trail, space, trail
 from inferprof.best.rounds import SPREAD, Rounds, Waits, first_round, given_up
 from inferprof.best.space import Spot
 from inferprof.case import REFERENCE, Shape
@@ -84,8 +84,8 @@ class Search:
         try:
             ended, why = self._replayed()
         except Waits as waits:
-            return told.trail(self, None, str(waits), waits.files)
-        return told.trail(self, ended, why)
+            return search_trail.trail(self, None, str(waits), waits.files)
+        return search_trail.trail(self, ended, why)
 
     # --- the walk --------------------------------------------------------------------------------------------------
 
