@@ -108,7 +108,9 @@ def run_request(args: argparse.Namespace) -> Any:
         variant=variant_of(args),
         machine=args.machine or hardware.detect().slug,
         round=args.round,
-        protocol=timing.Protocol(budget_s=args.budget, interval=args.interval, first_pass=args.first_pass),
+        protocol=timing.Protocol(
+            budget_s=args.budget, interval=args.interval, first_pass=args.first_pass, only=args.only
+        ),
         seed=args.seed,
         reference=args.reference,
         tuned=args.tuned,
