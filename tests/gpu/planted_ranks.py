@@ -172,6 +172,7 @@ def work(folder: Path, rank: int, kineto: bool) -> None:
                         run()
                         torch.cuda.synchronize()
     distributed.barrier()
+    del graph, run  # NCCL ends a communicator only when no CUDA graph has its kernels any more
     distributed.destroy_process_group()
 
 
