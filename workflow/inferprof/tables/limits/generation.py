@@ -154,11 +154,13 @@ def steps(records: pd.DataFrame, latency: pd.DataFrame, roofs: Roofs) -> list[St
             key,
             Shape.parse(key[-1]).batch,
             operation,
-            *(times[key][name] for name in ("median", "low", "high")),
-            bandwidth,
-            _peak(key, options[key], roofs),
-            QUANTIZE in options[key],
-            graphed.get(key),
+            ns=times[key]["median"],
+            low_ns=times[key]["low"],
+            high_ns=times[key]["high"],
+            bandwidth=bandwidth,
+            peak=_peak(key, options[key], roofs),
+            quantized=QUANTIZE in options[key],
+            graphed_ns=graphed.get(key),
         )
         for key, operation in told.items()
         if key in times
