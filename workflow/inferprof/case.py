@@ -170,6 +170,8 @@ RUN_OPTIONS: Final = frozenset({"cuda_graph", "placement", "threads", HOST_CAST}
 """Options that only a run needs: variants that differ in nothing else share an engine."""
 PARALLEL: Final = "parallel"
 """The option of a variant that says how a case is divided over ranks; of a model: the function that divides it."""
+OF_DUELS: Final = 1000
+"""Rounds of this number and above are those of duels, of which each has as many: inferprof.best."""
 TUNING = "tuning"
 TUNED_ANEW, TUNED_BY_LIBRARY = "fresh", "library"
 """The option of a variant that says where the configurations of autotuned kernels come from, and its values that are

@@ -70,6 +70,8 @@ def _exposed(frames: Frames) -> list[Finding] | Clear:
         raise NotAssessed("kernels that communicate between GPUs: none ran")
     count = _iterations(frames)
     whole, paired = _wide(rows[rows["name"].eq(ALL)]), _wide(rows[rows["name"].ne(ALL)])
+    if not whole:
+        raise NotAssessed("communication in an iteration: none of it was launched there")
     exposed = {
         gpu: max(0.0, own["exposed_total"] - paired.get(gpu, {}).get("waiting_total", 0.0)) / count
         for gpu, own in whole.items()

@@ -26,11 +26,21 @@ Op = tuple[int, int, int, int]
 """start, end, name, device."""
 
 
-def timeline(ops: Sequence[Op]) -> Timeline:
-    rows = [(s, e, MEMCPY if name == COPY else KERNEL, name, device, 7, 0, -1) for s, e, name, device in ops]
+def timeline(ops: Sequence[Op], iteration: tuple[int, int] | None = None) -> Timeline:
+    """With an iteration, in which each operation is launched as it begins."""
+    rows = [
+        (s, e, MEMCPY if name == COPY else KERNEL, name, device, 7, 0, number if iteration else -1)
+        for number, (s, e, name, device) in enumerate(ops)
+    ]
     columns = ["start", "end", "kind", "name", "device", "stream", "bytes", "correlation"]
-    calls = pd.DataFrame(columns=["start", "end", "name", "thread", "correlation"], dtype="int64")
-    ranges = pd.DataFrame(columns=["start", "end", "label", "thread"])
+    calls = pd.DataFrame(
+        [(op[0], op[0], GEMM, 1, number) for number, op in enumerate(ops) if iteration],
+        columns=["start", "end", "name", "thread", "correlation"],
+        dtype="int64",
+    )
+    ranges = pd.DataFrame(
+        [(*iteration, "iteration", 1)] if iteration else [], columns=["start", "end", "label", "thread"]
+    )
     return assemble(pd.DataFrame(rows, columns=columns), calls, ranges, NAMES)
 
 
@@ -69,6 +79,17 @@ def test_waiting_is_told_from_transfer_and_given_to_what_the_last_gpu_did_longer
     }
     assert (second["waiting_total"], second["transfer_total"], second["last_count"]) == (0, 64, 2)
     assert second["waiting_compute"] == second["waiting_copy"] == second["waiting_idle"] == 0
+
+
+def test_communication_outside_of_iterations_does_not_count() -> None:
+    own = timeline(
+        [(0, 100, REDUCE, 0), (0, 100, REDUCE, 1), (200, 250, REDUCE, 0), (210, 250, REDUCE, 1)], (150, 300)
+    )
+    rows = collectives.rows(own)
+    assert metrics(rows, ALL, 0) == {"duration_total": 50, "hidden_total": 0, "exposed_total": 50}
+    assert metrics(rows, "AllReduce", 0)["waiting_total"] == 10
+    before = collectives.rows(timeline([(0, 100, REDUCE, 0), (0, 100, REDUCE, 1), (200, 210, GEMM, 0)], (150, 300)))
+    assert before["metric"].tolist() == ["not_paired"]
 
 
 @pytest.mark.parametrize("delay", [0, 50_000, 250_000, 1_000_000])

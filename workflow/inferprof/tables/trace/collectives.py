@@ -209,8 +209,8 @@ def rows(timeline: Timeline) -> pd.DataFrame:
 
     duration_total, waiting_total, transfer_total, inside_total, spread_total, last_count, of by_cause
     waiting_compute, waiting_copy, waiting_idle, and where the tool tells sizes message_total and bus_total (METRICS
-    says what each is). Row `all`: duration_total of the GPU's communication, merged, of it hidden_total and
-    exposed_total; and not_paired, why there is no more.
+    says what each is). Row `all`: duration_total of the GPU's communication in iterations, merged, of it hidden_total
+    and exposed_total; and not_paired, why there is no more.
     """
     kernels = communication(timeline)
     if kernels.empty:
@@ -228,13 +228,13 @@ def rows(timeline: Timeline) -> pd.DataFrame:
 
 def _overlap(timeline: Timeline, kernels: pd.DataFrame) -> pd.DataFrame:
     table = []
-    for device, own in kernels.groupby("device", sort=True):
+    for device, own in kernels[_in_iteration(timeline, kernels)].groupby("device", sort=True):
         talks = Intervals.union(own["start"].to_numpy(), own["end"].to_numpy())
         computes, _ = _busy(timeline, int(str(device)), kernels)
         exposed = talks.minus(computes).total
         amounts = {"duration_total": talks.total, "hidden_total": talks.total - exposed, "exposed_total": exposed}
         table.append({"name": ALL, "device": device, "instances": len(own), **amounts})
-    return tidy_rows(pd.DataFrame(table))
+    return tidy_rows(pd.DataFrame(table)) if table else pd.DataFrame()
 
 
 def _totals(timeline: Timeline, pairs: Paired, kernels: pd.DataFrame) -> pd.DataFrame:
