@@ -29,7 +29,7 @@ from inferprof.once import Derives
 if TYPE_CHECKING:
     import pandas as pd
 
-Need = Literal["gpu", "cpu", "record", "timeline", "counters", "environment", "bandwidth", "load"]
+Need = Literal["gpu", "cpu", "record", "timeline", "counters", "environment", "bandwidth", "load", "cache"]
 NEEDS: Final[Mapping[Need, str]] = {
     "gpu": "a case that runs on a GPU",
     "cpu": "a case that runs on the CPU",
@@ -39,9 +39,10 @@ NEEDS: Final[Mapping[Need, str]] = {
     "environment": "environment.json of the machine: inferprof probe",
     "bandwidth": "bandwidth.json of the machine: inferprof bandwidth",
     "load": "a run of the case under load: `serving:` in the config",
+    "cache": "a case with a KV cache: `kv_cache: true` in its model's description",
 }
 """What a check may need → what is missing where it isn't there, and how to get it."""
-ELSEWHERE: Final[tuple[Need, ...]] = ("gpu", "cpu", "load")
+ELSEWHERE: Final[tuple[Need, ...]] = ("gpu", "cpu", "load", "cache")
 """Needs of checks that are about other cases: on other hardware, which nobody can give them, or under load, which a
 study asks for by itself."""
 OF_OTHERS: Final = frozenset(f"needs {NEEDS[need]}" for need in ELSEWHERE)

@@ -33,6 +33,7 @@ _HAS: Final[Mapping[Need, Callable[[Frames], bool]]] = {
     "environment": lambda frames: frames.documents.environment is not None,
     "bandwidth": lambda frames: frames.documents.bandwidth is not None,
     "load": lambda frames: bool(frames.documents.serving),
+    "cache": lambda frames: bool(len(frames.records)) and frames.record.operation is not None,
 }
 
 
@@ -102,7 +103,9 @@ def answer(check: Check, frames: Frames) -> Answer:
 def _answer(check: Check, frames: Frames) -> Answer:
     missing: Sequence[Need] = [need for need in check.needs if not _HAS[need](frames)]
     if missing:
-        elsewhere = [need for need in missing if need in ELSEWHERE and (need == "cpu" or _HAS["record"](frames))]
+        elsewhere = [
+            need for need in missing if need in ELSEWHERE and (need in ("cpu", "cache") or _HAS["record"](frames))
+        ]
         named: Sequence[Need] = elsewhere or missing
         raise NotAssessed("; ".join(NEEDS[need] for need in named))
     judged = check.run(frames)
