@@ -124,13 +124,17 @@ def test_decode_turns_over_the_batches_of_one_context() -> None:
     assert by_batch == [(1, "launch"), (8, "compute")]
 
 
-def record_rows(*entries: tuple[tuple[str, ...], float, dict[str, Any]]) -> tuple[pd.DataFrame, pd.DataFrame]:
+STEP = {"tokens": 1, "context": 9, "weights_read": 100, "kv_read": 9, "kv_written": 1, "flops": 5}
+
+
+def record_rows(
+    *entries: tuple[tuple[str, ...], float, dict[str, Any]], operation: Any = STEP
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """(records, latency) of cases: key, median of call in ns, options."""
-    told = {"tokens": 1, "context": 9, "weights_read": 100, "kv_read": 9, "kv_written": 1, "flops": 5}
     records, latency = [], []
     for key, ns, options in entries:
         named = dict(zip(KEY, key, strict=True))
-        records.append({**named, "record": made({"options": options, "operation": told})})
+        records.append({**named, "record": made({"options": options, "operation": operation})})
         latency.append({**named, "boundary": "call", "median": ns, "low": ns - 1, "high": ns + 1})
         latency.append({**named, "boundary": "device", "median": ns / 2, "low": None, "high": None})
     return frame_of(records, [*KEY, "record"]), frame_of(latency, [*KEY, "boundary", "median", "low", "high"])
@@ -153,5 +157,5 @@ def test_a_step_knows_the_same_with_a_graph_and_the_peak_of_its_format() -> None
 
 
 def test_cases_without_a_cache_are_no_steps() -> None:
-    records, latency = record_rows((key_at("b1"), 50.0, {}))
-    assert generation.steps(records.assign(record=[made({})]), latency, ROOFS) == []
+    frames = record_rows((key_at("b1"), 50.0, {}), operation=None)
+    assert generation.steps(*frames, ROOFS) == []
