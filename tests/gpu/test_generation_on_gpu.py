@@ -1,4 +1,4 @@
-"""Prefill and decode on a real GPU: eager, graphed and compiled steps give the same logits, and a graph saves time."""
+"""Prefill and decode on a real GPU: eager, graphed and compiled steps give the same logits; a graph saves time."""
 
 from __future__ import annotations
 
