@@ -27,7 +27,7 @@ from inferprof.case import BATCH, QUANTIZE, REFERENCE, Shape
 from inferprof.documents.operation import Operation
 from inferprof.tables.limits.saturation import Regime
 from inferprof.tables.records import KEY, Key, Options, key_of, options_of, paired_without, rows_of
-from inferprof.tables.roofs import Roofs
+from inferprof.tables.roofs import KINDS, Roofs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +39,7 @@ LAUNCH_SHARE: Final = 0.1
 """A step of which a graph takes this share waits for the host."""
 REACHED: Final = 0.5
 """A step that takes more than twice what its roof asks for is bound by something else."""
-PRODUCTS: Final[Mapping[Any, str]] = {"float8_dynamic": "fp8"}
+PRODUCTS: Final[Mapping[Any, str]] = {"float8_dynamic": KINDS["float8e4m3fn"]}
 """Quantizers whose products are in another format than the case's."""
 NARROWED: Final[Mapping[str, tuple[int | None, int | None]]] = {
     "w8": (8, None),
