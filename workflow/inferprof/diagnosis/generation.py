@@ -35,8 +35,8 @@ NO_GRAPH: Final = "the same case with cuda_graph: true, or compile_mode: reduce-
 def _decode(frames: Frames) -> Step:
     """The case as a decode step. Raises NotAssessed for anything else."""
     given = frames.documents
-    known = roofs.of_machine(given.environment, given.ceilings, given.bandwidth)
-    (step, *_) = generation.steps(frames.records, frames.latency, known) or (None,)
+    machine = roofs.of_machine(given.environment, given.ceilings, given.bandwidth)
+    (step, *_) = generation.steps(frames.records, frames.latency, machine) or (None,)
     if step is None or step.op != "decode":
         raise NotAssessed(NOT_DECODE)
     return step
