@@ -167,4 +167,4 @@ def _ms(ns: float | None, reason: str) -> Cell:
     return scaled(ns, NS_PER_MS, milliseconds, reason)
 
 
-SECTION = Section(name="generation", title="Prefill and decode", place=77, build=build, needs=("records",))
+SECTION = Section(name="generation", title="Prefill and decode", place=28, build=build, needs=("records",))
