@@ -14,6 +14,8 @@ from typing import Any, Final, Literal, get_args
 from inferprof.errors import UserError
 
 BATCH = "b"
+TOKENS, CONTEXT = "p", "c"
+"""Of a model with a KV cache: tokens that an inference reads (a prompt), and those that the cache holds before."""
 REFERENCE = "fp32"
 """The number format that the others are made from and compared with."""
 EXCLUDED = "excluded by the config"

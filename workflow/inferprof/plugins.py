@@ -125,6 +125,8 @@ class Backend:
     none. The session only has to be closed afterwards."""
     tuning: Callable[[Session], list[dict[str, Any]]] = lambda session: []
     """What the session's autotuners tried so far and chose: backends.triton_tuning.Decision.record of each choice."""
+    operation: Callable[[Session], dict[str, Any] | None] = lambda session: None
+    """What an inference of a model with a KV cache computes and reads: documents.record.Operation."""
     compile_cache: Callable[[], dict[str, int]] = dict
     """After a process's first inference: how often a compiler's cache on disk had what it wanted (`hits`), and how
     often it did not (`misses`); empty where nothing is compiled."""

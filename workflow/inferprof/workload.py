@@ -226,7 +226,7 @@ def _in_session(
     memory = _memory(session, device, used_before)
     if device.where == "cuda" and request.streams > 1 and request.protocol.whole:
         measured = _pipelined(request, backend, opened, measured, feeds)
-    tuning = _tuning(backend, session)
+    told = _told(backend, session)
     with timing.undisturbed():  # the pipeline's lanes are garbage that holds device memory
         graphs = backend.graph_memory and backend.graph_memory(session, loading.open_request(request, device))
     memory |= {"graphs": graphs} if graphs else {}
@@ -235,7 +235,7 @@ def _in_session(
         "memory": memory,
         "inputs": {name: {"shape": list(array.shape), "dtype": str(array.dtype)} for name, array in feeds.items()},
         "outputs": {name: loading.digest(array) for name, array in measured.outputs.items()},
-        **tuning,
+        **told,
     }
 
 
@@ -260,10 +260,10 @@ def _pipelined(
         return replace(measured, pipelined=timing.NotMeasured(str(error)))
 
 
-def _tuning(backend: Backend, session: Session) -> dict[str, Any]:
-    """The part `tuning` of the record; nothing where no kernel was chosen by trying."""
-    decisions = backend.tuning(led.own(session))
-    return {"tuning": decisions} if decisions else {}
+def _told(backend: Backend, session: Session) -> dict[str, Any]:
+    """The parts `tuning` and `operation` of the record: where a kernel was chosen by trying, and of a KV cache."""
+    own = led.own(session)
+    return {name: part for name in ("tuning", "operation") if (part := getattr(backend, name)(own))}
 
 
 def _memory(session: Session, device: Device, used_before: int | None) -> dict[str, Any]:
@@ -302,14 +302,14 @@ def _profiled(request: RunRequest, profiling: Profiling, backend: Backend, gpus:
         with outcomes.stage("first inference"), profiling.range("warmup"):
             iterations.warm_up(lane, graph=request.variant.flag("cuda_graph"))
         progress.step("iterations")
-        with outcomes.stage("measure"), profiling.recorder, collected(device), led.collecting(request.rank):
+        with outcomes.stage("measure"), profiling.recorder(0), collected(device), led.collecting(request.rank):
             if profiling.native:  # whose times are the host's
                 mark_clock(profiling.range)
             samples = [iterations.once(lane, profiling.range) for _ in range(profiling.iterations)]
             if profiling.native:
                 mark_clock(profiling.range)
         outputs = lane.finish()
-        tuning = _tuning(backend, session)
+        tuning = _told(backend, session)
     nothing = {"not_measured": "the run was profiled"}
     return {
         "status": "ok",
