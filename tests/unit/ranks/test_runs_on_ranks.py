@@ -40,7 +40,7 @@ out, shape, limits = Path(sys.argv[2]), sys.argv[3], supervise.Limits(*json.load
 supervise.run = functools.partial(supervise.run, limits=limits)
 feeds = data.feeds(spec, spec.at(Shape.parse(shape)), 1, 0)[0]
 reference = out / "expected.npz"
-export.expect(Path("none"), spec, feeds, reference)
+export.expect(Path("none"), spec, Shape.parse(shape), feeds, reference)
 for name in sys.argv[5:]:
     kind, _, profiled = name.partition("/")
     request = RunRequest(
