@@ -124,8 +124,9 @@ def stack(size: Size) -> nn.Module:
                 parameter.fill_(1.0)
                 continue
             count = parameter.numel()
-            numbers = drawn.roll(-start).repeat(-(-count // DRAWN))[:count]
-            parameter.copy_(numbers.view_as(parameter)).mul_(parameter.shape[1] ** -0.5)
+            numbers = drawn.roll(-start) * parameter.shape[1] ** -0.5
+            for part in parameter.view(-1).split(DRAWN):
+                part.copy_(numbers[: part.numel()])
             start = (start + count) % DRAWN
     return model
 

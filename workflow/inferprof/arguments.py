@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import math
 from pathlib import Path
@@ -107,7 +108,9 @@ def run_request(args: argparse.Namespace) -> Any:
         variant=variant_of(args),
         machine=args.machine or hardware.detect().slug,
         round=args.round,
-        protocol=timing.Protocol(budget_s=args.budget, interval=args.interval, first_pass=args.first_pass),
+        protocol=timing.Protocol(
+            budget_s=args.budget, interval=args.interval, first_pass=args.first_pass, only=args.only
+        ),
         seed=args.seed,
         reference=args.reference,
         tuned=args.tuned,
@@ -137,5 +140,5 @@ def profiling_of(args: argparse.Namespace) -> Any:
         return run_request.Profiling(args.profiled, args.native_profile)
     from inferprof.profilers import kineto, torch_nodes
 
-    recorder = torch_nodes.record(args.kineto) if args.modules else kineto.record(args.kineto)
+    recorder = functools.partial(torch_nodes.record if args.modules else kineto.record, args.kineto)
     return run_request.Profiling(args.profiled, args.native_profile, recorder, kineto.named_range, args.modules)

@@ -13,10 +13,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from inferprof import loading
 from inferprof.backends import torch_ranks
 from inferprof.device import Device
-from inferprof.devices.cpu import CpuDevice
-from inferprof.devices.cuda import CudaDevice
 from inferprof.errors import UserError
 from inferprof.machine import hardware
 from inferprof.measure.gpu_lock import gpu_lock
@@ -52,11 +51,11 @@ def measure(count: int | None) -> dict[str, Any]:
     ranks = count or there or CPU_RANKS
     if not 2 <= ranks <= MOST or (there and ranks > there):
         raise UserError(f"--gpus {ranks}: a link is between 2 or more GPUs, and this machine has {there}")
-    gpus = [hardware.detect_gpu(index) for index in range(ranks if there else 0)]
+    gpus = [gpu for index in range(ranks if there else 0) if (gpu := hardware.detect_gpu(index))]
     with contextlib.ExitStack() as locks:
-        for uuid in sorted(gpu.uuid for gpu in gpus if gpu):
+        for uuid in sorted(gpu.uuid for gpu in gpus):
             locks.enter_context(gpu_lock(uuid, "links"))
-        each = supervise.run(World("data", ranks), lambda rank: _of_rank(rank, bool(there)))
+        each = supervise.run(World("data", ranks), lambda rank: _of_rank(rank, loading.device_of(gpus, rank)))
     first = each[0]
     return {
         "status": "ok",
@@ -80,9 +79,9 @@ def _by_size(name: str, ranks: int, each: Sequence[Mapping[str, Any]]) -> dict[s
     }
 
 
-def _of_rank(rank: Rank, on_gpu: bool) -> dict[str, Any]:
+def _of_rank(rank: Rank, device: Device) -> dict[str, Any]:
     """What one rank measures; all do the same in the same order."""
-    device: Device = CudaDevice(rank.number) if on_gpu else CpuDevice()
+    on_gpu = device.where == "cuda"
     with torch_ranks.group(rank, device):
         timed = _timed_by_events if on_gpu else _timed_by_clock
         operations: dict[str, dict[int, float]] = {}

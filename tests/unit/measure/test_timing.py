@@ -271,6 +271,15 @@ def test_a_first_pass_is_content_with_half_of_the_smallest_difference_that_one_r
     assert 0.01 < found.interval <= 0.025
 
 
+@pytest.mark.parametrize("only", ["device", "call", "end_to_end"])
+def test_of_a_round_for_one_boundary_nothing_else_is_measured(only):
+    result = measure(GpuSession(Gpu(Machine())), protocol=replace(QUICK, first_pass=True, only=only))
+    assert [name for name, entry in result.boundaries.items() if isinstance(entry, Series)] == [only]
+    others = [*result.boundaries.values(), *result.stages.values(), result.back_to_back, result.pipelined]
+    assert sum(isinstance(entry, NotMeasured) for entry in others) == len(others) - 1
+    assert set(result.checks) == {"outputs_overwritten", "outputs_finite"}
+
+
 def test_a_first_pass_runs_no_pipeline_and_back_to_back_as_long_as_one_would():
     result = measure(GpuSession(Gpu(Machine())), protocol=replace(QUICK, first_pass=True, throughput_min_s=1.2))
     assert result.back_to_back.seconds == pytest.approx(QUICK.budget_s / 2, rel=0.02)
@@ -601,6 +610,7 @@ def test_the_protocol_is_recorded_without_its_range():
         "min_samples": 20,
         "max_samples": 20_000,
         "first_pass": False,
+        "only": None,
         "throughput_min_s": 1.2,
         "graph": False,
     }

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from inferprof import config as configs
 from inferprof import registry
 from inferprof.backends.inductor import COMPILE_MODES
 from inferprof.case import Case, OptionValue, Variant
@@ -40,12 +39,6 @@ class Spot:
     def having(self, variant: Variant, **names: str) -> Spot:
         """The same with another variant, and perhaps another format or runtime."""
         return Spot(replace(self.case, variant=variant.name, **names), variant)
-
-
-def asked(study: Study) -> Mapping[str, Any]:
-    """What a search is asked for, the config's `best` with its defaults."""
-    given = study.config["best"]
-    return {**configs.BEST, "models": list(study.models), "shape": study.config["shapes"][0], **given}
 
 
 def baseline(study: Study, model: str, shape: str) -> Spot:

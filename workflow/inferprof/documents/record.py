@@ -22,6 +22,7 @@ from inferprof.documents.base import (
     Share,
     Text,
 )
+from inferprof.documents.operation import Operation
 
 SCHEMA = 1
 """The version of a benchmark record."""
@@ -313,6 +314,7 @@ class Record(Run, kw_only=True):
     inputs: dict[str, Array] = {}
     host: Host | None = None
     telemetry: Telemetry | None = None
+    operation: Operation | None = None
 
     def __post_init__(self) -> None:
         """A number that fails a check of itself is no measurement, whatever the status says."""
