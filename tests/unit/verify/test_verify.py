@@ -346,6 +346,12 @@ def test_the_text_has_a_line_per_row_and_what_to_do_below() -> None:
     ]
 
 
+def test_rows_behind_each_other_that_want_the_same_say_it_once() -> None:
+    rows = [{**CONTENT["rows"][1], "name": name} for name in ("ncu", "nsys")]
+    lines = verify.render({**CONTENT, "rows": [*rows, CONTENT["rows"][2], rows[0]]}).splitlines()
+    assert [line.partition("→ ")[2] for line in lines if "→" in line] == ["get it", "as above", "mend it", "get it"]
+
+
 def test_what_to_send_back_is_named_at_the_end() -> None:
     text = verify.render({**CONTENT, "bundle": "verify.bundle.zip"})
     assert facts(text)[-2:] == ["61 s", "verify.bundle.zip"]
