@@ -319,7 +319,7 @@ def test_every_row_comes_behind_those_that_it_needs() -> None:
     assert tried == ["fp16", "fp8", "mxfp8", "nvfp4"]
 
 
-CONTENT = {
+CONTENT: dict[str, Any] = {
     "machine": "blackwell",
     "gpu": "RTX",
     "started": "2026-01-01T00:00:00+00:00",
@@ -406,7 +406,7 @@ def test_the_table_of_a_terminal_says_the_same_in_colours() -> None:
 def test_the_exit_code_says_whether_a_row_failed(
     outcome: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = [{**CONTENT["rows"][0], "outcome": outcome}]  # type: ignore[index]
+    rows = [{**CONTENT["rows"][0], "outcome": outcome}]
     monkeypatch.setattr(verify, "verify", lambda asked: {**CONTENT, "rows": rows})
     assert cli.main(["verify"]) == code
     assert f"{outcome:8}  probe" in capsys.readouterr().out
