@@ -6,6 +6,7 @@ import contextlib
 import functools
 import importlib
 import importlib.util
+import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -289,7 +290,7 @@ def _fill(model: Any, spec: ModelSpec) -> str:
         for name, parameter in model.named_parameters():
             if parameter.ndim >= 2:
                 fan_in = parameter[0].numel()
-                values = draw(parameter.numel()).reshape(tuple(parameter.shape)) / np.sqrt(fan_in)
+                values = draw(parameter.numel()).reshape(tuple(parameter.shape)) / math.sqrt(fan_in)
                 parameter.copy_(torch.from_numpy(values))
             elif parameter.ndim == 1:
                 parameter.fill_(0.0 if name.endswith("bias") else 1.0)
