@@ -276,7 +276,10 @@ def _scalar(value: OptionValue) -> str:
 
 def _measured(study: Study) -> tuple[str, ...]:
     """What is measured of the machine itself."""
-    return ("bandwidth", "ceilings") if study.machine.gpu else ("ceilings",)
+    if study.machine.gpu is None:
+        return ("ceilings",)
+    divided = any(PARALLEL in study.variant(case.variant).options for case in study.cases())
+    return ("bandwidth", "ceilings", *(["links"] if divided and study.machine.gpus > 1 else []))
 
 
 def has_engine(case: Case) -> bool:
