@@ -5,8 +5,7 @@
 All requests are there at once. static N: batches of N in their order, padded on the left to the longest prompt, each
 until its last token. continuous B: the manager behind generate_batch, whose steps hold up to B tokens, of prompts and
 of requests that decode (0: as many as it likes). Tokens per second are the tokens of a step over its time, so both
-are told. TTFT counts from when all requests are there. Good: within both objectives. The second of two runs
-counts.
+are told. TTFT counts from when all requests are there. Good: within both objectives.
 """
 
 from __future__ import annotations
@@ -27,6 +26,8 @@ from inferprof.model import model_spec, torch_source
 
 GAP: Final = 0.3
 """Of the median ITL: tokens that are further apart are of two steps."""
+WARM_UP: Final = 4
+"""Tokens of each request before."""
 Times = list[list[float]]
 """Of each request the seconds, from the start, at which its tokens came."""
 
@@ -83,15 +84,15 @@ def _batch(model: Any, batch: Sequence[list[int]], new: int, start: float) -> Ti
 
 
 def continuous(model: Any, prompts: Sequence[list[int]], new: int, budget: int) -> Times:
-    """Twice by one manager, without what the first run leaves in the cache; its clock is ours, time.perf_counter."""
+    """By a manager that is warm, without what that left in the cache; its clock is ours, time.perf_counter."""
     given = transformers.ContinuousBatchingConfig(
         max_batch_tokens=budget or None, allow_block_sharing=False, auto_switch_to_flash=False
     )
     with model.continuous_batching_context_manager(
         generation_config=_config(new), continuous_batching_config=given, block=True, timeout=60
     ) as manager:
-        for _ in range(2):
-            asked = manager.add_requests(list(prompts), max_new_tokens=new, record_timestamps=True)
+        for tokens in (WARM_UP, new):
+            asked = manager.add_requests(list(prompts), max_new_tokens=tokens, record_timestamps=True)
             outputs = _finished(manager, len(asked))
     if failed := [each.error for each in outputs if each.error or len(each.timestamps) != new]:
         raise SystemExit(f"continuous batching: {len(failed)} requests failed: {failed[0]}")
@@ -117,11 +118,10 @@ def _config(new: int) -> transformers.GenerationConfig:
 
 
 def outcomes(model: Any, prompts: Sequence[list[int]], asked: argparse.Namespace) -> Iterator[Outcome]:
-    """Each policy once to warm up, and once measured."""
+    """Each policy measured, once it is warm."""
     for size in asked.static:
-        for _ in range(2):
-            times = static(model, prompts, asked.new, size)
-        yield Outcome(f"static {size}", times)
+        static(model, prompts[:size], WARM_UP, size)
+        yield Outcome(f"static {size}", static(model, prompts, asked.new, size))
     for budget in asked.budget:
         yield Outcome(f"continuous {budget or 'unlimited'}", continuous(model, prompts, asked.new, budget))
 
