@@ -282,7 +282,6 @@ def _fill(model: Any, spec: ModelSpec) -> str:
     kernels are normal with variance 1 / fan-in (LeCun), biases 0, scales 1. Of more than MANY weights DRAWN are drawn
     and repeated: to draw all of them would take longer than to measure them.
     """
-    import numpy as np
     import torch
 
     draw = _numbers(spec.seed, sum(parameter.numel() for parameter in model.parameters()))
