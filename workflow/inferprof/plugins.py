@@ -185,11 +185,12 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Precision:
-    """A number format. `source` says what it is made from: the fp32 ONNX graph or the torch model."""
+    """A number format. `source` says what it is made from: the fp32 ONNX graph, the torch model, or
+    the torch model where there is one."""
 
     name: str
     title: str
-    source: Literal["onnx", "torch"]
+    source: Literal["onnx", "torch", "either"]
     convert: Callable[[ConvertRequest], dict[str, Any]]
     """Writes `request.out`; returns facts for the report (method, calibration, what isn't reproducible)."""
     tolerance: Tolerance
@@ -219,8 +220,8 @@ class Precision:
     """The options it understands, with their defaults."""
     needs_compute_capability: tuple[int, int] | None = None
     """The first GPU generation whose tensor cores compute in it; None: any."""
-    simulate: Callable[[ConvertRequest, Sequence[Feeds]], list[dict[str, np.ndarray[Any, Any]]]] | None = None
-    """Outputs of the fake-quantized torch model, where no runtime here can run the graph; None: ONNX Runtime can."""
+    tensorrt_alone: bool = False
+    """Whether its graph has operators that TensorRT alone runs (model.block_emulation has others for them)."""
 
 
 # --- profilers -------------------------------------------------------------------------------------------------
