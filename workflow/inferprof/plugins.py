@@ -204,6 +204,8 @@ class Precision:
     """Whether its graph has quantizers."""
     plain: bool = False
     """Whether the gain of a quantized format is told against it; of several the first in order that was measured."""
+    computes_too: tuple[str, ...] = ()
+    """Further formats that its matrix products are to run in, of a mix."""
     by_node: bool = False
     """Whether it is made of the fp32 graph so that any node of it can be left out by itself."""
     colour: str | None = None
