@@ -28,6 +28,8 @@ from inferprof.case import OF_DUELS
 
 GAINS = (0.0, 0.03, 0.1)
 TRIALS = 300
+TIE = 1e-9
+"""Added to each logarithm, so that no two are alike: of ties the tests of ranks make slow permutations."""
 LIMIT_S = 60.0
 """Of a process."""
 
@@ -45,7 +47,7 @@ def measured(command: Sequence[str], out: Path) -> float:
 def drawn(ratios: Sequence[float], gain: float, rng: np.random.Generator) -> duel.Duel:
     """A duel of the case with itself made faster by a share, of pairs drawn from those measured."""
     most = duel.USUAL.looks[-1]
-    logs = np.log(rng.choice(ratios, most)) * rng.choice([-1, 1], most)
+    logs = np.log(rng.choice(ratios, most)) * rng.choice([-1, 1], most) + rng.normal(0, TIE, most)
     candidate = np.exp(logs) * (1 - gain)
     for look in duel.USUAL.looks:
         ended = duel.judge([1.0] * look, list(candidate[:look]))

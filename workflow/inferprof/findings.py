@@ -29,7 +29,9 @@ from inferprof.once import Derives
 if TYPE_CHECKING:
     import pandas as pd
 
-Need = Literal["gpu", "cpu", "ranks", "record", "timeline", "counters", "environment", "bandwidth", "links", "load"]
+Need = Literal[
+    "gpu", "cpu", "ranks", "record", "timeline", "counters", "environment", "bandwidth", "links", "load", "cache"
+]
 NEEDS: Final[Mapping[Need, str]] = {
     "gpu": "a case that runs on a GPU",
     "cpu": "a case that runs on the CPU",
@@ -41,9 +43,10 @@ NEEDS: Final[Mapping[Need, str]] = {
     "bandwidth": "bandwidth.json of the machine: inferprof bandwidth",
     "links": "links.json of the machine: inferprof links",
     "load": "a run of the case under load: `serving:` in the config",
+    "cache": "a case with a KV cache: `kv_cache: true` in its model's description",
 }
 """What a check may need → what is missing where it isn't there, and how to get it."""
-ELSEWHERE: Final[tuple[Need, ...]] = ("gpu", "cpu", "ranks", "load")
+ELSEWHERE: Final[tuple[Need, ...]] = ("gpu", "cpu", "ranks", "load", "cache")
 """Needs of checks that are about other cases: on other hardware, which nobody can give them, or under load, which a
 study asks for by itself."""
 OF_OTHERS: Final = frozenset(f"needs {NEEDS[need]}" for need in ELSEWHERE)

@@ -226,7 +226,7 @@ def _in_session(
     memory = _memory(session, device, used_before)
     if device.where == "cuda" and request.streams > 1 and request.protocol.whole:
         measured = _pipelined(request, backend, opened, measured, feeds)
-    told = _told(backend, session)
+    chosen = _of_backend(backend, session)
     with timing.undisturbed():  # the pipeline's lanes are garbage that holds device memory
         graphs = backend.graph_memory and backend.graph_memory(session, loading.open_request(request, device))
     memory |= {"graphs": graphs} if graphs else {}
@@ -235,7 +235,7 @@ def _in_session(
         "memory": memory,
         "inputs": {name: {"shape": list(array.shape), "dtype": str(array.dtype)} for name, array in feeds.items()},
         "outputs": {name: loading.digest(array) for name, array in measured.outputs.items()},
-        **told,
+        **chosen,
     }
 
 
@@ -260,7 +260,7 @@ def _pipelined(
         return replace(measured, pipelined=timing.NotMeasured(str(error)))
 
 
-def _told(backend: Backend, session: Session) -> dict[str, Any]:
+def _of_backend(backend: Backend, session: Session) -> dict[str, Any]:
     """The parts `tuning` and `operation` of the record: where a kernel was chosen by trying, and of a KV cache."""
     own = led.own(session)
     return {name: part for name in ("tuning", "operation") if (part := getattr(backend, name)(own))}
@@ -309,7 +309,7 @@ def _profiled(request: RunRequest, profiling: Profiling, backend: Backend, gpus:
             if profiling.native:
                 mark_clock(profiling.range)
         outputs = lane.finish()
-        tuning = _told(backend, session)
+        tuning = _of_backend(backend, session)
     nothing = {"not_measured": "the run was profiled"}
     return {
         "status": "ok",

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from inferprof.case import Shape
-from inferprof.model import accuracy
+from inferprof.model import accuracy, onnx_file
 from inferprof.model.accuracy import Outputs
 from inferprof.model.model_spec import InputSpec, ModelSpec, Task
 from inferprof.plugins import ConvertRequest, Feeds, Precision, Tolerance
@@ -99,6 +99,52 @@ def test_a_scalar_output_has_a_distance() -> None:
 
 def test_an_output_that_is_constant_in_fp32_too_is_no_collapse() -> None:
     assert accuracy.collapse(array([7.0, 7.0]), array([7.0, 7.0])) is None
+
+
+# --- running ---------------------------------------------------------------------------------------------------
+
+
+def quantized_product(listed: bool = False) -> Any:
+    """x [b, 4] → quantized; weight [4, 4] → quantized, dequantized, transposed → their product."""
+    onnx = pytest.importorskip("onnx")
+    helper, random = onnx.helper, np.random.default_rng(0)
+    weights = {"weight": random.normal(size=(4, 4)), "scale": np.array(0.05), "fine": np.array(0.01)}
+    nodes = []
+    for name, scale in (("x", "scale"), ("weight", "fine")):
+        nodes += [
+            helper.make_node("QuantizeLinear", [name, scale, "zero"], [f"{name}/stored"]),
+            helper.make_node("DequantizeLinear", [f"{name}/stored", scale, "zero"], [f"{name}/value"]),
+        ]
+    nodes += [
+        helper.make_node("Transpose", ["weight/value"], ["turned"]),
+        helper.make_node("MatMul", ["x/value", "turned"], ["y"]),
+    ]
+    values = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["b", 4]) for name in ("x", "y")]
+    given = [helper.make_tensor_value_info("weight", onnx.TensorProto.FLOAT, [4, 4])] if listed else []
+    stored = [onnx.numpy_helper.from_array(np.asarray(a, np.float32), name) for name, a in weights.items()]
+    stored.append(onnx.numpy_helper.from_array(np.array(0, np.int8), "zero"))
+    graph = helper.make_graph(nodes, "toy", [values[0], *given], values[1:], stored)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+def test_weights_are_quantized_once_and_give_what_they_gave() -> None:
+    model = quantized_product()
+    sample = {"x": np.random.default_rng(1).normal(size=(3, 4)).astype(np.float32)}
+    (expected,) = accuracy.session(model).run(None, sample)
+    ready = accuracy.with_ready_weights(model)
+    assert [node.op_type for node in ready.graph.node] == ["QuantizeLinear", "DequantizeLinear", "MatMul"]
+    assert {weight.name for weight in ready.graph.initializer} == {"turned", "scale", "zero"}
+    np.testing.assert_allclose(accuracy.session(ready).run(None, sample)[0], expected, rtol=1e-6)
+
+
+def test_a_weight_that_a_caller_may_replace_is_left_as_it_is() -> None:
+    model = quantized_product(listed=True)
+    assert len(accuracy.with_ready_weights(model).graph.node) == 6
+
+
+def test_weights_that_would_not_fit_into_a_file_are_left_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_file, "MAX_BYTES", 100)
+    assert len(accuracy.with_ready_weights(quantized_product()).graph.node) == 6
 
 
 # --- decisions -------------------------------------------------------------------------------------------------

@@ -38,9 +38,10 @@ from inferprof.run_request import Profiling, RunRequest
 spec = model_spec.load(Path(sys.argv[1]))
 out, shape, limits = Path(sys.argv[2]), sys.argv[3], supervise.Limits(*json.loads(sys.argv[4]))
 supervise.run = functools.partial(supervise.run, limits=limits)
-feeds = data.feeds(spec, spec.at(Shape.parse(shape)), 1, 0)[0]
+full = spec.at(Shape.parse(shape))
+feeds = data.feeds(spec, full, 1, 0)[0]
 reference = out / "expected.npz"
-export.expect(Path("none"), spec, feeds, reference)
+export.expect(Path("none"), spec, full, feeds, reference)
 for name in sys.argv[5:]:
     kind, _, profiled = name.partition("/")
     request = RunRequest(

@@ -27,11 +27,11 @@ def stepped(module: torch.nn.Module, request: OpenRequest) -> torch.nn.Module:
 
 def operation(module: torch.nn.Module, weights: int) -> dict[str, Any] | None:
     """The part `operation` of the record; None of a model without a cache."""
-    told = getattr(module, "operation", None)
-    return told(weights) if told else None
+    describe = getattr(module, "operation", None)
+    return describe(weights) if describe else None
 
 
 def operation_of(session: Session) -> dict[str, Any] | None:
     """The same of a torch backend's session."""
-    told: dict[str, Any] | None = getattr(session, "operation", None)
-    return told
+    part: dict[str, Any] | None = getattr(session, "operation", None)
+    return part

@@ -150,6 +150,8 @@ class Search:
 
     def _measure_once(self, new: Sequence[Spot], number: int) -> None:
         """A round of the incumbent and of each candidate, as far as time allows."""
+        for spot in (self.best, *new):
+            self.rounds.record(spot, number)  # what is there counts as spent, and tells what the others will take
         files = self._to_come((self.best, *new), number - 1, 1)
         if not self.rounds.knows_duels and self._fits(files[:LEARNED]):
             self._wait_for(files[:LEARNED])

@@ -35,6 +35,7 @@ _HAS: Final[Mapping[Need, Callable[[Frames], bool]]] = {
     "bandwidth": lambda frames: frames.documents.bandwidth is not None,
     "links": lambda frames: frames.documents.links is not None,
     "load": lambda frames: bool(frames.documents.serving),
+    "cache": lambda frames: bool(len(frames.records)) and frames.record.operation is not None,
 }
 
 
@@ -121,7 +122,7 @@ def _answer(check: Check, frames: Frames) -> Answer:
 
 def _is_told(need: Need, frames: Frames) -> bool:
     """Whether the case is known not to be what a check of other cases needs."""
-    return need == "cpu" or _HAS["record"](frames) or (need == "ranks" and _HAS["timeline"](frames))
+    return need in ("cpu", "cache") or _HAS["record"](frames) or (need == "ranks" and _HAS["timeline"](frames))
 
 
 def _as_tried(frames: Frames, finding: Finding, check: Check) -> Finding:

@@ -288,6 +288,8 @@ class Run(Outcome):
     options: dict[str, Any] = {}
     iterations: Stage | None = None
     tuning: list[Tuning] = []
+    operation: Operation | None = None
+    """Of a model with a KV cache."""
     outputs: dict[str, Array] = {}
     ranks: list[OfRank] = []
     """One per rank of a case that is divided (option `parallel`); what rank 0 measures is the case's."""
@@ -314,7 +316,6 @@ class Record(Run, kw_only=True):
     inputs: dict[str, Array] = {}
     host: Host | None = None
     telemetry: Telemetry | None = None
-    operation: Operation | None = None
 
     def __post_init__(self) -> None:
         """A number that fails a check of itself is no measurement, whatever the status says."""

@@ -12,8 +12,9 @@ import numpy as np
 
 from inferprof import progress
 from inferprof.errors import CaseFailed
-from inferprof.model import emulation
+from inferprof.model import emulation, onnx_file, onnx_graph
 from inferprof.model.model_spec import ModelSpec
+from inferprof.model.operators import DEQUANTIZERS, QUANTIZERS
 from inferprof.plugins import ConvertRequest, Feeds, Precision, Tolerance
 
 Array = np.ndarray[Any, Any]
@@ -23,6 +24,8 @@ STEPS = ("read samples", "run fp32", "run the format")
 NEIGHBOURS = 10
 """How many nearest neighbours of each sentence are compared."""
 DISTANCES = ("cosine_mean", "cosine_min", "sqnr_db", "max_abs_error", "max_abs_expected")
+ON_WEIGHTS = emulation.MOVES | DEQUANTIZERS | frozenset(("Cast", *QUANTIZERS))
+"""What stands between a stored weight and the node that computes with it."""
 IN_ORT = "onnxruntime cpu"
 IN_ORT_ROUNDED = "onnxruntime cpu, half-precision results rounded node by node"
 IN_TORCH = "fake-quantized torch model"
@@ -108,10 +111,49 @@ def _runnable(path: Path) -> tuple[str | bytes, str]:
     """What to give to ONNX Runtime, and how that computes: the file itself, or its float32 emulation."""
     import onnx
 
-    model = onnx.load(path)
-    if not emulation.uses_half(model):
-        return str(path), IN_ORT
-    return emulation.rounded_in_float32(model).SerializeToString(), IN_ORT_ROUNDED
+    model, source = onnx.load(path), IN_ORT
+    if emulation.uses_half(model):
+        model, source = emulation.rounded_in_float32(model), IN_ORT_ROUNDED
+    elif not onnx_graph.quantized_nodes(model) or model.ByteSize() > onnx_file.MAX_BYTES:
+        return str(path), source
+    return with_ready_weights(model).SerializeToString(), source
+
+
+def with_ready_weights(model: Any) -> Any:
+    """The model, changed in place, with its weights as they are computed with: rounded once, not at each run.
+
+    Left as it is where it would be too large for a file.
+    """
+    import onnx
+
+    graph = model.graph
+    constant = {weight.name for weight in graph.initializer} - {value.name for value in graph.input}
+    ready, rest = [], []
+    for node in graph.node:
+        if node.op_type in ON_WEIGHTS and node.input and constant.issuperset(filter(None, node.input)):
+            constant |= {*node.output}
+            ready.append(node)
+        else:
+            rest.append(node)
+    kept = onnx.helper.make_graph(rest, "rest", [], graph.output)
+    names = sorted(onnx_graph.read_by_any(kept) & {name for node in ready for name in node.output})
+    arrays = of_weights(model, ready, names) if names else {}
+    if model.ByteSize() + sum(array.nbytes for array in arrays.values()) <= onnx_file.MAX_BYTES:
+        onnx_graph.replace_nodes(model, rest)
+        graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in arrays.items())
+        onnx_graph.drop_unread_weights(graph)
+    return model
+
+
+def of_weights(model: Any, nodes: Sequence[Any], names: Sequence[str]) -> dict[str, Array]:
+    """The tensors `names` that `nodes` make of nothing but a model's weights."""
+    import onnx
+
+    outputs = [onnx.ValueInfoProto(name=name) for name in names]
+    graph = onnx.helper.make_graph(nodes, "weights", [], outputs, model.graph.initializer)
+    onnx_graph.drop_unread_weights(graph)
+    whole = onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+    return dict(zip(names, session(whole).run([*names], {}), strict=True))
 
 
 def _run(session: Any, batch: Feeds) -> dict[str, Array]:

@@ -11,7 +11,17 @@ from inferprof import registry
 from inferprof.case import REFERENCE, Shape
 from inferprof.model import half_overflow, onnx_graph, sparsity, typed_graph
 from inferprof.model.model_spec import ModelSpec, input_shapes
-from inferprof.model.operators import DEQUANTIZERS, QUANTIZERS, STANDARD_DOMAINS, bits, dtype_name, is_foreign, nbytes
+from inferprof.model.operators import (
+    COLLECTIVE,
+    DEQUANTIZERS,
+    QUANTIZERS,
+    STANDARD_DOMAINS,
+    bits,
+    collective_of,
+    dtype_name,
+    is_foreign,
+    nbytes,
+)
 from inferprof.model.products import Product, one_branch, products_of
 from inferprof.model.typed_graph import TypedGraph
 
@@ -60,10 +70,17 @@ def audit(onnx: Path, precision: str | None, shape: Shape | None, spec: ModelSpe
         "uncounted_domains": sorted({node.domain for node in graph.nodes if is_foreign(node)}),
         "foreign_domains": _domains(graph.nodes),
         "high_precision": _left_behind(products, precision),
+        "collectives": dict(Counter(operation for operation, _ in _collectives(graph))),
+        "ranks": max((ranks for _, ranks in _collectives(graph)), default=1),
         "unaligned": unaligned(products),
         "sparse": sparsity.products(graph),
     }
     return {**result, "advice": advice(result, products)}
+
+
+def _collectives(graph: TypedGraph) -> list[tuple[str, int]]:
+    """Operation and number of ranks of each collective between GPUs."""
+    return [collective_of(node) for node in graph.nodes if node.op_type == COLLECTIVE]
 
 
 def _domains(nodes: Iterable[Any]) -> dict[str, list[str]]:
@@ -204,6 +221,12 @@ def advice(result: Mapping[str, Any], products: Sequence[Product]) -> list[str]:
             f"{len(pieces)} normalization{'s' * (len(pieces) > 1)} in pieces in float16: a square overflows from 256 "
             f"on (256² is over 65,504): {_some(pieces)}; export with opset 17 or later, which has it as one node, "
             "LayerNormalization, or keep these nodes in float32"
+        )
+    if collectives := result.get("collectives"):
+        each = ", ".join(f"{count} {operation}" for operation, count in collectives.items())
+        lines.append(
+            f"{each} between {result['ranks']} GPUs ({COLLECTIVE}): TensorRT 10.16 or newer runs it, a process per "
+            "GPU; MACs and weights here are of one of them"
         )
     return lines + [
         f"{WHO_KNOWS.get(domain, 'runs only where its operators are known')}: {domain} ({', '.join(operators)})"

@@ -204,8 +204,6 @@ def switchable(model: Any, units: Sequence[Unit]) -> Any:
 
 def _stored(model: Any, units: Sequence[Unit]) -> dict[str, Any]:
     """What becomes of each weight that a unit puts into its format."""
-    import onnx
-
     weights = {weight.name: weight for weight in model.graph.initializer}
     edges = {stored_as(edge): edge for unit in units for edge in unit.edges if edge.tensor in weights}
     nodes = []
@@ -213,13 +211,7 @@ def _stored(model: Any, units: Sequence[Unit]) -> dict[str, Any]:
         chain = list(chained(edge.chain, edge.tensor, name))
         chain[-1].output[0] = name
         nodes += chain
-    if not nodes:
-        return {}
-    outputs = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in edges]
-    graph = onnx.helper.make_graph(nodes, "weights", [], outputs, [*weights.values()])
-    drop_unread(graph)
-    whole = onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
-    return dict(zip(edges, accuracy.session(whole).run([*edges], {}), strict=True))
+    return accuracy.of_weights(model, nodes, [*edges]) if nodes else {}
 
 
 def assembled(model: Any, units: Sequence[Unit]) -> Any:

@@ -1,4 +1,4 @@
-"""Prefill and decode on a KV cache: against the roofs, as requests, and what narrower weights and caches could gain."""
+"""Prefill and decode on a KV cache: against the roofs, as requests, and what narrower numbers could gain."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ STEPS: Final = (
     Column("graphed_ms", "with a graph ms", "number", hidden=True),
 )
 STEPS_NOTE: Final = (
-    "ms: from the host's call to its return, inputs on the device. Bytes: weights and cache, moved once at the measured "
-    "bandwidth; FLOPs: of the products, at the measured peak; of roof: the longer of the two over ms. Bound by: launch, "
-    "where a CUDA graph takes a tenth and more; else that roof, where half of it is reached."
+    "ms: from the host's call to its return, inputs on the device. Bytes: weights and cache, moved once at the "
+    "machine's bandwidth; FLOPs: of the products, at its peak; of roof: the longer of the two over ms. Bound by: "
+    "launch, where a CUDA graph saves a tenth and more; else that roof, where half of it is reached."
 )
 REQUESTS: Final = (
     *(column for column in CASE_COLUMNS if column.key != "shape"),
@@ -52,8 +52,8 @@ REQUESTS: Final = (
 )
 REQUESTS_NOTE: Final = (
     "A batch of requests by itself: TTFT is its prefill, ITL the decode step at the prompt's length and at the last "
-    "context, TPOT = (E2E − TTFT) / (new tokens − 1). Without queue, sampling and text; goodput needs a load, which no "
-    "model with a KV cache is put under."
+    "context, TPOT = (E2E − TTFT) / (new tokens − 1). Without queue, sampling and text. Goodput is not measured: no "
+    "load."
 )
 GAINS: Final = (
     *CASE_COLUMNS,
@@ -65,7 +65,7 @@ GAINS: Final = (
 )
 GAINS_NOTE: Final = (
     "Decode steps: at most so many times as fast, if the same share of the roof is reached and scales cost nothing; "
-    "what the host takes stays. Products stay in the format of the case. Compute-bound: where FLOPs take longer than bytes."
+    "what the host takes stays. Products stay in the format of the case. Compute-bound: FLOPs take longer than bytes."
 )
 NEVER: Final = "the cache grows with the batch and takes longer than the products at any"
 
@@ -167,4 +167,4 @@ def _ms(ns: float | None, reason: str) -> Cell:
     return scaled(ns, NS_PER_MS, milliseconds, reason)
 
 
-SECTION = Section(name="generation", title="Prefill and decode", place=77, build=build, needs=("records",))
+SECTION = Section(name="generation", title="Prefill and decode", place=28, build=build, needs=("records",))

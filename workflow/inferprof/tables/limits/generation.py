@@ -27,7 +27,7 @@ from inferprof.case import BATCH, QUANTIZE, REFERENCE, Shape
 from inferprof.documents.operation import Operation
 from inferprof.tables.limits.saturation import Regime
 from inferprof.tables.records import KEY, Key, Options, key_of, options_of, paired_without, rows_of
-from inferprof.tables.roofs import Roofs
+from inferprof.tables.roofs import KINDS, Roofs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +39,7 @@ LAUNCH_SHARE: Final = 0.1
 """A step of which a graph takes this share waits for the host."""
 REACHED: Final = 0.5
 """A step that takes more than twice what its roof asks for is bound by something else."""
-PRODUCTS: Final[Mapping[Any, str]] = {"float8_dynamic": "fp8"}
+PRODUCTS: Final[Mapping[Any, str]] = {"float8_dynamic": KINDS["float8e4m3fn"]}
 """Quantizers whose products are in another format than the case's."""
 NARROWED: Final[Mapping[str, tuple[int | None, int | None]]] = {
     "w8": (8, None),
@@ -123,12 +123,21 @@ class Step:
     @property
     def compute_from(self) -> int | None:
         """The batch from which on computing takes longer than moving; None: never, the cache grows, too."""
-        memory, compute, bandwidth = self.memory_ns, self.compute_ns, self.bandwidth
-        if memory is None or compute is None or bandwidth is None:
+        memory, compute, weights = self.memory_ns, self.compute_ns, self.moving_ns(1.0, 0.0)
+        if memory is None or compute is None or weights is None:
             return None
-        weights = self.operation.weights_read / bandwidth * 1e9
         each = (compute - (memory - weights)) / self.batch
         return None if each <= 0 else max(1, -int(-weights // each))
+
+    def tokens_per_s(self, batch: int | None, cache: float = 1.0) -> float | None:
+        """What a batch carries at the roofs, None: any number of rows; with so much of the bytes of the cache."""
+        memory, compute = self.moving_ns(0.0, cache / self.batch), self.compute_ns
+        weights = self.moving_ns(1.0, 0.0)
+        if memory is None or weights is None or compute is None:
+            return None
+        if batch is None:
+            return 1e9 / max(memory, compute / self.batch)
+        return batch * 1e9 / max(weights + batch * memory, batch * compute / self.batch)
 
     def gain(self, name: str) -> float | None:
         """The speed-up of NARROWED weights and cache where the same share of the roof is reached: at most that."""
@@ -147,20 +156,22 @@ def steps(records: pd.DataFrame, latency: pd.DataFrame, roofs: Roofs) -> list[St
     }
     options = options_of(records)
     graphed = _graphed(options, {key: row["median"] for key, row in times.items()})
-    told = {key_of(row): row["record"].operation for row in rows_of(records) if row["record"].operation}
+    operations = {key_of(row): row["record"].operation for row in rows_of(records) if row["record"].operation}
     bandwidth = roofs.bandwidth.value if roofs.bandwidth else None
     return [
         Step(
             key,
             Shape.parse(key[-1]).batch,
             operation,
-            *(times[key][name] for name in ("median", "low", "high")),
-            bandwidth,
-            _peak(key, options[key], roofs),
-            QUANTIZE in options[key],
-            graphed.get(key),
+            ns=times[key]["median"],
+            low_ns=times[key]["low"],
+            high_ns=times[key]["high"],
+            bandwidth=bandwidth,
+            peak=_peak(key, options[key], roofs),
+            quantized=QUANTIZE in options[key],
+            graphed_ns=graphed.get(key),
         )
-        for key, operation in told.items()
+        for key, operation in operations.items()
         if key in times
     ]
 
