@@ -211,6 +211,7 @@ MIXED = Precision(
     ),
     storage="int8",
     computes="int8",
+    computes_too=("fp8",),
     roof="int8",
     quantized=True,
     colour="#882255",
