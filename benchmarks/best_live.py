@@ -1,126 +1,106 @@
 """A case against itself, for real: how often a duel of it is accepted, and how often a planted gain of 3 % is found.
 
-    python benchmarks/best_live.py [--duels 30] [--provider cuda] [--fresh session]
+    python benchmarks/best_live.py results/onnx/vit_tiny/fp32.onnx models/vit_tiny.yaml b1 [--backend ort_cuda]
 
-The case is a graph of 100 matrix products in ONNX Runtime; the planted one lacks 3 of 103. Each round is a fresh
-process of either, in random order (--fresh session: a fresh session in this process, where processes take too long).
+Each round is two fresh processes of the case in random order, as `snakemake best` has them. Duels are drawn from
+these pairs, each pair either way round, since neither side is the better one.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
+from inferprof import documents, forked
 from inferprof.best import duel
+from inferprof.case import OF_DUELS
 
-PRODUCTS = 100
-PLANTED = 103
-SIZE = {"cpu": 96, "cuda": 1024}
-PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
-WARM = 3
-Round = Callable[[int], float]
-"""Products of a graph → its median in a fresh process, s."""
-
-
-def graph(products: int, size: int) -> bytes:
-    """A chain of so many products."""
-    from onnx import TensorProto, helper, numpy_helper
-
-    weight = np.random.default_rng(0).standard_normal((size, size)).astype(np.float32) * size**-0.5
-    nodes = [helper.make_node("MatMul", [f"x{i}", "w"], [f"x{i + 1}"]) for i in range(products)]
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [size, size]) for name in ("x0", f"x{products}")]
-    body = helper.make_graph(nodes, "chain", ends[:1], ends[1:], [numpy_helper.from_array(weight, "w")])
-    model = helper.make_model(body, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return bytes(model.SerializeToString())
+GAINS = (0.0, 0.03, 0.1)
+TRIALS = 200
+TIE = 1e-9
+"""Added to each logarithm, so that no two are alike: of ties the tests of ranks make slow permutations."""
+LIMIT_S = 60.0
+"""Of a process."""
 
 
-def measured(products: int, provider: str, seconds: float) -> float:
-    """The median of a fresh session, s."""
-    import onnxruntime
-
-    if provider == "cuda":
-        onnxruntime.preload_dlls()
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    content = graph(products, SIZE[provider])
-    session = onnxruntime.InferenceSession(content, options, providers=[PROVIDERS[provider]])
-    if session.get_providers()[0] != PROVIDERS[provider]:
-        raise SystemExit(f"ONNX Runtime has no {PROVIDERS[provider]} here")
-    feeds = {"x0": np.ones((SIZE[provider],) * 2, np.float32)}
-    for _ in range(WARM):
-        session.run(None, feeds)
-    times: list[float] = []
-    begin = time.perf_counter()
-    while time.perf_counter() - begin < seconds:
-        start = time.perf_counter()
-        session.run(None, feeds)
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+def measured(command: Sequence[str], out: Path) -> float:
+    """The median of a fresh process, ns."""
+    subprocess.run([*command, "--out", str(out)], check=True, capture_output=True)
+    record: documents.Record = documents.read(out, "record")
+    boundary = record.boundaries and record.boundaries.end_to_end
+    if not (boundary and boundary.samples_ns):
+        raise SystemExit(f"not measured: {record.reason}")
+    return statistics.median(boundary.samples_ns)
 
 
-def fought(incumbent: int, candidate: int, one_round: Round, order: random.Random) -> duel.Duel:
-    """A duel to its end, as a search has it."""
-    medians: dict[str, list[float]] = {"incumbent": [], "candidate": []}
-    sides = {"incumbent": incumbent, "candidate": candidate}
+def drawn(ratios: Sequence[float], gain: float, rng: np.random.Generator) -> duel.Duel:
+    """A duel of the case with itself made faster by a share, of pairs drawn from those measured."""
+    most = duel.USUAL.looks[-1]
+    logs = np.log(rng.choice(ratios, most)) * rng.choice([-1, 1], most) + rng.normal(0, TIE, most)
+    candidate = np.exp(logs) * (1 - gain)
     for look in duel.USUAL.looks:
-        while len(medians["incumbent"]) < look:
-            for name in order.sample(sorted(sides), 2):
-                medians[name].append(one_round(sides[name]))
-        ended = duel.judge(medians["incumbent"], medians["candidate"])
+        ended = duel.judge([1.0] * look, list(candidate[:look]))
         if ended.verdict != "measure more":
             break
     return ended
 
 
+def figures(pairs: Sequence[tuple[float, float]], seed: int = 0) -> dict[str, float]:
+    """What the pairs say, and how often duels out of them are accepted."""
+    rng = np.random.default_rng(seed)
+    ratios = [second / first for first, second in pairs]
+    whole = duel.judge(*map(list, zip(*pairs, strict=True)))
+    said = {"pairs": len(pairs), "in_order": whole.verdict, "in_order_rounds": whole.rounds}
+    said |= {"spread_of_ratios": float(np.std(np.log(ratios), ddof=1)), "median_ms": pairs[0][0] / 1e6}
+    for gain in GAINS:
+        ended = [drawn(ratios, gain, rng) for _ in range(TRIALS)]
+        said[f"accepted_{gain:.0%}"] = statistics.fmean(each.verdict == "better" for each in ended)
+        said[f"rounds_{gain:.0%}"] = statistics.fmean(each.rounds for each in ended)
+    return said
+
+
 def main() -> int:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--duels", type=int, default=30)
-    parser.add_argument("--planted", type=int, default=5, help="duels with the planted gain")
-    parser.add_argument("--provider", choices=sorted(PROVIDERS), default="cpu")
-    parser.add_argument("--fresh", choices=("process", "session"), default="process")
-    parser.add_argument("--seconds", type=float, default=0.2, help="of each round")
-    parser.add_argument("--limit", type=float, default=1e9, help="seconds after which no duel begins")
-    parser.add_argument("--round", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("artifact", help="what the backend loads")
+    parser.add_argument("spec", help="the model's description")
+    parser.add_argument("shape")
+    parser.add_argument("--backend", default="ort_cpu")
+    parser.add_argument("--pairs", type=int, default=40)
+    parser.add_argument("--budget", default="0.2", help="seconds of each process's loop")
+    parser.add_argument("--out", type=Path, help="file for the pairs' medians (ns), as they come")
+    parser.add_argument("--limit", type=float, default=1e9, help="seconds after which no pair begins")
     args = parser.parse_args()
-    if args.round:
-        sys.stdout.write(f"{measured(args.round, args.provider, args.seconds)}\n")
-        return 0
-
-    def in_process(products: int) -> float:
-        own = ["--provider", args.provider, "--seconds", str(args.seconds), "--round", str(products)]
-        done = subprocess.run([sys.executable, __file__, *own], capture_output=True, text=True, check=True)
-        return float(done.stdout)
-
-    def in_session(products: int) -> float:
-        return measured(products, args.provider, args.seconds)
-
-    one_round = in_process if args.fresh == "process" else in_session
+    forked.name_study([args.backend])
+    os.environ[forked.LIMIT] = str(LIMIT_S)
+    inferprof = str(Path(sys.executable).parent / "inferprof")
+    run = [inferprof, "run", args.backend, args.artifact, "--spec", args.spec, "--precision", "fp32"]
+    run += ["--shape", args.shape, "--budget", args.budget, "--first-pass", "--only", "end_to_end"]
     order, begin = random.Random(0), time.perf_counter()
-    wanted = [(PLANTED, PRODUCTS)] * args.planted + [(PRODUCTS, PRODUCTS)] * args.duels
-    ended: dict[str, list[duel.Duel]] = {"planted": [], "itself": []}
-    for incumbent, candidate in order.sample(wanted, len(wanted)):
-        if time.perf_counter() - begin < args.limit:
-            kind = "itself" if incumbent == candidate else "planted"
-            ended[kind].append(fought(incumbent, candidate, one_round, order))
-    figures = {
-        kind: {
-            "duels": len(own),
-            "accepted": sum(each.verdict == "better" for each in own),
-            "undecided": sum(each.verdict == "undecided" for each in own),
-            "rounds": statistics.fmean(each.rounds for each in own) if own else 0,
-        }
-        for kind, own in ended.items()
-    }
-    sys.stdout.write(json.dumps(figures | {"seconds": time.perf_counter() - begin}, indent=1) + "\n")
+    pairs: list[tuple[float, float]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        while len(pairs) < args.pairs and time.perf_counter() - begin < args.limit:
+            number = OF_DUELS + len(pairs) + 1
+            medians = {
+                side: measured([*run, "--round", str(number)], Path(folder, f"r{number}.json"))
+                for side in order.sample((0, 1), 2)
+            }
+            pairs.append((medians[0], medians[1]))
+            if args.out:
+                args.out.write_text(json.dumps(pairs) + "\n", encoding="utf-8")
+    said = figures(pairs)
+    sys.stdout.write(json.dumps(said | {"seconds": time.perf_counter() - begin}) + "\n")
     return 0
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from inferprof import documents
@@ -68,29 +69,37 @@ def test_a_graph_wins_over_launches_and_the_program_runs_as_fast(tmp_path: Path)
     assert float(said[1]) <= LOADED * trail.high_ns / 1e6
 
 
-def test_each_setting_of_the_cuda_provider_is_taken(tmp_path: Path) -> None:
+def product() -> bytes:
+    """A graph of one matrix product."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    sides = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [64, 64]) for name in ("x", "y")]
+    weight = numpy_helper.from_array(np.ones((64, 64), np.float32), "w")
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", sides[:1], sides[1:], [weight])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return bytes(model.SerializeToString())
+
+
+def test_each_setting_of_the_cuda_provider_is_taken() -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     onnxruntime.preload_dlls()
-    from benchmarks.best_live import graph
-
     for option in ort_options.OF_PROVIDER:
         for value in option.values:
             given = ort_options.of_cuda(Variant("v", {option.name: value}))
-            session = onnxruntime.InferenceSession(graph(2, 64), providers=[("CUDAExecutionProvider", given)])
+            session = onnxruntime.InferenceSession(product(), providers=[("CUDAExecutionProvider", given)])
             taken = session.get_provider_options()["CUDAExecutionProvider"]
             assert {key: taken[key] for key in given} == given
 
 
-def test_a_case_is_not_better_than_itself() -> None:
+def test_a_case_is_not_better_than_itself(tmp_path: Path) -> None:
+    (tmp_path / "product.onnx").write_bytes(product())
     command = [
         sys.executable,
         str(REPOSITORY / "benchmarks/best_live.py"),
-        "--provider",
-        "cuda",
-        "--fresh",
-        "session",
+        *[str(tmp_path / "product.onnx")] * 2,
+        "b1",
     ]
-    limits = ["--duels", "10", "--planted", "2", "--seconds", "0.05", "--limit", "25"]
+    limits = ["--backend", "ort_cuda", "--pairs", "20", "--limit", "25"]
     done = subprocess.run([*command, *limits], capture_output=True, text=True, check=True)
     figures = json.loads(done.stdout)
-    assert figures["itself"]["duels"] >= 1 and figures["itself"]["accepted"] == 0, figures
+    assert figures["pairs"] >= 4 and figures["accepted_0%"] <= 0.01, figures

@@ -394,10 +394,10 @@ def test_the_recorder_watches_the_iterations_alone(runtime: Runtime, request_: R
         yield
         events.append(f"-{name}")
 
-    profiling = Profiling(iterations=1, recorder=note("recorder"), range=note)
+    profiling = Profiling(iterations=1, recorder=lambda rank: note(f"recorder {rank}"), range=note)
     workload.run(replace(request_, profiling=profiling))
-    assert events.index("-warmup") < events.index("+recorder") < events.index("+iteration")
-    assert events[-1] == "-recorder"
+    assert events.index("-warmup") < events.index("+recorder 0") < events.index("+iteration")
+    assert events[-1] == "-recorder 0"
 
 
 def test_memory_of_cuda_graphs_is_in_the_record_and_no_garbage_is_collected_while_it_is_measured(

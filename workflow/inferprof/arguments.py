@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import math
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 from inferprof import registry
 from inferprof.case import Case, Shape, Variant
 from inferprof.config import check_names
-from inferprof.errors import UserError, unknown
+from inferprof.errors import UserError, no_file, unknown
 from inferprof.files import read_yaml
 
 
@@ -51,7 +52,7 @@ def require_files(*paths: Path) -> None:
     """Refuse inputs that are not there: libraries make a crash of a missing file, or even a result."""
     for path in paths:
         if not path.is_file():
-            raise UserError(f"{path}: no such file")
+            raise no_file(path)
 
 
 def spec_of(args: argparse.Namespace) -> Any:
@@ -107,7 +108,9 @@ def run_request(args: argparse.Namespace) -> Any:
         variant=variant_of(args),
         machine=args.machine or hardware.detect().slug,
         round=args.round,
-        protocol=timing.Protocol(budget_s=args.budget, interval=args.interval, first_pass=args.first_pass),
+        protocol=timing.Protocol(
+            budget_s=args.budget, interval=args.interval, first_pass=args.first_pass, only=args.only
+        ),
         seed=args.seed,
         reference=args.reference,
         tuned=args.tuned,
@@ -137,5 +140,5 @@ def profiling_of(args: argparse.Namespace) -> Any:
         return run_request.Profiling(args.profiled, args.native_profile)
     from inferprof.profilers import kineto, torch_nodes
 
-    recorder = torch_nodes.record(args.kineto) if args.modules else kineto.record(args.kineto)
+    recorder = functools.partial(torch_nodes.record if args.modules else kineto.record, args.kineto)
     return run_request.Profiling(args.profiled, args.native_profile, recorder, kineto.named_range, args.modules)

@@ -14,6 +14,8 @@ from typing import Any, Final, Literal, get_args
 from inferprof.errors import UserError
 
 BATCH = "b"
+TOKENS, CONTEXT = "p", "c"
+"""Of a model with a KV cache: tokens that an inference reads (a prompt), and those that the cache holds before."""
 REFERENCE = "fp32"
 """The number format that the others are made from and compared with."""
 EXCLUDED = "excluded by the config"
@@ -168,6 +170,8 @@ RUN_OPTIONS: Final = frozenset({"cuda_graph", "placement", "threads", HOST_CAST}
 """Options that only a run needs: variants that differ in nothing else share an engine."""
 PARALLEL: Final = "parallel"
 """The option of a variant that says how a case is divided over ranks; of a model: the function that divides it."""
+OF_DUELS: Final = 1000
+"""Rounds of this number and above are those of duels, of which each has as many: inferprof.best."""
 TUNING = "tuning"
 TUNED_ANEW, TUNED_BY_LIBRARY = "fresh", "library"
 """The option of a variant that says where the configurations of autotuned kernels come from, and its values that are

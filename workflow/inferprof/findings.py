@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from inferprof.case import Case
-from inferprof.documents import Bandwidth, Ceilings, Cost, Environment, Partition, Record, Serving
+from inferprof.documents import Bandwidth, Ceilings, Cost, Environment, Links, Partition, Record, Serving
 from inferprof.documents.diagnosed import (
     Answer,
     Bottleneck,
@@ -29,19 +29,24 @@ from inferprof.once import Derives
 if TYPE_CHECKING:
     import pandas as pd
 
-Need = Literal["gpu", "cpu", "record", "timeline", "counters", "environment", "bandwidth", "load"]
+Need = Literal[
+    "gpu", "cpu", "ranks", "record", "timeline", "counters", "environment", "bandwidth", "links", "load", "cache"
+]
 NEEDS: Final[Mapping[Need, str]] = {
     "gpu": "a case that runs on a GPU",
     "cpu": "a case that runs on the CPU",
+    "ranks": "a case over several GPUs",
     "record": "a bare measurement of the case: inferprof run",
     "timeline": "a timeline of the case's iterations: nsys or kineto under `profilers:`",
     "counters": "counters of the case's kernels: nsys and ncu under `profilers:`",
     "environment": "environment.json of the machine: inferprof probe",
     "bandwidth": "bandwidth.json of the machine: inferprof bandwidth",
+    "links": "links.json of the machine: inferprof links",
     "load": "a run of the case under load: `serving:` in the config",
+    "cache": "a case with a KV cache: `kv_cache: true` in its model's description",
 }
 """What a check may need → what is missing where it isn't there, and how to get it."""
-ELSEWHERE: Final[tuple[Need, ...]] = ("gpu", "cpu", "load")
+ELSEWHERE: Final[tuple[Need, ...]] = ("gpu", "cpu", "ranks", "load", "cache")
 """Needs of checks that are about other cases: on other hardware, which nobody can give them, or under load, which a
 study asks for by itself."""
 OF_OTHERS: Final = frozenset(f"needs {NEEDS[need]}" for need in ELSEWHERE)
@@ -114,6 +119,7 @@ class Documents:
     environment: Environment | None = None
     bandwidth: Bandwidth | None = None
     ceilings: Ceilings | None = None
+    links: Links | None = None
     cost: Cost | None = None
     partition: Partition | None = None
     serving: tuple[Serving, ...] = ()
@@ -157,6 +163,8 @@ class Frames(Derives):
     """At which stage the case failed, and why; None where it did not."""
     best_counters: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     """Autotuned kernel → ncu's rows of another case that runs its fastest known configuration."""
+    undivided: Case | None = None
+    """Of a case with the option `parallel`: the measured case without it."""
     unquantized: PairedCase | None = None
     """Of a case with the option `quantize`: the measured case without it."""
     thresholds: Mapping[str, float] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from inferprof import flag_values
 from inferprof.case import REFERENCE
+from inferprof.plugins import BOUNDARIES
 from inferprof.stats import THRESHOLD
 
 
@@ -264,6 +265,7 @@ def run(sub: argparse.ArgumentParser) -> None:
         help="relative half width of the median to stop at (default 0.01)",
     )
     sub.add_argument("--first-pass", action="store_true", help="half the budget will do; no pipeline, no energy")
+    sub.add_argument("--only", choices=BOUNDARIES, help="measure this boundary alone, no stages and no throughput")
     sub.add_argument("--seed", type=flag_values.whole(0), default=0, help="which inputs (default 0)")
     sub.add_argument(
         "--reference", type=Path, metavar="FILE", help="what the outputs must agree with: of `expect`, or a graph"

@@ -74,6 +74,12 @@ def feeds_of(request: RunRequest) -> Feeds:
 
 def device_of(gpus: Sequence[Gpu], rank: Rank | None = None) -> Device:
     """The GPU of this rank, or the CPU where there is none."""
+    if gpus and rank:
+        import torch
+
+        # Before the driver API does: in a forked process whose context the driver API made, NCCL 2.28.9 ends by
+        # SIGSEGV at its first communicator (ncclCommInitRankConfig, in cuLibraryLoadData).
+        torch.cuda.set_device(rank.number)
     return CudaDevice(rank.number if rank else 0) if gpus else CpuDevice()
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from inferprof.case import Case, OptionValue, Shape, Variant
 from inferprof.device import Buffer, Device, Where
@@ -34,6 +34,7 @@ Placement = Literal["pageable", "pinned", "device", "mapped"]
 """How end_to_end's inputs reach a GPU: from where the caller's arrays lie, by way of page-locked memory that they are
 copied into first, or not at all, since they are there before the clock starts."""
 Boundary = Literal["device", "call", "end_to_end"]
+BOUNDARIES: tuple[Boundary, ...] = get_args(Boundary)
 
 
 # --- runtimes --------------------------------------------------------------------------------------------------
@@ -124,6 +125,8 @@ class Backend:
     none. The session only has to be closed afterwards."""
     tuning: Callable[[Session], list[dict[str, Any]]] = lambda session: []
     """What the session's autotuners tried so far and chose: backends.triton_tuning.Decision.record of each choice."""
+    operation: Callable[[Session], dict[str, Any] | None] = lambda session: None
+    """What an inference of a model with a KV cache computes and reads: documents.record.Operation."""
     compile_cache: Callable[[], dict[str, int]] = dict
     """After a process's first inference: how often a compiler's cache on disk had what it wanted (`hits`), and how
     often it did not (`misses`); empty where nothing is compiled."""

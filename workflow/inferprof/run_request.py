@@ -28,8 +28,8 @@ class Profiling:
     iterations: int = 10
     native: Path | None = None
     """Where the runtime writes its own profile."""
-    recorder: AbstractContextManager[Any] = field(default_factory=contextlib.nullcontext)
-    """What records in this process (Kineto); entered around the iterations."""
+    recorder: Callable[[int], AbstractContextManager[Any]] = contextlib.nullcontext
+    """What records in the process of a rank (Kineto), 0 where there is one process; around the iterations."""
     range: Callable[[str], AbstractContextManager[Any]] = nvtx_range
     """Opens a named range: `load`, `warmup`, `iteration`, `stage:<name>`."""
     within: bool = False

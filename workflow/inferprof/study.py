@@ -16,7 +16,7 @@ from typing import Any
 
 from inferprof import cluster, planning, registry
 from inferprof import config as configs
-from inferprof.case import EXCLUDED, Case, OptionValue, Shape, Variant
+from inferprof.case import EXCLUDED, OF_DUELS, Case, OptionValue, Shape, Variant
 from inferprof.errors import UserError, for_each
 from inferprof.machine import hardware
 from inferprof.machine.hardware import Machine
@@ -28,8 +28,6 @@ FIRST, EARLY = 2_000_000, 5_000_000
 """Job priorities of the measurements of the first answer, and of what is said before all is done."""
 AFTER_FIRST_ROUND = 999_999
 """Job priority of what decides about further rounds: below `priority` of each case in the first."""
-OF_DUELS = 1000
-"""Rounds of this number and above are those of duels, of which each has as many: inferprof.best."""
 BEFORE_MEASURING = 10_000_000
 """Job priority of what can run side by side: a measurement takes all cores, so it had better come after."""
 
@@ -71,6 +69,12 @@ class Study:
         return {**configs.PROTOCOL, **self.config.get("protocol", {})}
 
     @property
+    def best(self) -> Mapping[str, Any]:
+        """What a search for the best case is asked for, defaults filled in."""
+        begin = {"models": list(self.models), "shape": self.config["shapes"][0]}
+        return {**configs.BEST, **begin, **self.config["best"]}
+
+    @property
     def target(self) -> list[tuple[int, int]]:
         """The compute capabilities to build engines for ahead of time."""
         parts = [text.split(".") for text in self.config["target"]]
@@ -91,6 +95,10 @@ class Study:
         """Whether a round is a brief pass: the first of several, where there is a GPU, or one of a duel."""
         several = self.machine.gpu is not None and len(self.rounds) > 1
         return round_ >= OF_DUELS or (round_ == 0 and several)
+
+    def only(self, round_: int) -> str | None:
+        """The one boundary that a round of a duel measures."""
+        return str(self.best["boundary"]) if round_ >= OF_DUELS else None
 
     @functools.cached_property
     def first_cases(self) -> frozenset[Case]:

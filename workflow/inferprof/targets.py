@@ -14,7 +14,6 @@ import msgspec
 
 from inferprof import config as configs
 from inferprof import registry, sensitivity, trtexec
-from inferprof.best import space
 from inferprof.case import PARALLEL, Case, OptionValue, Shape
 from inferprof.documents.serving import ServingPolicy
 from inferprof.model import data
@@ -195,7 +194,7 @@ def diagnosis_inputs(study: Study, model: str, selection: Selection | None = Non
 
 def best(study: Study) -> list[str]:
     """The searches for the best case of each model."""
-    return [f"results/{study.machine.slug}/best/{model}.json" for model in space.asked(study)["models"]]
+    return [f"results/{study.machine.slug}/best/{model}.json" for model in study.best["models"]]
 
 
 def costs(study: Study) -> list[str]:
@@ -262,10 +261,10 @@ def flags(options: Mapping[str, OptionValue]) -> str:
     return " ".join(f"--set {shlex.quote(f'{name}={_scalar(value)}')}" for name, value in sorted(options.items()))
 
 
-def protocol_flags(protocol: Mapping[str, Any], first_pass: bool = False) -> str:
-    """The parts of the protocol that one run needs to know."""
+def protocol_flags(protocol: Mapping[str, Any], first_pass: bool = False, only: str | None = None) -> str:
+    """The parts of the protocol that one run needs to know. only: the one boundary that it measures."""
     flags = f"--budget {protocol['budget_s']} --interval {protocol['interval']} --seed {protocol['seed']}"
-    return f"{flags} --first-pass" if first_pass else flags
+    return flags + " --first-pass" * first_pass + (f" --only {only}" if only else "")
 
 
 def _scalar(value: OptionValue) -> str:
@@ -277,7 +276,10 @@ def _scalar(value: OptionValue) -> str:
 
 def _measured(study: Study) -> tuple[str, ...]:
     """What is measured of the machine itself."""
-    return ("bandwidth", "ceilings") if study.machine.gpu else ("ceilings",)
+    if study.machine.gpu is None:
+        return ("ceilings",)
+    divided = any(PARALLEL in study.variant(case.variant).options for case in study.cases())
+    return ("bandwidth", "ceilings", *(["links"] if divided and study.machine.gpus > 1 else []))
 
 
 def has_engine(case: Case) -> bool:

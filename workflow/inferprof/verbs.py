@@ -119,7 +119,7 @@ def expect(args: argparse.Namespace) -> None:
     try:
         with outcomes.stage("expect"):
             outcomes.require_made(args.onnx)
-            export.expect(args.onnx, spec, data.feeds(spec, shape, 1, args.seed)[0], args.out)
+            export.expect(args.onnx, spec, shape, data.feeds(spec, shape, 1, args.seed)[0], args.out)
     except CaseFailed as error:
         expected.write_reason(f"{error.stage}: {error}", args.out)
 

@@ -180,10 +180,11 @@ def _compared(request: RunRequest, feeds: Feeds, outputs: Mapping[str, np.ndarra
 
 def _task(request: RunRequest, gpu: bool) -> AbstractContextManager[None]:
     """What a measurement says of itself between its parts."""
-    loops = 4 if gpu else 3
     protocol = request.protocol
-    pipelined = {"pipelined": protocol.pipeline_s} if gpu and request.streams > 1 and not protocol.first_pass else {}
-    budgets = {timing.IN_TURNS: loops * protocol.loop_s, "back to back": protocol.throughput_s, **pipelined}
+    loops = 1 if protocol.only else 4 if gpu else 3
+    budgets = {timing.IN_TURNS: loops * protocol.loop_s}
+    budgets |= {} if protocol.only else {"back to back": protocol.throughput_s}
+    budgets |= {"pipelined": protocol.pipeline_s} if gpu and request.streams > 1 and protocol.whole else {}
     steps = ("load", "first inference", *budgets, *(["compare outputs"] if request.reference else []))
     return progress.task(f"Measure {request.case}", steps, budgets=budgets, measures=True)
 
@@ -223,9 +224,9 @@ def _in_session(
     measured = timing.measure(session, device, feeds, request.placement, request.protocol)
     cache = backend.compile_cache()
     memory = _memory(session, device, used_before)
-    if device.where == "cuda" and request.streams > 1 and not request.protocol.first_pass:
+    if device.where == "cuda" and request.streams > 1 and request.protocol.whole:
         measured = _pipelined(request, backend, opened, measured, feeds)
-    tuning = _tuning(backend, session)
+    chosen = _of_backend(backend, session)
     with timing.undisturbed():  # the pipeline's lanes are garbage that holds device memory
         graphs = backend.graph_memory and backend.graph_memory(session, loading.open_request(request, device))
     memory |= {"graphs": graphs} if graphs else {}
@@ -234,7 +235,7 @@ def _in_session(
         "memory": memory,
         "inputs": {name: {"shape": list(array.shape), "dtype": str(array.dtype)} for name, array in feeds.items()},
         "outputs": {name: loading.digest(array) for name, array in measured.outputs.items()},
-        **tuning,
+        **chosen,
     }
 
 
@@ -259,10 +260,10 @@ def _pipelined(
         return replace(measured, pipelined=timing.NotMeasured(str(error)))
 
 
-def _tuning(backend: Backend, session: Session) -> dict[str, Any]:
-    """The part `tuning` of the record; nothing where no kernel was chosen by trying."""
-    decisions = backend.tuning(led.own(session))
-    return {"tuning": decisions} if decisions else {}
+def _of_backend(backend: Backend, session: Session) -> dict[str, Any]:
+    """The parts `tuning` and `operation` of the record: where a kernel was chosen by trying, and of a KV cache."""
+    own = led.own(session)
+    return {name: part for name in ("tuning", "operation") if (part := getattr(backend, name)(own))}
 
 
 def _memory(session: Session, device: Device, used_before: int | None) -> dict[str, Any]:
@@ -301,14 +302,14 @@ def _profiled(request: RunRequest, profiling: Profiling, backend: Backend, gpus:
         with outcomes.stage("first inference"), profiling.range("warmup"):
             iterations.warm_up(lane, graph=request.variant.flag("cuda_graph"))
         progress.step("iterations")
-        with outcomes.stage("measure"), profiling.recorder, collected(device), led.collecting(request.rank):
+        with outcomes.stage("measure"), profiling.recorder(0), collected(device), led.collecting(request.rank):
             if profiling.native:  # whose times are the host's
                 mark_clock(profiling.range)
             samples = [iterations.once(lane, profiling.range) for _ in range(profiling.iterations)]
             if profiling.native:
                 mark_clock(profiling.range)
         outputs = lane.finish()
-        tuning = _tuning(backend, session)
+        tuning = _of_backend(backend, session)
     nothing = {"not_measured": "the run was profiled"}
     return {
         "status": "ok",

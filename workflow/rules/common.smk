@@ -323,7 +323,10 @@ def run_flags(wildcards):
 def protocol_flags(wildcards):
     """How a case is measured in its round, as flags."""
     study = BY_MACHINE.get(wildcards.machine, STUDY)
-    return targets.protocol_flags(study.protocol, study.brief(int(wildcards.round)))
+    number = int(wildcards.round)
+    return targets.protocol_flags(
+        study.protocol, study.brief(number), study.only(number)
+    )
 
 
 def profiled_flags(profiler):

@@ -1,4 +1,4 @@
-"""results/{machine}/: environment.json, what it is; bandwidth.json and ceilings.json, how fast its link and GPU are."""
+"""results/{machine}/: environment.json, what it is; bandwidth.json, ceilings.json and links.json, how fast it is."""
 
 
 rule probe:
@@ -40,6 +40,20 @@ rule ceilings:
         "Measure how fast the machine computes and reads at best"
     shell:
         "inferprof ceilings --out {output:q} 2> {log:q}"
+
+
+rule links:
+    output:
+        "results/{machine}/links.json",
+    log:
+        "results/log/{machine}/links.log",
+    threads: all_cores
+    resources:
+        **MEASURES,
+    message:
+        "Measure the links between the GPUs"
+    shell:
+        "inferprof links --out {output:q} > {log:q} 2>&1"
 
 
 rule probes:

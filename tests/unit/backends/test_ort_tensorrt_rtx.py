@@ -93,7 +93,7 @@ def test_the_packages_cuda_runtime_is_loaded_where_there_is_no_other(
 def test_the_plug_in_gets_profile_workspace_graph_and_stream() -> None:
     variant = Variant("v", {"cuda_graph": True, "workspace": 2})
     stream: Any = SimpleNamespace(stream=77)
-    assert ort_tensorrt_rtx._options(PROFILE, variant, stream) == {
+    assert ort_tensorrt_rtx.of_provider(PROFILE, variant, stream) == {
         "enable_cuda_graph": "1",
         "nv_profile_min_shapes": "ids:1x8,mask:1x8",
         "nv_profile_opt_shapes": "ids:4x8,mask:4x8",
@@ -105,4 +105,4 @@ def test_the_plug_in_gets_profile_workspace_graph_and_stream() -> None:
 
 
 def test_a_build_has_no_stream() -> None:
-    assert not any("stream" in name for name in ort_tensorrt_rtx._options(PROFILE, Variant(), None))
+    assert not any("stream" in name for name in ort_tensorrt_rtx.of_provider(PROFILE, Variant(), None))

@@ -160,3 +160,14 @@ def test_sizes_that_do_not_fit_the_graph_are_refused(written: Written) -> None:
         partition(path, {"x": (1, 2, 3)})
     with pytest.raises(UserError, match="input x has dims"):
         partition(path, {"x": (1, 5)})
+
+
+def test_collectives_between_gpus_are_taken_and_named(written: Written) -> None:
+    path = written("""g (float[4,8] x) => (float[4,8] y) {
+        e = Exp(x)
+        y = DistCollective <collective_operation: string = "all_reduce", reduce_op: string = "sum",
+                            nb_rank: int = 2, root: int = -1> (e)
+    }""")
+    result = partition(path, None)
+    assert result["collectives"] == ["y"] and result["static"]["taken"] == 2
+    assert mentions(tensorrt_partition.render(result), "10.16", "y")

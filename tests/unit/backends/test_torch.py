@@ -149,8 +149,8 @@ def test_an_unknown_compile_mode_is_named(opened: Callable[..., OpenRequest]) ->
 
 
 def test_compiled_models_with_graphs_of_their_own_take_no_turns() -> None:
-    assert backend.graphs_share_memory(Variant()) is None
-    reason = backend.graphs_share_memory(Variant("v", {"compile_mode": "reduce-overhead"}))
+    assert inductor.graphs_share_memory(Variant()) is None
+    reason = inductor.graphs_share_memory(Variant("v", {"compile_mode": "reduce-overhead"}))
     assert facts(reason, "memory", "reduce-overhead") == ["CUDA", "compile_mode", "reduce-overhead", "one", "memory"]
 
 

@@ -142,6 +142,21 @@ def test_it_stops_within_its_budget_and_says_so(repository: Path, tmp_path: Path
     assert box.measured <= 60 * minutes / RUN_S
 
 
+def test_what_gains_nothing_costs_few_rounds_and_none_on_top_of_a_winner(repository: Path, tmp_path: Path) -> None:
+    def one_wins(case: Case) -> float:
+        ms = 10.0 if case.backend == "ort_cpu" else 14.0
+        return ms * (0.7 if "threads=1" in case.variant else 1.0)
+
+    box = Box(tmp_path, one_wins)
+    trail = box.search(planned(repository))
+    candidates = {step.candidate for step in trail.steps if step.rounds}
+    assert trail.best == "fp32/ort_cpu/threads=1"
+    duels = [step for step in trail.steps if step.decision in ("kept", "confirmed")]
+    assert [step.rounds for step in duels] == [4, 4]
+    # whole rounds of two incumbents, two duels, and beside each incumbent 3 rounds of each candidate at most
+    assert box.measured <= 2 + 2 * 2 * 4 + 2 * 3 * (1 + len(candidates))
+
+
 def test_gains_below_the_tolerance_are_left(repository: Path, tmp_path: Path) -> None:
     def small(case: Case) -> float:
         return 9.6 if "spinning=false" in case.variant else 10.0 if case.variant == "default" else 13.0
@@ -166,8 +181,12 @@ def test_a_case_whose_job_broke_is_dropped_and_one_that_was_interrupted_is_asked
     box.make(f"results/{BOX}/benchmark/vit_tiny/{BASELINE}/b1/r0.json")
     for format_ in box.accuracies:
         box.make(f"results/onnx/vit_tiny/{format_}.accuracy.json")
+    learned = search.Search(of, Path("results"), "vit_tiny").advance().asked  # what such a record takes
+    for file in learned:
+        box.make(file)
     wanted = search.Search(of, Path("results"), "vit_tiny").advance().asked
-    broken, interrupted = wanted[1:3]  # the first is a round of the baseline
+    assert len(learned) == 2 < len(wanted) and not {*learned} & {*wanted}
+    broken, interrupted = [file for file in wanted if BASELINE not in file][:2]
     for file, line in (
         (broken, "inferprof: ended by SIGSEGV; its stack is above"),
         (interrupted, "inferprof: Measure x: load (1 of 5), 3 s"),

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from tests.unit.facts import facts, naming, states
 
+from inferprof import registry
 from inferprof.case import Case
 from inferprof.diagnosis import frames, run
 from inferprof.errors import UserError
@@ -147,6 +148,8 @@ def test_a_case_on_a_cpu_has_its_stages_in_its_verdict_and_needs_a_gpu_alone(mea
     assert all(reason.startswith("needs ") for reason in of_cpus)
     of_load = {lacking.pop(name) for name in ("batch_delay", "batch_cap", "serving_rate")}
     assert of_load == {f"needs {NEEDS['load']}"}
+    of_ranks = {lacking.pop(check.name) for check in registry.checks().values() if "ranks" in check.needs}
+    assert of_ranks == {f"needs {NEEDS['ranks']}"}
     assert set(lacking.values()) == {f"needs {NEEDS['gpu']}"}
     assert facts(run.document(frames_, given)["verdict"]["sentence"]) == [
         "end_to_end",

@@ -11,6 +11,7 @@ import hypothesis.strategies as st
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
+from tests.unit import serving_records
 from tests.unit.facts import facts
 
 from inferprof import documents
@@ -349,3 +350,24 @@ def test_what_the_program_wrote_of_cases_that_failed_on_a_gpu_is_read(name: str,
     assert content.status == "failed" and content.stage in ("load", "first inference")
     assert content.reason.startswith(("ONNX Runtime: ", "CudaError: "))
     assert all(note.startswith("close: ") for note in content.notes)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"curve": {}}, "ends at a batch of 0, and max_batch is 8"),
+        ({"curve": {"4": [6e6]}}, "ends at a batch of 4, and max_batch is 8"),
+        ({"curve": {"8": []}}, "length >= 1"),
+        ({"curve": {"\u00b2": [3e6], "8": [1e7]}}, "matching regex"),
+        ({"curve": {"0": [3e6], "8": [1e7]}}, "matching regex"),
+        ({"loads": [serving_records.load(latency={"p99": {"value_ns": 0}})]}, ">= 1"),
+        ({"loads": [serving_records.load(latency={"p99": {"value_ns": 5, "low_ns": 6}})]}, "6 to 5"),
+        ({"loads": [serving_records.load(latency={"p99": {"value_ns": 5, "high_ns": 4}})]}, "0 to 4"),
+        ({"loads": [serving_records.load(batches={"many": 3})]}, "matching regex"),
+    ],
+)
+def test_a_case_under_load_that_does_not_agree_with_itself_is_one_line(change: dict[str, Any], said: str) -> None:
+    content = serving_records.content_of("slow", "vit/fp32/ort_cpu/default/b8", "m") | change
+    with pytest.raises(ValueError) as refused:
+        decode(content, "serving")
+    assert said in str(refused.value) and "\n" not in str(refused.value)

@@ -244,6 +244,11 @@ def test_a_noisy_case_stops_by_its_budget():
     assert 1e9 <= sum(found.samples_ns) < 1e9 + 10 * MS
 
 
+def alone(result: timing.Timing) -> throughput.Throughput:
+    assert isinstance(result.back_to_back, throughput.Throughput)
+    return result.back_to_back
+
+
 @pytest.mark.parametrize(
     ("latency_ms", "spread", "samples", "stopped_by"),
     [
@@ -271,9 +276,18 @@ def test_a_first_pass_is_content_with_half_of_the_smallest_difference_that_one_r
     assert 0.01 < found.interval <= 0.025
 
 
+@pytest.mark.parametrize("only", ["device", "call", "end_to_end"])
+def test_of_a_round_for_one_boundary_nothing_else_is_measured(only):
+    result = measure(GpuSession(Gpu(Machine())), protocol=replace(QUICK, first_pass=True, only=only))
+    assert [name for name, entry in result.boundaries.items() if isinstance(entry, Series)] == [only]
+    others = [*result.boundaries.values(), *result.stages.values(), result.back_to_back, result.pipelined]
+    assert sum(isinstance(entry, NotMeasured) for entry in others) == len(others) - 1
+    assert set(result.checks) == {"outputs_overwritten", "outputs_finite"}
+
+
 def test_a_first_pass_runs_no_pipeline_and_back_to_back_as_long_as_one_would():
     result = measure(GpuSession(Gpu(Machine())), protocol=replace(QUICK, first_pass=True, throughput_min_s=1.2))
-    assert result.back_to_back.seconds == pytest.approx(QUICK.budget_s / 2, rel=0.02)
+    assert alone(result).seconds == pytest.approx(QUICK.budget_s / 2, rel=0.02)
     assert result.pipelined == NotMeasured(timing.FIRST_PASS)
 
 
@@ -331,8 +345,8 @@ def test_warm_up_tells_noise_from_a_trend(ms: float, noise: float, trend: float,
 
 def test_back_to_back_hides_the_cost_of_enqueueing():
     result = measure(GpuSession(Gpu(Machine())))
-    assert result.back_to_back.inferences == 100
-    assert result.back_to_back.ns == pytest.approx(5 * MS + 10_000 / 100)
+    assert alone(result).inferences == 100
+    assert alone(result).ns == pytest.approx(5 * MS + 10_000 / 100)
     assert result.pipelined == NotMeasured("one session was open; a pipeline needs at least two")
 
 
@@ -374,7 +388,7 @@ def test_the_spans_of_the_loops_are_on_the_clock():
     begin, end = series(result, "device").span_ns
     assert end - begin == 25 * (5 * MS + 10_000)
     assert series(result, "call").span_ns[0] == end
-    assert result.back_to_back.span_ns[1] <= machine.ns
+    assert alone(result).span_ns[1] <= machine.ns
 
 
 def test_a_slow_spell_of_the_machine_falls_on_all_boundaries_alike():
@@ -601,6 +615,7 @@ def test_the_protocol_is_recorded_without_its_range():
         "min_samples": 20,
         "max_samples": 20_000,
         "first_pass": False,
+        "only": None,
         "throughput_min_s": 1.2,
         "graph": False,
     }

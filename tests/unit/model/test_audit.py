@@ -329,3 +329,39 @@ def test_types_of_next_to_no_weights_are_left_out_on_the_screen() -> None:
         }
     )
     assert "weights        float32 16.00 MiB\n" in shown
+
+
+@pytest.mark.parametrize("domain", ["", "trt"])
+def test_products_behind_collectives_between_gpus_are_counted_at_the_sizes_of_one_rank(
+    tmp_path: Path, domain: str
+) -> None:
+    """b8: all of it, a half of the rows behind reduce_scatter, all of them behind all_gather."""
+
+    def talk(operation: str, taken: str, given: str) -> Any:
+        reduce = "none" if operation == "all_gather" else "sum"
+        attributes = {
+            "collective_operation": operation,
+            "reduce_op": reduce,
+            "root": -1,
+            "nb_rank": 2,
+            "group_size": 0,
+        }
+        return node("DistCollective", [taken], [given], given, domain=domain, **attributes)
+
+    nodes = [
+        node("MatMul", ["x", "w"], ["a"], "first"),
+        talk("all_reduce", "a", "a2"),
+        node("MatMul", ["a2", "w"], ["b"], "second"),
+        talk("reduce_scatter", "b", "b2"),
+        node("MatMul", ["b2", "w"], ["c"], "third"),
+        talk("all_gather", "c", "c2"),
+        node("MatMul", ["c2", "w"], ["y"], "fourth"),
+    ]
+    inputs, outputs = [value("x", FLOAT16, "b", 64)], [value("y", FLOAT16, "b", 64)]
+    graph = save(tmp_path / "m.onnx", nodes, inputs, outputs, [weight("w", 64, 64)])
+    content = audit.audit(graph, "fp16", B8)
+    assert content["macs"] == (8 + 8 + 4 + 8) * 64 * 64
+    assert content["products_of_unknown_size"] == [] and content["uncounted_domains"] == []
+    assert content["collectives"] == {"all_reduce": 1, "reduce_scatter": 1, "all_gather": 1}
+    assert content["ranks"] == 2
+    assert any(mentions(line, "2 GPUs", "DistCollective", "10.16") for line in content["advice"])

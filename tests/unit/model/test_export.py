@@ -214,7 +214,7 @@ def exported(spec: ModelSpec, shapes: list[str], tmp_path: Path, tolerance: floa
 def test_the_outputs_of_a_model_without_an_onnx_file_are_those_of_torch_in_fp32(tmp_path: Path) -> None:
     spec = python_spec(tmp_path)
     feeds = data.feeds(spec, spec.at(Shape.parse("b2")), 1, 0)[0]
-    outputs, source = export.outputs(spec, feeds)
+    outputs, source = export.outputs(spec, spec.at(Shape.parse("b2")), feeds)
     assert facts(source) == ["torch", "fp32", "CPU"]
     linear = export.torch_module(spec).model[0]
     weight, bias = (parameter.detach().numpy() for parameter in (linear.weight, linear.bias))

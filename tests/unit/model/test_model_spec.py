@@ -279,3 +279,57 @@ def test_a_fixed_batch_is_a_reason():
     fixed = spec(inputs=(InputSpec("x", "float32", (1, 3)),), sizes={}, max_sizes={})
     assert facts(fixed.exceeds(Shape.parse("b8")), "batch") == ["batch", "b8", "cannot", "b1"]
     assert fixed.exceeds(Shape.parse("b1")) is None
+
+
+# --- a KV cache ---
+
+KV = """source: transformers
+architecture: LlamaForCausalLM
+pretrained: false
+kv_cache: true
+inputs: [{name: input_ids, dtype: int64, dims: [b, p], data: 'integers:9'}]
+max_sizes: {p: 512, c: 1024}
+"""
+
+
+@pytest.mark.parametrize(
+    ("label", "resolved", "ids"),
+    [("b8_p512", "b8_p512", (8, 512)), ("b8_c512", "b8_c512", (8, 1)), ("b8_c512p4", "b8_p4c512", (8, 4))],
+)
+def test_a_shape_of_a_model_with_a_cache_names_a_prompt_a_context_or_both(
+    tmp_path: Path, label: str, resolved: str, ids: tuple[int, ...]
+) -> None:
+    model = model_spec.load(yaml_file(tmp_path, KV))
+    shape = model.at(Shape.parse(label))
+    assert shape.label == resolved
+    assert model.inputs[0].shape(shape) == ids
+    assert not model.exported
+
+
+@pytest.mark.parametrize("label", ["b8", "b8_s128"])
+def test_a_shape_that_names_neither_is_refused(tmp_path: Path, label: str) -> None:
+    with pytest.raises(
+        UserError, match=naming("b", "p", "c") if "s" in label else naming("b8", "b8_p128", "b8_c128")
+    ):
+        model_spec.load(yaml_file(tmp_path, KV)).at(Shape.parse(label))
+
+
+def test_a_context_beyond_the_model_s_longest_is_too_large(tmp_path: Path) -> None:
+    model = model_spec.load(yaml_file(tmp_path, KV))
+    assert states(model.exceeds(Shape.parse("b1_c2048")), "c2048", "c1024")
+    assert model.exceeds(Shape.parse("b1_c1024")) is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "instead", "word"),
+    [
+        ("source: transformers", "source: timm", "transformers"),
+        ("kv_cache: true", "kv_cache: true\nexport: true", "export"),
+        ("[b, p]", "[b, s]", "[b, p]"),
+        ("max_sizes: {p: 512, c: 1024}", "sizes: {p: 512}", "sizes"),
+    ],
+)
+def test_a_cache_is_refused_where_it_cannot_be(tmp_path: Path, changed: str, instead: str, word: str) -> None:
+    text = KV.replace(changed, instead) if changed != "[b, p]" else KV.replace("b, p", "b, s").split("max_sizes")[0]
+    message = refusal(yaml_file(tmp_path, text))
+    assert "kv_cache" in message and word in message

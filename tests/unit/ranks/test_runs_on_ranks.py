@@ -17,6 +17,7 @@ from tests.unit.test_processes import alive
 
 from inferprof import documents
 from inferprof.documents import Record
+from inferprof.profilers import kineto
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 MODEL = REPOSITORY / "models/llama_tiny.yaml"
@@ -30,22 +31,26 @@ from inferprof import workload
 from inferprof.case import Case, Shape, Variant
 from inferprof.measure import timing
 from inferprof.model import data, export, model_spec
+from inferprof.profilers import kineto
 from inferprof.ranks import supervise
 from inferprof.run_request import Profiling, RunRequest
 
 spec = model_spec.load(Path(sys.argv[1]))
 out, shape, limits = Path(sys.argv[2]), sys.argv[3], supervise.Limits(*json.loads(sys.argv[4]))
 supervise.run = functools.partial(supervise.run, limits=limits)
-feeds = data.feeds(spec, spec.at(Shape.parse(shape)), 1, 0)[0]
+full = spec.at(Shape.parse(shape))
+feeds = data.feeds(spec, full, 1, 0)[0]
 reference = out / "expected.npz"
-export.expect(Path("none"), spec, feeds, reference)
+export.expect(Path("none"), spec, full, feeds, reference)
 for name in sys.argv[5:]:
     kind, _, profiled = name.partition("/")
     request = RunRequest(
         case=Case(spec.name, "fp32", "torch_eager", name.replace("/", "-"), shape),
         artifact=spec.path, spec=spec, variant=Variant(kind, {"parallel": {kind: 2}}), machine="cpu-test",
         protocol=timing.Protocol(budget_s=0.05, throughput_min_s=0.02), reference=reference,
-        profiling=Profiling(3, range=workload.contextlib.nullcontext) if profiled else None,
+        profiling=Profiling(3, None, functools.partial(kineto.record, out / "trace.json"), kineto.named_range)
+        if profiled
+        else None,
     )
     (out / f"{name.replace('/', '-')}.json").write_text(json.dumps(workload.run(request)))
 """
@@ -66,11 +71,16 @@ def run(model: Path, out: Path, shape: str, limits: tuple[float, float], *kinds:
 
 
 @pytest.fixture(scope="module")
-def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Of each way to divide the model its record; `tensor-profiled` is of a run for a profiler."""
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of each way to divide the model its record; Kineto watches the run of tensor-profiled.json: trace.json."""
     out = tmp_path_factory.mktemp("records")
     run(MODEL, out, SHAPE, (120, 60), *KINDS, "tensor/profiled")
-    return {path.stem: json.loads(path.read_text()) for path in out.glob("*.json")}
+    return out
+
+
+@pytest.fixture(scope="module")
+def records(results: Path) -> dict[str, Any]:
+    return {path.stem: json.loads(path.read_text()) for path in results.glob("*.json") if "trace" not in path.name}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -109,6 +119,15 @@ def test_a_run_for_a_profiler_has_its_iterations_on_all_ranks(records: dict[str,
     assert record["outputs"] == records["tensor"]["outputs"]
 
 
+def test_kineto_records_each_rank_and_leaves_one_trace(results: Path) -> None:
+    kineto.finish(results / "trace.json", lambda command: None)
+    assert [path.name for path in results.glob("*trace.json")] == ["trace.json"]
+    trace = json.loads((results / "trace.json").read_text())
+    iterations = [event["pid"] for event in trace["traceEvents"] if event["name"] == "iteration"]
+    assert sorted(iterations) == [1, 1, 1, 2, 2, 2]
+    assert not {"distributedInfo", "hostname", "trace_id"} & trace.keys()
+
+
 FAULTY = """
 import os, time
 from pathlib import Path
@@ -136,19 +155,25 @@ FAULTS = {
 }
 
 
+def run_faulty(folder: Path, fault: str, limit_s: float) -> dict[str, Any]:
+    """The record of a case whose rank 1 does this in its fifth inference; pid0 and pid1 name the processes."""
+    (folder / "faulty.py").write_text(FAULTY.replace("FAULT", fault))
+    model = folder / "faulty.yaml"
+    model.write_text(
+        "source: python\npython: faulty:Faulty\nexport: false\ninputs:\n  - {name: x, dtype: float32, dims: [b, 4]}\n"
+    )
+    run(model, folder, "b2", (60, limit_s), "data")
+    record: dict[str, Any] = json.loads((folder / "data.json").read_text())
+    return record
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_rank_that_dies_or_hangs_is_a_failed_case_within_the_limit_and_leaves_no_process(
     tmp_path: Path, fault: str
 ) -> None:
-    (tmp_path / "faulty.py").write_text(FAULTY.replace("FAULT", fault))
-    model = tmp_path / "faulty.yaml"
-    model.write_text(
-        "source: python\npython: faulty:Faulty\nexport: false\ninputs:\n  - {name: x, dtype: float32, dims: [b, 4]}\n"
-    )
     began = time.monotonic()
-    run(model, tmp_path, "b2", (60, 2), "data")
+    record = run_faulty(tmp_path, fault, 2)
     assert time.monotonic() - began < 60
-    record = json.loads((tmp_path / "data.json").read_text())
     assert (record["status"], facts(record["reason"])) == ("failed", FAULTS[fault])
     pids = sorted(tmp_path.glob("pid*"))
     assert len(pids) == 2 and not any(alive(int(path.read_text())) for path in pids)

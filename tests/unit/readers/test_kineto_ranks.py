@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from inferprof.readers import kineto_ranks, nsys_sqlite
+from inferprof.readers import kineto_json, kineto_ranks, nsys_sqlite
 from inferprof.readers.capture_file import recognise
 from inferprof.tables.trace import collectives, iterations
 from inferprof.tables.trace.events import tidy
@@ -125,6 +125,19 @@ def test_traces_that_are_not_ranks_of_one_program_stay_apart(
     first = as_kineto(one_capture, 0)
     paths = [written(tmp_path / "a.json", first), written(tmp_path / "b.json", {**first, **second})]
     assert kineto_ranks.joined(paths) is None
+
+
+def test_traces_that_were_put_together_read_as_those_apart_do(traces: list[Path], tmp_path: Path) -> None:
+    apart, trace = kineto_ranks.joined(traces), kineto_ranks.merged(traces)
+    assert apart is not None and trace is not None
+    (clock,) = trace["clocks"]
+    assert (clock["rank"], clock["collectives"]) == (1, 80) and abs(clock["moved"] - OFF_NS) < 5_000
+    path = tmp_path / "merged.json"
+    path.write_text(json.dumps(trace))
+    merged = kineto_json.read_timeline(path)
+    assert merged.ops["process"].value_counts().to_dict() == {1: 480, 2: 480}
+    pd.testing.assert_frame_equal(merged.ops, apart.timeline.ops)
+    assert totals(merged).equals(totals(apart.timeline))
 
 
 def test_explain_reads_several_ranks_files_as_one_program(traces: list[Path]) -> None:

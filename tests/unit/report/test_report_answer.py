@@ -97,7 +97,7 @@ def test_random_weights_are_numerical_fidelity_only(cpu_study):
 def test_a_baseline_that_was_not_measured_is_said_so(cpu_study):
     found = load(cpu_study, "fp32/ort_cuda/default")
     assert mentions(
-        text_of(content_of(answer.SECTION, found)), "No speed-up", "fp32/ort_cuda/default", "not measured"
+        text_of(content_of(answer.SECTION, found)), "Speed-up not known", "fp32/ort_cuda/default", "not measured"
     )
 
 

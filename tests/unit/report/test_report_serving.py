@@ -170,3 +170,23 @@ def test_a_case_that_nobody_put_under_load_is_not_assessed(results: Any) -> None
     results.ok(CASE, 10.0)
     for check in ("batch_delay", "batch_cap", "serving_rate"):
         assert mentions(answer(results, check)["reason"], "needs", "under load", "`serving:`")
+
+
+def test_what_loadgens_summary_says_that_is_no_number_is_missing(results: Any) -> None:
+    results.ok(CASE, 10.0)
+    for said in ("\u00b2", "nan", "-1", "1.2.3", ""):
+        summary = {"Mean latency (ns)": said, "Result is": "INVALID"}
+        serve(results, "slow", loadgen=[{"scenario": "Server", "summary": summary, "requests": 5}])
+        (row,) = shown(table_of(section_of(results), "serving_loadgen"))
+        assert row[7] == "–" and row[-1] == "INVALID"
+
+
+def test_a_search_that_could_not_tell_is_no_rate_that_is_too_high(results: Any) -> None:
+    results.ok(CASE, 10.0)
+    quantile = {"value_ns": 9e7, "low_ns": 8e7}
+    late = load(refused="the client sent late: 9 ms")
+    for loads, refused, verdict in (([late], late["refused"], "not assessed"), (None, None, "found")):
+        probe = {"rate": 80.0, "meets": False, "latency": quantile, "refused": refused}
+        highest = {"not_measured": "no rate is known", "probes": [probe]}
+        serve(results, "slow", loads=loads, highest=highest)
+        assert answer(results, "serving_rate")["verdict"] == verdict

@@ -16,7 +16,7 @@ from scipy.stats import spearmanr
 from tests.unit.planted import TOY_INT8, WIDTH, Residual, quantized, request
 
 from inferprof import documents, sensitivity
-from inferprof.errors import UserError
+from inferprof.errors import CaseFailed, UserError
 from inferprof.model import accuracy
 from inferprof.plugins import Precision
 from inferprof.precisions.fp16 import FP16
@@ -105,6 +105,49 @@ def test_the_ranking_takes_no_more_passes_than_2_sqrt_n_and_agrees_with_trying_e
     full = [switched.losses({number}).mean() for number in range(blocks)]
     if blocks > 4:
         assert spearmanr(losses.alone, full).statistic >= 0.9
+
+
+def difference(scale: float = 1.0, outputs: tuple[str, ...] = ("difference", "first")) -> Any:
+    """Two equal products, and what is left of the one when the other is taken from it: always 0."""
+    graph = Residual(0)
+    weight = graph.weight(scale)
+    first, second = (graph.node("MatMul", graph.last, weight, name=name) for name in ("first", "second"))
+    tensors = {"first": first, "difference": graph.node("Sub", first, second, name="difference")}
+    graph.last = tensors[outputs[-1]]
+    model = graph.model()
+    for name in outputs[:-1]:
+        value = onnx.helper.make_tensor_value_info(tensors[name], onnx.TensorProto.FLOAT, ["b", 4, WIDTH])
+        model.graph.output.append(value)
+    return model
+
+
+def test_an_output_that_is_always_0_tells_of_no_overflow(tmp_path: Path) -> None:
+    result = analysed(difference(), FP16, tmp_path)
+    assert {unit["name"] for unit in result["units"]} >= {"first", "second"}
+    assert not any(unit["overflow"] for unit in result["units"])
+    losses = {unit["name"]: unit["alone_db"] for unit in result["units"]}
+    assert losses["second"] is None and losses["first"] > 40
+
+
+def test_an_output_that_is_0_on_one_sample_is_measured_by_its_power_on_the_others() -> None:
+    zero = np.zeros(4)
+    assert measure.ratio(zero + 0.1, zero, 4.0) == pytest.approx(0.01)
+    assert measure.ratio(zero + 0.1, zero, 0.0) == 0
+    assert measure.ratio(zero + np.inf, zero, 4.0) == math.inf
+
+
+@pytest.mark.parametrize(("scale", "outputs"), [(1.0, ("difference",)), (math.nan, ("first",))])
+def test_a_graph_whose_outputs_are_0_or_no_numbers_has_nothing_to_lose(
+    scale: float, outputs: tuple[str, ...], tmp_path: Path
+) -> None:
+    with pytest.raises(CaseFailed, match="0 or not finite"):
+        analysed(difference(scale, outputs), FP16, tmp_path)
+
+
+def test_no_ranking_takes_more_passes_than_it_says_it_may(tmp_path: Path) -> None:
+    for blocks in (1, 2, 3):
+        spent = analysed(Residual(blocks).model(), TOY_INT8, tmp_path)["evaluations"]
+        assert spent["ranking"] <= spent["allowed"]
 
 
 def test_all_switches_on_are_the_quantized_graph_and_all_off_the_float_one(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -169,9 +170,45 @@ def test_two_searches_of_the_same_case_agree_within_their_intervals() -> None:
 
 
 def test_an_objective_that_no_rate_meets_says_so() -> None:
-    highest = search.highest_rate(bench_of(policy(slo_ms=2, seconds=1.0)), CURVE)
-    assert highest.rate is None
+    highest = search.highest_rate(bench_of(policy(slo_ms=2, seconds=2.0)), CURVE)
+    assert highest.rate is None and highest.none_meets
     assert mentions(highest.not_measured, "no rate", "2 ms", "p99")
+
+
+def test_a_search_whose_runs_are_too_short_for_the_percentile_says_nothing_of_any_rate() -> None:
+    highest = search.highest_rate(bench_of(policy(percentile=99.999, seconds=0.5)), CURVE)
+    assert (highest.rate, highest.fails, highest.low, highest.high, highest.none_meets) == (
+        None,
+        None,
+        None,
+        None,
+        False,
+    )
+    assert mentions(highest.not_measured, "too few", "p99.999", "seconds")
+
+
+class Late(Simulated):
+    """A bench whose client is late, and whose latencies are beyond any objective for that alone."""
+
+    def run(self, rate: float) -> tuple[load.Run, str | None]:
+        run, _ = super().run(rate)
+        served = dataclasses.replace(run.served, done=run.served.done + 1e9)
+        return dataclasses.replace(run, served=served), "the client sent late"
+
+
+def test_what_a_late_client_saw_tells_of_no_rate_that_it_is_too_high() -> None:
+    highest = search.highest_rate(bench_of(policy(seconds=2.0), Late), CURVE)
+    assert (highest.rate, highest.high, highest.none_meets) == (None, None, False)
+    assert mentions(highest.not_measured, "not known", "the client sent late")
+
+
+@pytest.mark.parametrize("arrivals", ["poisson", "constant"])
+def test_a_rate_at_which_no_request_is_due_is_refused_and_does_not_wait_for_one(arrivals: str) -> None:
+    start = time.perf_counter()
+    asked = policy(arrivals=arrivals, seconds=0.01, policy="none", max_batch=1)
+    run, refused = bench_of(asked, bench.Bench).run(1e-4)
+    assert time.perf_counter() - start < 5
+    assert run.served.arrived.size == 0 and mentions(refused, "no request", "seconds")
 
 
 # --- what is told, and what is refused -------------------------------------------------------------------------
@@ -190,6 +227,8 @@ def test_a_trace_is_read_and_anything_else_is_one_line(tmp_path: Any) -> None:
         path.write_text(text)
         with pytest.raises(UserError, match="no trace"):
             bench.read_trace(path)
+    with pytest.raises(UserError, match="no trace"):
+        bench.trace_of(policy(arrivals=f"trace:{tmp_path / 'none'}"))
     assert bench_of(policy(arrivals=f"trace:{tmp_path / 'none'}")).asked.arrivals.startswith("trace:")
 
 
@@ -214,7 +253,7 @@ def test_the_summary_of_loadgen_is_read_by_its_names() -> None:
 def test_a_document_of_a_run_is_read_back_as_it_was_written() -> None:
     point = measure.point(bench_of(policy()), 0.5)
     case = dict.fromkeys(("model", "precision", "backend", "variant", "shape"), "x")
-    content = {"case": case, "policy": policy(), "curve": {"1": [3e6]}, "capacity": 800.0, "loads": [point]}
+    content = {"case": case, "policy": policy(), "curve": {"8": [3e6]}, "capacity": 800.0, "loads": [point]}
     read = documents.decode(msgspec.json.encode(content), "serving")
     assert read.loads[0] == point
     assert read.policy == policy()
@@ -226,6 +265,8 @@ def test_a_document_of_a_run_is_read_back_as_it_was_written() -> None:
         ({"policy": "none"}, "max_batch"),
         ({"slo_ms": 0}, "slo_ms"),
         ({"arrivals": "uniform"}, "arrivals"),
+        ({"arrivals": "gamma:0"}, "gamma:0"),
+        ({"arrivals": "gamma:0.0000001"}, "from 0.001"),
         ({"percentile": 100}, "percentile"),
         ({"delay": 3}, "delay"),
     ],

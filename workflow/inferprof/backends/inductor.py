@@ -56,3 +56,9 @@ def forget_choices() -> None:
 
     for choice in Path(cache_dir()).rglob("*.best_config"):
         choice.unlink(missing_ok=True)
+
+
+def graphs_share_memory(variant: Variant) -> str | None:
+    """The modes that make CUDA graphs put the results of all of them into one pool of memory."""
+    mode = variant.text("compile_mode", DEFAULT_MODE)
+    return None if mode == DEFAULT_MODE else f"the CUDA graphs of compile_mode {mode} share one pool of memory"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from inferprof.backends import ort_options, refusals
 from inferprof.backends.options import RUN, TF32, THREADS, some
 from inferprof.backends.ort_session import OrtSession, Provider, create, opened, preload_cuda, session_options
+from inferprof.backends.ort_transformers import rewritten
 from inferprof.case import Case, Variant
 from inferprof.device import Device
 from inferprof.machine.hardware import Machine
@@ -31,7 +32,7 @@ def cuda_provider(device: Device, *, graph: bool, tf32: bool, variant: Variant |
 @contextlib.contextmanager
 def open_cpu(request: OpenRequest) -> Iterator[OrtSession]:
     """The ONNX file on the CPU EP."""
-    session = create(request.artifact, session_options(request), [CPU])
+    session = create(rewritten(request.artifact, request.variant), session_options(request), [CPU])
     with opened(request, session) as wrapped:
         yield wrapped
 
@@ -42,7 +43,7 @@ def open_cuda(request: OpenRequest) -> Iterator[OrtSession]:
     preload_cuda()
     variant = request.variant
     cuda = cuda_provider(request.device, graph=variant.flag("cuda_graph"), tf32=variant.flag("tf32"), variant=variant)
-    session = create(request.artifact, session_options(request), [cuda, CPU])
+    session = create(rewritten(request.artifact, request.variant), session_options(request), [cuda, CPU])
     with opened(request, session) as wrapped:
         yield wrapped
 

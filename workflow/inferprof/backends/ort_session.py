@@ -220,15 +220,16 @@ def session_options(request: OpenRequest) -> onnxruntime.SessionOptions:
     return options
 
 
-def create(model: Path, options: onnxruntime.SessionOptions, providers: Sequence[Provider]) -> Any:
+def create(model: Path | bytes, options: onnxruntime.SessionOptions, providers: Sequence[Provider]) -> Any:
     """An InferenceSession on the first of `providers`. Raises CaseFailed where it fell back to another one.
 
     ONNX Runtime itself only logs a provider whose libraries cannot be loaded, and goes on, on the CPU.
     """
     import onnxruntime
 
+    graph = model if isinstance(model, bytes) else str(model)
     with reported(), ort_told.heard(options):
-        session = onnxruntime.InferenceSession(str(model), options, providers=list(providers), enable_fallback=0)
+        session = onnxruntime.InferenceSession(graph, options, providers=list(providers), enable_fallback=0)
     return _on(session, providers[0][0])
 
 

@@ -56,13 +56,13 @@ def providers(cache: Path, profile: Profile, variant: Variant, device: Device | 
     if version() < WITH_STREAMS:
         options = {"trt_engine_cache_enable": "True", "trt_engine_cache_path": str(cache)}
         return [(NAME, {"trt_min_subgraph_size": "1", **options}), CPU]
-    tensorrt = (NAME, _options(cache, profile, variant, device))
+    tensorrt = (NAME, of_provider(cache, profile, variant, device))
     if device is None:
         return [tensorrt, CPU]
     return [tensorrt, cuda_provider(device, graph=False, tf32=variant.flag("tf32")), CPU]
 
 
-def _options(cache: Path, profile: Profile, variant: Variant, device: Device | None) -> dict[str, str]:
+def of_provider(cache: Path, profile: Profile, variant: Variant, device: Device | None) -> dict[str, str]:
     """The provider's options. No precision flag is ever set: without one it builds strongly typed networks."""
     options = {
         "device_id": "0",

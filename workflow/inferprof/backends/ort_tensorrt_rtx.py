@@ -81,7 +81,7 @@ def _load_cuda_runtime(folder: Path, load: Callable[[str], Any] = ctypes.CDLL) -
             load(str(bundled))
 
 
-def _options(profile: Profile, variant: Variant, device: Device | None) -> dict[str, str]:
+def of_provider(profile: Profile, variant: Variant, device: Device | None) -> dict[str, str]:
     """The plug-in's options (its tensorrt_rtx_provider_options.h).
 
     Of shapes that header says `;` between inputs, and its code splits at commas only.
@@ -110,7 +110,7 @@ def build(request: BuildRequest) -> dict[str, Any]:
     progress.step("build the engine")
     started = time.perf_counter()
     with reported(), written_whole(request.out) as partial:
-        options.add_provider_for_devices(devices, _options(profile, request.variant, None))
+        options.add_provider_for_devices(devices, of_provider(profile, request.variant, None))
         compiler = onnxruntime.ModelCompiler(options, str(request.onnx), embed_compiled_data_into_model=True)
         compiler.compile_to_file(str(partial))
     plugin = str(importlib.import_module(PLUGIN).__version__)
@@ -126,7 +126,7 @@ def open_tensorrt_rtx(request: OpenRequest) -> Iterator[OrtSession]:
     profile = profile_of(request.spec, request.shape, request.variant)
     options = session_options(request)
     with reported():
-        options.add_provider_for_devices(devices, _options(profile, request.variant, request.device))
+        options.add_provider_for_devices(devices, of_provider(profile, request.variant, request.device))
     session = on_devices(request.artifact, options, name)
     with opened(request, session) as wrapped:
         yield wrapped

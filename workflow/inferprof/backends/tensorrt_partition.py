@@ -19,7 +19,7 @@ from inferprof.backends.tensorrt_parser import DEPTH, Answer, ask
 from inferprof.backends.tensorrt_runtime import load
 from inferprof.documents.graph import Left
 from inferprof.model import onnx_graph
-from inferprof.model.operators import full_name, is_foreign
+from inferprof.model.operators import COLLECTIVE, full_name, is_foreign
 
 if TYPE_CHECKING:
     import onnx
@@ -40,6 +40,7 @@ def partition(path: Path, shapes: Shapes | None) -> dict[str, Any]:
     Each: nodes, taken, subgraphs (their numbers of nodes), left (Left), edges (tensors between what is taken and
     what is left) and edge_bytes (None where a size is open); or not_measured, with the reason. `looped` lists the
     nodes, also of bodies, that become loops. A compiled graph has its partition in it, made `by` who is named.
+    `collectives`: the nodes between GPUs, where there are some.
     """
     model = onnx_graph.read(path)
     looped = [node.name or node.op_type for node in onnx_graph.all_nodes(model.graph) if node.op_type in LOOPED]
@@ -55,7 +56,16 @@ def partition(path: Path, shapes: Shapes | None) -> dict[str, Any]:
         static = _asked(trt, path, _fixed(model, shapes)) if shapes else {"not_measured": NO_SIZES}
     else:
         static = _asked(trt, path, model)
-    return {"by": f"TensorRT-RTX {trt.__version__}", "dynamic": dynamic, "static": static, "looped": looped}
+    talking = [
+        node.name or node.output[0] for node in onnx_graph.all_nodes(model.graph) if node.op_type == COLLECTIVE
+    ]
+    return {
+        "by": f"TensorRT-RTX {trt.__version__}",
+        "dynamic": dynamic,
+        "static": static,
+        "looped": looped,
+        **({"collectives": talking} if talking else {}),
+    }
 
 
 def _sources(model: onnx.ModelProto) -> str:
@@ -172,6 +182,8 @@ def render(result: Mapping[str, Any]) -> str:
         lines += _lines(label, result[label])
     if result["looped"]:
         lines.append(f"* run as loops of kernels: {', '.join(result['looped'])}")
+    if collectives := result.get("collectives"):
+        lines.append(f"* between GPUs, one process each (TensorRT 10.16 or newer): {', '.join(collectives)}")
     return "\n".join(lines)
 
 

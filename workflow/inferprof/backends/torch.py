@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from inferprof.backends import (
     inductor,
     refusals,
+    torch_cache,
     torch_graphs,
     torch_options,
     torch_quantize,
@@ -51,6 +52,7 @@ class TorchSession:
         self._device = device
         self._graph = graph
         self._weights = weights
+        self.operation: dict[str, Any] | None = None
         self.tuning = triton_tuning.Watch()
         self._inputs: tuple[torch.Tensor, ...] = ()
         self._result: torch.Tensor | None = None
@@ -214,8 +216,10 @@ def _opened(
         module = _module(request.spec, request.precision, device.where, quantizer, world)
         graph = device.where == "cuda" and request.variant.flag("cuda_graph")
         torch_options.apply(request.variant)
-        call = wrap(torch_options.formatted(module, request.variant))
-        session = TorchSession(call, request.spec, device, graph=graph, weights=torch_quantize.size(module))
+        weights = torch_quantize.size(module)
+        call = wrap(torch_options.formatted(module := torch_cache.stepped(module, request), request.variant))
+        session = TorchSession(call, request.spec, device, graph=graph, weights=weights)
+        session.operation = torch_cache.operation(module, weights)
         try:
             with triton_tuning.tuned(request.variant, request.remembered) as session.tuning, torch.inference_mode():
                 yield session
@@ -262,14 +266,6 @@ def open_compile(request: OpenRequest) -> Iterator[TorchSession]:
     helped = inductor.no_helpers_for_what_is_compiled(request)
     with _reported(TorchDynamoException), helped, _opened(request, compiled) as session:
         yield session
-
-
-def graphs_share_memory(variant: Variant) -> str | None:
-    """The modes that make CUDA graphs put the results of all of them into one pool of memory."""
-    mode = variant.text("compile_mode", inductor.DEFAULT_MODE)
-    return (
-        None if mode == inductor.DEFAULT_MODE else f"the CUDA graphs of compile_mode {mode} share one pool of memory"
-    )
 
 
 def refuses_options(variant: Variant, case: Case, machine: Machine) -> str | None:
@@ -325,6 +321,7 @@ TORCH_EAGER = Backend(
     refuses_variant=refuses_options,
     graph_memory=functools.partial(graph_memory, trees=False),
     tuning=tuning_of,
+    operation=torch_cache.operation_of,
 )
 
 TORCH_COMPILE = Backend(
@@ -343,8 +340,9 @@ TORCH_COMPILE = Backend(
     forget_choices=inductor.forget_choices,
     compile_cache=inductor.cache,
     imports=(*export.IMPORTS, "torch._inductor.compile_fx"),
-    alone=graphs_share_memory,
+    alone=inductor.graphs_share_memory,
     refuses_variant=refuses_options,
     graph_memory=functools.partial(graph_memory, trees=True),
     tuning=tuning_of,
+    operation=torch_cache.operation_of,
 )

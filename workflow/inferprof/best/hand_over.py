@@ -2,208 +2,61 @@
 
 from __future__ import annotations
 
+import pprint
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from inferprof.backends import ort_options, torch_options
+from inferprof.backends import ort_options, ort_tensorrt, ort_tensorrt_rtx, torch_options
 from inferprof.backends.inductor import DEFAULT_MODE
+from inferprof.backends.ort_transformers import OFF, TRANSFORMER_OPTIMIZER
+from inferprof.backends.profile import profile_of
 from inferprof.backends.torch import DTYPES
 from inferprof.best.rounds import Rounds, first_round
 from inferprof.best.space import Spot, baseline
 from inferprof.case import Case, Shape, Variant
 from inferprof.documents import Record, Trail
-from inferprof.model.model_spec import InputSpec
+from inferprof.model.model_spec import InputSpec, ModelSpec
 from inferprof.study import Study
 
 NS_PER_MS: Final = 1e6
-PACKAGES: Final = {
-    "ort": ("onnxruntime-gpu", "onnxruntime", "numpy"),
+PACKAGES: Final[Mapping[str, tuple[str, ...]]] = {
+    "ort": ("onnxruntime-gpu", "onnxruntime", "onnxruntime-ep-nv-tensorrt-rtx", "torch", "numpy"),
     "torch": ("torch", "transformers", "timm", "torchvision", "numpy"),
-    "tensorrt": ("tensorrt", "torch", "numpy"),
+    "tensorrt": ("tensorrt", "tensorrt-rtx", "torch", "numpy"),
 }
-SECONDS: Final = 2.0
-"""For which a program measures itself."""
-LOADERS: Final[Mapping[str, str]] = {
-    "timm": "import timm",
-    "torchvision": "import torchvision",
-    "transformers": "import transformers",
-}
+"""Family of programs, whose template has its name → the packages that it runs on."""
+UNPROVEN: Final = frozenset({"ort_tensorrt", "ort_tensorrt_rtx", "tensorrt", "tensorrt_rtx"})
+"""Runtimes whose programs nobody of us ran."""
+LEVELS: Final[Mapping[str, int]] = {"disabled": 0, "basic": 1, "extended": 2, "all": 99}
+CPU: Final = "CPUExecutionProvider"
+WIDTH: Final = 110
 
 
-class Program:
-    """The parts of a program: imports, constants, and what prepares a run."""
+@dataclass(frozen=True)
+class Winner:
+    """The best case of a search, and one of the records that its latency is from."""
 
-    def __init__(self, study: Study, trail: Trail, spot: Spot, record: Record) -> None:
-        self.study, self.trail, self.spot, self.record = study, trail, spot, record
-        self.spec = study.models[spot.case.model]
-        self.options = spot.variant
-        self.imports = ["import os", "import statistics", "import time"]
-        self.libraries = ["import numpy as np"]
-        self.constants = [f"SECONDS = {SECONDS}"]
-        self.notes: list[str] = []
-        self.body: list[str] = []
+    study: Study
+    trail: Trail
+    spot: Spot
+    record: Record
+
+    @property
+    def family(self) -> str:
+        """The template of its program."""
+        return self.spot.case.backend.partition("_")[0]
+
+    @property
+    def spec(self) -> ModelSpec:
+        """The model."""
+        return self.study.models[self.spot.case.model]
 
     @property
     def threads(self) -> str:
         """How many threads, as code."""
-        return str(self.options.options.get("threads", "len(os.sched_getaffinity(0))"))
-
-    def ort(self, *, cuda: bool) -> None:
-        """ONNX Runtime on the CPU, or on the GPU with its arrays bound to it."""
-        self.imports.append("from pathlib import Path")
-        self.libraries.append("import onnxruntime as ort")
-        path = f'"onnx/{self.spec.name}/{self.spot.case.precision}.onnx"'
-        self.constants.append(f"MODEL = Path(__file__).resolve().parents[2] / {path}")
-        self.body = ["options = ort.SessionOptions()", f"options.intra_op_num_threads = {self.threads}"]
-        self.body += list(_session_lines(self.options))
-        if not cuda:
-            self.body += [
-                'session = ort.InferenceSession(MODEL, options, providers=["CPUExecutionProvider"])',
-                "return lambda feeds: session.run(None, feeds)",
-            ]
-            return
-        graph = self.options.flag("cuda_graph")
-        provider = {"use_tf32": str(int(self.options.flag("tf32"))), "enable_cuda_graph": str(int(graph))}
-        provider |= ort_options.of_cuda(self.options)
-        self.constants.append(f"PROVIDER = {provider}")
-        self.constants.append(f"OUTPUTS = {_arrays(self.record.outputs)}")
-        self.body += [
-            "ort.preload_dlls()  # the CUDA libraries that came with torch",
-            'providers = [("CUDAExecutionProvider", PROVIDER), "CPUExecutionProvider"]',
-            "session = ort.InferenceSession(MODEL, options, providers=providers)",
-            "binding = session.io_binding()",
-            'held = {name: ort.OrtValue.ortvalue_from_numpy(array, "cuda", 0) for name, array in feeds.items()}',
-            "for name, value in held.items():",
-            "    binding.bind_ortvalue_input(name, value)",
-            "for name, (shape, dtype) in OUTPUTS.items():",
-            '    value = ort.OrtValue.ortvalue_from_shape_and_type(shape, np.dtype(dtype), "cuda", 0)',
-            "    binding.bind_ortvalue_output(name, value)",
-            "",
-            "def run(feeds):",
-            "    for name, array in feeds.items():",
-            "        held[name].update_inplace(array)",
-            "    session.run_with_iobinding(binding)",
-            "    return binding.copy_outputs_to_cpu()",
-            "",
-            "return run",
-        ]
-
-    def torch(self, *, compiled: bool) -> None:
-        """torch, eager or compiled, on the GPU where there is one."""
-        self.libraries.append("import torch")
-        where = "cpu" if self.study.machine.gpu is None else "cuda"
-        dtype = DTYPES[self.spot.case.precision]
-        self.constants += [f'DEVICE = "{where}"', f"DTYPE = torch.{dtype}"]
-        self.body = [f"torch.set_num_threads({self.threads})"] if where == "cpu" else []
-        self.body += list(_torch_lines(self.options))
-        self.body += [*self._module(), "model = model.eval().to(DEVICE, DTYPE)"]
-        channels_last = torch_options.MEMORY_FORMAT.given(self.options) == "channels_last"
-        if channels_last:
-            self.body.append("model = model.to(memory_format=torch.channels_last)")
-        if compiled:
-            mode = self.options.text("compile_mode", DEFAULT_MODE)
-            self.body.append(f'model = torch.compile(model, mode="{mode}", dynamic=False)')
-        last = ".to(memory_format=torch.channels_last) if x.ndim == 4 else x" if channels_last else ""
-        call = "**tensors" if self.spec.source == "transformers" else "*tensors.values()"
-        if self.options.flag("cuda_graph"):
-            self.notes.append("Measured as a CUDA graph; this program runs it without (torch.cuda.graph holds it).")
-        self.body += [
-            "",
-            "@torch.inference_mode()",
-            "def run(feeds):",
-            "    tensors = {name: torch.from_numpy(array).to(DEVICE) for name, array in feeds.items()}",
-            "    tensors = {name: x.to(DTYPE) if x.is_floating_point() else x for name, x in tensors.items()}",
-            *([f"    tensors = {{name: x{last} for name, x in tensors.items()}}"] if last else []),
-            f"    result = model({call})",
-            "    result = next(iter(result.values())) if isinstance(result, dict) else result",
-            *self._pooled(),
-            "    return [result.float().cpu().numpy()]",
-            "",
-            "return run",
-        ]
-
-    def _module(self) -> list[str]:
-        """What makes the module."""
-        source, options = self.spec.source, self.spec.options
-        if source in LOADERS:
-            self.libraries.append(LOADERS[source])
-        name = options.get("architecture")
-        if source == "timm":
-            return [f'model = timm.create_model("{name}", pretrained={self.spec.pretrained})']
-        if source == "torchvision":
-            weights = '"DEFAULT"' if self.spec.pretrained else None
-            return [f'model = torchvision.models.get_model("{name}", weights={weights})']
-        if source == "transformers" and not self.spec.pretrained:
-            self.notes.append("Its weights are random, as those that were measured.")
-            return [
-                f"config = transformers.{name}.config_class(**{dict(options.get('config', {}))})",
-                f'model = transformers.{name}._from_config(config, attn_implementation="sdpa")',
-            ]
-        if source == "transformers":
-            self.notes.append("WEIGHTS: a repository of the hub, or a folder with its files.")
-            self.constants.append(f'WEIGHTS = os.environ.get("WEIGHTS", "{options.get("repository", "")}")')
-            revision = f', revision="{options["revision"]}"' if "revision" in options else ""
-            return [f'model = transformers.{name}.from_pretrained(WEIGHTS, attn_implementation="sdpa"{revision})']
-        module, _, function = str(options["python"]).partition(":")
-        self.notes.append(f"{module}.py must be importable: it stands beside the model's description.")
-        return [f"from {module} import {function}", f"model = {function}()"]
-
-    def _pooled(self) -> Iterator[str]:
-        """A unit vector for each row, where the model's description asks for it."""
-        pooling = self.spec.options.get("pooling")
-        if not pooling:
-            return
-        mask = next((item.name for item in self.spec.inputs if item.data == "token_mask"), None)
-        if pooling == "cls":
-            yield "    result = result[:, 0]"
-        elif mask:
-            yield f'    mask = tensors["{mask}"].unsqueeze(-1).to(result.dtype)'
-            yield "    result = (result * mask).sum(1) / mask.sum(1).clamp(min=1)"
-        else:
-            yield "    result = result.mean(1)"
-        yield "    result = torch.nn.functional.normalize(result, dim=-1, eps=1e-6)"
-
-    def tensorrt(self) -> None:
-        """TensorRT's engine, as its documentation runs it. No machine of ours ran this program."""
-        self.notes.append("Unproven: written to TensorRT's documented interface, and never run by us.")
-        self.imports.append("from pathlib import Path")
-        self.libraries += ["import tensorrt as trt", "import torch"]
-        engine = f'"engine/{self.spot.case}.engine"'
-        self.constants.append(f"ENGINE = Path(__file__).resolve().parents[1] / {engine}")
-        self.body = [
-            "runtime = trt.Runtime(trt.Logger())",
-            "engine = runtime.deserialize_cuda_engine(ENGINE.read_bytes())",
-            "context = engine.create_execution_context()",
-            'tensors = {name: torch.from_numpy(array).to("cuda") for name, array in feeds.items()}',
-            "for name, tensor in tensors.items():",
-            "    context.set_input_shape(name, tuple(tensor.shape))",
-            "names = [engine.get_tensor_name(i) for i in range(engine.num_io_tensors)]",
-            "outputs = [name for name in names if engine.get_tensor_mode(name) == trt.TensorIOMode.OUTPUT]",
-            "for name in outputs:",
-            "    dtype = torch.from_numpy(np.empty(0, trt.nptype(engine.get_tensor_dtype(name)))).dtype",
-            '    tensors[name] = torch.empty(tuple(context.get_tensor_shape(name)), dtype=dtype, device="cuda")',
-            "for name, tensor in tensors.items():",
-            "    context.set_tensor_address(name, tensor.data_ptr())",
-            "stream = torch.cuda.Stream()",
-            "",
-            "def run(feeds):",
-            "    with torch.cuda.stream(stream):",
-            "        for name, array in feeds.items():",
-            "            tensors[name].copy_(torch.from_numpy(array))",
-            "        context.execute_async_v3(stream.cuda_stream)",
-            "        return [tensors[name].cpu().numpy() for name in outputs]",
-            "",
-            "return run",
-        ]
-
-    def by_hand(self) -> None:
-        """What no program is written for."""
-        given = " ".join(f"--set {name}={value}" for name, value in self.options.options.items())
-        self.notes.append(
-            f"No program is written for {self.spot.case.backend}: inferprof runs it with {given or 'no option'}."
-        )
-        self.body = [f'raise SystemExit("no program is written for {self.spot.case.backend}")']
+        return str(self.spot.variant.options.get("threads", "len(os.sched_getaffinity(0))"))
 
 
 def program(study: Study, results: Path, trail: Trail) -> str:
@@ -212,42 +65,114 @@ def program(study: Study, results: Path, trail: Trail) -> str:
 
     if trail.ended == "failed":
         return f"raise SystemExit({trail.reason!r})\n"
-    spot, record = _winner(study, results, trail)
-    made = Program(study, trail, spot, record)
-    backend = spot.case.backend
-    if backend in ("ort_cpu", "ort_cuda"):
-        made.ort(cuda=backend == "ort_cuda")
-    elif backend in ("torch_eager", "torch_compile"):
-        made.torch(compiled=backend == "torch_compile")
-    elif backend == "tensorrt":
-        made.tensorrt()
-    else:
-        made.by_hand()
+    winner = _winner(study, results, trail)
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("inferprof.best"),
         autoescape=False,  # Python, and no page
         trim_blocks=True,
+        lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
     )
-    text = environment.get_template("program.py.j2").render(
+    own = {"ort": _of_ort, "torch": _of_torch, "tensorrt": _of_tensorrt}[winner.family](winner)
+    text = environment.get_template(f"{winner.family}.py.j2").render(
         model=trail.model,
         shape=trail.shape,
         best=trail.best,
-        heading=[*heading(made), *flags_elsewhere(made)],
-        imports=[
-            *sorted(made.imports, key=lambda line: (line.startswith("from"), line)),
-            "",
-            *sorted(made.libraries),
-        ],
-        constants=made.constants,
-        inputs={item.name: _expression(item, record) for item in made.spec.inputs},
-        body=made.body,
+        heading=[*heading(winner), *flags_elsewhere(winner)],
+        inputs={item.name: _expression(item, winner.record) for item in winner.spec.inputs},
+        pinned=winner.spot.variant.options.get("placement") == "pinned",
+        **own,
     )
     return "\n".join(line.rstrip() for line in text.split("\n"))
 
 
-def _winner(study: Study, results: Path, trail: Trail) -> tuple[Spot, Record]:
+# --- what the templates need -----------------------------------------------------------------------------------
+
+
+def _of_ort(winner: Winner) -> dict[str, Any]:
+    """ONNX Runtime on the CPU, or on the GPU with its arrays bound to it."""
+    case, variant = winner.spot.case, winner.spot.variant
+    profile = profile_of(winner.spec, Shape.parse(case.shape), variant)
+    on_plugin = case.backend == "ort_tensorrt_rtx"
+    kind = TRANSFORMER_OPTIMIZER.given(variant) if case.backend in TRANSFORMER_OPTIMIZER.backends else None
+    providers: list[Any] = [CPU]
+    if case.backend == "ort_cuda":
+        providers = [("CUDAExecutionProvider", _cuda_options(variant)), CPU]
+    elif case.backend == "ort_tensorrt":
+        cache = ort_tensorrt.of_provider(Path("engines"), profile, variant, None)  # built by the first inference
+        providers = [(ort_tensorrt.NAME, cache), CPU]
+    return {
+        "plugin": ort_tensorrt_rtx.PLUGIN if on_plugin else None,
+        "plugin_options": ort_tensorrt_rtx.of_provider(profile, variant, None) if on_plugin else None,
+        "file": f"engine/{case}.engine" if on_plugin else f"onnx/{case.model}/{case.precision}.onnx",
+        "providers": None if on_plugin else pprint.pformat(providers, width=WIDTH, sort_dicts=False),
+        "outputs": None if case.backend == "ort_cpu" else _arrays(winner.record.outputs),
+        "tf32": int(variant.flag("tf32")) if "tensorrt" in case.backend else None,
+        "transformer": None if kind == OFF else kind,
+        "threads": winner.threads,
+        "settings": list(_session_lines(variant)),
+    }
+
+
+def _cuda_options(variant: Variant) -> dict[str, str]:
+    """Of the CUDA provider."""
+    flags = {"use_tf32": variant.flag("tf32"), "enable_cuda_graph": variant.flag("cuda_graph")}
+    return {name: str(int(on)) for name, on in flags.items()} | ort_options.of_cuda(variant)
+
+
+def _of_torch(winner: Winner) -> dict[str, Any]:
+    """torch, eager or compiled, on the GPU where there is one."""
+    spec, variant = winner.spec, winner.spot.variant
+    on_gpu, compiled = winner.study.machine.gpu is not None, winner.spot.case.backend == "torch_compile"
+    kernel = torch_options.SDPA.given(variant)
+    kinds = winner.spec.inputs
+    return {
+        "library": spec.source if spec.source in ("timm", "torchvision", "transformers") else None,
+        "device": "cuda" if on_gpu else "cpu",
+        "dtype": DTYPES[winner.spot.case.precision],
+        "weights": spec.options.get("repository") if spec.source == "transformers" and spec.pretrained else None,
+        "threads": winner.threads,
+        "tf32": variant.flag("tf32"),
+        "kernels": {name: name == kernel for name in torch_options.KERNELS} if kernel else {},
+        "freezing": torch_options.FREEZING.given(variant),
+        "module": _module(spec),
+        "channels_last": torch_options.MEMORY_FORMAT.given(variant) == "channels_last",
+        "mode": variant.text("compile_mode", DEFAULT_MODE) if compiled else None,
+        "by_name": spec.source == "transformers",
+        "pooling": spec.options.get("pooling"),
+        "mask": next((item.name for item in kinds if item.data == "token_mask"), None),
+        "graph": on_gpu and variant.flag("cuda_graph"),
+    }
+
+
+def _module(spec: ModelSpec) -> list[str]:
+    """What makes the module."""
+    name = spec.options.get("architecture")
+    if spec.source == "timm":
+        return [f'model = timm.create_model("{name}", pretrained={spec.pretrained})']
+    if spec.source == "torchvision":
+        weights = '"DEFAULT"' if spec.pretrained else None
+        return [f'model = torchvision.models.get_model("{name}", weights={weights})']
+    if spec.source == "transformers" and not spec.pretrained:
+        return [
+            f"config = transformers.{name}.config_class(**{dict(spec.options.get('config', {}))})",
+            f'model = transformers.{name}._from_config(config, attn_implementation="sdpa")',
+        ]
+    if spec.source == "transformers":
+        revision = f', revision="{spec.options["revision"]}"' if "revision" in spec.options else ""
+        return [f'model = transformers.{name}.from_pretrained(WEIGHTS, attn_implementation="sdpa"{revision})']
+    module, _, function = str(spec.options["python"]).partition(":")
+    return [f"from {module} import {function}", f"model = {function}()"]
+
+
+def _of_tensorrt(winner: Winner) -> dict[str, Any]:
+    """TensorRT's engine, as its documentation runs it."""
+    case = winner.spot.case
+    return {"module": case.backend, "file": f"engine/{case}.engine", "graph": winner.spot.variant.flag("cuda_graph")}
+
+
+def _winner(study: Study, results: Path, trail: Trail) -> Winner:
     """The best case, and one of the records that its latency is from."""
     precision, backend, name = str(trail.best).split("/")
     spot = Spot(Case(str(trail.model), precision, backend, name, str(trail.shape)), study.variant(name))
@@ -255,12 +180,15 @@ def _winner(study: Study, results: Path, trail: Trail) -> tuple[Spot, Record]:
     begin = baseline(study, str(trail.model), str(trail.shape))
     record = rounds.record(spot, first_round(begin, spot, "confirm") + 1) or rounds.record(spot, 0)
     assert record is not None  # it is the best by these very records
-    return spot, record
+    return Winner(study, trail, spot, record)
 
 
-def heading(made: Program) -> Iterator[str]:
+# --- the heading -----------------------------------------------------------------------------------------------
+
+
+def heading(winner: Winner) -> Iterator[str]:
     """What was measured, on what."""
-    trail = made.trail
+    trail, case = winner.trail, winner.spot.case
     median, low, high = ((ns or 0) / NS_PER_MS for ns in (trail.median_ns, trail.low_ns, trail.high_ns))
     yield f"Measured by {trail.boundary}: {median:.4g} ms" + (
         f"; the median of one more process lies between {low:.4g} and {high:.4g} ms in 95 of 100." if high else "."
@@ -268,30 +196,62 @@ def heading(made: Program) -> Iterator[str]:
     last = next((step for step in trail.steps if step.decision in ("confirmed", "not confirmed")), None)
     if last and last.gain is not None and last.low is not None and last.high is not None:
         yield f"Over {trail.baseline} it saves {last.gain:.1%} ({last.low:.1%} to {last.high:.1%}): {last.decision}."
-    family = next((name for name in PACKAGES if made.spot.case.backend.startswith(name)), "ort")
-    packages = made.record.environment.packages
-    versions = [f"{name} {packages[name]}" for name in PACKAGES[family] if packages.get(name)]
-    yield f"With Python {made.record.environment.python}, {', '.join(versions)}, on {made.study.machine.slug}."
-    yield from made.notes
+    packages = winner.record.environment.packages
+    versions = [f"{name} {packages[name]}" for name in PACKAGES[winner.family] if packages.get(name)]
+    yield f"With Python {winner.record.environment.python}, {', '.join(versions)}, on {winner.study.machine.slug}."
+    yield from _notes(winner, str(case.backend))
 
 
-def flags_elsewhere(made: Program) -> Iterator[str]:
+def _notes(winner: Winner, backend: str) -> Iterator[str]:
+    """What the user of a program should know."""
+    spec, options = winner.spec, winner.spot.variant.options
+    if backend in UNPROVEN:
+        yield "Unproven: written to the documented interface, and never run by us."
+    if winner.family == "torch" and spec.source == "transformers":
+        pretrained = "WEIGHTS: a repository of the hub, or a folder with its files."
+        yield pretrained if spec.pretrained else "Its weights are random, as those that were measured."
+    if options.get("placement") in ("device", "mapped"):
+        yield f"Measured with its inputs in {options['placement']} memory; this program has them on the host."
+    if others := sorted(options.keys() & {"host_cast", "quantize", "tuning", "parallel"}):
+        given = " ".join(f"{name}={options[name]}" for name in others)
+        yield f"Not in this program: {given}, which inferprof does around the model."
+
+
+def flags_elsewhere(winner: Winner) -> Iterator[str]:
     """The same for onnxruntime_perf_test and trtexec, as far as these have it."""
-    case, options = made.spot.case, made.options
-    if case.backend == "ort_cpu" and isinstance(options.options.get("threads", 0), int):
-        threads = f" -x {options.options['threads']}" if "threads" in options.options else ""
-        level = {"disabled": 0, "basic": 1, "extended": 2, "all": 99}[options.text("graph_optimization", "all")]
-        rest = "" if options.options.get("memory_pattern", True) else " -M"
-        rest += "" if options.options.get("arena", True) else " -A"
-        rest += " -P" if options.text("execution", "sequential") == "parallel" else ""
-        entries = [f"{o.key}|{value}" for o in ort_options.ENTRIES if (value := o.given(options)) is not None]
-        rest += f' -C "{" ".join(entries)}"' if entries else ""
-        yield f"onnxruntime_perf_test -e cpu -o {level}{threads}{rest} -I {case.precision}.onnx"
+    case, variant = winner.spot.case, winner.spot.variant
+    sizes = Shape.parse(case.shape)
+    if case.backend in ("ort_cpu", "ort_cuda", "ort_tensorrt") and "transformer_optimizer" not in variant.options:
+        yield f"onnxruntime_perf_test {' '.join(_perf_test(winner))} -I {case.precision}.onnx"
     if case.backend == "tensorrt":
-        sizes = Shape.parse(case.shape)
-        shapes = ",".join(f"{i.name}:{'x'.join(map(str, i.shape(sizes)))}" for i in made.spec.inputs)
-        graph = " --useCudaGraph" if options.flag("cuda_graph") else ""
+        shapes = ",".join(f"{i.name}:{'x'.join(map(str, i.shape(sizes)))}" for i in winner.spec.inputs)
+        graph = " --useCudaGraph" if variant.flag("cuda_graph") else ""
         yield f"trtexec --loadEngine={case.precision}.engine --shapes={shapes}{graph}"
+
+
+def _perf_test(winner: Winner) -> Iterator[str]:
+    """The flags of onnxruntime_perf_test; what it lacks is left to its defaults."""
+    case, variant = winner.spot.case, winner.spot.variant
+    yield f"-e {case.backend.removeprefix('ort_')} -o {LEVELS[variant.text('graph_optimization', 'all')]}"
+    if "threads" in variant.options:
+        yield f"-x {variant.options['threads']}"
+    if variant.options.get("memory_pattern") is False:
+        yield "-M"
+    if variant.options.get("arena") is False:
+        yield "-A"
+    if variant.text("execution", "sequential") == "parallel":
+        yield "-P"
+    entries = [f"{o.key}|{value}" for o in ort_options.ENTRIES if (value := o.given(variant)) is not None]
+    if entries:
+        yield f'-C "{" ".join(entries)}"'
+    if case.backend == "ort_cpu":
+        return
+    profile = profile_of(winner.spec, Shape.parse(case.shape), variant)
+    on_tensorrt = case.backend == "ort_tensorrt"
+    given = (
+        ort_tensorrt.of_provider(Path("engines"), profile, variant, None) if on_tensorrt else _cuda_options(variant)
+    )
+    yield f"""-i "{" ".join(f"{key}|{value}" for key, value in given.items())}\""""
 
 
 def _session_lines(variant: Variant) -> Iterator[str]:
@@ -302,18 +262,6 @@ def _session_lines(variant: Variant) -> Iterator[str]:
     for option in ort_options.ENTRIES:
         if (value := option.given(variant)) is not None:
             yield f'options.add_session_config_entry("{option.key}", "{value}")'
-
-
-def _torch_lines(variant: Variant) -> Iterator[str]:
-    if variant.flag("tf32"):
-        yield 'torch.set_float32_matmul_precision("high")'
-        yield "torch.backends.cudnn.allow_tf32 = True"
-    if kernel := torch_options.SDPA.given(variant):
-        for each in torch_options.KERNELS:
-            yield f"torch.backends.cuda.{torch_options.SDPA.key.format(each)}({each == kernel})"
-    if torch_options.FREEZING.given(variant):
-        yield "import torch._inductor.config"
-        yield "torch._inductor.config.freezing = True"
 
 
 def _arrays(arrays: Mapping[str, Any]) -> dict[str, tuple[tuple[int, ...], str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import math
 import re
 import statistics
 import zlib
@@ -11,20 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
 from inferprof import documents
 from inferprof.best.space import Spot
+from inferprof.case import OF_DUELS
 from inferprof.documents import Record
 from inferprof.plugins import Boundary
-from inferprof.study import OF_DUELS
 
-SPREAD: Final = 0.02
-"""By how much the medians of two processes of a case differ at least: standard deviation of their logarithms."""
 PAIRS: Final = 100_000
 """Duels have numbers below it, so that two pairs of cases seldom share one."""
-MEDIAN_OF_MEAN: Final = 1.25
-"""By how much the median of a sample varies more than its mean, for normal samples."""
 
 
 class Waits(Exception):
@@ -107,19 +100,24 @@ class Rounds:
         """The median of each of these rounds, ns."""
         return [statistics.median(self.samples(spot, number)) for number in numbers]
 
-    def noise(self, spot: Spot, number: int) -> float:
-        """By how much the median of a round may be off, as a share of it: one standard deviation."""
-        logs = np.log(self.samples(spot, number))
-        own = MEDIAN_OF_MEAN * float(np.std(logs)) / math.sqrt(len(logs))
-        return math.hypot(SPREAD, own)
-
     @property
     def spent_s(self) -> float:
         """What all records took that were looked at."""
         return sum(self.seconds.values())
 
+    @property
+    def knows_duels(self) -> bool:
+        """Whether a record for one boundary was looked at."""
+        return any(map(_of_duel, self.seconds))
+
     def will_take_s(self, file: str) -> float:
-        """What a record will take: as those of its case, else as most."""
+        """What a record will take: as those of its case that measured as much, else as most of such, else as most."""
+        alike = {other: seconds for other, seconds in self.seconds.items() if _of_duel(other) == _of_duel(file)}
         folder = file.rpartition("/")[0] + "/"
-        own = [seconds for other, seconds in self.seconds.items() if other.startswith(folder)]
-        return statistics.fmean(own) if own else statistics.median(self.seconds.values())
+        own = [seconds for other, seconds in alike.items() if other.startswith(folder)]
+        return statistics.fmean(own) if own else statistics.median((alike or self.seconds).values())
+
+
+def _of_duel(file: str) -> bool:
+    """Whether a record is for one boundary."""
+    return int(Path(file).stem[1:]) >= OF_DUELS

@@ -16,26 +16,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
-from inferprof import registry
-from inferprof.best import duel, space, told, trail
-from inferprof.best.rounds import SPREAD, Rounds, Waits, first_round, given_up
+from inferprof.best import duel, search_trail, space, trail
+from inferprof.best.rounds import Rounds, Waits, first_round, given_up
 from inferprof.best.space import Spot
-from inferprof.case import REFERENCE, Shape
+from inferprof.best.standing import SIGMAS, Standing
+from inferprof.case import OF_DUELS, REFERENCE, Shape
 from inferprof.diagnosis import frames, run
 from inferprof.documents.trail import Decision, Ended, Step, Trail
 from inferprof.errors import UserError
 from inferprof.findings import Finding
 from inferprof.study import Study
 
-BUILDS: Final = 3
-"""Engines that the best case is confirmed on."""
-REBUILD: Final = "rebuild"
+OWN: Final = 3
+"""Rounds of the incumbent beside one of each candidate: all these are compared with it."""
+LEARNED: Final = 2
+"""Records for one boundary that tell what those to come will take: less than whole ones."""
 CONFIRMING: Final = 10
 """Rounds of the last duel at most."""
-SIGMAS: Final = 2.0
-"""How far from its one round a case may be."""
+SCREENS: Final = (2, 4)
+"""Rounds that candidates have before duels, as long as the last ones leave them in doubt."""
 S_PER_MIN: Final = 60
 
 
@@ -56,18 +55,12 @@ class Search:
     seen: set[str] = field(default_factory=set)
     in_vain: set[tuple[str, str, str]] = field(default_factory=set)
     """space.changed of what did not help."""
-    levels: dict[str, float] = field(default_factory=dict)
-    """Times of cases over that of the baseline."""
-    noises: dict[str, float] = field(default_factory=dict)
-    """By how much those may be off that come of one round of two cases: one standard deviation, as a share."""
-    spreads: list[float] = field(default_factory=list)
-    """Of the medians of a case's processes in a duel: standard deviations of logarithms."""
     late: bool = False
     """Whether there was no time to measure all that it wanted."""
     advice: dict[str, list[tuple[str, Finding]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        asked = space.asked(self.study)
+        asked = self.study.best
         self.shape = self.study.models[self.model].at(Shape.parse(asked["shape"])).label
         self.budget_s = S_PER_MIN * float(asked["budget_min"])
         self.tolerance = float(asked["tolerance"])
@@ -77,15 +70,15 @@ class Search:
         self.baseline = space.baseline(self.study, self.model, self.shape)
         self.best = self.baseline
         self.seen.add(self.baseline.name)
-        self.levels[self.baseline.name] = 1.0
+        self.standing = Standing(self.baseline.name)
 
     def advance(self) -> Trail:
         """The trail so far: ended, or with what it waits for."""
         try:
             ended, why = self._replayed()
         except Waits as waits:
-            return told.trail(self, None, str(waits), waits.files)
-        return told.trail(self, ended, why)
+            return search_trail.trail(self, None, str(waits), waits.files)
+        return search_trail.trail(self, ended, why)
 
     # --- the walk --------------------------------------------------------------------------------------------------
 
@@ -99,10 +92,8 @@ class Search:
             ended = self._climbed()
         except OverBudget:
             ended = self._out_of_time()
-            for spot in self.left.values():
-                self._drop(
-                    spot, "no time was left for a duel", decision="undecided", gain=1 - self._ratio(spot), rounds=1
-                )
+            for spot in self._promising():
+                self._drop_screened(spot, "no time was left for a duel", decision="undecided")
         if self.best.name != self.baseline.name:
             self._confirm()
         return ended
@@ -116,14 +107,36 @@ class Search:
         while True:
             self._screen()
             while challenger := self._next():
-                if self._fight(self.best, challenger) == "kept":
+                step = self._fight(self.best, challenger)
+                if step.decision == "kept" and step.gain is not None:
                     self.best = challenger
+                    self.standing.succeed(challenger.name, step.gain)
                     break
             else:
                 return self._why()
 
     def _screen(self) -> None:
-        """A round of each change of the incumbent, the best prediction first."""
+        """A round of each change of the incumbent beside several of its own, the best prediction first. Where none is
+        sure to win, more of those that are in doubt: many candidates share what a duel would measure for each."""
+        new = self._changes()
+        base = first_round(self.best, self.best, "screen")
+        self._measure_once(new, base)
+        for until in SCREENS:
+            left = [spot for spot in new if spot.name in self.left]
+            doubtful = [spot for spot in left if self.standing.promise(spot.name) >= self.tolerance]
+            sure = any(self.standing.sure(spot.name) >= self.tolerance for spot in doubtful)
+            files = self._to_come((self.best, *doubtful), base, until)
+            if sure or len(doubtful) < 2 or (files and not self._has_time_for(files)):
+                break
+            self._wait_for(files)
+            for spot in doubtful:
+                self._compare(spot, base, until)
+        for spot in new:
+            if spot.name in self.left and self.standing.promise(spot.name) < self.tolerance:
+                self._lose(spot)
+
+    def _changes(self) -> list[Spot]:
+        """What may be changed of the incumbent and was not tried yet, in the order of what is predicted."""
         findings = [finding for _, finding in self.findings(self.best)]
         spots = space.neighbours(self.study, self.best, findings)
         new = [spot for spot in spots if spot.name not in self.seen and not self._known_in_vain(spot)]
@@ -131,38 +144,57 @@ class Search:
         new.sort(key=lambda spot: -(gain.high_ns if (gain := gains[spot.name]) else 0.0))
         able = [spot for spot in new if self._can_run(spot)]
         self._wait_for([file for spot in able for file in self._accuracy_files(spot)])
-        able = [spot for spot in able if self._is_accurate(spot)]
-        number = first_round(self.best, self.best, "screen") + 1
-        files = [file for spot in (self.best, *able) for file in self.rounds.missing(spot, number)]
-        first_duel = [self.rounds.file(self.best, 0)] * 2 * self.rule.looks[0]
+        return [spot for spot in able if self._is_accurate(spot)]
+
+    def _measure_once(self, new: Sequence[Spot], base: int) -> None:
+        """A round of each candidate, as far as time allows, and OWN of the incumbent."""
+        sides = [
+            *((self.best, base + 1 + number) for number in range(OWN if new else 0)),
+            *((s, base + 1) for s in new),
+        ]
+        for side in sides:
+            self.rounds.record(*side)  # what is there counts as spent, and tells what the others will take
+        files = [file for side in sides for file in self.rounds.missing(*side)]
+        if not self.rounds.knows_duels and self._fits(files[:LEARNED]):
+            self._wait_for(files[:LEARNED])
+        first_duel = [self.rounds.file(self.best, base)] * 2 * self.rule.looks[0]
         self._wait_for([file for i, file in enumerate(files) if self._has_time_for([*files[: i + 1], *first_duel])])
-        if able and self.rounds.failure(self.best, number):
+        if new and self.rounds.failure(self.best, base + 1):
             raise OverBudget
-        for spot in able:
+        for spot in new:
             self.seen.add(spot.name)
-            if self.rounds.missing(spot, number):
+            if self.rounds.missing(spot, base + 1):
                 self.late = True
                 self._drop(spot, "no time was left to measure it", decision="undecided")
-            elif reason := self.rounds.failure(spot, number):
-                self._drop(spot, f"failed: {reason}")
             else:
                 self.left[spot.name] = spot
-                own, other = (self.rounds.medians(side, number)[0] for side in (self.best, spot))
-                self.levels[spot.name] = self.levels[self.best.name] * other / own
-                noises = (self.rounds.noise(side, number) for side in (self.best, spot))
-                self.noises[spot.name] = math.hypot(*noises)
+                self._compare(spot, base, 1)
+
+    def _compare(self, spot: Spot, base: int, until: int) -> None:
+        """What the first rounds of a candidate beside the incumbent's say."""
+        numbers = range(base + 1, base + until + 1)
+        if reason := self.rounds.failure(spot, *numbers):
+            del self.left[spot.name]
+            self._drop(spot, f"failed: {reason}")
+            return
+        own = [n for n in range(base + 1, base + max(OWN, until) + 1) if self.rounds.failure(self.best, n) is None]
+        self.standing.screen(spot.name, self.rounds.medians(self.best, *own), self.rounds.medians(spot, *numbers))
 
     def _next(self) -> Spot | None:
-        """The fastest of those left that promise enough; what promises too little is dropped."""
+        """The fastest of those left that promise enough."""
+        able = [spot for spot in self._promising() if self.standing.promise(spot.name) >= self.tolerance]
+        return min(able, key=lambda spot: self.standing.ratio(spot.name), default=None)
+
+    def _promising(self) -> list[Spot]:
+        """Those left; what promises too little is dropped."""
         for spot in list(self.left.values()):
-            if self._promise(spot) < self.rule.least:
+            if self.standing.promise(spot.name) < self.rule.least:
                 del self.left[spot.name]
                 self._lose(spot)
-                self._drop(spot, "its one round promises too little", gain=1 - self._ratio(spot), rounds=1)
-        able = [spot for spot in self.left.values() if self._promise(spot) >= self.tolerance]
-        return min(able, key=self._ratio, default=None)
+                self._drop_screened(spot, "it promises too little")
+        return list(self.left.values())
 
-    def _fight(self, incumbent: Spot, challenger: Spot) -> Decision:
+    def _fight(self, incumbent: Spot, challenger: Spot) -> Step:
         """A duel, in rounds of its own."""
         del self.left[challenger.name]
         base = first_round(incumbent, challenger)
@@ -180,9 +212,7 @@ class Search:
         self.steps.append(step)
         if step.decision != "kept":
             self._lose(challenger)
-        elif step.gain is not None:
-            self.levels[challenger.name] = self.levels[incumbent.name] * (1 - step.gain)
-        return step.decision
+        return step
 
     def _to_come(self, sides: Sequence[Spot], base: int, look: int) -> list[str]:
         """The records of a duel that are not there, the cases of a round side by side."""
@@ -191,8 +221,13 @@ class Search:
 
     def _has_time_for(self, files: list[str]) -> bool:
         """Whether these records fit, and those of the last duel behind them."""
-        last = [self.rounds.file(spot, 0) for spot in (self.baseline, self.best)] * self.rule.looks[0]
-        return self.rounds.spent_s + sum(map(self.rounds.will_take_s, [*files, *last])) <= self.budget_s
+        last = [
+            self.rounds.file(spot, OF_DUELS) for spot in (self.baseline, *space.built_anew(self.study, self.best))
+        ]
+        return self._fits([*files, *last * self.rule.looks[0]])
+
+    def _fits(self, files: list[str]) -> bool:
+        return self.rounds.spent_s + sum(map(self.rounds.will_take_s, files)) <= self.budget_s
 
     def _looked(self, sides: tuple[Spot, Spot], base: int, look: int) -> Step:
         """What the first rounds of a duel say."""
@@ -201,7 +236,8 @@ class Search:
             if reason := self.rounds.failure(side, *numbers):
                 return self._step(sides, "dropped", f"a round of {side.name} failed: {reason}")
         own, other = (self.rounds.medians(side, *numbers) for side in sides)
-        self.spreads.extend(float(np.std(np.log(medians), ddof=1)) for medians in (own, other))
+        self.standing.heard(sides[0].name, own)
+        self.standing.heard(sides[1].name, other)
         ended = duel.judge(own, other, self.rule)
         step = self._step(sides, trail.DECISIONS[ended.verdict], ended.reason)
         step.rounds, step.gain, step.low, step.high = ended.rounds, ended.gain, ended.low, ended.high
@@ -210,14 +246,13 @@ class Search:
 
     def _confirm(self) -> None:
         """The best case against the baseline in new rounds; of one with an engine, on new builds of it."""
-        backend = registry.backends()[self.best.case.backend]
-        spots = [self.best]
-        if REBUILD in registry.options_of(backend):
-            built = [{**self.best.variant.options, REBUILD: number + 1} for number in range(BUILDS)]
-            spots = [self.best.having(v) for options in built if (v := space.named(self.study, options))]
+        spots = space.built_anew(self.study, self.best)
         base = first_round(self.baseline, self.best, "confirm")
         for look in (look for look in self.rule.looks if look <= CONFIRMING):
-            self._wait_for(self._to_come((self.baseline, *spots), base, look))
+            files = self._to_come((self.baseline, *spots), base, look)
+            if look > self.rule.looks[0] and files and not self._fits(files):
+                break
+            self._wait_for(files)
             steps = [self._looked((self.baseline, spot), base, look) for spot in spots]
             if all(step.decision != "measure more" for step in steps):
                 break
@@ -233,35 +268,18 @@ class Search:
             self._drop(spot, f"refused: {reason}")
         return reason is None
 
-    def _accuracy_file(self, spot: Spot) -> str | None:
-        precision, spec = spot.case.precision, self.study.models[self.model]
-        if precision == REFERENCE or not spec.exported:
-            return None
-        return f"{self.results}/onnx/{self.model}/{precision}.accuracy.json"
-
     def _accuracy_files(self, spot: Spot) -> list[str]:
         """What says whether the format is accurate enough, where that is not there yet."""
-        file = self._accuracy_file(spot)
-        return [file] if file and not Path(file).exists() and not given_up(file) else []
+        file = trail.accuracy_file(self.results, spot.case)
+        if spot.case.precision == REFERENCE or not self.study.models[self.model].exported:
+            return []
+        return [] if file.exists() or given_up(str(file)) else [str(file)]
 
     def _is_accurate(self, spot: Spot) -> bool:
         if reason := trail.inaccurate(self.results, spot.case):
             self.seen.add(spot.name)
             self._drop(spot, reason)
         return reason is None
-
-    def _ratio(self, spot: Spot) -> float:
-        """Its time over that of the incumbent, by a round of each beside whatever was the incumbent then."""
-        return self.levels[spot.name] / self.levels[self.best.name]
-
-    def _promise(self, spot: Spot) -> float:
-        """The share of the incumbent's time that may go with a case, by a round of each."""
-        off = math.hypot(self.noises[spot.name], self._spread())
-        return 1 - self._ratio(spot) * math.exp(-SIGMAS * off)
-
-    def _spread(self) -> float:
-        """By how much two processes of a case differ here, beyond SPREAD."""
-        return math.sqrt(2 * max(0.0, statistics.median(self.spreads) ** 2 - SPREAD**2)) if self.spreads else 0.0
 
     def _lose(self, spot: Spot) -> None:
         self.in_vain |= space.changed(self.best, spot)
@@ -272,7 +290,11 @@ class Search:
     def findings(self, spot: Spot) -> list[tuple[str, Finding]]:
         """What the checks say of a case, with their names."""
         if spot.name not in self.advice:
-            self._wait_for(self._watched(spot))
+            file = self.rounds.missing(spot, 0)  # of a winner all boundaries and stages are wanted now
+            if file and not self._has_time_for(file):
+                raise OverBudget
+            self._wait_for(file + self._watched(spot))
+            self.rounds.record(spot, 0)
             thresholds = self.study.config["thresholds"]
             answers = run.answers(frames.load(self.results, self.study.machine.slug, spot.case, thresholds))
             self.advice[spot.name] = [(answer.check, f) for answer in answers for f in answer.findings]
@@ -305,13 +327,16 @@ class Search:
         step.gain, step.rounds = gain, rounds
         self.steps.append(step)
 
+    def _drop_screened(self, spot: Spot, reason: str, decision: Decision = "dropped") -> None:
+        rounds = self.standing.rounds[spot.name]
+        self._drop(spot, reason, decision=decision, gain=1 - self.standing.ratio(spot.name), rounds=rounds)
+
     def _why(self) -> tuple[Ended, str]:
         """Why the search ends where nothing is left that promises enough."""
-        spread = math.hypot(SPREAD, self._spread())
-        least = max(self.rule.least, SIGMAS * spread * math.sqrt(2 / self.rule.looks[-1]))
-        most = max(map(self._promise, self.left.values()), default=0.0)
+        least = max(self.rule.least, SIGMAS * self.standing.spread() * math.sqrt(2 / self.rule.looks[-1]))
+        most = max(map(self.standing.promise, self.left), default=0.0)
         for spot in list(self.left.values()):
-            self._drop(spot, f"it promises at most {self._promise(spot):.1%}", rounds=1)
+            self._drop_screened(spot, f"it promises at most {self.standing.promise(spot.name):.1%}")
         if self.late:
             return self._out_of_time()
         if most > least:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from inferprof import config as configs
 from inferprof import registry
 from inferprof.backends.inductor import COMPILE_MODES
 from inferprof.case import Case, OptionValue, Variant
@@ -25,6 +24,11 @@ TRIES: Final[Mapping[str, Sequence[OptionValue]]] = {
 """Options that no RuntimeOption declares → what a search tries; for `threads` that depends on the machine."""
 
 
+BUILDS: Final = 3
+"""Engines that the best case is confirmed on."""
+REBUILD: Final = "rebuild"
+
+
 @dataclass(frozen=True)
 class Spot:
     """A case with the options of its variant."""
@@ -40,12 +44,6 @@ class Spot:
     def having(self, variant: Variant, **names: str) -> Spot:
         """The same with another variant, and perhaps another format or runtime."""
         return Spot(replace(self.case, variant=variant.name, **names), variant)
-
-
-def asked(study: Study) -> Mapping[str, Any]:
-    """What a search is asked for, the config's `best` with its defaults."""
-    given = study.config["best"]
-    return {**configs.BEST, "models": list(study.models), "shape": study.config["shapes"][0], **given}
 
 
 def baseline(study: Study, model: str, shape: str) -> Spot:
@@ -100,6 +98,14 @@ def named(study: Study, options: Mapping[str, Any]) -> Variant | None:
         return Variant.spelled(options)
     except ValueError:
         return None
+
+
+def built_anew(study: Study, spot: Spot) -> list[Spot]:
+    """A case on new builds of its engine; of one without an engine itself."""
+    if REBUILD not in registry.options_of(registry.backends()[spot.case.backend]):
+        return [spot]
+    built = [{**spot.variant.options, REBUILD: number + 1} for number in range(BUILDS)]
+    return [spot.having(variant) for options in built if (variant := named(study, options))]
 
 
 def refusal(study: Study, spot: Spot) -> str | None:

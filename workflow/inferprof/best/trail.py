@@ -90,9 +90,14 @@ def candidates(of_cases: Iterator[Frames], shape: Shape) -> Iterator[Candidate]:
             yield Candidate(f"{case.precision}/{case.backend}/{case.variant}", frames, tuple(first), medians)
 
 
+def accuracy_file(results: Path, case: Case) -> Path:
+    """What says how accurate a case's number format is."""
+    return results / "onnx" / case.model / f"{case.precision}.accuracy.json"
+
+
 def inaccurate(results: Path, case: Case) -> str | None:
     """Why a number format is out: its accuracy failed."""
-    path = results / "onnx" / case.model / f"{case.precision}.accuracy.json"
+    path = accuracy_file(results, case)
     if not path.exists():
         return None
     accuracy: documents.Accuracy = documents.read(path, "accuracy")

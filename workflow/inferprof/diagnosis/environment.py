@@ -178,7 +178,7 @@ def _overhead(frames: Frames) -> list[Finding] | Clear:
             subject=tool,
             bottleneck="measurement",
             share=None,
-            reason=f"the case is {times:.2f} times as slow under it.",
+            reason=f"the case is {times:.3g} times as slow under it.",
             evidence={"slow_down": times},
             source=tool,
             gain=None,
@@ -189,7 +189,7 @@ def _overhead(frames: Frames) -> list[Finding] | Clear:
         if times >= limit
     ]
     return findings or Clear(
-        ", ".join(f"{times:.2f} times as slow under {tool}" for tool, times in slow.items()), slow
+        ", ".join(f"{times:.3g} times as slow under {tool}" for tool, times in slow.items()), slow
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pandas as pd
 
 from inferprof import documents, registry
-from inferprof.case import EXCLUDED, QUANTIZE, Case
+from inferprof.case import EXCLUDED, PARALLEL, QUANTIZE, Case
 from inferprof.diagnosis.kernel_time import inference_ns
 from inferprof.diagnosis.times import bare_ns
 from inferprof.documents import Kind, Outcome
@@ -110,6 +110,7 @@ def _of_case(
     return dataclasses.replace(
         frames,
         best_counters=dict(_best_counters(results, frames)),
+        undivided=_without(PARALLEL, machine, case, peers),
         unquantized=_unquantized(results, machine, case, peers),
         thresholds=dict(thresholds or {}),
     )
@@ -128,12 +129,17 @@ def _profiles(results: Path, machine: str, case: Case) -> pd.DataFrame:
 
 def _unquantized(results: Path, machine: str, case: Case, peers: Measurements) -> PairedCase | None:
     """The case with the same options but for `quantize`; None where there is none, or nothing is quantized."""
-    paired = peers.once(Measurements.paired_without, QUANTIZE).get((machine, *case.path.parts))
-    if not paired:
+    plain = _without(QUANTIZE, machine, case, peers)
+    if plain is None:
         return None
-    _, *names = paired[0]
-    plain = Case(*names)
-    return PairedCase(plain, _of(peers, "ok", paired[0])["record"].iloc[0], _profiles(results, machine, plain))
+    record = _of(peers, "ok", (machine, *plain.path.parts))["record"].iloc[0]
+    return PairedCase(plain, record, _profiles(results, machine, plain))
+
+
+def _without(option: str, machine: str, case: Case, peers: Measurements) -> Case | None:
+    """The measured case that is the same but for an option; None without one, or where the case lacks the option."""
+    paired = peers.once(Measurements.paired_without, option).get((machine, *case.path.parts))
+    return Case(*paired[0][1:]) if paired else None
 
 
 def _best_counters(results: Path, frames: Frames) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -219,6 +225,7 @@ def documents_of(results: Path, machine: str, case: Case, read: Read = documents
         environment=content(results / machine / "environment.json", "environment"),
         bandwidth=content(results / machine / "bandwidth.json", "bandwidth"),
         ceilings=content(results / machine / "ceilings.json", "ceilings"),
+        links=content(results / machine / "links.json", "links"),
         cost=content(graph / f"{case.precision}.{case.shape}.cost.json", "cost"),
         partition=content(graph / f"{case.precision}.partition.json", "partition"),
         serving=tuple(

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 from inferprof.diagnosis.times import ms
 from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
-from inferprof.tables.trace.collectives import ALL, LEVEL
+from inferprof.tables.limits import link_speed
+from inferprof.tables.trace.collectives import ALL, LEVEL, POINT_TO_POINT
 from inferprof.tables.trace.kernel_compare import ITERATION
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ def _late_rank(frames: Frames) -> list[Finding] | Clear:
         f"GPU {waiting} waits {ms(own['waiting_total'])} of an iteration in collectives for other GPUs. Transfers "
         f"take it {ms(own['transfer_total'])}; they differ by {ms(own['spread_total'])} between the GPUs."
     )
-    sizes, numbers = _messages(_rows(frames), waiting)
-    reason, evidence = reason + sizes, evidence | numbers
+    sizes, numbers = _messages(frames, waiting)
+    reason, evidence = reason + _clocks(frames) + sizes, evidence | numbers
     if (share or 0.0) < frames.limit(WAITS):
         return Clear(reason, evidence)
     cause = max(CAUSES, key=lambda name: own[name])
@@ -63,13 +64,25 @@ def _late_rank(frames: Frames) -> list[Finding] | Clear:
     return [finding]
 
 
+def _clocks(frames: Frames) -> str:
+    """What was taken off the clocks of GPUs."""
+    rows = collective_rows(frames)
+    offsets = rows[rows["metric"].eq("clock_offset")]
+    return "".join(
+        f" The clock of GPU {gpu} was {ns / 1e3:+.1f} µs off, which is taken off."
+        for gpu, ns in zip(offsets["device"].astype(int), offsets["value"], strict=True)
+    )
+
+
 def _exposed(frames: Frames) -> list[Finding] | Clear:
     """Communication that no computation of its GPU hides, less waiting where told. Gain: from nothing to it."""
-    rows = _rows(frames)
+    rows = collective_rows(frames)
     if rows.empty:
         raise NotAssessed("kernels that communicate between GPUs: none ran")
-    count = _iterations(frames)
-    whole, paired = _wide(rows[rows["name"].eq(ALL)]), _wide(rows[rows["name"].ne(ALL)])
+    count = iterations_of(traced(frames))
+    whole, paired = wide(rows[rows["name"].eq(ALL)]), wide(rows[rows["name"].ne(ALL)])
+    if not whole:
+        raise NotAssessed("communication in an iteration: none of it was launched there")
     exposed = {
         gpu: max(0.0, own["exposed_total"] - paired.get(gpu, {}).get("waiting_total", 0.0)) / count
         for gpu, own in whole.items()
@@ -82,7 +95,7 @@ def _exposed(frames: Frames) -> list[Finding] | Clear:
         "behind computation."
     )
     evidence = {"communication_ns": talks, "exposed_ns": exposed[gpu]}
-    sizes, numbers = _messages(rows, gpu)
+    sizes, numbers = _messages(frames, gpu)
     reason, evidence = reason + sizes, evidence | numbers
     if (share or 0.0) < frames.limit(EXPOSED):
         return Clear(reason, evidence)
@@ -91,9 +104,10 @@ def _exposed(frames: Frames) -> list[Finding] | Clear:
     return [Finding(f"GPU {gpu}", "kernels", share, reason, evidence, str(frames.tool), gain, advice, "medium")]
 
 
-def _messages(rows: pd.DataFrame, gpu: int) -> tuple[str, dict[str, float]]:
-    """Of each operation the size of its messages on a GPU and their bus bandwidth without waiting, in words and as
-    evidence; nothing where the tool tells no sizes."""
+def _messages(frames: Frames, gpu: int) -> tuple[str, dict[str, float]]:
+    """Of each operation the size of its messages on a GPU and their bus bandwidth without waiting, beside what the
+    link does with that size, in words and as evidence; nothing where the tool tells no sizes."""
+    rows = collective_rows(frames)
     own = rows[rows["device"].eq(gpu) & rows["name"].ne(ALL)]
     values = own.pivot_table(index="name", columns="metric", values="value").reindex(columns=MESSAGES).dropna()
     counts = own.groupby("name")["instances"].max()
@@ -105,25 +119,31 @@ def _messages(rows: pd.DataFrame, gpu: int) -> tuple[str, dict[str, float]]:
         words += (
             f" {name} moves messages of {size / BYTES_PER_MB:,.3g} MB at a bus bandwidth of {bandwidth:.3g} GB/s."
         )
+        if (links := frames.documents.links) and (alone := link_speed.message_ns(links, name, size)):
+            numbers[f"{name}_link_gb_s"] = bus / counts[name] / alone
+            words += f" The link does {bus / counts[name] / alone:.3g} GB/s with these."
     return words, numbers
 
 
 def _per_iteration(frames: Frames) -> dict[int, dict[str, float]]:
     """GPU → metric of its collectives, all operations together, per iteration; COUNTS are of the whole capture."""
-    rows = _rows(frames)
+    rows = collective_rows(frames)
     if rows.empty:
         raise NotAssessed("kernels that communicate between GPUs: none ran")
     reasons = rows.loc[rows["metric"].eq("not_paired"), "text"]
     if len(reasons):
         raise NotAssessed(f"collectives of several GPUs in one capture: {reasons.iloc[0]}")
-    count = _iterations(frames)
+    count = iterations_of(traced(frames))
+    alike = rows[~rows["name"].isin((ALL, POINT_TO_POINT))]
+    if alike.empty:
+        raise NotAssessed("collectives of all GPUs: only pairs of them send to each other")
     return {
         gpu: {name: value if name in COUNTS else value / count for name, value in own.items()}
-        for gpu, own in _wide(rows[rows["name"].ne(ALL)]).items()
+        for gpu, own in wide(alike).items()
     }
 
 
-def _wide(rows: pd.DataFrame) -> dict[int, dict[str, float]]:
+def wide(rows: pd.DataFrame) -> dict[int, dict[str, float]]:
     """GPU → metric → sum over the operations, with `instances`."""
     numbers = rows[rows["value"].notna()]
     table: dict[int, dict[str, float]] = {}
@@ -136,19 +156,19 @@ def _wide(rows: pd.DataFrame) -> dict[int, dict[str, float]]:
     return table
 
 
-def _rows(frames: Frames) -> pd.DataFrame:
-    rows = _traced(frames)
+def collective_rows(frames: Frames) -> pd.DataFrame:
+    """What tables.trace.collectives says of the case."""
+    rows = traced(frames)
     return rows[rows["level"].eq(LEVEL)]
 
 
-def _traced(frames: Frames) -> pd.DataFrame:
+def traced(frames: Frames) -> pd.DataFrame:
     """What the tool of the timeline saw on all GPUs: the timeline itself is of the busiest."""
     return frames.of_tool(str(frames.tool))
 
 
-def _iterations(frames: Frames) -> int:
-    """How many iterations each GPU ran."""
-    rows = _traced(frames)
+def iterations_of(rows: pd.DataFrame) -> int:
+    """How many iterations each GPU ran, by the rows of one tool."""
     own = rows[rows["level"].eq("range") & rows["name"].eq(ITERATION) & rows["metric"].eq("gpu_busy")]
     return max(1, int(own.groupby("device")["instances"].sum().max()))
 

@@ -102,7 +102,7 @@ def _graph_and_roof(frames: Frames, limits: roofs.Roofs) -> list[Finding] | Clea
     fused, unfused = at_roof["fused_ms"] * NS_PER_MS, at_roof["unfused_ms"] * NS_PER_MS
     words = (
         f"the device takes {ms(device)}. The graph needs at least {ms(fused)} as one kernel ({at_roof['limit']}), "
-        f"and {ms(unfused)} as a kernel per node."
+        f"and {ms(unfused)} as a kernel per node"
     )
     evidence = {"device_ns": device, "fused_ns": fused, "unfused_ns": unfused}
     limit = frames.limit(ROOF_DISTANCE)
@@ -114,7 +114,7 @@ def _graph_and_roof(frames: Frames, limits: roofs.Roofs) -> list[Finding] | Clea
         subject="",
         bottleneck="memory" if unmerged else "kernels",
         share=frames.share(min(device, kernels_ns(frames) or device)),
-        reason=f"{words}{UNMERGED if unmerged else ''}",
+        reason=f"{words}.{UNMERGED if unmerged else ''}",
         evidence=evidence,
         source=f"records, {at_roof['source']}",
         gain=Gain(0.0, (min(device, unfused) if unmerged else device) - fused),

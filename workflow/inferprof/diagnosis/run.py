@@ -13,7 +13,7 @@ from inferprof import registry, spread
 from inferprof.case import Case
 from inferprof.diagnosis import verdict
 from inferprof.diagnosis.frames import load, of_model
-from inferprof.diagnosis.times import on_gpu
+from inferprof.diagnosis.times import on_gpu, on_several_gpus
 from inferprof.errors import failure_of
 from inferprof.files import write_document
 from inferprof.findings import ELSEWHERE, NEEDS, Answer, Change, Clear, Finding, Frames, Gain, Need, NotAssessed
@@ -27,12 +27,15 @@ CASES_OF_A_PART: Final = 24
 _HAS: Final[Mapping[Need, Callable[[Frames], bool]]] = {
     "gpu": on_gpu,
     "cpu": lambda frames: not on_gpu(frames),
+    "ranks": on_several_gpus,
     "record": lambda frames: len(frames.records) > 0,
     "timeline": lambda frames: frames.tool is not None,
     "counters": lambda frames: bool(frames.profiles["tool"].isin(registry.counters()).any()),
     "environment": lambda frames: frames.documents.environment is not None,
     "bandwidth": lambda frames: frames.documents.bandwidth is not None,
+    "links": lambda frames: frames.documents.links is not None,
     "load": lambda frames: bool(frames.documents.serving),
+    "cache": lambda frames: bool(len(frames.records)) and frames.record.operation is not None,
 }
 
 
@@ -102,7 +105,7 @@ def answer(check: Check, frames: Frames) -> Answer:
 def _answer(check: Check, frames: Frames) -> Answer:
     missing: Sequence[Need] = [need for need in check.needs if not _HAS[need](frames)]
     if missing:
-        elsewhere = [need for need in missing if need in ELSEWHERE and (need == "cpu" or _HAS["record"](frames))]
+        elsewhere = [need for need in missing if need in ELSEWHERE and _is_told(need, frames)]
         named: Sequence[Need] = elsewhere or missing
         raise NotAssessed("; ".join(NEEDS[need] for need in named))
     judged = check.run(frames)
@@ -115,6 +118,11 @@ def _answer(check: Check, frames: Frames) -> Answer:
     return Answer(
         check.name, check.level, "found", findings=tuple(_as_tried(frames, finding, check) for finding in findings)
     )
+
+
+def _is_told(need: Need, frames: Frames) -> bool:
+    """Whether the case is known not to be what a check of other cases needs."""
+    return need in ("cpu", "cache") or _HAS["record"](frames) or (need == "ranks" and _HAS["timeline"](frames))
 
 
 def _as_tried(frames: Frames, finding: Finding, check: Check) -> Finding:

@@ -132,7 +132,10 @@ def _rate(frames: Frames) -> list[Finding] | Clear:
     findings = [finding for pair in pairs for finding in _rates(*pair)]
     highest = {document.highest.rate for _, document in pairs if document.highest and document.highest.rate}
     met = f"; {max(highest):.4g} requests/s meet the objective" if highest else ""
-    return findings or Clear(f"all rates that were asked for were carried{met}")
+    carried = sum(load.refused is None for _, document in pairs for load in document.loads)
+    if not findings and not carried and not highest:
+        raise NotAssessed("a run at a rate that was not refused")
+    return findings or Clear(f"rates that were asked for and carried: {carried}{met}")
 
 
 def _rates(policy: ServingPolicy, document: Serving) -> Iterator[Finding]:
@@ -144,7 +147,7 @@ def _rates(policy: ServingPolicy, document: Serving) -> Iterator[Finding]:
         evidence = {"rate": load.rate, "capacity": capacity, "excess_per_s": max(0.0, load.rate - capacity)}
         advice = "Ask for less, or carry more: a larger batch, a faster format or runtime, another server"
         yield _finding(policy.name, f"{reason}.", evidence, f"{advice}.")
-    if document.highest and document.highest.not_measured:
+    if document.highest and document.highest.none_meets:
         reason = f"{document.highest.not_measured}"
         evidence = {"slo_ms": policy.slo_ms, "capacity": capacity}
         advice = (

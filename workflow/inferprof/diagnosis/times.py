@@ -7,7 +7,7 @@ from typing import Final, get_args
 
 import pandas as pd
 
-from inferprof.case import Stage
+from inferprof.case import PARALLEL, Stage
 from inferprof.documents.machine import Direction
 from inferprof.findings import END_TO_END, Confidence, Frames, NotAssessed
 from inferprof.plugins import Boundary
@@ -60,6 +60,14 @@ def on_gpu(frames: Frames) -> bool:
 def _on_gpu(frames: Frames) -> bool:
     launched = frames.profiles["level"].isin(ON_GPU).any()
     return bare_ns(frames.latency, "device") is not None or bool(launched) or providers.on_gpu(frames.profiles)
+
+
+def on_several_gpus(frames: Frames) -> bool:
+    """Whether the case is divided over several GPUs: by its options, else by what a tracer saw in iterations."""
+    if len(frames.records):
+        return any(ranks > 1 for ranks in (frames.record.options.get(PARALLEL) or {}).values())
+    own = frames.of_tool(str(frames.tool))
+    return own.loc[own["name"].eq(ITERATION) & own["metric"].eq("kernel_busy"), "device"].nunique() > 1
 
 
 def iteration(frames: Frames) -> dict[str, float]:

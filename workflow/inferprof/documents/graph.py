@@ -75,6 +75,8 @@ class Audit(Outcome):
     quantized_nodes: list[str] = []
     uncounted_domains: list[str] = []
     foreign_domains: dict[str, list[str]] = {}
+    collectives: dict[str, Count] = {}
+    ranks: Count = 1
     unaligned: list[dict[str, Any]] = []
     sparse: list[SparseProduct] = []
     advice: list[str] | None = None
@@ -110,6 +112,7 @@ class Partition(Outcome):
     dynamic: Part | None = None
     static: Part | None = None
     looped: list[str] | UnsetType | None = UNSET
+    collectives: list[str] = []
 
     @property
     def left(self) -> dict[str, Left]:

@@ -22,6 +22,7 @@ from inferprof.documents.base import (
     Share,
     Text,
 )
+from inferprof.documents.operation import Operation
 
 SCHEMA = 1
 """The version of a benchmark record."""
@@ -287,6 +288,8 @@ class Run(Outcome):
     options: dict[str, Any] = {}
     iterations: Stage | None = None
     tuning: list[Tuning] = []
+    operation: Operation | None = None
+    """Of a model with a KV cache."""
     outputs: dict[str, Array] = {}
     ranks: list[OfRank] = []
     """One per rank of a case that is divided (option `parallel`); what rank 0 measures is the case's."""

@@ -10,6 +10,12 @@ from inferprof.documents.base import Count, Document, Measured, Nanoseconds, Not
 
 Scenario = Literal["Server", "Offline", "SingleStream"]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$(?!\n)")]
+Batch = Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,5}$(?!\n)")]
+"""A batch size as a key of JSON."""
+ROUNDING = 1e-9
+LEAST_GAMMA = 1e-3
+"""Below it nearly all requests of a run come at one moment."""
+ServiceTimes = Annotated[list[Nanoseconds], Meta(min_length=1)]
 Arrivals = Annotated[
     str,
     Meta(
@@ -46,14 +52,24 @@ class ServingPolicy(Document, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if self.policy == "none" and (self.max_batch > 1 or self.max_delay_ms):
             raise ValueError("policy none has neither max_batch nor max_delay_ms: it serves one request at a time")
+        kind, _, shape = self.arrivals.partition(":")
+        if kind == "gamma" and not LEAST_GAMMA <= float(shape) <= 1 / LEAST_GAMMA:
+            raise ValueError(
+                f"arrivals gamma:{shape}: allowed are shapes from {LEAST_GAMMA:g} to {1 / LEAST_GAMMA:g}"
+            )
 
 
 class Quantile(Document):
     """A mean or percentile of latency, ns, with its 95 % interval where the run was long enough for one."""
 
-    value_ns: NotNegative
+    value_ns: Nanoseconds
     low_ns: NotNegative | None = None
     high_ns: NotNegative | None = None
+
+    def __post_init__(self) -> None:
+        low, high = self.low_ns or 0, self.value_ns if self.high_ns is None else self.high_ns
+        if not low * (1 - ROUNDING) <= self.value_ns <= high * (1 + ROUNDING):
+            raise ValueError(f"{self.value_ns:g} ns does not lie in its interval, {low:g} to {high:g}")
 
 
 class Predicted(Document):
@@ -80,7 +96,7 @@ class Load(Document):
     service_ns: NotNegative | None = None
     """Means over the requests: until their batch started, and from then on."""
     utilization: NotNegative | None = None
-    batches: dict[str, Count] = {}
+    batches: dict[Batch, Count] = {}
     """Size → how many were formed."""
     lag_ns: NotNegative | None = None
     """The 99th percentile of how late the client sent."""
@@ -116,6 +132,12 @@ class Highest(Measured):
     ended: str = ""
     probes: list[Probe] = []
 
+    @property
+    def none_meets(self) -> bool:
+        """Whether no rate met the objective though the run at the least one could tell."""
+        least = min(self.probes, key=lambda probe: probe.rate, default=None)
+        return bool(self.not_measured and least and (not least.refused or "keep up" in least.refused))
+
 
 class LoadGenRun(Measured, kw_only=True):
     """A scenario of MLPerf LoadGen, and what our clock saw of the same run."""
@@ -138,10 +160,17 @@ class Serving(Outcome):
     case: OfCase | None = None
     machine: str | None = None
     policy: ServingPolicy | None = None
-    curve: dict[str, list[Nanoseconds]] | None = None
+    curve: dict[Batch, ServiceTimes] | None = None
     """Batch → equally likely service times, measured in the same process between the runs."""
     capacity: Positive | None = None
     """Requests per second that full batches carry."""
     loads: list[Load] = []
     highest: Highest | None = None
     loadgen: list[LoadGenRun] = []
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.status == "ok" and self.curve is not None and self.policy is not None:
+            largest = max(map(int, self.curve), default=0)
+            if largest < self.policy.max_batch:
+                raise ValueError(f"its curve ends at a batch of {largest}, and max_batch is {self.policy.max_batch}")

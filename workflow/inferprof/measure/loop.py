@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from inferprof import stats
+from inferprof.plugins import Boundary
 
 Clock = Callable[[], int]
 """Monotonic nanoseconds."""
@@ -55,6 +56,8 @@ class Protocol:
     first_pass: bool = False
     """The first of several rounds, which says who has the others. A loop ends after half its budget where that gave
     `min_samples`, or with FIRST_INTERVAL; there is no pipeline, and back to back is too short for energy."""
+    only: Boundary | None = None
+    """The one boundary that is measured, without stages and throughput: of a round that a comparison is made of."""
     throughput_min_s: float = 1.2
     """Back to back lasts half a budget and at least this long: energy is told for windows of 1 s or more."""
     graph: bool = False
@@ -62,6 +65,11 @@ class Protocol:
     range: Callable[[str], AbstractContextManager[Any]] = contextlib.nullcontext
     """Opens a named range (NVTX) for a profiler, outside of what is timed: one per boundary, one `inference` per
     sample in it, and one per stage in `stages`."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether all is measured that a record may hold."""
+        return not self.first_pass and self.only is None
 
     @property
     def loop_s(self) -> float:

@@ -34,7 +34,7 @@ from inferprof.measure.lane import Lane
 from inferprof.measure.loop import Clock, Protocol, Sample, Series
 from inferprof.measure.throughput import Throughput
 from inferprof.measure.yardstick import HostSpeed, Yardstick
-from inferprof.plugins import Boundary, Feeds, Placement, Session
+from inferprof.plugins import BOUNDARIES, Boundary, Feeds, Placement, Session
 
 __all__ = [
     "IN_TURNS",
@@ -56,6 +56,7 @@ MIN_PAIRS, MAX_PAIRS = 3, 30
 PAIRS_NS = 200_000_000
 """How long the comparison of the two clocks may take; slow cases have fewer pairs."""
 ONE_SESSION = "one session was open; a pipeline needs at least two"
+ONE_BOUNDARY = "the round was for one boundary"
 FIRST_PASS = "the first of several rounds runs no pipeline; further rounds of the fastest cases do"
 
 
@@ -76,7 +77,7 @@ class Timing:
 
     boundaries: Mapping[Boundary, Series | NotMeasured]
     stages: Mapping[Stage, tuple[int, ...] | NotMeasured]
-    back_to_back: Throughput
+    back_to_back: Throughput | NotMeasured
     pipelined: Throughput | NotMeasured
     first_inference_ns: int
     checks: Mapping[str, SelfCheck]
@@ -132,19 +133,21 @@ def measure(
         yardstick = Yardstick(clock)
         measured, stages = _in_turns(lane, protocol, clock, yardstick)
         host = yardstick.speed()
-        back_to_back = throughput.back_to_back(lane, measured["call"].median, protocol, clock)
         checks = {"outputs_overwritten": selfcheck.outputs_overwritten(lane)}
-        if device.where == "cuda":
+        back_to_back: Throughput | NotMeasured = NotMeasured(ONE_BOUNDARY)
+        if protocol.only is None:
+            back_to_back = throughput.back_to_back(lane, measured["call"].median, protocol, clock)
+        if protocol.only is None and device.where == "cuda":
             both = _by_both_clocks(lane, measured["call"].median, clock)
             checks["call_not_below_device"] = selfcheck.call_not_below_device(*both)
         lane.begin()
         outputs = lane.finish()
     checks["outputs_finite"] = selfcheck.outputs_finite(outputs)
     return Timing(
-        boundaries={"device": NotMeasured(NO_DEVICE_CLOCK), **measured},
+        boundaries={**_not_measured(device, protocol), **measured},
         stages=stages,
         back_to_back=back_to_back,
-        pipelined=NotMeasured(FIRST_PASS if protocol.first_pass else ONE_SESSION),
+        pipelined=NotMeasured(ONE_BOUNDARY if protocol.only else FIRST_PASS if protocol.first_pass else ONE_SESSION),
         first_inference_ns=first,
         checks=checks,
         outputs=outputs,
@@ -170,8 +173,8 @@ def add_pipelined(
     """
     if len(lanes) < 2:
         raise ValueError(ONE_SESSION)
-    end_to_end = timing.boundaries["end_to_end"]
-    assert isinstance(end_to_end, Series)
+    end_to_end, alone = timing.boundaries["end_to_end"], timing.back_to_back
+    assert isinstance(end_to_end, Series) and isinstance(alone, Throughput)
 
     def ready(session: Session, device: Device) -> Lane:
         if session is timing.lane.session:
@@ -186,7 +189,7 @@ def add_pipelined(
     with undisturbed():
         ring = [ready(session, device) for session, device in lanes]
         run = throughput.pipeline(ring, end_to_end.median / len(ring), protocol, clock)
-    hideable = end_to_end.median - timing.back_to_back.ns
+    hideable = end_to_end.median - alone.ns
     worth_hiding = hideable > protocol.interval * end_to_end.median
     overlap = min(1.0, max(0.0, (end_to_end.median - run.ns) / hideable)) if worth_hiding else None
     return dataclasses.replace(timing, pipelined=dataclasses.replace(run, overlap=overlap))
@@ -229,13 +232,23 @@ def _end_to_end(lane: Lane, clock: Clock) -> Sample:
     return sample
 
 
+def _not_measured(device: Device, protocol: Protocol) -> dict[Boundary, NotMeasured]:
+    """Why a boundary has no samples, of those that may have none."""
+    left_out = {name: NotMeasured(ONE_BOUNDARY) for name in BOUNDARIES if protocol.only not in (None, name)}
+    return left_out | ({} if device.where == "cuda" else {"device": NotMeasured(NO_DEVICE_CLOCK)})
+
+
 def _in_turns(
     lane: Lane, protocol: Protocol, clock: Clock, yardstick: Yardstick
 ) -> tuple[dict[Boundary, Series], dict[Stage, tuple[int, ...] | NotMeasured]]:
-    """The boundaries that the device has, and the samples of each stage."""
+    """The boundaries that the device has and the protocol wants, and the samples of each stage."""
     boundaries: dict[Boundary, Sample] = {"call": _call(lane, clock), "end_to_end": _end_to_end(lane, clock)}
     if lane.device.where == "cuda":
         boundaries = {"device": lambda: lane.device.timed(lane.execute)(), **boundaries}
+    if protocol.only:
+        boundaries = {name: sample for name, sample in boundaries.items() if name == protocol.only}
+        series = loop.in_turns(boundaries, protocol, clock, yardstick.read)
+        return series, dict.fromkeys(STAGES, NotMeasured(ONE_BOUNDARY))
     rows: list[list[int]] = []
     turn = _stages(lane, protocol, clock, yardstick, rows)
     series = loop.in_turns(boundaries, protocol, clock, yardstick.read, turn)

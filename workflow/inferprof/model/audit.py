@@ -11,7 +11,17 @@ from inferprof import registry
 from inferprof.case import REFERENCE, Shape
 from inferprof.model import half_overflow, onnx_graph, sparsity, typed_graph
 from inferprof.model.model_spec import ModelSpec, input_shapes
-from inferprof.model.operators import DEQUANTIZERS, QUANTIZERS, STANDARD_DOMAINS, bits, dtype_name, is_foreign, nbytes
+from inferprof.model.operators import (
+    COLLECTIVE,
+    DEQUANTIZERS,
+    QUANTIZERS,
+    STANDARD_DOMAINS,
+    bits,
+    collective_of,
+    dtype_name,
+    is_foreign,
+    nbytes,
+)
 from inferprof.model.products import Product, one_branch, products_of
 from inferprof.model.typed_graph import TypedGraph
 
@@ -60,10 +70,17 @@ def audit(onnx: Path, precision: str | None, shape: Shape | None, spec: ModelSpe
         "uncounted_domains": sorted({node.domain for node in graph.nodes if is_foreign(node)}),
         "foreign_domains": _domains(graph.nodes),
         "high_precision": _left_behind(products, precision),
+        "collectives": dict(Counter(operation for operation, _ in _collectives(graph))),
+        "ranks": max((ranks for _, ranks in _collectives(graph)), default=1),
         "unaligned": unaligned(products),
         "sparse": sparsity.products(graph),
     }
     return {**result, "advice": advice(result, products)}
+
+
+def _collectives(graph: TypedGraph) -> list[tuple[str, int]]:
+    """Operation and number of ranks of each collective between GPUs."""
+    return [collective_of(node) for node in graph.nodes if node.op_type == COLLECTIVE]
 
 
 def _domains(nodes: Iterable[Any]) -> dict[str, list[str]]:
@@ -205,6 +222,12 @@ def advice(result: Mapping[str, Any], products: Sequence[Product]) -> list[str]:
             f"on (256² is over 65,504): {_some(pieces)}; export with opset 17 or later, which has it as one node, "
             "LayerNormalization, or keep these nodes in float32"
         )
+    if collectives := result.get("collectives"):
+        each = ", ".join(f"{count} {operation}" for operation, count in collectives.items())
+        lines.append(
+            f"{each} between {result['ranks']} GPUs ({COLLECTIVE}): TensorRT 10.16 or newer runs it, a process per "
+            "GPU; MACs and weights here are of one of them"
+        )
     return lines + [
         f"{WHO_KNOWS.get(domain, 'runs only where its operators are known')}: {domain} ({', '.join(operators)})"
         f"{', whose products count as nothing here' if domain in result.get('uncounted_domains', ()) else ''}"
@@ -307,6 +330,12 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN]) + more
 
 
+def _macs(result: Mapping[str, Any]) -> str:
+    """Those that are counted; where none is though there are products, not known."""
+    left_out = result.get("products_of_unknown_size") or result.get("products_in_loops_of_unknown_length")
+    return "not known" if left_out and not result["macs"] else f"{result['macs']:,}"
+
+
 def render(result: Mapping[str, Any]) -> str:
     """The audit as text for the screen."""
     mebibyte = 2**20
@@ -315,7 +344,7 @@ def render(result: Mapping[str, Any]) -> str:
     rows = [
         ("declared", result["precision"] or "nothing"),
         ("shape", result["shape"] or "every symbol 1"),
-        ("MACs", f"{result['macs']:,}"),
+        ("MACs", _macs(result)),
         ("MACs by type", ", ".join(f"{n} {share:.1%}" for n, share in result["macs_share"].items()) or "not known"),
         ("weights", ", ".join(f"{name} {size / mebibyte:.2f} MiB" for name, size in noticed.items())),
         ("nodes", f"{result['casts']} Cast, {result['quantizers']} quantize, {result['dequantizers']} dequantize"),

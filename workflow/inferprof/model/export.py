@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from inferprof import files, progress
-from inferprof.case import BATCH
+from inferprof.case import BATCH, Shape
 from inferprof.errors import UserError
 from inferprof.model import expected, onnx_file, onnx_graph, torch_source
 from inferprof.model.model_spec import ModelSpec
@@ -45,19 +45,25 @@ def torch_module(spec: ModelSpec, attention: Attention = "eager") -> torch.nn.Mo
     return torch_source.load(spec, attention).module
 
 
-def outputs(spec: ModelSpec, feeds: Feeds) -> tuple[dict[str, np.ndarray[Any, Any]], str]:
+def outputs(spec: ModelSpec, shape: Shape, feeds: Feeds) -> tuple[dict[str, np.ndarray[Any, Any]], str]:
     """What the torch model gives in fp32 on the CPU, and where that is from, as expected.of_graph does."""
     import torch
 
     module = torch_module(spec)
+    inputs = [torch.from_numpy(feeds[item.name]) for item in spec.inputs]
     with torch.inference_mode():
-        result = module(*(torch.from_numpy(feeds[item.name]) for item in spec.inputs))
+        if spec.kv_cache:
+            from inferprof.model import causal_lm
+
+            result = causal_lm.expected(module, spec, shape, *inputs)
+        else:
+            result = module(*inputs)
     return {output_name(spec): result.numpy()}, "torch in fp32 on the CPU"
 
 
-def expect(graph: Path, spec: ModelSpec, feeds: Feeds, out: Path) -> None:
+def expect(graph: Path, spec: ModelSpec, shape: Shape, feeds: Feeds, out: Path) -> None:
     """expected.write of a graph; of the torch model where the model is not exported."""
-    expected.write(partial(expected.of_graph, graph) if spec.exported else partial(outputs, spec), feeds, out)
+    expected.write(partial(expected.of_graph, graph) if spec.exported else partial(outputs, spec, shape), feeds, out)
 
 
 def export(spec: ModelSpec, out: Path) -> dict[str, Any]:

@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from inferprof.model import onnx_graph
-from inferprof.model.operators import DEQUANTIZERS, QUANTIZERS, STANDARD_DOMAINS, dtype_name
+from inferprof.model.operators import (
+    COLLECTIVE,
+    DEQUANTIZERS,
+    QUANTIZERS,
+    STANDARD_DOMAINS,
+    collective_of,
+    dtype_name,
+)
 
 FOLDED_BYTES = 1 << 16
 """Larger constants are weights, and folding them would only cost time."""
@@ -16,6 +23,8 @@ _ORT_WARNING, _ORT_ERROR = 2, 3
 """Severities of ONNX Runtime's log; the first is its own default."""
 FIRST_IR_WITH_OPSETS = 3
 FIRST_OPSET_WITH_SHAPES = 9
+FIRST_OPSET_WITH_PARTS = 18
+"""From which on Split says into how many parts."""
 Dims = Sequence[int | None]
 """The sizes of a tensor; None for a size that is not known."""
 
@@ -62,6 +71,8 @@ def skeleton(model: Any, graph: Any, given: Mapping[str, Tensor], constants: Seq
         if name not in inside:
             made.input.append(value_info(name, tensor))
     for node in made.node:
+        if node.op_type == COLLECTIVE:
+            _as_on_one_gpu(node, onnx_graph.opset(result))
         _as_standard(node)
     return _modern(result)
 
@@ -199,6 +210,26 @@ def _without_warnings() -> Iterator[None]:
             yield
     finally:
         onnxruntime.set_default_logger_severity(_ORT_WARNING)
+
+
+def _as_on_one_gpu(node: Any, opset: int) -> None:
+    """Turn a collective between GPUs into a standard operator whose result has its type and shape on one of them."""
+    import onnx
+
+    operation, ranks = collective_of(node)
+    node.domain = ""
+    del node.attribute[:]
+    if operation in ("all_gather", "gather"):
+        node.op_type = "Concat"
+        node.input.extend([node.input[0]] * (ranks - 1))
+        node.attribute.append(onnx.helper.make_attribute("axis", 0))
+    elif operation in ("reduce_scatter", "scatter"):
+        node.op_type = "Split"
+        node.output.extend(f"{node.output[0]} of another rank {rank}" for rank in range(1, ranks))
+        if opset >= FIRST_OPSET_WITH_PARTS:
+            node.attribute.append(onnx.helper.make_attribute("num_outputs", ranks))
+    else:
+        node.op_type = "Identity"
 
 
 def _as_standard(node: Any) -> None:

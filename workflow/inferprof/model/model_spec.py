@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from inferprof.case import BATCH, Shape
+from inferprof.case import BATCH, CONTEXT, TOKENS, Shape
 from inferprof.errors import UserError
 from inferprof.files import check_schema, read_yaml
 from inferprof.model import onnx_inputs
@@ -22,7 +22,8 @@ DTYPES = ("float32", "float16", "float64", "int8", "uint8", "int32", "int64", "b
 """What an input may be: the types that NumPy has and every runtime here can be fed with."""
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
-_COMMON = {"source", "inputs", "pretrained", "seed", "opset", "export", "task", "sizes", "max_sizes", "variants"}
+_COMMON = {"source", "inputs", "pretrained", "seed", "opset", "export", "kv_cache", "task"}
+_COMMON |= {"sizes", "max_sizes", "variants"}
 _NEEDS = {
     "transformers": "architecture",
     "timm": "architecture",
@@ -43,7 +44,7 @@ class InputSpec:
 
     def shape(self, shape: Shape) -> tuple[int, ...]:
         """The sizes of the dimensions at a shape."""
-        sizes = shape.as_dict()
+        sizes = {TOKENS: 1, **shape.as_dict()}  # a decode step reads one
         return tuple(sizes[dim] if isinstance(dim, str) else dim for dim in self.dims)
 
 
@@ -61,6 +62,9 @@ class ModelSpec:
     opset: int = DEFAULT_OPSET
     exported: bool = True
     """Whether it becomes an ONNX file; without one it runs in torch alone."""
+    kv_cache: bool = False
+    """Whether it is a causal language model whose shapes name a prompt (b8_p512: prefill), a context (b8_c512: a
+    decode step), or both (a chunk of a prefill)."""
     task: Task = "other"
     sizes: Mapping[str, int] = field(default_factory=dict)
     max_sizes: Mapping[str, int] = field(default_factory=dict)
@@ -85,6 +89,8 @@ class ModelSpec:
     def symbols(self) -> tuple[str, ...]:
         """The symbolic dimensions in order of appearance, the batch first."""
         seen = dict.fromkeys(d for spec in self.inputs for d in spec.dims if isinstance(d, str))
+        if self.kv_cache:
+            seen[CONTEXT] = None
         return tuple(sorted(seen, key=lambda symbol: symbol != BATCH))
 
     def has(self, shape: Shape) -> bool:
@@ -100,6 +106,12 @@ class ModelSpec:
             return None
         given = shape.as_dict()
         missing = [symbol for symbol in self.symbols if symbol not in given and symbol not in self.sizes]
+        if self.kv_cache:
+            if not given.keys() & {TOKENS, CONTEXT}:
+                batch = f"{BATCH}{shape.batch}_"
+                kinds = f"{batch}{TOKENS}128 (a prefill) or {batch}{CONTEXT}128 (a decode step)"
+                raise UserError(f"model {self.name}: shape {shape} names neither prompt nor context; write {kinds}")
+            missing = []
         if missing:
             sizes = "".join(f"{symbol}128" for symbol in missing)
             raise UserError(
@@ -107,7 +119,7 @@ class ModelSpec:
                 f"({shape}{'' if '_' in str(shape) else '_'}{sizes}) or {self._where_sizes_go(missing)}"
             )
         rest = [(s, given.get(s, self.sizes.get(s, 0))) for s in self.symbols if s != BATCH]
-        return Shape(((BATCH, shape.batch), *rest))
+        return Shape(((BATCH, shape.batch), *(pair for pair in rest if pair[1])))
 
     def sized(self, shape: Shape) -> ModelSpec:
         """The model with a shape's sizes where its description gives none: for what is drawn at sizes of its own."""
@@ -197,6 +209,8 @@ def load(path: Path) -> ModelSpec:
     check_schema(content, "model", str(path))
     spec = _from_yaml(path, content)
     _check(spec)
+    if spec.kv_cache:
+        _check_kv_cache(spec)
     return spec
 
 
@@ -221,7 +235,8 @@ def _from_yaml(path: Path, content: Mapping[str, Any]) -> ModelSpec:
         pretrained=content.get("pretrained", True),
         seed=content.get("seed", 0),
         opset=content.get("opset", DEFAULT_OPSET),
-        exported=content.get("export", True),
+        exported=content.get("export", not content.get("kv_cache", False)),
+        kv_cache=content.get("kv_cache", False),
         task=content.get("task", "other"),
         sizes=content.get("sizes", {}),
         max_sizes=content.get("max_sizes", {}),
@@ -257,6 +272,18 @@ def _check(spec: ModelSpec) -> None:
     for file in [*([spec.onnx_path] if spec.onnx_path else []), *spec.ready_made.values()]:
         if not file.is_file():
             raise UserError(f"{spec.path}: {file} does not exist; paths count from the folder of the YAML file")
+
+
+def _check_kv_cache(spec: ModelSpec) -> None:
+    """What prefill and decode need: a model of transformers that token ids alone are fed to. Raises UserError."""
+    if spec.source != "transformers" or spec.exported:
+        raise UserError(
+            f"{spec.path}: kv_cache: true is for source transformers, without export: true: torch runs it"
+        )
+    if len(spec.inputs) != 1 or spec.inputs[0].dims != (BATCH, TOKENS):
+        raise UserError(f"{spec.path}: kv_cache: true needs one input, token ids, with dims [{BATCH}, {TOKENS}]")
+    if spec.sizes:
+        raise UserError(f"{spec.path}: kv_cache: true: prompt and context stand in shapes, so leave sizes: out")
 
 
 def _from_onnx(path: Path) -> ModelSpec:

@@ -39,9 +39,12 @@ QUANTIZED_ELSEWHERE = frozenset(
     )
 )
 """Operators of ONNX Runtime with quantized operands; all others of it are called QLinear…"""
+COLLECTIVE = "DistCollective"
+"""TensorRT's operator between GPUs, as Polygraphy's `multi-device shard` writes it: in ONNX's domain, which lacks it.
+https://docs.nvidia.com/deeplearning/tensorrt/latest/_static/operators/DistCollective.html"""
 STANDARD_DOMAINS = ("", "ai.onnx")
 _BY_NAME = {
-    "trt": QUANTIZERS.keys() | DEQUANTIZERS,
+    "trt": QUANTIZERS.keys() | DEQUANTIZERS | {COLLECTIVE},
     "com.microsoft": frozenset(
         ("BiasGelu", "DequantizeLinear", "FastGelu", "Gelu", "QuantizeLinear", "QuickGelu", "SkipLayerNormalization")
     ),
@@ -107,3 +110,10 @@ def bits(dtype: str) -> int:
 def nbytes(dtype: str, dims: Sequence[int]) -> int:
     """Bytes of a tensor; two 4-bit values share one."""
     return -(-bits(dtype) * math.prod(dims) // 8)
+
+
+def collective_of(node: Any) -> tuple[str, int]:
+    """Which operation a COLLECTIVE does, `all_reduce`, and over how many ranks."""
+    named = {attribute.name: attribute for attribute in node.attribute}
+    operation = named["collective_operation"].s.decode().lower() if "collective_operation" in named else "unknown"
+    return operation, max(1, named["nb_rank"].i) if "nb_rank" in named else 1

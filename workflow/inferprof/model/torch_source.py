@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.util
+import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,12 +18,16 @@ from inferprof.model import pretrained
 from inferprof.model.model_spec import ModelSpec
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
 
 Attention = Literal["eager", "sdpa"]
 """eager: MatMul and Softmax, which every runtime's ONNX parser knows and fuses as it likes. sdpa: torch's own fused
 scaled_dot_product_attention. Sources other than transformers and timm do as their code says."""
 
+MANY = 1 << 28
+DRAWN = 1_048_573
+"""Random numbers of a model of more weights than MANY: a prime, so that no two rows of a matrix are alike."""
 WRAPPED = "model"
 """The attribute of the wrapper that holds the model, hence the first part of the names of its weights."""
 
@@ -45,9 +51,15 @@ def load(spec: ModelSpec, attention: Attention) -> TorchSource:
         model, facts = _SOURCES[spec.source](spec, attention)
     if not isinstance(model, torch.nn.Module):
         raise UserError(f"model {spec.name}: {spec.source} gave a {type(model).__name__}, not a torch.nn.Module")
-    wrapped = _wrap(model.float(), spec).eval()
+    wrapped = (_with_cache if spec.kv_cache else _wrap)(model.float(), spec).eval()
     parameters = sum(parameter.numel() for parameter in wrapped.parameters())
     return TorchSource(wrapped, facts | {"parameters": parameters, "torch": str(torch.__version__)})
+
+
+def _with_cache(model: torch.nn.Module, spec: ModelSpec) -> torch.nn.Module:
+    from inferprof.model import causal_lm
+
+    return causal_lm.load(model, spec)
 
 
 def _wrap(model: torch.nn.Module, spec: ModelSpec) -> torch.nn.Module:
@@ -103,6 +115,7 @@ def _pool(states: Any, inputs: tuple[Any, ...], pooling: str, mask_at: int | Non
 def _transformers(spec: ModelSpec, attention: Attention) -> tuple[Any, dict[str, Any]]:
     """A class of transformers: with a repository's weights, or with seeded random ones of a given configuration."""
     import transformers
+    from transformers.initialization import no_init_weights
 
     name = spec.options["architecture"]
     architecture: Any = getattr(transformers, name, None)
@@ -115,11 +128,20 @@ def _transformers(spec: ModelSpec, attention: Attention) -> tuple[Any, dict[str,
     _register_masks(transformers)
     facts: dict[str, Any] = {"architecture": name, "transformers": transformers.__version__}
     fields = _fields(architecture, spec)
+    implementation = _of_cache(attention) if spec.kv_cache else attention
     if spec.pretrained:
-        model, origin = _pretrained(architecture, spec, {**fields, "attn_implementation": attention})
+        model, origin = _pretrained(architecture, spec, {**fields, "attn_implementation": implementation})
         return model, facts | origin
-    model = architecture._from_config(architecture.config_class(**fields), attn_implementation=attention)
+    with no_init_weights() if spec.kv_cache else contextlib.nullcontext():  # _fill gives all of them
+        model = architecture._from_config(architecture.config_class(**fields), attn_implementation=implementation)
     return model, facts | {"origin": _fill(model, spec)}
+
+
+def _of_cache(attention: Attention) -> str:
+    """What runs a cache of fixed size; `eager` stands for what that is checked against."""
+    from inferprof.model import causal_lm
+
+    return causal_lm.ATTENTION if attention == "sdpa" else "sdpa"
 
 
 def _pretrained(architecture: Any, spec: ModelSpec, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -257,21 +279,39 @@ def _fill(model: Any, spec: ModelSpec) -> str:
 
     The initialisers of torch and transformers draw other numbers from one version to the next, and then an ONNX file
     and the torch model of another machine would be two models. NumPy's RandomState is frozen (NEP 19). Matrices and
-    kernels are normal with variance 1 / fan-in (LeCun), biases 0, scales 1.
+    kernels are normal with variance 1 / fan-in (LeCun), biases 0, scales 1. Of more than MANY weights DRAWN are drawn
+    and repeated: to draw all of them would take longer than to measure them.
     """
-    import numpy as np
     import torch
 
-    stream = np.random.RandomState(spec.seed)
+    draw = _numbers(spec.seed, sum(parameter.numel() for parameter in model.parameters()))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.ndim >= 2:
                 fan_in = parameter[0].numel()
-                values = stream.standard_normal(tuple(parameter.shape)) / np.sqrt(fan_in)
+                values = draw(parameter.numel()).reshape(tuple(parameter.shape)) / math.sqrt(fan_in)
                 parameter.copy_(torch.from_numpy(values))
             elif parameter.ndim == 1:
                 parameter.fill_(0.0 if name.endswith("bias") else 1.0)
     return f"random weights, seed {spec.seed}"
+
+
+def _numbers(seed: int, total: int) -> Callable[[int], np.ndarray[Any, Any]]:
+    """Gives as many normal numbers as it is asked for, of `total`."""
+    import numpy as np
+
+    stream = np.random.RandomState(seed)
+    if total <= MANY:
+        return stream.standard_normal
+    drawn = stream.standard_normal(DRAWN).astype(np.float32)
+    given = 0
+
+    def repeated(count: int) -> np.ndarray[Any, Any]:
+        nonlocal given
+        start, given = given, (given + count) % DRAWN
+        return np.resize(np.roll(drawn, -start), count)
+
+    return repeated
 
 
 _SOURCES: Mapping[str, Callable[[ModelSpec, Attention], tuple[Any, dict[str, Any]]]] = {

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from inferprof.case import Case
+from inferprof.errors import CaseFailed
 from inferprof.machine.hardware import Machine
 from inferprof.plugins import Profiler, Run
 from inferprof.profilers.capturing import no_gpu_work, other_reader
@@ -31,6 +32,7 @@ KEPT: Final = (
     "cuda_driver_version",
     "displayTimeUnit",
     "baseTimeNanoseconds",
+    "clocks",
     "traceEvents",
 )
 """What a trace keeps at its top level; the rest names paths, hosts, users and jobs."""
@@ -41,8 +43,13 @@ def command(argv: Sequence[str], out: Path) -> list[str]:
     return [*argv, "--kineto", str(out)]
 
 
+def of_rank(out: Path, rank: int) -> Path:
+    """Where a rank writes its trace: of several, those of others lie beside that of rank 0."""
+    return out.with_name(f"rank{rank}.{out.name}") if rank else out
+
+
 @contextlib.contextmanager
-def record(out: Path) -> Iterator[None]:
+def record(out: Path, rank: int = 0) -> Iterator[None]:
     """Record the host and the GPU inside the block; the trace (.json, .json.gz) is written behind it."""
     import torch
     from torch.profiler import ProfilerActivity, profile
@@ -54,7 +61,7 @@ def record(out: Path) -> Iterator[None]:
     with profile(activities=activities, acc_events=True) as recorded:
         yield
     out.parent.mkdir(parents=True, exist_ok=True)
-    recorded.export_chrome_trace(str(out))
+    recorded.export_chrome_trace(str(of_rank(out, rank)))
 
 
 def named_range(name: str) -> AbstractContextManager[Any]:
@@ -66,15 +73,29 @@ def named_range(name: str) -> AbstractContextManager[Any]:
 
 
 def finish(out: Path, run: Run) -> None:
-    """Strip the trace of what names the machine, its users and paths."""
+    """Strip the trace of what names the machine, its users and paths; those of several ranks become one."""
     del run  # there is no tool to run
     if not out.exists():
         return
     opener = gzip.open if out.suffix == ".gz" else open
-    with opener(out, "rt", encoding="utf-8") as file:
-        trace = json.load(file)
+    if others := sorted(out.parent.glob(f"rank*.{out.name}")):
+        trace = _of_ranks([out, *others])
+    else:
+        with opener(out, "rt", encoding="utf-8") as file:
+            trace = json.load(file)
     with opener(out, "wt", encoding="utf-8") as file:
         json.dump({key: trace[key] for key in KEPT if key in trace}, file)
+
+
+def _of_ranks(paths: Sequence[Path]) -> dict[str, Any]:
+    """The traces of all ranks as one; only that is kept."""
+    from inferprof.readers import kineto_ranks
+
+    if (trace := kineto_ranks.merged(paths)) is None:
+        raise CaseFailed("kineto: the traces of the ranks do not say which rank each is of (distributedInfo)")
+    for path in paths[1:]:
+        path.unlink()
+    return trace
 
 
 def read(path: Path, iteration: str | None = None) -> pd.DataFrame:

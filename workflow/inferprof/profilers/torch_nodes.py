@@ -31,9 +31,12 @@ def command(argv: Sequence[str], out: Path) -> list[str]:
 
 
 @contextlib.contextmanager
-def record(out: Path) -> Iterator[None]:
-    """As kineto.record, with modules."""
-    with kineto.record(out), named_modules():
+def record(out: Path, rank: int = 0) -> Iterator[None]:
+    """As kineto.record, with modules. Of several ranks the first: the others' modules are the same."""
+    with contextlib.ExitStack() as stack:
+        if rank == 0:
+            stack.enter_context(kineto.record(out))
+            stack.enter_context(named_modules())
         yield
 
 

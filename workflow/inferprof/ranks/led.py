@@ -81,7 +81,8 @@ def follow(session: Session, device: Device, lane: Lane, rank: Rank, profiling: 
                 continue
             if kind == board.CAPTURE and not session.capture_graph():
                 raise CaseFailed("the runtime cannot capture this model as a CUDA graph")
-            if kind == board.COLLECT:
+            if kind == board.COLLECT and profiling:
+                window.enter_context(profiling.recorder(rank.number))
                 window.enter_context(collected(device))
             if kind == board.END_COLLECT:
                 window.close()

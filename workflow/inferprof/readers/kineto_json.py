@@ -50,6 +50,8 @@ ITEM_BYTES: Final = {
     **dict.fromkeys(("Double", "Long"), 8),
 }
 _OF_COLLECTIVES: Final = ["group", "message"]
+PROCESS: Final = "process"
+"""Of a GPU's operation, in traces of several ranks that were put together: Kineto itself tells no processes."""
 _OF_OPERATIONS: Final = ["start", "end", "kind", "name", "device", "stream", "bytes", "correlation", "launched"]
 _MOST_NS: Final = 1 << 62
 """So that differences of two times are 64-bit numbers."""
@@ -134,6 +136,8 @@ def _timeline(spans: Sequence[Event], *, within_torch: bool) -> Timeline | None:
     messages = [_message(event, groups) for event in operations]
     if groups:
         ops[_OF_COLLECTIVES] = messages
+    if any(PROCESS in event.get("args", {}) for event in operations):
+        ops[PROCESS] = [int(event["args"][PROCESS]) for event in operations]
     calls = [_call(event, i, names, threads) for i, event in enumerate(spans) if event.get("cat") in _CALLS]
     ranges = [
         (*times(event), _thread(threads, event), label)

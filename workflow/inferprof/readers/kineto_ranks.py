@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
@@ -18,15 +18,12 @@ import numpy as np
 
 from inferprof.readers import kineto_json
 from inferprof.readers.kineto_json import Event
-from inferprof.tables.trace.collectives import SAME_END, operation_of
+from inferprof.tables.trace.collectives import NS_PER_US, SAME_END, clock_offset, operation_of
 from inferprof.tables.trace.kernel_class import classify
 from inferprof.tables.trace.timeline import KERNEL, Timeline
 
 PROCESS_BITS: Final = 32
 """Correlations are unique in a process: a rank's are above those of the rank before."""
-APART: Final = 3.0
-"""Clocks are the same unless they differ by more than so many times the spread of the ends."""
-NS_PER_US: Final = 1000
 
 
 @dataclass(frozen=True)
@@ -51,27 +48,54 @@ class Ranks:
 
 def joined(paths: Sequence[Path]) -> Ranks | None:
     """One timeline of traces; None where they do not say that they are different ranks of one program."""
+    if (traces := _traces(paths)) is None:
+        return None
+    events, clocks = _together(paths, traces)
+    worlds = {trace["distributedInfo"]["world_size"] for trace in traces.values()}
+    return Ranks(kineto_json.of_events(paths[0], events), list(traces), worlds.pop(), clocks)
+
+
+def merged(paths: Sequence[Path]) -> dict[str, Any] | None:
+    """The same as one trace: what the first rank's says of the machine, and the events of all on one clock."""
+    if (traces := _traces(paths)) is None:
+        return None
+    events, clocks = _together(paths, traces)
+    numbers = [{**event, "ts": float(event["ts"]), "dur": float(event.get("dur", 0))} for event in events]
+    first = next(iter(traces.values()))
+    base = min(map(_base, traces.values()))
+    return {
+        **first,
+        "baseTimeNanoseconds": base,
+        "clocks": [asdict(clock) for clock in clocks],
+        "traceEvents": numbers,
+    }
+
+
+def _traces(paths: Sequence[Path]) -> dict[int, dict[str, Any]] | None:
+    """Rank → its trace; None where they are not different ranks of one program."""
     documents = [kineto_json.document(path) for path in paths]
     listed = (document.get("distributedInfo") for document in documents)
     infos = [info for info in listed if isinstance(info, dict) and isinstance(info.get("rank"), int)]
     if len(infos) < len(documents):
         return None
     ranks, worlds = [info["rank"] for info in infos], {info.get("world_size") for info in infos}
-    if len(set(ranks)) < len(ranks) or len(worlds) > 1 or not isinstance(world := worlds.pop(), int):
+    if len(set(ranks)) < len(ranks) or len(worlds) > 1 or not isinstance(worlds.pop(), int):
         return None
-    by_rank = dict(sorted(zip(ranks, documents, strict=True)))
-    bases = {rank: _base(document) for rank, document in by_rank.items()}
+    return dict(sorted(zip(ranks, documents, strict=True)))
+
+
+def _together(paths: Sequence[Path], traces: Mapping[int, Mapping[str, Any]]) -> tuple[list[Event], list[Clock]]:
+    """The durations of all ranks on one clock, and what was done to the clocks."""
+    bases = {rank: _base(document) for rank, document in traces.items()}
     shifts = {rank: base - min(bases.values()) for rank, base in bases.items()}
     try:
-        clocks = _clocks({rank: _ends(document["traceEvents"], shifts[rank]) for rank, document in by_rank.items()})
-        moved = {rank: shifts[rank] - clocks[rank].moved if rank in clocks else shifts[rank] for rank in by_rank}
-        spans = ((rank, event) for rank, document in by_rank.items() for event in document["traceEvents"])
-        events = [_of_rank(event, rank, moved[rank]) for rank, event in spans if event.get("ph") == "X"]
+        clocks = _clocks({rank: _ends(document["traceEvents"], shifts[rank]) for rank, document in traces.items()})
+        moved = {rank: shifts[rank] - clocks[rank].moved if rank in clocks else shifts[rank] for rank in traces}
+        spans = ((rank, event) for rank, document in traces.items() for event in document["traceEvents"])
+        events: list[Event] = [_of_rank(event, rank, moved[rank]) for rank, event in spans if event.get("ph") == "X"]
     except kineto_json.NOT_KINETO as error:
         raise kineto_json.not_kineto(paths[0], error) from None
-    timeline = kineto_json.of_events(paths[0], events)
-    owned = replace(timeline, ops=timeline.ops.assign(process=timeline.ops["device"] + 1))
-    return Ranks(owned, list(by_rank), world, list(clocks.values()))
+    return events, list(clocks.values())
 
 
 def _base(document: Mapping[str, Any]) -> int:
@@ -108,9 +132,7 @@ def _clocks(ends: Mapping[int, Mapping[tuple[Any, str], Sequence[int]]]) -> dict
         if not same:
             continue
         apart = np.concatenate([np.subtract(ends[rank][key], ends[first][key]) for key in same])
-        offset = int(np.median(apart))
-        spread = int(np.median(np.abs(apart - offset)))
-        moved = offset if abs(offset) > max(APART * spread, NS_PER_US) else 0
+        moved, spread = clock_offset(apart)
         clocks[rank] = Clock(rank, moved, spread, apart.size)
     return clocks
 
@@ -119,7 +141,7 @@ def _of_rank(event: Event, rank: int, shift: int) -> dict[str, Any]:
     """The event on the common clock, with its rank in the place of GPU and process."""
     details = dict(event.get("args") or {})
     if event.get("cat") in kineto_json.OPERATIONS:
-        details["device"] = rank
+        details |= {"device": rank, kineto_json.PROCESS: rank + 1}
     if "correlation" in details:
         details["correlation"] = (rank << PROCESS_BITS) + int(details["correlation"])
     moved = Decimal(event["ts"]) + Decimal(shift) / NS_PER_US

@@ -135,12 +135,12 @@ def _gain(best: Winner) -> str:
     if best.is_baseline:
         return ", the baseline"
     if speed_up["speed_up"] is None:
-        return "" if speed_up is winner.NO_SPEED_UP else f". No speed-up: {speed_up['not_measured']}"
+        return "" if speed_up is winner.NO_SPEED_UP else f". Speed-up not known: {speed_up['not_measured']}"
     factor = ratio(speed_up["speed_up"])
     if speed_up["flag"]:
         return f". {factor} is no speed-up: {speed_up['flag']}"
     if speed_up["in_doubt"]:
-        return f". No speed-up: {speed_up['reason'].replace(': ', ' is in doubt, ', 1)}"
+        return f". Speed-up not known: {speed_up['reason'].replace(': ', ' is in doubt, ', 1)}"
     if speed_up["verdict"] in ("same", "undecided"):
         return f", {factor} ({speed_up['verdict']}: {speed_up['reason']})"
     return f", {factor} ({interval(speed_up['low'], speed_up['high'])}) as fast"

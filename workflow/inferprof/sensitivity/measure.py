@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from inferprof import progress
+from inferprof.errors import CaseFailed
 from inferprof.model import accuracy
 from inferprof.plugins import Feeds
 from inferprof.sensitivity import switches
@@ -31,6 +32,11 @@ class Switched:
         self.units, self.samples, self.runs = units, samples, 0
         self._session = accuracy.session(switches.switchable(model, units))
         self.plain = [self._run(sample, ()) for sample in samples]
+        self._signals = [
+            float(np.mean([power(output) for output in outputs])) for outputs in zip(*self.plain, strict=True)
+        ]
+        if not any(self._signals):
+            raise CaseFailed("all outputs of the float graph are 0 or not finite, so that no node can lose accuracy")
 
     def _run(self, sample: Feeds, on: Iterable[int]) -> list[Array]:
         self.runs += 1
@@ -39,9 +45,12 @@ class Switched:
         return [np.asarray(output, np.float64) for output in self._session.run(None, {**sample, **chosen})]
 
     def loss(self, index: int, on: Iterable[int]) -> float:
-        """Of the worst output of a sample: error power by signal power; infinite where a value is none."""
-        outputs = zip(self._run(self.samples[index], on), self.plain[index], strict=True)
-        return max(ratio(actual, expected) for actual, expected in outputs)
+        """Of the worst output of a sample: error power by signal power; infinite where a value is none.
+
+        An output that is 0 on this sample is measured by its power on all of them, and one that is always 0 by none.
+        """
+        outputs = zip(self._run(self.samples[index], on), self.plain[index], self._signals, strict=True)
+        return max(ratio(actual, expected, power(expected) or usual) for actual, expected, usual in outputs)
 
     def losses(self, on: Iterable[int]) -> Array:
         """Of each sample: a pass."""
@@ -54,15 +63,16 @@ class Switched:
         return math.ceil(self.runs / len(self.samples))
 
 
-def ratio(actual: Array, expected: Array) -> float:
-    """Σ (actual − expected)² / Σ expected²; infinite where a value is not finite that was."""
+def power(output: Array) -> float:
+    """Σ value², of those that are finite."""
+    return float((output[np.isfinite(output)] ** 2).sum())
+
+
+def ratio(actual: Array, expected: Array, signal: float) -> float:
+    """Σ (actual − expected)² / signal; infinite where a value is not finite that was, 0 where there is no signal."""
     if not np.array_equal(np.isfinite(actual), finite := np.isfinite(expected)):
         return math.inf
-    error = float(((actual[finite] - expected[finite]) ** 2).sum())
-    signal = float((expected[finite] ** 2).sum())
-    if error == 0:
-        return 0.0
-    return error / signal if signal else math.inf
+    return power(actual[finite] - expected[finite]) / signal if signal else 0.0
 
 
 def db(loss: float) -> float | None:
@@ -83,8 +93,8 @@ class Losses:
 
 
 def budget(units: int) -> int:
-    """How many passes the ranking of so many units may take."""
-    return math.floor(2 * math.sqrt(units))
+    """How many passes the ranking of so many units may take: 2·√N, and at least one behind the two stated ones."""
+    return max(STATED + 1, math.floor(2 * math.sqrt(units)))
 
 
 def each(units: int, samples: int) -> tuple[int, int]:

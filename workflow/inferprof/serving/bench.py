@@ -12,7 +12,7 @@ import numpy as np
 from inferprof import stats
 from inferprof.documents.serving import Quantile, ServingPolicy
 from inferprof.errors import UserError
-from inferprof.queueing.policy import Curve, Policy, Times, schedule, traced
+from inferprof.queueing.policy import NS_PER_S, Curve, Policy, Times, schedule, traced
 from inferprof.queueing.served import NS_PER_MS, policy_of
 from inferprof.serving import load
 from inferprof.serving.server import Server
@@ -60,13 +60,16 @@ class Bench:
         least = stats.samples_needed(self.asked.percentile / 100)
         seconds = max(self.asked.seconds, min(1.2 * least / (1 - WARM) / rate, LONGEST * self.asked.seconds))
         count = int(rate * seconds) + 1
-        if self.asked.arrivals.startswith("trace:"):
-            return traced(read_trace(Path(self.asked.arrivals.removeprefix("trace:"))), rate, count)
-        return schedule(self.asked.arrivals, rate, count, self.seed)
+        trace = trace_of(self.asked)
+        due = schedule(self.asked.arrivals, rate, count, self.seed) if trace is None else traced(trace, rate, count)
+        return due[due <= LONGEST * self.asked.seconds * NS_PER_S]
 
     def run(self, rate: float) -> tuple[load.Run, str | None]:
         """A run at a rate, and why its numbers may not be used, if so."""
-        measured = load.run(self.server.serve, self.policy, self.due(rate))
+        due = self.due(rate)
+        if not due.size:
+            return load.nothing(), f"no request is due in {LONGEST * self.asked.seconds:g} s: give it more `seconds`"
+        measured = load.run(self.server.serve, self.policy, due)
         lag = float(np.quantile(measured.lag, 0.99)) if measured.lag.size else 0.0
         if lag > LAG * self.objective_ns:
             return measured, (
@@ -74,6 +77,12 @@ class Bench:
                 f"{self.asked.slo_ms:g} ms; leave it a core (`threads:` of the variant), and run nothing else here"
             )
         return measured, None
+
+
+def trace_of(asked: ServingPolicy) -> Times | None:
+    """The moments of the trace that a policy is sent; None where it is sent none."""
+    kind, _, file = asked.arrivals.partition(":")
+    return read_trace(Path(file)) if kind == "trace" else None
 
 
 def read_trace(path: Path) -> Times:

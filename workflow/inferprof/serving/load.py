@@ -43,6 +43,12 @@ class Run:
         return self.served.arrived.size == self.asked
 
 
+def nothing() -> Run:
+    """The run of a schedule without a request."""
+    none = np.zeros(0)
+    return Run(Served(none, none, none, none.astype(np.int64)), none, 0)
+
+
 class Queue:
     """Requests that wait, in the order in which they came, and the moments at which they were due."""
 

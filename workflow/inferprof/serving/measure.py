@@ -12,7 +12,7 @@ import numpy as np
 
 from inferprof import outcomes, progress, registry
 from inferprof.documents.serving import Load, Predicted, ServingPolicy
-from inferprof.errors import CaseFailed
+from inferprof.errors import UserError
 from inferprof.machine import hardware, provenance
 from inferprof.measure import timing
 from inferprof.measure.gpu_lock import gpu_lock
@@ -22,7 +22,7 @@ from inferprof.queueing.policy import NS_PER_S, Curve
 from inferprof.queueing.simulate import simulate
 from inferprof.run_request import RunRequest
 from inferprof.serving import loadgen, search
-from inferprof.serving.bench import CURVE_S, Bench, latency_of, name_of, percents_of, settled
+from inferprof.serving.bench import CURVE_S, Bench, latency_of, name_of, percents_of, settled, trace_of
 from inferprof.serving.server import opened
 
 SCHEMA: Final = 1
@@ -79,6 +79,7 @@ def point(bench: Bench, share: float) -> Load:
 def measure(requests: Sequence[RunRequest], asked: ServingPolicy) -> dict[str, Any]:
     """Measure a policy on sessions of a case at several batches, the last of which names it; failures are results."""
     last = requests[-1]
+    trace_of(asked)  # refused before anything is measured
     backend: Backend = registry.look_up("backend", last.case.backend, registry.backends())
     gpu = hardware.detect_gpu() if backend.where != "cpu" else None
     head = {
@@ -104,7 +105,10 @@ def _content(requests: Sequence[RunRequest], asked: ServingPolicy, gpu: hardware
     progress.step("load")
     with opened(requests, gpu) as server, timing.undisturbed():
         if server.sizes[-1] != asked.max_batch:
-            raise CaseFailed(f"the largest batch is {server.sizes[-1]}, and max_batch {asked.max_batch}")
+            raise UserError(
+                f"max_batch is {asked.max_batch} and the largest batch with a session {server.sizes[-1]}: "
+                "give the largest of the shapes as max_batch"
+            )
         bench = Bench(server, asked, {}, requests[-1].seed)
         bench.server.curve(CURVE_S)  # not kept: the first second of a process is its slowest
         progress.step("loads")

@@ -19,12 +19,24 @@ RUNS: Final = 16
 """At most so many runs, in so many times the seconds of one."""
 
 
+class _TooFew(Exception):
+    """A run with too few requests for the objective's percentile: it tells of no rate."""
+
+
 def highest_rate(bench: Bench, curve: Curve) -> Highest:
     """The bracket of the highest rate. It starts where the theory says that it is."""
     foreseen = advice.highest_rate(curve, bench.policy, bench.objective_ns, bench.asked.percentile)
     capacity = curve.capacity(bench.asked.max_batch)
     probes: list[Probe] = []
     progress.step("highest rate")
+    try:
+        return _bracketed(bench, probes, foreseen, capacity)
+    except _TooFew as error:
+        reason = f"{_none(bench, probes)}; {error}" if probes else str(error)
+        return Highest(not_measured=reason, predicted=foreseen, probes=probes)
+
+
+def _bracketed(bench: Bench, probes: list[Probe], foreseen: float | None, capacity: float) -> Highest:
     runs = progress.counted(range(RUNS), "run")
     end = time.perf_counter() + RUNS * bench.asked.seconds
 
@@ -65,14 +77,15 @@ def highest_rate(bench: Bench, curve: Curve) -> Highest:
 
 
 def _probe(bench: Bench, rate: float) -> Probe:
-    """A run, and whether its percentile is within the objective."""
+    """A run, and whether its percentile is within the objective. Raises _TooFew where it cannot tell that."""
     run, refused = bench.run(rate)
     if not run.kept_up:
         return Probe(rate=rate, meets=False, refused="the server did not keep up")
     percent = bench.asked.percentile
-    latency = latency_of(settled(run.served.latency), [percent]).get(name_of(percent))
+    latencies = settled(run.served.latency)
+    latency = latency_of(latencies, [percent]).get(name_of(percent)) if latencies.size else None
     if latency is None:
-        return Probe(rate=rate, meets=False, refused=f"too few requests for p{percent:g}: give it more seconds")
+        raise _TooFew(f"too few requests for p{percent:g} at {rate:.4g}/s: give it more `seconds`")
     # A client that is late makes a latency longer, never shorter: what meets its objective even so does meet it.
     meets = latency.value_ns <= bench.objective_ns
     return Probe(rate=rate, meets=meets, latency=latency, refused=refused)
@@ -84,13 +97,15 @@ def _sure(bench: Bench, probes: list[Probe], *, within: bool) -> float | None:
     if within:
         rates = [p.rate for p in probes if p.latency and p.latency.high_ns and p.latency.high_ns <= objective]
         return max(rates, default=None)
-    lows = [p.rate for p in probes if not p.latency or (p.latency.low_ns and p.latency.low_ns > objective)]
+    # What a late client saw may be its own doing.
+    lows = [p.rate for p in probes if not p.latency or (not p.refused and (p.latency.low_ns or 0) > objective)]
     return min(lows, default=None)
 
 
 def _none(bench: Bench, probes: list[Probe]) -> str:
-    least = min(probe.rate for probe in probes)
-    return (
-        f"no rate down to {least:.4g}/s meets {bench.asked.slo_ms:g} ms at p{bench.asked.percentile:g}: "
-        "the delay or the service alone may be longer"
-    )
+    """Why no rate is known to meet the objective."""
+    least = min(probes, key=lambda probe: probe.rate)
+    objective = f"{bench.asked.slo_ms:g} ms at p{bench.asked.percentile:g}"
+    if least.latency and least.refused:
+        return f"whether {objective} is met at {least.rate:.4g}/s is not known: {least.refused}"
+    return f"no rate down to {least.rate:.4g}/s meets {objective}: the delay or the service alone may be longer"

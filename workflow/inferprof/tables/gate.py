@@ -42,7 +42,7 @@ def doubt(rounds: Iterable[tuple[bool, float | None]], waited: float | None, lim
         if not all(settled for settled, _ in bad):
             reasons.append("not settled when its warm-up ended")
         if abs(largest) >= DRIFT:
-            reasons.append(f"drifted by {largest:+.1%} within a round")
+            reasons.append(f"drifted by {100 * largest:+.1f} % within a round")
     if waited is not None and waited >= limit:
         reasons.append(f"its thread waited for a core {waited:.1%} of the time")
     return "; ".join(reasons) or None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from inferprof.case import STAGES, Shape
-from inferprof.tables.records import BOUNDARIES, KEY, frame_of, key_of, rows_of
+from inferprof.plugins import BOUNDARIES
+from inferprof.tables.records import KEY, frame_of, key_of, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferprof import documents
-from inferprof.case import STAGES, Case, require_plain
+from inferprof.case import OF_DUELS, STAGES, Case, require_plain
 from inferprof.documents import NOT_OURS
 from inferprof.documents.record import Array, Boundary, First, Memory, Record, Stage
 from inferprof.errors import UserError
+from inferprof.plugins import BOUNDARIES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +30,6 @@ CASES_COLUMNS = [*KEY, "outcome", "reason"]
 OUTCOMES = ("run", "refused")
 """What a study plans with a case."""
 NO_YARDSTICK = "the case was measured by a version without the yardstick"
-BOUNDARIES = ("device", "call", "end_to_end")
 NO_BOUNDARY = Boundary(not_measured="the record does not have this boundary")
 NO_STAGE = Stage(not_measured="the record does not have this stage")
 RECORD_KEY = [*KEY, "round", "file"]
@@ -64,9 +64,10 @@ def read_cases(path: Path) -> pd.DataFrame:
 
 
 def paths(results: Path, machine: str, case: Case) -> list[Path]:
-    """The records of a case, in the order of their rounds."""
+    """The records of a case, in the order of their rounds; those of duels, which are for one boundary, left out."""
     folder = results / machine / "benchmark" / case.path
-    return sorted(folder.glob("r*.json"), key=lambda path: int(path.stem[1:]))
+    numbers = sorted(int(path.stem[1:]) for path in folder.glob("r*.json"))
+    return [folder / f"r{number}.json" for number in numbers if number < OF_DUELS]
 
 
 def read(results: Path, cases: pd.DataFrame) -> pd.DataFrame:

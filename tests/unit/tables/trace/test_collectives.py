@@ -26,11 +26,21 @@ Op = tuple[int, int, int, int]
 """start, end, name, device."""
 
 
-def timeline(ops: Sequence[Op]) -> Timeline:
-    rows = [(s, e, MEMCPY if name == COPY else KERNEL, name, device, 7, 0, -1) for s, e, name, device in ops]
+def timeline(ops: Sequence[Op], iteration: tuple[int, int] | None = None) -> Timeline:
+    """With an iteration, in which each operation is launched as it begins."""
+    rows = [
+        (s, e, MEMCPY if name == COPY else KERNEL, name, device, 7, 0, number if iteration else -1)
+        for number, (s, e, name, device) in enumerate(ops)
+    ]
     columns = ["start", "end", "kind", "name", "device", "stream", "bytes", "correlation"]
-    calls = pd.DataFrame(columns=["start", "end", "name", "thread", "correlation"], dtype="int64")
-    ranges = pd.DataFrame(columns=["start", "end", "label", "thread"])
+    calls = pd.DataFrame(
+        [(op[0], op[0], GEMM, 1, number) for number, op in enumerate(ops) if iteration],
+        columns=["start", "end", "name", "thread", "correlation"],
+        dtype="int64",
+    )
+    ranges = pd.DataFrame(
+        [(*iteration, "iteration", 1)] if iteration else [], columns=["start", "end", "label", "thread"]
+    )
     return assemble(pd.DataFrame(rows, columns=columns), calls, ranges, NAMES)
 
 
@@ -71,6 +81,50 @@ def test_waiting_is_told_from_transfer_and_given_to_what_the_last_gpu_did_longer
     assert second["waiting_compute"] == second["waiting_copy"] == second["waiting_idle"] == 0
 
 
+def waits(pairs: int, clock_ns: int) -> Sequence[Op]:
+    """GPU 1 begins each 50 µs later, as a clock shows it that is fast by so much; ends are up to 400 ns apart."""
+    ops: list[Op] = []
+    for number in range(pairs):
+        start = number * 200_000
+        end = start + 80_000
+        ops.append((start, end, REDUCE, 0))
+        ops.append((start + 50_000 + clock_ns, end + number % 5 * 100 + clock_ns, REDUCE, 1))
+    return ops
+
+
+@pytest.mark.parametrize("clock_ns", [-10_400, 0, 10_400])
+def test_a_gpus_clock_that_is_off_is_tied_by_the_ends_of_collectives(clock_ns: int) -> None:
+    rows = collectives.rows(timeline(waits(40, clock_ns)))
+    first, second = (metrics(rows, "AllReduce", device) for device in (0, 1))
+    assert abs(first["waiting_total"] / 40 - 50_000) < 400 and second["waiting_total"] == 0
+    assert abs(first["transfer_total"] / 40 - 30_000) < 400
+    assert abs(metrics(rows, ALL, 1).get("clock_offset", 0) - clock_ns) <= 200
+    assert "clock_offset" not in metrics(rows, ALL, 0)
+
+
+def test_of_few_collectives_the_ends_tell_nothing_about_clocks() -> None:
+    rows = collectives.rows(timeline(waits(7, 10_400)))
+    assert "clock_offset" not in metrics(rows, ALL, 1)
+    assert metrics(rows, "AllReduce", 0)["waiting_total"] == 7 * 60_400
+
+
+def test_pairs_outside_of_iterations_that_lie_apart_do_not_matter() -> None:
+    outside = [(0, 10, REDUCE, 0), (20, 30, REDUCE, 1)]
+    inside = [(200, 250, REDUCE, 0), (210, 250, REDUCE, 1)]
+    assert metrics(collectives.rows(timeline([*outside, *inside], (150, 300))), "AllReduce", 0)["waiting_total"] == 10
+
+
+def test_communication_outside_of_iterations_does_not_count() -> None:
+    own = timeline(
+        [(0, 100, REDUCE, 0), (0, 100, REDUCE, 1), (200, 250, REDUCE, 0), (210, 250, REDUCE, 1)], (150, 300)
+    )
+    rows = collectives.rows(own)
+    assert metrics(rows, ALL, 0) == {"duration_total": 50, "hidden_total": 0, "exposed_total": 50}
+    assert metrics(rows, "AllReduce", 0)["waiting_total"] == 10
+    before = collectives.rows(timeline([(0, 100, REDUCE, 0), (0, 100, REDUCE, 1), (200, 210, GEMM, 0)], (150, 300)))
+    assert before["metric"].tolist() == ["not_paired"]
+
+
 @pytest.mark.parametrize("delay", [0, 50_000, 250_000, 1_000_000])
 def test_a_delay_of_one_gpu_is_found_whole_and_leaves_the_transfer_alone(delay: int) -> None:
     ops = [
@@ -98,7 +152,8 @@ def test_communication_beside_computation_of_the_same_gpu_is_hidden() -> None:
         ([(0, 10, REDUCE, 0), (20, 30, GEMM, 0)], "one GPU"),
         ([(0, 10, REDUCE, 0), (0, 10, REDUCE, 1), (20, 30, REDUCE, 1)], "1 and 2 times"),
         ([(0, 10, REDUCE, 0), (20, 30, REDUCE, 1)], "1 of 1 pairs"),
-        ([(0, 10, SEND, 0), (0, 10, SEND, 1)], "no collective"),
+        ([(0, 10, SEND, 0), (0, 10, SEND, 1), (0, 10, SEND, 2)], "no collective"),
+        ([(0, 10, SEND, 0), (20, 30, SEND, 1)], "no collective"),
     ],
 )
 def test_what_order_does_not_pair_is_not_paired_and_says_why(ops: Sequence[Op], reason: str) -> None:

@@ -285,8 +285,11 @@ def _loadgen(served: Served, run: LoadGenRun) -> tuple[Cell, ...]:
 
 
 def _of_summary(summary: Mapping[str, str], name: str) -> float | None:
-    text = summary.get(name, "")
-    return float(text) if text.replace(".", "", 1).isdigit() else None
+    try:
+        value = float(summary.get(name, ""))
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value >= 0 else None
 
 
 SECTION = Section(name="serving", title="Under load", place=75, build=build, needs=("served",))

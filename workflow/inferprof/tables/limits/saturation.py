@@ -43,8 +43,9 @@ COLUMNS: Final = (
         "regimes",
     ),
 )
-Regime = Literal["launch", "memory", "compute", "latency", "not told"]
-"""latency: warps wait for each other, for results or for the last wave (tables.counters.bounds: latency and tail)."""
+Regime = Literal["launch", "memory", "compute", "latency", "neither", "not told"]
+"""latency: warps wait for each other, for results or for the last wave (tables.counters.bounds: latency and tail).
+neither: less than half of any roof is reached (tables.limits.generation)."""
 Rounds = Sequence[stats.Samples]
 
 

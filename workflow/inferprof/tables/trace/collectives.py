@@ -14,18 +14,19 @@ takes the shortest kernel as the transfer; where nobody is late all three are th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
+from inferprof.tables.trace import beside
 from inferprof.tables.trace.aggregate import tidy_rows
 from inferprof.tables.trace.intervals import Intervals, Times
 from inferprof.tables.trace.kernel_class import classify, own_name
 from inferprof.tables.trace.kernel_compare import ITERATION
-from inferprof.tables.trace.timeline import GRAPH, KERNEL, MEMCPY, NOT_TOLD, PATH_SEPARATOR, Timeline
+from inferprof.tables.trace.timeline import KERNEL, NOT_TOLD, PATH_SEPARATOR, Timeline
 
 LEVEL: Final = "collective"
 ALL: Final = "all"
@@ -53,10 +54,18 @@ BUS: Final[Mapping[str, Callable[[int], float]]] = {
 """Of a message, what crosses the slowest link: so bandwidths of operations and numbers of ranks can be compared.
 https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md"""
 POINT_TO_POINT: Final = "SendRecv"
-"""Not issued by all ranks alike: order does not pair them."""
+"""Between two ranks. Where there are only two, all of them issue it alike; of more, order does not pair them."""
 APART: Final = 0.05
 """Share of pairs that may lie apart in time: kernels of one collective overlap, so more means that the order of the
 kernels does not tell which belong together (process groups, ranks that the capture lacks)."""
+
+
+CLOCKS_APART: Final = 3.0
+"""Two clocks are the same unless they differ by more than so many times the spread of the ends."""
+LEAST_TIED: Final = 8
+"""Of fewer collectives the ends may be apart by chance."""
+NS_PER_US: Final = 1000
+NONE_RAN: Final = "no collective ran in an iteration"
 
 
 @dataclass(frozen=True)
@@ -76,6 +85,13 @@ class Paired:
     end: Times
     message: Times
     """Bytes, as nccl-tests counts them; NOT_TOLD where the tool does not tell."""
+    clock: Times
+    """ns by which the clock of each GPU is ahead of the first one's, by the ends of collectives: taken off here."""
+
+    def only(self, chosen: np.ndarray) -> Paired:
+        """Some of them."""
+        parts = {name: getattr(self, name)[chosen] for name in ("operation", "start", "end", "message")}
+        return replace(self, **parts)
 
     @property
     def last(self) -> Times:
@@ -94,6 +110,12 @@ class Paired:
         """ns, shape [collectives, GPUs]."""
         transfer: Times = np.maximum(self.end - self.last, 0)
         return transfer
+
+    def transfers(self) -> dict[int, Intervals]:
+        """GPU → when it is in a collective that all ranks have reached."""
+        begun, end = np.minimum(self.last, self.end) + self.clock, self.end + self.clock
+        columns = enumerate(self.devices.tolist())
+        return {device: Intervals.union(begun[:, place], end[:, place]) for place, device in columns}
 
     @property
     def inside(self) -> Times:
@@ -127,9 +149,8 @@ def paired(timeline: Timeline, kernels: pd.DataFrame) -> Paired | NotPaired:
     devices = np.unique(timeline.ops["device"].to_numpy()[timeline.ops["kind"].to_numpy() == KERNEL])
     if len(devices) < 2:
         return NotPaired("the capture has one GPU: how long it waits for others is not told")
-    rounds, apart = [], 0
-    issued_alike = kernels[kernels["operation"] != POINT_TO_POINT]
-    for (operation, _), own in _groups(issued_alike):
+    rounds = []
+    for (operation, _), own in _groups(_issued_alike(kernels, len(devices))):
         if partial := len(devices) - own["device"].nunique():
             return NotPaired(f"{operation} of a process group ran without {partial} of {len(devices)} GPUs")
         per_device = [own[own["device"] == device] for device in devices]
@@ -139,21 +160,58 @@ def paired(timeline: Timeline, kernels: pd.DataFrame) -> Paired | NotPaired:
         start, end = (
             np.stack([rows[column].to_numpy() for rows in per_device], axis=1) for column in ("start", "end")
         )
-        apart += int((end.min(axis=1) < start.max(axis=1)).sum())
-        counted = np.stack([_in_iteration(timeline, rows) for rows in per_device], axis=1).all(axis=1)
         message = own.get("message", pd.Series(NOT_TOLD, own.index))[per_device[0].index].to_numpy()
-        names = np.full(int(counted.sum()), operation)
-        rounds.append(Paired(names, devices, start[counted], end[counted], message[counted]))
-    if not rounds or not (count := sum(len(part.operation) for part in rounds)):
-        return NotPaired("no collective ran in an iteration")
-    if apart > APART * count:
-        return NotPaired(
-            f"{apart:,} of {count:,} pairs do not overlap in time: order does not tell which belong together"
-        )
+        every = Paired(np.full(len(start), operation), devices, start, end, message, np.zeros_like(devices))
+        inside = [_in_iteration(timeline, rows) for rows in per_device]
+        rounds.append(every.only(np.logical_and.reduce(inside)))
+    return _judged(_tied(rounds)) if sum(len(part.operation) for part in rounds) else NotPaired(NONE_RAN)
+
+
+def _tied(rounds: Sequence[Paired]) -> Paired:
+    """All operations in order of time, on the clock of the first GPU."""
     fields = ("operation", "start", "end", "message")
     joined = {name: np.concatenate([getattr(part, name) for part in rounds]) for name in fields}
+    same = np.isin(joined["operation"], SAME_END)
+    ends = joined["end"][same]
+    ends = ends if len(ends) >= LEAST_TIED else ends[:0]
+    clock = np.array([clock_offset(ends[:, place] - ends[:, 0])[0] for place in range(ends.shape[1])], np.int64)
+    joined |= {name: joined[name] - clock for name in ("start", "end")}
     order = np.argsort(joined["start"].max(axis=1), kind="stable")
-    return Paired(devices=devices, **{name: values[order] for name, values in joined.items()})
+    return Paired(devices=rounds[0].devices, clock=clock, **{name: values[order] for name, values in joined.items()})
+
+
+def clock_offset(apart: Times) -> tuple[int, int]:
+    """By how much a clock is fast, ns, and the median spread of that; 0 where it differs by no more than that tells.
+
+    apart: the ends of collectives that no rank leaves before all have sent, less those on the other clock.
+    """
+    if not apart.size:
+        return 0, 0
+    offset = int(np.median(apart))
+    spread = int(np.median(np.abs(apart - offset)))
+    return (offset if abs(offset) > max(CLOCKS_APART * spread, NS_PER_US) else 0), spread
+
+
+def _judged(pairs: Paired) -> Paired | NotPaired:
+    """The pairs, if they overlap in time. Sends that do not are left out: they may be done before they are there."""
+    separate = pairs.end.min(axis=1) < pairs.start.max(axis=1)
+    between = pairs.operation == POINT_TO_POINT
+    if between.any() and separate[between].mean() > APART:
+        pairs, separate = pairs.only(~between), separate[~between]
+    if not len(separate):
+        return NotPaired(NONE_RAN)
+    if (apart := int(separate.sum())) > APART * len(separate):
+        return NotPaired(
+            f"{apart:,} of {len(separate):,} pairs do not overlap in time: order does not tell which belong together"
+        )
+    return pairs
+
+
+def _issued_alike(kernels: pd.DataFrame, devices: int) -> pd.DataFrame:
+    """Without SendRecv, unless all of it is between the two GPUs that there are."""
+    between = kernels["operation"].eq(POINT_TO_POINT)
+    counts = kernels[between].groupby("device").size()
+    return kernels if devices == 2 == len(counts) and counts.nunique() == 1 else kernels[~between]
 
 
 def _groups(kernels: pd.DataFrame) -> Iterator[tuple[tuple[str, int], pd.DataFrame]]:
@@ -183,25 +241,13 @@ def by_cause(timeline: Timeline, pairs: Paired, kernels: pd.DataFrame) -> pd.Dat
     begin = np.minimum(before, pairs.start)
     amounts = {name: np.zeros_like(pairs.start) for name in ("compute", "copy")}
     for column, device in enumerate(pairs.devices):
-        for name, busy in zip(amounts, _busy(timeline, device, kernels), strict=True):
-            amounts[name][:, column] = busy.within(begin[:, column], pairs.start[:, column])
+        for name, busy in zip(amounts, beside.busy(timeline, device, kernels), strict=True):
+            clock = pairs.clock[column]
+            amounts[name][:, column] = busy.within(begin[:, column] + clock, pairs.start[:, column] + clock)
     amounts["idle"] = pairs.start - begin - amounts["compute"] - amounts["copy"]
     late = pairs.start.argmax(axis=1)[:, None]
     more = {name: np.take_along_axis(values, late, axis=1) - values for name, values in amounts.items()}
     return pd.DataFrame({name: values.ravel() for name, values in more.items()})
-
-
-def _busy(timeline: Timeline, device: int, kernels: pd.DataFrame) -> tuple[Intervals, Intervals]:
-    """When a GPU computes, and when it copies without computing; communication is neither."""
-    own = timeline.ops[timeline.ops["device"].to_numpy() == device]
-    talking = own.index.isin(kernels.index)
-    kind = own["kind"].to_numpy()
-    start, end = own["start"].to_numpy(), own["end"].to_numpy()
-    computing = np.isin(kind, (KERNEL, GRAPH)) & ~talking
-    computes = Intervals.union(start[computing], end[computing])
-    copying = kind >= MEMCPY
-    copying &= kind != GRAPH
-    return computes, Intervals.union(start[copying], end[copying]).minus(computes)
 
 
 def rows(timeline: Timeline) -> pd.DataFrame:
@@ -209,14 +255,14 @@ def rows(timeline: Timeline) -> pd.DataFrame:
 
     duration_total, waiting_total, transfer_total, inside_total, spread_total, last_count, of by_cause
     waiting_compute, waiting_copy, waiting_idle, and where the tool tells sizes message_total and bus_total (METRICS
-    says what each is). Row `all`: duration_total of the GPU's communication, merged, of it hidden_total and
-    exposed_total; and not_paired, why there is no more.
+    says what each is). Row `all`: duration_total of the GPU's communication in iterations, merged, of it hidden_total
+    and exposed_total, what that costs, and the bubbles of a pipeline; and not_paired, why there is no more.
     """
     kernels = communication(timeline)
     if kernels.empty:
         return pd.DataFrame()
-    frames = [_overlap(timeline, kernels)]
     pairs = paired(timeline, kernels)
+    frames = [_whole(timeline, pairs, kernels)]
     if isinstance(pairs, NotPaired):
         frames.append(
             pd.DataFrame([{"name": ALL, "instances": len(kernels), "metric": "not_paired", "text": pairs.reason}])
@@ -226,15 +272,25 @@ def rows(timeline: Timeline) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True).assign(level=LEVEL)
 
 
-def _overlap(timeline: Timeline, kernels: pd.DataFrame) -> pd.DataFrame:
+def _whole(timeline: Timeline, pairs: Paired | NotPaired, kernels: pd.DataFrame) -> pd.DataFrame:
+    """The row `all` of each GPU that communicates in iterations."""
     table = []
-    for device, own in kernels.groupby("device", sort=True):
-        talks = Intervals.union(own["start"].to_numpy(), own["end"].to_numpy())
-        computes, _ = _busy(timeline, int(str(device)), kernels)
-        exposed = talks.minus(computes).total
-        amounts = {"duration_total": talks.total, "hidden_total": talks.total - exposed, "exposed_total": exposed}
-        table.append({"name": ALL, "device": device, "instances": len(own), **amounts})
-    return tidy_rows(pd.DataFrame(table))
+    inside = kernels[_in_iteration(timeline, kernels)]
+    talks = {
+        int(str(device)): Intervals.union(own["start"].to_numpy(), own["end"].to_numpy())
+        for device, own in inside.groupby("device")
+    }
+    idle = {}
+    if inside["operation"].eq(POINT_TO_POINT).any():
+        sends = isinstance(pairs, Paired) and POINT_TO_POINT in pairs.operation
+        idle = beside.bubbles(timeline, kernels, pairs.transfers() if isinstance(pairs, Paired) and sends else talks)
+    for device, own in talks.items():
+        amounts = beside.overlap(timeline, device, kernels, own)
+        amounts |= {"bubble_total": idle[device]} if device in idle else {}
+        if isinstance(pairs, Paired) and (clock := int(pairs.clock[pairs.devices == device][0])):
+            amounts["clock_offset"] = clock
+        table.append({"name": ALL, "device": device, "instances": int(inside["device"].eq(device).sum()), **amounts})
+    return tidy_rows(pd.DataFrame(table)) if table else pd.DataFrame()
 
 
 def _totals(timeline: Timeline, pairs: Paired, kernels: pd.DataFrame) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""What a search tells: its trail so far, the latency of the best case, and what nobody did yet."""
+"""The trail of a search so far: its steps, the latency of the best case, and what nobody did yet."""
 
 from __future__ import annotations
 

@@ -1,0 +1,171 @@
+"""Prefill and decode on a KV cache: against the roofs, as requests, and what narrower numbers could gain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from inferprof.report.common import CASE_COLUMNS, optional, scaled
+from inferprof.report.diagnosed import diagnosed
+from inferprof.report.evidence import Evidence
+from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
+from inferprof.report.numbers import MIB, NS_PER_MS, mebibytes, milliseconds, ratio, three_digits
+from inferprof.report.section import Section
+from inferprof.tables.limits import generation, saturation
+from inferprof.tables.limits.generation import Requests, Step
+from inferprof.tables.records import CASE_KEY
+
+CHECKS: Final = frozenset({"host_bound_decode", "prefill_blocks_decode", "memory_bounds_batch"})
+NO_BANDWIDTH: Final = "the bandwidth of this machine's memory is not known: inferprof ceilings"
+NO_PEAK: Final = "the peak of this format on this machine is not known: inferprof ceilings"
+NO_INTERVAL: Final = "too few independent samples for an interval"
+STEPS: Final = (
+    *CASE_COLUMNS,
+    Column("op", "op"),
+    Column("call_ms", "ms", "number"),
+    Column("low_ms", "from", "number", hidden=True),
+    Column("high_ms", "to", "number", hidden=True),
+    Column("tokens_per_s", "tokens/s", "number"),
+    Column("weights_mib", "weights MiB", "number", hidden=True),
+    Column("kv_mib", "KV MiB", "number"),
+    Column("gflop", "GFLOP", "number", hidden=True),
+    Column("memory_ms", "bytes ms", "number"),
+    Column("compute_ms", "FLOPs ms", "number"),
+    Column("roof_percent", "of roof %", "number"),
+    Column("bound", "bound by"),
+    Column("graphed_ms", "with a graph ms", "number", hidden=True),
+)
+STEPS_NOTE: Final = (
+    "ms: from the host's call to its return, inputs on the device. Bytes: weights and cache, moved once at the "
+    "machine's bandwidth; FLOPs: of the products, at its peak; of roof: the longer of the two over ms. Bound by: "
+    "launch, where a CUDA graph saves a tenth and more; else that roof, where half of it is reached; not told: no "
+    "graph was measured."
+)
+REQUESTS: Final = (
+    *(column for column in CASE_COLUMNS if column.key != "shape"),
+    *(Column(key, key.replace("_", " "), "number") for key in ("batch", "prompt", "new_tokens")),
+    Column("ttft_ms", "TTFT ms", "number"),
+    Column("first_itl_ms", "ITL from", "number"),
+    Column("last_itl_ms", "to", "number"),
+    Column("tpot_ms", "TPOT ms", "number"),
+    Column("e2e_ms", "E2E ms", "number"),
+    Column("tokens_per_s", "tokens/s", "number"),
+)
+REQUESTS_NOTE: Final = (
+    "A batch of requests by itself: TTFT is its prefill, ITL the decode step at the prompt's length and at the last "
+    "context, TPOT = (E2E − TTFT) / (new tokens − 1). Without queue, sampling and text. Goodput is not measured: no "
+    "load."
+)
+GAINS: Final = (
+    *CASE_COLUMNS,
+    Column("w8", "weights 8 bit", "number"),
+    Column("w4", "weights 4 bit", "number"),
+    Column("kv8", "KV 8 bit", "number"),
+    Column("w4_kv8", "w 4 and KV 8", "number"),
+    Column("compute_from", "compute-bound from batch", "number"),
+)
+GAINS_NOTE: Final = (
+    "Decode steps: at most so many times as fast, if the same share of the roof is reached and scales cost nothing; "
+    "what the host takes stays. Products stay in the format of the case. Compute-bound: FLOPs take longer than bytes."
+)
+NEVER: Final = "the cache grows with the batch and takes longer than the products at any"
+
+
+def build(evidence: Evidence) -> Sequence[Block]:
+    """Empty where no model has a KV cache."""
+    steps = generation.steps(evidence.ok, evidence.latency, evidence.roofs)
+    if not steps:
+        return ()
+    steps.sort(key=lambda step: (evidence.models.index(step.key[1]), step.op != "prefill", step.series))
+    blocks: list[Block] = [*_findings(evidence), *map(_turns, generation.turns(steps))]
+    blocks.append(Table("generation", "Against the roofs", STEPS, tuple(map(_step, steps)), STEPS_NOTE, groups=1))
+    if rows := tuple(map(_requests, generation.requests(steps))):
+        blocks.append(Table("generation_requests", "Requests", REQUESTS, rows, REQUESTS_NOTE, groups=4))
+    if decoding := [step for step in steps if step.op == "decode"]:
+        title = "What narrower weights and caches could gain"
+        blocks.append(Table("generation_gains", title, GAINS, tuple(map(_gains, decoding)), GAINS_NOTE, groups=1))
+    return blocks
+
+
+def _findings(evidence: Evidence) -> Iterator[Text]:
+    """What the checks of generation found."""
+    for case, document in diagnosed(evidence):
+        for answer in document.answers or ():
+            for finding in answer.findings if answer.check in CHECKS else ():
+                name = f"{case['model']} {case['precision']}/{case['backend']}/{case['variant']} {case['shape']}"
+                yield Text(f"{name}: {finding.reason} {finding.advice}", "item", "warn")
+
+
+def _turns(turn: tuple[Any, int, Sequence[Any]]) -> Text:
+    """`llm bf16/torch_eager/eager, decode at context 512: launch b1 to b8, memory b16 to b64`."""
+    (_, model, *case), context, by_batch = turn
+    stretches = saturation.in_words(saturation.turns(by_batch))
+    return Text(f"{model} {'/'.join(case)}, decode at context {context:,}: {stretches}.", "item")
+
+
+def _case(step: Step) -> list[Cell]:
+    named = dict(zip(CASE_KEY, step.key[1:], strict=True))
+    return [words(named[column.key]) for column in CASE_COLUMNS]
+
+
+def _step(step: Step) -> tuple[Cell, ...]:
+    operation, roof = step.operation, step.roof
+    no_flops = operation.not_counted or NO_PEAK
+    rate = step.batch * operation.tokens / step.ns * 1e9
+    return (
+        *_case(step),
+        words(step.op),
+        _ms(step.ns, ""),
+        *(_ms(end, NO_INTERVAL) for end in (step.low_ns, step.high_ns)),
+        number(rate, three_digits(rate)),
+        *(scaled(size, MIB, mebibytes) for size in (operation.weights_read, step.cache_bytes)),
+        scaled(operation.flops, 1e9, lambda flops: three_digits(flops / 1e9), no_flops),
+        _ms(step.memory_ns, NO_BANDWIDTH),
+        _ms(step.compute_ns, no_flops),
+        missing(NO_BANDWIDTH if step.memory_ns is None else no_flops)
+        if roof is None
+        else number(share := 100 * roof[1] / step.ns, three_digits(share)),
+        words(step.bound),
+        _ms(step.graphed_ns, "the case is not measured with a CUDA graph, or has one"),
+    )
+
+
+def _requests(entry: Requests | tuple[Step, str]) -> tuple[Cell, ...]:
+    prefill = entry.prefill if isinstance(entry, Requests) else entry[0]
+    _, model, *case = prefill.series
+    prompt = prefill.operation.tokens
+    head = (
+        *map(words, (model, *case)),
+        *(number(size, f"{size:,}") for size in (prefill.batch, prompt)),
+    )
+    ttft = _ms(prefill.ns, "")
+    if not isinstance(entry, Requests):
+        nothing = missing(entry[1])
+        return (*head, nothing, ttft, *[nothing] * (len(REQUESTS) - len(head) - 2))
+    times = (entry.first.ns, entry.last.ns, entry.tpot_ns, entry.e2e_ns)
+    return (
+        *head,
+        number(entry.new_tokens, f"{entry.new_tokens:,}"),
+        ttft,
+        *(_ms(ns, "") for ns in times),
+        number(entry.tokens_per_s, three_digits(entry.tokens_per_s)),
+    )
+
+
+def _gains(step: Step) -> tuple[Cell, ...]:
+    why = (
+        "the weights are quantized already" if step.quantized else NO_BANDWIDTH if step.memory_ns is None else NO_PEAK
+    )
+    turn = NEVER if step.roof else why
+    return (
+        *_case(step),
+        *(optional(step.gain(name), ratio, why) for name in generation.NARROWED),
+        optional(step.compute_from, lambda batch: f"{batch:,.0f}", turn),
+    )
+
+
+def _ms(ns: float | None, reason: str) -> Cell:
+    return scaled(ns, NS_PER_MS, milliseconds, reason)
+
+
+SECTION = Section(name="generation", title="Prefill and decode", place=28, build=build, needs=("records",))
