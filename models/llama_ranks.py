@@ -23,7 +23,7 @@ def divided(model: nn.Module, kind: str) -> nn.Module:
     rank, size = distributed.get_rank(), distributed.get_world_size()
     if kind == "pipeline":
         return Stage(model, rank, size)
-    for layer in model.layers:
+    for layer in dict.fromkeys(model.layers):  # blocks may have one's weights
         _divide(layer, rank, size)
         layer.attention.forward = _added(layer.attention.forward, kind)
         layer.mlp.forward = _added(layer.mlp.forward, kind)

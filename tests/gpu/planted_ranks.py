@@ -30,6 +30,8 @@ SIZE = 4096
 LEAD_US = 2000
 """Both GPUs spin so long before an iteration: launches come before the GPU needs them, so that no host is late."""
 COPIED_BYTES = 16 << 20
+FIRST_US = 50
+"""What is computed first beside a message: by one block, so that NCCL's find room on the GPU."""
 LARGE = 128 << 20
 """Elements of a message that takes longer than a product."""
 
@@ -115,6 +117,7 @@ class Planted:
         torch.cuda.synchronize()
         for _ in range(REPEATS):
             self.product()
+            torch.cuda.synchronize()
             until = time.perf_counter() + HELD_US * 1e-6 * self.late
             while time.perf_counter() < until:
                 pass
@@ -137,6 +140,7 @@ class Planted:
 
         self.spin(LEAD_US)
         sent = distributed.all_reduce(message, async_op=True)
+        self.spin(FIRST_US)
         for _ in range(products):
             torch.mm(self.x, self.w, out=self.z)
         sent.wait()

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.gpu import planted_ranks
-from tests.gpu.planted_ranks import DELAYS_US, HELD_US, ITERATIONS, LATE, REPEATS
+from tests.gpu.planted_ranks import DELAYS_US, FIRST_US, HELD_US, ITERATIONS, LATE, REPEATS
 from tests.unit.facts import mentions
 from tests.unit.ranks.test_runs_on_ranks import FAULTS, run_faulty
 from tests.unit.test_processes import alive
@@ -117,7 +117,7 @@ def test_a_planted_delay_is_found_as_waiting_and_leaves_the_transfer_as_it_is(
     transfer = by_delay(pairs.transfer.mean(axis=1))
     spread = by_delay(np.ptp(pairs.transfer, axis=1))
     verdict(delays_us=DELAYS_US, waiting_ns=list(waiting), late_ns=list(late), transfer_ns=list(transfer))
-    verdict(spread_ns=list(spread), transfer_off=list(transfer / transfer[0] - 1))
+    verdict(spread_ns=list(spread), transfer_off=list(transfer / transfer[0] - 1), clock_ns=list(pairs.clock))
     for delay, own in zip(DELAYS_US, waiting, strict=True):
         assert abs(own - 1e3 * delay) <= allowed(1e3 * delay), (delay, own)
     assert np.abs(transfer / transfer[0] - 1).max() <= TRANSFER_WITHIN
@@ -154,7 +154,7 @@ def test_which_rank_is_late_and_by_what(
     assert max(causes, key=lambda name: causes[name]) == cause
     if mode == "held":
         waits = np.median(pairs.waiting.reshape(ITERATIONS, -1, 2)[:, 1:, 1 - LATE])
-        assert waits >= 0.8e3 * HELD_US
+        assert waits >= 0.9e3 * HELD_US
 
 
 @pytest.mark.parametrize("tool", TOOLS)
@@ -165,7 +165,7 @@ def test_planted_overlap_is_hidden(tool: str, timeline_of: Read, verdict: Verdic
     assert all(own["hidden"] >= 0.95 * own["duration"] for own in talks["overlapped"].values())
     assert all(own["hidden"] == 0 for own in talks["eager"].values())
     for own in talks["partly"].values():
-        assert abs(own["hidden"] / own["products"] - 1) < 0.1
+        assert abs(own["hidden"] / (own["products"] + 1e3 * ITERATIONS * FIRST_US) - 1) < 0.1
         assert own["exposed"] == pytest.approx(own["duration"] - own["hidden"])
 
 
@@ -182,7 +182,7 @@ def overlap(timeline: Timeline, mode: str) -> Mapping[int, Mapping[str, float]]:
     return {
         device: {
             "products": products[device],
-            **{name: float(str(table.loc[device, f"{name}_total"])) for name in ("duration", "hidden", "exposed")},
+            **{str(name).removesuffix("_total"): float(str(value)) for name, value in table.loc[device].items()},
         }
         for device in (0, 1)
     }

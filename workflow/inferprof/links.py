@@ -31,7 +31,8 @@ CPU_RANKS: Final = 2
 WARM_UPS, REPEATS, CALLS = 3, 7, 10
 FLOAT_BYTES: Final = 4
 METHOD: Final = (
-    f"median of {REPEATS} times {CALLS} calls behind a barrier; the slowest rank's, and the spread over the ranks"
+    f"median of {REPEATS} times {CALLS} calls behind a barrier, on GPUs in a CUDA graph, which waits for no host; "
+    "the slowest rank's, and the spread over the ranks"
 )
 LEVELS: Final[Mapping[int, str]] = {
     **{0: "on one board", 10: "one PCIe switch", 20: "several PCIe switches", 30: "one PCIe host bridge"},
@@ -39,7 +40,7 @@ LEVELS: Final[Mapping[int, str]] = {
 }
 """nvmlGpuTopologyLevel_t: what two GPUs have in common on the way over PCIe."""
 Time = Callable[[Callable[[], Any]], float]
-"""ns of a call, of CALLS in a row."""
+"""ns that something takes."""
 
 
 def measure(count: int | None) -> dict[str, Any]:
@@ -83,10 +84,9 @@ def _of_rank(rank: Rank, device: Device) -> dict[str, Any]:
     """What one rank measures; all do the same in the same order."""
     on_gpu = device.where == "cuda"
     with torch_ranks.group(rank, device):
-        timed = _timed_by_events if on_gpu else _timed_by_clock
         operations: dict[str, dict[int, float]] = {}
         for name, size, call in _calls(rank.world.size, on_gpu):
-            operations.setdefault(name, {})[size] = _median(rank, call, timed, on_gpu)
+            operations.setdefault(name, {})[size] = _of_collective(rank, call, on_gpu)
         return {
             "through": torch_ranks.facts(device),
             "operations": operations,
@@ -123,39 +123,54 @@ def _calls(ranks: int, on_gpu: bool) -> Iterator[tuple[str, int, Callable[[], An
             yield name, size, functools.partial(call, size // FLOAT_BYTES)
 
 
-def _median(rank: Rank, call: Callable[[], Any], timed: Time, on_gpu: bool) -> float:
-    import torch
+def _of_collective(rank: Rank, call: Callable[[], Any], on_gpu: bool) -> float:
+    """ns of a call on this rank. All ranks ask for the same at the same time."""
     from torch import distributed
 
     for _ in range(WARM_UPS):
         call()
+    if not on_gpu:
+        return _median(rank, functools.partial(_calls_in_a_row, call), _clock, distributed.barrier)
+    import torch
+
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode=torch_ranks.capture_mode()):
+        _calls_in_a_row(call)
+    graph.replay()
+    return _median(rank, graph.replay, _events, distributed.barrier)
+
+
+def _calls_in_a_row(call: Callable[[], Any]) -> None:
+    for _ in range(CALLS):
+        call()
+
+
+def _median(rank: Rank, calls: Callable[[], Any], timed: Time, together: Callable[[], Any]) -> float:
+    """ns of one of CALLS; each time `together` is called before."""
     times = []
     for _ in range(REPEATS):
-        distributed.barrier()
-        if on_gpu:
-            torch.cuda.synchronize()
+        together()
         rank.board.begun(rank.number)  # this rank gets on: supervise.Limits
-        times.append(timed(call))
+        times.append(timed(calls) / CALLS)
     return statistics.median(times)
 
 
-def _timed_by_clock(call: Callable[[], Any]) -> float:
+def _clock(calls: Callable[[], Any]) -> float:
     start = time.perf_counter_ns()
-    for _ in range(CALLS):
-        call()
-    return (time.perf_counter_ns() - start) / CALLS
+    calls()
+    return time.perf_counter_ns() - start
 
 
-def _timed_by_events(call: Callable[[], Any]) -> float:
+def _events(calls: Callable[[], Any]) -> float:
     import torch
 
+    torch.cuda.synchronize()
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
-    for _ in range(CALLS):
-        call()
+    calls()
     end.record()
     torch.cuda.synchronize()
-    return float(start.elapsed_time(end)) * 1e6 / CALLS
+    return float(start.elapsed_time(end)) * 1e6
 
 
 def _copies(rank: Rank) -> dict[str, Any]:
@@ -185,10 +200,9 @@ def _copies(rank: Rank) -> dict[str, Any]:
             f"0 and {other} at once": (both, 2),
         }
         for name, (call, times) in ways.items():
-            call()
-            torch.cuda.synchronize()
-            rank.board.begun(rank.number)
-            ns = _timed_by_events(call)
+            for _ in range(WARM_UPS):  # the first ones map the memory of the other GPU
+                call()
+            ns = _median(rank, functools.partial(_calls_in_a_row, call), _events, torch.cuda.synchronize)
             by_pair[name] = {"by_size": {str(size): {"ns": ns, "spread_ns": 0.0, "gb_per_s": times * size / ns}}}
     distributed.barrier()
     return by_pair

@@ -44,7 +44,7 @@ def _late_rank(frames: Frames) -> list[Finding] | Clear:
         f"take it {ms(own['transfer_total'])}; they differ by {ms(own['spread_total'])} between the GPUs."
     )
     sizes, numbers = _messages(frames, waiting)
-    reason, evidence = reason + sizes, evidence | numbers
+    reason, evidence = reason + _clocks(frames) + sizes, evidence | numbers
     if (share or 0.0) < frames.limit(WAITS):
         return Clear(reason, evidence)
     cause = max(CAUSES, key=lambda name: own[name])
@@ -62,6 +62,16 @@ def _late_rank(frames: Frames) -> list[Finding] | Clear:
         confidence="medium",
     )
     return [finding]
+
+
+def _clocks(frames: Frames) -> str:
+    """What was taken off the clocks of GPUs."""
+    rows = collective_rows(frames)
+    offsets = rows[rows["metric"].eq("clock_offset")]
+    return "".join(
+        f" The clock of GPU {gpu} was {ns / 1e3:+.1f} µs off, which is taken off."
+        for gpu, ns in zip(offsets["device"].astype(int), offsets["value"], strict=True)
+    )
 
 
 def _exposed(frames: Frames) -> list[Finding] | Clear:

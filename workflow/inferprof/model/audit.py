@@ -330,6 +330,12 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN]) + more
 
 
+def _macs(result: Mapping[str, Any]) -> str:
+    """Those that are counted; where none is though there are products, not known."""
+    left_out = result.get("products_of_unknown_size") or result.get("products_in_loops_of_unknown_length")
+    return "not known" if left_out and not result["macs"] else f"{result['macs']:,}"
+
+
 def render(result: Mapping[str, Any]) -> str:
     """The audit as text for the screen."""
     mebibyte = 2**20
@@ -338,7 +344,7 @@ def render(result: Mapping[str, Any]) -> str:
     rows = [
         ("declared", result["precision"] or "nothing"),
         ("shape", result["shape"] or "every symbol 1"),
-        ("MACs", f"{result['macs']:,}"),
+        ("MACs", _macs(result)),
         ("MACs by type", ", ".join(f"{n} {share:.1%}" for n, share in result["macs_share"].items()) or "not known"),
         ("weights", ", ".join(f"{name} {size / mebibyte:.2f} MiB" for name, size in noticed.items())),
         ("nodes", f"{result['casts']} Cast, {result['quantizers']} quantize, {result['dequantizers']} dequantize"),

@@ -188,12 +188,14 @@ def held_out(request: ConvertRequest) -> dict[str, Any]:
     """The SQNR of the written graph on samples that it was not chosen by, with 95 % of it over these samples."""
     feeds = sensitivity.single_samples(request.spec, HELD_OUT, 0)
     try:
-        pairs = zip(
-            accuracy.run_graph(request.out, feeds)[0], accuracy.run_graph(request.onnx, feeds)[0], strict=True
-        )
-        losses = [max(measure.ratio(mine[name], theirs[name]) for name in theirs) for mine, theirs in pairs]
+        written, given = (accuracy.run_graph(graph, feeds)[0] for graph in (request.out, request.onnx))
     except accuracy.NotMeasured as error:
         return {"not_measured": str(error)}
+    usual = {name: float(np.mean([measure.power(outputs[name]) for outputs in given])) for name in given[0]}
+    losses = [
+        max(measure.ratio(mine[name], theirs[name], measure.power(theirs[name]) or usual[name]) for name in theirs)
+        for mine, theirs in zip(written, given, strict=True)
+    ]
     low, high = mixing.interval(np.array(losses), 0)
     return {"samples": HELD_OUT, "sqnr_db": measure.db(sum(losses) / len(losses)), "interval_db": [low, high]}
 
@@ -209,6 +211,7 @@ MIXED = Precision(
     ),
     storage="int8",
     computes="int8",
+    computes_too=("fp8",),
     roof="int8",
     quantized=True,
     colour="#882255",

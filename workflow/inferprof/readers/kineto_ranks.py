@@ -18,15 +18,12 @@ import numpy as np
 
 from inferprof.readers import kineto_json
 from inferprof.readers.kineto_json import Event
-from inferprof.tables.trace.collectives import SAME_END, operation_of
+from inferprof.tables.trace.collectives import NS_PER_US, SAME_END, clock_offset, operation_of
 from inferprof.tables.trace.kernel_class import classify
 from inferprof.tables.trace.timeline import KERNEL, Timeline
 
 PROCESS_BITS: Final = 32
 """Correlations are unique in a process: a rank's are above those of the rank before."""
-APART: Final = 3.0
-"""Clocks are the same unless they differ by more than so many times the spread of the ends."""
-NS_PER_US: Final = 1000
 
 
 @dataclass(frozen=True)
@@ -135,9 +132,7 @@ def _clocks(ends: Mapping[int, Mapping[tuple[Any, str], Sequence[int]]]) -> dict
         if not same:
             continue
         apart = np.concatenate([np.subtract(ends[rank][key], ends[first][key]) for key in same])
-        offset = int(np.median(apart))
-        spread = int(np.median(np.abs(apart - offset)))
-        moved = offset if abs(offset) > max(APART * spread, NS_PER_US) else 0
+        moved, spread = clock_offset(apart)
         clocks[rank] = Clock(rank, moved, spread, apart.size)
     return clocks
 

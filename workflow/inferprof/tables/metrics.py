@@ -94,6 +94,9 @@ _ALL = (
     Metric("waiting_idle", "ns", "the same of idle time: its launches came later"),
     Metric("hidden_total", "ns", "communication while the same GPU computes"),
     Metric("exposed_total", "ns", "communication while it does not"),
+    Metric(
+        "clock_offset", "ns", "the GPU's clock is ahead of the first one's, by the ends of collectives: taken off"
+    ),
     Metric("beside_total", "ns", "kernels beside communication that also run alone in the capture"),
     Metric("slowed_total", "ns", "of them: beyond the median that they take alone, by kernel, grid and block"),
     Metric("bubble_total", "ns", "of a pipeline: the GPU neither computes nor copies nor transfers in iterations"),

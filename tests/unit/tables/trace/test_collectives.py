@@ -81,6 +81,39 @@ def test_waiting_is_told_from_transfer_and_given_to_what_the_last_gpu_did_longer
     assert second["waiting_compute"] == second["waiting_copy"] == second["waiting_idle"] == 0
 
 
+def waits(pairs: int, clock_ns: int) -> Sequence[Op]:
+    """GPU 1 begins each 50 µs later, as a clock shows it that is fast by so much; ends are up to 400 ns apart."""
+    ops: list[Op] = []
+    for number in range(pairs):
+        start = number * 200_000
+        end = start + 80_000
+        ops.append((start, end, REDUCE, 0))
+        ops.append((start + 50_000 + clock_ns, end + number % 5 * 100 + clock_ns, REDUCE, 1))
+    return ops
+
+
+@pytest.mark.parametrize("clock_ns", [-10_400, 0, 10_400])
+def test_a_gpus_clock_that_is_off_is_tied_by_the_ends_of_collectives(clock_ns: int) -> None:
+    rows = collectives.rows(timeline(waits(40, clock_ns)))
+    first, second = (metrics(rows, "AllReduce", device) for device in (0, 1))
+    assert abs(first["waiting_total"] / 40 - 50_000) < 400 and second["waiting_total"] == 0
+    assert abs(first["transfer_total"] / 40 - 30_000) < 400
+    assert abs(metrics(rows, ALL, 1).get("clock_offset", 0) - clock_ns) <= 200
+    assert "clock_offset" not in metrics(rows, ALL, 0)
+
+
+def test_of_few_collectives_the_ends_tell_nothing_about_clocks() -> None:
+    rows = collectives.rows(timeline(waits(7, 10_400)))
+    assert "clock_offset" not in metrics(rows, ALL, 1)
+    assert metrics(rows, "AllReduce", 0)["waiting_total"] == 7 * 60_400
+
+
+def test_pairs_outside_of_iterations_that_lie_apart_do_not_matter() -> None:
+    outside = [(0, 10, REDUCE, 0), (20, 30, REDUCE, 1)]
+    inside = [(200, 250, REDUCE, 0), (210, 250, REDUCE, 1)]
+    assert metrics(collectives.rows(timeline([*outside, *inside], (150, 300))), "AllReduce", 0)["waiting_total"] == 10
+
+
 def test_communication_outside_of_iterations_does_not_count() -> None:
     own = timeline(
         [(0, 100, REDUCE, 0), (0, 100, REDUCE, 1), (200, 250, REDUCE, 0), (210, 250, REDUCE, 1)], (150, 300)

@@ -14,8 +14,8 @@ takes the shortest kernel as the transfer; where nobody is late all three are th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -60,6 +60,14 @@ APART: Final = 0.05
 kernels does not tell which belong together (process groups, ranks that the capture lacks)."""
 
 
+CLOCKS_APART: Final = 3.0
+"""Two clocks are the same unless they differ by more than so many times the spread of the ends."""
+LEAST_TIED: Final = 8
+"""Of fewer collectives the ends may be apart by chance."""
+NS_PER_US: Final = 1000
+NONE_RAN: Final = "no collective ran in an iteration"
+
+
 @dataclass(frozen=True)
 class NotPaired:
     """Why collectives have no waiting and no transfer."""
@@ -77,6 +85,13 @@ class Paired:
     end: Times
     message: Times
     """Bytes, as nccl-tests counts them; NOT_TOLD where the tool does not tell."""
+    clock: Times
+    """ns by which the clock of each GPU is ahead of the first one's, by the ends of collectives: taken off here."""
+
+    def only(self, chosen: np.ndarray) -> Paired:
+        """Some of them."""
+        parts = {name: getattr(self, name)[chosen] for name in ("operation", "start", "end", "message")}
+        return replace(self, **parts)
 
     @property
     def last(self) -> Times:
@@ -98,9 +113,9 @@ class Paired:
 
     def transfers(self) -> dict[int, Intervals]:
         """GPU → when it is in a collective that all ranks have reached."""
-        begun = np.maximum(self.start, np.minimum(self.last, self.end))
+        begun, end = np.minimum(self.last, self.end) + self.clock, self.end + self.clock
         columns = enumerate(self.devices.tolist())
-        return {device: Intervals.union(begun[:, place], self.end[:, place]) for place, device in columns}
+        return {device: Intervals.union(begun[:, place], end[:, place]) for place, device in columns}
 
     @property
     def inside(self) -> Times:
@@ -134,7 +149,7 @@ def paired(timeline: Timeline, kernels: pd.DataFrame) -> Paired | NotPaired:
     devices = np.unique(timeline.ops["device"].to_numpy()[timeline.ops["kind"].to_numpy() == KERNEL])
     if len(devices) < 2:
         return NotPaired("the capture has one GPU: how long it waits for others is not told")
-    rounds, apart = [], 0
+    rounds = []
     for (operation, _), own in _groups(_issued_alike(kernels, len(devices))):
         if partial := len(devices) - own["device"].nunique():
             return NotPaired(f"{operation} of a process group ran without {partial} of {len(devices)} GPUs")
@@ -145,24 +160,51 @@ def paired(timeline: Timeline, kernels: pd.DataFrame) -> Paired | NotPaired:
         start, end = (
             np.stack([rows[column].to_numpy() for rows in per_device], axis=1) for column in ("start", "end")
         )
-        separate = end.min(axis=1) < start.max(axis=1)
-        if operation == POINT_TO_POINT and separate.mean() > APART:  # a send may be done before it is received
-            continue
-        apart += int(separate.sum())
-        counted = np.stack([_in_iteration(timeline, rows) for rows in per_device], axis=1).all(axis=1)
         message = own.get("message", pd.Series(NOT_TOLD, own.index))[per_device[0].index].to_numpy()
-        names = np.full(int(counted.sum()), operation)
-        rounds.append(Paired(names, devices, start[counted], end[counted], message[counted]))
-    if not rounds or not (count := sum(len(part.operation) for part in rounds)):
-        return NotPaired("no collective ran in an iteration")
-    if apart > APART * count:
-        return NotPaired(
-            f"{apart:,} of {count:,} pairs do not overlap in time: order does not tell which belong together"
-        )
+        every = Paired(np.full(len(start), operation), devices, start, end, message, np.zeros_like(devices))
+        inside = [_in_iteration(timeline, rows) for rows in per_device]
+        rounds.append(every.only(np.logical_and.reduce(inside)))
+    return _judged(_tied(rounds)) if sum(len(part.operation) for part in rounds) else NotPaired(NONE_RAN)
+
+
+def _tied(rounds: Sequence[Paired]) -> Paired:
+    """All operations in order of time, on the clock of the first GPU."""
     fields = ("operation", "start", "end", "message")
     joined = {name: np.concatenate([getattr(part, name) for part in rounds]) for name in fields}
+    same = np.isin(joined["operation"], SAME_END)
+    ends = joined["end"][same]
+    ends = ends if len(ends) >= LEAST_TIED else ends[:0]
+    clock = np.array([clock_offset(ends[:, place] - ends[:, 0])[0] for place in range(ends.shape[1])], np.int64)
+    joined |= {name: joined[name] - clock for name in ("start", "end")}
     order = np.argsort(joined["start"].max(axis=1), kind="stable")
-    return Paired(devices=devices, **{name: values[order] for name, values in joined.items()})
+    return Paired(devices=rounds[0].devices, clock=clock, **{name: values[order] for name, values in joined.items()})
+
+
+def clock_offset(apart: Times) -> tuple[int, int]:
+    """By how much a clock is fast, ns, and the median spread of that; 0 where it differs by no more than that tells.
+
+    apart: the ends of collectives that no rank leaves before all have sent, less those on the other clock.
+    """
+    if not apart.size:
+        return 0, 0
+    offset = int(np.median(apart))
+    spread = int(np.median(np.abs(apart - offset)))
+    return (offset if abs(offset) > max(CLOCKS_APART * spread, NS_PER_US) else 0), spread
+
+
+def _judged(pairs: Paired) -> Paired | NotPaired:
+    """The pairs, if they overlap in time. Sends that do not are left out: they may be done before they are there."""
+    separate = pairs.end.min(axis=1) < pairs.start.max(axis=1)
+    between = pairs.operation == POINT_TO_POINT
+    if between.any() and separate[between].mean() > APART:
+        pairs, separate = pairs.only(~between), separate[~between]
+    if not len(separate):
+        return NotPaired(NONE_RAN)
+    if (apart := int(separate.sum())) > APART * len(separate):
+        return NotPaired(
+            f"{apart:,} of {len(separate):,} pairs do not overlap in time: order does not tell which belong together"
+        )
+    return pairs
 
 
 def _issued_alike(kernels: pd.DataFrame, devices: int) -> pd.DataFrame:
@@ -200,7 +242,8 @@ def by_cause(timeline: Timeline, pairs: Paired, kernels: pd.DataFrame) -> pd.Dat
     amounts = {name: np.zeros_like(pairs.start) for name in ("compute", "copy")}
     for column, device in enumerate(pairs.devices):
         for name, busy in zip(amounts, beside.busy(timeline, device, kernels), strict=True):
-            amounts[name][:, column] = busy.within(begin[:, column], pairs.start[:, column])
+            clock = pairs.clock[column]
+            amounts[name][:, column] = busy.within(begin[:, column] + clock, pairs.start[:, column] + clock)
     amounts["idle"] = pairs.start - begin - amounts["compute"] - amounts["copy"]
     late = pairs.start.argmax(axis=1)[:, None]
     more = {name: np.take_along_axis(values, late, axis=1) - values for name, values in amounts.items()}
@@ -244,6 +287,8 @@ def _whole(timeline: Timeline, pairs: Paired | NotPaired, kernels: pd.DataFrame)
     for device, own in talks.items():
         amounts = beside.overlap(timeline, device, kernels, own)
         amounts |= {"bubble_total": idle[device]} if device in idle else {}
+        if isinstance(pairs, Paired) and (clock := int(pairs.clock[pairs.devices == device][0])):
+            amounts["clock_offset"] = clock
         table.append({"name": ALL, "device": device, "instances": int(inside["device"].eq(device).sum()), **amounts})
     return tidy_rows(pd.DataFrame(table)) if table else pd.DataFrame()
 
