@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,6 +41,13 @@ def test_what_a_stage_raises_is_its_reason_in_one_line(error: Exception, reason:
     failed = failure_in("load", error)
     assert str(failed).startswith(reason) and "\n" not in str(failed)
     assert failed.stage == "load"
+
+
+def test_what_nobody_expected_leaves_its_traceback_and_too_little_memory_none(capsys: Any) -> None:
+    failure_in("load", MemoryError("Unable to allocate 8.00 EiB"))
+    assert "Traceback" not in capsys.readouterr().err
+    failure_in("load", ZeroDivisionError())
+    assert "Traceback" in capsys.readouterr().err
 
 
 def test_the_innermost_stage_is_named() -> None:

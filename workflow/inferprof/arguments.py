@@ -12,7 +12,7 @@ from typing import Any
 from inferprof import registry
 from inferprof.case import Case, Shape, Variant
 from inferprof.config import check_names
-from inferprof.errors import UserError, unknown
+from inferprof.errors import UserError, no_file, unknown
 from inferprof.files import read_yaml
 
 
@@ -52,7 +52,7 @@ def require_files(*paths: Path) -> None:
     """Refuse inputs that are not there: libraries make a crash of a missing file, or even a result."""
     for path in paths:
         if not path.is_file():
-            raise UserError(f"{path}: no such file")
+            raise no_file(path)
 
 
 def spec_of(args: argparse.Namespace) -> Any:

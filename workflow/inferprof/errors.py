@@ -141,6 +141,11 @@ def failures_of(tool: str) -> Iterator[None]:
         raise CaseFailed(f"{tool}: {reason_of(error, lines=1)}") from error
 
 
+def no_file(path: Path) -> UserError:
+    """What is said of a path that is no file."""
+    return UserError(f"{path}: {'a folder, not a file' if path.is_dir() else 'no such file'}")
+
+
 def unknown(kind: str, names: Iterable[str], allowed: Iterable[str]) -> UserError:
     """`unknown models nope; known: minilm, vit_tiny`: the one wording for a name that does not exist."""
     return UserError(f"unknown {kind} {', '.join(names)}; known: {', '.join(sorted(allowed)) or 'none'}")

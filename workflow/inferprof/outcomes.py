@@ -54,7 +54,8 @@ def stage(name: str) -> Iterator[None]:
             raise
         raise CaseFailed(error.reason if isinstance(error, ToolError) else str(error), name) from error
     except Exception as error:
-        traceback.print_exc()
+        if not isinstance(error, MemoryError):  # how much was asked for says all
+            traceback.print_exc()
         raise CaseFailed(reason_of(error), name) from error
 
 

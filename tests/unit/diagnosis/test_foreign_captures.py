@@ -10,10 +10,13 @@ import pytest
 from tests.unit.conftest import Export
 from tests.unit.diagnosis.asking import ask
 from tests.unit.diagnosis.conftest import CASE, MACHINE, NO_RECORDS
+from tests.unit.facts import mentions
 
 from inferprof.diagnosis import frames, run, verdict
+from inferprof.errors import UserError
 from inferprof.findings import NEEDS, Frames
 from inferprof.profilers import nsys
+from inferprof.readers.kinds import nsys_sqlite
 from inferprof.tables import schema
 
 Made = Callable[..., Frames]
@@ -79,3 +82,53 @@ def test_an_iteration_that_returns_early_is_as_long_as_its_kernels_take(made: Ma
     assert case.total is not None
     assert case.total.ns == 560_000
     assert verdict.times_of(case)["kernels"] == 500_000
+
+
+def launching(built: Export, *, traced: int, length: int = 300, early: int = 0) -> Path:
+    """Ten iterations of a copy and two launches; of their kernels so many in all are in the export."""
+    launches = 0
+    for number in range(10):
+        start = number * 10_000
+        built.range("iteration", start, start + 9_000)
+        copy = built.call("cudaMemcpyAsync_v3020", start + 50, start + 90)
+        built.copy(start + 100 - early, start + 200 - early, copy, kind=1, source=1, target=2, size=64)
+        for at in (start + 1_000, start + 5_000):
+            call = built.call("cudaLaunchKernel_v7000", at, at + 500)
+            launches += 1
+            if launches <= traced:
+                built.kernel("k", at + 600 - early, at + 600 - early + length, call)
+        copy = built.call("cudaMemcpyAsync_v3020", start + 8_000, start + 8_040)
+        built.copy(start + 8_050 - early, start + 8_100 - early, copy, kind=2, source=2, target=1, size=64)
+    return built.done()
+
+
+@pytest.mark.parametrize(
+    ("traced", "length", "early"),
+    [(0, 300, 0), (1, 300, 0), (9, 300, 0), (20, 0, 0), (20, 300, 2_000)],
+    ids=["no kernel", "one kernel", "fewer than half", "kernels of no length", "clocks that disagree"],
+)
+def test_a_capture_that_cannot_tell_why_the_gpu_waits_advises_no_fewer_launches(
+    traced: int, length: int, early: int, export: Callable[..., Export]
+) -> None:
+    path = launching(export(), traced=traced, length=length, early=early)
+    case = frames_of(nsys.read(path))
+    assert {finding.subject for finding in ask("gaps", case).findings} == {"unknown"}
+    assert not ask("launch_bound", case).findings and not ask("host_work", case).findings
+    lack = nsys_sqlite.read(path).lacks[0]
+    assert mentions(lack.what, "why the GPU was idle", "20") or mentions(lack.what, "begin before the calls")
+    run.answers(case)
+
+
+def test_a_capture_of_all_kernels_ties_its_gaps_to_their_launches(export: Callable[..., Export]) -> None:
+    path = launching(export(), traced=20)
+    subjects = {finding.subject for finding in ask("gaps", frames_of(nsys.read(path))).findings}
+    assert "unknown" not in subjects
+    assert len(nsys_sqlite.read(path).lacks) == 1
+
+
+@pytest.mark.parametrize(("start", "end"), [(100, 2**63 - 1), (-(2**63), 100)])
+def test_a_moment_beyond_any_clock_is_one_line(start: int, end: int, export: Callable[..., Export]) -> None:
+    built = export()
+    built.kernel("k", start, end, built.call("cudaLaunchKernel_v7000", 10, 20))
+    with pytest.raises(UserError, match="beyond what a clock can show"):
+        nsys.read(built.done())

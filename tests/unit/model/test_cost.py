@@ -274,11 +274,26 @@ def test_attention_as_one_node_counts_as_much_as_in_three(tmp_path):
     assert numbers(grouped, "attention")[0] == flops
 
 
-def test_an_einsum_of_two_is_the_product_of_all_its_subscripts(tmp_path):
-    nodes = [node("Einsum", ["q", "k"], ["y"], "einsum", equation="bhqd, bhkd -> bhqk")]
+@pytest.mark.parametrize("equation", ["bhqd, bhkd -> bhqk", "...qd,...kd->...qk", "b...qd,b...kd->b...qk"])
+def test_an_einsum_of_two_is_the_product_of_all_its_subscripts(equation, tmp_path):
+    nodes = [node("Einsum", ["q", "k"], ["y"], "einsum", equation=equation)]
     inputs = [value("q", FLOAT16, "b", 2, 16, 8), value("k", FLOAT16, "b", 2, 32, 8)]
     found = counted(tmp_path, nodes, inputs, [value("y", FLOAT16, "b", 2, 16, 32)], [])
     assert numbers(found, "einsum")[0] == 2 * 4 * 2 * 16 * 32 * 8
-    nodes[0].attribute[0].s = b"...qd,...kd->...qk"
-    found = counted(tmp_path, nodes, inputs, [value("y", FLOAT16, "b", 2, 16, 32)], [])
-    assert numbers(found, "einsum")[0] is None
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes", "macs"),
+    [
+        ("bij,bjk,bkl->bil", [("b", 4, 8), ("b", 8, 16), ("b", 16, 32)], 4 * (4 * 8 * 16 + 4 * 16 * 32)),
+        ("bi,bj,bk->bijk", [("b", 2), ("b", 3), ("b", 5)], 4 * (2 * 3 + 2 * 3 * 5)),
+        ("bij,jk", [("b", 4, 8), (8, 2)], 4 * 4 * 8 * 2),
+        ("b...i,...i->b", [("b", 3, 8), (1, 8)], 4 * 3 * 8),
+    ],
+)
+def test_an_einsum_takes_in_its_operands_from_left_to_right(equation, shapes, macs, tmp_path):
+    names = ("q", "k", "v")[: len(shapes)]
+    nodes = [node("Einsum", list(names), ["y"], "einsum", equation=equation)]
+    inputs = [value(name, FLOAT16, *shape) for name, shape in zip(names, shapes, strict=True)]
+    found = counted(tmp_path, nodes, inputs, [value("y", FLOAT16)], [])
+    assert numbers(found, "einsum")[0] == 2 * macs

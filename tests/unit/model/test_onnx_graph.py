@@ -228,3 +228,25 @@ def test_a_sparse_weight_is_the_same_with_its_zeros() -> None:
         dense = onnx_graph.dense(helper.make_sparse_tensor(values, indices, [3, 4]))
         assert dense.name == "w"
         assert onnx.numpy_helper.to_array(dense).tolist() == [[1, 0, 0, 0], [0, 2, 0, 0], [0, 0, 3, 0]]
+
+
+def test_a_function_that_calls_itself_is_refused_by_its_name(tmp_path: Path) -> None:
+    model = parsed("g (float[b,8] x) => (float[b,8] y) { y = Relu(x) }")
+    for name, called in (("First", "Second"), ("Second", "First")):
+        node = onnx.helper.make_node(called, ["X"], ["Y"], domain="a.b")
+        model.functions.append(onnx.helper.make_function("a.b", name, ["X"], ["Y"], [node], [*model.opset_import]))
+    said = refused(saved(tmp_path, model))
+    assert "a.b:First" in said or "a.b:Second" in said
+
+
+def test_a_folder_is_no_missing_file(tmp_path: Path) -> None:
+    assert "a folder" in refused(tmp_path)
+    assert "no such file" in refused(tmp_path / "none.onnx")
+
+
+@pytest.mark.parametrize(("dims", "axis"), [("0,3", 0), ("b,0", 1), ("2,0,4", 1)])
+def test_an_input_of_size_0_has_nothing_to_infer(dims: str, axis: int, tmp_path: Path) -> None:
+    model = parsed(f"g (float[{dims.replace('0', '9')}] x) => (float[{dims.replace('0', '9')}] y) {{ y = Relu(x) }}")
+    model.graph.input[0].type.tensor_type.shape.dim[axis].dim_value = 0
+    with pytest.raises(UserError, match=f"input x, axis {axis}, is of size 0"):
+        onnx_inputs.describe(saved(tmp_path, model))

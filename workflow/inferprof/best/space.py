@@ -24,6 +24,11 @@ TRIES: Final[Mapping[str, Sequence[OptionValue]]] = {
 """Options that no RuntimeOption declares → what a search tries; for `threads` that depends on the machine."""
 
 
+BUILDS: Final = 3
+"""Engines that the best case is confirmed on."""
+REBUILD: Final = "rebuild"
+
+
 @dataclass(frozen=True)
 class Spot:
     """A case with the options of its variant."""
@@ -93,6 +98,14 @@ def named(study: Study, options: Mapping[str, Any]) -> Variant | None:
         return Variant.spelled(options)
     except ValueError:
         return None
+
+
+def built_anew(study: Study, spot: Spot) -> list[Spot]:
+    """A case on new builds of its engine; of one without an engine itself."""
+    if REBUILD not in registry.options_of(registry.backends()[spot.case.backend]):
+        return [spot]
+    built = [{**spot.variant.options, REBUILD: number + 1} for number in range(BUILDS)]
+    return [spot.having(variant) for options in built if (variant := named(study, options))]
 
 
 def refusal(study: Study, spot: Spot) -> str | None:

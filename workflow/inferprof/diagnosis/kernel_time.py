@@ -140,7 +140,7 @@ def inference_ns(profiles: pd.DataFrame) -> float | None:
 def longest(frames: Frames) -> pd.DataFrame:
     """The kernels by name, longest first: kernel_compare.per_iteration with `share` of all kernel time, which is also
     that of graphs as a whole."""
-    table = per_iteration(trace_of(frames))
+    table = per_iteration(trace_of(frames)).query("duration > 0")
     table = table.assign(share=table["duration"] / (table["duration"].sum() + whole_graphs(frames)["value"].sum()))
     return table.sort_values("duration", ascending=False, kind="stable", ignore_index=True)
 

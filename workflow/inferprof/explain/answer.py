@@ -322,7 +322,7 @@ def _formats(foreign: Foreign) -> Iterator[Entry]:
             table = precision_truth.by_dtype(kernel_formats.of_case(rows))
         except UserError:
             continue
-        products = table[table["matrix"]]
+        products = table[table["matrix"] & table["duration_ns"].gt(0)]
         if len(products):
             listed = ", ".join(
                 f"{d} {percent(float(s))}" for d, s in zip(products["dtype"], products["share"], strict=True)

@@ -17,7 +17,7 @@ from inferprof.model.operators import (
     QUANTIZERS,
     STANDARD_DOMAINS,
     bits,
-    collective_of,
+    collectives_of,
     dtype_name,
     is_foreign,
     nbytes,
@@ -70,17 +70,12 @@ def audit(onnx: Path, precision: str | None, shape: Shape | None, spec: ModelSpe
         "uncounted_domains": sorted({node.domain for node in graph.nodes if is_foreign(node)}),
         "foreign_domains": _domains(graph.nodes),
         "high_precision": _left_behind(products, precision),
-        "collectives": dict(Counter(operation for operation, _ in _collectives(graph))),
-        "ranks": max((ranks for _, ranks in _collectives(graph)), default=1),
+        "collectives": dict(Counter(operation for operation, _ in collectives_of(graph.nodes))),
+        "ranks": max((ranks for _, ranks in collectives_of(graph.nodes)), default=1),
         "unaligned": unaligned(products),
         "sparse": sparsity.products(graph),
     }
     return {**result, "advice": advice(result, products)}
-
-
-def _collectives(graph: TypedGraph) -> list[tuple[str, int]]:
-    """Operation and number of ranks of each collective between GPUs."""
-    return [collective_of(node) for node in graph.nodes if node.op_type == COLLECTIVE]
 
 
 def _domains(nodes: Iterable[Any]) -> dict[str, list[str]]:
@@ -330,6 +325,12 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN]) + more
 
 
+def _macs(result: Mapping[str, Any]) -> str:
+    """Those that are counted; where none is though there are products, not known."""
+    left_out = result.get("products_of_unknown_size") or result.get("products_in_loops_of_unknown_length")
+    return "not known" if left_out and not result["macs"] else f"{result['macs']:,}"
+
+
 def render(result: Mapping[str, Any]) -> str:
     """The audit as text for the screen."""
     mebibyte = 2**20
@@ -338,7 +339,7 @@ def render(result: Mapping[str, Any]) -> str:
     rows = [
         ("declared", result["precision"] or "nothing"),
         ("shape", result["shape"] or "every symbol 1"),
-        ("MACs", f"{result['macs']:,}"),
+        ("MACs", _macs(result)),
         ("MACs by type", ", ".join(f"{n} {share:.1%}" for n, share in result["macs_share"].items()) or "not known"),
         ("weights", ", ".join(f"{name} {size / mebibyte:.2f} MiB" for name, size in noticed.items())),
         ("nodes", f"{result['casts']} Cast, {result['quantizers']} quantize, {result['dequantizers']} dequantize"),

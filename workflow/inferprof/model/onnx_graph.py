@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inferprof.errors import UserError, failures_of
+from inferprof.errors import UserError, failures_of, no_file
 from inferprof.model.operators import STANDARD_DOMAINS, dtype_name, is_quantized, nbytes
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def read(path: Path, *, external: bool = False) -> onnx.ModelProto:
     import onnx
 
     if not path.is_file():
-        raise UserError(f"{path}: no such file")
+        raise no_file(path)
     try:
         model = onnx.load(path, load_external_data=False)
     except Exception as error:  # protobuf's DecodeError, whose module differs between its versions
@@ -38,6 +38,17 @@ def read(path: Path, *, external: bool = False) -> onnx.ModelProto:
             raise UserError(
                 f"{path} is not a valid ONNX model: node {node.name or node.op_type} {lacks}; export it again"
             )
+    calls = {
+        (function.domain, function.name): {(node.domain, node.op_type) for node in function.node}
+        for function in model.functions
+    }
+    try:
+        graphlib.TopologicalSorter(calls).prepare()
+    except graphlib.CycleError as error:
+        name = ":".join(error.args[1][0])
+        raise UserError(
+            f"{path} is not a valid ONNX model: its function {name} calls itself; export it again"
+        ) from None
     check_external(model, path)
     if external:
         load_external(model, path)

@@ -37,6 +37,13 @@ def describe(path: Path) -> tuple[list[tuple[str, str, Dims]], int]:
             f"{path}: input {unshaped[0]} has no shape, or is no tensor; "
             f"describe the inputs in {path.with_suffix('.yaml')} (source: onnx, onnx: {path.name})"
         )
+    for value in values:
+        for axis, dim in enumerate(dimensions(value)):
+            if dim.HasField("dim_value") and dim.dim_value == 0:
+                raise UserError(
+                    f"{path}: input {value.name}, axis {axis}, is of size 0, so there is nothing to infer; "
+                    "export it again with a size or a name there"
+                )
     symbols = _symbols(values)
     described = [(value.name, dtype(value), _dims(value, symbols)) for value in values]
     for value in values:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -152,14 +151,36 @@ def _macs(node: Any, graph: TypedGraph, sizes: Mapping[str, int]) -> int:
 
 
 def _einsum_macs(node: Any, graph: TypedGraph) -> int:
-    """The product of the sizes of all subscripts, of an equation of two operands; 0 with an ellipsis."""
+    """Operands taken in from left to right: of each, the product of all subscripts that it and those before it have.
+
+    0 where a shape is not known or does not fit the equation.
+    """
     equation = next(a.s.decode() for a in node.attribute if a.name == "equation").replace(" ", "")
-    terms = equation.partition("->")[0].split(",")
+    operands, arrow, result = equation.partition("->")
     shapes = [graph.shapes.get(tensor) for tensor in node.input]
-    if len(terms) != 2 or "." in equation or None in shapes:
+    if None in shapes or len(shapes) != len(terms := operands.split(",")):
         return 0
-    sizes = dict(zip("".join(terms), itertools.chain.from_iterable(shape or () for shape in shapes), strict=True))
-    return math.prod(sizes.values())
+    subscripts = [_subscripts(term, len(shape or ())) for term, shape in zip(terms, shapes, strict=True)]
+    sizes: dict[str, int] = {}
+    for letters, shape in zip(subscripts, shapes, strict=True):
+        if len(letters) != len(shape or ()):
+            return 0
+        for letter, size in zip(letters, shape or (), strict=True):
+            sizes[letter] = size if sizes.get(letter, 1) == 1 else sizes[letter]
+    kept = {*result} if arrow else {letter for letter in operands if operands.count(letter) == 1}
+    macs, so_far = 0, {*subscripts[0]}
+    for place, letters in enumerate(subscripts[1:], 2):
+        so_far |= {*letters}
+        macs += math.prod(sizes[letter] for letter in so_far)
+        so_far &= kept.union(*subscripts[place:], (letter for letter in so_far if letter.isdecimal()))
+    return macs
+
+
+def _subscripts(term: str, rank: int) -> list[str]:
+    """The subscripts of an operand; the axes of an ellipsis are numbered from its end."""
+    before, dots, after = term.partition("...")
+    hidden = range(rank - len(before) - len(after)) if dots else range(0)
+    return [*before, *(str(number) for number in reversed(hidden)), *after]
 
 
 def attention_scores(node: Any, graph: TypedGraph) -> int:

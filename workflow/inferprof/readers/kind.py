@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from inferprof.findings import Answer, Total
+from inferprof.tables.trace.api_kind import untied
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,6 +42,12 @@ class Lack:
 
     what: str
     command: str
+
+
+def waits(timeline: Timeline, command: str) -> list[Lack]:
+    """Why the GPU was idle, where the timeline cannot tell that."""
+    reason = untied(timeline)
+    return [Lack(f"why the GPU was idle: {reason}", command)] if reason else []
 
 
 @dataclass(frozen=True, eq=False)

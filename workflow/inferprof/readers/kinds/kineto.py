@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from inferprof.errors import UserError
 from inferprof.files import unpacked
 from inferprof.findings import Total
-from inferprof.readers.kind import Capture, Head, Kind, Lack
+from inferprof.readers.kind import Capture, Head, Kind, Lack, waits
 from inferprof.readers.kinds.nsys_text import PROGRESS
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def read(path: Path) -> Capture:
     devices = timeline.ops["device"].unique().tolist()
     ran = ["torch.profiler (Kineto)", *_gpus(_document(path), devices)]
     within = functools.partial(kineto_json.of_events, path, events, within_torch=True)
-    return Capture("kineto", ran, timeline=timeline, within=within, lacks=(TIMED,))
+    return Capture("kineto", ran, timeline=timeline, within=within, lacks=(*waits(timeline, RECORD.command), TIMED))
 
 
 def join(paths: Sequence[Path]) -> Capture | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from inferprof.errors import UserError, in_one_line
-from inferprof.readers.kind import Capture, Head, Kind, Lack
+from inferprof.readers.kind import Capture, Head, Kind, Lack, waits
 
 _GPU_TABLES: Final = ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU")
 _VERSION_TABLES: Final = ("META_DATA_EXPORT", "EXPORT_META_DATA")
@@ -49,7 +49,12 @@ def read(path: Path) -> Capture:
     own = timeline.ops["process"].unique().tolist()
     with sqlite_file.database_of(path) as database:
         ran = _ran(database, own, sorted(timeline.ops["device"].unique().tolist()))
-    lacks = (Lack("what the kernels' units do", "ncu --set full … on the longest kernels"),)
+    lacks = [
+        *waits(
+            timeline, "nsys profile --trace=cuda,nvtx …, with all of its events (`nsys stats` warns of lost ones)"
+        ),
+        Lack("what the kernels' units do", "ncu --set full … on the longest kernels"),
+    ]
     settings = {"version": ran[0]}
     return Capture("nsys", ran, timeline=timeline, lacks=lacks, settings=settings)
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from inferprof.tables.trace.timeline import MEMCPY, Timeline
+from inferprof.tables.trace.timeline import KERNEL, MEMCPY, Timeline
 
 PAGEABLE: Final = "pageable"
 """In the name of a copy that touches host memory which is not page-locked."""
@@ -30,6 +30,12 @@ COPY: Final = re.compile(r"(?:cu(?:da)?|hip)Memcpy")
 ALLOCATION: Final = re.compile(
     r"(?:cu(?:da)?|hip)(?:Malloc|MemAlloc|HostAlloc|MemHostAlloc|Free|MemFree|MemCreate|MemMap|MemUnmap|MemRelease|MemAddress)"
 )
+
+LAUNCH: Final = re.compile(r"(?:cu(?:da)?|hip)(?:Module|Ext)?Launch(?:Cooperative)?Kernel(?!.*MultiDevice)")
+"""Calls that run one kernel each, except where a CUDA graph is being recorded."""
+RECORDS_GRAPH: Final = re.compile(r"(?:cu(?:da)?|hip)StreamBeginCapture")
+FEWEST_LAUNCHES: Final = 10
+"""Of fewer nothing is said: their kernels may have begun after the capture's end."""
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -53,6 +59,22 @@ def api_kind(timeline: Timeline) -> ApiKind:
         copy=_named(COPY, timeline.names)[codes],
         allocation=_named(ALLOCATION, timeline.names)[codes],
     )
+
+
+def untied(timeline: Timeline) -> str | None:
+    """Why nothing tells what the GPU waited for: most kernels have no times, or the clocks disagree; else None."""
+    codes, ops = timeline.calls["name"].to_numpy(), timeline.ops
+    launched = int(_named(LAUNCH, timeline.names)[codes].sum())
+    traced = int(((ops["kind"] == KERNEL) & (ops["end"] > ops["start"])).sum())
+    recorded = _named(RECORDS_GRAPH, timeline.names)[codes].any()
+    if launched >= FEWEST_LAUNCHES and traced < launched / 2 and not recorded:
+        return f"{launched:,} kernels were launched and {traced:,} traced"
+    call = ops["call"].to_numpy()
+    has_call = call >= 0
+    early = ops["start"].to_numpy()[has_call] < timeline.calls["start"].to_numpy()[call[has_call]]
+    if early.size >= FEWEST_LAUNCHES and early.mean() > 0.5:
+        return f"{early.mean():.0%} of the operations begin before the calls that launched them"
+    return None
 
 
 def _named(pattern: re.Pattern[str], names: Sequence[str]) -> Mask:

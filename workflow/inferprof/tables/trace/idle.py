@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from inferprof.tables.trace.api_kind import ApiKind
+from inferprof.tables.trace.api_kind import ApiKind, untied
 from inferprof.tables.trace.intervals import Intervals, Times, at_least_two
 from inferprof.tables.trace.timeline import GRAPH, KERNEL, MEMCPY, NO_CALL, Timeline
 
@@ -22,7 +22,7 @@ queued   the next operation had been launched before the GPU went idle (latency 
          a wait for another stream's event), or its call had returned: a copy should start then, a kernel or graph
          LATENCY_NS later at the latest;
 end      no further operation begins in the window;
-unknown  the capture does not tie the next operation to a launch.
+unknown  the capture does not tie the next operation to a launch, or none of them (api_kind.untied).
 """
 LATENCY_NS: Final = 100_000
 """Ours: how long after its launch returned a kernel or a CUDA graph may still be on its way. A graph of a thousand
@@ -100,7 +100,7 @@ class Gpu:
             busy=busy,
             kernels=busy if computing.all() else Intervals.union(start[computing], end[computing]),
             shared=_streams_overlap(ops),
-            call=ops["call"].to_numpy()[first],
+            call=np.full(first.size, NO_CALL) if untied(timeline) else ops["call"].to_numpy()[first],
             copy=code[first] == MEMCPY,
             calls=timeline.calls,
             waiting=_waiting(timeline, kind, others),

@@ -24,6 +24,8 @@ OPERATOR = "op:"
 """How the range of an operator of torch is labelled, in front of its name."""
 MODULE = "nn.Module: "
 """How the range of a module of torch is: by Kineto, where it records Python's stack, and by our own hooks."""
+LATEST = 2**62
+"""ns: 146 years, also since 1970."""
 NO_CALL = -1
 NOT_TOLD = -1
 """A number of bytes, or a stream, that the tool leaves out."""
@@ -162,6 +164,8 @@ def _in_order(events: pd.DataFrame, *texts: str) -> pd.DataFrame:
     events = events.reset_index(drop=True)
     if backwards := int((events["end"] < events["start"]).sum()):
         raise ValueError(f"{backwards:,} events end before they start")
+    if beyond := int((events["end"] > LATEST).sum() + (events["start"] < -LATEST).sum()):
+        raise ValueError(f"{beyond:,} events lie beyond what a clock can show")
     if events["start"].is_monotonic_increasing:  # as exports mostly are: saves a copy of five million rows
         return events
     return events.sort_values("start", kind="stable", ignore_index=True)
