@@ -299,7 +299,7 @@ def markdown_table(columns: Sequence[str], rows: Iterable[Iterable[str]]) -> lis
     return [*_head(columns), *map(_line, rows)]
 
 
-def _head(columns: Sequence[str]) -> list[str]:
+def _head(columns: Iterable[str]) -> list[str]:
     """The first lines of a Markdown table."""
     return [_line(columns), _line("---" for _ in columns)]
 

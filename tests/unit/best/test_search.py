@@ -16,8 +16,8 @@ from tests.unit.facts import naming
 from tests.unit.report.conftest import Results
 
 from inferprof import documents, study
-from inferprof.best import hand_over, search
-from inferprof.case import Case
+from inferprof.best import hand_over, search, space
+from inferprof.case import Case, Variant
 from inferprof.diagnosis import frames, run
 from inferprof.errors import UserError
 from inferprof.machine.hardware import Machine
@@ -206,6 +206,20 @@ def test_a_baseline_that_cannot_run_is_the_users_to_mend(repository: Path, tmp_p
     of.config["baseline"] = "fp32/ort_cuda/default"  # type: ignore[index]
     with pytest.raises(UserError, match=naming("fp32/ort_cuda/default", "no GPU")):
         search.Search(of, tmp_path, "vit_tiny").advance()
+
+
+def test_what_the_baseline_began_with_is_a_change_to_take_back(repository: Path, tmp_path: Path) -> None:
+    content = yaml.safe_load((repository / "config.yaml").read_text(encoding="utf-8"))
+    variants = [{"name": "default"}, {"name": "lean", "arena": False, "memory_pattern": False}]
+    keys = {"models": ["vit_tiny"], "backends": ["ort_cpu"], "shapes": ["b1"], "profilers": [], "variants": variants}
+    machine = Machine(gpu=None, packages={"onnxruntime-gpu": "1.31.1"}, label=BOX, threads=2)
+    given = {**content, **keys, "baseline": "fp32/ort_cpu/lean", "precisions": ["fp32"]}
+    of = study.plan(given, repository / "models", machine)
+    begin = space.baseline(of, "vit_tiny", "b1")
+    names = {spot.case.variant for spot in space.neighbours(of, begin, [])}
+    assert {"memory_pattern=false", "arena=false"} <= names
+    won = space.Spot(begin.case, Variant.spelled({"spinning": False, "threads": 1}))
+    assert not {spot.case.variant for spot in space.neighbours(of, won, [])} & {"spinning=false", "threads=1"}
 
 
 def test_the_program_has_the_winners_settings_and_imports_nothing_of_ours(repository: Path, tmp_path: Path) -> None:

@@ -67,6 +67,11 @@ def _neighbours(study: Study, spot: Spot, findings: Iterable[Finding]) -> Iterat
         kept = {name: value for name, value in spot.variant.options.items() if name in understood}
         if variant := named(study, kept):
             yield spot.having(variant, backend=backend)
+    begun = baseline(study, spot.case.model, spot.case.shape).variant.options
+    for name in sorted(spot.variant.options.keys() & begun.keys()):
+        kept = {option: value for option, value in spot.variant.options.items() if option != name}
+        if variant := named(study, kept):  # without what the baseline began with, such as an engine's wide `profile`
+            yield spot.having(variant)
     advised = [finding.change for finding in findings if finding.acts and finding.change]
     variants = [each.to for each in advised if each.by == "variant" and each.to]
     alone = [{name: value} for name, values in tries(study, spot.case.backend).items() for value in values]
