@@ -27,7 +27,7 @@ from inferprof.best import duel
 from inferprof.case import OF_DUELS
 
 GAINS = (0.0, 0.03, 0.1)
-TRIALS = 300
+TRIALS = 200
 TIE = 1e-9
 """Added to each logarithm, so that no two are alike: of ties the tests of ranks make slow permutations."""
 LIMIT_S = 60.0
@@ -79,6 +79,7 @@ def main() -> int:
     parser.add_argument("--backend", default="ort_cpu")
     parser.add_argument("--pairs", type=int, default=40)
     parser.add_argument("--budget", default="0.2", help="seconds of each process's loop")
+    parser.add_argument("--out", type=Path, help="file for the pairs' medians (ns), as they come")
     parser.add_argument("--limit", type=float, default=1e9, help="seconds after which no pair begins")
     args = parser.parse_args()
     forked.name_study([args.backend])
@@ -96,8 +97,10 @@ def main() -> int:
                 for side in order.sample((0, 1), 2)
             }
             pairs.append((medians[0], medians[1]))
-    said = figures(pairs) | {"seconds": time.perf_counter() - begin}
-    sys.stdout.write(json.dumps(said | {"ns": pairs}) + "\n")
+            if args.out:
+                args.out.write_text(json.dumps(pairs) + "\n", encoding="utf-8")
+    said = figures(pairs)
+    sys.stdout.write(json.dumps(said | {"seconds": time.perf_counter() - begin}) + "\n")
     return 0
 
 

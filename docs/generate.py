@@ -23,9 +23,7 @@ MARK = re.compile(r"<!-- `make docs` writes the table of (\w+) -->")
 END = "<!-- the end of that table -->"
 OTHERS = {"case": "", "model": ", the model's other cases"}
 """What a check of a scope needs beside its needs."""
-JUDGED = {True: "the fake-quantized torch model: no runtime on a CPU has its operators", False: "the graph"}
-"""On what accuracy is judged: whether the format has a `simulate`."""
-SOURCES = {"onnx": "the fp32 graph", "torch": "the torch model"}
+SOURCES = {"onnx": "the fp32 graph", "torch": "the torch model", "either": "the torch model, or an ONNX file"}
 
 Rows = Iterable[tuple[Any, ...]]
 Table = tuple[tuple[str, ...], Rows]
@@ -113,11 +111,10 @@ def formats() -> Table:
             *(f"`{each.name}`", each.made_by, SOURCES[each.source]),
             ".".join(map(str, each.needs_compute_capability or ("any",))),
             ", ".join(f"`{option}: {json.dumps(value)}`" for option, value in each.options.items()),
-            JUDGED[each.simulate is not None],
         )
         for each in registry.precisions().values()
     )
-    return ("Format", "Made by", "Of", "Tensor cores from", "Options", "Accuracy is judged on"), rows
+    return ("Format", "Made by", "Of", "Tensor cores from", "Options"), rows
 
 
 def columns() -> Table:

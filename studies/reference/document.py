@@ -10,6 +10,7 @@ studies/reference/{gpu}/verify.zip: its page and its row in README's table of bo
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 import shutil
 import sys
@@ -54,6 +55,31 @@ CELLS = (
 """The columns of the report's tables behind those of measured numbers."""
 TRIALS = ("model", "shape", "case", "tried", "predicted %", "measured %", "interval", "verdict")
 FIXES = ("model", "shape", "case", "fix", "before ms", "after ms", "predicted ms", "achieved ms", "judged")
+_DIVIDED = {"model": "model", "precision": "precision", "variant": "variant", "divided": "divided"}
+SCALING: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "scaling": (
+        "Divided over several GPUs beside one, medians in ms",
+        {
+            **{**_DIVIDED, "tokens": "tokens", "one": "alone_ms", "divided ": "ms", "speed-up": "speed_up"},
+            **{"model ": "model_ms", "off %": "error_percent"},
+        },
+    ),
+    "scaling_models": (
+        "The model T(n) = T(1) / n + a + b · tokens ([ranks.md](ranks.md)), and from how many tokens more GPUs pay",
+        {
+            **{**_DIVIDED, "against": "alone", "pays from": "pays_from", "a µs": "a_us", "b ns": "b_ns"},
+            "off by up to %": "residual_percent",
+        },
+    ),
+    "scaling_predicted": (
+        "Predicted by it, not measured",
+        {
+            **{"model": "model", "shape": "shape", "divided": "divided", "from GPUs": "from_ranks"},
+            **{"ms": "low_ms", "to": "high_ms", "speed-up": "speed_up_low", "to ": "speed_up_high"},
+        },
+    ),
+}
+"""Table of the report → its title here, and heading → column of it."""
 README_GPU, README_BUNDLE = "h200", "baseline"
 README_MARKS = ("<!-- the table that `make reference` writes -->", "<!-- the end of that table -->")
 README_COLUMNS = {
@@ -96,7 +122,8 @@ def _part(bundle: Path, out: Path) -> str:
     if verified.exists():
         boxes = [_facts(environment) for environment in _environments(out)]
         return "\n".join([heading, *boxes, VERIFY, f"```\n{verified.read_text('utf-8').strip()}\n```", ""])
-    return "\n".join([heading, *_table(_rows(table)), NOTE, *_fixes(table), *_trials(table), *_verdicts(table), ""])
+    parts = (part(table) for part in (_scaling, _fixes, _trials, _verdicts))
+    return "\n".join([heading, *_table(_rows(table)), NOTE, *itertools.chain.from_iterable(parts), ""])
 
 
 def _environments(out: Path) -> list[Environment]:
@@ -202,6 +229,23 @@ def _table(rows: pd.DataFrame) -> list[str]:
     return lines
 
 
+def _scaling(table: Path) -> list[str]:
+    """What several GPUs gained at each size, the model of that, and what it says of more of them."""
+    lines = []
+    for name, (title, columns) in SCALING.items():
+        if (path := table / f"{name}.csv").exists():
+            lines += [f"{title}:\n", *_head(columns)]
+            lines += [
+                _line(_count(row.get(column)) for column in columns.values()) for row in rows_of(pd.read_csv(path))
+            ]
+            lines.append("")
+    return lines
+
+
+def _count(value: float | str | None) -> str:
+    return f"{value:,}" if isinstance(value, int) else _cell(value)
+
+
 def _fixes(table: Path) -> list[str]:
     """What a variant that acts on a finding was predicted to gain, and what it gained; only where both are known."""
     path = table / "fixes.csv"
@@ -255,7 +299,7 @@ def markdown_table(columns: Sequence[str], rows: Iterable[Iterable[str]]) -> lis
     return [*_head(columns), *map(_line, rows)]
 
 
-def _head(columns: Sequence[str]) -> list[str]:
+def _head(columns: Iterable[str]) -> list[str]:
     """The first lines of a Markdown table."""
     return [_line(columns), _line("---" for _ in columns)]
 

@@ -240,6 +240,7 @@ def test_a_graph_that_onnx_runtime_cannot_compute_leaves_the_outputs_unchecked_a
 def test_tf32_and_inputs_out_of_float16_are_held_to_the_tolerance_of_fp16(request_: RunRequest) -> None:
     assert request_.rounds_like == "fp32"
     assert replace(request_, variant=Variant("tf32", {"tf32": True})).rounds_like == "fp16"
+    assert replace(request_, variant=Variant("gelu", {"gelu_approximation": True})).rounds_like == "fp16"
     assert replace(request_, variant=Variant("cast", {"host_cast": "vectorised"})).rounds_like == "fp16"
 
 

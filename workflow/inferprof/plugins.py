@@ -188,11 +188,12 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Precision:
-    """A number format. `source` says what it is made from: the fp32 ONNX graph or the torch model."""
+    """A number format. `source` says what it is made from: the fp32 ONNX graph, the torch model, or
+    the torch model where there is one."""
 
     name: str
     title: str
-    source: Literal["onnx", "torch"]
+    source: Literal["onnx", "torch", "either"]
     convert: Callable[[ConvertRequest], dict[str, Any]]
     """Writes `request.out`; returns facts for the report (method, calibration, what isn't reproducible)."""
     tolerance: Tolerance
@@ -206,6 +207,8 @@ class Precision:
     """Whether its graph has quantizers."""
     plain: bool = False
     """Whether the gain of a quantized format is told against it; of several the first in order that was measured."""
+    computes_too: tuple[str, ...] = ()
+    """Further formats that its matrix products are to run in, of a mix."""
     by_node: bool = False
     """Whether it is made of the fp32 graph so that any node of it can be left out by itself."""
     colour: str | None = None
@@ -222,8 +225,8 @@ class Precision:
     """The options it understands, with their defaults."""
     needs_compute_capability: tuple[int, int] | None = None
     """The first GPU generation whose tensor cores compute in it; None: any."""
-    simulate: Callable[[ConvertRequest, Sequence[Feeds]], list[dict[str, np.ndarray[Any, Any]]]] | None = None
-    """Outputs of the fake-quantized torch model, where no runtime here can run the graph; None: ONNX Runtime can."""
+    tensorrt_alone: bool = False
+    """Whether its graph has operators that TensorRT alone runs (model.block_emulation has others for them)."""
 
 
 # --- profilers -------------------------------------------------------------------------------------------------

@@ -72,8 +72,10 @@ class RunRequest:
 
     @property
     def rounds_like(self) -> str:
-        """Whose tolerance the outputs are held to: TF32 and inputs out of float16 have fp16's 11 bits."""
-        of_fp16 = self.variant.flag("tf32") or HOST_CAST in self.variant.options
+        """Whose tolerance the outputs are held to: TF32 and inputs out of float16 have fp16's 11 bits, and an
+        approximated Gelu is as near."""
+        coarse = any(self.variant.flag(name) for name in ("tf32", "gelu_approximation"))
+        of_fp16 = coarse or HOST_CAST in self.variant.options
         return "fp16" if self.case.precision == REFERENCE and of_fp16 else self.case.precision
 
     @property

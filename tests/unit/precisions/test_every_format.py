@@ -168,8 +168,8 @@ def test_layers_that_no_block_fits_are_left_and_named(folders: list[Path]) -> No
         ("int8", "onnxruntime cpu"),
         ("int4", "onnxruntime cpu, half-precision results rounded node by node"),
         ("fp8", "onnxruntime cpu, half-precision results rounded node by node"),
-        ("mxfp8", "fake-quantized torch model"),
-        ("nvfp4", "fake-quantized torch model"),
+        ("mxfp8", "onnxruntime cpu, half-precision results rounded node by node"),
+        ("nvfp4", "onnxruntime cpu, half-precision results rounded node by node"),
     ],
 )
 def test_accuracy_is_within_the_formats_tolerance(name: str, source: str, toy: Path, folders: list[Path]) -> None:

@@ -66,7 +66,7 @@ def test_each_step_stands_beside_its_roofs_and_says_what_binds_it(results: Any) 
         ("b1_c100", "graph", "decode", "101", "1.101", "1.000"),
         ("b8_c100", "graph", "decode", "808", "1.808", "8.000"),
     ]
-    assert [row[-1] for row in table] == ["neither", "launch", "neither", "compute", "memory", "compute"]
+    assert [row[-1] for row in table] == ["not told", "launch", "not told", "compute", "memory", "compute"]
     assert 70 < float(table[4][-2]) < 75  # 1.101 ms of about 1.52 ms
 
 

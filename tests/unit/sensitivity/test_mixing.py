@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import pandas as pd
 import pytest
 import yaml
 from tests.unit.planted import TOY_INT8, Residual, request
@@ -20,6 +21,7 @@ from inferprof.precisions import mixed
 from inferprof.sensitivity import mixing
 from inferprof.sensitivity.mixing import Choice
 from inferprof.sensitivity.switches import Unit
+from inferprof.tables import schema
 
 
 @pytest.fixture(autouse=True)
@@ -123,6 +125,53 @@ def test_the_step_that_saves_the_most_loss_for_its_time_is_taken_first() -> None
     assert [choice.number for choice in mixing.fastest(every, plain, 0.5)] == [2]
     assert mixing.fastest(every, plain, 0.0) == ()
     assert mixing.full_times(every, plain) == {"narrow": 2.0, "middle": 12.0}
+
+
+def test_a_unit_that_no_format_makes_faster_stays_plain() -> None:
+    every = [Choice(unit(name), "narrow", number, loss=0.0, time_s=2.0) for number, name in enumerate("ab")]
+    assert [choice.number for choice in mixing.fastest(every, {"a": 1.0, "b": 3.0}, math.inf)] == [1]
+
+
+def table(folder: Path, name: str, times_us: dict[str, float]) -> None:
+    """What ONNX Runtime's profile says of the toy in a format on a machine: ten runs."""
+    rows = [
+        {"level": "op", "name": node, "owner": "CPUExecutionProvider > Op", "value": 1e4 * us}
+        for node, us in times_us.items()
+    ]
+    rows.append({"level": "range", "name": "call", "value": 1e6})
+    frame = schema.conform(pd.DataFrame(rows).assign(instances=10, metric="duration_total"), "ort_profile")
+    path = folder / f"table/ort_profile/toy/{name}/ort_cpu/default/b1.parquet"
+    path.parent.mkdir(parents=True)
+    frame.to_parquet(path)
+
+
+def test_times_of_captures_decide_and_quantizers_count_to_the_units_that_read_them(tmp_path: Path) -> None:
+    model, machine = Residual(3).model(), tmp_path / "box"
+    products = [node.name for node in model.graph.node if node.op_type == "MatMul"]
+    table(machine, "fp32", dict.fromkeys(products, 10.0))
+    quantizers = {f"{product}.0.q": 3.0 for product in products} | {f"{products[0]}.0.dq": 30.0}
+    table(machine, "int8", dict.fromkeys(products, 4.0) | quantizers)
+    facts, _, _ = converted(model, tmp_path, tolerance=10.0, times=str(machine))
+    assert chosen_nodes(facts) == products[1:]
+    assert facts["time_us"] == pytest.approx(10 + 7 + 7)
+    assert facts["full_us"] == {"int8": pytest.approx(37 + 7 + 7)}
+    assert facts["times_by"].startswith("captures of box for 3 of 3 units, else roofline of ")
+
+
+def test_units_that_a_capture_lacks_in_one_of_the_formats_are_timed_by_the_roofline(tmp_path: Path) -> None:
+    model, machine = Residual(2).model(), tmp_path / "box"
+    products = [node.name for node in model.graph.node if node.op_type == "MatMul"]
+    table(machine, "fp32", dict.fromkeys(products, 10.0))
+    table(machine, "int8", {products[0]: 99.0})
+    facts, _, _ = converted(model, tmp_path, tolerance=10.0, times=str(machine))
+    assert chosen_nodes(facts) == products[1:]
+    assert "1 of 2" in facts["times_by"]
+
+
+@pytest.mark.parametrize("folder", ["nowhere", "."])
+def test_a_folder_without_captures_of_the_model_is_refused(folder: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="option times"):
+        converted(Residual(1).model(), tmp_path, times=str(tmp_path / folder))
 
 
 def test_an_overflow_is_never_part_of_a_mix_with_a_finite_loss() -> None:

@@ -319,7 +319,7 @@ def test_every_row_comes_behind_those_that_it_needs() -> None:
     assert tried == ["fp16", "fp8", "mxfp8", "nvfp4"]
 
 
-CONTENT = {
+CONTENT: dict[str, Any] = {
     "machine": "blackwell",
     "gpu": "RTX",
     "started": "2026-01-01T00:00:00+00:00",
@@ -344,6 +344,12 @@ def test_the_text_has_a_line_per_row_and_what_to_do_below() -> None:
         "",
         "1 pass, 1 fail, 1 not here, in 61 s",
     ]
+
+
+def test_rows_behind_each_other_that_want_the_same_say_it_once() -> None:
+    rows = [{**CONTENT["rows"][1], "name": name} for name in ("ncu", "nsys")]
+    lines = verify.render({**CONTENT, "rows": [*rows, CONTENT["rows"][2], rows[0]]}).splitlines()
+    assert [line.partition("→ ")[2] for line in lines if "→" in line] == ["get it", "as above", "mend it", "get it"]
 
 
 def test_what_to_send_back_is_named_at_the_end() -> None:
@@ -400,7 +406,7 @@ def test_the_table_of_a_terminal_says_the_same_in_colours() -> None:
 def test_the_exit_code_says_whether_a_row_failed(
     outcome: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = [{**CONTENT["rows"][0], "outcome": outcome}]  # type: ignore[index]
+    rows = [{**CONTENT["rows"][0], "outcome": outcome}]
     monkeypatch.setattr(verify, "verify", lambda asked: {**CONTENT, "rows": rows})
     assert cli.main(["verify"]) == code
     assert f"{outcome:8}  probe" in capsys.readouterr().out

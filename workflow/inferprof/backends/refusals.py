@@ -41,7 +41,7 @@ def format_not_in_hardware(case: Case, machine: Machine) -> str | None:
 def no_kernels(case: Case) -> str | None:
     """For formats whose ONNX operators only TensorRT knows, in runtimes that are not built on it."""
     precision = registry.precisions().get(case.precision)
-    if precision is None or precision.simulate is None:
+    if precision is None or not precision.tensorrt_alone:
         return None
     return f"ONNX Runtime has no kernels of its own for the operators of {case.precision}"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import math
 import re
 import statistics
 import zlib
@@ -11,20 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
 from inferprof import documents
 from inferprof.best.space import Spot
 from inferprof.case import OF_DUELS
 from inferprof.documents import Record
 from inferprof.plugins import Boundary
 
-SPREAD: Final = 0.02
-"""By how much the medians of two processes of a case differ at least: standard deviation of their logarithms."""
 PAIRS: Final = 100_000
 """Duels have numbers below it, so that two pairs of cases seldom share one."""
-MEDIAN_OF_MEAN: Final = 1.25
-"""By how much the median of a sample varies more than its mean, for normal samples."""
 
 
 class Waits(Exception):
@@ -106,12 +99,6 @@ class Rounds:
     def medians(self, spot: Spot, *numbers: int) -> list[float]:
         """The median of each of these rounds, ns."""
         return [statistics.median(self.samples(spot, number)) for number in numbers]
-
-    def noise(self, spot: Spot, number: int) -> float:
-        """By how much the median of a round may be off, as a share of it: one standard deviation."""
-        logs = np.log(self.samples(spot, number))
-        own = MEDIAN_OF_MEAN * float(np.std(logs)) / math.sqrt(len(logs))
-        return math.hypot(SPREAD, own)
 
     @property
     def spent_s(self) -> float:

@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from inferprof import registry
 from inferprof.best import duel, search_trail, space, trail
-from inferprof.best.rounds import SPREAD, Rounds, Waits, first_round, given_up
+from inferprof.best.rounds import Rounds, Waits, first_round, given_up
 from inferprof.best.space import Spot
 from inferprof.best.standing import SIGMAS, Standing
 from inferprof.case import OF_DUELS, REFERENCE, Shape
@@ -28,9 +27,8 @@ from inferprof.errors import UserError
 from inferprof.findings import Finding
 from inferprof.study import Study
 
-BUILDS: Final = 3
-"""Engines that the best case is confirmed on."""
-REBUILD: Final = "rebuild"
+OWN: Final = 3
+"""Rounds of the incumbent beside one of each candidate: all these are compared with it."""
 LEARNED: Final = 2
 """Records for one boundary that tell what those to come will take: less than whole ones."""
 CONFIRMING: Final = 10
@@ -94,7 +92,7 @@ class Search:
             ended = self._climbed()
         except OverBudget:
             ended = self._out_of_time()
-            for spot in self.left.values():
+            for spot in self._promising():
                 self._drop_screened(spot, "no time was left for a duel", decision="undecided")
         if self.best.name != self.baseline.name:
             self._confirm()
@@ -118,21 +116,21 @@ class Search:
                 return self._why()
 
     def _screen(self) -> None:
-        """A round of each change of the incumbent, the best prediction first; then more of those that it leaves in
-        doubt: beside many candidates a round of the incumbent is worth more than in a duel."""
+        """A round of each change of the incumbent beside several of its own, the best prediction first. Where none is
+        sure to win, more of those that are in doubt: many candidates share what a duel would measure for each."""
         new = self._changes()
         base = first_round(self.best, self.best, "screen")
-        self._measure_once(new, base + 1)
+        self._measure_once(new, base)
         for until in SCREENS:
-            doubtful = [
-                spot for spot in new if spot.name in self.left and self.standing.in_doubt(spot.name, self.tolerance)
-            ]
+            left = [spot for spot in new if spot.name in self.left]
+            doubtful = [spot for spot in left if self.standing.promise(spot.name) >= self.tolerance]
+            sure = any(self.standing.sure(spot.name) >= self.tolerance for spot in doubtful)
             files = self._to_come((self.best, *doubtful), base, until)
-            if len(doubtful) < 2 or (files and not self._has_time_for(files)):
+            if sure or len(doubtful) < 2 or (files and not self._has_time_for(files)):
                 break
             self._wait_for(files)
             for spot in doubtful:
-                self._compare(spot, range(base + 1, base + until + 1))
+                self._compare(spot, base, until)
         for spot in new:
             if spot.name in self.left and self.standing.promise(spot.name) < self.tolerance:
                 self._lose(spot)
@@ -148,46 +146,53 @@ class Search:
         self._wait_for([file for spot in able for file in self._accuracy_files(spot)])
         return [spot for spot in able if self._is_accurate(spot)]
 
-    def _measure_once(self, new: Sequence[Spot], number: int) -> None:
-        """A round of the incumbent and of each candidate, as far as time allows."""
-        for spot in (self.best, *new):
-            self.rounds.record(spot, number)  # what is there counts as spent, and tells what the others will take
-        files = self._to_come((self.best, *new), number - 1, 1)
+    def _measure_once(self, new: Sequence[Spot], base: int) -> None:
+        """A round of each candidate, as far as time allows, and OWN of the incumbent."""
+        sides = [
+            *((self.best, base + 1 + number) for number in range(OWN if new else 0)),
+            *((s, base + 1) for s in new),
+        ]
+        for side in sides:
+            self.rounds.record(*side)  # what is there counts as spent, and tells what the others will take
+        files = [file for side in sides for file in self.rounds.missing(*side)]
         if not self.rounds.knows_duels and self._fits(files[:LEARNED]):
             self._wait_for(files[:LEARNED])
-        first_duel = [self.rounds.file(self.best, number)] * 2 * self.rule.looks[0]
+        first_duel = [self.rounds.file(self.best, base)] * 2 * self.rule.looks[0]
         self._wait_for([file for i, file in enumerate(files) if self._has_time_for([*files[: i + 1], *first_duel])])
-        if new and self.rounds.failure(self.best, number):
+        if new and self.rounds.failure(self.best, base + 1):
             raise OverBudget
         for spot in new:
             self.seen.add(spot.name)
-            if self.rounds.missing(spot, number):
+            if self.rounds.missing(spot, base + 1):
                 self.late = True
                 self._drop(spot, "no time was left to measure it", decision="undecided")
             else:
                 self.left[spot.name] = spot
-                self._compare(spot, range(number, number + 1))
+                self._compare(spot, base, 1)
 
-    def _compare(self, spot: Spot, numbers: range) -> None:
-        """What rounds of a candidate beside the incumbent say."""
-        for side in (self.best, spot):
-            if reason := self.rounds.failure(side, *numbers):
-                del self.left[spot.name]
-                self._drop(spot, f"a round of {side.name} failed: {reason}")
-                return
-        own, other = (self.rounds.medians(side, *numbers) for side in (self.best, spot))
-        noises = (self.rounds.noise(side, numbers[0]) for side in (self.best, spot))
-        self.standing.screen(spot.name, own, other, math.hypot(*noises))
+    def _compare(self, spot: Spot, base: int, until: int) -> None:
+        """What the first rounds of a candidate beside the incumbent's say."""
+        numbers = range(base + 1, base + until + 1)
+        if reason := self.rounds.failure(spot, *numbers):
+            del self.left[spot.name]
+            self._drop(spot, f"failed: {reason}")
+            return
+        own = [n for n in range(base + 1, base + max(OWN, until) + 1) if self.rounds.failure(self.best, n) is None]
+        self.standing.screen(spot.name, self.rounds.medians(self.best, *own), self.rounds.medians(spot, *numbers))
 
     def _next(self) -> Spot | None:
-        """The fastest of those left that promise enough; what promises too little is dropped."""
+        """The fastest of those left that promise enough."""
+        able = [spot for spot in self._promising() if self.standing.promise(spot.name) >= self.tolerance]
+        return min(able, key=lambda spot: self.standing.ratio(spot.name), default=None)
+
+    def _promising(self) -> list[Spot]:
+        """Those left; what promises too little is dropped."""
         for spot in list(self.left.values()):
             if self.standing.promise(spot.name) < self.rule.least:
                 del self.left[spot.name]
                 self._lose(spot)
                 self._drop_screened(spot, "it promises too little")
-        able = [spot for spot in self.left.values() if self.standing.promise(spot.name) >= self.tolerance]
-        return min(able, key=lambda spot: self.standing.ratio(spot.name), default=None)
+        return list(self.left.values())
 
     def _fight(self, incumbent: Spot, challenger: Spot) -> Step:
         """A duel, in rounds of its own."""
@@ -216,7 +221,9 @@ class Search:
 
     def _has_time_for(self, files: list[str]) -> bool:
         """Whether these records fit, and those of the last duel behind them."""
-        last = [self.rounds.file(spot, OF_DUELS) for spot in (self.baseline, *self._confirmed_on())]
+        last = [
+            self.rounds.file(spot, OF_DUELS) for spot in (self.baseline, *space.built_anew(self.study, self.best))
+        ]
         return self._fits([*files, *last * self.rule.looks[0]])
 
     def _fits(self, files: list[str]) -> bool:
@@ -229,7 +236,8 @@ class Search:
             if reason := self.rounds.failure(side, *numbers):
                 return self._step(sides, "dropped", f"a round of {side.name} failed: {reason}")
         own, other = (self.rounds.medians(side, *numbers) for side in sides)
-        self.standing.compared((sides[0].name, sides[1].name), own, other)
+        self.standing.heard(sides[0].name, own)
+        self.standing.heard(sides[1].name, other)
         ended = duel.judge(own, other, self.rule)
         step = self._step(sides, trail.DECISIONS[ended.verdict], ended.reason)
         step.rounds, step.gain, step.low, step.high = ended.rounds, ended.gain, ended.low, ended.high
@@ -238,7 +246,7 @@ class Search:
 
     def _confirm(self) -> None:
         """The best case against the baseline in new rounds; of one with an engine, on new builds of it."""
-        spots = self._confirmed_on()
+        spots = space.built_anew(self.study, self.best)
         base = first_round(self.baseline, self.best, "confirm")
         for look in (look for look in self.rule.looks if look <= CONFIRMING):
             files = self._to_come((self.baseline, *spots), base, look)
@@ -251,13 +259,6 @@ class Search:
         for step in steps:
             step.decision = "confirmed" if step.decision == "kept" else "not confirmed"
         self.steps.extend(steps)
-
-    def _confirmed_on(self) -> list[Spot]:
-        """The best case; of one with an engine, with new builds of it."""
-        if REBUILD not in registry.options_of(registry.backends()[self.best.case.backend]):
-            return [self.best]
-        built = [{**self.best.variant.options, REBUILD: number + 1} for number in range(BUILDS)]
-        return [self.best.having(v) for options in built if (v := space.named(self.study, options))]
 
     # --- what is known of a case -----------------------------------------------------------------------------------
 
@@ -332,8 +333,7 @@ class Search:
 
     def _why(self) -> tuple[Ended, str]:
         """Why the search ends where nothing is left that promises enough."""
-        spread = self.standing.spread() or math.sqrt(2) * SPREAD
-        least = max(self.rule.least, SIGMAS * spread / math.sqrt(self.rule.looks[-1]))
+        least = max(self.rule.least, SIGMAS * self.standing.spread() * math.sqrt(2 / self.rule.looks[-1]))
         most = max(map(self.standing.promise, self.left), default=0.0)
         for spot in list(self.left.values()):
             self._drop_screened(spot, f"it promises at most {self.standing.promise(spot.name):.1%}")

@@ -24,6 +24,11 @@ TRIES: Final[Mapping[str, Sequence[OptionValue]]] = {
 """Options that no RuntimeOption declares → what a search tries; for `threads` that depends on the machine."""
 
 
+BUILDS: Final = 3
+"""Engines that the best case is confirmed on."""
+REBUILD: Final = "rebuild"
+
+
 @dataclass(frozen=True)
 class Spot:
     """A case with the options of its variant."""
@@ -62,6 +67,11 @@ def _neighbours(study: Study, spot: Spot, findings: Iterable[Finding]) -> Iterat
         kept = {name: value for name, value in spot.variant.options.items() if name in understood}
         if variant := named(study, kept):
             yield spot.having(variant, backend=backend)
+    begun = baseline(study, spot.case.model, spot.case.shape).variant.options
+    for name in sorted(spot.variant.options.keys() & begun.keys()):
+        kept = {option: value for option, value in spot.variant.options.items() if option != name}
+        if variant := named(study, kept):  # without what the baseline began with, such as an engine's wide `profile`
+            yield spot.having(variant)
     advised = [finding.change for finding in findings if finding.acts and finding.change]
     variants = [each.to for each in advised if each.by == "variant" and each.to]
     alone = [{name: value} for name, values in tries(study, spot.case.backend).items() for value in values]
@@ -93,6 +103,14 @@ def named(study: Study, options: Mapping[str, Any]) -> Variant | None:
         return Variant.spelled(options)
     except ValueError:
         return None
+
+
+def built_anew(study: Study, spot: Spot) -> list[Spot]:
+    """A case on new builds of its engine; of one without an engine itself."""
+    if REBUILD not in registry.options_of(registry.backends()[spot.case.backend]):
+        return [spot]
+    built = [{**spot.variant.options, REBUILD: number + 1} for number in range(BUILDS)]
+    return [spot.having(variant) for options in built if (variant := named(study, options))]
 
 
 def refusal(study: Study, spot: Spot) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -11,8 +11,10 @@ import numpy as np
 
 SIGMAS: Final = 2.0
 """How far from its rounds a case may be."""
+SPREAD: Final = 0.02
+"""By how much processes of a case differ, as a standard deviation of logarithms, as long as few were repeated."""
 REPEATED: Final = 6
-"""Pairs of rounds that tell by how much such pairs differ."""
+"""Rounds of cases with several that tell it."""
 QUIET: Final = 0.002
 """By how much they differ at least."""
 OF_MAD: Final = 1.4826
@@ -21,57 +23,64 @@ OF_MAD: Final = 1.4826
 
 @dataclass
 class Standing:
-    """The times of cases over that of the baseline, by paired rounds beside whatever was the incumbent then."""
+    """The times of cases over that of the baseline, by rounds beside those of whatever was the incumbent then."""
 
     incumbent: str
     rounds: dict[str, int] = field(default_factory=dict)
-    """By how many rounds beside an incumbent a case is known."""
+    """By how many rounds a candidate is known."""
     _levels: dict[str, float] = field(default_factory=dict)
-    _noises: dict[str, float] = field(default_factory=dict)
-    _ratios: dict[tuple[str, str], np.ndarray[Any, Any]] = field(default_factory=dict)
-    """Incumbent, candidate → the logarithms of what the candidate's rounds took over the incumbent's."""
+    _weights: dict[str, float] = field(default_factory=dict)
+    """Candidate → by how much its ratio may be off, in spreads of one process."""
+    _logs: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    """Case → the logarithms of its latest rounds beside this incumbent."""
 
-    def compared(self, sides: tuple[str, str], own: Sequence[float], other: Sequence[float]) -> None:
-        """Remember by how much the paired rounds of two cases differ."""
-        self._ratios[sides] = np.log(np.array(other) / np.array(own))
+    def heard(self, case: str, medians: Sequence[float]) -> None:
+        """Remember by how much rounds of a case differ."""
+        self._logs[case] = np.log(np.array(medians))
 
-    def screen(self, candidate: str, own: Sequence[float], other: Sequence[float], noise: float) -> None:
-        """Place a candidate beside the incumbent by paired rounds, the incumbent's own first.
-
-        noise: by how much the logarithm of one round's ratio may be off, as long as no pairs were repeated.
-        """
-        self.compared((self.incumbent, candidate), own, other)
-        ratios = self._ratios[self.incumbent, candidate]
-        self._levels[candidate] = self._levels.get(self.incumbent, 1.0) * float(np.exp(np.median(ratios)))
-        self.rounds[candidate], self._noises[candidate] = len(ratios), noise
+    def screen(self, candidate: str, own: Sequence[float], other: Sequence[float]) -> None:
+        """Place a candidate by the incumbent's own rounds and by its."""
+        self.heard(self.incumbent, own)
+        self.heard(candidate, other)
+        ratio = math.exp(float(np.median(self._logs[candidate]) - np.median(self._logs[self.incumbent])))
+        self._levels[candidate] = self._level * ratio
+        self._weights[candidate] = math.sqrt(1 / len(own) + 1 / len(other))
+        self.rounds[candidate] = len(other)
 
     def succeed(self, candidate: str, gain: float) -> None:
         """A candidate is the incumbent from now on. gain: the share of the incumbent's time that it saves."""
-        self._levels[candidate] = self._levels.get(self.incumbent, 1.0) * (1 - gain)
+        self._levels[candidate] = self._level * (1 - gain)
         self.incumbent = candidate
+        self._logs = {name: logs for name, logs in self._logs.items() if name == candidate}
 
     def ratio(self, candidate: str) -> float:
         """A candidate's time over the incumbent's."""
-        return self._levels[candidate] / self._levels.get(self.incumbent, 1.0)
+        return self._levels[candidate] / self._level
 
     def promise(self, candidate: str) -> float:
         """The share of the incumbent's time that may go with a candidate."""
         return 1 - self.ratio(candidate) * math.exp(-self._off(candidate))
 
-    def in_doubt(self, candidate: str, tolerance: float) -> bool:
-        """Whether a gain of the tolerance is neither ruled out nor as good as sure."""
-        sure = 1 - self.ratio(candidate) * math.exp(self._off(candidate))
-        return sure < tolerance <= self.promise(candidate)
+    def sure(self, candidate: str) -> float:
+        """The share of the incumbent's time that goes with a candidate at the least."""
+        return 1 - self.ratio(candidate) * math.exp(self._off(candidate))
 
-    def spread(self) -> float | None:
-        """By how much the ratios of paired rounds differ here, as a standard deviation that a few slow processes do
-        not move; None where too few pairs were repeated."""
-        repeated = [ratios for ratios in self._ratios.values() if len(ratios) > 1]
-        off = [(each - each.mean()) * math.sqrt(len(each) / (len(each) - 1)) for each in repeated]
-        if sum(map(len, off)) < REPEATED:
-            return None
-        return max(QUIET, OF_MAD * float(np.median(np.abs(np.concatenate(off)))))
+    def spread(self) -> float:
+        """By how much processes of a case differ here, as a standard deviation that a few slow ones do not move."""
+        off = list(self._deviations())
+        if not off:
+            return SPREAD
+        return max(QUIET if len(off) >= REPEATED else SPREAD, OF_MAD * float(np.median(np.abs(off))))
+
+    def _deviations(self) -> Iterator[float]:
+        for logs in self._logs.values():
+            if (n := len(logs)) > 1:
+                yield from (logs - logs.mean()) * math.sqrt(n / (n - 1))
+
+    @property
+    def _level(self) -> float:
+        return self._levels.get(self.incumbent, 1.0)
 
     def _off(self, candidate: str) -> float:
         """By how much the logarithm of a candidate's ratio may be off."""
-        return SIGMAS * (self.spread() or self._noises[candidate]) / math.sqrt(self.rounds[candidate])
+        return SIGMAS * self.spread() * self._weights[candidate]

@@ -15,7 +15,7 @@ import msgspec
 from inferprof import documents
 from inferprof.bundles import archive
 from inferprof.bundles.scrub import scrubber, secrets
-from inferprof.case import Case
+from inferprof.case import OF_DUELS, Case
 from inferprof.documents import Environment, Record
 from inferprof.errors import UserError
 from inferprof.files import naming, written_whole
@@ -24,6 +24,9 @@ from inferprof.tables.records import CASE_KEY, read_cases, rows_of
 
 CAPTURES: Final = (".sqlite", ".csv", ".json", ".json.gz")
 """What may be handed on of a capture. The reports of nsys and ncu may not: they hold command lines and variables."""
+
+ROUND_OF_A_DUEL: Final = "[0-9]" * len(str(OF_DUELS)) + "*"
+"""Of cases that no config names, too."""
 
 VERIFIED: Final = ("verify.json", "verify.txt", "log/verify/*.log")
 """What `inferprof verify` leaves in its folder: worth sending also where no case of it ran."""
@@ -116,6 +119,12 @@ def _files(results: Path, study: str, machine: str, cases: Sequence[Case]) -> It
         yield from (path for path in captured if path.name.endswith(CAPTURES))
         for log in (f"*/{case}.log", f"*/*/{case}.log", f"benchmark/{case}/r*.log"):
             yield from results.glob(f"log/{machine}/{log}")
+    for model in dict.fromkeys(
+        case.model for case in cases
+    ):  # the search for its best case, from which it is replayed
+        yield from results.glob(f"{machine}/best/{model}.json")
+        yield from results.glob(f"{machine}/best/{model}.py")
+        yield from results.glob(f"{machine}/benchmark/{model}/*/*/*/*/r{ROUND_OF_A_DUEL}.json")
     for graph in dict.fromkeys(f"{case.model}/{case.precision}" for case in cases):
         yield from results.glob(f"onnx/{graph}.*.json")
         yield from results.glob(f"log/onnx/{graph}.*log")

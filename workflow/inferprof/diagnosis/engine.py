@@ -101,30 +101,35 @@ def _precision(frames: Frames) -> list[Finding] | Clear:
     Gain: 0 to Σ time · (1 - peak of the format that ran / peak of the one asked for); None where a peak is not known.
     """
     precision = frames.case.precision
-    if precision_truth.asked(precision) is None:
+    if not precision_truth.asked(precision):
         raise NotAssessed(f"what {precision} is to compute in")
     if quantizer := options_of(frames).get(QUANTIZE):
         raise NotAssessed(f"what weights by {quantizer} are to be multiplied in")
     tf32 = precision == REFERENCE and bool(options_of(frames).get("tf32"))
-    asked = "tf32" if tf32 else precision_truth.wanted(precision)
+    asked = ("tf32",) if tf32 else precision_truth.wanted(precision)
     tool, kernels = frames.once(_executed)
     products = precision_truth.by_dtype(kernels[kernels["matrix"]])
     shares = {str(row["dtype"]): float(row["share"]) for row in rows_of(products)}
-    unknown = shares.pop(kernel_formats.NOT_TOLD, 0.0) + (shares.pop(EITHER_FP8, 0.0) if asked in FP8S else 0.0)
+    unknown = shares.pop(kernel_formats.NOT_TOLD, 0.0) + (shares.pop(EITHER_FP8, 0.0) if {*asked} & {*FP8S} else 0.0)
     if not shares or unknown > MOSTLY:
         raise NotAssessed(f"the formats of the matrix products: of {unknown:.0%} of their time nothing tells")
     ran = {dtype: share / (1 - unknown) for dtype, share in shares.items()}
     words = ", ".join(f"{percent(share)} in {dtype}" for dtype, share in ran.items())
-    if ran.get(asked, 0.0) >= frames.limit(AS_ASKED):
-        return Clear(f"the matrix products ran as asked: {words}", {"as_asked": ran[asked]})
+    as_asked = sum(ran.get(dtype, 0.0) for dtype in asked)
+    if as_asked >= frames.limit(AS_ASKED):
+        return Clear(f"the matrix products ran as asked: {words}", {"as_asked": as_asked})
     time = _products_ns(frames, kernels)
-    lost = None if time is None else _lost(frames, {dtype: part * time for dtype, part in ran.items()}, asked)
-    other = 1 - ran.get(asked, 0.0)
+    lost = (
+        None
+        if time is None
+        else _lost(frames, {dtype: part * time for dtype, part in ran.items() if dtype not in asked}, asked[0])
+    )
+    other = 1 - as_asked
     finding = Finding(
-        subject=", ".join(dtype for dtype in ran if dtype != asked),
+        subject=", ".join(dtype for dtype in ran if dtype not in asked),
         bottleneck="compute",
         share=frames.share(None if time is None else other * time),
-        reason=f"the matrix products were to run in {asked}. They ran {words}.",
+        reason=f"the matrix products were to run in {' or '.join(asked)}. They ran {words}.",
         evidence={f"{dtype}_share": share for dtype, share in ran.items()},
         source=tool,
         gain=None if lost is None else Gain(0.0, lost),

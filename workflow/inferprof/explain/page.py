@@ -21,7 +21,7 @@ from inferprof.report.section import sections
 from inferprof.tables import records
 
 SECTIONS: Final = (
-    *("verdicts", "timeline", "kernels", "formats", "layers", "nodes", "operators"),
+    *("verdicts", "timeline", "collectives", "kernels", "formats", "layers", "nodes", "operators"),
     *("fallback", "counters", "rules"),
 )
 """Those of a study's sections that captures alone have something for."""

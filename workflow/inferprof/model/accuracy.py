@@ -12,7 +12,7 @@ import numpy as np
 
 from inferprof import progress
 from inferprof.errors import CaseFailed
-from inferprof.model import emulation, onnx_file, onnx_graph
+from inferprof.model import block_emulation, emulation, onnx_file, onnx_graph
 from inferprof.model.model_spec import ModelSpec
 from inferprof.model.operators import DEQUANTIZERS, QUANTIZERS
 from inferprof.plugins import ConvertRequest, Feeds, Precision, Tolerance
@@ -28,7 +28,6 @@ ON_WEIGHTS = emulation.MOVES | DEQUANTIZERS | frozenset(("Cast", *QUANTIZERS))
 """What stands between a stored weight and the node that computes with it."""
 IN_ORT = "onnxruntime cpu"
 IN_ORT_ROUNDED = "onnxruntime cpu, half-precision results rounded node by node"
-IN_TORCH = "fake-quantized torch model"
 
 
 @dataclass(frozen=True)
@@ -58,28 +57,14 @@ def measure(request: ConvertRequest, precision: Precision, draw: Draw, count: in
             progress.step("run fp32")
             expected = Outputs(joined(run_graph(request.onnx, batches)[0]), IN_ORT)
             progress.step("run the format")
-            actual = candidate_outputs(request, precision, batches)
+            outputs, source = run_graph(request.out, batches)
+            actual = Outputs(joined(outputs), source)
         except NotMeasured as error:
             return {**record, "outcome": "not measured", "reason": str(error)}
         return {**record, **compare(expected, actual, batches, spec, precision.tolerance)}
 
 
 # --- running ---------------------------------------------------------------------------------------------------
-
-
-def candidate_outputs(request: ConvertRequest, precision: Precision, batches: Sequence[Feeds]) -> Outputs:
-    """Outputs of the graph by ONNX Runtime; where it cannot run it, of the fake-quantized torch model.
-
-    Nothing stands in for a file of the user's: how that was quantized is not known here.
-    """
-    try:
-        outputs, source = run_graph(request.out, batches)
-    except NotMeasured as error:
-        users_own = precision.name in request.spec.ready_made or not request.spec.from_torch
-        if precision.simulate is None or users_own:
-            raise
-        return Outputs(joined(precision.simulate(request, batches)), f"{IN_TORCH} ({error})")
-    return Outputs(joined(outputs), source)
 
 
 def run_graph(path: Path, batches: Sequence[Feeds]) -> tuple[list[dict[str, Array]], str]:
@@ -112,9 +97,11 @@ def _runnable(path: Path) -> tuple[str | bytes, str]:
     import onnx
 
     model, source = onnx.load(path), IN_ORT
+    if blocks := block_emulation.uses_blocks(model):
+        model = block_emulation.in_standard_operators(model)
     if emulation.uses_half(model):
         model, source = emulation.rounded_in_float32(model), IN_ORT_ROUNDED
-    elif not onnx_graph.quantized_nodes(model) or model.ByteSize() > onnx_file.MAX_BYTES:
+    elif not blocks and (not onnx_graph.quantized_nodes(model) or model.ByteSize() > onnx_file.MAX_BYTES):
         return str(path), source
     return with_ready_weights(model).SerializeToString(), source
 

@@ -17,7 +17,7 @@ from inferprof.model.operators import (
     QUANTIZERS,
     STANDARD_DOMAINS,
     bits,
-    collective_of,
+    collectives_of,
     dtype_name,
     is_foreign,
     nbytes,
@@ -70,17 +70,12 @@ def audit(onnx: Path, precision: str | None, shape: Shape | None, spec: ModelSpe
         "uncounted_domains": sorted({node.domain for node in graph.nodes if is_foreign(node)}),
         "foreign_domains": _domains(graph.nodes),
         "high_precision": _left_behind(products, precision),
-        "collectives": dict(Counter(operation for operation, _ in _collectives(graph))),
-        "ranks": max((ranks for _, ranks in _collectives(graph)), default=1),
+        "collectives": dict(Counter(operation for operation, _ in collectives_of(graph.nodes))),
+        "ranks": max((ranks for _, ranks in collectives_of(graph.nodes)), default=1),
         "unaligned": unaligned(products),
         "sparse": sparsity.products(graph),
     }
     return {**result, "advice": advice(result, products)}
-
-
-def _collectives(graph: TypedGraph) -> list[tuple[str, int]]:
-    """Operation and number of ranks of each collective between GPUs."""
-    return [collective_of(node) for node in graph.nodes if node.op_type == COLLECTIVE]
 
 
 def _domains(nodes: Iterable[Any]) -> dict[str, list[str]]:

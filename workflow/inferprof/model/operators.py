@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 QUANTIZERS = {
@@ -110,6 +110,11 @@ def bits(dtype: str) -> int:
 def nbytes(dtype: str, dims: Sequence[int]) -> int:
     """Bytes of a tensor; two 4-bit values share one."""
     return -(-bits(dtype) * math.prod(dims) // 8)
+
+
+def collectives_of(nodes: Iterable[Any]) -> list[tuple[str, int]]:
+    """`collective_of` each collective between GPUs."""
+    return [collective_of(node) for node in nodes if node.op_type == COLLECTIVE]
 
 
 def collective_of(node: Any) -> tuple[str, int]:

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import importlib
 import importlib.util
+import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -281,7 +282,6 @@ def _fill(model: Any, spec: ModelSpec) -> str:
     kernels are normal with variance 1 / fan-in (LeCun), biases 0, scales 1. Of more than MANY weights DRAWN are drawn
     and repeated: to draw all of them would take longer than to measure them.
     """
-    import numpy as np
     import torch
 
     draw = _numbers(spec.seed, sum(parameter.numel() for parameter in model.parameters()))
@@ -289,7 +289,7 @@ def _fill(model: Any, spec: ModelSpec) -> str:
         for name, parameter in model.named_parameters():
             if parameter.ndim >= 2:
                 fan_in = parameter[0].numel()
-                values = draw(parameter.numel()).reshape(tuple(parameter.shape)) / np.sqrt(fan_in)
+                values = draw(parameter.numel()).reshape(tuple(parameter.shape)) / math.sqrt(fan_in)
                 parameter.copy_(torch.from_numpy(values))
             elif parameter.ndim == 1:
                 parameter.fill_(0.0 if name.endswith("bias") else 1.0)

@@ -22,7 +22,7 @@ def unconvertible(spec: ModelSpec, precision: Precision) -> str | None:
         return None
     if spec.onnx_path and "python" not in spec.options and (reason := quantized_already(spec.onnx_path, spec)):
         return reason
-    if precision.source == "onnx":
+    if precision.source != "torch":
         return None
     return (
         f"{precision.name} is made from a torch model and {spec.name} is an ONNX file; describe the torch source in "

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 from inferprof import progress
 from inferprof.model import export, samples
 from inferprof.plugins import ConvertRequest, Feeds
-from inferprof.precisions import block_kernels, conversion, torch_graph
+from inferprof.precisions import block_graph, block_kernels, conversion, torch_graph
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
 Prepare = Callable[[Any], None]
@@ -40,7 +39,12 @@ class BlockFormat:
 
 
 def convert(request: ConvertRequest, kind: BlockFormat, prepare: Prepare | None = None) -> dict[str, Any]:
-    """Write the quantized graph. Layers whose width is no multiple of the block stay in FP16 and are listed."""
+    """Write the quantized graph. Layers whose width is no multiple of the block stay in FP16 and are listed.
+
+    A file of the user's, and attention's products, are quantized in the ONNX graph.
+    """
+    if request.options.get("attention") or not request.spec.from_torch:
+        return block_graph.convert(request, kind)
     batches = _calibration(request)
     progress.step("convert")
     with conversion.modelopt(request.onnx):
@@ -53,22 +57,6 @@ def convert(request: ConvertRequest, kind: BlockFormat, prepare: Prepare | None 
         left_in_fp16=left,
         **conversion.calibration_facts(request, batches),
     )
-
-
-def simulate(
-    request: ConvertRequest, batches: Sequence[Feeds], kind: BlockFormat, prepare: Prepare | None = None
-) -> list[dict[str, np.ndarray[Any, Any]]]:
-    """Outputs of the fake-quantized torch model, named as those of the fp32 graph."""
-    import modelopt.torch.quantization as mtq
-    import torch
-
-    names = torch_graph.output_names(request.onnx)
-    with conversion.modelopt(request.onnx), torch.inference_mode():
-        model, _, _ = quantized(request, kind, _calibration(request), prepare)
-        mtq.fold_weight(model)  # quantized once, not at each batch
-        results = [model(*tensors(batch, model)) for batch in batches]
-    outputs = [result if isinstance(result, tuple) else (result,) for result in results]
-    return [{name: value.cpu().numpy() for name, value in zip(names, result, strict=True)} for result in outputs]
 
 
 def _calibration(request: ConvertRequest) -> list[Feeds]:

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from inferprof.machine.peaks import Peaks
 from inferprof.model import accuracy, cost, samples, typed_graph
 from inferprof.model.model_spec import input_shapes
 from inferprof.plugins import ConvertRequest, Precision, Tolerance
-from inferprof.precisions import autocast, conversion
+from inferprof.precisions import autocast, conversion, node_times
 from inferprof.sensitivity import measure, mixing, switches
 from inferprof.sensitivity.mixing import Choice
 from inferprof.sensitivity.switches import Unit
@@ -31,10 +32,12 @@ OPTIONS: dict[str, Any] = {
     "calibration": "max",
     "samples": 32,
     "gpu": "H100 SXM5",
+    "times": "",
     "nodes": [],
 }
-"""`gpu`: whose roofline tells the times, a row of peaks.csv. `nodes`: what was chosen once (`int8 NAME`, patterns
-too), so that nothing is searched."""
+"""`times`: a machine's folder of results, whose captures tell the times of nodes that were measured in every format
+of the mix; of the others, and without it, the roofline of `gpu`, a row of peaks.csv, does. `nodes`: what was chosen
+once (`int8 NAME`, patterns too), so that nothing is searched."""
 HELD_OUT = 32
 """Samples that the mix is proved on: of the seed that accuracy is judged by, none of those that it was chosen by."""
 
@@ -133,38 +136,52 @@ def _search(
     )
     feeds = sensitivity.single_samples(request.spec, count, samples.calibration_seed(request.spec))
     losses = {name: measure.rank(measure.Switched(model, given, feeds)) for name, given in units.items()}
-    times = _times(request, wanted, base, units)
+    times, by = _times(request, wanted, base, units)
     plain_s = {name: seconds for (name, format_), seconds in times.items() if format_ == wanted.plain.name}
     every = mixing.choices(units, losses, times)
     switched = measure.Switched(model, [choice.unit for choice in every], feeds)
     best, tried = mixing.search(switched, every, plain_s, wanted.tolerance)
     if best is None:
         raise CaseFailed(f"no mix that was tried meets {wanted.tolerance:g} dB: {mixing.front(tried)[-1]}")
-    write_text(request.out.with_suffix(".yaml"), as_yaml(best.choices, request, wanted))
+    write_text(request.out.with_suffix(".yaml"), as_yaml(best.choices, request, wanted, by))
     ranking = sum(item.passes for item in losses.values())
     return [choice.unit for choice in best.choices], {
         "chosen": mixing.by_format(best.choices),
         "front": mixing.front(tried),
         "time_us": best.time_s * 1e6,
         "full_us": {name: full * 1e6 for name, full in mixing.full_times(every, plain_s).items()},
-        "times_by": f"roofline of {wanted.peaks.gpu}",
+        "times_by": by,
         "evaluations": {"ranking": ranking, "mixes": len(tried), "total": ranking + switched.passes},
         "samples_of_choice": count,
     }
 
 
-def as_yaml(chosen: Sequence[Choice], request: ConvertRequest, wanted: Asked) -> str:
+def as_yaml(chosen: Sequence[Choice], request: ConvertRequest, wanted: Asked, by: str) -> str:
     """What was chosen as an entry of `precisions:`, to be read, edited and kept."""
     import yaml
 
     kept = {name: value for name, value in request.options.items() if name != "nodes"}
     nodes = [f"{name} {node}" for name, given in mixing.by_format(chosen).items() for node in given]
-    comment = f"# Chosen for {request.spec.name} by the roofline of {wanted.peaks.gpu}; what is not listed: "
+    comment = f"# Chosen for {request.spec.name} by {by}; what is not listed: "
     entry = yaml.safe_dump([{"name": MIXED.name, **kept, "nodes": nodes}], sort_keys=False, width=1000)
     return f"{comment}{wanted.plain.name}.\n{entry}"
 
 
 def _times(
+    request: ConvertRequest, wanted: Asked, base: Any, units: Mapping[str, Sequence[Unit]]
+) -> tuple[dict[tuple[str, str], float], str]:
+    """(unit, format) → seconds, of the plain format too; and what tells them."""
+    times, by = _by_roofline(request, wanted, base, units), f"roofline of {wanted.peaks.gpu}"
+    if not (folder := str(request.options["times"])):
+        return times, by
+    plain = wanted.plain.name
+    measured = node_times.of_formats(Path(folder), request.spec.name, (*units, plain))
+    by_capture = node_times.of_units(measured, units, plain)
+    count, every = (len({name for name, _ in part}) for part in (by_capture, times))
+    return times | by_capture, f"captures of {Path(folder).name} for {count} of {every} units, else {by}"
+
+
+def _by_roofline(
     request: ConvertRequest, wanted: Asked, base: Any, units: Mapping[str, Sequence[Unit]]
 ) -> dict[tuple[str, str], float]:
     """(unit, format) → seconds by the roofline, of the plain format too."""
@@ -211,6 +228,7 @@ MIXED = Precision(
     ),
     storage="int8",
     computes="int8",
+    computes_too=("fp8",),
     roof="int8",
     quantized=True,
     colour="#882255",

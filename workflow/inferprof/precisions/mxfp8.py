@@ -15,7 +15,7 @@ FORMAT = blockwise.BlockFormat("mxfp8", block_size=32, preset="MXFP8_DEFAULT_CFG
 MXFP8 = Precision(
     name=FORMAT.name,
     title="MXFP8",
-    source="torch",
+    source="either",
     made_by="ModelOpt, linear layers in blocks of 32",
     convert=functools.partial(blockwise.convert, kind=FORMAT),
     tolerance=Tolerance(
@@ -30,6 +30,7 @@ MXFP8 = Precision(
     colour="#D55E00",
     order=70,
     least_share=0.25,
+    options={"attention": False},
     needs_compute_capability=(10, 0),
-    simulate=functools.partial(blockwise.simulate, kind=FORMAT),
+    tensorrt_alone=True,
 )

@@ -18,7 +18,7 @@ FORMAT = blockwise.BlockFormat(
 NVFP4 = Precision(
     name=FORMAT.name,
     title="NVFP4",
-    source="torch",
+    source="either",
     made_by="ModelOpt, linear layers in blocks of 16",
     convert=functools.partial(blockwise.convert, kind=FORMAT),
     tolerance=Tolerance(
@@ -33,7 +33,7 @@ NVFP4 = Precision(
     colour="#CC79A7",
     order=80,
     least_share=0.25,
-    options={"samples": 32},
+    options={"samples": 32, "attention": False},
     needs_compute_capability=(10, 0),
-    simulate=functools.partial(blockwise.simulate, kind=FORMAT),
+    tensorrt_alone=True,
 )

@@ -26,22 +26,22 @@ def quantize(request: ConvertRequest) -> int:
     graph = typed_graph.analyse(model, {})
     types = {product.name: product.dtype for node in graph.nodes if (product := product_of(node, graph))}
     ends = {tensor: types[name] for tensor, name in sparsity.unquantized_results(graph)}
-    ranges = _ranges(model, ends, graph.types, request)
+    reaches = ranges(model, ends, graph.types, request)
     nodes = []
     behind: dict[str, str] = {}
     for node in model.graph.node:
         node.input[:] = [behind.get(name, name) for name in node.input]
         nodes.append(node)
         for tensor in node.output:
-            if tensor in ends and ranges[tensor] > 0:
-                nodes += _pair(model, tensor, ends[tensor], graph.types[tensor], ranges[tensor])
+            if tensor in ends and reaches[tensor] > 0:
+                nodes += _pair(model, tensor, ends[tensor], graph.types[tensor], reaches[tensor])
                 behind[tensor] = nodes[-1].output[0]
     onnx_graph.replace_nodes(model, nodes)
     conversion.save(model, request.out)
     return len(behind)
 
 
-def _ranges(model: Any, tensors: Any, types: Any, request: ConvertRequest) -> dict[str, float]:
+def ranges(model: Any, tensors: Any, types: Any, request: ConvertRequest) -> dict[str, float]:
     """The largest magnitude of each tensor over the calibration data."""
     import onnx
 

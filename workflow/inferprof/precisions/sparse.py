@@ -133,7 +133,6 @@ NVFP4_SPARSE = _sparse(
     blocks,
     82,
     "#7D4A67",
-    simulate=functools.partial(
-        blockwise.simulate, kind=nvfp4.FORMAT, prepare=functools.partial(prune_torch, left=[])
-    ),
+    source="torch",
+    options={"samples": 32},
 )

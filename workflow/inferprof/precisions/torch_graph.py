@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferprof.model import onnx_graph
@@ -19,13 +18,6 @@ INNER = "model"
 """The attribute that holds the wrapped model, hence a part of the exporter's node names."""
 
 DYNAMIC_QUANTIZERS = ("TRT_MXFP8DynamicQuantize", "TRT_FP4DynamicQuantize")
-
-
-def output_names(fp32: Path) -> list[str]:
-    """The outputs of an ONNX file, in order."""
-    import onnx
-
-    return [value.name for value in onnx.load(fp32, load_external_data=False).graph.output]
 
 
 def half_inside(model: torch.nn.Module, names: Sequence[str]) -> torch.nn.Module:

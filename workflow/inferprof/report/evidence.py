@@ -18,6 +18,7 @@ from inferprof.documents import (
     Cost,
     Diagnosis,
     Environment,
+    Links,
     Partition,
     Serving,
     StudyConfig,
@@ -70,6 +71,8 @@ class Evidence(Measurements):
     """Of the link and the device's memory: devices.bandwidth.measure."""
     ceilings: Document[Ceilings]
     """Of the GPU's matrix products and memory: devices.ceilings.measure."""
+    links: Document[Links]
+    """Of collectives between GPUs: links.measure."""
     refused_profilers: Document[Mapping[str, str]]
     """Profiler → why it could watch none of the cases."""
     config: Document[StudyConfig]
@@ -241,6 +244,7 @@ def load(results: Path, study: str, machine: str, cases: pd.DataFrame, baseline:
         environment=reader.read(results / machine / "environment.json", "environment"),
         bandwidth=reader.read(results / machine / "bandwidth.json", "bandwidth"),
         ceilings=reader.read(results / machine / "ceilings.json", "ceilings"),
+        links=reader.read(results / machine / "links.json", "links"),
         costs=reader.costs(),
         profiled_runs=overhead.profiled_runs(reader.profiled_runs()),
         documents=reader.of_graphs(),

@@ -126,9 +126,10 @@ def fastest(every: Sequence[Choice], plain_s: Mapping[str, float], allowed: floa
     of_unit: dict[str, list[Choice]] = {}
     for choice in every:
         of_unit.setdefault(choice.unit.name, []).append(choice)
-    now: dict[str, Choice | None] = {
-        name: min(given, key=lambda choice: (choice.time_s, choice.loss)) for name, given in of_unit.items()
-    }
+    now: dict[str, Choice | None] = {}
+    for name, given in of_unit.items():
+        first = min(given, key=lambda choice: (choice.time_s, choice.loss))
+        now[name] = first if first.time_s <= plain_s[name] else None
     while sum(choice.loss for choice in now.values() if choice) > allowed:
         steps = [step for name, choice in now.items() if choice for step in _steps(choice, of_unit[name], plain_s)]
         _, _, name, to = max(steps, key=lambda step: step[:2])

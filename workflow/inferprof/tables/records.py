@@ -66,8 +66,13 @@ def read_cases(path: Path) -> pd.DataFrame:
 def paths(results: Path, machine: str, case: Case) -> list[Path]:
     """The records of a case, in the order of their rounds; those of duels, which are for one boundary, left out."""
     folder = results / machine / "benchmark" / case.path
-    numbers = sorted(int(path.stem[1:]) for path in folder.glob("r*.json"))
-    return [folder / f"r{number}.json" for number in numbers if number < OF_DUELS]
+    files = (path for path in folder.glob("r*.json") if not _of_duel(path))
+    return sorted(files, key=lambda path: int(path.stem[1:]))
+
+
+def _of_duel(file: Path) -> bool:
+    number = file.stem[1:]
+    return number.isdecimal() and int(number) >= OF_DUELS
 
 
 def read(results: Path, cases: pd.DataFrame) -> pd.DataFrame:
@@ -83,8 +88,12 @@ def read(results: Path, cases: pd.DataFrame) -> pd.DataFrame:
 
 
 def of_folder(benchmark: Path) -> list[Record]:
-    """The records under a `benchmark`, whatever the name of its folder. Raises UserError for several machines."""
-    records = [documents.read(file, "record", benchmark.parent) for file in sorted(benchmark.glob("**/r*.json"))]
+    """The records under a `benchmark`, whatever the name of its folder, but for those of duels.
+
+    Raises UserError for several machines.
+    """
+    files = (file for file in sorted(benchmark.glob("**/r*.json")) if not _of_duel(file))
+    records = [documents.read(file, "record", benchmark.parent) for file in files]
     if len(machines := sorted({record.machine for record in records})) > 1:
         raise UserError(f"{benchmark.parent} holds records of several machines: {', '.join(machines)}")
     return records

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from inferprof import escape
@@ -20,10 +20,10 @@ STYLES: Final = {"pass": "green", "fail": "bold red", "not here": "yellow"}
 def render(content: Mapping[str, Any]) -> str:
     """verify.json as lines: a row each, with what was seen, and below it what to do."""
     lines = [_head(content), ""]
-    for row in content["rows"]:
+    for row, next_step in _with_next_steps(content):
         lines.append(f"{row['outcome']:8}  {row['name']:26} {row['seconds']:5.1f} s  {row['detail']}")
-        if row["next_step"]:
-            lines.append(f"{'':46}→ {row['next_step']}")
+        if next_step:
+            lines.append(f"{'':46}→ {next_step}")
     return "\n".join([*lines, "", _end(content)])
 
 
@@ -46,13 +46,22 @@ def _table(content: Mapping[str, Any]) -> Table:
     for name in ("", "row", "s"):
         table.add_column(name, no_wrap=True, justify="right" if name == "s" else "left")
     table.add_column("what was seen, and what to do next", overflow="fold")
-    for row in content["rows"]:
+    for row, next_step in _with_next_steps(content):
         seen = Text(escape.text(row["detail"]))
-        if row["next_step"]:
-            seen.append(f"\n→ {escape.text(row['next_step'])}", style="bold")
+        if next_step:
+            seen.append(f"\n→ {escape.text(next_step)}", style="bold")
         outcome = Text(row["outcome"], style=STYLES[row["outcome"]])
         table.add_row(outcome, row["name"], f"{row['seconds']:.1f}", seen)
     return table
+
+
+def _with_next_steps(content: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str | None]]:
+    """Each row with what to do next, which is said once of rows behind each other that want the same."""
+    before = None
+    for row in content["rows"]:
+        step = row["next_step"]
+        yield row, "as above" if step and step == before else step
+        before = step
 
 
 def _head(content: Mapping[str, Any]) -> str:

@@ -70,6 +70,12 @@ def test_what_binds_is_the_host_where_a_graph_helps_and_else_the_roof_that_is_ne
     assert step(batch, ns, context=99, graphed_ns=graphed).bound == bound
 
 
+def test_a_step_far_from_its_roof_may_wait_for_launches_as_long_as_no_graph_was_measured() -> None:
+    assert step(1, 9_000.0, context=99, launches=True).bound == "not told"
+    assert step(1, 9_000.0, context=99, launches=True, graphed_ns=8_900.0).bound == "neither"
+    assert step(1, 1_200.0, context=99, launches=True).bound == "memory"
+
+
 def test_without_roofs_nothing_is_told() -> None:
     unknown = step(1, 1_000.0, context=9, bandwidth=None)
     assert (unknown.memory_ns, unknown.roof, unknown.bound, unknown.gain("w8")) == (None, None, "not told", None)
@@ -154,6 +160,7 @@ def test_a_step_knows_the_same_with_a_graph_and_the_peak_of_its_format() -> None
     assert steps["bf16", "graph"].graphed_ns is None
     assert (steps["bf16", "eager"].peak, steps["fp32", "eager"].peak) == (2e12, 1e12)
     assert (steps["fp32", "eager"].low_ns, steps["fp32", "eager"].graphed_ns) == (69.0, None)
+    assert {name for name, each in steps.items() if each.launches} == {("bf16", "eager"), ("fp32", "eager")}
 
 
 def test_cases_without_a_cache_are_no_steps() -> None:

@@ -84,7 +84,7 @@ def _row(profile: Profile, kernels: pd.DataFrame) -> tuple[Cell, ...]:
 
 
 def _as_asked(kernels: pd.DataFrame, precision: str) -> Cell:
-    if precision_truth.asked(precision) is None:
+    if not precision_truth.asked(precision):
         return missing(f"what {precision} is to compute in is not known")
     share = precision_truth.share_as_asked(kernels, precision)
     return missing(NO_PRODUCTS) if share is None else in_percent(share, "warn" if share < FEW else None)
@@ -97,7 +97,7 @@ def _ran_in(shares: list[dict[str, Any]], *, matrix: bool) -> str:
 
 def _wrong(profile: Profile, kernels: pd.DataFrame) -> list[tuple[Cell, ...]]:
     precision = str(profile.case["precision"])
-    if precision_truth.asked(precision) is None:
+    if not precision_truth.asked(precision):
         return []
     return [_other(profile, row) for row in rows_of(precision_truth.otherwise(kernels, precision))]
 

@@ -38,7 +38,8 @@ STEPS: Final = (
 STEPS_NOTE: Final = (
     "ms: from the host's call to its return, inputs on the device. Bytes: weights and cache, moved once at the "
     "machine's bandwidth; FLOPs: of the products, at its peak; of roof: the longer of the two over ms. Bound by: "
-    "launch, where a CUDA graph saves a tenth and more; else that roof, where half of it is reached."
+    "launch, where a CUDA graph saves a tenth and more; else that roof, where half of it is reached; not told: no "
+    "graph was measured."
 )
 REQUESTS: Final = (
     *(column for column in CASE_COLUMNS if column.key != "shape"),

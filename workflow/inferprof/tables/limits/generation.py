@@ -66,6 +66,8 @@ class Step:
     bandwidth: float | None
     peak: float | None
     quantized: bool = False
+    launches: bool = False
+    """Whether the host launches its kernels one by one: on a GPU, without a CUDA graph."""
     graphed_ns: float | None = None
     """The same with a CUDA graph, of a step without one."""
 
@@ -112,13 +114,14 @@ class Step:
 
     @property
     def bound(self) -> Regime:
-        """launch: a graph takes LAUNCH_SHARE of it and more. Else its roof, where REACHED of that is reached."""
+        """launch: a graph takes LAUNCH_SHARE of it and more. Else its roof, where REACHED of that is reached. Else
+        neither, unless it launches and no graph was measured."""
         if self.graphed_ns is not None and self.ns - self.graphed_ns >= LAUNCH_SHARE * self.ns:
             return "launch"
         roof = self.roof
-        if roof is None:
-            return "not told"
-        return roof[0] if roof[1] >= REACHED * self.ns else "neither"
+        if roof is not None and roof[1] >= REACHED * self.ns:
+            return roof[0]
+        return "not told" if roof is None or (self.launches and self.graphed_ns is None) else "neither"
 
     @property
     def compute_from(self) -> int | None:
@@ -158,6 +161,7 @@ def steps(records: pd.DataFrame, latency: pd.DataFrame, roofs: Roofs) -> list[St
     graphed = _graphed(options, {key: row["median"] for key, row in times.items()})
     operations = {key_of(row): row["record"].operation for row in rows_of(records) if row["record"].operation}
     bandwidth = roofs.bandwidth.value if roofs.bandwidth else None
+    on_gpu = {key_of(row) for row in rows_of(latency[latency["boundary"].eq("device") & latency["median"].notna()])}
     return [
         Step(
             key,
@@ -169,6 +173,7 @@ def steps(records: pd.DataFrame, latency: pd.DataFrame, roofs: Roofs) -> list[St
             bandwidth=bandwidth,
             peak=_peak(key, options[key], roofs),
             quantized=QUANTIZE in options[key],
+            launches=key in on_gpu and not _is_graph(options[key]),
             graphed_ns=graphed.get(key),
         )
         for key, operation in operations.items()
@@ -181,10 +186,14 @@ def _graphed(options: Options, times: Mapping[Key, float]) -> dict[Key, float]:
     least: dict[Key, float] = {}
     for option in GRAPHS:
         for key, others in paired_without(option, options).items():
-            if options[key][option] not in (False, "default") and key in times:
+            if _is_graph(options[key]) and key in times:
                 for other in others:
                     least[other] = min(times[key], least.get(other, times[key]))
     return least
+
+
+def _is_graph(options: Mapping[str, Any]) -> bool:
+    return any(options.get(option) not in (None, False, "default") for option in GRAPHS)
 
 
 def _peak(key: Key, options: Mapping[str, Any], roofs: Roofs) -> float | None:

@@ -46,25 +46,25 @@ def conversions(kernels: pd.DataFrame) -> pd.DataFrame:
     return summed.sort_values("duration_ns", ascending=False, kind="stable", ignore_index=True)
 
 
-def asked(precision: str) -> str | None:
-    """The format that the matrix products of a number format are to run in; None of one that no plug-in describes."""
+def asked(precision: str) -> tuple[str, ...]:
+    """The formats that the matrix products of a number format are to run in; none where no plug-in has it."""
     described = registry.precisions().get(precision)
-    return described.computes if described else None
+    return (described.computes, *described.computes_too) if described else ()
 
 
-def wanted(precision: str) -> str:
+def wanted(precision: str) -> tuple[str, ...]:
     """`asked`. Raises UserError for a number format that no plug-in describes."""
-    if (dtype := asked(precision)) is None:
+    if not (dtypes := asked(precision)):
         described = ", ".join(sorted(registry.precisions()))
         raise UserError(f"what {precision} is to compute in is not known; known: {described}")
-    return dtype
+    return dtypes
 
 
 def share_as_asked(kernels: pd.DataFrame, precision: str) -> float | None:
     """Share of the time in matrix products that ran in the format asked for; None where there is no such time."""
     products = kernels[kernels["matrix"]]
     total = products["duration_ns"].sum()
-    as_asked = products.loc[products["dtype"] == wanted(precision), "duration_ns"].sum()
+    as_asked = products.loc[products["dtype"].isin(wanted(precision)), "duration_ns"].sum()
     return float(as_asked / total) if total else None
 
 
@@ -72,7 +72,7 @@ def otherwise(kernels: pd.DataFrame, precision: str) -> pd.DataFrame:
     """The matrix products that ran in another format, longest first: as `executed`, with `share` of their time."""
     products = kernels[kernels["matrix"]]
     share = products["duration_ns"] / products["duration_ns"].sum()
-    other = products.assign(share=share)[products["dtype"] != wanted(precision)]
+    other = products.assign(share=share)[~products["dtype"].isin(wanted(precision))]
     return other.sort_values("duration_ns", ascending=False, kind="stable", ignore_index=True)
 
 
@@ -83,8 +83,9 @@ def sentence(kernels: pd.DataFrame, precision: str) -> str:
     if products.empty:
         return f"asked for {precision}: no kernel is known to be a matrix product"
     shares = dict(zip(products["dtype"], products["share"], strict=True))
-    dtype = wanted(precision)
-    parts = [f"{100 * shares.pop(dtype, 0.0):.1f} % of the time in matrix products ran in {dtype}"]
+    dtypes = wanted(precision)
+    as_asked = sum(shares.pop(dtype, 0.0) for dtype in dtypes)
+    parts = [f"{100 * as_asked:.1f} % of the time in matrix products ran in {' or '.join(dtypes)}"]
     parts += [f"{100 * share:.1f} % in {_worded(dtype)}" for dtype, share in shares.items() if dtype != NOT_TOLD]
     if NOT_TOLD in shares:
         parts.append(f"of {100 * shares[NOT_TOLD]:.1f} % nothing tells the format")

@@ -162,9 +162,8 @@ def paired(timeline: Timeline, kernels: pd.DataFrame) -> Paired | NotPaired:
         )
         message = own.get("message", pd.Series(NOT_TOLD, own.index))[per_device[0].index].to_numpy()
         every = Paired(np.full(len(start), operation), devices, start, end, message, np.zeros_like(devices))
-        rounds.append(
-            every.only(np.stack([_in_iteration(timeline, rows) for rows in per_device], axis=1).all(axis=1))
-        )
+        inside = [_in_iteration(timeline, rows) for rows in per_device]
+        rounds.append(every.only(np.logical_and.reduce(inside)))
     return _judged(_tied(rounds)) if sum(len(part.operation) for part in rounds) else NotPaired(NONE_RAN)
 
 
