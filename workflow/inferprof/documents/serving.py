@@ -10,7 +10,7 @@ from inferprof.documents.base import Count, Document, Measured, Nanoseconds, Not
 from inferprof.documents.record import Energy
 
 Scenario = Literal["Server", "Offline", "SingleStream", "MultiStream"]
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$(?!\n)")]
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$(?!\n)")]
 Batch = Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,5}$(?!\n)")]
 """A batch size as a key of JSON."""
 ROUNDING = 1e-9
