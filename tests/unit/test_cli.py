@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -118,6 +120,16 @@ def test_what_is_no_onnx_file_is_said_to_be_none(tmp_path: Path, capsys: pytest.
     assert cli.main(["audit", str(path)]) == 2
     err = capsys.readouterr().err
     assert states(err, "inferprof", *facts(f"{path}"), "not", "ONNX", "file") and err.count("\n") == 1
+
+
+def test_a_terminal_that_lacks_a_letter_shows_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    head = "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name\n"
+    path = tmp_path / "kernels.csv"
+    path.write_text(f"{head}100.0,3000,3,1000.0,1000.0,1000,1000,0.0,größe\n", encoding="utf-8")
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    assert cli.main(["explain", str(path)]) == 0
+    assert b"gr??e" in written.getvalue()
 
 
 def test_a_result_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ failed, 2 user error.
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -48,6 +49,8 @@ def main(argv: Sequence[str] | None = None, *, watched: bool = False) -> int:
 def _run_verb(args: argparse.Namespace) -> int:
     """The exit code of a verb; user errors, and what broke, in one line."""
     processes.die_with_parent()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # µ and → in a terminal's encoding that lacks them
     # CUDA counts the fastest GPU first unless told otherwise; NVML, which says which GPU this is, counts by PCI bus.
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import functools
 import glob
@@ -36,24 +37,38 @@ DEEPEST, MOST_VALUES, LARGEST = 50, 100_000, 2**63
 
 @contextlib.contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """Yield a path beside `path` to write to; it takes the name `path` only when the block succeeds."""
+    """Yield a path beside `path` to write to; it takes the name `path` only when the block succeeds.
+
+    A link stays one, and its file is replaced. A device or a pipe is written to: root would replace /dev/null.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.exists() and (not path.is_file() or path.parts[:2] == ("/", "dev")):
+        with naming(path):
+            yield path
+        return
+    path = path.resolve() if path.is_symlink() else path
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        with naming(path):
+        with naming(path, partial):
             yield partial
             partial.replace(path)
     finally:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # of a name that is too long
+            partial.unlink()
 
 
 @contextlib.contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """An error of the system that names no file, as a full disk does, names this one."""
+def naming(path: Path, partial: Path | None = None) -> Iterator[None]:
+    """An error of the system that names no file, as a full disk does, or the one beside it, names this one."""
     try:
         yield
     except OSError as error:
-        if error.filename is None:
+        of_partial = partial is not None and str(error.filename) == str(partial)
+        if of_partial and error.errno == errno.ENOENT:  # as in /proc
+            raise PermissionError(errno.EACCES, "no file can be made there", str(path)) from None
+        if error.filename is None or of_partial:
             error.filename = str(path)
         raise
 

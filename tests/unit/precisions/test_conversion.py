@@ -165,6 +165,15 @@ def test_samples_come_in_whole_batches_that_the_model_allows(tmp_path: Path) -> 
         samples.feeds(spec(tmp_path), 0, 0)
 
 
+@pytest.mark.parametrize(("exclude", "said"), [("(", "a list"), (["fc1", "("], "no pattern"), (["*x"], "no pattern")])
+def test_what_is_no_pattern_of_nodes_is_refused_before_anything_is_calibrated(
+    exclude: Any, said: str, tmp_path: Path
+) -> None:
+    asked = ConvertRequest(tmp_path / "x.onnx", spec(tmp_path), {"exclude": exclude}, tmp_path / "out.onnx")
+    with pytest.raises(UserError, match=said):
+        ptq.patterns(asked)
+
+
 def test_calibration_batches_are_joined_as_modelopt_splits_them() -> None:
     batches = [{"x": np.full((2, 3), i), "y": np.full((2,), i)} for i in range(3)]
     assert ptq.shapes(batches[0]) == "x:2x3,y:2"

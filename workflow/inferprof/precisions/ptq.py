@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,10 +59,17 @@ def convert(request: ConvertRequest, mode: Literal["int8", "fp8"]) -> dict[str, 
 
 
 def patterns(request: ConvertRequest) -> list[str]:
-    """The option `exclude`. Raises UserError where it is no list."""
+    """The option `exclude`. Raises UserError where it is no list of patterns."""
     exclude = request.options["exclude"]
     if not isinstance(exclude, list):
         raise UserError(f"option exclude: {exclude!r} for {request.spec.name}; allowed: a list of node name patterns")
+    for pattern in map(str, exclude):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise UserError(
+                f"option exclude: {pattern!r} is no pattern ({error}); allowed: a regular expression"
+            ) from None
     return [*map(str, exclude)]
 
 
