@@ -234,7 +234,7 @@ def _scaling(table: Path) -> list[str]:
     lines = []
     for name, (title, columns) in SCALING.items():
         if (path := table / f"{name}.csv").exists():
-            lines += [f"{title}:\n", *_head(columns)]
+            lines += [f"{title}:\n", *_head([*columns])]
             lines += [
                 _line(_count(row.get(column)) for column in columns.values()) for row in rows_of(pd.read_csv(path))
             ]

@@ -57,7 +57,7 @@ def serve_flags(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--loads", type=float, nargs="+", help="rates as shares of the capacity (default 0.5 0.8)")
     sub.add_argument("--seconds", type=float, help="of each run (default 10)")
     sub.add_argument("--no-search", action="store_false", dest="search", help="not the highest rate")
-    sub.add_argument("--loadgen", nargs="+", help="MLPerf LoadGen beside our clock: Server, Offline, SingleStream")
+    sub.add_argument("--loadgen", nargs="+", help="MLPerf LoadGen beside our clock: Server, MultiStream …")
     flags.out(sub)
 
 

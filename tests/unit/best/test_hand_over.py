@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.unit.facts import naming
 from tests.unit.report.conftest import Results
 
 from inferprof import documents, study
@@ -128,6 +129,13 @@ def test_the_heading_has_the_same_for_onnxruntime_perf_test(
     repository: Path, tmp_path: Path, best: str, options: dict[str, Any], flags: str
 ) -> None:
     assert f"\nonnxruntime_perf_test {flags}\n" in handed_over(repository, tmp_path, best, options)
+
+
+def test_what_no_program_is_written_for_says_so_when_it_runs(repository: Path, tmp_path: Path) -> None:
+    text = handed_over(repository, tmp_path, "fp16/torch_eager/v", {"quantize": "int8_weight_only"})
+    assert imported(text) == set() and ast.parse(text)
+    with pytest.raises(SystemExit, match=naming("quantized", "inferprof run")):
+        exec(compile(text, "program.py", "exec"), {})
 
 
 def test_the_program_of_torch_runs_and_says_its_median(repository: Path, tmp_path: Path) -> None:

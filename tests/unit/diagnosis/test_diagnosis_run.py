@@ -150,6 +150,8 @@ def test_a_case_on_a_cpu_has_its_stages_in_its_verdict_and_needs_a_gpu_alone(mea
     assert of_load == {f"needs {NEEDS['load']}"}
     of_ranks = {lacking.pop(check.name) for check in registry.checks().values() if "ranks" in check.needs}
     assert of_ranks == {f"needs {NEEDS['ranks']}"}
+    of_caches = {lacking.pop(check.name) for check in registry.checks().values() if "cache" in check.needs}
+    assert of_caches == {f"needs {NEEDS['cache']}"}
     assert set(lacking.values()) == {f"needs {NEEDS['gpu']}"}
     assert facts(run.document(frames_, given)["verdict"]["sentence"]) == [
         "end_to_end",

@@ -135,6 +135,11 @@ def test_a_model_with_a_sliding_window_is_refused(tmp_path: Path) -> None:
         torch_source.load(spec_of(tmp_path, "MistralForCausalLM"), "sdpa")
 
 
+def test_there_is_no_onnx_file_of_a_model_with_a_cache(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=naming("kv_cache", "torch", "no ONNX file")):
+        export.export(spec_of(tmp_path), tmp_path / "fp32.onnx")
+
+
 def test_the_weights_of_a_large_model_are_repeated_and_no_two_rows_are_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,7 +53,7 @@ def test_what_was_predicted_stands_beside_what_came(results: Any) -> None:
     results.ok(CASE, 10.0)
     serve(results, "slow")
     table = table_of(section_of(results), "serving")
-    cells = ["400", "0.500", "12.00", "11.50", "60.00", "58.00", "5.000", "7.000", "2.67", "75.0", "2.000"]
+    cells = ["400", "0.500", "12.00", "11.50", "60.00", "58.00", "5.000", "7.000", "2.67", "75.0", "2.000", "0.300"]
     assert shown(table) == [["vit", "fp32/ort_cpu/default b8", "slow", *cells]]
 
 

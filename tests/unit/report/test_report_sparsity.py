@@ -78,3 +78,25 @@ def test_studies_without_the_option_have_no_such_section(results: Any) -> None:
     results.plan()
     found = evidence_of(results, None)
     assert content_of(sparsity.SECTION, found).blocks == ()
+
+
+def test_what_keeps_products_from_sparse_kernels_is_counted_by_reason_and_listed_by_product(results: Any) -> None:
+    built(results, DENSE, {})
+    sizes = {"dtype": "float16", "n": 64, "fours": 9, "broken": 0}
+    products = [
+        {"name": "/a/MatMul", "k": 64, "obstacles": []},
+        {"name": "/b/MatMul", "k": 24, "obstacles": ["k 24 is no multiple of 32", "24 channels"]},
+        {"name": "/c/MatMul", "k": 24, "obstacles": ["k 24 is no multiple of 32"]},
+    ]
+    results.audit("vit_tiny", "fp16_sparse", "float16", sparse=[product | sizes for product in products])
+    results.plan()
+    reasons, every = content_of(sparsity.SECTION, evidence_of(results, None)).blocks
+    assert isinstance(reasons, Table) and isinstance(every, Table)
+    assert [[cell.text for cell in row] for row in reasons.rows] == [
+        ["vit_tiny", "fp16_sparse", "2", "k 24 is no multiple of 32", "/b/MatMul"],
+        ["vit_tiny", "fp16_sparse", "1", sparsity.FREE, "/a/MatMul"],
+        ["vit_tiny", "fp16_sparse", "1", "24 channels", "/b/MatMul"],
+    ]
+    assert every.csv_only
+    assert [row[2].text for row in every.rows] == ["/a/MatMul", "/b/MatMul", "/c/MatMul"]
+    assert [row[4].value for row in every.rows] == [64, 24, 24]

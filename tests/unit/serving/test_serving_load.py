@@ -278,3 +278,45 @@ def test_a_policy_that_cannot_be_is_one_line(given: dict[str, Any], said: str) -
 
 def test_a_schedule_of_another_seed_is_another_one() -> None:
     assert not np.array_equal(schedule("poisson", 10, 5, seed=1), schedule("poisson", 10, 5, seed=2))
+
+
+class Sensors:
+    """A sampler that was asked for the energy of a span."""
+
+    def __init__(self, record: dict[str, Any]) -> None:
+        self.told, self.asked = record, {}
+
+    def record(self, run: dict[str, Any]) -> dict[str, Any]:
+        self.asked = run
+        return self.told
+
+
+def test_the_energy_of_a_request_is_that_of_the_run_over_its_requests() -> None:
+    sensors: Any = Sensors({"energy": {"j_per_inference": 0.25, "mean_w": 100.0}})
+    assert measure.energy(sensors, 400, (5, 9)) == {"energy": {"j_per_inference": 0.25, "mean_w": 100.0}}
+    assert sensors.asked["throughput"]["back_to_back"] == {"span_ns": (5, 9), "inferences": 400}
+
+
+def test_without_sensors_or_requests_there_is_no_energy_and_a_reason() -> None:
+    assert mentions(measure.energy(None, 400, (5, 9))["energy"]["not_measured"], "no GPU")
+    sensors: Any = Sensors({"not_measured": "NVML: no driver"})
+    assert measure.energy(sensors, 400, (5, 9)) == {"energy": {"not_measured": "NVML: no driver"}}
+    assert measure.energy(sensors, 0, (0, 0)) == {}
+
+
+def test_a_run_says_when_it_was() -> None:
+    own = bench_of(policy(seconds=0.2), kind=bench.Bench)
+    before = time.perf_counter_ns()
+    own.run(100)
+    begin, end = own.span
+    assert before <= begin < end <= time.perf_counter_ns()
+    assert end - begin > 0.1e9
+
+
+def test_a_query_of_multistream_is_over_with_the_last_of_its_samples() -> None:
+    own = bench_of(policy(max_batch=2))
+    system: Any = loadgen._System(own, None)
+    system.came, system.done = [0.0, 0.0, 10e9, 10e9], [1e9, 3e9, 11e9, 12e9]
+    run = loadgen.result(own, "MultiStream", system, {"Scenario": "MultiStream"})
+    assert run.own["mean"].value_ns == pytest.approx(2.5e9)
+    assert (run.requests, run.per_second) == (4, pytest.approx(4 / 12))

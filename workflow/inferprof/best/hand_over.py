@@ -66,6 +66,9 @@ def program(study: Study, results: Path, trail: Trail) -> str:
     if trail.ended == "failed":
         return f"raise SystemExit({trail.reason!r})\n"
     winner = _winner(study, results, trail)
+    if reason := _unwritten(winner):
+        title = f"{trail.model} at {trail.shape}, the way inferprof found it fastest: {trail.best}."
+        return "\n".join([f'"""{title}\n', *heading(winner), '"""\n', f"raise SystemExit({reason!r})\n"])
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("inferprof.best"),
         autoescape=False,  # Python, and no page
@@ -85,6 +88,15 @@ def program(study: Study, results: Path, trail: Trail) -> str:
         **own,
     )
     return "\n".join(line.rstrip() for line in text.split("\n"))
+
+
+def _unwritten(winner: Winner) -> str | None:
+    """Why no program is written; None where one is."""
+    if winner.spec.kv_cache:
+        return "no program is written for a step on a KV cache: inferprof run does it"
+    if winner.spot.variant.options.keys() & {"parallel", "quantize"}:
+        return "no program is written for a divided or quantized module: inferprof run does it"
+    return None
 
 
 # --- what the templates need -----------------------------------------------------------------------------------
@@ -212,7 +224,7 @@ def _notes(winner: Winner, backend: str) -> Iterator[str]:
         yield pretrained if spec.pretrained else "Its weights are random, as those that were measured."
     if options.get("placement") in ("device", "mapped"):
         yield f"Measured with its inputs in {options['placement']} memory; this program has them on the host."
-    if others := sorted(options.keys() & {"host_cast", "quantize", "tuning", "parallel"}):
+    if others := sorted(options.keys() & {"host_cast", "tuning"}):
         given = " ".join(f"{name}={options[name]}" for name in others)
         yield f"Not in this program: {given}, which inferprof does around the model."
 

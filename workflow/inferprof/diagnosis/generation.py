@@ -162,7 +162,7 @@ def _finding(reason: str, evidence: dict[str, float], advice: str) -> Finding:
     return Finding("", "capacity", None, reason, evidence, RECORDS, None, advice, "medium", change=change)
 
 
-_NEEDS: Final = ("cache", "record")
+_NEEDS: Final = ("record", "cache")
 HOST = Check("host_bound_decode", "The host holds decode steps up", "host", "case", _NEEDS, _host, by="variant")
 PREFILL = Check("prefill_blocks_decode", "A prefill blocks decode steps", "host", "model", _NEEDS, _prefill)
 MEMORY = Check("memory_bounds_batch", "Memory bounds the batch of decode", "device", "case", _NEEDS, _memory)

@@ -122,7 +122,8 @@ def _answer(check: Check, frames: Frames) -> Answer:
 
 def _is_told(need: Need, frames: Frames) -> bool:
     """Whether the case is known not to be what a check of other cases needs."""
-    return need in ("cpu", "cache") or _HAS["record"](frames) or (need == "ranks" and _HAS["timeline"](frames))
+    alone = need in ("ranks", "cache") and _HAS["timeline"](frames)
+    return need == "cpu" or alone or _HAS["record"](frames)
 
 
 def _as_tried(frames: Frames, finding: Finding, check: Check) -> Finding:

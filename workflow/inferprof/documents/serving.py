@@ -7,8 +7,9 @@ from typing import Annotated, ClassVar, Literal
 from msgspec import Meta
 
 from inferprof.documents.base import Count, Document, Measured, Nanoseconds, NotNegative, OfCase, Outcome, Positive
+from inferprof.documents.record import Energy
 
-Scenario = Literal["Server", "Offline", "SingleStream"]
+Scenario = Literal["Server", "Offline", "SingleStream", "MultiStream"]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$(?!\n)")]
 Batch = Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,5}$(?!\n)")]
 """A batch size as a key of JSON."""
@@ -100,6 +101,8 @@ class Load(Document):
     """Size → how many were formed."""
     lag_ns: NotNegative | None = None
     """The 99th percentile of how late the client sent."""
+    energy: Energy | None = None
+    """Of a request: `j_per_inference`."""
     predicted: Predicted | None = None
     """By theory, from the curve measured just before the run."""
     advised_delay_ns: NotNegative | None = None

@@ -71,6 +71,8 @@ def export(spec: ModelSpec, out: Path) -> dict[str, Any]:
 
     A model of source `onnx` is the user's file, validated. Raises UserError for what the user can put right.
     """
+    if spec.kv_cache:
+        raise UserError(f"model {spec.name} has kv_cache: true: it runs in torch, and there is no ONNX file of it")
     with progress.task(f"Export {spec.name}", ("load the model", "trace its graph", "write the file")):
         progress.step("load the model")
         if not spec.from_torch:

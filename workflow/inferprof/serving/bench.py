@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,8 @@ class Bench:
     asked: ServingPolicy
     samples: dict[int, list[float]]
     seed: int
+    span: tuple[int, int] = (0, 0)
+    """When the latest run was, ns of time.perf_counter_ns."""
 
     @property
     def policy(self) -> Policy:
@@ -69,7 +72,9 @@ class Bench:
         due = self.due(rate)
         if not due.size:
             return load.nothing(), f"no request is due in {LONGEST * self.asked.seconds:g} s: give it more `seconds`"
+        begin = time.perf_counter_ns()
         measured = load.run(self.server.serve, self.policy, due)
+        self.span = begin, time.perf_counter_ns()
         lag = float(np.quantile(measured.lag, 0.99)) if measured.lag.size else 0.0
         if lag > LAG * self.objective_ns:
             return measured, (

@@ -44,15 +44,14 @@ def run(bench: Bench, scenario: Scenario, curve: Curve) -> LoadGenRun:
         logs.log_output.outdir = folder
         logs.log_output.copy_summary_to_stdout = False
         logs.enable_trace = False
-        worker = threading.Thread(target=system.work, daemon=True)
-        worker.start()
         under_test = module.ConstructSUT(system.issue, lambda: None)
         library = module.ConstructQSL(SAMPLES, SAMPLES, lambda _: None, lambda _: None)
+        load = threading.Thread(target=system.load, args=(under_test, library, settings, logs), daemon=True)
+        load.start()
         try:
-            module.StartTestWithLogSettings(under_test, library, settings, logs)
+            system.work()  # in the thread that opened the sessions: torch's modes and CUDA's streams are a thread's
         finally:
-            system.queue.close()
-            worker.join()
+            load.join()
             module.DestroyQSL(library)
             module.DestroySUT(under_test)
         text = Path(folder, SUMMARY).read_text(encoding="utf-8")
@@ -75,6 +74,8 @@ def settings_of(module: Any, scenario: Scenario, bench: Bench, curve: Curve) -> 
     settings.server_target_latency_percentile = bench.asked.percentile / 100
     settings.offline_expected_qps = capacity
     settings.single_stream_expected_latency_ns = int(curve.mean(1))
+    settings.multi_stream_samples_per_query = bench.asked.max_batch
+    settings.multi_stream_expected_latency_ns = int(curve.mean(bench.asked.max_batch))
     for name, seed in SEEDS.items():
         setattr(settings, name, seed)
     return settings
@@ -95,6 +96,13 @@ class _System:
     def clock(self) -> float:
         """ns from the start."""
         return float(time.perf_counter_ns() - self.start)
+
+    def load(self, *test: Any) -> None:
+        """Let LoadGen send its queries, and close the queue behind them."""
+        try:
+            self.module.StartTestWithLogSettings(*test)
+        finally:
+            self.queue.close()
 
     def issue(self, queries: Any) -> None:
         """Called by LoadGen when queries are due."""
@@ -125,13 +133,19 @@ def summary_of(text: str) -> dict[str, str]:
 
 
 def result(bench: Bench, scenario: Scenario, system: _System, summary: dict[str, str]) -> LoadGenRun:
-    """LoadGen's summary beside our clock, which starts when LoadGen hands a query over."""
+    """LoadGen's summary beside our clock, which starts when LoadGen hands a query over. A latency of MultiStream is
+    of a query of as many samples as a batch has: it is over with the last of them.
+    """
     latency = np.array(system.done) - np.array(system.came[: len(system.done)])
+    requests = latency.size
+    if scenario == "MultiStream":
+        size = bench.asked.max_batch
+        latency = latency[: requests - requests % size].reshape(-1, size).max(axis=1)
     seconds = (system.done[-1] - system.came[0]) / 1e9
     return LoadGenRun(
         scenario=scenario,
         summary=summary,
         own=latency_of(latency, percents_of(bench.asked)),
-        requests=latency.size,
-        per_second=latency.size / seconds,
+        requests=requests,
+        per_second=requests / seconds,
     )

@@ -16,6 +16,7 @@ from inferprof.errors import UserError
 from inferprof.machine import hardware, provenance
 from inferprof.measure import timing
 from inferprof.measure.gpu_lock import gpu_lock
+from inferprof.measure.telemetry import Telemetry
 from inferprof.plugins import Backend
 from inferprof.queueing import advice, theory
 from inferprof.queueing.policy import NS_PER_S, Curve
@@ -26,6 +27,7 @@ from inferprof.serving.bench import CURVE_S, Bench, latency_of, name_of, percent
 from inferprof.serving.server import opened
 
 SCHEMA: Final = 1
+NO_GPU: Final = "no GPU, whose sensors tell its energy"
 
 
 def point(bench: Bench, share: float) -> Load:
@@ -101,9 +103,20 @@ def measure(requests: Sequence[RunRequest], asked: ServingPolicy) -> dict[str, A
     return {**head, "status": "ok", "reason": None, **content, "environment": environment}
 
 
+def energy(sampler: Telemetry | None, requests: int, span: tuple[int, int]) -> dict[str, Any]:
+    """The part `energy` of a load, of each of its requests; nothing where none was served."""
+    if not requests:
+        return {}
+    if sampler is None:
+        return {"energy": {"not_measured": NO_GPU}}
+    record = sampler.record({"throughput": {"back_to_back": {"span_ns": span, "inferences": requests}}})
+    return {"energy": record.get("energy", record)}
+
+
 def _content(requests: Sequence[RunRequest], asked: ServingPolicy, gpu: hardware.Gpu | None) -> Mapping[str, Any]:
     progress.step("load")
-    with opened(requests, gpu) as server, timing.undisturbed():
+    sampler = Telemetry() if gpu else None
+    with sampler or contextlib.nullcontext(), opened(requests, gpu) as server, timing.undisturbed():
         if server.sizes[-1] != asked.max_batch:
             raise UserError(
                 f"max_batch is {asked.max_batch} and the largest batch with a session {server.sizes[-1]}: "
@@ -112,7 +125,7 @@ def _content(requests: Sequence[RunRequest], asked: ServingPolicy, gpu: hardware
         bench = Bench(server, asked, {}, requests[-1].seed)
         bench.server.curve(CURVE_S)  # not kept: the first second of a process is its slowest
         progress.step("loads")
-        loads = [point(bench, share) for share in progress.counted(asked.loads, "rate")]
+        loads = [(point(bench, share), bench.span) for share in progress.counted(asked.loads, "rate")]
         curve = bench.measure_curve()
         highest = search.highest_rate(bench, curve) if asked.search else None
         runs = [loadgen.run(bench, scenario, curve) for scenario in asked.loadgen]
@@ -120,7 +133,7 @@ def _content(requests: Sequence[RunRequest], asked: ServingPolicy, gpu: hardware
     return {
         "curve": {str(size): times.tolist() for size, times in pooled.times.items()},
         "capacity": pooled.capacity(asked.max_batch),
-        "loads": msgspec.to_builtins(loads),
+        "loads": [{**msgspec.to_builtins(load), **energy(sampler, load.requests, span)} for load, span in loads],
         **({"highest": msgspec.to_builtins(highest)} if highest else {}),
         "loadgen": msgspec.to_builtins(runs),
     }

@@ -11,7 +11,7 @@ from inferprof.documents.serving import Load, LoadGenRun, Quantile, ServingPolic
 from inferprof.queueing import theory
 from inferprof.queueing.policy import Policy
 from inferprof.queueing.served import curve_of, policy_of
-from inferprof.report.common import optional, scaled
+from inferprof.report.common import NOT_RECORDED, optional, scaled
 from inferprof.report.diagnosed import diagnosed
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
@@ -44,13 +44,15 @@ LOADS: Final = (
     Column("busy_percent", "busy %", "number"),
     Column("lag_ms", "send lag p99 ms", "number", hidden=True),
     Column("delay_to_set_ms", "delay to set", "number"),
+    Column("j_per_request", "J/request", "number"),
     Column("requests", "requests", "number", hidden=True),
     Column("refused", "why not to be used", hidden=True),
 )
 LOADS_NOTE: Final = (
     "ms from the moment at which a request was due to its answer. Perc.: the percentile of the policy's objective. "
     "Predicted: by the embedded Markov chain, of the curve of latency over the batch just before. Load: of what full "
-    "batches carry. Delay to set: the one with the least predicted percentile at this rate. *: refused, see below."
+    "batches carry. Delay to set: the one with the least predicted percentile at this rate. J: of the whole GPU, "
+    "idle time too. *: refused, see below."
 )
 HIGHEST: Final = (
     *HEAD,
@@ -171,9 +173,16 @@ def _load(served: Served, load: Load) -> tuple[Cell, ...]:
         optional(busy, three_digits, NO_RUN),
         _ms(load.lag_ns, NO_RUN),
         _ms(load.advised_delay_ns, NO_THEORY if load.batches else NO_RUN),
+        _energy(load),
         number(load.requests, f"{load.requests:,}"),
         words(load.refused or ""),
     )
+
+
+def _energy(load: Load) -> Cell:
+    if load.energy is None:
+        return missing(NO_RUN if not load.batches else NOT_RECORDED)
+    return optional(load.energy.j_per_inference, three_digits, load.energy.not_measured or NOT_RECORDED)
 
 
 def _end(value: Quantile | None, end: str) -> Cell:

@@ -1,4 +1,4 @@
-"""2:4 sparse weights: how many layers could use them, how many do, for how much of the time, and what it gains."""
+"""2:4 sparse weights: which products could use them and what is in the way, how many layers do, and what it gains."""
 
 from __future__ import annotations
 
@@ -36,7 +36,68 @@ NOTE = (
 )
 
 
+PRODUCTS = (
+    Column("model", "model"),
+    Column("precision", "precision"),
+    Column("product", "product"),
+    Column("dtype", "in"),
+    Column("k", "k", "number"),
+    Column("n", "n", "number"),
+    Column("fours", "fours", "number"),
+    Column("broken", "broken", "number"),
+    Column("obstacles", "what keeps a sparse kernel from it"),
+)
+REASONS = (
+    Column("model", "model"),
+    Column("precision", "precision"),
+    Column("products", "products", "number"),
+    Column("reason", "what keeps a sparse kernel from them"),
+    Column("such_as", "such as"),
+)
+FREE = "nothing that the graph tells"
+REASONS_NOTE = (
+    "Of the products whose weights are half zeros, by the graph: sizes, alignment, the fours themselves, Q/DQ around "
+    "the product. A product with several reasons counts under each. csv/sparse_products.csv has every product."
+)
+
+
 def build(evidence: Evidence) -> Sequence[Block]:
+    """What is in the way of sparse kernels, and a row per engine that was built with the option."""
+    return (*_in_the_way(evidence), *_engines(evidence))
+
+
+def _in_the_way(evidence: Evidence) -> Sequence[Block]:
+    """By model, format and reason how many products; in a CSV each of them."""
+    products, reasons = [], []
+    for model, precision in evidence.variants:
+        audit = evidence.documents[model, precision, "audit"].content
+        by_reason: dict[str, list[str]] = {}
+        for product in audit.sparse if audit else ():
+            numbers = (number(value, str(value)) for value in (product.k, product.n, product.fours, product.broken))
+            said = product.obstacles or [FREE]
+            head = (words(model), words(precision))
+            products.append((*head, words(product.name), words(product.dtype), *numbers, words("; ".join(said))))
+            for reason in said:
+                by_reason.setdefault(reason, []).append(product.name)
+        for reason, names in sorted(by_reason.items(), key=lambda item: -len(item[1])):
+            counted = number(len(names), str(len(names)))
+            reasons.append((words(model), words(precision), counted, words(reason), words(names[0])))
+    if not products:
+        return ()
+    return (
+        Table(
+            "sparse_reasons",
+            "What keeps products from sparse kernels",
+            REASONS,
+            tuple(reasons),
+            REASONS_NOTE,
+            groups=2,
+        ),
+        Table("sparse_products", "Every product with sparse weights", PRODUCTS, tuple(products), csv_only=True),
+    )
+
+
+def _engines(evidence: Evidence) -> Sequence[Block]:
     """A row per engine that was built with the option; empty where none was."""
     every = ((engine.key, engine.build.content) for engine in evidence.engines)
     builds = {key: build for key, build in every if build and build.status == "ok"}
@@ -101,5 +162,4 @@ SECTION = Section(
     title="Sparse weights",
     place=220,
     build=build,
-    needs=("engines",),
 )
