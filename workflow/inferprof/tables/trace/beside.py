@@ -60,7 +60,8 @@ def _slowed(timeline: Timeline, device: int, kernels: pd.DataFrame, talks: Inter
     beside = (shared >= MOSTLY * length) & (length > 0) & (length >= SAME_WORK * usual)
     if not beside.any():
         return {}
-    return {"beside_total": float(length[beside].sum()), "slowed_total": float((length - usual)[beside].sum())}
+    slowed = max(0.0, float((length - usual)[beside].sum()))  # below nothing is noise
+    return {"beside_total": float(length[beside].sum()), "slowed_total": slowed}
 
 
 def bubbles(timeline: Timeline, kernels: pd.DataFrame, transfers: Mapping[int, Intervals]) -> dict[int, float]:
