@@ -21,7 +21,7 @@ from inferprof.machine.peaks import Peaks
 from inferprof.model import accuracy, cost, samples, typed_graph
 from inferprof.model.model_spec import input_shapes
 from inferprof.plugins import ConvertRequest, Precision, Tolerance
-from inferprof.precisions import autocast, conversion
+from inferprof.precisions import autocast, conversion, node_times
 from inferprof.sensitivity import measure, mixing, switches
 from inferprof.sensitivity.mixing import Choice
 from inferprof.sensitivity.switches import Unit
@@ -174,8 +174,6 @@ def _times(
     times, by = _by_roofline(request, wanted, base, units), f"roofline of {wanted.peaks.gpu}"
     if not (folder := str(request.options["times"])):
         return times, by
-    from inferprof.precisions import node_times  # with pandas, which the core does without
-
     plain = wanted.plain.name
     measured = node_times.of_formats(Path(folder), request.spec.name, (*units, plain))
     by_capture = node_times.of_units(measured, units, plain)
