@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import gc
 import importlib
+import io
 import os
 import select
 import signal
@@ -160,6 +161,9 @@ def _job(connection: socket.socket) -> NoReturn:
     for target, descriptor in enumerate(descriptors):
         os.dup2(descriptor, target)
         os.close(descriptor)
+    # The server's own was opened on a device that can seek, which a pipe or a terminal cannot.
+    own = io.BufferedWriter(io.FileIO(1, "w", closefd=False))
+    sys.stdout = io.TextIOWrapper(own, encoding=sys.stdout.encoding, errors=sys.stdout.errors)
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])

@@ -208,6 +208,27 @@ def test_a_baseline_that_cannot_run_is_the_users_to_mend(repository: Path, tmp_p
         search.Search(of, tmp_path, "vit_tiny").advance()
 
 
+def test_per_item_a_larger_batch_is_a_change_and_its_time_counts_by_the_item(
+    repository: Path, tmp_path: Path
+) -> None:
+    def by_batch(case: Case) -> float:
+        return {"b1": 10.0, "b8": 40.0, "b64": 640.0}[case.shape]
+
+    content = yaml.safe_load((repository / "config.yaml").read_text(encoding="utf-8"))
+    keys = {"models": ["vit_tiny"], "backends": ["ort_cpu"], "precisions": ["fp32"], "profilers": []}
+    machine = Machine(gpu=None, packages={"onnxruntime-gpu": "1.31.1"}, label=BOX, threads=2)
+    given = {**content, **keys, "shapes": ["b1", "b8", "b64"], "best": {"budget_min": 1000, "per": "item"}}
+    of = study.plan(given, repository / "models", machine)
+    trail = Box(tmp_path, by_batch).search(of)
+    assert (trail.best, trail.per) == (f"{BASELINE}/b8", "item")
+    assert trail.steps[-1].decision == "confirmed" and trail.steps[-1].gain == pytest.approx(0.5, abs=0.02)
+    assert trail.median_ns == pytest.approx(5e6, rel=0.05)
+    assert "for each of 8 items" in hand_over.program(of, tmp_path, trail)
+    call = study.plan({**given, "best": {"budget_min": 1000}}, repository / "models", machine)
+    begin = space.baseline(call, "vit_tiny", "b1")
+    assert {spot.case.shape for spot in space.neighbours(call, begin, [])} == {"b1"}
+
+
 def test_what_the_baseline_began_with_is_a_change_to_take_back(repository: Path, tmp_path: Path) -> None:
     content = yaml.safe_load((repository / "config.yaml").read_text(encoding="utf-8"))
     variants = [{"name": "default"}, {"name": "lean", "arena": False, "memory_pattern": False}]
@@ -218,7 +239,7 @@ def test_what_the_baseline_began_with_is_a_change_to_take_back(repository: Path,
     begin = space.baseline(of, "vit_tiny", "b1")
     names = {spot.case.variant for spot in space.neighbours(of, begin, [])}
     assert {"memory_pattern=false", "arena=false"} <= names
-    won = space.Spot(begin.case, Variant.spelled({"spinning": False, "threads": 1}))
+    won = space.Spot(begin.case, Variant.spelled({"spinning": False, "threads": 1}), "b1")
     assert not {spot.case.variant for spot in space.neighbours(of, won, [])} & {"spinning=false", "threads=1"}
 
 

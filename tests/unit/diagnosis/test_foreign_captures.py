@@ -130,5 +130,5 @@ def test_a_capture_of_all_kernels_ties_its_gaps_to_their_launches(export: Callab
 def test_a_moment_beyond_any_clock_is_one_line(start: int, end: int, export: Callable[..., Export]) -> None:
     built = export()
     built.kernel("k", start, end, built.call("cudaLaunchKernel_v7000", 10, 20))
-    with pytest.raises(UserError, match="beyond what a clock can show"):
+    with pytest.raises(UserError, match="beyond"):
         nsys.read(built.done())

@@ -148,6 +148,11 @@ def test_products_that_take_as_long_are_not_slowed(tmp_path: Path, us: float) ->
     assert ask("slowed_by_overlap", case_of(overlapped(us), tmp_path)).verdict == "clear"
 
 
+def test_other_work_of_the_same_kernel_is_no_slow_down_and_no_speed_up(tmp_path: Path) -> None:
+    """Half as long beside communication: it does something else."""
+    assert ask("slowed_by_overlap", case_of(overlapped(50), tmp_path)).verdict == "not assessed"
+
+
 def test_nothing_is_said_of_products_that_never_run_alone(tmp_path: Path) -> None:
     assert ask("slowed_by_overlap", case_of(overlapped(130, alone=False), tmp_path)).verdict == "not assessed"
 

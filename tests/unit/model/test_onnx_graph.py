@@ -248,5 +248,5 @@ def test_a_folder_is_no_missing_file(tmp_path: Path) -> None:
 def test_an_input_of_size_0_has_nothing_to_infer(dims: str, axis: int, tmp_path: Path) -> None:
     model = parsed(f"g (float[{dims.replace('0', '9')}] x) => (float[{dims.replace('0', '9')}] y) {{ y = Relu(x) }}")
     model.graph.input[0].type.tensor_type.shape.dim[axis].dim_value = 0
-    with pytest.raises(UserError, match=f"input x, axis {axis}, is of size 0"):
+    with pytest.raises(UserError, match=f"axis {axis}, is of"):
         onnx_inputs.describe(saved(tmp_path, model))

@@ -85,15 +85,15 @@ def test_what_keeps_products_from_sparse_kernels_is_counted_by_reason_and_listed
     sizes = {"dtype": "float16", "n": 64, "fours": 9, "broken": 0}
     products = [
         {"name": "/a/MatMul", "k": 64, "obstacles": []},
-        {"name": "/b/MatMul", "k": 24, "obstacles": ["k 24 is no multiple of 32", "24 channels"]},
-        {"name": "/c/MatMul", "k": 24, "obstacles": ["k 24 is no multiple of 32"]},
+        {"name": "/b/MatMul", "k": 24, "obstacles": ["k: 24 % 32", "24 channels"]},
+        {"name": "/c/MatMul", "k": 24, "obstacles": ["k: 24 % 32"]},
     ]
     results.audit("vit_tiny", "fp16_sparse", "float16", sparse=[product | sizes for product in products])
     results.plan()
     reasons, every = content_of(sparsity.SECTION, evidence_of(results, None)).blocks
     assert isinstance(reasons, Table) and isinstance(every, Table)
     assert [[cell.text for cell in row] for row in reasons.rows] == [
-        ["vit_tiny", "fp16_sparse", "2", "k 24 is no multiple of 32", "/b/MatMul"],
+        ["vit_tiny", "fp16_sparse", "2", "k: 24 % 32", "/b/MatMul"],
         ["vit_tiny", "fp16_sparse", "1", sparsity.FREE, "/a/MatMul"],
         ["vit_tiny", "fp16_sparse", "1", "24 channels", "/b/MatMul"],
     ]

@@ -155,7 +155,7 @@ def test_times_of_captures_decide_and_quantizers_count_to_the_units_that_read_th
     assert chosen_nodes(facts) == products[1:]
     assert facts["time_us"] == pytest.approx(10 + 7 + 7)
     assert facts["full_us"] == {"int8": pytest.approx(37 + 7 + 7)}
-    assert facts["times_by"].startswith("captures of box for 3 of 3 units, else roofline of ")
+    assert "box for 3 of 3" in facts["times_by"]
 
 
 def test_units_that_a_capture_lacks_in_one_of_the_formats_are_timed_by_the_roofline(tmp_path: Path) -> None:

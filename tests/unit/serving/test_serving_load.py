@@ -284,7 +284,8 @@ class Sensors:
     """A sampler that was asked for the energy of a span."""
 
     def __init__(self, record: dict[str, Any]) -> None:
-        self.told, self.asked = record, {}
+        self.told = record
+        self.asked: dict[str, Any] = {}
 
     def record(self, run: dict[str, Any]) -> dict[str, Any]:
         self.asked = run
@@ -319,4 +320,4 @@ def test_a_query_of_multistream_is_over_with_the_last_of_its_samples() -> None:
     system.came, system.done = [0.0, 0.0, 10e9, 10e9], [1e9, 3e9, 11e9, 12e9]
     run = loadgen.result(own, "MultiStream", system, {"Scenario": "MultiStream"})
     assert run.own["mean"].value_ns == pytest.approx(2.5e9)
-    assert (run.requests, run.per_second) == (4, pytest.approx(4 / 12))
+    assert run.requests == 4 and run.per_second == pytest.approx(4 / 12)

@@ -80,7 +80,7 @@ def program(study: Study, results: Path, trail: Trail) -> str:
     own = {"ort": _of_ort, "torch": _of_torch, "tensorrt": _of_tensorrt}[winner.family](winner)
     text = environment.get_template(f"{winner.family}.py.j2").render(
         model=trail.model,
-        shape=trail.shape,
+        shape=winner.spot.case.shape,
         best=trail.best,
         heading=[*heading(winner), *flags_elsewhere(winner)],
         inputs={item.name: _expression(item, winner.record) for item in winner.spec.inputs},
@@ -186,8 +186,9 @@ def _of_tensorrt(winner: Winner) -> dict[str, Any]:
 
 def _winner(study: Study, results: Path, trail: Trail) -> Winner:
     """The best case, and one of the records that its latency is from."""
-    precision, backend, name = str(trail.best).split("/")
-    spot = Spot(Case(str(trail.model), precision, backend, name, str(trail.shape)), study.variant(name))
+    precision, backend, name, *shape = str(trail.best).split("/")
+    home = str(trail.shape)
+    spot = Spot(Case(str(trail.model), precision, backend, name, *(shape or [home])), study.variant(name), home)
     rounds = Rounds(results, study.machine.slug, trail.boundary, float(study.protocol["limit_s"]))
     begin = baseline(study, str(trail.model), str(trail.shape))
     record = rounds.record(spot, first_round(begin, spot, "confirm") + 1) or rounds.record(spot, 0)
@@ -202,7 +203,8 @@ def heading(winner: Winner) -> Iterator[str]:
     """What was measured, on what."""
     trail, case = winner.trail, winner.spot.case
     median, low, high = ((ns or 0) / NS_PER_MS for ns in (trail.median_ns, trail.low_ns, trail.high_ns))
-    yield f"Measured by {trail.boundary}: {median:.4g} ms" + (
+    items = f" for each of {winner.spot.batch} items" if trail.per == "item" else ""
+    yield f"Measured by {trail.boundary}: {median:.4g} ms{items}" + (
         f"; the median of one more process lies between {low:.4g} and {high:.4g} ms in 95 of 100." if high else "."
     )
     last = next((step for step in trail.steps if step.decision in ("confirmed", "not confirmed")), None)

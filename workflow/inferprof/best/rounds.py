@@ -56,6 +56,8 @@ class Rounds:
     machine: str
     boundary: Boundary
     limit_s: float
+    per_item: bool = False
+    """Whether a median is that of a call over the items of its batch."""
     seconds: dict[str, float] = field(default_factory=dict)
     _records: dict[str, Record] = field(default_factory=dict)
 
@@ -98,7 +100,8 @@ class Rounds:
 
     def medians(self, spot: Spot, *numbers: int) -> list[float]:
         """The median of each of these rounds, ns."""
-        return [statistics.median(self.samples(spot, number)) for number in numbers]
+        items = spot.batch if self.per_item else 1
+        return [statistics.median(self.samples(spot, number)) / items for number in numbers]
 
     @property
     def spent_s(self) -> float:

@@ -66,7 +66,8 @@ class Search:
         self.tolerance = float(asked["tolerance"])
         self.rule = duel.Rule(wanted=self.tolerance, least=min(duel.USUAL.least, self.tolerance / 3))
         slug = self.study.machine.slug
-        self.rounds = Rounds(self.results, slug, asked["boundary"], float(self.study.protocol["limit_s"]))
+        limit_s = float(self.study.protocol["limit_s"])
+        self.rounds = Rounds(self.results, slug, asked["boundary"], limit_s, asked["per"] == "item")
         self.baseline = space.baseline(self.study, self.model, self.shape)
         self.best = self.baseline
         self.seen.add(self.baseline.name)

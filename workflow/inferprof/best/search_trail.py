@@ -28,6 +28,7 @@ def trail(search: Search, ended: Ended | None, why: str, asked: list[str] | None
         model=search.model,
         shape=search.shape,
         boundary=search.rounds.boundary,
+        per="item" if search.rounds.per_item else "call",
         baseline=search.baseline.name,
         best=search.best.name,
         options=dict(search.best.variant.options),

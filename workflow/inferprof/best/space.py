@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from inferprof import registry
 from inferprof.backends.inductor import COMPILE_MODES
-from inferprof.case import Case, OptionValue, Variant
+from inferprof.case import BATCH, Case, OptionValue, Shape, Variant
 from inferprof.documents.diagnosed import Gain
 from inferprof.errors import UserError
 from inferprof.findings import Change, Finding
@@ -35,21 +35,29 @@ class Spot:
 
     case: Case
     variant: Variant
+    home: str
+    """The shape that the search began at."""
 
     @property
     def name(self) -> str:
-        """The case without what a search keeps."""
-        return f"{self.case.precision}/{self.case.backend}/{self.case.variant}"
+        """The case without what a search keeps; with its shape where that is another one than at the beginning."""
+        shape = "" if self.case.shape == self.home else f"/{self.case.shape}"
+        return f"{self.case.precision}/{self.case.backend}/{self.case.variant}{shape}"
+
+    @property
+    def batch(self) -> int:
+        """How many items a call has."""
+        return Shape.parse(self.case.shape).batch
 
     def having(self, variant: Variant, **names: str) -> Spot:
-        """The same with another variant, and perhaps another format or runtime."""
-        return Spot(replace(self.case, variant=variant.name, **names), variant)
+        """The same with another variant, and perhaps another format, runtime or shape."""
+        return Spot(replace(self.case, variant=variant.name, **names), variant, self.home)
 
 
 def baseline(study: Study, model: str, shape: str) -> Spot:
     """Where a search begins."""
     precision, backend, name = study.config["baseline"].split("/")
-    return Spot(Case(model, precision, backend, name, shape), study.variant(name))
+    return Spot(Case(model, precision, backend, name, shape), study.variant(name), shape)
 
 
 def neighbours(study: Study, spot: Spot, findings: Iterable[Finding]) -> list[Spot]:
@@ -67,7 +75,11 @@ def _neighbours(study: Study, spot: Spot, findings: Iterable[Finding]) -> Iterat
         kept = {name: value for name, value in spot.variant.options.items() if name in understood}
         if variant := named(study, kept):
             yield spot.having(variant, backend=backend)
-    begun = baseline(study, spot.case.model, spot.case.shape).variant.options
+    if study.best["per"] == "item":
+        others = {**Shape.parse(spot.case.shape).as_dict(), BATCH: 0}
+        alike = (s for s in study.shapes[spot.case.model] if {**s.as_dict(), BATCH: 0} == others)
+        yield from (spot.having(spot.variant, shape=shape.label) for shape in alike)
+    begun = baseline(study, spot.case.model, spot.home).variant.options
     for name in sorted(spot.variant.options.keys() & begun.keys()):
         kept = {option: value for option, value in spot.variant.options.items() if option != name}
         if variant := named(study, kept):  # without what the baseline began with, such as an engine's wide `profile`
@@ -131,6 +143,9 @@ def predicted(findings: Iterable[Finding], before: Spot, after: Spot) -> Gain | 
 def _leads(change: Change, before: Spot, after: Spot) -> bool:
     """Whether a change makes one case of the other, and nothing else changes with it."""
     own, other = before.case, after.case
+    if own.shape != other.shape:
+        sizes = Shape.parse(own.shape).as_dict()
+        return change.by == "shape" and {**sizes, **change.to} == Shape.parse(other.shape).as_dict()
     if change.by == "variant":
         wanted = {**before.variant.options, **change.to}
         alike = (own.precision, own.backend) == (other.precision, other.backend)
@@ -141,6 +156,8 @@ def _leads(change: Change, before: Spot, after: Spot) -> bool:
 
 def changed(before: Spot, after: Spot) -> frozenset[tuple[str, str, str]]:
     """What was done to a case, to be remembered where it did not help: runtime, option and value."""
+    if after.case.shape != before.case.shape:
+        return frozenset({(after.case.backend, "shape", after.case.shape)})
     options = {*after.variant.options} | {*before.variant.options}
     differ = [name for name in options if after.variant.options.get(name) != before.variant.options.get(name)]
     if (after.case.precision, after.case.backend) != (before.case.precision, before.case.backend):

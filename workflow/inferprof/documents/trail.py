@@ -68,6 +68,8 @@ class Trail(Outcome):
     yours: list[Idea] = []
     """No config can: the caller's, the model's, the machine's."""
     boundary: Literal["device", "call", "end_to_end"] = "end_to_end"
+    per: Literal["call", "item"] = "call"
+    """What the times are of: with `item`, of a call over its batch."""
     baseline: str | None = None
     low_ns: Positive | None = None
     high_ns: Positive | None = None

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 from inferprof import registry
 from inferprof.errors import UserError
 from inferprof.sensitivity.switches import Unit
-from inferprof.tables import schema
-from inferprof.tables.nodes import attribution, providers
 from inferprof.tables.nodes.node_roofline import FUSED
 from inferprof.tables.records import rows_of
 
@@ -36,6 +34,8 @@ def of_formats(machine: Path, model: str, formats: Iterable[str]) -> dict[str, d
 
 def _of_format(tables: Path, model: str, name: str) -> dict[str, float]:
     """By the first tool that watched it, those that tell kernels by node before those that tell the host's time."""
+    from inferprof.tables import schema
+
     for tool in dict.fromkeys((*registry.joining("node"), *registry.sessions())):
         for path in sorted(tables.glob(f"{tool}/{model}/{name}/*/*/*.parquet")):
             if schema.reason_in(frame := schema.read_table(path)) is None:
@@ -44,6 +44,8 @@ def _of_format(tables: Path, model: str, name: str) -> dict[str, float]:
 
 
 def _seconds(frame: pd.DataFrame, tool: str) -> dict[str, float]:
+    from inferprof.tables.nodes import attribution, providers
+
     join = registry.profilers()[tool].join
     if join is None:
         rows = [(row["name"], row["duration"]) for row in rows_of(providers.per_run(frame))]

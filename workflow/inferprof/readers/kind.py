@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from inferprof.findings import Answer, Total
-from inferprof.tables.trace.api_kind import untied
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,6 +45,8 @@ class Lack:
 
 def waits(timeline: Timeline, command: str) -> list[Lack]:
     """Why the GPU was idle, where the timeline cannot tell that."""
+    from inferprof.tables.trace.api_kind import untied
+
     reason = untied(timeline)
     return [Lack(f"why the GPU was idle: {reason}", command)] if reason else []
 

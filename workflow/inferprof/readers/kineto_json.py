@@ -205,9 +205,10 @@ def _nanoseconds(microseconds: int | str) -> int:
     """Raises ValueError for what no clock shows, and TypeError for what is neither number nor text."""
     try:
         exact = Decimal(microseconds) * 1000
+        shown = abs(exact) < _MOST_NS  # NaN is not even compared
     except InvalidOperation:
-        raise ValueError(f"a time of {microseconds!r} µs") from None
-    if not abs(exact) < _MOST_NS:
+        shown = False
+    if not shown:
         raise ValueError(f"a time of {microseconds} µs")
     return int(exact.to_integral_value())
 

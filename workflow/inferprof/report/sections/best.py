@@ -50,9 +50,8 @@ def _said(trail: Trail) -> Text:
         took += f" ({milliseconds(trail.low_ns)} to {milliseconds(trail.high_ns)})"
     ideas = [f"{idea.change.by}: {idea.advice}" for idea in trail.yours if idea.gain]
     yours = f" Yours to do: {' '.join(ideas)}" if ideas else ""
-    return Text(
-        f"{trail.model} {trail.shape}, by {trail.boundary}: {trail.best}{took}. Ended: {trail.stopped}.{yours}"
-    )
+    by = f"{trail.boundary} per item" if trail.per == "item" else trail.boundary
+    return Text(f"{trail.model} {trail.shape}, by {by}: {trail.best}{took}. Ended: {trail.stopped}.{yours}")
 
 
 def _row(model: str, step: Step) -> tuple[Cell, ...]:

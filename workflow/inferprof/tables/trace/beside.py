@@ -15,6 +15,8 @@ from inferprof.tables.trace.timeline import GRAPH, KERNEL, MEMCPY, NOT_TOLD, Tim
 
 LEAST_ALONE: Final = 3
 """Launches of a kernel with nothing beside it whose median is how long it takes alone."""
+SAME_WORK: Final = 0.8
+"""Beside communication nothing is faster: a launch of less than so much of what others take alone does other work."""
 MOSTLY: Final = 0.5
 """A launch runs beside communication that overlaps with so much of it; one alone overlaps with none."""
 
@@ -55,10 +57,11 @@ def _slowed(timeline: Timeline, device: int, kernels: pd.DataFrame, talks: Inter
     same = [own["name"].to_numpy(), own["launched"].to_numpy()]
     alone = pd.Series(np.where(shared == 0, length, np.nan)).groupby(same)
     usual = alone.transform("median").where(alone.transform("count") >= LEAST_ALONE).to_numpy()
-    beside = (shared >= MOSTLY * length) & (length > 0) & np.isfinite(usual)
+    beside = (shared >= MOSTLY * length) & (length > 0) & (length >= SAME_WORK * usual)
     if not beside.any():
         return {}
-    return {"beside_total": float(length[beside].sum()), "slowed_total": float((length - usual)[beside].sum())}
+    slowed = max(0.0, float((length - usual)[beside].sum()))  # below nothing is noise
+    return {"beside_total": float(length[beside].sum()), "slowed_total": slowed}
 
 
 def bubbles(timeline: Timeline, kernels: pd.DataFrame, transfers: Mapping[int, Intervals]) -> dict[int, float]:

@@ -149,7 +149,7 @@ def paired(timeline: Timeline, kernels: pd.DataFrame) -> Paired | NotPaired:
     devices = np.unique(timeline.ops["device"].to_numpy()[timeline.ops["kind"].to_numpy() == KERNEL])
     if len(devices) < 2:
         return NotPaired("the capture has one GPU: how long it waits for others is not told")
-    rounds = []
+    rounds, inside = [], []
     for (operation, _), own in _groups(_issued_alike(kernels, len(devices))):
         if partial := len(devices) - own["device"].nunique():
             return NotPaired(f"{operation} of a process group ran without {partial} of {len(devices)} GPUs")
@@ -162,13 +162,18 @@ def paired(timeline: Timeline, kernels: pd.DataFrame) -> Paired | NotPaired:
         )
         message = own.get("message", pd.Series(NOT_TOLD, own.index))[per_device[0].index].to_numpy()
         every = Paired(np.full(len(start), operation), devices, start, end, message, np.zeros_like(devices))
-        inside = [_in_iteration(timeline, rows) for rows in per_device]
-        rounds.append(every.only(np.logical_and.reduce(inside)))
-    return _judged(_tied(rounds)) if sum(len(part.operation) for part in rounds) else NotPaired(NONE_RAN)
+        rounds.append(every)
+        inside.append(np.logical_and.reduce([_in_iteration(timeline, rows) for rows in per_device]))
+    if not any(chosen.any() for chosen in inside):
+        return NotPaired(NONE_RAN)
+    return _judged(_tied(rounds, np.concatenate(inside)))
 
 
-def _tied(rounds: Sequence[Paired]) -> Paired:
-    """All operations in order of time, on the clock of the first GPU."""
+def _tied(rounds: Sequence[Paired], chosen: np.ndarray) -> Paired:
+    """The chosen ones of all operations in order of time, on the clock of the first GPU.
+
+    All of them tie the clocks: the ends of a few, beside computation that delays them, lie apart by more than clocks.
+    """
     fields = ("operation", "start", "end", "message")
     joined = {name: np.concatenate([getattr(part, name) for part in rounds]) for name in fields}
     same = np.isin(joined["operation"], SAME_END)
@@ -176,6 +181,7 @@ def _tied(rounds: Sequence[Paired]) -> Paired:
     ends = ends if len(ends) >= LEAST_TIED else ends[:0]
     clock = np.array([clock_offset(ends[:, place] - ends[:, 0])[0] for place in range(ends.shape[1])], np.int64)
     joined |= {name: joined[name] - clock for name in ("start", "end")}
+    joined = {name: values[chosen] for name, values in joined.items()}
     order = np.argsort(joined["start"].max(axis=1), kind="stable")
     return Paired(devices=rounds[0].devices, clock=clock, **{name: values[order] for name, values in joined.items()})
 
