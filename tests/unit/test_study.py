@@ -230,10 +230,10 @@ def test_a_torch_only_format_of_an_onnx_model_is_refused_by_name(
     spec = {"source": "onnx", "onnx": "mine.onnx", "inputs": inputs}
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(spec), encoding="utf-8")
     (tmp_path / "mine.onnx").write_bytes(b"\0")
-    study = studies.plan({**config, "models": ["mine"], "precisions": ["fp32", "nvfp4"]}, tmp_path, LAPTOP)
+    study = studies.plan({**config, "models": ["mine"], "precisions": ["fp32", "nvfp4_sparse"]}, tmp_path, LAPTOP)
     assert study.onnx() == [("mine", "fp32")]
-    reason = next(p.reason for p in study.planned if p.case.precision == "nvfp4")
-    assert mentions(reason, "nvfp4", "torch model", "mine is an ONNX")
+    reason = next(p.reason for p in study.planned if p.case.precision == "nvfp4_sparse")
+    assert mentions(reason, "nvfp4_sparse", "torch model", "mine is an ONNX")
 
 
 def test_the_folder_of_a_machine_names_gpu_and_library_versions() -> None:
