@@ -294,7 +294,7 @@ ANSWERS: Final[dict[str, Expected | str]] = {
     ),
     "captures/h100-torch-vit-tiny/nsys_graph_node_trace.sqlite.xz": ("nsys", 8788207, 10, "kernels 73.4", ""),
     "captures/h100-torch-vit-tiny/nsys_graph_node_trace_cuda_gpu_kern_sum.csv": ("nsys", 8788207, 0, "", ""),
-    "captures/h200x2-tensor-parallel/nsys.sqlite.xz": ("nsys", 36564320, 20, "kernels 74.5", "late_rank"),
+    "captures/h200x2-tensor-parallel/nsys.sqlite.xz": ("nsys", 36564320, 20, "kernels 74.5", "launch_bound_rank"),
 }
 """File → tool, ns in its kernels, iterations, the largest part with its percentage, the check that comes first.
 
