@@ -13,15 +13,24 @@ from tests.workflow.conftest import environment
 REPOSITORY = Path(__file__).resolve().parents[2]
 TOOK = r"[\d.]+ s \([\d.]+ s of CPU time\), \d+ MiB"
 LIMITS = r"(within the limits|over a limit: .*)\n"
+TOY = str(REPOSITORY / "tests/data/models/toy_block.yaml")
 SMALLEST = {
     "best.py": (("--trials", "2"), r'\{\n[\s\S]*"share_of_samples": 0\.0\d+\n[\s\S]*"vanish": 0\.1\d*\n \}\n\}\n'),
     "best_live.py": (
-        ("--duels", "1", "--planted", "0", "--fresh", "session", "--seconds", "0.002"),
-        r'\{\n "planted": \{[\s\S]*"itself": \{\n +"duels": 1,\n[\s\S]*"seconds": [\d.]+\n\}\n',
+        (TOY, TOY, "b1", "--backend", "torch_eager", "--pairs", "2", "--budget", "0.01"),
+        r'\{"pairs": 2, "in_order": "[\w ]+", .*"accepted_0%": [\d.]+, .*"seconds": [\d.]+\}\n',
     ),
     "calibration.py": (
         (str(REPOSITORY / "studies/puzzles/weight-only-fp8/bundle.zip"), "--out", "calibration.csv"),
         r"\d+ tries in calibration.csv\n",
+    ),
+    "continuous_batching.py": (
+        (
+            str(REPOSITORY / "models/llm_tiny.yaml"),
+            *("--requests", "2", "--prompts", "4", "8", "--new", "2", "--static", "2", "--budget", "0"),
+        ),
+        r"policy static 2  tokens_per_s [\d.]+  steps 2  .*\n"
+        r"policy continuous unlimited  tokens_per_s [\d.]+  steps \d  .*\n",
     ),
     "dag_scale.py": (
         ("--cases", "40"),
@@ -35,7 +44,7 @@ SMALLEST = {
     "report_scale.py": (("--cases", "4"), rf" +4 cases: {TOOK}, page 0\.[01]\d MB\n{LIMITS}"),
     "sensitivity.py": (
         (
-            str(REPOSITORY / "tests/data/models/toy_block.yaml"),
+            TOY,
             "int8",
             "fp32.onnx",
             "4",

@@ -26,7 +26,10 @@ def magika_onnx() -> Path:
 def test_a_dropped_onnx_is_studied_and_torch_only_formats_are_refused_by_name(workspace: Workspace) -> None:
     shutil.copy(magika_onnx(), workspace.folder / "models" / "magika.onnx")
     workspace.configure(
-        models=["magika"], precisions=["fp32", "nvfp4"], backends=["ort_cpu", "torch_eager"], shapes=["b1", "b8"]
+        models=["magika"],
+        precisions=["fp32", "nvfp4_sparse"],
+        backends=["ort_cpu", "torch_eager"],
+        shapes=["b1", "b8"],
     )
     done = workspace.run("results/REPORT.txt")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -43,4 +46,4 @@ def test_a_dropped_onnx_is_studied_and_torch_only_formats_are_refused_by_name(wo
         "magika",
         "ONNX",
     ]
-    assert facts(outcomes["nvfp4", "ort_cpu"][1], "magika")[:4] == ["nvfp4", "torch", "magika", "ONNX"]
+    assert facts(outcomes["nvfp4_sparse", "ort_cpu"][1], "magika")[:4] == ["nvfp4_sparse", "torch", "magika", "ONNX"]

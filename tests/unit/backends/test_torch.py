@@ -132,14 +132,14 @@ def test_what_was_compiled_before_needs_no_compiling_processes(
     from torch._inductor import config
 
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(config, "compile_threads", 8)
     monkeypatch.setattr(inductor, "cache", lambda: {"hits": 0, "misses": 1})
     threads = []
-    for request in (opened(), opened(), opened(tf32=True)):
-        with backend.open_compile(request):
-            threads.append(config.compile_threads)
+    with config.patch(compile_threads=8):
+        for request in (opened(), opened(), opened(tf32=True)):
+            with backend.open_compile(request):
+                threads.append(config.compile_threads)
+        assert config.compile_threads == 8
     assert threads == [8, 1, 8]
-    assert config.compile_threads == 8
 
 
 def test_an_unknown_compile_mode_is_named(opened: Callable[..., OpenRequest]) -> None:
