@@ -30,7 +30,7 @@ def test_half_of_the_rounds_put_a_latency_in_doubt(rounds: list[tuple[bool, floa
 
 
 def test_the_largest_drift_of_the_bad_rounds_is_named() -> None:
-    assert "-9.0%" in str(gate.doubt([(True, 0.06), (True, -0.09), GOOD], None))
+    assert "-9.0 %" in str(gate.doubt([(True, 0.06), (True, -0.09), GOOD], None))
 
 
 def test_a_thread_that_waited_for_a_core_puts_good_rounds_in_doubt() -> None:
