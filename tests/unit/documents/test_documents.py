@@ -371,3 +371,13 @@ def test_a_case_under_load_that_does_not_agree_with_itself_is_one_line(change: d
     with pytest.raises(ValueError) as refused:
         decode(content, "serving")
     assert said in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("sizes", "said"), [([], "length >= 1"), (["x"], "matching regex")])
+def test_an_operation_between_gpus_has_sizes_in_bytes(sizes: list[str], said: str) -> None:
+    message = {"ns": 31_000.0, "spread_ns": 700.0, "gb_per_s": 0.03}
+    content = {"status": "ok", "reason": None, "method": "m", "ranks": 2, "through": {"library": "nccl"}}
+    operations = {"AllReduce": {"by_size": dict.fromkeys(sizes, message)}}
+    with pytest.raises(ValueError) as refused:
+        decode({**content, "operations": operations, "copies": {}, "topology": {"not_measured": "no GPU"}}, "links")
+    assert said in str(refused.value) and "\n" not in str(refused.value)

@@ -84,7 +84,9 @@ class Environment(Outcome):
 
 
 Direction = Literal["h2d", "d2h"]
-BySize = dict[Annotated[str, Meta(pattern="^[0-9]{1,18}$")], Elapsed]
+Bytes = Annotated[str, Meta(pattern="^[0-9]{1,18}$")]
+"""A size in bytes as a key of JSON."""
+BySize = dict[Bytes, Elapsed]
 """Bytes → the ns that moving them takes."""
 
 
@@ -133,7 +135,7 @@ class Message(Document):
 class Messages(Document):
     """An operation between GPUs, by the size of its messages in bytes."""
 
-    by_size: dict[str, Message]
+    by_size: Annotated[dict[Bytes, Message], Meta(min_length=1)]
 
 
 class Topology(Measured):
