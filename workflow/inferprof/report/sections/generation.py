@@ -36,10 +36,10 @@ STEPS: Final = (
     Column("graphed_ms", "with a graph ms", "number", hidden=True),
 )
 STEPS_NOTE: Final = (
-    "ms: from the host's call to its return, inputs on the device. Bytes: weights and cache, moved once at the "
-    "machine's bandwidth; FLOPs: of the products, at its peak; of roof: the longer of the two over ms. Bound by: "
-    "launch, where a CUDA graph saves a tenth and more; else that roof, where half of it is reached; not told: no "
-    "graph was measured."
+    "ms: from the host's call until its result is there, inputs on the device. Bytes: weights and cache, moved once "
+    "at the machine's bandwidth; FLOPs: of the products, at its peak; of roof: the longer of the two over ms. Bound "
+    "by: launch, where a CUDA graph saves a tenth and more; else that roof, where half of it is reached; not told: "
+    "no graph was measured."
 )
 REQUESTS: Final = (
     *(column for column in CASE_COLUMNS if column.key != "shape"),
