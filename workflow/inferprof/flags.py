@@ -255,6 +255,12 @@ def run(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--machine", help="slug to record (default: this machine's)")
     sub.add_argument("--probed", type=Path, metavar="FILE", help="environment.json that this machine must match")
     sub.add_argument(
+        "--hosts",
+        type=flag_values.whole(1),
+        default=1,
+        help="nodes of this Slurm job over which the ranks of a divided case are spread (default 1)",
+    )
+    sub.add_argument(
         "--round", type=flag_values.whole(0), default=0, help="which of the case's processes this is (default 0)"
     )
     sub.add_argument("--budget", type=flag_values.above_0(), default=2.0, help="seconds per boundary (default 2)")

@@ -110,7 +110,7 @@ def cost(args: argparse.Namespace) -> None:
 
 
 def expect(args: argparse.Namespace) -> None:
-    """Compute on the CPU the outputs that each run of a graph, or of a model without one, must agree with."""
+    """Compute the outputs that each run of a graph, or of a model without one, must agree with."""
     from inferprof.model import data, expected, export
 
     arguments.require_files(args.onnx)

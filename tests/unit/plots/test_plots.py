@@ -394,6 +394,17 @@ def test_an_iteration_has_a_lane_per_kind_and_the_gaps_of_the_gpu_in_one_of_thei
     ]
 
 
+def test_each_of_several_gpus_has_lanes_and_gaps_of_its_own():
+    own = events()
+    second = own[own["kind"].eq("kernel")].assign(device=1)
+    frame = measurements(batches=(1,))
+    frame = frame.assign(events=pd.Series([pd.concat([own, second], ignore_index=True)] * len(frame), dtype=object))
+    assert labels(iteration.TIMELINE.draw(frame).axes[0]) == [
+        *("host: stages", "host: API calls", "host: synchronise"),
+        *(f"GPU {gpu}: {lane}" for gpu in (0, 1) for lane in ("stream 7: kernels", "idle")),
+    ]
+
+
 def test_throttled_samples_of_the_clock_are_marked_and_what_nvml_does_not_tell_is_a_gap():
     clock, power, _ = telemetry.OVER_TIME.draw(measurements(batches=(1,))).axes
     line, marked = power.lines[:2]

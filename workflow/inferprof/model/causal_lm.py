@@ -124,7 +124,7 @@ def expected(module: CausalLM, spec: ModelSpec, shape: Shape, ids: torch.Tensor)
     """The logits by transformers' own cache, mask and attention, which it was loaded with."""
     cache = DynamicCache()
     if context := _context(shape):
-        cache = module.read(_context_ids(spec, context))
+        cache = module.read(_context_ids(spec, context).to(ids.device))
         cache.batch_repeat_interleave(shape.batch)
     return module.logits(ids, cache, context)
 
