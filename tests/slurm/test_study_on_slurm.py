@@ -230,7 +230,7 @@ def test_snakemakes_own_report_has_the_page_of_each_machine(studied: OnSlurm, tm
     pages = {path: one["labels"]["study"] for path, one in shown.items() if path.endswith("REPORT.html")}
     assert pages == {f"results/reports/{name}/REPORT.html": name for name in ("toy", "toy/left", "toy/right")}
     for label in LABELS:
-        assert f"results/reports/toy/{label}/plots/latency_end_to_end-toy.png" in shown
+        assert f"results/reports/toy/{label}/plots/latency_end_to_end-toy.svg" in shown
     assert "results/reports/toy/csv/right_against_left.csv" in shown
 
 

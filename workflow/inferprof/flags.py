@@ -173,6 +173,9 @@ def report(sub: argparse.ArgumentParser) -> None:
         metavar="MACHINE",
         help="the machine's folder in RESULTS; several are compared, each with its own RESULTS/reports/STUDY/MACHINE",
     )
+    sub.add_argument(
+        "--plots", choices=(".svg", ".png"), default=".svg", help="the kind of the files in plots/ (default .svg)"
+    )
     sub.add_argument("--partial", action="store_true", help="only what exists, into REPORT.partial.txt")
     sub.add_argument("--so-far", metavar="NAME", help="while the study runs: what is measured, into REPORT.NAME.txt")
     sub.add_argument(

@@ -270,7 +270,7 @@ def report(args: argparse.Namespace) -> None:
     elif args.partial:
         written = report.write_partial(args.results, args.study, args.machine[0], args.baseline)
     else:
-        written = report.write(args.results, args.study, args.machine[0], args.baseline, args.processes)
+        written = report.write(args.results, args.study, args.machine[0], args.baseline, args.processes, args.plots)
     say(f"inferprof: wrote {written}")
     _say_answer(written)
 
