@@ -72,8 +72,7 @@ class Study:
     @property
     def best(self) -> Mapping[str, Any]:
         """What a search for the best case is asked for, defaults filled in."""
-        begin = {"models": list(self.models), "shape": self.config["shapes"][0]}
-        return {**configs.BEST, **begin, **self.config["best"]}
+        return {**configs.BEST, "models": list(self.models), **self.config["best"]}
 
     @property
     def target(self) -> list[tuple[int, int]]:
