@@ -15,6 +15,7 @@ from tests.unit.facts import mentions
 from inferprof import config, documents
 from inferprof.documents.serving import ServingPolicy
 from inferprof.errors import UserError
+from inferprof.queueing import served
 from inferprof.queueing.policy import Curve, Policy, Times, schedule
 from inferprof.queueing.simulate import simulate
 from inferprof.serving import bench, load, loadgen, measure, search
@@ -41,6 +42,9 @@ class Slow:
 
     def curve(self, seconds: float) -> dict[int, list[float]]:
         return {size: times.tolist() for size, times in CURVE.times.items()}
+
+    def paced(self, batches: Any, seconds: float) -> tuple[dict[int, list[float]], dict[int, list[float]]]:
+        return {}, {}
 
 
 class Simulated(bench.Bench):
@@ -222,13 +226,13 @@ def test_a_percentile_with_too_few_requests_is_left_out() -> None:
 def test_a_trace_is_read_and_anything_else_is_one_line(tmp_path: Any) -> None:
     path = tmp_path / "trace.txt"
     path.write_text("0.5\n0.7\n1.5\n")
-    assert bench.read_trace(path).tolist() == [0.5, 0.7, 1.5]
+    assert served.read_trace(path).tolist() == [0.5, 0.7, 1.5]
     for text in ("3\n2\n", "a\n", "1\n", "nan\n1\n"):
         path.write_text(text)
         with pytest.raises(UserError, match="no trace"):
-            bench.read_trace(path)
+            served.read_trace(path)
     with pytest.raises(UserError, match="no trace"):
-        bench.trace_of(policy(arrivals=f"trace:{tmp_path / 'none'}"))
+        served.trace_of(policy(arrivals=f"trace:{tmp_path / 'none'}"))
     assert bench_of(policy(arrivals=f"trace:{tmp_path / 'none'}")).asked.arrivals.startswith("trace:")
 
 
