@@ -23,6 +23,11 @@ def serve(results: Any, name: str, case: str = CASE, **more: Any) -> None:
     results.write(f"{results.machine}/serving/{name}/{case}.json", content(name, case, results.machine, **more))
 
 
+def policy_of(name: str, **given: Any) -> dict[str, Any]:
+    asked = {"name": name, "policy": "dynamic", "max_batch": 8, "max_delay_ms": 50, "slo_ms": 60}
+    return asked | given
+
+
 def section_of(results: Any) -> SectionContent:
     results.plan()
     return content_of(serving.SECTION, evidence_of(results, None))
@@ -53,7 +58,21 @@ def test_what_was_predicted_stands_beside_what_came(results: Any) -> None:
     results.ok(CASE, 10.0)
     serve(results, "slow")
     table = table_of(section_of(results), "serving")
-    cells = ["400", "0.500", "12.00", "11.50", "60.00", "58.00", "5.000", "7.000", "2.67", "75.0", "2.000", "0.300"]
+    cells = [
+        "400",
+        "0.500",
+        "12.00",
+        "11.50",
+        "60.00",
+        "58.00",
+        "5.000",
+        "7.000",
+        "+5",
+        "2.67",
+        "75.0",
+        "2.000",
+        "0.300",
+    ]
     assert shown(table) == [["vit", "fp32/ort_cpu/default b8", "slow", *cells]]
 
 
@@ -85,6 +104,24 @@ def test_the_winner_turns_from_single_requests_to_batches_as_the_rate_grows(resu
     assert [row[2] for row in rows] == ["80.0", "240", "400", "560", "720"]
     assert [row[3] for row in rows] == ["single", "single", "slow", "slow", "slow"]
     assert rows[-1][-1] == "single –"
+
+
+def test_one_line_says_which_policy_to_use_up_to_which_rate_and_which_delay_to_set(results: Any) -> None:
+    results.ok(CASE, 10.0)
+    results.ok("vit/fp32/ort_cpu/default/b1", 3.0)
+    serve(results, "slow", loads=[load(), load(rate=600.0, advised_delay_ns=0.0)])
+    serve(results, "single", "vit/fp32/ort_cpu/default/b1")
+    (line,) = [block.text for block in section_of(results).blocks if isinstance(block, Text) and "use" in block.text]
+    assert mentions(line, "vit fp32/ort_cpu/default", "p99", "single to 240", "slow from 400")
+    assert mentions(line, "max_batch 8", "max_delay_ms to 2.00 at 400/s", "0 at 600/s")
+
+
+def test_a_policy_that_is_best_at_every_rate_and_a_rate_that_none_carries_are_said_so(results: Any) -> None:
+    results.ok(CASE, 10.0)
+    serve(results, "slow")
+    serve(results, "slower", policy=policy_of("slower", max_delay_ms=90))
+    texts = [block.text for block in section_of(results).blocks if isinstance(block, Text)]
+    assert any(mentions(text, "use slow at every rate") for text in texts)
 
 
 def test_loadgen_stands_beside_our_clock_and_where_it_lacks_says_why(results: Any) -> None:

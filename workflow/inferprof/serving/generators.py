@@ -199,13 +199,13 @@ def opened(requests: Sequence[RunRequest], asked: ServingPolicy, gpu: Gpu | None
     before = torch.get_num_threads()
     torch.set_num_threads(loading.open_request(request, loading.device_of([gpu] if gpu else [])).threads)
     try:
-        with torch.inference_mode():
-            model = Model(_loaded(request, gpu), asked, request.seed)
-            if asked.policy != "continuous":
+        model = Model(_loaded(request, gpu), asked, request.seed)
+        if asked.policy != "continuous":
+            with torch.inference_mode():
                 yield Static(model)
-            else:
-                with _managed(model, graphs=request.variant.flag("cuda_graph")) as manager:
-                    yield Continuous(model, manager)
+        else:  # its thread is in no inference mode in transformers 5.17, and what is made here must be its own
+            with _managed(model, graphs=request.variant.flag("cuda_graph")) as manager:
+                yield Continuous(model, manager)
     finally:
         torch.set_num_threads(before)
 
