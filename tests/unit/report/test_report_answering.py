@@ -22,7 +22,12 @@ def quantiles(mean: float, p90: float) -> dict[str, Any]:
 
 
 def tokens(**more: Any) -> dict[str, Any]:
-    told = {"ttft": quantiles(100, 200), "tpot": quantiles(20, 30), "itl": quantiles(19, 45), "per_s": 250.0}
+    told: dict[str, Any] = {
+        "ttft": quantiles(100, 200),
+        "tpot": quantiles(20, 30),
+        "itl": quantiles(19, 45),
+        "per_s": 250.0,
+    }
     return told | {"good_per_s": 30.0, "good_share": 0.75, "steps": 400, "per_step": 6.5} | more
 
 

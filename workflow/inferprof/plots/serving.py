@@ -72,9 +72,9 @@ def _policy(ax: Axes, document: Serving, place: int) -> None:
     if document.highest and document.highest.rate:
         ends = [[document.highest.rate - (document.highest.low or document.highest.rate)]]
         ends += [[(document.highest.high or document.highest.rate) - document.highest.rate]]
-        star = {"marker": "*", "markersize": 11, "markeredgecolor": "black", "markeredgewidth": 0.6}
         at = [document.highest.rate], [asked.slo_ms]
-        ax.errorbar(*at, xerr=np.maximum(ends, 0.0), color=colour, capsize=2, zorder=5, **star)
+        ax.errorbar(*at, xerr=np.maximum(ends, 0.0), fmt="none", ecolor=colour, capsize=2)
+        ax.scatter(*at, s=110, marker="*", color=colour, edgecolor="black", linewidth=0.6, zorder=5)
 
 
 SERVING = Plot(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from inferprof.queueing.policy import NS_PER_S, Curve, Policy, Samples, Times, s
 from inferprof.queueing.served import NS_PER_MS, policy_of, trace_of
 from inferprof.queueing.simulate import Served, simulate
 from inferprof.serving import load
-from inferprof.serving.server import Sampled, Server
+from inferprof.serving.server import Sampled
 
 SHOWN: Final = (50.0, 90.0, 95.0, 99.0)
 WARM: Final = 0.1
@@ -37,7 +37,8 @@ ENOUGH: Final = 5
 class Bench:
     """A server under a policy, with the samples of its curve so far."""
 
-    server: Server
+    server: Any
+    """A server.Server; of a generative model one of generators."""
     asked: ServingPolicy
     samples: Sampled
     seed: int
@@ -171,10 +172,11 @@ class Bench:
 
 def batches_of(served: Served) -> list[tuple[int, float]]:
     """The batches of a run: their sizes, and how long the server had waited for each, ns."""
-    firsts = np.flatnonzero(np.concatenate([[True], np.diff(served.started) > 0])) if served.started.size else []
-    ends = np.concatenate([[0.0], served.done[firsts][:-1]]) if len(firsts) else []
-    gaps = served.started[firsts] - ends if len(firsts) else []
-    return [(int(served.batch[first]), float(gap)) for first, gap in zip(firsts, gaps, strict=True)]
+    if not served.started.size:
+        return []
+    firsts = np.flatnonzero(np.concatenate([[True], np.diff(served.started) > 0]))
+    gaps = served.started[firsts] - np.concatenate([[0.0], served.done[firsts][:-1]])
+    return list(zip(served.batch[firsts].tolist(), gaps.tolist(), strict=True))
 
 
 def _service(served: Served) -> float:

@@ -39,11 +39,10 @@ class Bench(bench.Bench):
 
     def measure_curve(self) -> Curve:
         """The times of steps: of those that read the prompts of a burst, and of those that decode behind them."""
-        generator: Any = self.server
         fresh: Sampled = {}
-        for prompts in generator.model.probes(self.asked.max_batch):
-            intervals = np.array([np.diff(came) for came in generator.burst(prompts, WARM_NEW)])
-            fresh.setdefault(generator.tokens_of(prompts), []).append(float(intervals[:, 0].max()))
+        for prompts in self.server.model.probes(self.asked.max_batch):
+            intervals = np.array([np.diff(came) for came in self.server.burst(prompts, WARM_NEW)])
+            fresh.setdefault(self.server.tokens_of(prompts), []).append(float(intervals[:, 0].max()))
             fresh.setdefault(len(prompts), []).extend(map(float, np.median(intervals[:, 1:], axis=0)))
         bench.add(self.samples, fresh)
         return Curve.of(fresh)
@@ -82,8 +81,7 @@ class Bench(bench.Bench):
 
     def sent(self, due: Times) -> load.Run:
         """What comes of a schedule."""
-        generator: Any = self.server
-        run: load.Run = generator.sent(due)
+        run: load.Run = self.server.sent(due)
         return run
 
     def judged(self, run: load.Run) -> Times:
@@ -129,8 +127,7 @@ class Bench(bench.Bench):
     # --- simulation ------------------------------------------------------------------------------------------------
 
     def _simulated(self, curve: Curve, due: Times) -> Answered:
-        generator: Any = self.server
-        lengths = generator.model.of(due.size)
+        lengths = self.server.model.of(due.size)
         if self.asked.policy == "continuous":
             return tokens.continuous(curve, self.asked.max_batch, self.asked.budget or 0, due, lengths)
         return tokens.static(curve, self.policy, due, lengths)

@@ -76,7 +76,8 @@ def _most(served: Sequence[Served]) -> Iterator[Text]:
 
 def _load(served: Served, load: Load) -> tuple[Cell, ...]:
     name = f"p{served[1].percentile:g}"
-    told, predicted = load.tokens, load.predicted
+    told, foreseen = load.tokens, load.predicted
+    predicted = {"ttft": foreseen.ttft, "tpot": foreseen.tpot, "e2e": foreseen.latency} if foreseen else {}
     ttft, tpot, itl = (told.ttft, told.tpot, told.itl) if told else ({}, {}, {})
     few = FEW if told else NO_RUN
     return (
@@ -85,14 +86,14 @@ def _load(served: Served, load: Load) -> tuple[Cell, ...]:
         number(load.share, three_digits(load.share)),
         words(name),
         under_load.value(ttft.get("mean"), NO_RUN),
-        _predicted(predicted and predicted.ttft, "mean"),
+        _predicted(predicted, "ttft", "mean"),
         under_load.value(ttft.get(name), few),
-        _predicted(predicted and predicted.ttft, name),
+        _predicted(predicted, "ttft", name),
         under_load.value(tpot.get(name), few),
-        _predicted(predicted and predicted.tpot, name),
+        _predicted(predicted, "tpot", name),
         under_load.value(itl.get(name), few),
         under_load.value(load.latency.get(name), few),
-        _predicted(predicted and predicted.latency, name),
+        _predicted(predicted, "e2e", name),
         under_load.ms(load.queue_ns, NO_RUN),
         optional(told.per_s if told else None, three_digits, NO_RUN),
         optional(told.per_step if told else None, three_digits, NO_RUN),
@@ -106,8 +107,8 @@ def _load(served: Served, load: Load) -> tuple[Cell, ...]:
     )
 
 
-def _predicted(latency: Mapping[str, float] | None, name: str) -> Cell:
-    return under_load.ms((latency or {}).get(name), NO_RUN)
+def _predicted(predicted: Mapping[str, Mapping[str, float]], what: str, name: str) -> Cell:
+    return under_load.ms(predicted.get(what, {}).get(name), NO_RUN)
 
 
 SECTION = Section(name="answering", title="Generative models under load", place=76, build=build, needs=("served",))
