@@ -55,13 +55,6 @@ def loads(entries: Iterable[Served]) -> list[tuple[Served, Load]]:
     return [(entry, load) for entry in entries for load in entry[0].loads]
 
 
-def case_name(document: Serving) -> str:
-    """The case without its model."""
-    assert document.case is not None
-    case = document.case
-    return f"{case.precision}/{case.backend}/{case.variant} {case.shape}"
-
-
 def series(document: Serving) -> tuple[str, str]:
     """The model, and the case without its batch: policies of different batches have that in common."""
     assert document.case is not None
@@ -72,8 +65,7 @@ def series(document: Serving) -> tuple[str, str]:
 def head(entry: Served) -> list[Cell]:
     """The cells under HEAD."""
     document, policy, file = entry
-    assert document.case is not None
-    return [words(document.case.model), words(case_name(document)), Cell(policy.name, policy.name, file=file)]
+    return [*map(words, series(document)), Cell(policy.name, policy.name, file=file)]
 
 
 def rate(load: Load) -> Cell:
@@ -100,15 +92,15 @@ def energy(load: Load) -> Cell:
 
 
 def refused(pairs: Iterable[tuple[Served, Load]]) -> Iterator[Text]:
-    """Why the numbers of rates may not be used: those of a policy in one line."""
-    reasons: dict[tuple[str, str, str], list[str]] = {}
+    """Why the numbers of rates may not be used: of rates of a policy with one kind of reason the first."""
+    alike: dict[tuple[str, str, str], list[Load]] = {}
     for (document, policy, _), load in pairs:
         if load.refused:
-            model = document.case.model if document.case else ""
-            key = (model, policy.name, load.refused)
-            reasons.setdefault(key, []).append(three_digits(load.rate))
-    for (model, name, reason), rates in reasons.items():
-        yield Text(f"{model}, {name} at {', '.join(rates)}/s: {reason}.", "item", "warn")
+            key = (series(document)[0], policy.name, load.refused.partition(":")[0])
+            alike.setdefault(key, []).append(load)
+    for (model, name, _), own in alike.items():
+        rates = ", ".join(three_digits(load.rate) for load in own)
+        yield Text(f"{model}, {name} at {rates}/s: {own[0].refused}.", "item", "warn")
 
 
 def highest(entries: Sequence[Served], name: str) -> Iterator[Table]:

@@ -18,33 +18,40 @@ CHECKS: Final = frozenset({"serving_rate"})
 LOADS: Final = (
     *under_load.HEAD,
     Column("rate_per_s", "rate/s", "number"),
-    Column("load", "load", "number"),
+    Column("load", "load", "number", hidden=True),
     Column("percentile", "percentile", hidden=True),
     Column("ttft_mean_ms", "mean TTFT", "number", hidden=True),
     Column("predicted_ttft_mean_ms", "mean TTFT predicted", "number", hidden=True),
     Column("ttft_ms", "TTFT", "number"),
-    Column("predicted_ttft_ms", "predicted", "number"),
+    Column("predicted_ttft_ms", "pred.", "number"),
     Column("tpot_ms", "TPOT", "number"),
-    Column("predicted_tpot_ms", "predicted", "number"),
+    Column("predicted_tpot_ms", "pred.", "number"),
     Column("itl_ms", "ITL", "number"),
     Column("e2e_ms", "E2E", "number"),
-    Column("predicted_e2e_ms", "E2E predicted", "number", hidden=True),
-    Column("queue_ms", "queue", "number"),
+    Column("predicted_e2e_ms", "pred.", "number"),
+    Column("refused", "why not to be used", hidden=True),
+)
+LOADS_NOTE: Final = (
+    "ms, at the percentile of the objective. TTFT: from the moment at which a request was due to its first token. "
+    "TPOT: (last token − first) / (tokens − 1) of a request; ITL: from one token to the next; E2E: to the last. "
+    "Pred.: by simulation, of times of steps measured just before. *: refused, see below."
+)
+TOKENS: Final = (
+    *under_load.HEAD,
+    Column("rate_per_s", "rate/s", "number"),
     Column("tokens_per_s", "tokens/s", "number"),
     Column("per_step", "tokens a step", "number"),
     Column("good_per_s", "good/s", "number"),
     Column("good_percent", "good %", "number"),
+    Column("queue_ms", "queue ms", "number"),
     Column("steps", "steps", "number", hidden=True),
     Column("lag_ms", "send lag p99 ms", "number", hidden=True),
-    Column("j_per_request", "J/request", "number", hidden=True),
-    Column("requests", "requests", "number", hidden=True),
-    Column("refused", "why not to be used", hidden=True),
+    Column("j_per_request", "J/request", "number"),
+    Column("requests", "requests", "number"),
 )
-LOADS_NOTE: Final = (
-    "ms, at the percentile of the objective; queue: the mean until a request was begun with. TTFT: from the moment "
-    "at which a request was due to its first token. TPOT: (last token − first) / (tokens − 1) of a request; ITL: "
-    "from one token to the next. Predicted: by simulation, of times of steps measured just before. Good: requests "
-    "within both objectives, one meaning of goodput; the other is the highest rate, below. *: refused, see below."
+TOKENS_NOTE: Final = (
+    "Good: requests that met both objectives, one meaning of goodput; the other is the highest rate, below. Queue: "
+    "the mean until a request was begun with. J: of the whole GPU, idle time too."
 )
 
 
@@ -57,6 +64,8 @@ def build(evidence: Evidence) -> Sequence[Block]:
         rows = tuple(_load(*pair) for pair in loads)
         blocks.append(Table("answering", "Predicted and measured", LOADS, rows, LOADS_NOTE, groups=3))
         blocks += under_load.refused(loads)
+        rows = tuple(_tokens(*pair) for pair in loads)
+        blocks.append(Table("answering_tokens", "Tokens and goodput", TOKENS, rows, TOKENS_NOTE, groups=3))
     return [*blocks, *under_load.highest(served, "answering_highest")]
 
 
@@ -94,16 +103,24 @@ def _load(served: Served, load: Load) -> tuple[Cell, ...]:
         under_load.value(itl.get(name), few),
         under_load.value(load.latency.get(name), few),
         _predicted(predicted, "e2e", name),
-        under_load.ms(load.queue_ns, NO_RUN),
+        words(load.refused or ""),
+    )
+
+
+def _tokens(served: Served, load: Load) -> tuple[Cell, ...]:
+    told = load.tokens
+    return (
+        *under_load.head(served),
+        under_load.rate(load),
         optional(told.per_s if told else None, three_digits, NO_RUN),
         optional(told.per_step if told else None, three_digits, NO_RUN),
         optional(told.good_per_s if told else None, three_digits, NO_RUN),
         optional(100 * told.good_share if told else None, three_digits, NO_RUN),
+        under_load.ms(load.queue_ns, NO_RUN),
         optional(told.steps if told else None, lambda steps: f"{steps:,}", NO_RUN),
         under_load.ms(load.lag_ns, NO_RUN),
         under_load.energy(load),
         number(load.requests, f"{load.requests:,}"),
-        words(load.refused or ""),
     )
 
 
@@ -111,4 +128,4 @@ def _predicted(predicted: Mapping[str, Mapping[str, float]], what: str, name: st
     return under_load.ms(predicted.get(what, {}).get(name), NO_RUN)
 
 
-SECTION = Section(name="answering", title="Generative models under load", place=76, build=build, needs=("served",))
+SECTION = Section(name="answering", title="Generative models under load", place=29, build=build, needs=("served",))

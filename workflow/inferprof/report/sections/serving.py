@@ -29,31 +29,38 @@ LOADS: Final = (
     Column("rate_per_s", "rate/s", "number"),
     Column("load", "load", "number"),
     Column("mean_ms", "mean", "number"),
-    Column("predicted_mean_ms", "predicted", "number"),
+    Column("predicted_mean_ms", "pred.", "number"),
     Column("percentile", "percentile", hidden=True),
     Column("percentile_ms", "perc.", "number"),
     Column("low_ms", "from", "number", hidden=True),
     Column("high_ms", "to", "number", hidden=True),
-    Column("predicted_percentile_ms", "predicted", "number"),
+    Column("predicted_percentile_ms", "pred.", "number"),
     Column("replayed_mean_ms", "mean replayed", "number", hidden=True),
     Column("replayed_percentile_ms", "replayed", "number", hidden=True),
-    Column("queue_ms", "queue", "number"),
-    Column("service_ms", "service", "number"),
     Column("drift_percent", "drift %", "number"),
-    Column("mean_batch", "batch", "number"),
-    Column("busy_percent", "busy %", "number"),
-    Column("lag_ms", "send lag p99 ms", "number", hidden=True),
     Column("delay_to_set_ms", "delay to set", "number"),
-    Column("j_per_request", "J/request", "number"),
-    Column("requests", "requests", "number", hidden=True),
     Column("refused", "why not to be used", hidden=True),
 )
 LOADS_NOTE: Final = (
     "ms from the moment at which a request was due to its answer. Perc.: the percentile of the policy's objective. "
-    "Predicted: by the embedded Markov chain, of the curve of latency over the batch just before. Drift: how much "
+    "Pred.: by the embedded Markov chain, of the curve of latency over the batch just before. Drift: how much "
     "longer services took than then, which no prediction could know. Load: of what full batches carry. Delay to "
-    "set: the one with the least predicted percentile at this rate. J: of the whole GPU, idle time too. *: refused, "
-    "see below."
+    "set: the one with the least predicted percentile at this rate. *: refused, see below."
+)
+SERVER: Final = (
+    *under_load.HEAD,
+    Column("rate_per_s", "rate/s", "number"),
+    Column("queue_ms", "queue ms", "number"),
+    Column("service_ms", "service ms", "number"),
+    Column("mean_batch", "batch", "number"),
+    Column("busy_percent", "busy %", "number"),
+    Column("lag_ms", "send lag p99 ms", "number"),
+    Column("j_per_request", "J/request", "number"),
+    Column("requests", "requests", "number"),
+)
+SERVER_NOTE: Final = (
+    "Queue and service: means of requests, until their batch started and from then on. Send lag: how late the client "
+    "was. J: of the whole GPU, idle time too."
 )
 WINNERS: Final = (
     Column("model", "model"),
@@ -94,6 +101,8 @@ def build(evidence: Evidence) -> Sequence[Block]:
         rows = tuple(_load(*pair) for pair in loads)
         blocks.append(Table("serving", "Predicted and measured", LOADS, rows, LOADS_NOTE, groups=3))
         blocks += under_load.refused(loads)
+        rows = tuple(_server(*pair) for pair in loads)
+        blocks.append(Table("serving_server", "What the server did", SERVER, rows, SERVER_NOTE, groups=3))
     blocks += under_load.highest(served, "serving_highest")
     if winners := tuple(row for each in compared for row in _winners(*each)):
         blocks.append(
@@ -111,8 +120,6 @@ def _load(served: Served, load: Load) -> tuple[Cell, ...]:
     value = load.latency.get(name)
     predicted = load.predicted.latency if load.predicted else {}
     replayed = load.replayed.latency if load.replayed else {}
-    batches = sum(load.batches.values())
-    busy = None if load.utilization is None else 100 * load.utilization
     theory_ = NO_RUN if not load.batches else BEYOND if policy.arrivals == "poisson" else NO_THEORY
     few = FEW if load.batches else NO_RUN
     return (
@@ -127,16 +134,24 @@ def _load(served: Served, load: Load) -> tuple[Cell, ...]:
         _ms(predicted.get(name), theory_),
         _ms(replayed.get("mean"), NO_RUN),
         _ms(replayed.get(name), few),
+        optional(load.drift and 100 * (load.drift - 1), _signed, NO_RUN if not load.batches else NOT_RECORDED),
+        _ms(load.advised_delay_ns, theory_),
+        words(load.refused or ""),
+    )
+
+
+def _server(served: Served, load: Load) -> tuple[Cell, ...]:
+    batches = sum(load.batches.values())
+    return (
+        *under_load.head(served),
+        under_load.rate(load),
         _ms(load.queue_ns, NO_RUN),
         _ms(load.service_ns, NO_RUN),
-        optional(load.drift and 100 * (load.drift - 1), _signed, NO_RUN if not load.batches else NOT_RECORDED),
         optional(load.requests / batches if batches else None, three_digits, NO_RUN),
-        optional(busy, three_digits, NO_RUN),
+        optional(None if load.utilization is None else 100 * load.utilization, three_digits, NO_RUN),
         _ms(load.lag_ns, NO_RUN),
-        _ms(load.advised_delay_ns, theory_),
         under_load.energy(load),
         number(load.requests, f"{load.requests:,}"),
-        words(load.refused or ""),
     )
 
 
@@ -263,4 +278,4 @@ def _of_summary(summary: Mapping[str, str], name: str) -> float | None:
     return value if math.isfinite(value) and value >= 0 else None
 
 
-SECTION = Section(name="serving", title="Under load", place=75, build=build, needs=("served",))
+SECTION = Section(name="serving", title="Under load", place=26, build=build, needs=("served",))
