@@ -22,17 +22,13 @@ def quantiles(mean: float, p90: float) -> dict[str, Any]:
 
 
 def tokens(**more: Any) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "ttft": quantiles(100, 200),
-        "tpot": quantiles(20, 30),
-        "itl": quantiles(19, 45),
-        "per_s": 250.0,
-    }
-    return told | {"good_per_s": 30.0, "good_share": 0.75, "steps": 400, "per_step": 6.5} | more
+    seen: dict[str, Any] = {"ttft": quantiles(100, 200), "tpot": quantiles(20, 30), "itl": quantiles(19, 45)}
+    seen |= {"per_s": 250.0, "good_per_s": 30.0, "good_share": 0.75, "steps": 400, "per_step": 6.5}
+    return seen | more
 
 
 def serve(results: Any, name: str, policy: str = "continuous", **more: Any) -> None:
-    predicted = {"latency": {"p90": 390e6}, "ttft": {"p90": 190e6}, "tpot": {"p90": 29e6}}
+    predicted: dict[str, Any] = {"latency": {"p90": 390e6}, "ttft": {"p90": 190e6}, "tpot": {"p90": 29e6}}
     predicted |= {"utilization": 0.7, "mean_batch": 6.0}
     loads = [load(latency=quantiles(300, 400), predicted=predicted, tokens=tokens(), advised_delay_ns=None)]
     asked = {"name": name, "policy": policy, **ASKED}
@@ -67,10 +63,9 @@ def test_the_policy_that_carries_the_most_within_both_objectives_is_to_be_used(r
     section = section_of(results)
     (line,) = [block.text for block in section.blocks if isinstance(block, Text) and "Use" in block.text]
     assert mentions(line, "TTFT", "500 ms", "TPOT", "40 ms", "continuous 9.00", "static 4.00", "Use continuous")
-    assert [row[3:5] for row in shown(section, "answering_highest")] == [
-        ["p90: TTFT \u2264 500 ms, TPOT \u2264 40 ms", "9.000"],
-        ["p90: TTFT \u2264 500 ms, TPOT \u2264 40 ms", "4.000"],
-    ]
+    rows = shown(section, "answering_highest")
+    assert [row[4] for row in rows] == ["9.000", "4.000"]
+    assert all(mentions(row[3], "p90", "500 ms", "40 ms") for row in rows)
 
 
 def test_a_generative_model_stands_in_its_own_section_alone(results: Any) -> None:

@@ -10,7 +10,7 @@ from inferprof.documents.serving import Load, Quantile, ServingPolicy
 from inferprof.report.common import NOT_RECORDED, optional, scaled
 from inferprof.report.diagnosed import diagnosed
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Cell, Column, Table, Text, missing, number, words
+from inferprof.report.model import Cell, Column, Text, missing, number, words
 from inferprof.report.numbers import NS_PER_MS, milliseconds, significant, three_digits
 
 Served = tuple[Serving, ServingPolicy, str]
@@ -103,10 +103,9 @@ def refused(pairs: Iterable[tuple[Served, Load]]) -> Iterator[Text]:
         yield Text(f"{model}, {name} at {rates}/s: {own[0].refused}.", "item", "warn")
 
 
-def highest(entries: Sequence[Served], name: str) -> Iterator[Table]:
-    """The table of the highest rates, where any was looked for."""
-    if rows := tuple(_highest(entry) for entry in entries if entry[0].highest):
-        yield Table(name, "Highest rate", HIGHEST, rows, HIGHEST_NOTE, groups=2)
+def highest(entries: Sequence[Served]) -> tuple[tuple[Cell, ...], ...]:
+    """The rows of the highest rates, where any was looked for."""
+    return tuple(_highest(entry) for entry in entries if entry[0].highest)
 
 
 def _highest(entry: Served) -> tuple[Cell, ...]:

@@ -165,7 +165,7 @@ class Bench:
         """Size of a batch → how many were formed."""
         return run.served.formed
 
-    def told(self, run: load.Run) -> Tokens | None:
+    def tokens(self, run: load.Run) -> Tokens | None:
         """What requests saw of their tokens; a model without any has none."""
         return None
 

@@ -106,7 +106,7 @@ class Bench(bench.Bench):
         sizes, counts = np.unique(_steps(run), return_counts=True)
         return {int(size): int(count) for size, count in zip(sizes, counts, strict=True)}
 
-    def told(self, run: load.Run) -> Tokens | None:
+    def tokens(self, run: load.Run) -> Tokens | None:
         """What requests saw of their tokens."""
         ttft, tpot = _ttft_tpot(run)
         percents = percents_of(self.asked)

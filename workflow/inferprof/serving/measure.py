@@ -61,7 +61,7 @@ def point(bench: Bench, share: float) -> Load:
         batches={str(size): count for size, count in bench.formed(measured).items()},
         lag_ns=max(0.0, float(np.quantile(measured.lag, 0.99))),
         drift=bench.drift(curve, measured),
-        tokens=bench.told(measured),
+        tokens=bench.tokens(measured),
         predicted=predicted,
         advised_delay_ns=advised.delay_ns if advised else None,
         advised_ns=advised.value_ns if advised else None,

@@ -12,7 +12,7 @@ from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, number, words
 from inferprof.report.numbers import three_digits
 from inferprof.report.section import Section
-from inferprof.report.under_load import FEW, NO_RUN, Served
+from inferprof.report.under_load import FEW, HIGHEST, HIGHEST_NOTE, NO_RUN, Served
 
 CHECKS: Final = frozenset({"serving_rate"})
 LOADS: Final = (
@@ -66,7 +66,9 @@ def build(evidence: Evidence) -> Sequence[Block]:
         blocks += under_load.refused(loads)
         rows = tuple(_tokens(*pair) for pair in loads)
         blocks.append(Table("answering_tokens", "Tokens and goodput", TOKENS, rows, TOKENS_NOTE, groups=3))
-    return [*blocks, *under_load.highest(served, "answering_highest")]
+    if rows := under_load.highest(served):
+        blocks.append(Table("answering_highest", "Highest rate", HIGHEST, rows, HIGHEST_NOTE, groups=2))
+    return blocks
 
 
 def _most(served: Sequence[Served]) -> Iterator[Text]:
@@ -79,16 +81,16 @@ def _most(served: Sequence[Served]) -> Iterator[Text]:
     for (model, case, objective), rates in alike.items():
         if len(rates) > 1:
             ranked = sorted(rates, key=lambda name: -rates[name])
-            told = ", ".join(f"{name} {three_digits(rates[name])}" for name in ranked)
-            yield Text(f"{model} {case}, {objective}: requests/s at most: {told}. Use {ranked[0]}.", "item")
+            carried = ", ".join(f"{name} {three_digits(rates[name])}" for name in ranked)
+            yield Text(f"{model} {case}, {objective}: requests/s at most: {carried}. Use {ranked[0]}.", "item")
 
 
 def _load(served: Served, load: Load) -> tuple[Cell, ...]:
     name = f"p{served[1].percentile:g}"
-    told, foreseen = load.tokens, load.predicted
+    seen, foreseen = load.tokens, load.predicted
     predicted = {"ttft": foreseen.ttft, "tpot": foreseen.tpot, "e2e": foreseen.latency} if foreseen else {}
-    ttft, tpot, itl = (told.ttft, told.tpot, told.itl) if told else ({}, {}, {})
-    few = FEW if told else NO_RUN
+    ttft, tpot, itl = (seen.ttft, seen.tpot, seen.itl) if seen else ({}, {}, {})
+    few = FEW if seen else NO_RUN
     return (
         *under_load.head(served),
         under_load.rate(load),
@@ -108,16 +110,16 @@ def _load(served: Served, load: Load) -> tuple[Cell, ...]:
 
 
 def _tokens(served: Served, load: Load) -> tuple[Cell, ...]:
-    told = load.tokens
+    seen = load.tokens
     return (
         *under_load.head(served),
         under_load.rate(load),
-        optional(told.per_s if told else None, three_digits, NO_RUN),
-        optional(told.per_step if told else None, three_digits, NO_RUN),
-        optional(told.good_per_s if told else None, three_digits, NO_RUN),
-        optional(100 * told.good_share if told else None, three_digits, NO_RUN),
+        optional(seen.per_s if seen else None, three_digits, NO_RUN),
+        optional(seen.per_step if seen else None, three_digits, NO_RUN),
+        optional(seen.good_per_s if seen else None, three_digits, NO_RUN),
+        optional(100 * seen.good_share if seen else None, three_digits, NO_RUN),
         under_load.ms(load.queue_ns, NO_RUN),
-        optional(told.steps if told else None, lambda steps: f"{steps:,}", NO_RUN),
+        optional(seen.steps if seen else None, lambda steps: f"{steps:,}", NO_RUN),
         under_load.ms(load.lag_ns, NO_RUN),
         under_load.energy(load),
         number(load.requests, f"{load.requests:,}"),

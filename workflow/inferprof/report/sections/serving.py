@@ -18,7 +18,7 @@ from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
 from inferprof.report.numbers import NS_PER_MS, milliseconds, three_digits
 from inferprof.report.section import Section
-from inferprof.report.under_load import FEW, NO_RUN, Served
+from inferprof.report.under_load import FEW, HIGHEST, HIGHEST_NOTE, NO_RUN, Served
 from inferprof.report.under_load import ms as _ms
 
 CHECKS: Final = frozenset({"batch_delay", "batch_cap", "serving_rate"})
@@ -103,7 +103,8 @@ def build(evidence: Evidence) -> Sequence[Block]:
         blocks += under_load.refused(loads)
         rows = tuple(_server(*pair) for pair in loads)
         blocks.append(Table("serving_server", "What the server did", SERVER, rows, SERVER_NOTE, groups=3))
-    blocks += under_load.highest(served, "serving_highest")
+    if rows := under_load.highest(served):
+        blocks.append(Table("serving_highest", "Highest rate", HIGHEST, rows, HIGHEST_NOTE, groups=2))
     if winners := tuple(row for each in compared for row in _winners(*each)):
         blocks.append(
             Table("serving_policies", "Which policy at which rate", WINNERS, winners, WINNERS_NOTE, groups=2)
@@ -221,8 +222,8 @@ def _delays(entries: list[Served]) -> str:
         for load in document.loads
         if policy.max_batch == most > 1 and load.advised_delay_ns is not None and not load.refused
     }
-    told = [f"{three_digits(advised[rate] / NS_PER_MS)} at {three_digits(rate)}/s" for rate in sorted(advised)]
-    return f"; with max_batch {most} set max_delay_ms to {', '.join(told)}" if told else ""
+    delays = [f"{three_digits(advised[rate] / NS_PER_MS)} at {three_digits(rate)}/s" for rate in sorted(advised)]
+    return f"; with max_batch {most} set max_delay_ms to {', '.join(delays)}" if delays else ""
 
 
 def _winners(entries: list[Served], rows: list[Row]) -> Iterator[tuple[Cell, ...]]:
