@@ -283,7 +283,7 @@ def plan(config: Mapping[str, Any], models_folder: Path, machine: Machine) -> St
         planning.planned(case, models[case.model], variants[case.variant], config["exclude"], machine)
         for case in _matrix(models, precisions, config["backends"], variants, shapes)
     ]
-    configs.serving(config["serving"], shapes)
+    configs.serving(config["serving"], shapes, [name for name, spec in models.items() if spec.kv_cache])
     return Study(config, machine, known_models, models, precisions, variants, shapes, planned)
 
 
