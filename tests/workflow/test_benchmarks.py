@@ -28,14 +28,6 @@ SMALLEST = {
         (str(REPOSITORY / "studies/puzzles/weight-only-fp8/bundle.zip"), "--out", "calibration.csv"),
         r"\d+ tries in calibration.csv\n",
     ),
-    "continuous_batching.py": (
-        (
-            str(REPOSITORY / "models/llm_tiny.yaml"),
-            *("--requests", "2", "--prompts", "4", "8", "--new", "2", "--static", "2", "--budget", "0"),
-        ),
-        r"policy static 2  tokens_per_s [\d.]+  steps 2  .*\n"
-        r"policy continuous unlimited  tokens_per_s [\d.]+  steps \d  .*\n",
-    ),
     "dag_scale.py": (
         ("--cases", "40"),
         rf"40 cases, 3\d\d jobs: planned in {TOOK}\nmarked as done in {TOOK}\nagain, nothing to be done: {TOOK}\n",

@@ -119,6 +119,7 @@ def run_request(args: argparse.Namespace) -> Any:
         reference=args.reference,
         tuned=args.tuned,
         profiling=profiling_of(args),
+        hosts=args.hosts,
     )
 
 

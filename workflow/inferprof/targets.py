@@ -19,6 +19,7 @@ from inferprof.case import LAST_DUELS, OF_DUELS, PARALLEL, Case, OptionValue, Sh
 from inferprof.documents.serving import ServingPolicy
 from inferprof.model import data
 from inferprof.model.model_spec import load
+from inferprof.queueing.served import ANSWERING, ANSWERING_OPTIONS
 from inferprof.selection import Selection
 from inferprof.study import Study
 
@@ -110,17 +111,21 @@ def second_clocks(study: Study) -> list[str]:
 
 def policies(study: Study) -> dict[str, ServingPolicy]:
     """The policies under which cases are put under load, by name."""
-    return configs.serving(study.config["serving"], study.shapes)
+    cached = [name for name, spec in study.models.items() if spec.kv_cache]
+    return configs.serving(study.config["serving"], study.shapes, cached)
 
 
 def served(study: Study) -> list[tuple[ServingPolicy, Case]]:
     """Each policy with the cases of its largest batch that run; such a case stands for those of smaller ones."""
     return [
-        (policy, case)
-        for policy in policies(study).values()
-        for case in study.cases()
-        if case.model in (policy.models or study.models) and Shape.parse(case.shape).batch == policy.max_batch
+        (policy, case) for policy in policies(study).values() for case in study.cases() if _by(policy, study, case)
     ]
+
+
+def _by(policy: ServingPolicy, study: Study, case: Case) -> bool:
+    fits = case.model in (policy.models or study.models) and configs.is_served(policy, Shape.parse(case.shape))
+    options = study.variants[case.variant].options
+    return fits and (not policy.generates or (case.backend == ANSWERING and options.keys() <= ANSWERING_OPTIONS))
 
 
 def batches_up_to(study: Study, case: Case) -> list[Case]:

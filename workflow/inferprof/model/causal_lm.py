@@ -8,6 +8,7 @@ model itself has read; each row has memory of its own for it.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -24,6 +25,8 @@ from inferprof.model.model_spec import ModelSpec
 ATTENTION: Final = "inferprof"
 """The name that transformers knows `attend` by."""
 CONTEXT_SEED: Final = 2
+CACHE_NAMES: Final = ("cache", "past_key_values")
+"""What transformers calls the cache: 5.24 and 5.17. It ignores a name that it does not know."""
 
 
 def attend(
@@ -101,6 +104,8 @@ class CausalLM(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
         self.grows = False
         self.model = model
         self.body, self.head, self.not_counted = _products(model)
+        names = inspect.signature(model.forward).parameters
+        self.cache_name = next(name for name in CACHE_NAMES if name in names)
 
     def forward(self, ids: torch.Tensor, *cache: torch.Tensor) -> torch.Tensor:
         """The logits behind the last token."""
@@ -112,7 +117,8 @@ class CausalLM(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
     def logits(self, ids: torch.Tensor, cache: Cache, context: int) -> torch.Tensor:
         """The same with a cache of transformers."""
         positions = torch.arange(context, context + ids.shape[1], device=ids.device)[None]
-        result = self.model(input_ids=ids, position_ids=positions, cache=cache, use_cache=True, logits_to_keep=1)
+        held = {self.cache_name: cache}
+        result = self.model(input_ids=ids, position_ids=positions, use_cache=True, logits_to_keep=1, **held)
         return result.logits[:, -1]
 
     def read(self, ids: torch.Tensor) -> DynamicCache:
@@ -136,7 +142,7 @@ def expected(module: CausalLM, spec: ModelSpec, shape: Shape, ids: torch.Tensor)
     """The logits by transformers' own cache, mask and attention, which it was loaded with."""
     cache = DynamicCache()
     if context := _context(shape):
-        cache = module.read(_context_ids(spec, context))
+        cache = module.read(_context_ids(spec, context).to(ids.device))
         cache.batch_repeat_interleave(shape.batch)
     return module.logits(ids, cache, context)
 
