@@ -275,6 +275,9 @@ def run(sub: argparse.ArgumentParser) -> None:
     )
     sub.add_argument("--first-pass", action="store_true", help="half the budget will do; no pipeline, no energy")
     sub.add_argument("--only", choices=BOUNDARIES, help="measure this boundary alone, no stages and no throughput")
+    sub.add_argument(
+        "--quiet-core", action="store_true", help="measure a GPU from the core that nothing else slows down now"
+    )
     sub.add_argument("--seed", type=flag_values.whole(0), default=0, help="which inputs (default 0)")
     sub.add_argument(
         "--reference", type=Path, metavar="FILE", help="what the outputs must agree with: of `expect`, or a graph"

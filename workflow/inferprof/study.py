@@ -72,8 +72,7 @@ class Study:
     @property
     def best(self) -> Mapping[str, Any]:
         """What a search for the best case is asked for, defaults filled in."""
-        begin = {"models": list(self.models), "shape": self.config["shapes"][0]}
-        return {**configs.BEST, **begin, **self.config["best"]}
+        return {**configs.BEST, "models": list(self.models), **self.config["best"]}
 
     @property
     def target(self) -> list[tuple[int, int]]:
@@ -284,7 +283,7 @@ def plan(config: Mapping[str, Any], models_folder: Path, machine: Machine) -> St
         planning.planned(case, models[case.model], variants[case.variant], config["exclude"], machine)
         for case in _matrix(models, precisions, config["backends"], variants, shapes)
     ]
-    configs.serving(config["serving"], shapes)
+    configs.serving(config["serving"], shapes, [name for name, spec in models.items() if spec.kv_cache])
     return Study(config, machine, known_models, models, precisions, variants, shapes, planned)
 
 

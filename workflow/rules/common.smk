@@ -117,7 +117,10 @@ def on_every_machine(files):
             give_up(
                 f"nothing is known of {', '.join(unknown)}, so that its cases can't be told: ask for the target probes first"
             )
-        return targets.of_all(files, STUDIES)
+        try:
+            return targets.of_all(files, STUDIES)
+        except UserError as error:
+            give_up(error)
 
     return asked
 
@@ -341,10 +344,7 @@ def run_flags(wildcards):
 def protocol_flags(wildcards):
     """How a case is measured in its round, as flags."""
     study = BY_MACHINE.get(wildcards.machine, STUDY)
-    number = int(wildcards.round)
-    return targets.protocol_flags(
-        study.protocol, study.brief(number), study.only(number)
-    )
+    return targets.protocol_flags(study, int(wildcards.round))
 
 
 def profiled_flags(profiler):
