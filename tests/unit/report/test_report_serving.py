@@ -136,7 +136,7 @@ def test_the_report_has_the_section_and_its_plot(results: Any) -> None:
     results.plan()
     written = report.write(results.root, results.study, results.machine, None, 1)
     assert "Under load" in written.read_text(encoding="utf-8")
-    assert (written.parent / "plots" / "serving-vit.png").exists()
+    assert (written.parent / "plots" / "serving-vit.svg").exists()
 
 
 # --- the checks ------------------------------------------------------------------------------------------------
