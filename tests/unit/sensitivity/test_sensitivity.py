@@ -22,6 +22,8 @@ from inferprof.plugins import Precision
 from inferprof.precisions.fp16 import FP16
 from inferprof.precisions.int4 import INT4
 from inferprof.precisions.int8 import INT8
+from inferprof.precisions.mxfp8 import MXFP8
+from inferprof.precisions.nvfp4 import NVFP4
 from inferprof.sensitivity import measure, switches
 
 
@@ -269,3 +271,23 @@ def test_leaving_units_out_ends_with_the_fewest_that_meet_the_tolerance(tmp_path
 def test_a_format_of_which_no_node_can_be_left_out_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="int8"):
         sensitivity.analyse(request(Residual(1).model(), tmp_path), INT4, 4)
+
+
+@pytest.mark.parametrize("precision", [TOY_INT8, FP16, MXFP8, NVFP4])
+@pytest.mark.parametrize("kind", ["of no products", "of halves"])
+def test_a_graph_of_which_nothing_can_lose_accuracy_is_refused(
+    kind: str, precision: Precision, tmp_path: Path
+) -> None:
+    graph = Residual(1 if kind == "of halves" else 0)
+    graph.last = graph.node("Transpose", graph.node("Transpose", graph.last, perm=[1, 0, 2]), perm=[1, 0, 2])
+    asked = request(graph.model(), tmp_path)
+    if kind == "of halves":
+        model = onnx.load(asked.onnx)
+        for value in (*model.graph.input, *model.graph.output):
+            value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+        for weight in model.graph.initializer:
+            halved = onnx.numpy_helper.to_array(weight).astype(np.float16)
+            weight.CopyFrom(onnx.numpy_helper.from_array(halved, weight.name))
+        onnx.save(model, asked.onnx)
+    with pytest.raises((UserError, CaseFailed), match="half precision" if kind == "of halves" else "no"):
+        sensitivity.analyse(asked, precision, 4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import tempfile
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -15,7 +16,7 @@ import numpy as np
 from inferprof import progress, registry, sensitivity
 from inferprof.case import REFERENCE
 from inferprof.documents.graph import Node
-from inferprof.errors import CaseFailed, UserError, unknown
+from inferprof.errors import UserError, unknown
 from inferprof.files import write_text
 from inferprof.machine import peaks as known_peaks
 from inferprof.machine.peaks import Peaks
@@ -73,10 +74,11 @@ def asked(request: ConvertRequest) -> Asked:
         )
     if (blocks := [item.name for item in quantized if item.blocks]) and [item.name for item in plain] != ["fp16"]:
         raise UserError(f"option formats: {names}; {', '.join(blocks)} stands in a graph of fp16: add fp16 to them")
-    if not isinstance(given["tolerance"], int | float) or isinstance(given["tolerance"], bool):
+    tolerance = given["tolerance"]
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not math.isfinite(tolerance):
         raise UserError(f"option tolerance: {given['tolerance']!r}; give an SQNR in dB")
     held = plain[0] if plain else formats[REFERENCE]
-    return Asked(quantized, held, float(given["tolerance"]), _gpu(given["gpu"]), _nodes(given["nodes"], quantized))
+    return Asked(quantized, held, float(tolerance), _gpu(given["gpu"]), _nodes(given["nodes"], quantized))
 
 
 def _gpu(name: object) -> Peaks:
@@ -99,7 +101,7 @@ def _nodes(given: object, quantized: Sequence[Precision]) -> tuple[tuple[str, st
 
 
 def convert(request: ConvertRequest) -> dict[str, Any]:
-    """Write the mixed graph, and beside it, in YAML, what was chosen. Raises CaseFailed where nothing meets it."""
+    """Write the mixed graph, and beside it, in YAML, what was chosen. Raises UserError where nothing meets it."""
     wanted = asked(request)
     with tempfile.TemporaryDirectory() as folder:
         graph, searched = _mixed(outliers.apart(request, Path(folder)), wanted)
@@ -118,6 +120,7 @@ def _mixed(request: ConvertRequest, wanted: Asked) -> tuple[Any, dict[str, Any]]
     progress.step("convert")
     searched: dict[str, Any] = {}
     if wanted.nodes:
+        _fit(wanted.nodes, units)
         chosen = {name: [unit for unit in given if _kept(unit, name, wanted.nodes)] for name, given in units.items()}
     else:
         chosen, searched = _search(request, wanted, base, model, units)
@@ -148,6 +151,13 @@ def _of_format(request: ConvertRequest, item: Precision) -> ConvertRequest:
     return dataclasses.replace(request, options={**item.options, **options})
 
 
+def _fit(nodes: Sequence[tuple[str, str]], units: Mapping[str, Sequence[Unit]]) -> None:
+    """Raises UserError for what fits no node that can be in its format."""
+    for name, pattern in nodes:
+        if not any(fnmatchcase(node, pattern) for unit in units[name] for node in unit.nodes):
+            raise unknown(f"nodes of {name}:", [pattern], [node for unit in units[name] for node in unit.nodes])
+
+
 def _kept(unit: Unit, name: str, nodes: Sequence[tuple[str, str]]) -> bool:
     """Whether the first of the patterns that fit a unit gives it this format."""
     first = next((format_ for format_, pattern in nodes if any(fnmatchcase(n, pattern) for n in unit.nodes)), None)
@@ -166,7 +176,10 @@ def _search(
         if (of_format := [unit for unit in given if times[unit.name, name] <= plain_s[unit.name]])
     }
     if not faster:
-        raise CaseFailed(f"no node is faster in {', '.join(units)} than in {wanted.plain.name}, by {by}")
+        raise UserError(
+            f"option formats: no node of {request.spec.name} is faster in {', '.join(units)} than in "
+            f"{wanted.plain.name}, by {by}: use {wanted.plain.name}"
+        )
     count = max(
         int(str(request.options["samples"])), *(measure.least_samples(len(given)) for given in faster.values())
     )
@@ -176,7 +189,7 @@ def _search(
     switched = measure.Switched(model, [choice.unit for choice in every], feeds)
     best, tried = mixing.search(switched, every, plain_s, wanted.tolerance)
     if best is None or not best.choices:
-        raise CaseFailed(_unmet(wanted, tried))
+        raise UserError(_unmet(wanted, tried))
     write_text(request.out.with_suffix(".yaml"), as_yaml(best.choices, request, wanted, by))
     ranking = sum(item.passes for item in losses.values())
     return {name: [choice.unit for choice in best.choices if choice.format == name] for name in units}, {
@@ -195,9 +208,10 @@ def _unmet(wanted: Asked, tried: Sequence[mixing.Mix]) -> str:
     closest = min((mix for mix in tried if mix.choices), key=lambda mix: mix.loss)
     nodes = sum(map(len, mixing.by_format(closest.choices).values()))
     near = measure.db(closest.loss)
+    names = ", ".join(item.name for item in wanted.quantized)
     return (
-        f"no mix of {', '.join(item.name for item in wanted.quantized)} meets {wanted.tolerance:g} dB: the closest "
-        f"tried, of {nodes} quantized nodes, has {'no finite outputs' if near is None else f'{near:.1f} dB'}"
+        f"option tolerance: no mix of {names} meets {wanted.tolerance:g} dB; the closest tried, of {nodes} quantized "
+        f"nodes, has {'no finite outputs' if near is None else f'{near:.1f} dB'}: give less, or more formats"
     )
 
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from inferprof import progress, registry
 from inferprof.case import BATCH, REFERENCE, Shape
-from inferprof.errors import CaseFailed, UserError, failures_of
-from inferprof.model import data, half_overflow, onnx_file, onnx_graph, samples, typed_graph
+from inferprof.errors import UserError, failures_of
+from inferprof.model import data, emulation, half_overflow, onnx_file, onnx_graph, samples, typed_graph
 from inferprof.model.model_spec import ModelSpec
 from inferprof.plugins import ConvertRequest, Feeds, Precision
 from inferprof.sensitivity import causes, measure, switches
@@ -62,12 +62,17 @@ def prepare(request: ConvertRequest, precision: Precision, model: Any = None) ->
     """The units of a model in a format, which is calibrated once here.
 
     `model`: its graph in that format, or the float graph that blocks are put into. Raises UserError for a format that
-    isn't made of the float graph node by node, CaseFailed where nothing is in it.
+    isn't made of the float graph node by node, and for a graph of which nothing can be in it.
     """
     import onnx
 
     if reason := refusal(precision):
         raise UserError(reason)
+    if emulation.uses_half(onnx_graph.read(request.onnx)):
+        raise UserError(
+            f"{request.onnx} computes in half precision by itself, and what a node loses is told against float32; "
+            "give the model's fp32 graph"
+        )
     request = dataclasses.replace(request, options={**precision.options, **request.options})
     if precision.blocks:
         graph, chains = precision.blocks.chains(request, model or _tidied(request))
@@ -75,11 +80,19 @@ def prepare(request: ConvertRequest, precision: Precision, model: Any = None) ->
     if precision.storage in HALVES:
         number = onnx.TensorProto.DataType.Value(precision.storage.upper())
         graph = _tidied(request)
-        return Prepared(graph, switches.rounded_units(graph, number), half=True)
+        return Prepared(graph, _some(switches.rounded_units(graph, number), request, precision), half=True)
     model = model or _quantized(request, precision)
-    if not (units := switches.quantized_units(model)):
-        raise CaseFailed(f"nothing of {request.spec.name} is quantized in {precision.name}")
+    units = _some(switches.quantized_units(model), request, precision)
     return Prepared(model, units, half=False)
+
+
+def _some(units: Sequence[Unit], request: ConvertRequest, precision: Precision) -> Sequence[Unit]:
+    if not units:
+        raise UserError(
+            f"{request.spec.name} has no node that can be in {precision.name}, such as a MatMul or Conv in float32; "
+            "give another graph or number format"
+        )
+    return units
 
 
 def _tidied(request: ConvertRequest) -> Any:

@@ -103,7 +103,8 @@ class Losses:
         where errors have nothing to do with each other, and noise as large as the first for all but the worst units.
         """
         with np.errstate(invalid="ignore", divide="ignore"):
-            return (self.without + np.nan_to_num(self.alone / self.joint.mean())) / 2
+            mean: Array = (self.without + np.nan_to_num(self.alone / self.joint.mean())) / 2
+        return mean
 
 
 def budget(units: int) -> int:
@@ -149,7 +150,8 @@ def rank(switched: Switched) -> Losses:
 def gone(rest: Array, joint: Array) -> Array:
     """Of each unit, the part of the joint loss that goes where a `rest` is left; where both are infinite it stays."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.nan_to_num(1 - rest.mean(axis=-1) / joint.mean(axis=-1), neginf=0)
+        share: Array = np.nan_to_num(1 - rest.mean(axis=-1) / joint.mean(axis=-1), neginf=0)
+    return share
 
 
 def agreement(ranking: Callable[[list[int]], Array], samples: int) -> float | None:
