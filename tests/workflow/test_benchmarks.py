@@ -24,6 +24,11 @@ SMALLEST = {
         (str(REPOSITORY / "studies/puzzles/weight-only-fp8/bundle.zip"), "--out", "calibration.csv"),
         r"\d+ tries in calibration.csv\n",
     ),
+    "classifiers.py": (
+        ("direction", "16", "fp8", "samples=8"),
+        r"direction: 8 samples, fp32 right [\d.]+% \([\d.]+% to [\d.]+%\)\n"
+        r"fp8 \{'samples': 8\}: right [\d.]+% \(.*\), as fp32 [\d.]+% \(.*\)\n",
+    ),
     "continuous_batching.py": (
         (
             str(REPOSITORY / "models/llm_tiny.yaml"),
