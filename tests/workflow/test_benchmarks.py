@@ -28,6 +28,11 @@ SMALLEST = {
         (str(REPOSITORY / "studies/puzzles/weight-only-fp8/bundle.zip"), "--out", "calibration.csv"),
         r"\d+ tries in calibration.csv\n",
     ),
+    "classifiers.py": (
+        ("direction", "16", "fp8", "samples=8"),
+        r"direction: 8 samples, fp32 right [\d.]+% \([\d.]+% to [\d.]+%\)\n"
+        r"fp8 \{'samples': 8\}: right [\d.]+% \(.*\), as fp32 [\d.]+% \(.*\)\n",
+    ),
     "dag_scale.py": (
         ("--cases", "40"),
         rf"40 cases, 3\d\d jobs: planned in {TOOK}\nmarked as done in {TOOK}\nagain, nothing to be done: {TOOK}\n",

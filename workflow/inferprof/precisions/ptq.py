@@ -37,7 +37,6 @@ def convert(request: ConvertRequest, mode: Literal["int8", "fp8"]) -> dict[str, 
         from modelopt.onnx.quantization import quantize
 
         apart = outliers.apart(request, Path(folder))
-        exclude += [f".*{outliers.APART}.*"] if apart is not request else []
         source, target = conversion.prepared(apart.onnx, Path(folder)), Path(folder, "quantized.onnx")
         quantize(
             str(source),
@@ -46,7 +45,7 @@ def convert(request: ConvertRequest, mode: Literal["int8", "fp8"]) -> dict[str, 
             calibration_method=calibration,
             calibration_eps=["cpu"],
             disable_mha_qdq=not request.options["attention"],
-            nodes_to_exclude=exclude,
+            nodes_to_exclude=[*exclude, f".*{outliers.APART}.*"],
             output_path=str(target),
             high_precision_dtype=high,
             log_level="ERROR",
