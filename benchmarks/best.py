@@ -44,7 +44,9 @@ SEED = 0
 SEEN = (0.0, 0.01, 0.03, 0.1, 1.0)
 """Shares of the time that a tuner sees saved, between which its wins are told apart."""
 TRIES = 40
-"""Searches, and walks of a single-shot tuner, through each space."""
+"""Searches through each space."""
+WALKS = 400
+"""Of a single-shot tuner through each space."""
 Rounds = Mapping[tuple[str, str, str], Sequence[Samples]]
 """Study, model and shape, rest of the case → the samples of each of its rounds."""
 
@@ -179,7 +181,7 @@ def of_single_shot(measured: Rounds) -> dict[str, float]:
     """Which share of a single-shot tuner's wins vanishes, of all and by the gain that it saw."""
     rng, noise = np.random.default_rng(SEED), spreads(measured)
     spaces = wide(measured)
-    wins = [win for space in spaces for _ in range(TRIES) for win in single_shot(space, noise, rng)]
+    wins = [win for space in spaces for _ in range(WALKS) for win in single_shot(space, noise, rng)]
     said: dict[str, float] = {"spaces": len(spaces), "wins": len(wins)}
     for low, high in itertools.pairwise(SEEN):
         own = [vanished for gain, vanished in wins if low <= gain < high]

@@ -102,13 +102,15 @@ def planned(machine: Machine) -> study.Study:
 
 def values(of: study.Study) -> dict[str, list[str]]:
     """What may be chosen → the changes that choose it, but for what it is at the beginning."""
-    begin, others = space.baseline(of, MODEL, "b1"), {}
+    begin = space.baseline(of, MODEL, "b1")
+    others: dict[str, list[str]] = {}
     for backend in of.config["backends"]:
         spot = begin.having(begin.variant, backend=backend)
         for name, tried in space.tries(of, backend).items():
             able = [v for v in tried if (it := space.named(of, {name: v})) and not space.refusal(of, spot.having(it))]
             others[f"{backend}:{name}"] = [f"{backend}:{name}={value}" for value in able]
-    return {"backend": [f"backend={backend}" for backend in of.config["backends"][1:]], **others}
+    others["backend"] = [f"backend={backend}" for backend in of.config["backends"][1:]]
+    return others
 
 
 def effects(kind: str, of: study.Study, rng: np.random.Generator) -> dict[str, float]:

@@ -61,8 +61,8 @@ SCALING: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "scaling": (
         "Divided over several GPUs beside one, medians in ms",
         {
-            **{**_DIVIDED, "tokens": "tokens", "one": "alone_ms", "divided ": "ms", "speed-up": "speed_up"},
-            **{"model ": "model_ms", "off %": "error_percent"},
+            **{**_DIVIDED, "tokens": "tokens", "one": "alone_ms", "several": "ms", "speed-up": "speed_up"},
+            **{"fitted": "model_ms", "off %": "error_percent"},
             **{"by links": "links_ms", "off % ": "links_error_percent"},
         },
     ),
@@ -286,7 +286,9 @@ def _trials(table: Path) -> list[str]:
 
 
 def _verdicts(table: Path) -> list[str]:
-    """What holds the fastest case of each model and shape back, a line each."""
+    """What holds the fastest case of each model and shape back, a line each; nothing where all are in doubt."""
+    if not (table / "fastest.csv").exists():
+        return []
     verdicts = pd.read_csv(table / "verdicts.csv")
     verdicts["case"] = verdicts.apply(name_of, axis=1)
     key = ["model", "shape", "case"]

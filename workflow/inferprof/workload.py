@@ -53,7 +53,9 @@ def run(request: RunRequest) -> dict[str, Any]:
     request = replace(request, protocol=replace(request.protocol, graph=request.variant.flag("cuda_graph")))
     backend: Backend = registry.look_up("backend", request.case.backend, registry.backends())
     world = request.world
-    hosts = Hosts.of(request.hosts if world else 1)
+    if request.hosts > 1 and not world:
+        raise UserError(f"--hosts {request.hosts} is for a case that is divided: give it `parallel`, or leave it out")
+    hosts = Hosts.of(request.hosts)
     gpus = loading.gpus_of(backend, -(-world.size // hosts.count) if world else 1)
     gpu = gpus[0] if gpus else None
     head = {

@@ -15,7 +15,7 @@ from tests.unit.facts import facts, mentions, naming
 from tests.unit.ranks.test_runs_on_ranks import FAULTY, FAULTY_YAML, MODEL, REPOSITORY
 from tests.unit.test_processes import alive
 
-from inferprof.errors import CaseFailed
+from inferprof.errors import CaseFailed, UserError
 from inferprof.ranks.hosts import Hosts
 from inferprof.ranks.world import World
 
@@ -66,6 +66,12 @@ def test_another_host_meets_the_first_where_srun_was_called() -> None:
     given = {"INFERPROF_HOST": "1/4242", "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.7"}
     assert Hosts.of(2, given) == Hosts(1, 2, "tcp://10.0.0.7:4242")
     assert Hosts.of(1, {}) == Hosts()
+
+
+def test_several_hosts_need_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(UserError, match=naming("--hosts 2", "srun", "PATH")):
+        Hosts.of(2, {})
 
 
 def test_the_ranks_of_two_hosts_give_what_one_process_gives(tmp_path: Path) -> None:

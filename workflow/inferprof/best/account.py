@@ -28,11 +28,11 @@ class Account:
     steps: list[Step] = field(default_factory=list)
     left: dict[str, Spot] = field(default_factory=dict)
     """Measured for a round, and neither kept nor dropped yet."""
+    beside: dict[str, tuple[Spot, float]] = field(default_factory=dict)
+    """Candidate → the incumbent that its first rounds were beside, and the share of its time that they save."""
     seen: set[str] = field(default_factory=set)
     in_vain: set[frozenset[tuple[str, str, str]]] = field(default_factory=set)
     """space.changed of what did not help."""
-    together: Spot | None = None
-    """What won last with all that promised a gain beside it."""
     late: bool = False
     """Whether there was no time to measure all that it wanted."""
     advice: dict[str, list[tuple[str, Finding]]] = field(default_factory=dict)
@@ -62,18 +62,16 @@ class Account:
                 step.predicted, step.check = gain, check
         return step
 
-    def drop(
-        self, spot: Spot, reason: str, *, decision: Decision = "dropped", gain: float | None = None, rounds: int = 0
-    ) -> None:
-        """Leave a candidate."""
-        step = self.step((self.best, spot), decision, reason)
-        step.gain, step.rounds = gain, rounds
-        self.steps.append(step)
+    def drop(self, spot: Spot, reason: str, decision: Decision = "dropped") -> None:
+        """Leave a candidate that no round tells of."""
+        self.steps.append(self.step((self.best, spot), decision, reason))
 
     def drop_screened(self, spot: Spot, reason: str, decision: Decision = "dropped") -> None:
-        """Leave one for what its first rounds say."""
-        rounds = self.standing.rounds[spot.name]
-        self.drop(spot, reason, decision=decision, gain=1 - self.standing.ratio(spot.name), rounds=rounds)
+        """Leave one for what its first rounds say, beside what was the incumbent then."""
+        incumbent, gain = self.beside[spot.name]
+        step = self.step((incumbent, spot), decision, reason)
+        step.gain, step.rounds = gain, self.standing.rounds[spot.name]
+        self.steps.append(step)
 
     def why(self) -> tuple[Ended, str]:
         """Why the search ends where nothing is left that promises enough."""

@@ -68,20 +68,24 @@ class Search(Account):
         return ended
 
     def _climbed(self) -> tuple[Ended, str]:
-        """Generation after generation, until nothing is left."""
-        self._screen(self._changes())
-        while self._moved() or self._moved_elsewhere():
-            self._screen(self._changes())
-        return self.why()
+        """Generation after generation, until nothing is left: formats and runtimes first, which decide what options
+        can gain, then options, then options of other runtimes."""
+        while True:
+            changes = self._changes()
+            self._screen([spot for spot in changes if spot.case.variant == self.best.case.variant])
+            if self._moved():
+                continue
+            self._screen_options(self.best, [spot for spot in changes if spot.case.variant != self.best.case.variant])
+            if not (self._moved() or self._moved_elsewhere()):
+                return self.why()
 
     def _moved(self) -> bool:
         """Whether a challenger won: the fastest that promises enough comes first."""
         while challenger := self._next():
             step = self._fight(self.best, challenger)
             if step.decision == "kept" and step.gain is not None:
-                surely = [spot for spot in self.left.values() if self.standing.sure(spot.name) > 0]
-                surely.sort(key=lambda spot: self.standing.ratio(spot.name))
-                self.together = space.together(self.study, self.best, challenger, surely)
+                if challenger.case.precision != self.best.case.precision:
+                    self.in_vain.add(space.changed(challenger, self.best))
                 self.best = challenger
                 self.standing.succeed(challenger.name, step.gain)
                 return True
@@ -92,17 +96,23 @@ class Search(Account):
         for name in self.study.config["backends"]:
             begin = space.on_runtime(self.study, self.best, name) if name != self.best.case.backend else None
             if begin and self.standing.knows(begin.name) and self.standing.ratio(begin.name) < FAR:
-                own = [each for each in space.with_options(self.study, begin) if each.name not in self.seen]
-                self._screen([each for each in own if self._can_run(each)])
-                measured = [each for each in own if self.standing.knows(each.name)]
-                gains = [each for each in measured if self.standing.over(each.name, begin.name) < 1 - self.tolerance]
-                gains.sort(key=lambda each: self.standing.ratio(each.name))
-                every = space.together(self.study, begin, begin, gains)
-                if every and every.name not in self.seen and self._can_run(every):
-                    self._screen([every])
+                own = [spot for spot in space.with_options(self.study, begin) if spot.name not in self.seen]
+                self._screen_options(begin, [spot for spot in own if self._can_run(spot)])
                 if self._moved():
                     return True
         return False
+
+    def _screen_options(self, begin: Spot, spots: Sequence[Spot]) -> None:
+        """Options of a case one by one, then at once all that gained."""
+        self._screen(spots)
+        least, known = 1 - self.tolerance, self.standing
+        gained = [s for s in spots if known.knows(s.name) and known.over(s.name, begin.name) < least]
+        if begin == self.best:
+            gained = [spot for spot in gained if known.sure(spot.name) > 0]
+        gained.sort(key=lambda spot: known.ratio(spot.name))
+        every = space.together(self.study, begin, gained)
+        if every and every.name not in self.seen and self._can_run(every):
+            self._screen([every])
 
     def _screen(self, new: Sequence[Spot]) -> None:
         """A round of each candidate beside several of the incumbent, the best prediction first. Where none is sure to
@@ -128,8 +138,7 @@ class Search(Account):
         """What may be changed of the incumbent and was not tried yet, in the order of what is predicted."""
         findings = [finding for _, finding in self.findings(self.best)]
         spots = space.neighbours(self.study, self.best, findings)
-        every = {spot.name: spot for spot in (*spots, *([self.together] if self.together else []))}
-        new = [spot for spot in every.values() if spot.name not in self.seen and not self._known_in_vain(spot)]
+        new = [spot for spot in spots if spot.name not in self.seen and not self._known_in_vain(spot)]
         gains = {spot.name: space.predicted(findings, self.best, spot) for spot in new}
         new.sort(key=lambda spot: -(gain.high_ns if (gain := gains[spot.name]) else 0.0))
         able = [spot for spot in new if self._can_run(spot)]
@@ -183,6 +192,7 @@ class Search(Account):
         self.standing.screen(
             spot.name, *(self.rounds.medians(s, *(self.rounds.undisturbed(s, *n) or n)) for s, n in sides)
         )
+        self.beside[spot.name] = self.best, 1 - self.standing.ratio(spot.name)
 
     def _next(self) -> Spot | None:
         """The fastest of those left that promise enough."""
@@ -195,7 +205,7 @@ class Search(Account):
             if self.standing.promise(spot.name) < self.rule.least:
                 del self.left[spot.name]
                 self._lose(spot)
-                self.drop_screened(spot, "it promises too little")
+                self.drop_screened(spot, f"beside {self.best.name} it promises too little")
         return list(self.left.values())
 
     def _fight(self, incumbent: Spot, challenger: Spot) -> Step:

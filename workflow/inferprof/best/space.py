@@ -119,17 +119,15 @@ def with_options(study: Study, spot: Spot, advised: Iterable[Mapping[str, Any]] 
             yield spot.having(variant)
 
 
-def together(study: Study, before: Spot, winner: Spot, others: Iterable[Spot]) -> Spot | None:
-    """What won with all options that others have beside it, the first of several that give one option."""
-    understood = registry.options_of(registry.backends()[winner.case.backend])
-    options = dict(winner.variant.options)
+def together(study: Study, begin: Spot, others: Iterable[Spot]) -> Spot | None:
+    """A case with all that others have beside it, of one option the first; None where it takes less than two."""
+    options, count = dict(begin.variant.options), 0
     for other in others:
-        own = {name: value for name, value in other.variant.options.items() if name not in before.variant.options}
-        alike = replace(other.case, variant=before.case.variant) == before.case
-        if alike and own.keys() <= understood.keys() and not own.keys() & options.keys():
-            options |= own
+        own = {name: value for name, value in other.variant.options.items() if name not in begin.variant.options}
+        if own and replace(other.case, variant=begin.case.variant) == begin.case and not own.keys() & options.keys():
+            options, count = options | own, count + 1
     variant = named(study, options)
-    return winner.having(variant) if variant else None
+    return begin.having(variant) if variant and count > 1 else None
 
 
 def tries(study: Study, backend: str) -> dict[str, Sequence[OptionValue]]:
@@ -137,7 +135,8 @@ def tries(study: Study, backend: str) -> dict[str, Sequence[OptionValue]]:
     understood = registry.options_of(registry.backends()[backend])
     cores = study.machine.threads
     threads = sorted({max(1, cores // parts) for parts in (2, 4, cores)} - {cores}, reverse=True) if cores else ()
-    every: dict[str, Sequence[OptionValue]] = {**TRIES, "threads": threads}
+    on_cpu = study.machine.gpu is None or registry.backends()[backend].where == "cpu"
+    every: dict[str, Sequence[OptionValue]] = {**TRIES, **({"threads": threads} if on_cpu else {})}
     own = {name: values for name, values in every.items() if name in understood}
     handed_on = registry.runtime_options(backend).items()
     return own | {
@@ -202,10 +201,9 @@ def changed(before: Spot, after: Spot) -> frozenset[tuple[str, str, str]]:
     options = {*after.variant.options} | {*before.variant.options}
     differ = [name for name in options if after.variant.options.get(name) != before.variant.options.get(name)]
     own = after.case
-    if (
-        own.backend != before.case.backend
-    ):  # what it is worth depends on the format and on the options that it takes over
+    if own.backend != before.case.backend:  # its worth depends on the format, and on the options that it takes over
         return frozenset({(own.backend, "runtime", f"{own.precision}/{own.variant}")})
     if own.precision != before.case.precision:
         return frozenset({(own.backend, "precision", own.precision)})
-    return frozenset((after.case.backend, name, str(after.variant.options.get(name))) for name in differ)
+    place = f"{own.precision}/{own.backend}"
+    return frozenset((place, name, str(after.variant.options.get(name))) for name in differ)

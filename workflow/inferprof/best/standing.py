@@ -34,6 +34,9 @@ class Standing:
     _logs: dict[tuple[str, str], np.ndarray[Any, Any]] = field(default_factory=dict)
     """Case and what its rounds were for → the logarithms of these, beside this incumbent."""
 
+    def __post_init__(self) -> None:
+        self._levels[self.incumbent] = 1.0
+
     def heard(self, case: str, purpose: str, medians: Sequence[float]) -> None:
         """Remember by how much rounds of a case differ."""
         self._logs[case, purpose] = np.log(np.array(medians))
@@ -87,7 +90,7 @@ class Standing:
 
     @property
     def _level(self) -> float:
-        return self._levels.get(self.incumbent, 1.0)
+        return self._levels[self.incumbent]
 
     def _off(self, candidate: str) -> float:
         """By how much the logarithm of a candidate's ratio may be off."""

@@ -14,6 +14,7 @@ OPTIONS: dict[str, Any] = {
     "high_precision": "fp32",
     "attention": False,
     "exclude": [],
+    "outliers": 0.0,
 }
 """`attention` is off, since ONNX Runtime's quantizer gives every softmax the scale 1/127: over more than a hundred
 tokens most probabilities then round to 0 or to the first step (4 dB behind one layer of a ViT)."""

@@ -14,7 +14,7 @@ from inferprof import progress
 from inferprof.errors import UserError
 from inferprof.model import onnx_graph
 from inferprof.plugins import ConvertRequest, Feeds
-from inferprof.precisions import conversion
+from inferprof.precisions import conversion, outliers
 
 CALIBRATIONS = ("entropy", "max")
 HIGH_PRECISIONS = ("fp32", "fp16", "bf16")
@@ -24,7 +24,7 @@ def convert(request: ConvertRequest, mode: Literal["int8", "fp8"]) -> dict[str, 
     """Write the graph with Q/DQ nodes around what ModelOpt quantizes; the rest is in the option `high_precision`.
 
     `attention` says whether attention's two products are quantized too; `exclude` lists patterns of node names that
-    are not.
+    are not; `outliers` says from which reach on a channel is computed apart.
     """
     import onnx
 
@@ -36,7 +36,9 @@ def convert(request: ConvertRequest, mode: Literal["int8", "fp8"]) -> dict[str, 
     with tempfile.TemporaryDirectory() as folder, conversion.modelopt(request.onnx):
         from modelopt.onnx.quantization import quantize
 
-        source, target = conversion.prepared(request.onnx, Path(folder)), Path(folder, "quantized.onnx")
+        apart = outliers.apart(request, Path(folder))
+        exclude += [f".*{outliers.APART}.*"] if apart is not request else []
+        source, target = conversion.prepared(apart.onnx, Path(folder)), Path(folder, "quantized.onnx")
         quantize(
             str(source),
             quantize_mode=mode,

@@ -114,6 +114,7 @@ def _sparse(
         tolerance=Tolerance(passes=passes, warns=passes / 2, reason=REASON),
         plain=False,
         by_node=False,
+        blocks=None,
         colour=colour,
         order=order,
         least_share=None,

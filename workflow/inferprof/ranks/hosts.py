@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import pickle
+import shutil
 import signal
 import socket
 import subprocess
@@ -48,12 +49,14 @@ class Hosts:
 
     @classmethod
     def of(cls, count: int, environment: Mapping[str, str] = os.environ) -> Hosts:
-        """So many of this job; on another host than the first, who that is."""
+        """So many of this job; on another host than the first, who that is. Raises UserError without Slurm."""
         if HOST in environment:
             number, port = map(int, environment[HOST].split("/"))
             return cls(number, count, f"tcp://{environment[LEADER]}:{port}")
         if count == 1:
             return cls()
+        if shutil.which(SRUN[0]) is None:
+            raise UserError(f"--hosts {count}: {SRUN[0]} is not on PATH: several hosts are those of a job of Slurm")
         with socket.socket() as free:
             free.bind(("", 0))
             return cls(0, count, f"tcp://localhost:{free.getsockname()[1]}")
