@@ -174,12 +174,22 @@ def is_served(policy: ServingPolicy, shape: Shape) -> bool:
     return shape.batch == policy.max_batch and decodes
 
 
+WRITTEN: Mapping[str, str] = {
+    "arrivals": "poisson, constant, gamma:SHAPE, trace:FILE with a moment in seconds on each line",
+    "name": "letters, digits, _ and -, 100 at most: it is a part of paths",
+}
+"""What is written by a pattern in an entry of `serving:`."""
+
+
 def serving_entry(entry: Mapping[str, Any]) -> ServingPolicy:
     """A policy of `serving:`, or one line that says what is wrong in it."""
     try:
         return msgspec.convert(dict(entry), ServingPolicy)
     except msgspec.ValidationError as error:
-        raise UserError(f"serving: {entry.get('name', '(no name)')}: {error}") from None
+        _, _, key = str(error).rstrip("`").rpartition("$.")
+        allowed = WRITTEN.get(key)
+        reason = f"{key} {entry[key]!r}: allowed: {allowed}" if allowed else str(error)
+        raise UserError(f"serving: {entry.get('name', '(no name)')}: {reason}") from None
 
 
 def sized(spec: ModelSpec, labels: Sequence[str]) -> ModelSpec:
