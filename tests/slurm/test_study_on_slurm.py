@@ -39,6 +39,7 @@ STUDY: Mapping[str, Any] = {
     "backends": ["ort_cpu", "torch_eager", "ort_cuda"],
     "shapes": ["b1"],
     "profilers": ["ort_profile"],
+    "captures": "all",
     "target": [],
 }
 ALL_OF_A_NODE = "cpu=2,mem=16000M,node=1,billing=2"
