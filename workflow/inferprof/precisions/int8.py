@@ -38,5 +38,6 @@ INT8 = Precision(
     colour="#E69F00",
     order=50,
     options=OPTIONS,
+    allows=ptq.ALLOWS,
     needs_compute_capability=(7, 5),
 )
