@@ -110,7 +110,7 @@ def cost(args: argparse.Namespace) -> None:
 
 
 def expect(args: argparse.Namespace) -> None:
-    """Compute on the CPU the outputs that runs of a graph or model, or with --samples its formats, must agree with."""
+    """Compute on the CPU the outputs that runs of a graph or model, or its formats (--samples), must agree with."""
     from inferprof.model import data, expected, export, samples
 
     arguments.require_files(args.onnx)
