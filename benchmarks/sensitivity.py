@@ -1,4 +1,4 @@
-"""How well the ranking of `inferprof sensitivity` agrees with trying every unit alone on every sample.
+"""How well the rankings of `inferprof sensitivity` agree with trying every unit, alone and left out, on every sample.
 
 python benchmarks/sensitivity.py models/minilm.yaml int8 results/onnx/minilm/fp32.onnx 32 calibration=max samples=32
 
@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import yaml
@@ -21,9 +23,11 @@ from inferprof.model import export, model_spec, samples
 from inferprof.plugins import ConvertRequest
 from inferprof.sensitivity import measure
 
+Array = np.ndarray[Any, Any]
+
 
 def main(spec_file: str, name: str, onnx: str, count: str, *given: str) -> None:
-    """Print passes and seconds of the ranking and of the full one, and Spearman's rho of the two."""
+    """Print passes and seconds of the ranking and of the full one, and Spearman's rho of the two, both ways."""
     options = {key: yaml.safe_load(value) for key, _, value in (item.partition("=") for item in given)}
     spec = model_spec.load(Path(spec_file))
     if shape := options.pop("shape", None):
@@ -37,13 +41,26 @@ def main(spec_file: str, name: str, onnx: str, count: str, *given: str) -> None:
     started = time.monotonic()
     losses = measure.rank(switched)
     ranked_s, started = time.monotonic() - started, time.monotonic()
-    full = np.array([switched.losses({number}).mean() for number in range(len(prepared.units))])
+    everything = frozenset(range(len(prepared.units)))
+    alone = np.array([switched.losses({number}) for number in sorted(everything)])
+    alone_s = time.monotonic() - started
+    rest = np.array([switched.losses(everything - {number}) for number in sorted(everything)])
+    joint = losses.joint
     print(
-        f"{spec.name} {name}: {len(full)} units, {losses.passes} passes of {len(feeds)} samples "
-        f"({losses.samples} each alone) in {ranked_s:.0f} s; all {len(full)} in {time.monotonic() - started:.0f} s; "
-        f"Spearman {spearmanr(losses.alone, full).statistic:.3f}; joint {measure.db(losses.joint.mean())} dB, "
-        f"sum {measure.db(losses.alone.sum())} dB"
+        f"{spec.name} {name}: {len(alone)} units, {losses.passes} passes of {len(feeds)} samples "
+        f"({losses.samples} each alone) in {ranked_s:.0f} s; all {len(alone)} in {alone_s:.0f} s; "
+        f"joint {measure.db(joint.mean())} dB, sum {measure.db(losses.alone.sum())} dB; Spearman "
+        f"alone {_agreed(losses.alone, lambda part: alone[:, part].mean(axis=1), len(feeds))}, "
+        f"left out {_agreed(losses.left_out, lambda part: measure.gone(rest[:, part], joint[part]), len(feeds))}"
     )
+
+
+def _agreed(ranked: Array, full: Callable[[list[int]], Array], samples: int) -> str:
+    """How a ranking agrees with the full one, and the full one with that of as many other samples."""
+    every = full([*range(samples)])
+    again = measure.agreement(full, samples)
+    ceiling = "not told" if again is None else f"{max(again, 0.0) ** 0.5:.3f}"
+    return f"{spearmanr(ranked, every).statistic:.3f} (of others at most {ceiling}, the full one again {again})"
 
 
 if __name__ == "__main__":

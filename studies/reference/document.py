@@ -30,6 +30,7 @@ from inferprof.report import bundled
 from inferprof.report.common import name_of
 from inferprof.report.model import NOT_MEASURED
 from inferprof.report.numbers import significant
+from inferprof.tables.limits.waterfall import GPU_PARTS
 from inferprof.tables.records import CASE_KEY, rows_of
 from inferprof.tables.roofs import NO_GPU, gpu_in_use
 
@@ -62,6 +63,7 @@ SCALING: Mapping[str, tuple[str, Mapping[str, str]]] = {
         {
             **{**_DIVIDED, "tokens": "tokens", "one": "alone_ms", "divided ": "ms", "speed-up": "speed_up"},
             **{"model ": "model_ms", "off %": "error_percent"},
+            **{"by links": "links_ms", "off % ": "links_error_percent"},
         },
     ),
     "scaling_models": (
@@ -76,6 +78,13 @@ SCALING: Mapping[str, tuple[str, Mapping[str, str]]] = {
         {
             **{"model": "model", "shape": "shape", "divided": "divided", "from GPUs": "from_ranks"},
             **{"ms": "low_ms", "to": "high_ms", "speed-up": "speed_up_low", "to ": "speed_up_high"},
+        },
+    ),
+    "waterfall_gpus": (
+        "Where `device` goes on each GPU, % of its median",
+        {
+            **{"model": "model", "shape": "shape", "variant": "variant", "GPU": "gpu", "ms": "device_ms"},
+            **{part: f"{part}_percent" for part in GPU_PARTS},
         },
     ),
 }

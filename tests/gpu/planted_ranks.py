@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import subprocess
 import sys
@@ -30,6 +31,7 @@ SIZE = 4096
 LEAD_US = 2000
 """Both GPUs spin so long before an iteration: launches come before the GPU needs them, so that no host is late."""
 COPIED_BYTES = 16 << 20
+MEET_S = 2e-3
 FIRST_US = 50
 """What is computed first beside a message: by one block, so that NCCL's find room on the GPU."""
 LARGE = 128 << 20
@@ -118,9 +120,7 @@ class Planted:
         for _ in range(REPEATS):
             self.product()
             torch.cuda.synchronize()
-            until = time.perf_counter() + HELD_US * 1e-6 * self.late
-            while time.perf_counter() < until:
-                pass
+            meet(HELD_US * self.late)
             self.reduce()
             torch.cuda.synchronize()
 
@@ -138,12 +138,21 @@ class Planted:
         import torch
         from torch import distributed
 
+        meet()
         self.spin(LEAD_US)
         sent = distributed.all_reduce(message, async_op=True)
         self.spin(FIRST_US)
         for _ in range(products):
             torch.mm(self.x, self.w, out=self.z)
         sent.wait()
+
+
+def meet(late_us: float = 0.0) -> None:
+    """Hosts go on at the same time, a rank so much later: a profiler, or another process, delays each of them by up
+    to half a millisecond. All processes of a machine have one monotonic clock."""
+    until = (math.floor(time.monotonic() / MEET_S) + 2) * MEET_S + late_us * 1e-6
+    while time.monotonic() < until:
+        pass
 
 
 def work(folder: Path, rank: int, kineto: bool) -> None:

@@ -18,6 +18,7 @@ from inferprof.plugins import ConvertRequest
 from inferprof.precisions.int8 import INT8
 
 WIDTH = 32
+TAKEN = ("MatMul", "Gemm", "Conv")
 Nodes = list[Any]
 
 
@@ -51,6 +52,24 @@ class Residual:
         product = self.node("MatMul", self.last, self.weight(0.3 * scale), name=name)
         self.last = self.node("Add", self.last, self.node("Tanh", product) if scale == 1 else product)
 
+    def attention(self, gain: float = 1.0) -> None:
+        """Attention of two heads over the tokens; queries and keys are multiplied by `gain`, the scores divided."""
+        split = self.integers([0, 0, 2, WIDTH // 2])
+        q, k, v = (
+            self.node("Reshape", self.node("MatMul", self.last, self.weight(scale)), split)
+            for scale in (gain, gain, 1.0)
+        )
+        q, v = (self.node("Transpose", each, perm=[0, 2, 1, 3]) for each in (q, v))
+        scores = self.node("MatMul", q, self.node("Transpose", k, perm=[0, 2, 3, 1]), name="scores")
+        shares = self.node("Softmax", self.node("Div", scores, self.constant(4 * gain**2)), axis=-1)
+        values = self.node("Transpose", self.node("MatMul", shares, v, name="values"), perm=[0, 2, 1, 3])
+        self.last = self.node("Add", self.last, self.node("Reshape", values, self.integers([0, 0, WIDTH])))
+
+    def integers(self, values: list[int]) -> str:
+        name = next(self.names)
+        self.weights[name] = np.array(values, np.int64)
+        return name
+
     def model(self) -> Any:
         self.nodes.append(helper.make_node("Identity", [self.last], ["y"], name="out"))
         value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["b", 4, WIDTH]) for name in ("x", "y")]
@@ -64,7 +83,7 @@ def quantized(request: ConvertRequest) -> dict[str, Any]:
     model = onnx.load(request.onnx)
     graph = model.graph
     weights = {weight.name: numpy_helper.to_array(weight) for weight in graph.initializer}
-    read = [name for node in graph.node if node.op_type == "MatMul" for name in node.input]
+    read = [name for node in graph.node if node.op_type in TAKEN for name in node.input]
     shown = onnx.ModelProto.FromString(model.SerializeToString())
     made = [name for name in read if name not in weights and name != "x"]
     del shown.graph.output[:]
@@ -73,7 +92,7 @@ def quantized(request: ConvertRequest) -> dict[str, Any]:
     seen = data | (dict(zip(made, accuracy.session(shown).run(made, data), strict=True)) if made else {})
     nodes = []
     for node in list(graph.node):
-        for place, name in enumerate(node.input if node.op_type == "MatMul" else ()):
+        for place, name in enumerate(node.input if node.op_type in TAKEN else ()):
             reach = np.abs(weights[name] if name in weights else seen[name]).max()
             key = f"{node.name}.{place}"
             graph.initializer.extend(

@@ -6,7 +6,7 @@ A plug-in is a module-level constant of one of these dataclasses in the folder o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -146,10 +146,8 @@ class BuilderOption:
     name: str
     option: Option
     backends: frozenset[str]
-    """Those that have it."""
     arguments: Callable[[Variant, Any], Mapping[str, Any]]
-    """A variant, whether or not it gives the option, and TensorRT's module → arguments of Polygraphy's CreateConfig.
-    """
+    """A variant, which may lack the option, and TensorRT's module → arguments of Polygraphy's CreateConfig."""
 
 
 @dataclass(frozen=True)
@@ -187,6 +185,20 @@ class Tolerance:
     reason: str
 
 
+Chains = Mapping[tuple[str, int], tuple[Any, ...]]
+"""A node, by its first output, and one of its inputs → nodes that make of that tensor what stands in its place."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How single products of an ONNX graph are put into a format with a scale per block."""
+
+    chains: Callable[[ConvertRequest, Any], tuple[Any, Chains]]
+    """A float graph → one that has the chains' constants, and the chains, in standard operators."""
+    write: Callable[[ConvertRequest, Any, Collection[str]], Any]
+    """A graph in FP16, and the names of products → it with these in blocks, as TensorRT takes them."""
+
+
 @dataclass(frozen=True)
 class Precision:
     """A number format. `source` says what it is made from: the fp32 ONNX graph, the torch model, or
@@ -212,6 +224,8 @@ class Precision:
     """Further formats that its matrix products are to run in, of a mix."""
     by_node: bool = False
     """Whether it is made of the fp32 graph so that any node of it can be left out by itself."""
+    blocks: Blocks | None = None
+    """Of a format with a scale per block of which any product can be left out by itself."""
     colour: str | None = None
     """In every plot; None: one that is left."""
     order: int = 100
@@ -223,9 +237,8 @@ class Precision:
     made_by: str = ""
     """What makes it, in a few words, for the documentation."""
     options: Mapping[str, OptionValue] = field(default_factory=dict)
-    """The options it understands, with their defaults."""
     allows: Mapping[str, Allowed] = field(default_factory=dict)
-    """What these may be."""
+    """The options it understands, with their defaults; and what they may be."""
     needs_compute_capability: tuple[int, int] | None = None
     """The first GPU generation whose tensor cores compute in it; None: any."""
     tensorrt_alone: bool = False

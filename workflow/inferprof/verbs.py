@@ -110,7 +110,7 @@ def cost(args: argparse.Namespace) -> None:
 
 
 def expect(args: argparse.Namespace) -> None:
-    """Compute on the CPU the outputs that runs of a graph or model, or its formats (--samples), must agree with."""
+    """Compute the outputs that each run of a graph or model must agree with; with --samples those of its formats."""
     from inferprof.model import data, expected, export, samples
 
     arguments.require_files(args.onnx)
@@ -276,7 +276,7 @@ def report(args: argparse.Namespace) -> None:
     elif args.partial:
         written = report.write_partial(args.results, args.study, args.machine[0], args.baseline)
     else:
-        written = report.write(args.results, args.study, args.machine[0], args.baseline, args.processes)
+        written = report.write(args.results, args.study, args.machine[0], args.baseline, args.processes, args.plots)
     say(f"inferprof: wrote {written}")
     _say_answer(written)
 

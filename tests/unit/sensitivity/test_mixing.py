@@ -14,7 +14,7 @@ import yaml
 from tests.unit.planted import TOY_INT8, Residual, request
 
 from inferprof import precisions, registry
-from inferprof.errors import UserError
+from inferprof.errors import CaseFailed, UserError
 from inferprof.model import onnx_graph
 from inferprof.plugins import ConvertRequest
 from inferprof.precisions import mixed
@@ -124,7 +124,9 @@ def test_the_step_that_saves_the_most_loss_for_its_time_is_taken_first() -> None
     assert [choice.number for choice in mixing.fastest(every, plain, 1.2)] == [0, 2]
     assert [choice.number for choice in mixing.fastest(every, plain, 0.5)] == [2]
     assert mixing.fastest(every, plain, 0.0) == ()
-    assert mixing.full_times(every, plain) == {"narrow": 2.0, "middle": 12.0}
+    units = {"narrow": [unit("a"), unit("b")], "middle": [unit("b")]}
+    times = {(choice.unit.name, choice.format): choice.time_s for choice in every}
+    assert mixing.full_times(units, times, plain) == {"narrow": 2.0, "middle": 12.0}
 
 
 def test_a_unit_that_no_format_makes_faster_stays_plain() -> None:
@@ -156,6 +158,20 @@ def test_times_of_captures_decide_and_quantizers_count_to_the_units_that_read_th
     assert facts["time_us"] == pytest.approx(10 + 7 + 7)
     assert facts["full_us"] == {"int8": pytest.approx(37 + 7 + 7)}
     assert "box for 3 of 3" in facts["times_by"]
+
+
+def test_a_tolerance_that_nothing_quantized_meets_says_how_near_it_came(tmp_path: Path) -> None:
+    with pytest.raises(CaseFailed, match=r"200 dB: .* \d\d\.\d dB"):
+        converted(scaled(), tmp_path, tolerance=200)
+
+
+def test_where_no_node_gets_faster_there_is_no_mix(tmp_path: Path) -> None:
+    model, machine = Residual(2).model(), tmp_path / "box"
+    products = [node.name for node in model.graph.node if node.op_type == "MatMul"]
+    table(machine, "fp32", dict.fromkeys(products, 10.0))
+    table(machine, "int8", dict.fromkeys(products, 11.0))
+    with pytest.raises(CaseFailed, match="captures of box"):
+        converted(model, tmp_path, tolerance=10.0, times=str(machine))
 
 
 def test_units_that_a_capture_lacks_in_one_of_the_formats_are_timed_by_the_roofline(tmp_path: Path) -> None:

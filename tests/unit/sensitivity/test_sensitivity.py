@@ -20,8 +20,8 @@ from inferprof.errors import CaseFailed, UserError
 from inferprof.model import accuracy
 from inferprof.plugins import Precision
 from inferprof.precisions.fp16 import FP16
+from inferprof.precisions.int4 import INT4
 from inferprof.precisions.int8 import INT8
-from inferprof.precisions.nvfp4 import NVFP4
 from inferprof.sensitivity import measure, switches
 
 
@@ -84,6 +84,96 @@ def test_a_normalization_in_pieces_is_found_first_as_such(tmp_path: Path) -> Non
     assert first["name"] == "square"
     assert first["cause"].startswith("normalization in pieces")
     assert "overflow" in first["cause"]
+
+
+def test_scores_of_attention_that_overflow_are_found_first_with_their_value(tmp_path: Path) -> None:
+    graph = Residual(2)
+    graph.attention(gain=300)
+    graph.block()
+    first = analysed(graph.model(), FP16, tmp_path)["units"][0]
+    assert first["name"] == "scores"
+    assert first["overflow"]
+    assert first["cause"].startswith("overflow: the result")
+
+
+def test_a_product_whose_weight_is_too_small_for_half_precision_is_found_first(tmp_path: Path) -> None:
+    graph = Residual(2)
+    tiny = graph.node("MatMul", graph.last, graph.weight(1e-7), name="tiny")
+    larger = graph.node("Mul", tiny, graph.constant(1e4))
+    graph.last = graph.node("Add", graph.last, graph.node("Mul", larger, graph.constant(1e3)))
+    graph.block()
+    units = analysed(graph.model(), FP16, tmp_path)["units"]
+    assert units[0]["name"] == "tiny"
+    assert units[0]["cause"].startswith("underflow: ")
+    assert sum("underflow" in (unit["cause"] or "") for unit in units) == 2  # and the Mul that reads it
+
+
+def test_shares_of_which_most_round_to_0_are_found_first_as_the_range_of_a_softmax(tmp_path: Path) -> None:
+    graph = Residual(2)
+    shares = graph.node("Softmax", graph.node("Mul", graph.last, graph.constant(8)), axis=-1)
+    product = graph.node("MatMul", shares, graph.weight(60), name="values")
+    graph.last = graph.node("Add", graph.last, product)
+    graph.block()
+    first = analysed(graph.model(), TOY_INT8, tmp_path)["units"][0]
+    assert first["name"] == "values"
+    assert first["cause"].startswith("softmax range: ")
+
+
+def test_an_outlier_channel_of_an_image_is_found_first(tmp_path: Path) -> None:
+    graph = Residual(1)
+    image = graph.node("Reshape", graph.last, graph.integers([0, 4, 4, 8]))
+    gain = np.ones((1, 4, 1, 1))
+    gain[0, 2] = 400
+    stretched = graph.node("Mul", image, graph.constant(gain))
+    weight = graph.random.normal(size=(4, 4, 1, 1)) / gain
+    seen = graph.node("Conv", stretched, graph.constant(weight), name="image")
+    graph.last = graph.node("Add", graph.last, graph.node("Reshape", seen, graph.integers([0, 4, WIDTH])))
+    graph.block()
+    first = analysed(graph.model(), TOY_INT8, tmp_path)["units"][0]
+    assert first["name"] == "image"
+    assert "channel 2 " in first["cause"]
+
+
+def test_an_outlier_dimension_of_the_queries_is_found_by_its_place_in_the_head(tmp_path: Path) -> None:
+    graph = Residual(0)
+    graph.attention()
+    at = next(name for name, array in graph.weights.items() if array.ndim == 2)
+    graph.weights[at] = graph.weights[at].copy()
+    graph.weights[at][:, [5, 21]] *= 4000  # dimension 5 of both heads
+    graph.block()
+    causes = {unit["name"]: unit["cause"] for unit in analysed(graph.model(), TOY_INT8, tmp_path)["units"]}
+    assert "channel 5 of input 0" in causes["scores"]
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_a_weight_that_one_scale_cannot_hold_is_found_first(per_channel: bool, tmp_path: Path) -> None:
+    graph = Residual(2)
+    name = graph.weight(0.3)
+    graph.weights[name][:, 0 if per_channel else slice(None)][0] = 40
+    graph.last = graph.node("Add", graph.last, graph.node("MatMul", graph.last, name, name="uneven"))
+    graph.block()
+    first = analysed(graph.model(), TOY_INT8, tmp_path)["units"][0]
+    assert first["name"] == "uneven"
+    expected = "outlier channel: channel 0 of input 1" if per_channel else r"scale too coarse: 9\d% of input 1"
+    assert re.match(expected, first["cause"])
+
+
+def test_a_scale_that_was_calibrated_too_small_is_found_first(tmp_path: Path) -> None:
+    def too_small(asked: Any) -> dict[str, Any]:
+        quantized(asked)
+        model = onnx.load(asked.out)
+        for weight in model.graph.initializer:
+            if weight.name == "clipped.0.scale":
+                weight.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(weight) / 10, weight.name))
+        onnx.save(model, asked.out)
+        return {}
+
+    graph = Residual(2)
+    graph.block(name="clipped")
+    graph.block()
+    result = analysed(graph.model(), dataclasses.replace(TOY_INT8, convert=too_small), tmp_path)
+    assert result["units"][0]["name"] == "clipped"
+    assert result["units"][0]["cause"].startswith("scale too small: input 0")
 
 
 @pytest.mark.parametrize("blocks", [1, 4, 16, 30])
@@ -176,6 +266,6 @@ def test_leaving_units_out_ends_with_the_fewest_that_meet_the_tolerance(tmp_path
     assert result["evaluations"]["total"] == result["evaluations"]["ranking"] + len(result["tried"]) + 1
 
 
-def test_a_format_that_is_made_of_the_torch_model_is_refused(tmp_path: Path) -> None:
+def test_a_format_of_which_no_node_can_be_left_out_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="int8"):
-        sensitivity.analyse(request(Residual(1).model(), tmp_path), NVFP4, 4)
+        sensitivity.analyse(request(Residual(1).model(), tmp_path), INT4, 4)

@@ -15,6 +15,7 @@ from typing import Final, Literal
 
 from inferprof import documents
 from inferprof.best import duel, halving
+from inferprof.best.rounds import accuracy_file
 from inferprof.case import Case, Shape
 from inferprof.diagnosis import run
 from inferprof.diagnosis.frames import of_model
@@ -88,11 +89,6 @@ def candidates(of_cases: Iterator[Frames], shape: Shape) -> Iterator[Candidate]:
             medians = {number: statistics.median(samples) for number, samples in sorted(times.items())}
             first = times[min(times)]
             yield Candidate(f"{case.precision}/{case.backend}/{case.variant}", frames, tuple(first), medians)
-
-
-def accuracy_file(results: Path, case: Case) -> Path:
-    """What says how accurate a case's number format is."""
-    return results / "onnx" / case.model / f"{case.precision}.accuracy.json"
 
 
 def inaccurate(results: Path, case: Case) -> str | None:

@@ -204,6 +204,8 @@ class Sensitive(Document, omit_defaults=False):
     """Whether values are not finite with it alone in the format."""
     left_out_share: Number
     """Of the loss of all units together, what goes where it alone is left out."""
+    left_out_place: Count | None = None
+    """Its place where units are ranked by what goes, which its loss alone tells too."""
     cause: str | None = None
 
 
@@ -234,6 +236,8 @@ class Sensitivity(Outcome):
     predicted_db: Number | None = None
     """The sum of the losses alone."""
     additive: bool | None = None
+    reproducible: dict[str, Number | None] = {}
+    """How well the rankings, alone and left out, agree with those of other samples (Spearman's rho)."""
     units: list[Sensitive] | None = None
     """The worst first."""
     tried: list[LeftOut] = []

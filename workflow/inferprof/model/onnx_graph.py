@@ -326,3 +326,8 @@ def given(value: onnx.ValueInfoProto, shapes: Mapping[str, Sequence[int]]) -> tu
     if value.name in shapes and value.type.tensor_type.HasField("shape") and not fits:
         raise UserError(f"input {value.name} has dims {own}, but {list(sizes)} is asked for; mend the description")
     return sizes
+
+
+def flag(node: Any, name: str) -> bool:
+    """Whether an attribute of a node that is 0 or 1 is set."""
+    return any(attribute.name == name and attribute.i for attribute in node.attribute)

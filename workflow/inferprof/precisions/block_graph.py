@@ -7,15 +7,17 @@ by block as they come.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import functools
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from inferprof.errors import CaseFailed
-from inferprof.model import onnx_graph, typed_graph
-from inferprof.plugins import ConvertRequest
-from inferprof.precisions import autocast, block_kernels, conversion, results
+from inferprof.model import block_emulation, onnx_graph, typed_graph
+from inferprof.model.operators import dtype_number
+from inferprof.plugins import Blocks, Chains, ConvertRequest
+from inferprof.precisions import autocast, block_weights, conversion, results
 
 if TYPE_CHECKING:
     from inferprof.precisions.blockwise import BlockFormat
@@ -23,9 +25,10 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 NVFP4 = "nvfp4"
 DOMAIN = "trt"
+OPSET = 20
+"""Whose operators ModelOpt's exporter writes."""
 OPSETS = {NVFP4: 23}
-"""The first opset that has a 4-bit float; for the other 20 serves, whose operators ModelOpt's exporter writes."""
-E8M0_BIAS = 127
+"""The first opset that has a 4-bit float."""
 MOST_DIMENSIONS = 3
 LAST = 2**31
 """Behind every axis."""
@@ -35,7 +38,7 @@ def convert(request: ConvertRequest, kind: BlockFormat) -> dict[str, Any]:
     """Write the graph in FP16 with the products in blocks. Those that cannot be are listed, each with its reason."""
     inner = dataclasses.replace(request, options={**autocast.OPTIONS, **request.options})
     model = autocast.to_low_precision(inner, request.onnx, "fp16")
-    model = _raised(model, OPSETS.get(kind.name, 20))
+    model = _raised(model, OPSETS.get(kind.name, OPSET))
     writer = _Writer(model, kind, attention=bool(request.options["attention"]))
     writer.write(inner)
     conversion.save(model, request.out)
@@ -47,6 +50,25 @@ def convert(request: ConvertRequest, kind: BlockFormat) -> dict[str, Any]:
     )
 
 
+def blocks_of(kind: BlockFormat) -> Blocks:
+    """What a mix wants of a format."""
+    return Blocks(functools.partial(chains, kind=kind), functools.partial(write, kind=kind))
+
+
+def chains(request: ConvertRequest, model: Any, kind: BlockFormat) -> tuple[Any, Chains]:
+    """A float graph with the chains' constants, and the chains of its products' operands, in standard operators."""
+    model = _raised(model, OPSET)
+    writer = _Writer(model, kind, attention=bool(request.options["attention"]), held="float32")
+    return model, writer.chains(request)
+
+
+def write(request: ConvertRequest, model: Any, names: Collection[str], kind: BlockFormat) -> Any:
+    """A graph in FP16 with the products of these names in blocks."""
+    model = _raised(model, OPSETS.get(kind.name, OPSET))
+    _Writer(model, kind, attention=True).write(request, names)
+    return model
+
+
 def _raised(model: Any, opset: int) -> Any:
     import onnx
 
@@ -54,12 +76,12 @@ def _raised(model: Any, opset: int) -> Any:
 
 
 class _Writer:
-    """Puts the products of an FP16 graph into blocks, in place."""
+    """Puts the products of an FP16 graph into blocks, in place; of a float32 graph it tells the chains."""
 
-    def __init__(self, model: Any, kind: BlockFormat, *, attention: bool) -> None:
+    def __init__(self, model: Any, kind: BlockFormat, *, attention: bool, held: str = "float16") -> None:
         import onnx
 
-        self.model, self.kind, self.attention = model, kind, attention
+        self.model, self.kind, self.attention, self.held = model, kind, attention, held
         self.graph = typed_graph.analyse(model, _sizes(model, 2))
         self.other = typed_graph.analyse(model, _sizes(model, 3)).shapes
         inferred = onnx.shape_inference.infer_shapes(model).graph
@@ -71,17 +93,49 @@ class _Writer:
         self.nodes: list[Any] = []
         self.made: dict[tuple[str, int], str] = {}
 
-    def write(self, request: ConvertRequest) -> None:
-        """Quantize what can be; calibrates the activations where the format has a scale per tensor."""
+    def _taken(self, request: ConvertRequest, names: Collection[str] | None = None) -> list[Any]:
+        """The products that can be quantized; calibrates what they read where the format has a scale per tensor."""
         products = [node for node in self.model.graph.node if node.op_type in ("MatMul", "Gemm")]
         self.left = {node.name: reason for node in products if (reason := self._reason(node))}
-        taken = [node for node in products if node.name not in self.left]
+        taken = [n for n in products if n.name not in self.left and (names is None or n.name in names)]
+        if not taken:
+            raise CaseFailed(f"no product can be in {self.kind.name}: {_listed(self.left)}")
         if self.kind.name == NVFP4:
             read = {name for node in taken for name in node.input[:2] if name not in self.graph.weights}
             self.ranges = results.ranges(self.model, sorted(read), self.graph.types, request)
-        names = {node.name for node in taken}
-        if not names:
-            raise CaseFailed(f"no product can be in {self.kind.name}: {_listed(self.left)}")
+        return taken
+
+    def chains(self, request: ConvertRequest) -> Chains:
+        """What makes of each operand what it is in blocks, in standard operators; their constants join the model."""
+        chains = {}
+        for node in self._taken(request):
+            turned = onnx_graph.flag(node, "transB") and node.input[1] in self.graph.weights
+            for place, axis in enumerate((-1, -1 if turned else -2)):
+                chains[node.output[0], place] = self._chain(node.input[place], axis)
+        return chains
+
+    def _chain(self, tensor: str, axis: int) -> tuple[Any, ...]:
+        import onnx
+
+        self.nodes = []
+        if weight := self.graph.weights.get(tensor):
+            reach = float(np.abs(onnx.numpy_helper.to_array(weight)).max(initial=0))
+            self.ranges = {**self.ranges, tensor: reach}
+        result = self._quantized(tensor, tensor, axis)
+        shape = ["n"] * len(self.graph.shapes[tensor])
+        given, made = (
+            onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name in (tensor, result)
+        )
+        graph = onnx.helper.make_graph(self.nodes, "blocks", [given], [made])
+        opsets = [onnx.helper.make_opsetid("", OPSETS[NVFP4]), onnx.helper.make_opsetid(DOMAIN, 1)]
+        standard = block_emulation.in_standard_operators(onnx.helper.make_model(graph, opset_imports=opsets)).graph
+        there = {weight.name for weight in self.model.graph.initializer}
+        self.model.graph.initializer.extend(w for w in standard.initializer if w.name not in there)
+        return tuple(standard.node)
+
+    def write(self, request: ConvertRequest, names: Collection[str] | None = None) -> None:
+        """Quantize what can be, of `names` alone where they are given."""
+        names = {node.name for node in self._taken(request, names)}
         for node in self.model.graph.node:
             if node.name not in names:
                 self.nodes.append(node)
@@ -101,15 +155,15 @@ class _Writer:
     def _reason(self, node: Any) -> str | None:
         """Why a product is left in FP16, or None."""
         left, right = node.input[:2]
-        if {self.graph.types.get(name) for name in (left, right)} != {"float16"}:
-            return "it is kept in float32"
+        if {self.graph.types.get(name) for name in (left, right)} != {self.held}:
+            return "it is kept in another type"
         if left in self.graph.weights:
             return "its weight is the first operand"
         if right in self.graph.weights and len(self.graph.shapes[right]) != 2:
             return "its weight is no matrix"
         if right not in self.graph.weights and not self.attention:
             return "both operands are activations, and option attention is off"
-        if _flag(node, "transA") or (_flag(node, "transB") and right not in self.graph.weights):
+        if onnx_graph.flag(node, "transA") or (onnx_graph.flag(node, "transB") and right not in self.graph.weights):
             return "an activation is transposed inside of it"
         batches = [
             {shapes.get(name, ())[:-2] for name in (left, right)} for shapes in (self.graph.shapes, self.other)
@@ -146,7 +200,7 @@ class _Writer:
         name = node.input[1]
         if name not in self.graph.weights:
             return self._activation(name, -2)
-        turned = not _flag(node, "transB")
+        turned = not onnx_graph.flag(node, "transB")
         key = (name, int(turned))
         if key not in self.made:
             import onnx
@@ -164,13 +218,13 @@ class _Writer:
         scale = f"{prefix}/scale"
         how: dict[str, Any] = {"axis": -1, "block_size": self.kind.block_size}
         if self.kind.name != NVFP4:
-            stored, exponents = mxfp8(array, self.kind.block_size)
+            stored, exponents = block_weights.mxfp8(array, self.kind.block_size)
             inputs = [self._store(f"{prefix}/mxfp8", stored), self._store(scale, exponents)]
             half = onnx.TensorProto.FLOAT16
             return self._add(
                 "TRT_MXFP8DequantizeLinear", inputs, [f"{prefix}/value"], DOMAIN, output_dtype=half, **how
             )
-        stored, scales, whole = nvfp4(array, self.kind.block_size)
+        stored, scales, whole = block_weights.nvfp4(array, self.kind.block_size)
         inputs = [self._store(scale, scales), self._store(f"{scale}/scale", whole)]
         self._add("DequantizeLinear", inputs, [f"{scale}/value"])
         return self._to_half([self._store(f"{prefix}/nvfp4", stored), f"{scale}/value"], f"{prefix}/value", how)
@@ -179,6 +233,8 @@ class _Writer:
         """Dequantized blocks in half. (TensorRT-RTX 1.7 cannot build DequantizeLinear's `output_dtype`.)"""
         import onnx
 
+        if self.held != "float16":
+            return self._add("DequantizeLinear", inputs, [out], **how)
         self._add("DequantizeLinear", inputs, [f"{out}/float"], **how)
         return self._add("Cast", [f"{out}/float"], [out], to=onnx.TensorProto.FLOAT16)
 
@@ -233,11 +289,11 @@ class _Writer:
         prefix = f"{tensor}/{self.kind.name}/{axis}"
         how: dict[str, Any] = {"axis": axis, "block_size": self.kind.block_size}
         stored, scale, value = (f"{prefix}/{part}" for part in ("stored", "scale", "value"))
-        half, fp8 = onnx.TensorProto.FLOAT16, onnx.TensorProto.FLOAT8E4M3FN
+        high, fp8 = dtype_number(self.held), onnx.TensorProto.FLOAT8E4M3FN
         if self.kind.name != NVFP4:
             self._add("TRT_MXFP8DynamicQuantize", [source], [stored, scale], DOMAIN, output_dtype=fp8, **how)
-            return self._add("TRT_MXFP8DequantizeLinear", [stored, scale], [value], DOMAIN, output_dtype=half, **how)
-        whole = self._store(f"{prefix}/whole", np.float32(_whole(self.ranges[tensor])))
+            return self._add("TRT_MXFP8DequantizeLinear", [stored, scale], [value], DOMAIN, output_dtype=high, **how)
+        whole = self._store(f"{prefix}/whole", np.float32(block_weights.whole(self.ranges[tensor])))
         self._add("TRT_FP4DynamicQuantize", [source, whole], [stored, scale], DOMAIN, scale_type=fp8, **how)
         self._add("DequantizeLinear", [scale, whole], [f"{scale}/value"])
         return self._to_half([stored, f"{scale}/value"], value, how)
@@ -253,42 +309,3 @@ def _listed(left: Mapping[str, str]) -> str:
     """The first of the products with its reason, and how many more there are."""
     first = next((f"{name}: {reason}" for name, reason in left.items()), "the graph has none")
     return f"{first}, and {len(left) - 1} more" if len(left) > 1 else first
-
-
-def _flag(node: Any, name: str) -> bool:
-    return any(attribute.name == name and attribute.i for attribute in node.attribute)
-
-
-def _whole(reach: float) -> float:
-    """NVFP4's scale of a tensor whose largest magnitude is `reach`."""
-    return reach / (block_kernels.E2M1_MAX * block_kernels.E4M3_MAX) or block_kernels.NO_GLOBAL_SCALE
-
-
-def nvfp4(array: Array, size: int) -> tuple[Array, Array, Array]:
-    """A weight as 4-bit floats, the E4M3 scale of each block along the last axis, and the float32 scale of all."""
-    import ml_dtypes
-
-    whole = np.float32(_whole(float(np.abs(array).max(initial=0))))
-    blocks = array.reshape(*array.shape[:-1], -1, size)
-    exact = np.abs(blocks).max(axis=-1) / (block_kernels.E2M1_MAX * whole)
-    scales = np.minimum(exact, block_kernels.E4M3_MAX).astype(ml_dtypes.float8_e4m3fn)
-    step = (scales.astype(np.float32) * whole)[..., None]
-    scaled = np.divide(blocks, step, out=np.zeros_like(blocks), where=step > 0)
-    limit = block_kernels.E2M1_MAX
-    stored = np.clip(scaled, -limit, limit).astype(ml_dtypes.float4_e2m1fn)
-    return stored.reshape(array.shape), scales, np.asarray(whole)
-
-
-def mxfp8(array: Array, size: int) -> tuple[Array, Array]:
-    """A weight as E4M3, and the exponent, with its bias, of each block's power of two along the last axis."""
-    import ml_dtypes
-
-    blocks = array.reshape(*array.shape[:-1], -1, size)
-    amax = np.abs(blocks).max(axis=-1)
-    mantissa, exponent = np.frexp(amax)
-    exponent = exponent - block_kernels.E4M3_MAX_EXPONENT + (mantissa > block_kernels.E4M3_MAX_MANTISSA)
-    exponent = np.where(amax > 0, np.clip(exponent, -E8M0_BIAS, E8M0_BIAS), 0)
-    scaled = blocks / np.ldexp(np.float32(1), exponent)[..., None]
-    limit = block_kernels.E4M3_MAX
-    stored = np.clip(scaled, -limit, limit).astype(ml_dtypes.float8_e4m3fn)
-    return stored.reshape(array.shape), (exponent + E8M0_BIAS).astype(np.uint8)

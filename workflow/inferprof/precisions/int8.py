@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from inferprof.plugins import Precision, Tolerance
-from inferprof.precisions import ptq
+from inferprof.precisions import outliers, ptq
 
 OPTIONS: dict[str, Any] = {
     "calibration": "entropy",
@@ -14,6 +14,7 @@ OPTIONS: dict[str, Any] = {
     "high_precision": "fp32",
     "attention": False,
     "exclude": [],
+    "outliers": 0.0,
 }
 """`attention` is off, since ONNX Runtime's quantizer gives every softmax the scale 1/127: over more than a hundred
 tokens most probabilities then round to 0 or to the first step (4 dB behind one layer of a ViT)."""
@@ -38,6 +39,6 @@ INT8 = Precision(
     colour="#E69F00",
     order=50,
     options=OPTIONS,
-    allows=ptq.ALLOWS,
+    allows={**ptq.ALLOWS, **outliers.ALLOWS},
     needs_compute_capability=(7, 5),
 )

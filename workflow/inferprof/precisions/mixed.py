@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import tempfile
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -20,11 +21,11 @@ from inferprof.errors import CaseFailed, unknown
 from inferprof.files import write_text
 from inferprof.machine import peaks as known_peaks
 from inferprof.machine.peaks import Peaks
-from inferprof.model import accuracy, cost, samples, typed_graph
+from inferprof.model import accuracy, cost, onnx_graph, samples, typed_graph
 from inferprof.model.model_spec import input_shapes
 from inferprof.plugins import ConvertRequest, Precision, Tolerance
-from inferprof.precisions import autocast, conversion, node_times, ptq
-from inferprof.sensitivity import measure, mixing, switches
+from inferprof.precisions import autocast, conversion, node_times, outliers, ptq
+from inferprof.sensitivity import Prepared, measure, mixing, switches
 from inferprof.sensitivity.mixing import Choice
 from inferprof.sensitivity.switches import Unit
 
@@ -33,6 +34,7 @@ OPTIONS: dict[str, Any] = {
     "tolerance": 15.0,
     "calibration": "max",
     "samples": 32,
+    "outliers": 0.0,
     "gpu": "H100 SXM5",
     "times": "",
     "nodes": [],
@@ -72,7 +74,8 @@ def _formats(given: Any) -> tuple[tuple[Precision, ...], Precision]:
     quantized = tuple(item for item in chosen if item.quantized)
     plain = [item for item in chosen if not item.quantized]
     separable = all(sensitivity.refusal(item) is None and item is not MIXED for item in quantized)
-    if len(chosen) < len(names) or not quantized or len(plain) > 1 or not separable:
+    in_fp16 = all(item.blocks is None for item in quantized) or [item.name for item in plain] == ["fp16"]
+    if len(chosen) < len(names) or not quantized or len(plain) > 1 or not (separable and in_fp16):
         raise ValueError(given)
     return quantized, plain[0] if plain else formats[REFERENCE]
 
@@ -87,12 +90,13 @@ def _are_formats(given: Any) -> bool:
 ALLOWS: Final[Mapping[str, Allowed]] = {
     "formats": Allowed(
         _are_formats,
-        "a list of formats such as [int8, fp16]: one or more whose nodes can be left out one by one (int8, fp8), "
-        "and at most one that is not quantized",
+        "a list of formats such as [int8, fp16]: one or more whose nodes can be left out one by one (int8, fp8, and "
+        "with fp16 those in blocks), and at most one that is not quantized",
     ),
     "tolerance": Allowed(lambda given: type(given) in (int, float) and math.isfinite(given), "an SQNR in dB"),
     "calibration": ptq.ALLOWS["calibration"],
     **conversion.SAMPLES,
+    **outliers.ALLOWS,
     "gpu": one_of(*(item.gpu for item in known_peaks.every())),
     "times": Allowed(lambda given: isinstance(given, str), "a machine's folder of results"),
     "nodes": Allowed(
@@ -114,18 +118,9 @@ def _nodes(given: Any, quantized: Sequence[Precision]) -> tuple[tuple[str, str],
 def convert(request: ConvertRequest) -> dict[str, Any]:
     """Write the mixed graph, and beside it, in YAML, what was chosen. Raises CaseFailed where nothing meets it."""
     wanted = asked(request)
-    prepared = {item.name: sensitivity.prepare(_of_format(request, item), item) for item in wanted.quantized}
-    newest = max(prepared.values(), key=lambda item: max(opset.version for opset in item.model.opset_import))
-    base = switches.only(newest.model, ())
-    model, units = mixing.merged(base, {name: (item.model, item.units) for name, item in prepared.items()})
-    progress.step("convert")
-    searched: dict[str, Any] = {}
-    if wanted.nodes:
-        chosen = [unit for name, of_format in units.items() for unit in of_format if _kept(unit, name, wanted.nodes)]
-    else:
-        chosen, searched = _search(request, wanted, base, model, units)
-    graph = switches.assembled(model, chosen)
-    conversion.save(autocast.rest(graph, wanted.plain.name, request.onnx), request.out)
+    with tempfile.TemporaryDirectory() as folder:
+        graph, searched = _mixed(outliers.apart(request, Path(folder)), wanted)
+    conversion.save(graph, request.out)
     return conversion.facts(
         f"a mix of {', '.join(item.name for item in wanted.quantized)} by node, the rest in {wanted.plain.name}",
         **searched,
@@ -133,9 +128,41 @@ def convert(request: ConvertRequest) -> dict[str, Any]:
     )
 
 
+def _mixed(request: ConvertRequest, wanted: Asked) -> tuple[Any, dict[str, Any]]:
+    """The mixed graph, and the facts of the search for it."""
+    base, prepared = _prepared(request, wanted)
+    model, units = mixing.merged(base, {name: (item.model, item.units) for name, item in prepared.items()})
+    progress.step("convert")
+    searched: dict[str, Any] = {}
+    if wanted.nodes:
+        chosen = {name: [unit for unit in given if _kept(unit, name, wanted.nodes)] for name, given in units.items()}
+    else:
+        chosen, searched = _search(request, wanted, base, model, units)
+    blocks = {item.name: item for item in wanted.quantized if item.blocks}
+    scaled = [unit for name, given in chosen.items() if name not in blocks for unit in given]
+    graph = autocast.rest(switches.assembled(model, scaled), wanted.plain.name, request.onnx)
+    for name, item in blocks.items():
+        if item.blocks and (nodes := {node for unit in chosen[name] for node in unit.nodes}):
+            graph = item.blocks.write(_of_format(request, item), graph, nodes)
+    return graph, searched
+
+
+def _prepared(request: ConvertRequest, wanted: Asked) -> tuple[Any, dict[str, Prepared]]:
+    """The float graph that all formats are of, and their units: blocks are put around what the others leave of it."""
+    scaled, blocks = ([item for item in wanted.quantized if bool(item.blocks) == given] for given in (False, True))
+    prepared = {item.name: sensitivity.prepare(_of_format(request, item), item) for item in scaled}
+    newest = max((item.model for item in prepared.values()), key=onnx_graph.opset, default=None)
+    base = None if newest is None else switches.only(newest, ())
+    for item in blocks:
+        prepared[item.name] = sensitivity.prepare(_of_format(request, item), item, base)
+        base = prepared[item.name].model
+    return switches.only(base, ()), prepared
+
+
 def _of_format(request: ConvertRequest, item: Precision) -> ConvertRequest:
-    options = {name: value for name, value in request.options.items() if name in item.options}
-    return dataclasses.replace(request, options=options)
+    """What is asked of one of the formats; outliers are apart by now."""
+    options = {name: value for name, value in request.options.items() if name in item.options and name != "outliers"}
+    return dataclasses.replace(request, options={**item.options, **options})
 
 
 def _kept(unit: Unit, name: str, nodes: Sequence[tuple[str, str]]) -> bool:
@@ -146,31 +173,49 @@ def _kept(unit: Unit, name: str, nodes: Sequence[tuple[str, str]]) -> bool:
 
 def _search(
     request: ConvertRequest, wanted: Asked, base: Any, model: Any, units: Mapping[str, Sequence[Unit]]
-) -> tuple[list[Unit], dict[str, Any]]:
-    """The units of the fastest mix that meets the tolerance, each in its format; and the facts of the search."""
-    count = max(
-        int(str(request.options["samples"])), *(measure.least_samples(len(given)) for given in units.values())
-    )
-    feeds = sensitivity.single_samples(request.spec, count, samples.calibration_seed(request.spec))
-    losses = {name: measure.rank(measure.Switched(model, given, feeds)) for name, given in units.items()}
+) -> tuple[dict[str, list[Unit]], dict[str, Any]]:
+    """Format → the units of the fastest mix that meets the tolerance, and the facts of the search."""
     times, by = _times(request, wanted, base, units)
     plain_s = {name: seconds for (name, format_), seconds in times.items() if format_ == wanted.plain.name}
-    every = mixing.choices(units, losses, times)
+    faster = {
+        name: of_format
+        for name, given in units.items()
+        if (of_format := [unit for unit in given if times[unit.name, name] <= plain_s[unit.name]])
+    }
+    if not faster:
+        raise CaseFailed(f"no node is faster in {', '.join(units)} than in {wanted.plain.name}, by {by}")
+    count = max(
+        int(str(request.options["samples"])), *(measure.least_samples(len(given)) for given in faster.values())
+    )
+    feeds = sensitivity.single_samples(request.spec, count, samples.calibration_seed(request.spec))
+    losses = {name: measure.rank(measure.Switched(model, given, feeds)) for name, given in faster.items()}
+    every = mixing.choices(faster, losses, times)
     switched = measure.Switched(model, [choice.unit for choice in every], feeds)
     best, tried = mixing.search(switched, every, plain_s, wanted.tolerance)
-    if best is None:
-        raise CaseFailed(f"no mix that was tried meets {wanted.tolerance:g} dB: {mixing.front(tried)[-1]}")
+    if best is None or not best.choices:
+        raise CaseFailed(_unmet(wanted, tried))
     write_text(request.out.with_suffix(".yaml"), as_yaml(best.choices, request, wanted, by))
     ranking = sum(item.passes for item in losses.values())
-    return [choice.unit for choice in best.choices], {
+    return {name: [choice.unit for choice in best.choices if choice.format == name] for name in units}, {
         "chosen": mixing.by_format(best.choices),
         "front": mixing.front(tried),
         "time_us": best.time_s * 1e6,
-        "full_us": {name: full * 1e6 for name, full in mixing.full_times(every, plain_s).items()},
+        "full_us": {name: full * 1e6 for name, full in mixing.full_times(units, times, plain_s).items()},
         "times_by": by,
         "evaluations": {"ranking": ranking, "mixes": len(tried), "total": ranking + switched.passes},
         "samples_of_choice": count,
     }
+
+
+def _unmet(wanted: Asked, tried: Sequence[mixing.Mix]) -> str:
+    """That nothing quantized meets the tolerance, and how near it came."""
+    closest = min((mix for mix in tried if mix.choices), key=lambda mix: mix.loss)
+    nodes = sum(map(len, mixing.by_format(closest.choices).values()))
+    near = measure.db(closest.loss)
+    return (
+        f"no mix of {', '.join(item.name for item in wanted.quantized)} meets {wanted.tolerance:g} dB: the closest "
+        f"tried, of {nodes} quantized nodes, has {'no finite outputs' if near is None else f'{near:.1f} dB'}"
+    )
 
 
 def as_yaml(chosen: Sequence[Choice], request: ConvertRequest, wanted: Asked, by: str) -> str:
@@ -245,7 +290,7 @@ MIXED = Precision(
     ),
     storage="int8",
     computes="int8",
-    computes_too=("fp8",),
+    computes_too=("fp8", "mxfp8", "fp4"),
     roof="int8",
     quantized=True,
     colour="#882255",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 
 from inferprof.plugins import Precision, Tolerance
-from inferprof.precisions import blockwise, conversion
+from inferprof.precisions import block_graph, blockwise, conversion
 
 FORMAT = blockwise.BlockFormat("mxfp8", block_size=32, preset="MXFP8_DEFAULT_CFG")
 
@@ -27,6 +27,7 @@ MXFP8 = Precision(
     computes="mxfp8",
     roof="fp8",
     quantized=True,
+    blocks=block_graph.blocks_of(FORMAT),
     colour="#D55E00",
     order=70,
     least_share=0.25,

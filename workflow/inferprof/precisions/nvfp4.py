@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 
 from inferprof.plugins import Precision, Tolerance
-from inferprof.precisions import blockwise, conversion
+from inferprof.precisions import block_graph, blockwise, conversion
 
 FORMAT = blockwise.BlockFormat(
     "nvfp4", block_size=16, preset="NVFP4_DEFAULT_CFG", ready_kernel="fp4_fake_quant_block"
@@ -30,6 +30,7 @@ NVFP4 = Precision(
     computes="fp4",
     roof="fp4",
     quantized=True,
+    blocks=block_graph.blocks_of(FORMAT),
     colour="#CC79A7",
     order=80,
     least_share=0.25,

@@ -14,7 +14,7 @@ from inferprof import progress
 from inferprof.allowed import Allowed, one_of
 from inferprof.model import onnx_graph
 from inferprof.plugins import ConvertRequest, Feeds
-from inferprof.precisions import conversion
+from inferprof.precisions import conversion, outliers
 
 
 def _are_patterns(given: Any) -> bool:
@@ -41,17 +41,20 @@ def convert(request: ConvertRequest, mode: Literal["int8", "fp8"]) -> dict[str, 
     """Write the graph with Q/DQ nodes around what ModelOpt quantizes; the rest is in the option `high_precision`.
 
     `attention` says whether attention's two products are quantized too; `exclude` lists patterns of node names that
-    are not.
+    are not; `outliers` says from which reach on a channel is computed apart.
     """
     import onnx
 
-    calibration, high, exclude = (request.options[name] for name in ("calibration", "high_precision", "exclude"))
+    calibration, high = (str(request.options[name]) for name in ("calibration", "high_precision"))
+    given: Any = request.options["exclude"]
     batches = conversion.calibration(request)
     progress.step("convert")
     with tempfile.TemporaryDirectory() as folder, conversion.modelopt(request.onnx):
         from modelopt.onnx.quantization import quantize
 
-        source, target = conversion.prepared(request.onnx, Path(folder)), Path(folder, "quantized.onnx")
+        apart = outliers.apart(request, Path(folder))
+        exclude = [*given, *([f".*{outliers.APART}.*"] if apart is not request else [])]
+        source, target = conversion.prepared(apart.onnx, Path(folder)), Path(folder, "quantized.onnx")
         quantize(
             str(source),
             quantize_mode=mode,

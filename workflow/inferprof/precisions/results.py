@@ -43,6 +43,11 @@ def quantize(request: ConvertRequest) -> int:
 
 def ranges(model: Any, tensors: Any, types: Any, request: ConvertRequest) -> dict[str, float]:
     """The largest magnitude of each tensor over the calibration data."""
+    return {name: float(reach.max(initial=0)) for name, reach in channels(model, tensors, types, request).items()}
+
+
+def channels(model: Any, tensors: Any, types: Any, request: ConvertRequest) -> dict[str, Any]:
+    """The largest magnitude of each channel, the last axis, of each tensor over the calibration data."""
     import onnx
 
     shown = onnx_file.tidied(copy.deepcopy(model))
@@ -51,10 +56,13 @@ def ranges(model: Any, tensors: Any, types: Any, request: ConvertRequest) -> dic
     )
     session = accuracy.session(shown)
     runs = [session.run([*tensors], dict(batch)) for batch in conversion.calibration(request)] if tensors else []
-    return {
-        name: max(float(np.abs(run[place].astype(np.float32)).max(initial=0)) for run in runs)
-        for place, name in enumerate(tensors)
-    }
+    return {name: np.max([_reach(run[place]) for run in runs], axis=0) for place, name in enumerate(tensors)}
+
+
+def _reach(array: Any) -> Any:
+    """The largest magnitude of each channel."""
+    magnitude = np.abs(np.atleast_1d(array).astype(np.float32))
+    return magnitude.reshape(-1, magnitude.shape[-1]).max(axis=0, initial=0)
 
 
 def _pair(model: Any, tensor: str, dtype: str, high: str, reach: float) -> list[Any]:

@@ -18,7 +18,7 @@ from inferprof.allowed import YES_NO
 from inferprof.errors import CaseFailed
 from inferprof.model import onnx_file, onnx_graph, sparsity, typed_graph
 from inferprof.plugins import ConvertRequest, Precision, Tolerance
-from inferprof.precisions import blockwise, conversion, nvfp4, ptq, results
+from inferprof.precisions import blockwise, conversion, nvfp4, results
 from inferprof.precisions.fp8 import FP8
 from inferprof.precisions.fp16 import FP16
 from inferprof.precisions.int8 import INT8
@@ -99,7 +99,7 @@ REASON = (
 RESULTS = {"results": True}
 """Whether each pruned product's result is quantized too: TensorRT has sparse 8-bit kernels with 8-bit results alone,
 as far as is known (TensorRT issue 4694, Model-Optimizer issue 1664)."""
-ALLOWS = {**ptq.ALLOWS, "results": YES_NO}
+ALLOWS = {"results": YES_NO}
 
 
 def _sparse(
@@ -116,6 +116,7 @@ def _sparse(
         tolerance=Tolerance(passes=passes, warns=passes / 2, reason=REASON),
         plain=False,
         by_node=False,
+        blocks=None,
         colour=colour,
         order=order,
         least_share=None,
@@ -132,11 +133,16 @@ INT8_SPARSE = _sparse(
     52,
     "#8A5F00",
     options={**INT8.options, **RESULTS},
-    allows=ALLOWS,
+    allows={**INT8.allows, **ALLOWS},
     **SM80,
 )
 FP8_SPARSE = _sparse(
-    FP8, functools.partial(convert, dense=FP8), 62, "#005F46", options={**FP8.options, **RESULTS}, allows=ALLOWS
+    FP8,
+    functools.partial(convert, dense=FP8),
+    62,
+    "#005F46",
+    options={**FP8.options, **RESULTS},
+    allows={**FP8.allows, **ALLOWS},
 )
 NVFP4_SPARSE = _sparse(
     nvfp4.NVFP4,

@@ -20,7 +20,7 @@ from inferprof.model import data, half_overflow, onnx_file, onnx_graph, samples,
 from inferprof.model.model_spec import ModelSpec
 from inferprof.plugins import ConvertRequest, Feeds, Precision
 from inferprof.sensitivity import causes, measure, switches
-from inferprof.sensitivity.measure import Losses, Switched, db
+from inferprof.sensitivity.measure import Array, Losses, Switched, db
 from inferprof.sensitivity.switches import Unit
 
 STEPS = ("convert", "try each unit", "leave units out", "find causes")
@@ -40,9 +40,9 @@ HALVES = frozenset(("float16", "bfloat16"))
 
 def refusal(precision: Precision) -> str | None:
     """Why no node of a format can be left out by itself, or None."""
-    if precision.by_node:
+    if precision.by_node or precision.blocks:
         return None
-    allowed = ", ".join(name for name, other in registry.precisions().items() if other.by_node)
+    allowed = ", ".join(name for name, other in registry.precisions().items() if other.by_node or other.blocks)
     return (
         f"{precision.name} is not made of the fp32 graph node by node, so no node of it can be left out; allowed: "
         f"{allowed}"
@@ -59,17 +59,22 @@ class Prepared:
 
 
 def prepare(request: ConvertRequest, precision: Precision, model: Any = None) -> Prepared:
-    """The units of a model in a format, which is calibrated once here; `model`: its graph in that format.
+    """The units of a model in a format, which is calibrated once here.
 
-    Raises UserError for a format that isn't made of the float graph node by node, CaseFailed where nothing is in it.
+    `model`: its graph in that format, or the float graph that blocks are put into. Raises UserError for a format that
+    isn't made of the float graph node by node, CaseFailed where nothing is in it.
     """
     import onnx
 
     if reason := refusal(precision):
         raise UserError(reason)
+    request = dataclasses.replace(request, options={**precision.options, **request.options})
+    if precision.blocks:
+        graph, chains = precision.blocks.chains(request, model or _tidied(request))
+        return Prepared(graph, switches.block_units(graph, chains), half=False)
     if precision.storage in HALVES:
         number = onnx.TensorProto.DataType.Value(precision.storage.upper())
-        graph = onnx_file.tidied(onnx_graph.read(request.onnx, external=True))
+        graph = _tidied(request)
         return Prepared(graph, switches.rounded_units(graph, number), half=True)
     model = model or _quantized(request, precision)
     if not (units := switches.quantized_units(model)):
@@ -77,9 +82,13 @@ def prepare(request: ConvertRequest, precision: Precision, model: Any = None) ->
     return Prepared(model, units, half=False)
 
 
+def _tidied(request: ConvertRequest) -> Any:
+    return onnx_file.tidied(onnx_graph.read(request.onnx, external=True))
+
+
 def _quantized(request: ConvertRequest, precision: Precision) -> Any:
     """The graph in the format, the rest of it in fp32: so that all that differs is the units."""
-    options = {**precision.options, **request.options}
+    options = {**request.options}
     if "high_precision" in precision.options:
         options["high_precision"] = REFERENCE
     with tempfile.TemporaryDirectory() as folder:
@@ -109,7 +118,8 @@ def analyse(request: ConvertRequest, precision: Precision, count: int) -> dict[s
             switched = Switched(prepared.model, prepared.units, feeds)
         losses = measure.rank(switched)
         ranking_s = time.monotonic() - started
-        order = ranked(losses)
+        order = ranked(losses.alone)
+        places = {number: place for place, number in enumerate(ranked(losses.left_out), start=1)}
         progress.step("leave units out")
         tried = leave_out(switched, losses, order, precision.tolerance.passes)
         progress.step("find causes")
@@ -126,6 +136,7 @@ def analyse(request: ConvertRequest, precision: Precision, count: int) -> dict[s
         "joint_db": db(float(losses.joint.mean())),
         "predicted_db": db(float(losses.alone.sum())),
         "additive": additive(losses),
+        "reproducible": dict(zip(("alone", "left_out"), losses.reproducible, strict=True)),
         "units": [
             {
                 "name": prepared.units[number].name,
@@ -134,6 +145,7 @@ def analyse(request: ConvertRequest, precision: Precision, count: int) -> dict[s
                 "alone_db": db(float(losses.alone[number])),
                 "overflow": not math.isfinite(losses.alone[number]),
                 "left_out_share": float(losses.without[number]),
+                "left_out_place": places[number],
                 "cause": explained.get(number),
             }
             for number in order
@@ -154,9 +166,9 @@ def _evaluations(losses: Losses, tried: Sequence[Any], switched: Switched) -> di
     }
 
 
-def ranked(losses: Losses) -> list[int]:
-    """The units, that of the largest loss alone first."""
-    return [int(number) for number in np.argsort(-losses.alone, kind="stable")]
+def ranked(losses: Array) -> list[int]:
+    """The units, that of the largest loss first."""
+    return [int(number) for number in np.argsort(-losses, kind="stable")]
 
 
 def additive(losses: Losses) -> bool | None:
@@ -225,12 +237,15 @@ def render(result: Mapping[str, Any], shown: int = EXPLAINED) -> str:
         f"samples try each unit), {spent['leaving_out']} leaving units out, {spent['causes']} for causes",
         f"all together {joint}, the sum of the losses alone {_db(result['predicted_db'])}: "
         f"{ {True: 'additive', False: 'not additive', None: 'not told'}[result['additive']] }",
-        f"{'alone':>10} {'left out':>9}  unit",
+        "a ranking of other samples agrees with this one (Spearman): "
+        + ", ".join(f"{name.replace('_', ' ')} {_rho(rho)}" for name, rho in result["reproducible"].items()),
+        f"{'alone':>10} {'left out':>9} {'(its place)':>11}  unit",
     ]
     for unit in result["units"][:shown]:
         alone = "overflow" if unit["overflow"] else _db(unit["alone_db"])
         cause = f": {unit['cause']}" if unit["cause"] else ""
-        lines.append(f"{alone:>10} {unit['left_out_share']:>9.1%}  {unit['name']} ({unit['op']}){cause}")
+        left_out = f"{unit['left_out_share']:>9.1%} {unit['left_out_place']:>11}"
+        lines.append(f"{alone:>10} {left_out}  {unit['name']} ({unit['op']}){cause}")
     lines += [
         f"{entry['left_out']} worst left out: {'overflow' if entry['overflow'] else _db(entry['joint_db'])}"
         for entry in result["tried"]
@@ -242,3 +257,7 @@ def render(result: Mapping[str, Any], shown: int = EXPLAINED) -> str:
 
 def _db(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f} dB"
+
+
+def _rho(value: float | None) -> str:
+    return "not told" if value is None else f"{value:.2f}"

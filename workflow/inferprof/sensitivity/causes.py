@@ -19,6 +19,10 @@ OUTLIER = 8.0
 """How many times the median channel's largest value the largest channel's is, from which on it is an outlier."""
 LOST = 0.25
 """Share of the values, zeros aside, that become zero: more, and the scale does not hold the small ones."""
+INEXACT = 1 / 16
+"""Of a tensor: how far a half precision may be off it; more, and its values are too small for that."""
+IMAGES = frozenset(("Conv", "ConvTranspose"))
+"""Operators whose channels are the second axis of what they read; of others they are the last."""
 CLIPPED = 2.0
 """How many times the largest value that the format holds the data are, from which on the scale is too small."""
 DEEP = 4096
@@ -35,7 +39,7 @@ class Seen:
     value: Array
     in_format: Array
     per_channel: bool
-    """Whether each of its channels has a scale of its own."""
+    """Whether each of its channels, or blocks, has a scale of its own."""
 
 
 def of(
@@ -55,7 +59,7 @@ def of(
     causes: list[str | None] = []
     for unit in units:
         seen = [
-            Seen(edge, values[edge.tensor], converted[edge.node, edge.place], scales.get(_scale(edge), 1) > 1)
+            Seen(edge, values[edge.tensor], converted[edge.node, edge.place], scales.get(_scale(edge), 2) > 1)
             for edge in unit.edges
         ]
         piece = next((pieces[edge.node] for edge in unit.edges if edge.node in pieces), None)
@@ -120,19 +124,27 @@ def _cause(unit: Unit, seen: Sequence[Seen], piece: str | None, *, half: bool) -
         if np.isfinite(item.value).all() and not np.isfinite(item.in_format).all():
             text = f"overflow: {_what(item)} reaches {_reach(item.value):,.0f}, over what the format holds"
             return f"normalization in pieces ({piece}): {text}" if piece else text
-    if half:
-        return f"normalization in pieces ({piece})" if piece else _deep(unit, seen)
     graded = sorted(seen, key=lambda item: _sqnr(item))
-    return next((cause for item in graded if (cause := _of_scale(item))), None)
+    if half:
+        small = next((cause for item in graded if (cause := _underflow(item))), None)
+        return f"normalization in pieces ({piece})" if piece else small or _deep(unit, seen)
+    return next((cause for item in graded if (cause := _of_scale(item, image=unit.op in IMAGES))), None)
 
 
-def _of_scale(item: Seen) -> str | None:
+def _underflow(item: Seen) -> str | None:
+    """A tensor that is too small for a half precision, as a whole."""
+    if _sqnr(item) * INEXACT**2 >= 1:
+        return None
+    return f"underflow: {_what(item)} reaches {_reach(item.value):.2g} at most, which the format holds badly or as 0"
+
+
+def _of_scale(item: Seen, *, image: bool) -> str | None:
     """Why one scale does not serve a tensor."""
     value, held = np.abs(item.value), np.abs(item.in_format)
     reach, top = float(value.max(initial=0)), float(held.max(initial=0))
     if top and reach > CLIPPED * top:
         return f"scale too small: {_what(item)} reaches {reach:.4g}, the scale holds {top:.4g}"
-    channel, times = outlier(item.value)
+    channel, times = outlier(item.value, 1 if image else -1)
     if times > OUTLIER and not item.per_channel:
         return (
             f"outlier channel: channel {channel} of {_what(item)} reaches {reach:.4g}, {times:.0f} times the median "
@@ -147,12 +159,11 @@ def _of_scale(item: Seen) -> str | None:
     return None
 
 
-def outlier(value: Array) -> tuple[int, float]:
-    """The channel (the last axis; of an image the second) that reaches farthest, and how far by the median one."""
+def outlier(value: Array, axis: int = -1) -> tuple[int, float]:
+    """The channel of an axis that reaches farthest, and how far by the median one."""
     if value.ndim < 2:
         return 0, 0.0
-    axis = 1 if value.ndim == 4 else value.ndim - 1
-    reaches = np.abs(value).max(axis=tuple(index for index in range(value.ndim) if index != axis))
+    reaches = np.moveaxis(np.abs(value), axis, 0).reshape(value.shape[axis], -1).max(axis=1, initial=0)
     median = float(np.median(reaches))
     return int(reaches.argmax()), float(reaches.max()) / median if median else 0.0
 

@@ -7,7 +7,7 @@ samples try each unit as the passes allow, and 2·√N passes try all N of them 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,8 @@ from inferprof.sensitivity.switches import Unit
 Array = np.ndarray[Any, Any]
 STATED = 2
 """Passes of every analysis that rank nothing by themselves: none of the units, and all of them."""
+SPLITS = 20
+"""How often the samples are halved at random to see how well a ranking is reproduced."""
 
 
 class Switched:
@@ -90,6 +92,18 @@ class Losses:
     joint: Array
     samples: int
     passes: int
+    reproducible: tuple[float | None, float | None] = (None, None)
+    """How well the two rankings, by `alone` and by `without`, agree with the same of other samples: `agreement`."""
+
+    @property
+    def left_out(self) -> Array:
+        """By unit, what ranks them by what goes where each is left out: the mean of what went and of its loss alone.
+
+        What goes is the loss alone and twice the product of its errors with the others'. The second is 0 on average
+        where errors have nothing to do with each other, and noise as large as the first for all but the worst units.
+        """
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return (self.without + np.nan_to_num(self.alone / self.joint.mean())) / 2
 
 
 def budget(units: int) -> int:
@@ -119,12 +133,41 @@ def rank(switched: Switched) -> Losses:
     everything = frozenset(range(count))
     joint = switched.losses(everything)
     per, fewer = each(count, samples)
-    alone, without = np.empty(count), np.empty(count)
+    alone, rest, usual = np.empty((count, per)), np.empty((count, fewer)), np.empty((count, fewer))
     for number in progress.counted(range(count), "unit"):
         tried = [(number * per + place) % samples for place in range(per)]
-        alone[number] = np.mean([switched.loss(index, {number}) for index in tried])
-        tried = tried[:fewer]
-        rest = np.array([switched.loss(index, everything - {number}) for index in tried])
-        with np.errstate(invalid="ignore", divide="ignore"):
-            without[number] = np.nan_to_num(1 - rest.mean() / joint[tried].mean(), neginf=0)  # ∞ / ∞: it stays
-    return Losses(alone, without, joint, per, switched.passes)
+        alone[number] = [switched.loss(index, {number}) for index in tried]
+        rest[number] = [switched.loss(index, everything - {number}) for index in tried[:fewer]]
+        usual[number] = joint[tried[:fewer]]
+    agreements = (
+        agreement(lambda part: alone[:, part].mean(axis=1), per),
+        agreement(lambda part: gone(rest[:, part], usual[:, part]), fewer),
+    )
+    return Losses(alone.mean(axis=1), gone(rest, usual), joint, per, switched.passes, agreements)
+
+
+def gone(rest: Array, joint: Array) -> Array:
+    """Of each unit, the part of the joint loss that goes where a `rest` is left; where both are infinite it stays."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.nan_to_num(1 - rest.mean(axis=-1) / joint.mean(axis=-1), neginf=0)
+
+
+def agreement(ranking: Callable[[list[int]], Array], samples: int) -> float | None:
+    """How well a ranking agrees with the same one of as many other samples: a ceiling of what agrees with it.
+
+    Spearman's rho of halves, the mean of SPLITS of them, told for all samples by Spearman and Brown's 2 r / (1 + r).
+    None where there are no halves, or nothing to rank.
+    """
+    from scipy.stats import spearmanr
+
+    if samples < 2:
+        return None
+    random = np.random.default_rng(0)
+    rhos = []
+    for order in (random.permutation(samples) for _ in range(SPLITS)):
+        halves = [ranking(part.tolist()) for part in (order[: samples // 2], order[samples // 2 :])]
+        if any(len({*half.tolist()}) < 2 for half in halves):
+            return None
+        rhos.append(spearmanr(*halves).statistic)
+    rho = float(np.mean(rhos))
+    return 2 * rho / (1 + rho) if rho > 0 else rho

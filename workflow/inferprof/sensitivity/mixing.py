@@ -77,10 +77,12 @@ def _renamed(edges: Iterable[switches.Edge], name: str, used: dict[str, None]) -
     """The edges with the scales of their chains under the format's name."""
     for edge in edges:
         chain = [copy.deepcopy(node) for node in edge.chain]
+        inside = {"", chain[0].input[0], *(made for node in chain for made in node.output)}
         for node in chain:
-            for place in range(1, len(node.input)):
-                used[node.input[place]] = None
-                node.input[place] = f"{name}/{node.input[place]}"
+            for place, given in enumerate(node.input):
+                if given not in inside:
+                    used[given] = None
+                    node.input[place] = f"{name}/{given}"
         yield dataclasses.replace(edge, chain=tuple(chain))
 
 
@@ -109,13 +111,15 @@ def choices(
     return every
 
 
-def full_times(every: Sequence[Choice], plain_s: Mapping[str, float]) -> dict[str, float]:
+def full_times(
+    units: Mapping[str, Sequence[Unit]], times: Mapping[tuple[str, str], float], plain_s: Mapping[str, float]
+) -> dict[str, float]:
     """Format → seconds where every unit that has it is in it, the others in the plain format."""
-    times: dict[str, float] = {}
-    for choice in every:
-        saved = plain_s[choice.unit.name] - choice.time_s
-        times[choice.format] = times.get(choice.format, sum(plain_s.values())) - saved
-    return times
+    plain = sum(plain_s.values())
+    return {
+        name: plain - sum(plain_s[unit.name] - times[unit.name, name] for unit in given)
+        for name, given in units.items()
+    }
 
 
 def fastest(every: Sequence[Choice], plain_s: Mapping[str, float], allowed: float) -> tuple[Choice, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 from inferprof.model import accuracy, emulation, onnx_graph
 from inferprof.model.operators import DEQUANTIZERS, MOVES, QUANTIZERS
 from inferprof.model.products import FUSED, PRODUCTS
+from inferprof.plugins import Chains
 
 BEHIND_A_PRODUCT = MOVES | FUSED
 """What may stand between a product and what it is fused with."""
@@ -27,7 +28,7 @@ class Edge:
     """Which of its inputs; of its outputs -1 - place."""
     tensor: str
     chain: tuple[Any, ...]
-    """Nodes from `tensor` to what stands in its place; the first input of each is the one before."""
+    """Nodes from `tensor`, the first input of the first, to what stands in its place, the output of the last."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,16 @@ def _product(name: str, nodes: Mapping[str, Any], edges: Mapping[str, Sequence[E
     return name
 
 
+def block_units(model: Any, chains: Chains) -> list[Unit]:
+    """The nodes of a float graph whose operands have chains."""
+    units = []
+    for node in model.graph.node:
+        keys = [(place, (node.output[0], place)) for place in range(len(node.input)) if node.output]
+        if edges := [Edge(*key, node.input[place], chains[key]) for place, key in keys if key in chains]:
+            units.append(_unit([node], edges))
+    return units
+
+
 def rounded_units(model: Any, dtype: int) -> list[Unit]:
     """The nodes of a float32 graph that compute, each with its inputs and outputs rounded to a half precision."""
     import onnx
@@ -101,8 +112,8 @@ def rounded_units(model: Any, dtype: int) -> list[Unit]:
 def _casts(dtype: int) -> tuple[Any, ...]:
     import onnx
 
-    pair = ((dtype, "half"), (onnx.TensorProto.FLOAT, "back"))
-    return tuple(onnx.helper.make_node("Cast", ["x"], [name], to=number) for number, name in pair)
+    pair = (("x", "half", dtype), ("half", "back", onnx.TensorProto.FLOAT))
+    return tuple(onnx.helper.make_node("Cast", [given], [made], to=number) for given, made, number in pair)
 
 
 def _unit(nodes: Sequence[Any], edges: Sequence[Edge]) -> Unit:
@@ -240,8 +251,9 @@ def assembled(model: Any, units: Sequence[Unit]) -> Any:
 
 
 def stored_as(edge: Edge) -> str:
-    """The name of a weight in its format."""
-    return f"{edge.tensor}/{edge.chain[0].input[1] if len(edge.chain[0].input) > 1 else edge.chain[0].op_type}"
+    """The name of a tensor in its format: by its scale, or by what its last node gives."""
+    first, *_, last = edge.chain
+    return f"{edge.tensor}/{first.input[1] if len(first.input) > 1 else last.output[0]}"
 
 
 def switch(number: int) -> str:
@@ -266,10 +278,12 @@ def _choice(number: int, tensor: str, out: str, edge: Edge, stored: Mapping[str,
 
 
 def chained(chain: Sequence[Any], tensor: str, prefix: str) -> Iterator[Any]:
-    """Copies of the nodes of a chain, from `tensor` on, with outputs of their own."""
+    """Copies of the nodes of a chain, the first of which reads `tensor`, with outputs of their own."""
+    renamed = {chain[0].input[0]: tensor}
     for index, node in enumerate(chain):
         clone = copy.deepcopy(node)
         clone.name = ""
-        clone.input[0], clone.output[0] = tensor, f"{prefix}/{index}"
-        tensor = clone.output[0]
+        clone.input[:] = [renamed.get(name, name) for name in clone.input]
+        for place, name in enumerate(clone.output):
+            renamed[name] = clone.output[place] = f"{prefix}/{index}{f'.{place}' if place else ''}"
         yield clone

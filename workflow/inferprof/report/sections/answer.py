@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from inferprof import registry
 from inferprof.case import EXCLUDED, REFERENCE
 from inferprof.report import answers, fidelity, winner
 from inferprof.report.answers import Answer
 from inferprof.report.common import FEW, enumerated, few, name_of, of_rounds, path_of
-from inferprof.report.diagnosed import sentences
+from inferprof.report.diagnosed import measured, sentences
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, without_number, words
 from inferprof.report.numbers import half_width, percent, plural, ratio, significant
 from inferprof.report.section import Section
 from inferprof.report.winner import Winner
 from inferprof.tables import summary
+from inferprof.tables.nodes import precision_truth
 from inferprof.tables.records import key_of, rows_of
 
 COLUMNS = (
@@ -36,6 +38,8 @@ ANSWERS = tuple(Column(name, name) for name in ("model", "shape", "by", "use", "
 TITLE = "The fastest case at each shape that is accurate and settled, and its speed-up over the baseline"
 VAGUE: Final = 0.1
 """Ours: a median whose interval is so much of it, to either side, is too vague to compare by."""
+FORMATS_RAN: Final = "precision"
+"""The check whose finding says what matrix products ran in."""
 NO_ROOF = "the case has no device time, or its graph or this GPU no known roofline"
 
 
@@ -51,6 +55,7 @@ def build(evidence: Evidence) -> Sequence[Block]:
     blocks += _passed_over(evidence, winners)
     blocks += [Text(lucky, "item", "warn") for lucky in _lottery(evidence)]
     blocks += _accuracies(evidence)
+    blocks += [Text(unused, "item", "warn") for unused in _unused(evidence)]
     blocks.append(Text(_counts(evidence)))
     if winners:
         blocks.append(Table("fastest", TITLE, COLUMNS, tuple(_row(evidence, best) for best in winners), groups=2))
@@ -112,6 +117,25 @@ def _accuracies(evidence: Evidence) -> Iterator[Text]:
         if answer.best and (precision := answer.best.row["precision"]) != REFERENCE:
             said = f"Accuracy of {answer.model} in {precision} against fp32: {answer.best.fidelity.sentence}."
             yield Text(said, "item")
+
+
+def _unused(evidence: Evidence) -> Iterator[str]:
+    """The quantized formats that no matrix product was computed in, and what they were computed in."""
+    formats = registry.precisions()
+    quantized = {name for name, described in formats.items() if described.quantized}
+    ran: dict[tuple[str, str], dict[str, str]] = {}
+    for case, document in measured(evidence):
+        name = case["precision"]
+        for answer in (document.answers or ()) if name in quantized else ():
+            for finding in answer.findings if answer.check == FORMATS_RAN else ():
+                if not any(finding.evidence.get(f"{dtype}_share") for dtype in precision_truth.asked(name)):
+                    ran.setdefault((case["model"], case["backend"]), {})[name] = finding.subject
+    for (model, backend), by_format in ran.items():
+        computed = few(f"{name} in {dtypes}" for name, dtypes in by_format.items())
+        yield (
+            f"{backend} computed every matrix product of {model} otherwise than asked: {computed}. There the "
+            "quantizers cost time and save none."
+        )
 
 
 def _row(evidence: Evidence, best: Winner) -> tuple[Cell, ...]:
