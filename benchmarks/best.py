@@ -1,22 +1,25 @@
 """How often the search for the best case is wrong, over measured noise; needs no GPU.
 
-    python benchmarks/best.py [--trials 1000]
+    python benchmarks/best.py [--trials 1000] [--only single_shot]
 
 The noise is that of studies/reference and studies/puzzles: runs of consecutive samples out of the records, and what
-processes of one case differ by. Prints how often a copy and planted gains are accepted, how near to the best the
-search comes and with which share of the samples, and the share of a single-shot tuner's wins that vanish.
+processes of one case differ by. Prints how often a copy and planted gains are accepted (duels), how near to the best
+successive halving comes and with which share of the samples (halving), and the share of a single-shot tuner's wins
+that vanish (single_shot). benchmarks/best_search.py runs whole searches.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import sys
 import zipfile
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -37,8 +40,13 @@ RUNS = 8
 STEADY = 0.03
 """Half the interval of a median, as a share of it: wider ones are in doubt, and no duel can tell so little."""
 MARGIN = 0.97
+SEED = 0
+SEEN = (0.0, 0.01, 0.03, 0.1, 1.0)
+"""Shares of the time that a tuner sees saved, between which its wins are told apart."""
 TRIES = 40
-"""Searches, and walks of a single-shot tuner, through each space."""
+"""Searches through each space."""
+WALKS = 400
+"""Of a single-shot tuner through each space."""
 Rounds = Mapping[tuple[str, str, str], Sequence[Samples]]
 """Study, model and shape, rest of the case → the samples of each of its rounds."""
 
@@ -107,9 +115,9 @@ def searched(space: Space, noise: np.ndarray, rng: np.random.Generator) -> tuple
     return min(times.values()) / times[winner], taken / sum(samples.size for samples in space.values())
 
 
-def single_shot(space: Space, noise: np.ndarray, rng: np.random.Generator) -> Iterator[bool]:
-    """A tuner that takes each case with a lower median than the one it has: whether each win vanishes when both are
-    measured again."""
+def single_shot(space: Space, noise: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[float, bool]]:
+    """A tuner that takes each case with a lower median than the one it has: the gain that it saw in each win, and
+    whether that win vanishes when both are measured again."""
 
     def shot(name: str) -> float:
         return float(np.median(process(space[name], space[name].size, float(rng.choice(noise)), rng)))
@@ -119,7 +127,7 @@ def single_shot(space: Space, noise: np.ndarray, rng: np.random.Generator) -> It
     for name in others:
         median = shot(name)
         if median < lowest:
-            yield shot(name) >= shot(best)
+            yield 1 - median / lowest, shot(name) >= shot(best)
             best, lowest = name, median
 
 
@@ -143,44 +151,65 @@ def duels(
     return better | {f"rounds_{gain:.0%}": float(np.mean([e.rounds for e in own])) for gain, own in ended.items()}
 
 
-def figures(trials: int, seed: int = 0) -> dict[str, dict[str, float]]:
-    """The figures by name."""
-    rng, measured = np.random.default_rng(seed), rounds()
-    noise = spreads(measured)
+def of_duels(measured: Rounds, trials: int) -> dict[str, dict[str, float]]:
+    """How duels over this noise end."""
+    rng, noise = np.random.default_rng(SEED), spreads(measured)
     cases = [samples for each in measured.values() for samples in each]
     steady = [samples for samples in cases if is_steady(samples)]
-    spaces: defaultdict[tuple[str, str], dict[str, Samples]] = defaultdict(dict)
-    for (study, place, rest), each in measured.items():
-        spaces[study, place][rest] = each[0]
-    wide = [space for space in spaces.values() if len(space) >= FEWEST]
-    reached, taken = zip(*(searched(space, noise, rng) for space in wide for _ in range(TRIES)), strict=True)
-    wins = [vanished for space in wide for _ in range(TRIES) for vanished in single_shot(space, noise, rng)]
     return {
-        "measured": {
-            "cases": len(measured),
-            "spaces": len(wide),
-            "records": len(cases),
-            "steady": len(steady),
-            "cases_with_rounds": len(noise),
-        },
+        "measured": {"records": len(cases), "steady": len(steady), "cases_with_rounds": len(noise)},
         "processes_alike": duels(steady, [0.0], trials, rng),
         "processes_differ_by_2%": duels(steady, [0.02], trials, rng),
         "processes_differ_as_measured": duels(steady, list(noise), trials, rng),
         "records_in_doubt_too": duels(cases, [0.02], trials, rng),
-        "search": {
-            "of_exhaustive_best": float(np.mean(reached)),
-            "within_3%": float(np.mean(np.array(reached) >= MARGIN)),
-            "share_of_samples": float(np.mean(taken)),
-        },
-        "single_shot": {"wins": len(wins), "vanish": float(np.mean(wins))},
     }
+
+
+def of_halving(measured: Rounds) -> dict[str, float]:
+    """How near to the best of each space successive halving comes."""
+    rng, noise = np.random.default_rng(SEED), spreads(measured)
+    every = [searched(space, noise, rng) for space in wide(measured) for _ in range(TRIES)]
+    reached, taken = (np.array(column) for column in zip(*every, strict=True))
+    return {
+        "of_exhaustive_best": float(np.mean(reached)),
+        "within_3%": float(np.mean(reached >= MARGIN)),
+        "share_of_samples": float(np.mean(taken)),
+    }
+
+
+def of_single_shot(measured: Rounds) -> dict[str, float]:
+    """Which share of a single-shot tuner's wins vanishes, of all and by the gain that it saw."""
+    rng, noise = np.random.default_rng(SEED), spreads(measured)
+    spaces = wide(measured)
+    wins = [win for space in spaces for _ in range(WALKS) for win in single_shot(space, noise, rng)]
+    said: dict[str, float] = {"spaces": len(spaces), "wins": len(wins)}
+    for low, high in itertools.pairwise(SEEN):
+        own = [vanished for gain, vanished in wins if low <= gain < high]
+        said |= {f"wins_{low:.0%}_to_{high:.0%}": len(own), f"vanish_{low:.0%}_to_{high:.0%}": float(np.mean(own))}
+    return said | {"vanish": float(np.mean([vanished for _, vanished in wins]))}
+
+
+def wide(measured: Rounds) -> list[Space]:
+    """The cases of each model at a shape, by their first rounds, where they are worth a search."""
+    spaces: defaultdict[tuple[str, str], dict[str, Samples]] = defaultdict(dict)
+    for (study, place, rest), each in measured.items():
+        spaces[study, place][rest] = each[0]
+    return [space for space in spaces.values() if len(space) >= FEWEST]
 
 
 def main() -> int:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=1000)
-    sys.stdout.write(json.dumps(figures(parser.parse_args().trials), indent=1) + "\n")
+    parser.add_argument("--only", choices=("duels", "halving", "single_shot"))
+    args, measured = parser.parse_args(), rounds()
+    parts: dict[str, Callable[[], Mapping[str, Any]]] = {
+        "duels": lambda: of_duels(measured, args.trials),
+        "halving": lambda: of_halving(measured),
+        "single_shot": lambda: of_single_shot(measured),
+    }
+    said = {name: part() for name, part in parts.items() if args.only in (None, name)}
+    sys.stdout.write(json.dumps(said, indent=1) + "\n")
     return 0
 
 

@@ -3,7 +3,8 @@
     python benchmarks/best_live.py results/onnx/vit_tiny/fp32.onnx models/vit_tiny.yaml b1 [--backend ort_cuda]
 
 Each round is two fresh processes of the case in random order, as `snakemake best` has them. Duels are drawn from
-these pairs, each pair either way round, since neither side is the better one.
+these pairs, each pair either way round, since neither side is the better one; a gain is planted by a factor. With
+--other there is a third process in each round, of a file that is faster by what was taken out of it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +30,8 @@ from inferprof.case import OF_DUELS
 
 GAINS = (0.0, 0.03, 0.1)
 TRIALS = 200
+FEWEST = 2
+"""Rounds that have a spread."""
 TIE = 1e-9
 """Added to each logarithm, so that no two are alike: of ties the tests of ranks make slow permutations."""
 LIMIT_S = 60.0
@@ -44,11 +48,15 @@ def measured(command: Sequence[str], out: Path) -> float:
     return statistics.median(boundary.samples_ns)
 
 
-def drawn(ratios: Sequence[float], gain: float, rng: np.random.Generator) -> duel.Duel:
-    """A duel of the case with itself made faster by a share, of pairs drawn from those measured."""
+def drawn(ratios: Sequence[float], gain: float | None, rng: np.random.Generator) -> duel.Duel:
+    """A duel of the case with itself made faster by a share, of pairs drawn from those measured.
+
+    gain: None: the second of each pair is the faster one by itself.
+    """
     most = duel.USUAL.looks[-1]
-    logs = np.log(rng.choice(ratios, most)) * rng.choice([-1, 1], most) + rng.normal(0, TIE, most)
-    candidate = np.exp(logs) * (1 - gain)
+    ways = rng.choice([-1, 1], most) if gain is not None else np.ones(most)
+    logs = np.log(rng.choice(ratios, most)) * ways + rng.normal(0, TIE, most)
+    candidate = np.exp(logs) * (1 - (gain or 0.0))
     for look in duel.USUAL.looks:
         ended = duel.judge([1.0] * look, list(candidate[:look]))
         if ended.verdict != "measure more":
@@ -56,18 +64,36 @@ def drawn(ratios: Sequence[float], gain: float, rng: np.random.Generator) -> due
     return ended
 
 
-def figures(pairs: Sequence[tuple[float, float]], seed: int = 0) -> dict[str, float]:
-    """What the pairs say, and how often duels out of them are accepted."""
+def figures(rounds: Sequence[Sequence[float]], seed: int = 0) -> dict[str, Any]:
+    """What the rounds say, and how often duels out of them are accepted. A round: ns of the case, of the case again,
+    and perhaps of the other file."""
     rng = np.random.default_rng(seed)
-    ratios = [second / first for first, second in pairs]
-    whole = duel.judge(*map(list, zip(*pairs, strict=True)))
-    said = {"pairs": len(pairs), "in_order": whole.verdict, "in_order_rounds": whole.rounds}
-    said |= {"spread_of_ratios": float(np.std(np.log(ratios), ddof=1)), "median_ms": pairs[0][0] / 1e6}
+    ratios = [again / once for once, again, *_ in rounds]
+    said: dict[str, Any] = {"pairs": len(rounds), **_in_order(rounds, 1)}
+    said["median_ms"] = statistics.median(row[0] for row in rounds) / 1e6
+    said["spread_of_ratios"] = float(np.std(np.log(ratios), ddof=1))
     for gain in GAINS:
         ended = [drawn(ratios, gain, rng) for _ in range(TRIALS)]
-        said[f"accepted_{gain:.0%}"] = statistics.fmean(each.verdict == "better" for each in ended)
-        said[f"rounds_{gain:.0%}"] = statistics.fmean(each.rounds for each in ended)
+        said |= {f"{name}_{gain:.0%}": value for name, value in _ends(ended).items()}
+    if len(rounds[0]) > 2:
+        of_other = [row[2] / row[0] for row in rounds]
+        own = {"gain": 1 - statistics.median(of_other), **_in_order(rounds, 2)}
+        said["other"] = own | _ends([drawn(of_other, None, rng) for _ in range(TRIALS)])
     return said
+
+
+def _in_order(rounds: Sequence[Sequence[float]], side: int) -> dict[str, Any]:
+    """The duel of the rounds as they came."""
+    for look in duel.USUAL.looks:
+        ended = duel.judge([row[0] for row in rounds[:look]], [row[side] for row in rounds[:look]])
+        if ended.verdict != "measure more" or look >= len(rounds):
+            break
+    return {"in_order": ended.verdict, "in_order_rounds": ended.rounds}
+
+
+def _ends(ended: Sequence[duel.Duel]) -> dict[str, float]:
+    accepted = statistics.fmean(each.verdict == "better" for each in ended)
+    return {"accepted": accepted, "rounds": statistics.fmean(each.rounds for each in ended)}
 
 
 def main() -> int:
@@ -76,31 +102,34 @@ def main() -> int:
     parser.add_argument("artifact", help="what the backend loads")
     parser.add_argument("spec", help="the model's description")
     parser.add_argument("shape")
+    parser.add_argument("--other", help="the same with less work in it")
     parser.add_argument("--backend", default="ort_cpu")
     parser.add_argument("--pairs", type=int, default=40)
     parser.add_argument("--budget", default="0.2", help="seconds of each process's loop")
-    parser.add_argument("--out", type=Path, help="file for the pairs' medians (ns), as they come")
-    parser.add_argument("--limit", type=float, default=1e9, help="seconds after which no pair begins")
+    parser.add_argument("--out", type=Path, help="file for the rounds' medians (ns), as they come")
+    parser.add_argument("--limit", type=float, default=1e9, help="seconds after which no round begins")
     args = parser.parse_args()
     forked.name_study([args.backend])
     os.environ[forked.LIMIT] = str(LIMIT_S)
-    inferprof = str(Path(sys.executable).parent / "inferprof")
-    run = [inferprof, "run", args.backend, args.artifact, "--spec", args.spec, "--precision", "fp32"]
-    run += ["--shape", args.shape, "--budget", args.budget, "--first-pass", "--only", "end_to_end"]
+    command = [str(Path(sys.executable).parent / "inferprof"), "run", args.backend]
+    flags = ["--spec", args.spec, "--precision", "fp32", "--shape", args.shape]
+    flags += ["--budget", args.budget, "--first-pass", "--only", "end_to_end"]
+    sides = [args.artifact] * 2 + ([args.other] if args.other else [])
     order, begin = random.Random(0), time.perf_counter()
-    pairs: list[tuple[float, float]] = []
+    rounds: list[list[float]] = []
     with tempfile.TemporaryDirectory() as folder:
-        while len(pairs) < args.pairs and time.perf_counter() - begin < args.limit:
-            number = OF_DUELS + len(pairs) + 1
+        while len(rounds) < FEWEST or (len(rounds) < args.pairs and time.perf_counter() - begin < args.limit):
+            number = OF_DUELS + len(rounds) + 1
             medians = {
-                side: measured([*run, "--round", str(number)], Path(folder, f"r{number}.json"))
-                for side in order.sample((0, 1), 2)
+                side: measured(
+                    [*command, sides[side], *flags, "--round", str(number)], Path(folder, f"r{number}.json")
+                )
+                for side in order.sample(range(len(sides)), len(sides))
             }
-            pairs.append((medians[0], medians[1]))
+            rounds.append([medians[side] for side in range(len(sides))])
             if args.out:
-                args.out.write_text(json.dumps(pairs) + "\n", encoding="utf-8")
-    said = figures(pairs)
-    sys.stdout.write(json.dumps(said | {"seconds": time.perf_counter() - begin}) + "\n")
+                args.out.write_text(json.dumps(rounds) + "\n", encoding="utf-8")
+    sys.stdout.write(json.dumps(figures(rounds) | {"seconds": time.perf_counter() - begin}) + "\n")
     return 0
 
 

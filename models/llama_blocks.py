@@ -119,18 +119,19 @@ def stack(size: Size) -> nn.Module:
     angles = rotations(size.width // size.heads)
     model.cos.copy_(angles.cos())
     model.sin.copy_(angles.sin())
-    drawn = torch.from_numpy(np.random.RandomState(SEED).standard_normal(DRAWN).astype(np.float32))
+    drawn = np.random.RandomState(SEED).standard_normal(DRAWN).astype(np.float32)
     start = 0
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim == 1:
-                parameter.fill_(1.0)
-                continue
-            count = parameter.numel()
-            numbers = drawn.roll(-start) * parameter.shape[1] ** -0.5
-            for part in parameter.view(-1).split(DRAWN):
-                part.copy_(numbers[: part.numel()])
-            start = (start + count) % DRAWN
+    for parameter in model.parameters():
+        flat = parameter.detach().numpy().reshape(-1)
+        if parameter.ndim == 1:
+            flat[:] = 1.0
+            continue
+        numbers = np.roll(drawn, -start) * np.float32(parameter.shape[1] ** -0.5)
+        for begin in range(
+            0, flat.size, DRAWN
+        ):  # NumPy: threads of torch in each of several ranks are in each others way
+            flat[begin : begin + DRAWN] = numbers[: flat.size - begin]
+        start = (start + flat.size) % DRAWN
     return model
 
 

@@ -14,7 +14,7 @@ A bundle is unpacked to build/puzzles/NAME and reported anew. The template may s
   why(CASE)                           why a case has no measurement, as cases.csv and its records say
   … | number, count, percent, times, milliseconds (of ns), mebibytes (of bytes): `–` where there is none
 
-A line `![caption](NAME.png)` shows the report's plots/NAME.png.
+A line `![caption](NAME.svg)` shows the report's plots/NAME.svg.
 What does not exist (a table, a variable, a case) is an error, never an empty place.
 """
 
@@ -135,8 +135,8 @@ def _dashed(written: Callable[..., str]) -> Callable[..., str]:
 
 
 def pictures(text: str) -> list[str]:
-    """The files of plots that a page shows: `![caption](NAME.png)`."""
-    return re.findall(r"^!\[[^\]]*\]\(([\w-]+\.png)\)$", text, re.MULTILINE)
+    """The files of plots that a page shows: `![caption](NAME.svg)`."""
+    return re.findall(r"^!\[[^\]]*\]\(([\w-]+\.svg)\)$", text, re.MULTILINE)
 
 
 def main() -> None:

@@ -30,6 +30,7 @@ from inferprof.report import bundled
 from inferprof.report.common import name_of
 from inferprof.report.model import NOT_MEASURED
 from inferprof.report.numbers import significant
+from inferprof.tables.limits.waterfall import GPU_PARTS
 from inferprof.tables.records import CASE_KEY, rows_of
 from inferprof.tables.roofs import NO_GPU, gpu_in_use
 
@@ -60,8 +61,9 @@ SCALING: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "scaling": (
         "Divided over several GPUs beside one, medians in ms",
         {
-            **{**_DIVIDED, "tokens": "tokens", "one": "alone_ms", "divided ": "ms", "speed-up": "speed_up"},
-            **{"model ": "model_ms", "off %": "error_percent"},
+            **{**_DIVIDED, "tokens": "tokens", "one": "alone_ms", "several": "ms", "speed-up": "speed_up"},
+            **{"fitted": "model_ms", "off %": "error_percent"},
+            **{"by links": "links_ms", "off % ": "links_error_percent"},
         },
     ),
     "scaling_models": (
@@ -76,6 +78,13 @@ SCALING: Mapping[str, tuple[str, Mapping[str, str]]] = {
         {
             **{"model": "model", "shape": "shape", "divided": "divided", "from GPUs": "from_ranks"},
             **{"ms": "low_ms", "to": "high_ms", "speed-up": "speed_up_low", "to ": "speed_up_high"},
+        },
+    ),
+    "waterfall_gpus": (
+        "Where `device` goes on each GPU, % of its median",
+        {
+            **{"model": "model", "shape": "shape", "variant": "variant", "GPU": "gpu", "ms": "device_ms"},
+            **{part: f"{part}_percent" for part in GPU_PARTS},
         },
     ),
 }
@@ -277,7 +286,9 @@ def _trials(table: Path) -> list[str]:
 
 
 def _verdicts(table: Path) -> list[str]:
-    """What holds the fastest case of each model and shape back, a line each."""
+    """What holds the fastest case of each model and shape back, a line each; nothing where all are in doubt."""
+    if not (table / "fastest.csv").exists():
+        return []
     verdicts = pd.read_csv(table / "verdicts.csv")
     verdicts["case"] = verdicts.apply(name_of, axis=1)
     key = ["model", "shape", "case"]

@@ -210,7 +210,7 @@ def built(study: studies.Study, case: Case) -> Job:
 def measured(study: studies.Study, case: Case, round_: int) -> Job:
     """One round of a case, as the rule `benchmark` has it."""
     reference = ["--reference", str(onnx(case).with_suffix(f".{case.shape}.expected.npz"))]
-    protocol = targets.protocol_flags(study.protocol).split()
+    protocol = targets.protocol_flags(study, round_).split()
     out = RESULTS / study.machine.slug / "benchmark" / str(case) / f"r{round_}.json"
     return job([*run_words(study, case), *reference, "--round", str(round_), *protocol], out)
 

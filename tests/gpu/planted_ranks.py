@@ -30,6 +30,9 @@ SIZE = 4096
 LEAD_US = 2000
 """Both GPUs spin so long before an iteration: launches come before the GPU needs them, so that no host is late."""
 COPIED_BYTES = 16 << 20
+MEET_S = 2e-3
+GLOO = {"GLOO_SOCKET_IFNAME": "lo"}
+"""All ranks are on this host."""
 FIRST_US = 50
 """What is computed first beside a message: by one block, so that NCCL's find room on the GPU."""
 LARGE = 128 << 20
@@ -39,7 +42,7 @@ LARGE = 128 << 20
 def start(folder: Path, *words: str) -> None:
     """All ranks, each a process; this one waits for them."""
     command = [sys.executable, __file__, str(folder), *words]
-    ranks = [subprocess.Popen(command, env={**os.environ, "RANK": str(rank)}) for rank in range(RANKS)]
+    ranks = [subprocess.Popen(command, env={**os.environ, **GLOO, "RANK": str(rank)}) for rank in range(RANKS)]
     sys.exit(max(process.wait() for process in ranks))
 
 
@@ -58,9 +61,11 @@ class Planted:
 
     def __init__(self, rank: int) -> None:
         import torch
+        from torch import distributed
 
         gpu = torch.device("cuda", rank)
         self.late = rank == LATE
+        self.hosts = distributed.new_group(backend="gloo")
         self.x, self.w, self.y, self.z = (
             torch.full((SIZE, SIZE), 1e-3, device=gpu, dtype=torch.bfloat16) for _ in range(4)
         )
@@ -86,6 +91,18 @@ class Planted:
         """Launches get ahead, and the GPUs begin at the same time."""
         self.spin(LEAD_US)
         self.reduce()
+
+    def meet(self, late_us: float = 0.0) -> None:
+        """Hosts go on at the same time, a rank so much later: a profiler, or another process, delays each of them by
+        up to half a millisecond. All processes of a machine have one monotonic clock."""
+        import torch
+        from torch import distributed
+
+        until = torch.tensor([time.monotonic() + MEET_S], dtype=torch.float64)
+        distributed.broadcast(until, 0, self.hosts)
+        begin = float(until) + late_us * 1e-6
+        while time.monotonic() < begin:
+            pass
 
     def reduce(self) -> None:
         """The all-reduce that ranks wait in."""
@@ -118,9 +135,7 @@ class Planted:
         for _ in range(REPEATS):
             self.product()
             torch.cuda.synchronize()
-            until = time.perf_counter() + HELD_US * 1e-6 * self.late
-            while time.perf_counter() < until:
-                pass
+            self.meet(HELD_US * self.late)
             self.reduce()
             torch.cuda.synchronize()
 
@@ -138,6 +153,7 @@ class Planted:
         import torch
         from torch import distributed
 
+        self.meet()
         self.spin(LEAD_US)
         sent = distributed.all_reduce(message, async_op=True)
         self.spin(FIRST_US)

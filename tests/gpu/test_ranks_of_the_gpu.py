@@ -12,7 +12,9 @@ import pytest
 from tests.unit.facts import mentions
 
 from inferprof import documents
+from inferprof.case import Shape
 from inferprof.machine import hardware
+from inferprof.model import accuracy, data, expected, export, model_spec
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MODEL = REPOSITORY / "models/llama_tiny.yaml"
@@ -31,6 +33,17 @@ def case(out: Path, parallel: str, *options: str) -> dict[str, Any]:
     documents.read(out, "record")
     record: dict[str, Any] = json.loads(out.read_text())
     return record
+
+
+def test_the_outputs_that_a_gpu_computes_to_hold_others_against_are_those_of_the_cpu(tmp_path: Path) -> None:
+    spec = model_spec.load(MODEL)
+    shape = spec.at(Shape.parse("b4_s64"))
+    feeds = data.feeds(spec, shape, 1, 0)[0]
+    export.expect(spec.path, spec, shape, feeds, tmp_path / "e.npz")
+    on_gpu, source = expected.of(tmp_path / "e.npz", feeds)
+    on_cpu, _ = export.outputs(spec, shape, feeds)
+    assert mentions(source, "TF32")
+    assert accuracy.distance(on_cpu["output"], on_gpu["output"])["sqnr_db"] > 100
 
 
 @pytest.mark.parametrize("options", [(), ("--set=cuda_graph=true",)], ids=["eager", "graph"])

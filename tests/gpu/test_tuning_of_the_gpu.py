@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from inferprof.backends.triton_tuning import tuned, watched
 from inferprof.case import Case, Shape, Variant
 from inferprof.documents.record import Tuning
 from inferprof.measure.timing import Protocol
-from inferprof.model import data, expected, export, model_spec
+from inferprof.model import data, export, model_spec
 
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
@@ -113,7 +112,8 @@ def measured(tmp_path: Path) -> Any:
     (tmp_path / "layer.yaml").write_text(YAML)
     spec = model_spec.load(tmp_path / "layer.yaml")
     reference = tmp_path / "expected.npz"
-    expected.write(partial(export.outputs, spec), data.feeds(spec, Shape.parse("b1"), 1, 0)[0], reference)
+    shape = spec.at(Shape.parse("b1"))
+    export.expect(spec.path, spec, shape, data.feeds(spec, shape, 1, 0)[0], reference)
     return workload.run(
         run_request.RunRequest(
             case=Case("layer", "fp16", "torch_eager", "tuned", "b1"),

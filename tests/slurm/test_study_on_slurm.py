@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 import subprocess
 import time
 from collections import Counter
@@ -17,6 +18,8 @@ import pandas as pd
 import pytest
 from tests.slurm.cluster import Cluster, ClusterError, running
 from tests.unit.facts import facts, mentions
+from tests.unit.ranks.test_runs_on_ranks import FAULTY, FAULTY_YAML
+from tests.unit.test_processes import alive
 from tests.workflow.conftest import Workspace, environment, refusal, shown_by, toy_workspace
 
 from inferprof.files import sha256
@@ -44,6 +47,24 @@ MEASURING = ("rule_probe_", "rule_benchmark_", "rule_capture_")
 LOCAL = ("probes", "cases", "report_in_use", "total")
 """What Snakemake runs itself, and its sum."""
 CASES = [f"toy/{case}/default/b1" for case in ("fp32/ort_cpu", "fp32/torch_eager", "int8/ort_cpu")]
+SPREAD: Mapping[str, Any] = {
+    "machines": [{"label": "both", "nodes": 2}],
+    "models": ["llama_tiny"],
+    "precisions": ["fp32"],
+    "backends": ["torch_eager"],
+    "variants": [
+        {"name": "default"},
+        {"name": "tensor2", "parallel": {"tensor": 2}},
+        {"name": "data2", "parallel": {"data": 2}},
+    ],
+    "shapes": ["b4_s16"],
+    "profilers": [],
+    "target": [],
+}
+WHOLE, *DIVIDED = [
+    f"results/both/benchmark/llama_tiny/fp32/torch_eager/{variant}/b4_s16/r0.json"
+    for variant in ("default", "tensor2", "data2")
+]
 PROFILED = 2
 """ONNX Runtime's own profile of fp32 and of int8."""
 
@@ -70,10 +91,15 @@ class OnSlurm:
         python = ours["PATH"].split(":")[0]
         return {**ours, **theirs, "PATH": f"{theirs['PATH'].split(':')[0]}:{python}:{theirs['PATH']}"}
 
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run Snakemake to its end."""
         return subprocess.run(
-            self.command(*arguments), env=self.variables, capture_output=True, text=True, check=False, timeout=900
+            self.command(*arguments),
+            env={**self.variables, **variables},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=900,
         )
 
     def results(self) -> Path:
@@ -204,7 +230,7 @@ def test_snakemakes_own_report_has_the_page_of_each_machine(studied: OnSlurm, tm
     pages = {path: one["labels"]["study"] for path, one in shown.items() if path.endswith("REPORT.html")}
     assert pages == {f"results/reports/{name}/REPORT.html": name for name in ("toy", "toy/left", "toy/right")}
     for label in LABELS:
-        assert f"results/reports/toy/{label}/plots/latency_end_to_end-toy.png" in shown
+        assert f"results/reports/toy/{label}/plots/latency_end_to_end-toy.svg" in shown
     assert "results/reports/toy/csv/right_against_left.csv" in shown
 
 
@@ -250,6 +276,46 @@ def test_a_job_whose_node_dies_runs_again_and_nothing_is_lost(
     assert (again["JobState"], again["Restarts"], again["NodeList"]) == ("COMPLETED", "1", "n2")
     assert all(json.loads((studied.workspace.folder / name).read_text())["status"] == "ok" for name in wanted)
     assert {path: path.read_bytes() for path in old} == old
+
+
+def test_a_case_is_spread_over_two_nodes_in_one_job(cluster: Cluster, tmp_path: Path, repository: Path) -> None:
+    """Two ranks on CPUs, one on each node, that talk through gloo."""
+    fresh = OnSlurm(toy_workspace(tmp_path / "workspace", repository), cluster)
+    for name in ("llama_tiny.yaml", "llama_blocks.py", "llama_ranks.py"):
+        shutil.copy(repository / "models" / name, fresh.workspace.folder / "models")
+    fresh.workspace.configure(**SPREAD)
+    variables = {"GLOO_SOCKET_IFNAME": "lo"}  # both nodes are this host
+    for targets in (["probes"], [WHOLE, *DIVIDED]):
+        done = fresh.run(*targets, **variables)
+        assert done.returncode == 0, done.stdout + done.stderr
+    jobs = [job for job in cluster.jobs() if job["Comment"].startswith("rule_benchmark_wildcards_both_")]
+    assert sorted(job["NumNodes"] for job in jobs) == ["1", "2", "2"]
+    assert {job["NodeList"] for job in jobs if job["NumNodes"] == "2"} == {"n[1-2]"}
+    whole = json.loads((fresh.workspace.folder / WHOLE).read_text())
+    for path in DIVIDED:
+        record = json.loads((fresh.workspace.folder / path).read_text())
+        assert (record["status"], record["reason"]) == ("ok", None)
+        assert record["checks"]["outputs_match"]["passed"] and record["inputs"] == whole["inputs"]
+        assert [rank["rank"] for rank in record["ranks"]] == [0, 1]
+        assert record["ranks"][1]["outputs"] == record["outputs"]
+
+
+def test_a_rank_that_dies_on_another_node_is_a_failed_case_and_leaves_no_process(
+    cluster: Cluster, tmp_path: Path, repository: Path
+) -> None:
+    fresh = OnSlurm(toy_workspace(tmp_path / "workspace", repository), cluster)
+    models = fresh.workspace.folder / "models"
+    (models / "faulty.py").write_text(FAULTY.replace("FAULT", "os.kill(os.getpid(), 9)"))
+    (models / "faulty.yaml").write_text(FAULTY_YAML)
+    fresh.workspace.configure(**{**SPREAD, "models": ["faulty"], "shapes": ["b2"]})
+    path = "results/both/benchmark/faulty/fp32/torch_eager/data2/b2/r0.json"
+    for target in ("probes", path):
+        done = fresh.run(target, GLOO_SOCKET_IFNAME="lo")
+        assert done.returncode == 0, done.stdout + done.stderr
+    record = json.loads((fresh.workspace.folder / path).read_text())
+    assert (record["status"], facts(record["reason"])) == ("failed", ["1", "SIGKILL"])
+    pids = [int(file.read_text()) for file in models.glob("pid*")]
+    assert len(pids) == 2 and not any(alive(pid) for pid in pids)
 
 
 # --- what the tests share --------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ def load(**more: Any) -> dict[str, Any]:
         "utilization": 0.75,
         "batches": {"2": 1000, "4": 500},
         "lag_ns": 1e5,
+        "drift": 1.05,
         "energy": {"j_per_inference": 0.3, "mean_w": 120.0},
         "predicted": {"latency": {"mean": 11.5e6, "p99": 58e6}, "utilization": 0.74, "mean_batch": 2.6},
         "advised_delay_ns": 2e6,

@@ -6,7 +6,7 @@ import subprocess
 from typing import Any
 
 import pytest
-from tests.unit.facts import naming
+from tests.unit.facts import mentions, naming
 
 from inferprof import cluster
 from inferprof.cluster import Node, Request
@@ -121,3 +121,10 @@ def test_a_job_that_measures_has_its_node_for_itself() -> None:
         "slurm_partition": "gpu",
         "slurm_extra": "--exclusive",
     }
+
+
+def test_a_case_over_several_nodes_needs_as_many_that_can_serve_it() -> None:
+    two = Request("x", gres="gpu:h100:8", nodes=2)
+    assert cluster.refuses(two, told()) is None
+    reason = cluster.refuses(Request("x", gres="gpu:h100:8", nodes=3), told())
+    assert mentions(reason, "3 nodes", "2", "gpu:h100:8")

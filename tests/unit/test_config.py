@@ -117,6 +117,38 @@ def test_a_policy_of_serving_that_no_shape_or_model_fits_is_refused(entries: Any
         config.serving(entries, SHAPES)
 
 
+CACHED = {"llm": [Shape.parse(label) for label in ("b1_p64", "b4_c64", "b8_p16c64", "b8_c32")]}
+GENERATES = {
+    "name": "a",
+    "policy": "continuous",
+    "max_batch": 4,
+    "slo_ms": 5,
+    "prompts": [8, 64],
+    "new_tokens": [2, 9],
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "shapes", "cached", "said"),
+    [
+        ({}, SHAPES, [], "KV cache"),
+        ({"policy": "dynamic", "prompts": None, "new_tokens": None}, CACHED, ["llm"], "needs prompts"),
+        ({"max_batch": 8}, CACHED, ["llm"], "no shape b8_c64"),
+        ({"arrivals": "trace:none.txt"}, CACHED, ["llm"], "none.txt: no trace"),
+    ],
+)
+def test_a_policy_and_a_model_that_do_not_go_together_are_refused(
+    given: Any, shapes: Any, cached: Any, said: str
+) -> None:
+    with pytest.raises(UserError, match=said):
+        config.serving([GENERATES | given], shapes, cached)
+
+
+def test_a_generative_model_is_served_at_the_context_of_its_longest_prompt() -> None:
+    policy = config.serving([GENERATES], CACHED, ["llm"])["a"]
+    assert [str(shape) for shape in CACHED["llm"] if config.is_served(policy, shape)] == ["b4_c64"]
+
+
 def test_policies_of_serving_are_known_by_their_names() -> None:
     entries = [{"name": "a", "policy": "dynamic", "max_batch": 8, "slo_ms": 5}]
     assert config.serving(entries, SHAPES)["a"].max_batch == 8

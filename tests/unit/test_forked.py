@@ -137,6 +137,7 @@ def test_a_job_ends_with_its_client_and_the_server_goes_on(
         ("run ort_cuda a.onnx --round 7001 --only call", ("run", "ort_cuda", "duel1750", "measured")),
         ("run ort_cuda a.onnx --round 7004 --only call", ("run", "ort_cuda", "duel1750", "measured")),
         ("run ort_cuda a.onnx --round 7005 --only call", ("run", "ort_cuda", "duel1751", "measured")),
+        ("run ort_cuda a.onnx --round 7005 --only call --quiet-core", ("run", "ort_cuda", "chosen by", "measured")),
         ("run ort_cuda a.onnx --profiled 10", ("run", "ort_cuda", "0", "profiled")),
     ],
 )

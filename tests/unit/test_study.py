@@ -13,7 +13,7 @@ from tests.unit.facts import mentions, naming
 
 from inferprof import study as studies
 from inferprof import targets
-from inferprof.case import OF_DUELS, Case
+from inferprof.case import LAST_DUELS, OF_DUELS, Case
 from inferprof.errors import UserError
 from inferprof.machine.hardware import Gpu, Machine
 from inferprof.model.model_spec import package_roots
@@ -76,7 +76,7 @@ def test_the_first_of_several_rounds_on_a_gpu_is_a_brief_pass(
     study = plan(config, repository, machine, protocol={"rounds": rounds, "cpu_rounds": rounds})
     passes = [study.brief(round_) for round_ in range(rounds)]
     assert passes == [brief, *[False] * (rounds - 1)]
-    flags = [targets.protocol_flags(study.protocol, first_pass) for first_pass in passes]
+    flags = [targets.protocol_flags(study, round_) for round_ in range(rounds)]
     assert ["--first-pass" in own.split() for own in flags] == passes
 
 
@@ -85,8 +85,9 @@ def test_a_round_of_a_duel_measures_the_boundary_of_the_search_alone(
 ) -> None:
     study = plan(config, repository, GPU_BOX, best={"boundary": "device"})
     assert [study.only(number) for number in (0, 2, OF_DUELS + 1)] == [None, None, "device"]
-    flags = targets.protocol_flags(study.protocol, study.brief(OF_DUELS + 1), study.only(OF_DUELS + 1)).split()
-    assert flags[-3:] == ["--first-pass", "--only", "device"]
+    chosen, last = (targets.protocol_flags(study, first + 1).split() for first in (OF_DUELS, LAST_DUELS))
+    assert chosen[-4:] == ["--first-pass", "--only", "device", "--quiet-core"]
+    assert last == chosen[:-1]
 
 
 def test_every_case_of_the_matrix_is_accounted_for(config: dict[str, Any], repository: Path) -> None:

@@ -15,10 +15,14 @@ TOOK = r"[\d.]+ s \([\d.]+ s of CPU time\), \d+ MiB"
 LIMITS = r"(within the limits|over a limit: .*)\n"
 TOY = str(REPOSITORY / "tests/data/models/toy_block.yaml")
 SMALLEST = {
-    "best.py": (("--trials", "2"), r'\{\n[\s\S]*"share_of_samples": 0\.0\d+\n[\s\S]*"vanish": 0\.1\d*\n \}\n\}\n'),
+    "best.py": (("--trials", "2"), r'\{\n[\s\S]*"share_of_samples": 0\.0\d+\n[\s\S]*"vanish": 0\.09\d*\n \}\n\}\n'),
     "best_live.py": (
         (TOY, TOY, "b1", "--backend", "torch_eager", "--pairs", "2", "--budget", "0.01"),
         r'\{"pairs": 2, "in_order": "[\w ]+", .*"accepted_0%": [\d.]+, .*"seconds": [\d.]+\}\n',
+    ),
+    "best_search.py": (
+        ("--searches", "1"),
+        r'(\{"kind": "(copies|planted|mixed)", .*"rounds": [\d.]+, "combinations": \d+\}\n){3}',
     ),
     "calibration.py": (
         (str(REPOSITORY / "studies/puzzles/weight-only-fp8/bundle.zip"), "--out", "calibration.csv"),
@@ -28,14 +32,6 @@ SMALLEST = {
         ("direction", "16", "fp8", "samples=8"),
         r"direction: 8 samples, fp32 right [\d.]+% \([\d.]+% to [\d.]+%\)\n"
         r"fp8 \{'samples': 8\}: right [\d.]+% \(.*\), as fp32 [\d.]+% \(.*\)\n",
-    ),
-    "continuous_batching.py": (
-        (
-            str(REPOSITORY / "models/llm_tiny.yaml"),
-            *("--requests", "2", "--prompts", "4", "8", "--new", "2", "--static", "2", "--budget", "0"),
-        ),
-        r"policy static 2  tokens_per_s [\d.]+  steps 2  .*\n"
-        r"policy continuous unlimited  tokens_per_s [\d.]+  steps \d  .*\n",
     ),
     "dag_scale.py": (
         ("--cases", "40"),

@@ -79,5 +79,5 @@ def test_what_one_module_adds_is_converted_measured_watched_and_drawn(studied: P
     (path,) = studied.glob(f"cpu-*/table/made_up/{CASE}.parquet")
     (value,) = pd.read_parquet(path)["value"]
     assert value == 42.0
-    assert [plot.name for plot in report.glob("plots/made_up-*")] == ["made_up-toy.png"]
+    assert [plot.name for plot in report.glob("plots/made_up-*")] == ["made_up-toy.svg"]
     assert (studied / "onnx/toy/made_up.accuracy.json").exists()

@@ -112,15 +112,15 @@ def test_snakemakes_own_report_has_ours_with_captions_and_needs_no_network(
     expected = [
         folder / "REPORT.html",
         folder.parents[1] / "REPORT.txt",
-        *folder.glob("plots/*.png"),
+        *folder.glob("plots/*.svg"),
         *folder.glob("csv/*.csv"),
     ]
     assert set(shown) == {str(path.relative_to(studied.folder)) for path in expected}
-    plot = shown["results/reports/toy/plots/latency_end_to_end-toy.png"]
+    plot = shown["results/reports/toy/plots/latency_end_to_end-toy.svg"]
     assert plot["labels"] == {"plot": "latency_end_to_end", "subject": "toy"}
     assert "Plot <em>latency_end_to_end</em> of toy" in plot["caption"]
     content = base64.b64decode(plot["data_uri"].partition("base64,")[2])
-    assert content == (folder / "plots" / "latency_end_to_end-toy.png").read_bytes()
+    assert content == (folder / "plots" / "latency_end_to_end-toy.svg").read_bytes()
     assert all(one["caption"] for one in shown.values())
 
 

@@ -109,12 +109,17 @@ def run_request(args: argparse.Namespace) -> Any:
         machine=args.machine or hardware.detect().slug,
         round=args.round,
         protocol=timing.Protocol(
-            budget_s=args.budget, interval=args.interval, first_pass=args.first_pass, only=args.only
+            budget_s=args.budget,
+            interval=args.interval,
+            first_pass=args.first_pass,
+            only=args.only,
+            quiet_core=args.quiet_core,
         ),
         seed=args.seed,
         reference=args.reference,
         tuned=args.tuned,
         profiling=profiling_of(args),
+        hosts=args.hosts,
     )
 
 

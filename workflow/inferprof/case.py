@@ -171,7 +171,9 @@ RUN_OPTIONS: Final = frozenset({"cuda_graph", "placement", "threads", HOST_CAST}
 PARALLEL: Final = "parallel"
 """The option of a variant that says how a case is divided over ranks; of a model: the function that divides it."""
 OF_DUELS: Final = 1000
-"""Rounds of this number and above are those of duels, of which each has as many: inferprof.best."""
+"""Rounds of this number and above are those of a search, whose duels have as many each: inferprof.best."""
+LAST_DUELS: Final = 1_000_000_000
+"""From this number on they are those of the duels that confirm what was found."""
 TUNING = "tuning"
 TUNED_ANEW, TUNED_BY_LIBRARY = "fresh", "library"
 """The option of a variant that says where the configurations of autotuned kernels come from, and its values that are

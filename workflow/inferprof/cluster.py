@@ -28,10 +28,12 @@ class Request:
 
     label: str
     gres: str | None = None
-    """One whole GPU of a named kind: `gpu:h100:1`."""
+    """Whole GPUs of a named kind: `gpu:h100:1`."""
     constraint: str | None = None
     partition: str | None = None
     cpus: int | None = None
+    nodes: int = 1
+    """How many of them a job may have whose case is divided over more GPUs than one has."""
     container: str | None = None
     """The image that `--software-deployment-method apptainer` runs the label's jobs in."""
 
@@ -101,6 +103,8 @@ def refuses(request: Request, available: Sequence[Node]) -> str | None:
             offered = sorted({offer for node in left for offer in offers(node)})
             return f"no {so_far} has {wish}; there is: {', '.join(offered) or 'none'}"
         left, so_far = able, f"{so_far} {'and' if 'with' in so_far else 'with'} {wish}"
+    if (there := len({node.name for node in left})) < request.nodes:
+        return f"{request.nodes} nodes are asked for, and {there} could be: each {so_far}"
     if all(node.state.startswith(OUT_OF_SERVICE) for node in left):
         states = ", ".join(sorted({f"{node.name} is {node.state}" for node in left}))
         return f"every {so_far} is out of service ({states}); wait for one, or leave this machine out"

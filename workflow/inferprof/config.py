@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
 
 from inferprof import registry
-from inferprof.case import TUNED_ANEW, TUNED_BY_LIBRARY, TUNING, OptionValue, Shape, Variant
-from inferprof.documents.serving import ServingPolicy
+from inferprof.case import CONTEXT, TOKENS, TUNED_ANEW, TUNED_BY_LIBRARY, TUNING, OptionValue, Shape, Variant
+from inferprof.documents.serving import NEEDS_PROMPTS, NO_PROMPTS, ServingPolicy
 from inferprof.errors import UserError, for_each, unknown
 from inferprof.files import check_schema
 from inferprof.model.model_spec import ModelSpec, load
+from inferprof.queueing.served import trace_of
 
 Exclusion: TypeAlias = Mapping[str, str | Sequence[str]]
 """An entry of `exclude:`."""
@@ -128,8 +129,11 @@ def variants(entries: Sequence[Mapping[str, Any]]) -> dict[str, Variant]:
     return chosen
 
 
-def serving(entries: Sequence[Mapping[str, Any]], shapes: Mapping[str, Sequence[Shape]]) -> dict[str, ServingPolicy]:
-    """Name → policy. `shapes`: each model of the study → its shapes; each policy's max_batch must be one's batch."""
+def serving(
+    entries: Sequence[Mapping[str, Any]], shapes: Mapping[str, Sequence[Shape]], cached: Collection[str] = ()
+) -> dict[str, ServingPolicy]:
+    """Name → policy. `shapes`: each model of the study → its shapes, which a policy's batches are padded to.
+    `cached`: the models with a KV cache."""
     policies: dict[str, ServingPolicy] = {}
     for entry in entries:
         policy = serving_entry(entry)
@@ -137,14 +141,44 @@ def serving(entries: Sequence[Mapping[str, Any]], shapes: Mapping[str, Sequence[
             raise UserError(f"config: serving: two are named {policy.name}")
         check_names(f"models in serving: of {policy.name}:", policy.models, shapes)
         for model in policy.models or shapes:
-            batches = sorted({shape.batch for shape in shapes[model]})
-            if policy.max_batch not in batches:
-                raise UserError(
-                    f"config: serving: {policy.name}: max_batch {policy.max_batch} is no batch of {model} under "
-                    f"shapes: {', '.join(map(str, batches))}; batches are padded to measured ones"
-                )
+            _check_served(policy, model, shapes[model], has_cache=model in cached)
         policies[policy.name] = policy
     return policies
+
+
+def _check_served(policy: ServingPolicy, model: str, shapes_: Sequence[Shape], *, has_cache: bool) -> None:
+    where = f"config: serving: {policy.name}:"
+    trace_of(policy)
+    if has_cache != policy.generates:
+        raise UserError(f"{where} {model}: {NEEDS_PROMPTS if has_cache else NO_PROMPTS}")
+    if any(is_served(policy, shape) for shape in shapes_):
+        return
+    if policy.prompts:
+        needed = f"b{policy.max_batch}_{CONTEXT}{policy.prompts[1]}"
+        raise UserError(
+            f"{where} {model} has no shape {needed} under shapes: {', '.join(map(str, shapes_))}; it stands for "
+            f"{policy.max_batch} requests with prompts of up to {policy.prompts[1]} tokens"
+        )
+    batches = ", ".join(map(str, sorted({shape.batch for shape in shapes_})))
+    raise UserError(
+        f"{where} max_batch {policy.max_batch} is no batch of {model} under shapes: {batches}; batches are padded to "
+        "measured ones"
+    )
+
+
+def is_served(policy: ServingPolicy, shape: Shape) -> bool:
+    """Whether cases of a shape are put under load by a policy: those of its largest batch, and of a model with a KV
+    cache those that decode behind its longest prompt."""
+    sizes = shape.as_dict()
+    decodes = not policy.prompts or (sizes.get(CONTEXT) == policy.prompts[1] and TOKENS not in sizes)
+    return shape.batch == policy.max_batch and decodes
+
+
+WRITTEN: Mapping[str, str] = {
+    "arrivals": "poisson, constant, gamma:SHAPE, trace:FILE with a moment in seconds on each line",
+    "name": "letters, digits, _ and -, 100 at most: it is a part of paths",
+}
+"""What is written by a pattern in an entry of `serving:`."""
 
 
 def serving_entry(entry: Mapping[str, Any]) -> ServingPolicy:
@@ -152,7 +186,10 @@ def serving_entry(entry: Mapping[str, Any]) -> ServingPolicy:
     try:
         return msgspec.convert(dict(entry), ServingPolicy)
     except msgspec.ValidationError as error:
-        raise UserError(f"serving: {entry.get('name', '(no name)')}: {error}") from None
+        _, _, key = str(error).rstrip("`").rpartition("$.")
+        allowed = WRITTEN.get(key)
+        reason = f"{key} {entry[key]!r}: allowed: {allowed}" if allowed else str(error)
+        raise UserError(f"serving: {entry.get('name', '(no name)')}: {reason}") from None
 
 
 def sized(spec: ModelSpec, labels: Sequence[str]) -> ModelSpec:

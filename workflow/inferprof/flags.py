@@ -173,6 +173,9 @@ def report(sub: argparse.ArgumentParser) -> None:
         metavar="MACHINE",
         help="the machine's folder in RESULTS; several are compared, each with its own RESULTS/reports/STUDY/MACHINE",
     )
+    sub.add_argument(
+        "--plots", choices=(".svg", ".png"), default=".svg", help="the kind of the files in plots/ (default .svg)"
+    )
     sub.add_argument("--partial", action="store_true", help="only what exists, into REPORT.partial.txt")
     sub.add_argument("--so-far", metavar="NAME", help="while the study runs: what is measured, into REPORT.NAME.txt")
     sub.add_argument(
@@ -255,6 +258,12 @@ def run(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--machine", help="slug to record (default: this machine's)")
     sub.add_argument("--probed", type=Path, metavar="FILE", help="environment.json that this machine must match")
     sub.add_argument(
+        "--hosts",
+        type=flag_values.whole(1),
+        default=1,
+        help="nodes of this Slurm job over which the ranks of a divided case are spread (default 1)",
+    )
+    sub.add_argument(
         "--round", type=flag_values.whole(0), default=0, help="which of the case's processes this is (default 0)"
     )
     sub.add_argument("--budget", type=flag_values.above_0(), default=2.0, help="seconds per boundary (default 2)")
@@ -266,6 +275,9 @@ def run(sub: argparse.ArgumentParser) -> None:
     )
     sub.add_argument("--first-pass", action="store_true", help="half the budget will do; no pipeline, no energy")
     sub.add_argument("--only", choices=BOUNDARIES, help="measure this boundary alone, no stages and no throughput")
+    sub.add_argument(
+        "--quiet-core", action="store_true", help="measure a GPU from the core that nothing else slows down now"
+    )
     sub.add_argument("--seed", type=flag_values.whole(0), default=0, help="which inputs (default 0)")
     sub.add_argument(
         "--reference", type=Path, metavar="FILE", help="what the outputs must agree with: of `expect`, or a graph"

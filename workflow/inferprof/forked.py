@@ -64,14 +64,17 @@ def group_of(argv: Sequence[str]) -> tuple[str, ...] | None:
     """What the jobs that one server forks have in common; None for a verb that is not served.
 
     Measurements of a round share one, and no other round: rounds are to differ in all that a fresh start may change.
-    Of a duel, both sides of which have one server, ROUNDS_OF_A_SERVER share it. So do those of related runtimes,
-    which import much the same: torch_eager and torch_compile of a study with both.
+    Of a duel that confirms, both sides of which have one server, ROUNDS_OF_A_SERVER share it; of those that a search
+    only chooses by, all do. So do those of related runtimes, which import much the same: torch_eager and
+    torch_compile of a study with both.
     """
     group = SERVED.get(argv[0]) if argv else None
     if group != "run" or len(argv) < 2:
         return (group,) if group else None
     round_ = argv[argv.index("--round") + 1] if "--round" in argv[:-1] else "0"
-    if "--only" in argv:
+    if "--quiet-core" in argv:
+        round_ = "chosen by"
+    elif "--only" in argv:
         round_ = f"duel{(int(round_) - 1) // ROUNDS_OF_A_SERVER}"
     related = {argv[1], *filter(functools.partial(_related, argv[1]), os.environ.get(RUNTIMES, "").split())}
     return "run", SEPARATOR.join(sorted(related)), round_, "profiled" if "--profiled" in argv else "measured"

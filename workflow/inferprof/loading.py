@@ -79,8 +79,8 @@ def device_of(gpus: Sequence[Gpu], rank: Rank | None = None) -> Device:
 
         # Before the driver API does: in a forked process whose context the driver API made, NCCL 2.28.9 ends by
         # SIGSEGV at its first communicator (ncclCommInitRankConfig, in cuLibraryLoadData).
-        torch.cuda.set_device(rank.number)
-    return CudaDevice(rank.number if rank else 0) if gpus else CpuDevice()
+        torch.cuda.set_device(rank.gpu)
+    return CudaDevice(rank.gpu if rank else 0) if gpus else CpuDevice()
 
 
 def digest(array: np.ndarray[Any, Any]) -> dict[str, Any]:

@@ -54,6 +54,8 @@ class RunRequest:
     tuned: Path | None = None
     """The record whose tuned configurations are taken over."""
     profiling: Profiling | None = None
+    hosts: int = 1
+    """Over how many nodes of a Slurm job the ranks of a divided case are spread."""
     rank: Rank | None = None
     """Which of several processes this is; None: the only one, or the one that starts them."""
 

@@ -29,6 +29,8 @@ class RuntimeOption:
     """Where the runtime documents it."""
     tries: tuple[OptionValue, ...] = ()
     """Values that a search tries."""
+    tried_on: frozenset[str] | None = None
+    """The backends where it does; None: all of them."""
     refuses: Callable[[ModelSpec, Machine], str | None] = lambda spec, machine: None
     """Why it says nothing of a model, or not on a machine."""
 

@@ -48,7 +48,7 @@ def serve_flags(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--probed", type=Path, metavar="FILE", help="environment.json that this machine must match")
     sub.add_argument("--seed", type=flag_values.whole(0), default=0, help="which inputs and arrivals (default 0)")
     sub.add_argument("--name", default="serve", help="of the policy (default serve)")
-    sub.add_argument("--policy", required=True, metavar="POLICY", help="none, or dynamic: batches are formed")
+    sub.add_argument("--policy", required=True, metavar="POLICY", help="none, dynamic (batches), or continuous")
     sub.add_argument("--slo-ms", type=float, required=True, help="the latency objective, ms")
     sub.add_argument("--max-batch", type=int, help="the largest batch of --shapes (default 1)")
     sub.add_argument("--max-delay-ms", type=float, help="how long the first of a batch waits for more (default 0)")
@@ -57,6 +57,11 @@ def serve_flags(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--loads", type=float, nargs="+", help="rates as shares of the capacity (default 0.5 0.8)")
     sub.add_argument("--seconds", type=float, help="of each run (default 10)")
     sub.add_argument("--no-search", action="store_false", dest="search", help="not the highest rate")
+    pair: dict[str, Any] = {"type": int, "nargs": 2, "metavar": ("LEAST", "MOST")}
+    sub.add_argument("--prompts", **pair, help="tokens of a prompt, of a model with a KV cache")
+    sub.add_argument("--new-tokens", **pair, help="tokens of an answer")
+    sub.add_argument("--tpot-ms", type=float, help="the objective for each further token, ms")
+    sub.add_argument("--budget", type=int, help="tokens of a step of policy continuous (default: as fit)")
     sub.add_argument("--loadgen", nargs="+", help="MLPerf LoadGen beside our clock: Server, MultiStream …")
     flags.out(sub)
 

@@ -17,6 +17,7 @@ from typing import Any
 from inferprof import cluster, planning, registry
 from inferprof import config as configs
 from inferprof.case import EXCLUDED, OF_DUELS, Case, OptionValue, Shape, Variant
+from inferprof.cluster import Request
 from inferprof.errors import UserError, for_each
 from inferprof.machine import hardware
 from inferprof.machine.hardware import Machine
@@ -71,8 +72,7 @@ class Study:
     @property
     def best(self) -> Mapping[str, Any]:
         """What a search for the best case is asked for, defaults filled in."""
-        begin = {"models": list(self.models), "shape": self.config["shapes"][0]}
-        return {**configs.BEST, **begin, **self.config["best"]}
+        return {**configs.BEST, "models": list(self.models), **self.config["best"]}
 
     @property
     def target(self) -> list[tuple[int, int]]:
@@ -239,15 +239,16 @@ def from_config(config: Mapping[str, Any], models_folder: Path, results: Path) -
         raise UserError(f"config: machine: {label} and machines: {', '.join(labels)}; give one of the two keys")
     if not labels:
         return [plan(config, models_folder, hardware.detect(None if label == "auto" else str(label)))]
-    return [_plan_elsewhere(config, models_folder, label, results) for label in labels]
+    return [_plan_elsewhere(config, models_folder, request, results) for request in labels.values()]
 
 
-def _plan_elsewhere(config: Mapping[str, Any], models_folder: Path, label: str, results: Path) -> Study:
+def _plan_elsewhere(config: Mapping[str, Any], models_folder: Path, request: Request, results: Path) -> Study:
     """The study on a machine that its probe described; without cases as long as there is no probe."""
+    label = request.label
     path = results / label / "environment.json"
     if not path.exists():
         return replace(plan(config, models_folder, Machine(gpu=None, label=label)), planned=(), probed=False)
-    return plan(config, models_folder, hardware.read_probe(path, label))
+    return plan(config, models_folder, replace(hardware.read_probe(path, label), hosts=request.nodes))
 
 
 def check_writable(results: Path) -> None:
@@ -282,7 +283,7 @@ def plan(config: Mapping[str, Any], models_folder: Path, machine: Machine) -> St
         planning.planned(case, models[case.model], variants[case.variant], config["exclude"], machine)
         for case in _matrix(models, precisions, config["backends"], variants, shapes)
     ]
-    configs.serving(config["serving"], shapes)
+    configs.serving(config["serving"], shapes, [name for name, spec in models.items() if spec.kv_cache])
     return Study(config, machine, known_models, models, precisions, variants, shapes, planned)
 
 

@@ -8,16 +8,18 @@ import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from inferprof import config as configs
 from inferprof import registry, sensitivity, trtexec
-from inferprof.case import PARALLEL, Case, OptionValue, Shape
+from inferprof.best import space
+from inferprof.case import LAST_DUELS, OF_DUELS, PARALLEL, Case, OptionValue, Shape
 from inferprof.documents.serving import ServingPolicy
 from inferprof.model import data
 from inferprof.model.model_spec import load
+from inferprof.queueing.served import ANSWERING, ANSWERING_OPTIONS
 from inferprof.selection import Selection
 from inferprof.study import Study
 
@@ -109,17 +111,21 @@ def second_clocks(study: Study) -> list[str]:
 
 def policies(study: Study) -> dict[str, ServingPolicy]:
     """The policies under which cases are put under load, by name."""
-    return configs.serving(study.config["serving"], study.shapes)
+    cached = [name for name, spec in study.models.items() if spec.kv_cache]
+    return configs.serving(study.config["serving"], study.shapes, cached)
 
 
 def served(study: Study) -> list[tuple[ServingPolicy, Case]]:
     """Each policy with the cases of its largest batch that run; such a case stands for those of smaller ones."""
     return [
-        (policy, case)
-        for policy in policies(study).values()
-        for case in study.cases()
-        if case.model in (policy.models or study.models) and Shape.parse(case.shape).batch == policy.max_batch
+        (policy, case) for policy in policies(study).values() for case in study.cases() if _by(policy, study, case)
     ]
+
+
+def _by(policy: ServingPolicy, study: Study, case: Case) -> bool:
+    fits = case.model in (policy.models or study.models) and configs.is_served(policy, Shape.parse(case.shape))
+    options = study.variants[case.variant].options
+    return fits and (not policy.generates or (case.backend == ANSWERING and options.keys() <= ANSWERING_OPTIONS))
 
 
 def batches_up_to(study: Study, case: Case) -> list[Case]:
@@ -193,7 +199,13 @@ def diagnosis_inputs(study: Study, model: str, selection: Selection | None = Non
 
 
 def best(study: Study) -> list[str]:
-    """The searches for the best case of each model."""
+    """The searches for the best case of each model. Raises UserError for one that cannot begin."""
+    for model in study.best["models"]:
+        space.check(study, model)
+    return _trails(study)
+
+
+def _trails(study: Study) -> list[str]:
     return [f"results/{study.machine.slug}/best/{model}.json" for model in study.best["models"]]
 
 
@@ -235,7 +247,7 @@ def report_inputs(study: Study, selection: Selection | None = None) -> list[str]
         *serving(study),
         *tables(study, selection),
         *diagnoses(study),
-        *(file for file in best(study) if Path(file).exists()),
+        *(file for file in _trails(study) if Path(file).exists()),
     ]
 
 
@@ -261,10 +273,12 @@ def flags(options: Mapping[str, OptionValue]) -> str:
     return " ".join(f"--set {shlex.quote(f'{name}={_scalar(value)}')}" for name, value in sorted(options.items()))
 
 
-def protocol_flags(protocol: Mapping[str, Any], first_pass: bool = False, only: str | None = None) -> str:
-    """The parts of the protocol that one run needs to know. only: the one boundary that it measures."""
+def protocol_flags(study: Study, round_: int) -> str:
+    """The parts of the protocol that one run needs to know."""
+    protocol, only = study.protocol, study.only(round_)
     flags = f"--budget {protocol['budget_s']} --interval {protocol['interval']} --seed {protocol['seed']}"
-    return flags + " --first-pass" * first_pass + (f" --only {only}" if only else "")
+    chooses = OF_DUELS <= round_ < LAST_DUELS
+    return flags + " --first-pass" * study.brief(round_) + f" --only {only}" * bool(only) + " --quiet-core" * chooses
 
 
 def _scalar(value: OptionValue) -> str:

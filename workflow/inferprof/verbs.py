@@ -110,7 +110,7 @@ def cost(args: argparse.Namespace) -> None:
 
 
 def expect(args: argparse.Namespace) -> None:
-    """Compute on the CPU the outputs that each run of a graph, or of a model without one, must agree with."""
+    """Compute the outputs that each run of a graph, or of a model without one, must agree with."""
     from inferprof.model import data, expected, export
 
     arguments.require_files(args.onnx)
@@ -270,7 +270,7 @@ def report(args: argparse.Namespace) -> None:
     elif args.partial:
         written = report.write_partial(args.results, args.study, args.machine[0], args.baseline)
     else:
-        written = report.write(args.results, args.study, args.machine[0], args.baseline, args.processes)
+        written = report.write(args.results, args.study, args.machine[0], args.baseline, args.processes, args.plots)
     say(f"inferprof: wrote {written}")
     _say_answer(written)
 

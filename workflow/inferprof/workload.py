@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import logging
 import resource
 import time
@@ -29,12 +30,18 @@ from inferprof.measure.lane import Lane
 from inferprof.measure.telemetry import Telemetry
 from inferprof.plugins import Backend, Feeds, Precision, Session
 from inferprof.ranks import led, supervise
+from inferprof.ranks.hosts import Hosts
 from inferprof.ranks.supervise import Rank
 from inferprof.run_request import Profiling, RunRequest
 
 PROFILED_STEPS = ("load", "warm-up", "iterations")
 NO_GRAPH = "a native profile is taken without the CUDA graph that the variant has"
 KIB = 1024
+ELSEWHERE = {
+    "not_measured": "it is on another host",
+    "energy": {"not_measured": "some of its GPUs are on other hosts"},
+}
+"""The telemetry of a GPU that no process of this host can ask."""
 LOGGER = logging.getLogger(__name__)
 
 
@@ -46,7 +53,10 @@ def run(request: RunRequest) -> dict[str, Any]:
     request = replace(request, protocol=replace(request.protocol, graph=request.variant.flag("cuda_graph")))
     backend: Backend = registry.look_up("backend", request.case.backend, registry.backends())
     world = request.world
-    gpus = loading.gpus_of(backend, world.size if world else 1)
+    if request.hosts > 1 and not world:
+        raise UserError(f"--hosts {request.hosts} is for a case that is divided: give it `parallel`, or leave it out")
+    hosts = Hosts.of(request.hosts)
+    gpus = loading.gpus_of(backend, -(-world.size // hosts.count) if world else 1)
     gpu = gpus[0] if gpus else None
     head = {
         "schema": SCHEMA,
@@ -58,7 +68,7 @@ def run(request: RunRequest) -> dict[str, Any]:
         "protocol": request.protocol.record(),
         "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     }
-    work = _on_ranks if world else _content
+    work = functools.partial(_on_ranks, hosts) if world else _content
     with contextlib.ExitStack() as locks:
         for uuid in sorted(each.uuid for each in gpus):  # in one order, so that no two wait for each other
             locks.enter_context(gpu_lock(uuid, str(request.case)))
@@ -67,20 +77,22 @@ def run(request: RunRequest) -> dict[str, Any]:
         content = outcomes.attempt(
             "run", lambda: work(request, backend, gpus), kind, {**head, "environment": environment}
         )
+    if hosts.number:
+        raise SystemExit(1)  # before its ranks began: stderr has the reason, and the first host writes the record
     return {**head, **content, "environment": environment}
 
 
-def _on_ranks(request: RunRequest, backend: Backend, gpus: Sequence[Gpu]) -> dict[str, Any]:
+def _on_ranks(hosts: Hosts, request: RunRequest, backend: Backend, gpus: Sequence[Gpu]) -> dict[str, Any]:
     """What rank 0 measures while the others follow it, and what those say of themselves."""
     assert request.world is not None
-    if gpus and len(gpus) < request.world.size:
-        raise CaseFailed(f"parallel: {request.world} needs {request.world.size} GPUs: {len(gpus)} here")
+    if gpus and len(gpus) < (needed := len(hosts.ranks(request.world))):
+        raise CaseFailed(f"parallel: {request.world} needs {needed} GPUs: {len(gpus)} here")
 
     def work(rank: Rank) -> dict[str, Any]:
         own = replace(request, rank=rank, streams=1)
         return _content(own, backend, gpus) if rank.leads else following.follow(own, backend, gpus)
 
-    content, *others = supervise.run(request.world, work)
+    content, *others = supervise.run(request.world, work, hosts=hosts)
     watched = content.get("ranks", [{}] * (1 + len(others)))
     return {
         **content,
@@ -134,6 +146,8 @@ def _content(request: RunRequest, backend: Backend, gpus: Sequence[Gpu]) -> dict
             measured, content = _measured(request, backend, host_cast.given_as_half(feeds, request.variant), gpus)
         checks = {**measured.checks, **_compared(request, feeds, measured.outputs)}
     records = [sampler.record(content) for sampler in samplers] or [{"not_measured": "no GPU"}]
+    if request.rank:
+        records += [ELSEWHERE] * (request.rank.hosts.count - 1) * len(samplers)
     return {
         **_verdict(checks),
         **content,
@@ -159,7 +173,7 @@ def _verdict(checks: Mapping[str, SelfCheck]) -> dict[str, Any]:
 
 
 def _compared(request: RunRequest, feeds: Feeds, outputs: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, SelfCheck]:
-    """Whether the outputs are those of the graph on the CPU. Nothing where no reference is given."""
+    """Whether the outputs are those that `expect` computed. Nothing where no reference is given."""
     if request.reference is None:
         return {}
     from inferprof.model import accuracy, expected

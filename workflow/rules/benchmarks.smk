@@ -16,7 +16,7 @@ rule benchmark:
     # All cores: a job beside it would be measured too.
     threads: all_cores
     resources:
-        **MEASURES,
+        **MEASURES_A_CASE,
     params:
         options=run_flags,
         protocol=protocol_flags,

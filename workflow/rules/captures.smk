@@ -21,7 +21,7 @@ for profiler in registry.profilers().values():
             f"results/log/{{machine}}/capture/{profiler.name}/{{model}}/{{precision}}/{{backend}}/{{variant}}/{{shape}}.log",
         threads: all_cores
         resources:
-            **MEASURES,
+            **MEASURES_A_CASE,
         params:
             profiler=profiler.name,
             options=profiled_flags(profiler),

@@ -23,6 +23,7 @@ from inferprof.best.rounds import given_up
 from inferprof.case import SPELLED, Case
 from inferprof.errors import UserError
 from inferprof.files import read_yaml
+from inferprof.ranks.world import World
 
 
 def give_up(reason):
@@ -116,7 +117,10 @@ def on_every_machine(files):
             give_up(
                 f"nothing is known of {', '.join(unknown)}, so that its cases can't be told: ask for the target probes first"
             )
-        return targets.of_all(files, STUDIES)
+        try:
+            return targets.of_all(files, STUDIES)
+        except UserError as error:
+            give_up(error)
 
     return asked
 
@@ -233,6 +237,22 @@ MEASURES = (
 )
 
 
+def hosts(wildcards):
+    """Over how many nodes the job of a case is spread."""
+    study = BY_MACHINE.get(wildcards.machine, STUDY)
+    world = World.of(study.variant(wildcards.variant))
+    return world.hosts(study.machine) if world else 1
+
+
+def tasks(wildcards):
+    """A task a node: the job's own process starts those on the others. With GPUs Slurm counts them by itself."""
+    request = REQUESTS.get(wildcards.machine)
+    return hosts(wildcards) if request and request.gres is None else None
+
+
+MEASURES_A_CASE = {**MEASURES, **({"nodes": hosts, "tasks": tasks} if REQUESTS else {})}
+
+
 def image(wildcards):
     """The container of a job, used by `--software-deployment-method apptainer`: the machine's own, or that of `make image`."""
     request = REQUESTS.get(wildcards.get("machine"))
@@ -317,16 +337,14 @@ def run_flags(wildcards):
     """The options of the variant as flags, and what a node must be that runs under a label of the config."""
     label = wildcards.machine
     probed = f" --probed results/{label}/environment.json" if label in REQUESTS else ""
-    return variant_flags(wildcards) + probed
+    nodes = hosts(wildcards)
+    return variant_flags(wildcards) + probed + (f" --hosts {nodes}" if nodes > 1 else "")
 
 
 def protocol_flags(wildcards):
     """How a case is measured in its round, as flags."""
     study = BY_MACHINE.get(wildcards.machine, STUDY)
-    number = int(wildcards.round)
-    return targets.protocol_flags(
-        study.protocol, study.brief(number), study.only(number)
-    )
+    return targets.protocol_flags(study, int(wildcards.round))
 
 
 def profiled_flags(profiler):

@@ -74,7 +74,7 @@ rule write_report:
         text="results/reports/{folder}/REPORT.txt",
         html=shown("results/reports/{folder}/REPORT.html", "{folder}"),
         plots=shown_files(
-            "results/reports/{folder}/plots", "{folder}", "{plot,[^-]+}-{subject}.png"
+            "results/reports/{folder}/plots", "{folder}", "{plot,[^-]+}-{subject}.svg"
         ),
         tables=shown_files("results/reports/{folder}/csv", "{folder}", "{table}.csv"),
         traces=directory("results/reports/{folder}/traces"),

@@ -16,7 +16,7 @@ from inferprof.case import Shape, Variant
 from inferprof.device import Buffer
 from inferprof.devices.cpu import CpuDevice
 from inferprof.errors import UserError
-from inferprof.model import export, model_spec
+from inferprof.model import export, model_spec, torch_source
 from inferprof.plugins import OpenRequest
 
 pytestmark = pytest.mark.slow
@@ -157,8 +157,8 @@ def test_compiled_models_with_graphs_of_their_own_take_no_turns() -> None:
 def test_tf32_is_off_unless_asked_for() -> None:
     import torch
 
-    backend._set_tf32(False)
+    torch_source.set_tf32(False)
     assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == ("highest", False)
-    backend._set_tf32(True)
+    torch_source.set_tf32(True)
     assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == ("high", True)
-    backend._set_tf32(False)
+    torch_source.set_tf32(False)

@@ -50,6 +50,6 @@ def test_another_incumbent_begins_with_its_own_rounds() -> None:
     standing = Standing("base")
     for name in ("a", "b", "c"):
         standing.screen(name, [10.0, 13.0], [9.0, 12.0])
-    standing.heard("a", [5.0, 5.0, 5.0, 5.0, 5.0, 5.0])
+    standing.heard("a", "duel", [5.0, 5.0, 5.0, 5.0, 5.0, 5.0])
     standing.succeed("a", 0.5)
     assert standing.spread() == QUIET

@@ -381,3 +381,11 @@ def test_an_operation_between_gpus_has_sizes_in_bytes(sizes: list[str], said: st
     with pytest.raises(ValueError) as refused:
         decode({**content, "operations": operations, "copies": {}, "topology": {"not_measured": "no GPU"}}, "links")
     assert said in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("given", ["tensor", 2, {}, None, {"tensor": "2"}, {"tensor": 0}, {"tensor": 2, "data": 2}])
+def test_a_record_that_is_ok_says_how_its_case_was_divided_and_a_failed_one_what_was_asked(given: Any) -> None:
+    decode(ok([1e6]) | {"options": {"parallel": {"tensor": 2}}})
+    with pytest.raises(ValueError, match="parallel"):
+        decode(ok([1e6]) | {"options": {"parallel": given}})
+    decode(head(status="failed", reason="x") | {"options": {"parallel": given}})

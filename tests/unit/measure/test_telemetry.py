@@ -238,3 +238,11 @@ def _alive(pid: int) -> bool:
         return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except FileNotFoundError:
         return False
+
+
+def test_the_energy_of_several_gpus_is_told_where_that_of_each_is() -> None:
+    known, unknown = {"energy": {"j_per_inference": 2.0, "mean_w": 100.0}}, {"energy": {"not_measured": "why"}}
+    both = telemetry.of_all([known, known])
+    assert both["energy"] == {"j_per_inference": 4.0, "mean_w": 200.0}
+    assert telemetry.of_all([known, unknown])["energy"] == unknown["energy"]
+    assert telemetry.of_all([{"not_measured": "no GPU"}] * 2) == {"not_measured": "no GPU"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import time
 from collections.abc import Callable
 
@@ -140,3 +142,22 @@ def test_the_work_is_always_the_same_and_takes_about_a_millisecond():
     for _ in range(20):
         watched.read()
     assert 0.1 * MS < min(watched.speed().yardstick_cpu_ns) < 10 * MS
+
+
+def test_a_thread_stays_on_the_core_where_the_work_takes_least_and_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    ns, places = {0: 30, 1: 10, 2: 20}, [{0, 1, 2}]
+    clock = itertools.accumulate(itertools.chain([0], iter(lambda: ns[min(places[-1])] // 2, None)))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: places[0])
+    monkeypatch.setattr(os, "sched_setaffinity", lambda _, cores: places.append(cores))
+    with yardstick.on_quietest_core(lambda: next(clock)):
+        assert places[-1] == {1}
+    assert places[-1] == {0, 1, 2}
+
+
+def test_where_no_core_may_be_chosen_the_thread_runs_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: int, cores: set[int]) -> None:
+        raise PermissionError(cores)
+
+    monkeypatch.setattr(os, "sched_setaffinity", refuse)
+    with yardstick.on_quietest_core():
+        pass

@@ -49,10 +49,11 @@ def spec_of(folder: Path, architecture: str = "LlamaForCausalLM", tied: str = "f
     return model_spec.load(path)
 
 
-def step_at(spec: ModelSpec, label: str) -> Any:
+def step_at(spec: ModelSpec, label: str, *, grows: bool = False) -> Any:
     from inferprof.model import causal_lm
 
-    return causal_lm.Step(export.torch_module(spec, attention="sdpa"), spec, Shape.parse(label)).eval()
+    module = export.torch_module(spec, attention="sdpa")
+    return causal_lm.Step(module, spec, Shape.parse(label), grows=grows).eval()
 
 
 def ids_at(spec: ModelSpec, label: str) -> Any:
@@ -61,14 +62,15 @@ def ids_at(spec: ModelSpec, label: str) -> Any:
     return torch.from_numpy(data.feeds(spec, Shape.parse(label), 1, 0)[0]["input_ids"])
 
 
+@pytest.mark.parametrize("grows", [False, True])
 @pytest.mark.parametrize("label", ["b3_p9", "b3_c7", "b1_c1", "b2_p4c7"])
-def test_the_logits_are_those_of_the_whole_sequence_at_once(tmp_path: Path, label: str) -> None:
+def test_the_logits_are_those_of_the_whole_sequence_at_once(tmp_path: Path, label: str, grows: bool) -> None:
     import torch
 
     from inferprof.model import causal_lm
 
     spec = spec_of(tmp_path)
-    step, ids = step_at(spec, label), ids_at(spec, label)
+    step, ids = step_at(spec, label, grows=grows), ids_at(spec, label)
     context = causal_lm._context_ids(spec, step.context) if step.context else ids[:1, :0]
     whole = torch.cat([context.expand(len(ids), -1), ids], dim=1)
     model = export.torch_module(spec).model
@@ -91,6 +93,13 @@ def test_each_row_of_a_batch_has_memory_of_its_own(tmp_path: Path) -> None:
     step = step_at(spec_of(tmp_path), "b3_c7")
     assert [tuple(buffer.shape) for buffer in step.buffers() if buffer.ndim == 4] == [(3, KV_HEADS, 8, HEAD)] * 4
     assert all(buffer.is_contiguous() for buffer in step.buffers() if buffer.ndim == 4)
+
+
+def test_a_cache_that_grows_has_no_room_for_new_tokens_and_needs_as_many_bytes(tmp_path: Path) -> None:
+    spec = spec_of(tmp_path)
+    steps = [step_at(spec, "b3_c7", grows=grows) for grows in (False, True)]
+    assert [step.cache0.shape[2] for step in steps] == [8, 7]
+    assert steps[0].operation(0) == steps[1].operation(0)
 
 
 @pytest.mark.parametrize("tied", ["false", "true"])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import tempfile
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from tests.unit.facts import facts, mentions, naming, states
 
 from inferprof.case import Shape
 from inferprof.errors import UserError
-from inferprof.model import data, export, model_spec, onnx_file, pretrained, torch_source
+from inferprof.model import data, expected, export, model_spec, onnx_file, pretrained, torch_source
 from inferprof.model.model_spec import InputSpec, ModelSpec
 
 
@@ -219,6 +220,32 @@ def test_the_outputs_of_a_model_without_an_onnx_file_are_those_of_torch_in_fp32(
     linear = export.torch_module(spec).model[0]
     weight, bias = (parameter.detach().numpy() for parameter in (linear.weight, linear.bias))
     np.testing.assert_allclose(outputs["output"], np.maximum(feeds["x"] @ weight.T + bias, 0), rtol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("there", "fails", "asked"), [(0, 0, ["cpu"]), (1, 0, ["cuda"]), (1, 1, ["cuda", "cpu"])])
+def test_a_gpu_computes_the_outputs_of_a_model_without_an_onnx_file_and_the_cpu_what_that_cannot(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, there: bool, fails: bool, asked: list[str]
+) -> None:
+    import torch
+
+    wheres = []
+
+    def outputs(spec: ModelSpec, shape: Shape, feeds: Any, where: str = "cpu") -> tuple[dict[str, Any], str]:
+        wheres.append(where)
+        if fails and where == "cuda":
+            raise torch.OutOfMemoryError("planted")
+        return {"y": np.ones(1)}, where
+
+    gpu = SimpleNamespace(uuid=f"test-{tmp_path.name}") if there else None
+    monkeypatch.setattr("inferprof.machine.hardware.detect_gpu", lambda: gpu)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(export, "outputs", outputs)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    spec, feeds = python_spec(tmp_path, exported=False), {"x": np.ones(1)}
+    export.expect(spec.path, spec, Shape.parse("b1"), feeds, tmp_path / "e.npz")
+    assert wheres == asked and expected.of(tmp_path / "e.npz", feeds)[1] == asked[-1]
 
 
 @pytest.mark.slow

@@ -158,13 +158,19 @@ def test_the_parts_of_the_waterfall_fill_the_median_and_those_that_no_case_has_a
     ]
 
 
+SUFFIXES = (".svg", ".png")
+
+
 @pytest.mark.parametrize("plot", registry.plots().values(), ids=registry.plots())
 def test_a_plot_is_the_same_bytes_twice_and_takes_the_colour_of_its_page(plot, tmp_path):
     frame = measurements()
     assert render.lacks(plot, frame) is None
-    svgs = [render.render(plot, frame, tmp_path / f"{index}.png") for index in range(2)]
-    assert svgs[0] == svgs[1]
-    assert (tmp_path / "0.png").read_bytes() == (tmp_path / "1.png").read_bytes()
+    svgs = [render.render(plot, frame, tmp_path / f"{index}{suffix}") for index in (0, 1) for suffix in SUFFIXES]
+    assert len(set(svgs)) == 1
+    for suffix in SUFFIXES:
+        assert (tmp_path / f"0{suffix}").read_bytes() == (tmp_path / f"1{suffix}").read_bytes()
+    alone = ET.fromstring((tmp_path / "0.svg").read_bytes())
+    assert alone[0].tag.endswith("rect") and alone[0].attrib["fill"] == "white"
     assert "currentColor" in svgs[0] and style.INK not in svgs[0]
     ET.fromstring(svgs[0])
 
@@ -394,6 +400,17 @@ def test_an_iteration_has_a_lane_per_kind_and_the_gaps_of_the_gpu_in_one_of_thei
     ]
 
 
+def test_each_of_several_gpus_has_lanes_and_gaps_of_its_own():
+    own = events()
+    second = own[own["kind"].eq("kernel")].assign(device=1)
+    frame = measurements(batches=(1,))
+    frame = frame.assign(events=pd.Series([pd.concat([own, second], ignore_index=True)] * len(frame), dtype=object))
+    assert labels(iteration.TIMELINE.draw(frame).axes[0]) == [
+        *("host: stages", "host: API calls", "host: synchronise"),
+        *(f"GPU {gpu}: {lane}" for gpu in (0, 1) for lane in ("stream 7: kernels", "idle")),
+    ]
+
+
 def test_throttled_samples_of_the_clock_are_marked_and_what_nvml_does_not_tell_is_a_gap():
     clock, power, _ = telemetry.OVER_TIME.draw(measurements(batches=(1,))).axes
     line, marked = power.lines[:2]
@@ -403,11 +420,11 @@ def test_throttled_samples_of_the_clock_are_marked_and_what_nvml_does_not_tell_i
 
 
 def test_tips_become_titles_and_the_numbers_of_a_label_keep_their_digits(tmp_path):
-    svg = render.render(iteration.TIMELINE, measurements(), tmp_path / "x.png")
+    svg = render.render(iteration.TIMELINE, measurements(), tmp_path / "x.svg")
     titles = [title.text for title in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}title")]
     assert any(states(title, "gemm", "30 µs", "10 µs") for title in titles)
     assert [title for title in titles if title and "soft<max>" in title]
-    assert ">1.234<" in render.render(latency.DEVICE, measurements(slowest=1.234), tmp_path / "y.png")
+    assert ">1.234<" in render.render(latency.DEVICE, measurements(slowest=1.234), tmp_path / "y.svg")
     assert not re.findall(r'"[^"<>]*\d\.\d{3}[^"<>]*"', svg)
 
 

@@ -12,6 +12,10 @@ from inferprof.queueing.simulate import simulate
 MS = 1e6
 STEPS = Curve.of({1: [3 * MS], 2: [4 * MS], 4: [6 * MS], 8: [10 * MS]})
 LINE = Curve.linear(1 * MS, 2 * MS, 64)
+COLD = Curve.of(
+    {1: [3 * MS, 4 * MS], 2: [4 * MS], 4: [6 * MS], 8: [10 * MS]},
+    after_idle={1: [6 * MS, 9 * MS], 2: [8 * MS], 4: [9 * MS], 8: [13 * MS]},
+)
 
 
 def noisy() -> Curve:
@@ -43,6 +47,10 @@ def test_without_batching_the_mean_is_that_of_pollaczek_and_khinchine():
         (STEPS, 8, 10, 0.6),
         (STEPS, 2, 3, 0.7),
         (noisy(), 8, 4, 0.7),
+        (COLD, 1, 0, 0.5),
+        (COLD, 2, 5, 0.8),
+        (COLD, 8, 0, 0.4),
+        (COLD, 8, 20, 0.4),
     ],
 )
 def test_latency_and_batches_are_those_of_a_simulation(curve, cap, delay, load):

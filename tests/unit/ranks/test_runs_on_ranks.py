@@ -30,7 +30,7 @@ import numpy as np
 from inferprof import workload
 from inferprof.case import Case, Shape, Variant
 from inferprof.measure import timing
-from inferprof.model import data, export, model_spec
+from inferprof.model import data, expected, export, model_spec
 from inferprof.profilers import kineto
 from inferprof.ranks import supervise
 from inferprof.run_request import Profiling, RunRequest
@@ -41,7 +41,7 @@ supervise.run = functools.partial(supervise.run, limits=limits)
 full = spec.at(Shape.parse(shape))
 feeds = data.feeds(spec, full, 1, 0)[0]
 reference = out / "expected.npz"
-export.expect(Path("none"), spec, full, feeds, reference)
+expected.write(functools.partial(export.outputs, spec, full), feeds, reference)  # on the CPU: ranks are forked here
 for name in sys.argv[5:]:
     kind, _, profiled = name.partition("/")
     request = RunRequest(
@@ -148,6 +148,13 @@ class Faulty(torch.nn.Module):
                 FAULT
         return self.linear(x)
 """
+FAULTY_YAML = """
+source: python
+python: faulty:Faulty
+export: false
+inputs:
+  - {name: x, dtype: float32, dims: [b, 4]}
+"""
 FAULTS = {
     "os.kill(os.getpid(), 9)": ["1", "SIGKILL"],
     "raise RuntimeError('planted')": ["1", "RuntimeError"],
@@ -159,9 +166,7 @@ def run_faulty(folder: Path, fault: str, limit_s: float) -> dict[str, Any]:
     """The record of a case whose rank 1 does this in its fifth inference; pid0 and pid1 name the processes."""
     (folder / "faulty.py").write_text(FAULTY.replace("FAULT", fault))
     model = folder / "faulty.yaml"
-    model.write_text(
-        "source: python\npython: faulty:Faulty\nexport: false\ninputs:\n  - {name: x, dtype: float32, dims: [b, 4]}\n"
-    )
+    model.write_text(FAULTY_YAML)
     run(model, folder, "b2", (60, limit_s), "data")
     record: dict[str, Any] = json.loads((folder / "data.json").read_text())
     return record

@@ -77,3 +77,16 @@ def test_a_process_that_is_alone_does_not_run_the_whole_in_place_of_a_part(tmp_p
     with pytest.raises(UserError, match=naming("tp2", "parallel", "{tensor: 2}")):
         torch_ranks.world_of(request)
     assert torch_ranks.world_of(replace(request, variant=Variant())) is None
+
+
+@pytest.mark.parametrize(("gpus", "hosts", "needed"), [(2, 4, 1), (1, 4, 2), (0, 4, 2), (0, 1, 1)])
+def test_a_case_is_spread_over_as_many_hosts_as_its_ranks_need(gpus: int, hosts: int, needed: int) -> None:
+    machine = Machine(GPU if gpus else None, gpus=gpus, hosts=hosts)
+    assert World("tensor", 2).hosts(machine) == needed
+
+
+def test_gpus_of_all_hosts_count_and_ranks_are_spread_evenly() -> None:
+    shape, three = Shape.parse("b1_s16"), Variant("tp3", {"parallel": {"tensor": 3}})
+    assert refuses(TENSOR, shape, Machine(GPU, gpus=1, hosts=2)) is None
+    assert mentions(refuses(three, shape, Machine(GPU, gpus=1, hosts=2)), "3 GPUs", "2")
+    assert mentions(refuses(three, shape, Machine(GPU, gpus=2, hosts=2)), "{tensor: 3}", "2 hosts")

@@ -117,6 +117,8 @@ def test_sizes_of_messages_give_the_bus_bandwidth_by_the_formula_of_nccl_tests(t
         {"distributedInfo": {"rank": 1, "world_size": 4}},
         {"distributedInfo": {"world_size": 2}},
         {"distributedInfo": None},
+        {"distributedInfo": {"rank": -1, "world_size": 2}},
+        {"distributedInfo": {"rank": 2, "world_size": 2}},
     ],
 )
 def test_traces_that_are_not_ranks_of_one_program_stay_apart(

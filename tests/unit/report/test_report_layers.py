@@ -169,7 +169,7 @@ def test_the_largest_batch_of_each_engine_is_drawn(results: Any, shared: Path, t
     section = figures.draw(study(results, {"trt_layers": frame}), tmp_path)()
     (graph,) = [block for block in section.blocks if isinstance(block, Figure) and block.title.startswith("Engine")]
     assert graph.title == "Engine: vit_tiny/fp16/tensorrt b8"
-    assert (tmp_path / "engine-vit_tiny-fp16-tensorrt.png").exists()
+    assert (tmp_path / "engine-vit_tiny-fp16-tensorrt.svg").exists()
     assert "/features/features.2/MaxPool  1.0 %" in graph.svg
 
 

@@ -144,8 +144,8 @@ def test_a_module_adds_a_plot_of_each_model(add: Callable[[str], None], cpu_stud
         "A made-up plot: vit_tiny"
     ]
     assert {path.name for path in (tmp_path / "plots").glob("made_up-*")} == {
-        "made_up-minilm.png",
-        "made_up-vit_tiny.png",
+        "made_up-minilm.svg",
+        "made_up-vit_tiny.svg",
     }
 
 

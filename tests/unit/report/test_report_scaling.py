@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.diagnosis.test_parallel_checks import LINKS, sending
+from tests.unit.facts import mentions
 from tests.unit.report.conftest import evidence_of
+from tests.unit.report.test_report_timeline import profile
 
 from inferprof.report.compose import content_of
-from inferprof.report.model import Table
+from inferprof.report.model import Table, Text
 from inferprof.report.sections import scaling
 
 TOOK = {"b1": (4.0, 4.1), "b2": (6.0, 5.2), "b8": (18.0, 11.8), "b16": (34.0, 20.6)}
@@ -59,3 +63,48 @@ def test_without_divided_cases_there_is_no_section(results: Any) -> None:
     results.ok("vit/bf16/torch_eager/default/b1", 4.0, gpu=True)
     results.plan()
     assert not content_of(scaling.SECTION, evidence_of(results, "bf16/torch_eager/default")).blocks
+
+
+def doubts_of(results: Any) -> list[str]:
+    content = content_of(scaling.SECTION, evidence_of(results, "bf16/torch_eager/default"))
+    return [block.text for block in content.blocks if isinstance(block, Text)]
+
+
+def divided(results: Any, alone_ms: float, **more: Any) -> None:
+    """A case of 1 ms on two GPUs, beside one."""
+    results.ok("vit/bf16/torch_eager/default/b1", alone_ms, gpu=True, **more)
+    results.ok("vit/bf16/torch_eager/tp2/b1", 1.0, gpu=True, options={"parallel": {"tensor": 2}})
+
+
+def test_more_than_two_times_as_fast_on_two_gpus_is_in_doubt(results: Any) -> None:
+    divided(results, 2.6)
+    results.plan()
+    (said,) = doubts_of(results)
+    assert mentions(said, "vit/bf16/torch_eager/tp2/b1", "2.60×", "default", "2 GPUs", "cache")
+
+
+def test_one_gpu_that_waits_for_launches_is_said_to_be_why(results: Any) -> None:
+    divided(results, 2.6)
+    results.ok("vit/bf16/torch_eager/graph/b1", 1.8, gpu=True, options={"cuda_graph": True})
+    results.plan()
+    assert mentions(doubts_of(results)[0], "launches", "graph", "1.812 ms")
+
+
+def test_up_to_two_times_as_fast_on_two_gpus_is_not_in_doubt(results: Any) -> None:
+    divided(results, 1.9)
+    results.plan()
+    assert doubts_of(results) == []
+
+
+def test_the_link_predicts_what_messages_take_that_kineto_saw(results: Any, tmp_path: Path) -> None:
+    divided(results, 1.6)
+    results.plan()
+    profile(results, "vit/bf16/torch_eager/tp2/b1", sending(1 << 20, 40).table(tmp_path), "kineto")
+    results.write(f"{results.machine}/links.json", {"status": "ok", "reason": None, **LINKS})
+    (table,) = [
+        block
+        for block in content_of(scaling.SECTION, evidence_of(results, "bf16/torch_eager/default")).blocks
+        if isinstance(block, Table) and block.name == "scaling"
+    ]
+    row = {column.key: cell for column, cell in zip(table.columns, table.rows[0], strict=True)}
+    assert row["links_ms"].value == pytest.approx(float(str(row["alone_ms"].value)) / 2 + 8 * 0.02)

@@ -23,6 +23,11 @@ def serve(results: Any, name: str, case: str = CASE, **more: Any) -> None:
     results.write(f"{results.machine}/serving/{name}/{case}.json", content(name, case, results.machine, **more))
 
 
+def policy_of(name: str, **given: Any) -> dict[str, Any]:
+    asked = {"name": name, "policy": "dynamic", "max_batch": 8, "max_delay_ms": 50, "slo_ms": 60}
+    return asked | given
+
+
 def section_of(results: Any) -> SectionContent:
     results.plan()
     return content_of(serving.SECTION, evidence_of(results, None))
@@ -52,9 +57,11 @@ def test_a_study_without_load_has_no_such_section(results: Any) -> None:
 def test_what_was_predicted_stands_beside_what_came(results: Any) -> None:
     results.ok(CASE, 10.0)
     serve(results, "slow")
-    table = table_of(section_of(results), "serving")
-    cells = ["400", "0.500", "12.00", "11.50", "60.00", "58.00", "5.000", "7.000", "2.67", "75.0", "2.000", "0.300"]
-    assert shown(table) == [["vit", "fp32/ort_cpu/default b8", "slow", *cells]]
+    head = ["vit", "fp32/ort_cpu/default", "slow", "400"]
+    cells = ["0.500", "12.00", "11.50", "60.00", "58.00", "+5", "2.000"]
+    assert shown(table_of(section_of(results), "serving")) == [[*head, *cells]]
+    cells = ["5.000", "7.000", "2.67", "75.0", "0.1000", "0.300", "4,000"]
+    assert shown(table_of(section_of(results), "serving_server")) == [[*head, *cells]]
 
 
 def test_a_refused_rate_is_marked_and_says_why(results: Any) -> None:
@@ -73,7 +80,7 @@ def test_the_highest_rate_has_its_bracket_and_what_was_predicted(results: Any) -
     serve(results, "slow", highest=highest)
     table = table_of(section_of(results), "serving_highest")
     cells = ["p99 ≤ 60 ms", "500.0", "508.0", "490.0", "–", "512.0", "800.0", "0", "bracketed"]
-    assert shown(table) == [["vit", "fp32/ort_cpu/default b8", "slow", *cells]]
+    assert shown(table) == [["vit", "fp32/ort_cpu/default", "slow", *cells]]
 
 
 def test_the_winner_turns_from_single_requests_to_batches_as_the_rate_grows(results: Any) -> None:
@@ -85,6 +92,24 @@ def test_the_winner_turns_from_single_requests_to_batches_as_the_rate_grows(resu
     assert [row[2] for row in rows] == ["80.0", "240", "400", "560", "720"]
     assert [row[3] for row in rows] == ["single", "single", "slow", "slow", "slow"]
     assert rows[-1][-1] == "single –"
+
+
+def test_one_line_says_which_policy_to_use_up_to_which_rate_and_which_delay_to_set(results: Any) -> None:
+    results.ok(CASE, 10.0)
+    results.ok("vit/fp32/ort_cpu/default/b1", 3.0)
+    serve(results, "slow", loads=[load(), load(rate=600.0, advised_delay_ns=0.0)])
+    serve(results, "single", "vit/fp32/ort_cpu/default/b1")
+    (line,) = [block.text for block in section_of(results).blocks if isinstance(block, Text) and "use" in block.text]
+    assert mentions(line, "vit fp32/ort_cpu/default", "p99", "single to 240", "slow from 400")
+    assert mentions(line, "max_batch 8", "max_delay_ms to 2.00 at 400/s", "0 at 600/s")
+
+
+def test_a_policy_that_is_best_at_every_rate_and_a_rate_that_none_carries_are_said_so(results: Any) -> None:
+    results.ok(CASE, 10.0)
+    serve(results, "slow")
+    serve(results, "slower", policy=policy_of("slower", max_delay_ms=90))
+    texts = [block.text for block in section_of(results).blocks if isinstance(block, Text)]
+    assert any(mentions(text, "use slow at every rate") for text in texts)
 
 
 def test_loadgen_stands_beside_our_clock_and_where_it_lacks_says_why(results: Any) -> None:
@@ -111,7 +136,7 @@ def test_the_report_has_the_section_and_its_plot(results: Any) -> None:
     results.plan()
     written = report.write(results.root, results.study, results.machine, None, 1)
     assert "Under load" in written.read_text(encoding="utf-8")
-    assert (written.parent / "plots" / "serving-vit.png").exists()
+    assert (written.parent / "plots" / "serving-vit.svg").exists()
 
 
 # --- the checks ------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from tests.unit.facts import facts
 from tests.unit.report.conftest import evidence_of
+from tests.unit.two_gpus import TwoGpus
 
 from inferprof.case import Case
 from inferprof.profilers import nsys
@@ -15,6 +16,7 @@ from inferprof.report.compose import content_of
 from inferprof.report.model import SectionContent, Table, Text
 from inferprof.report.sections import waterfall
 from inferprof.tables import schema
+from inferprof.tables.limits.waterfall import GPU_PARTS
 
 CASE = "vit_tiny/fp16/ort_cuda/default/b8"
 
@@ -122,3 +124,32 @@ def test_cases_on_a_cpu_are_named_beside_those_on_a_gpu_and_make_no_section_alon
         "waterfall",
         "GPUs",
     ]
+
+
+def test_each_gpu_of_a_divided_case_has_a_row_that_adds_up_to_the_median_of_device(
+    results: Any, tmp_path: Path
+) -> None:
+    """GPU 0 computes for 400 µs and waits for 200 until GPU 1 has; the transfer takes 50. Bare it takes 1,000."""
+    gpus = TwoGpus()
+    for _ in range(5):
+        with gpus.iteration():
+            gpus.compute(400)
+            gpus.compute(200, 1)
+            gpus.all_reduce(50)
+    results.ok(CASE, 1.0, gpu=True, options={"parallel": {"tensor": 2}})
+    results.plan()
+    table(results, "kineto", gpus.table(tmp_path))
+    found = named(section_of(results), "waterfall_gpus")
+    first, second = ({c.key: cell.value for c, cell in zip(found.columns, row, strict=True)} for row in found.rows)
+    assert [row["gpu"] for row in (first, second)] == [0, 1]
+    for row in (first, second):
+        parts = [float(str(row[f"{part}_ms"])) for part in GPU_PARTS]
+        assert sum(parts) == pytest.approx(row["device_ms"], abs=1e-5)
+    names = ("computation_ms", "transfer_ms", "waiting_ms")
+    assert [first[name] for name in names] == pytest.approx([0.4, 0.05, 0.2], abs=0.003)
+    assert [second[name] for name in names] == pytest.approx([0.6, 0.05, 0.0], abs=0.003)
+
+
+def test_a_case_of_one_gpu_has_no_row_by_gpu(study: Any, ort: pd.DataFrame) -> None:
+    table(study, "nsys", ort)
+    assert not [block for block in section_of(study).blocks if isinstance(block, Table) and "gpus" in block.name]

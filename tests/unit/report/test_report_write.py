@@ -138,19 +138,19 @@ def test_the_inline_plots_are_xml_and_their_ids_do_not_collide(written_cpu):
         assert '<g id="' not in plot
 
 
-def test_every_plot_is_written_as_png_too(written_gpu):
+def test_every_plot_is_a_file_of_its_own_too(written_gpu):
     assert sorted(path.name for path in (written_gpu / "plots").iterdir()) == [
-        "accuracy_speed-vit_tiny.png",
-        "answer-vit_tiny.png",
-        "batch_device-vit_tiny.png",
-        "batch_end_to_end-vit_tiny.png",
-        "distribution-vit_tiny.png",
-        "latency_device-vit_tiny.png",
-        "latency_end_to_end-vit_tiny.png",
-        "percentiles-vit_tiny.png",
-        "speed_up-vit_tiny.png",
-        "stages-vit_tiny.png",
-        "waterfall-vit_tiny.png",
+        "accuracy_speed-vit_tiny.svg",
+        "answer-vit_tiny.svg",
+        "batch_device-vit_tiny.svg",
+        "batch_end_to_end-vit_tiny.svg",
+        "distribution-vit_tiny.svg",
+        "latency_device-vit_tiny.svg",
+        "latency_end_to_end-vit_tiny.svg",
+        "percentiles-vit_tiny.svg",
+        "speed_up-vit_tiny.svg",
+        "stages-vit_tiny.svg",
+        "waterfall-vit_tiny.svg",
     ]
 
 
@@ -167,7 +167,7 @@ def test_the_same_results_give_the_same_bytes_and_leave_no_stale_files(results):
     for _ in range(2):
         report.write(results.root, results.study, results.machine, BASELINE)
         contents.append({path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()})
-        (folder / "plots" / "stale.png").touch()
+        (folder / "plots" / "stale.svg").touch()
     assert contents[0] == contents[1]
 
 

@@ -15,9 +15,10 @@ from tests.unit.facts import mentions
 from inferprof import config, documents
 from inferprof.documents.serving import ServingPolicy
 from inferprof.errors import UserError
+from inferprof.queueing import served
 from inferprof.queueing.policy import Curve, Policy, Times, schedule
 from inferprof.queueing.simulate import simulate
-from inferprof.serving import bench, load, loadgen, measure, search
+from inferprof.serving import bench, load, loadgen, measure, search, text
 
 MS = 1e6
 CURVE = Curve.of({1: [3 * MS], 2: [4 * MS], 4: [6 * MS], 8: [10 * MS]})
@@ -41,6 +42,9 @@ class Slow:
 
     def curve(self, seconds: float) -> dict[int, list[float]]:
         return {size: times.tolist() for size, times in CURVE.times.items()}
+
+    def paced(self, batches: Any, seconds: float) -> tuple[dict[int, list[float]], dict[int, list[float]]]:
+        return {}, {}
 
 
 class Simulated(bench.Bench):
@@ -172,7 +176,7 @@ def test_two_searches_of_the_same_case_agree_within_their_intervals() -> None:
 def test_an_objective_that_no_rate_meets_says_so() -> None:
     highest = search.highest_rate(bench_of(policy(slo_ms=2, seconds=2.0)), CURVE)
     assert highest.rate is None and highest.none_meets
-    assert mentions(highest.not_measured, "no rate", "2 ms", "p99")
+    assert mentions(highest.not_measured, "no rate", "p99", "2 ms")
 
 
 def test_a_search_whose_runs_are_too_short_for_the_percentile_says_nothing_of_any_rate() -> None:
@@ -211,6 +215,49 @@ def test_a_rate_at_which_no_request_is_due_is_refused_and_does_not_wait_for_one(
     assert run.served.arrived.size == 0 and mentions(refused, "no request", "seconds")
 
 
+# --- the curve in the rhythm of a rate ---------------------------------------------------------------------------
+
+
+class Cold(Slow):
+    """A server that is three times as slow after a pause, and half as slow again behind another size."""
+
+    def paced(self, batches: Any, seconds: float) -> Any:
+        states: tuple[dict[int, list[float]], dict[int, list[float]]] = ({}, {})
+        for requests, gap in batches:
+            size = CURVE.bucket(requests)
+            states[gap > 0].setdefault(size, []).append((3 if gap > 0 else 1.5) * CURVE.mean(size))
+        return states
+
+
+def test_batches_that_were_waited_for_have_service_times_of_their_own() -> None:
+    own = bench_of(policy(seconds=4), server=Cold())
+    curve = own.paced(CURVE, 400.0)
+    assert curve.mean(1, idle=True) == pytest.approx(9 * MS) and curve.mean(1) == pytest.approx(4.5 * MS)
+    # Full batches are rare at that rate: they take longer by as much as the others do.
+    assert curve.mean(8) == pytest.approx(15 * MS)
+    assert curve.mean(8, idle=True) == pytest.approx(30 * MS)
+    assert set(own.pooled().after_idle) == {1, 2, 4, 8}
+
+
+def test_a_server_without_work_for_it_keeps_the_curve_as_it_is() -> None:
+    curve = bench_of(policy()).paced(CURVE, 400.0)
+    assert {size: times.tolist() for size, times in curve.times.items()} == {1: [3e6], 2: [4e6], 4: [6e6], 8: [10e6]}
+
+
+def test_the_batches_of_a_run_are_told_with_the_pauses_before_them() -> None:
+    due = np.array([1.0, 1.0, 30.0]) * MS
+    assert bench.batches_of(simulate(CURVE, Policy(8), due)) == [(2, MS), (1, 25 * MS)]
+    assert bench.batches_of(load.nothing().served) == []
+
+
+def test_drift_is_what_services_took_over_what_the_curve_has_for_the_same_batches() -> None:
+    own = bench_of(policy())
+    run = own.run(400)[0]
+    assert own.drift(CURVE, run) == pytest.approx(1.0)
+    slower = Curve({size: times / 1.25 for size, times in CURVE.times.items()})
+    assert own.drift(slower, run) == pytest.approx(1.25)
+
+
 # --- what is told, and what is refused -------------------------------------------------------------------------
 
 
@@ -222,13 +269,13 @@ def test_a_percentile_with_too_few_requests_is_left_out() -> None:
 def test_a_trace_is_read_and_anything_else_is_one_line(tmp_path: Any) -> None:
     path = tmp_path / "trace.txt"
     path.write_text("0.5\n0.7\n1.5\n")
-    assert bench.read_trace(path).tolist() == [0.5, 0.7, 1.5]
-    for text in ("3\n2\n", "a\n", "1\n", "nan\n1\n"):
-        path.write_text(text)
+    assert served.read_trace(path).tolist() == [0.5, 0.7, 1.5]
+    for lines in ("3\n2\n", "a\n", "1\n", "nan\n1\n", ""):
+        path.write_text(lines)
         with pytest.raises(UserError, match="no trace"):
-            bench.read_trace(path)
+            served.read_trace(path)
     with pytest.raises(UserError, match="no trace"):
-        bench.trace_of(policy(arrivals=f"trace:{tmp_path / 'none'}"))
+        served.trace_of(policy(arrivals=f"trace:{tmp_path / 'none'}"))
     assert bench_of(policy(arrivals=f"trace:{tmp_path / 'none'}")).asked.arrivals.startswith("trace:")
 
 
@@ -264,7 +311,9 @@ def test_a_document_of_a_run_is_read_back_as_it_was_written() -> None:
     [
         ({"policy": "none"}, "max_batch"),
         ({"slo_ms": 0}, "slo_ms"),
-        ({"arrivals": "uniform"}, "arrivals"),
+        ({"arrivals": "uniform"}, "arrivals 'uniform': allowed: poisson"),
+        ({"arrivals": "gamma:-1"}, "arrivals 'gamma:-1': allowed: poisson"),
+        ({"name": "../x"}, "letters"),
         ({"arrivals": "gamma:0"}, "gamma:0"),
         ({"arrivals": "gamma:0.0000001"}, "from 0.001"),
         ({"percentile": 100}, "percentile"),
@@ -321,3 +370,28 @@ def test_a_query_of_multistream_is_over_with_the_last_of_its_samples() -> None:
     run = loadgen.result(own, "MultiStream", system, {"Scenario": "MultiStream"})
     assert run.own["mean"].value_ns == pytest.approx(2.5e9)
     assert run.requests == 4 and run.per_second == pytest.approx(4 / 12)
+
+
+# --- in a few lines ----------------------------------------------------------------------------------------------
+
+
+def test_a_rate_is_told_in_a_line_with_what_was_predicted_of_it() -> None:
+    point = measure.point(bench_of(policy(seconds=20)), 0.5)
+    case = dict.fromkeys(("model", "precision", "backend", "variant", "shape"), "x")
+    content = {"status": "ok", "case": case, "policy": msgspec.to_builtins(policy()), "capacity": 800.0}
+    lines = text.render(content | {"loads": [msgspec.to_builtins(point)]}).splitlines()
+    assert mentions(lines[0], "dynamic", "800") and mentions(
+        lines[1], "400/s", "mean", "predicted", "p99", "predicted"
+    )
+    highest = {"rate": 500.0, "fails": 508.0, "predicted": 512.0}
+    assert mentions(text.render(content | {"loads": [], "highest": highest}), "p99", "25 ms", "500", "508", "512")
+    assert text.render({"status": "failed", "reason": "no memory"}) == "failed: no memory"
+
+
+def test_a_generative_model_is_told_by_its_tokens() -> None:
+    load_ = {"rate": 2.0, "latency": {}, "predicted": {"ttft": {"p99": 1e6}}}
+    load_ |= {"tokens": {"ttft": {"p99": {"value_ns": 2e6}}, "tpot": {}, "per_s": 30.0, "good_share": 0.5}}
+    asked = msgspec.to_builtins(policy(policy="continuous", prompts=[2, 4], new_tokens=[2, 3]))
+    case = dict.fromkeys(("model", "precision", "backend", "variant", "shape"), "x")
+    said = text.render({"status": "ok", "case": case, "policy": asked, "capacity": 8.0, "loads": [load_]})
+    assert mentions(said, "TTFT p99 2 ms", "predicted 1", "30 tokens/s", "50 %")

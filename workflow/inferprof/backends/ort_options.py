@@ -57,6 +57,7 @@ ARENA: Final = RuntimeOption(
     values={True: True, False: False},
     source=f"{_DOCS}/performance/tune-performance/memory.html",
     tries=(False,),
+    tried_on=CPU,
 )
 MEMORY_PATTERN: Final = RuntimeOption(
     name="memory_pattern",
@@ -75,6 +76,7 @@ SPINNING: Final = RuntimeOption(
     values=ON,
     source=_THREADS,
     tries=(False,),
+    tried_on=CPU,
 )
 DENORMAL_AS_ZERO: Final = RuntimeOption(
     name="denormal_as_zero",

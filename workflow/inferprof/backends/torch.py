@@ -25,7 +25,7 @@ from inferprof.case import Case, Shape, Variant
 from inferprof.device import Buffer, Device, Where
 from inferprof.errors import CaseFailed, UserError
 from inferprof.machine.hardware import Machine
-from inferprof.model import export
+from inferprof.model import export, torch_source
 from inferprof.model.model_spec import ModelSpec
 from inferprof.plugins import Backend, OpenRequest, Quantizer, Session
 from inferprof.ranks import world as worlds
@@ -184,17 +184,6 @@ def _reported(*failures: type[Exception]) -> Iterator[None]:
         raise CaseFailed(f"torch: {' '.join(str(error).split())}") from None
 
 
-def _set_tf32(on: bool) -> None:
-    """Say whether fp32 may be computed in TF32, for matrix products and for cuDNN, whose defaults differ.
-
-    The newer `fp32_precision` switches break torch.compile (pytorch issue 166387), so the older ones are used.
-    """
-    import torch
-
-    torch.set_float32_matmul_precision("high" if on else "highest")
-    torch.backends.cudnn.allow_tf32 = on
-
-
 @contextlib.contextmanager
 def _opened(
     request: OpenRequest, wrap: Callable[[torch.nn.Module], Callable[..., torch.Tensor]]
@@ -203,7 +192,7 @@ def _opened(
     import torch
 
     device = request.device
-    _set_tf32(request.variant.flag("tf32"))
+    torch_source.set_tf32(request.variant.flag("tf32"))
     if device.where == "cpu":
         torch.set_num_threads(request.threads)
     world = torch_ranks.world_of(request)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from inferprof.backends import torch_graphs
+from inferprof.backends import torch_graphs, torch_options
 from inferprof.errors import UserError
 from inferprof.plugins import OpenRequest, Session
 
@@ -22,7 +22,8 @@ def stepped(module: torch.nn.Module, request: OpenRequest) -> torch.nn.Module:
         )
     from inferprof.model import causal_lm
 
-    return causal_lm.Step(module, request.spec, request.shape)
+    grows = torch_options.KV_CACHE.given(request.variant) == "dynamic"
+    return causal_lm.Step(module, request.spec, request.shape, grows=grows)
 
 
 def operation(module: torch.nn.Module, weights: int) -> dict[str, Any] | None:

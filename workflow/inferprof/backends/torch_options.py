@@ -30,6 +30,11 @@ def no_such_kernel(spec: ModelSpec, machine: Machine) -> str | None:
     return "no GPU: torch chooses among attention kernels only there" if machine.gpu is None else None
 
 
+def no_cache(spec: ModelSpec, machine: Machine) -> str | None:
+    """Only a model that generates has keys and values of earlier tokens."""
+    return None if spec.kv_cache else f"{spec.name} has no KV cache: its description lacks kv_cache: true"
+
+
 MEMORY_FORMAT: Final = RuntimeOption(
     name="memory_format",
     meaning="torch: images and the weights of convolutions are `contiguous` (default) or `channels_last`",
@@ -59,6 +64,17 @@ FREEZING: Final = RuntimeOption(
     values={False: False, True: True},
     source="https://github.com/pytorch/pytorch/blob/main/torch/_inductor/config.py",
     tries=(True,),
+)
+
+KV_CACHE: Final = RuntimeOption(
+    name="kv_cache",
+    meaning="torch: the KV cache has its full length from the beginning and is written in place (`static`, default), "
+    "or grows by concatenation in each step (`dynamic`), as transformers has it unless told otherwise",
+    backends=BOTH,
+    key="cache_implementation",
+    values={"static": "static", "dynamic": "dynamic"},
+    source="https://huggingface.co/docs/transformers/kv_cache",
+    refuses=no_cache,
 )
 
 

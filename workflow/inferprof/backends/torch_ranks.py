@@ -48,19 +48,19 @@ def group(rank: Rank | None, device: Device) -> Iterator[None]:
     from torch import distributed
 
     on_gpu = device.where == "cuda"
-    if on_gpu and torch.cuda.device_count() < rank.world.size:
+    if on_gpu and torch.cuda.device_count() <= rank.gpu:
         raise CaseFailed(f"{PARALLEL}: {rank.world}: CUDA sees {torch.cuda.device_count()} GPUs")
     if on_gpu:
-        torch.cuda.set_device(rank.number)
-    else:
+        torch.cuda.set_device(rank.gpu)
+    elif rank.hosts.count == 1:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)  # else a host without a name in DNS finds no way
     distributed.init_process_group(
         "nccl" if on_gpu else "gloo",
-        init_method=f"file://{rank.meeting}",
+        init_method=rank.meeting,
         rank=rank.number,
         world_size=rank.world.size,
         timeout=datetime.timedelta(seconds=2 * LIMITS.load_s),  # the supervisor's limits come first
-        device_id=torch.device("cuda", rank.number) if on_gpu else None,
+        device_id=torch.device("cuda", rank.gpu) if on_gpu else None,
     )
     yield
     distributed.destroy_process_group()

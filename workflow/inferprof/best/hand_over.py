@@ -13,10 +13,11 @@ from inferprof.backends.inductor import DEFAULT_MODE
 from inferprof.backends.ort_transformers import OFF, TRANSFORMER_OPTIMIZER
 from inferprof.backends.profile import profile_of
 from inferprof.backends.torch import DTYPES
-from inferprof.best.rounds import Rounds, first_round
+from inferprof.best.rounds import CONFIRM, Rounds, first_round
 from inferprof.best.space import Spot, baseline
 from inferprof.case import Case, Shape, Variant
 from inferprof.documents import Record, Trail
+from inferprof.documents.trail import last_duel
 from inferprof.model.model_spec import InputSpec, ModelSpec
 from inferprof.study import Study
 
@@ -191,7 +192,7 @@ def _winner(study: Study, results: Path, trail: Trail) -> Winner:
     spot = Spot(Case(str(trail.model), precision, backend, name, *(shape or [home])), study.variant(name), home)
     rounds = Rounds(results, study.machine.slug, trail.boundary, float(study.protocol["limit_s"]))
     begin = baseline(study, str(trail.model), str(trail.shape))
-    record = rounds.record(spot, first_round(begin, spot, "confirm") + 1) or rounds.record(spot, 0)
+    record = rounds.record(spot, first_round(begin, spot, CONFIRM) + 1) or rounds.record(spot, 0)
     assert record is not None  # it is the best by these very records
     return Winner(study, trail, spot, record)
 
@@ -207,7 +208,7 @@ def heading(winner: Winner) -> Iterator[str]:
     yield f"Measured by {trail.boundary}: {median:.4g} ms{items}" + (
         f"; the median of one more process lies between {low:.4g} and {high:.4g} ms in 95 of 100." if high else "."
     )
-    last = next((step for step in trail.steps if step.decision in ("confirmed", "not confirmed")), None)
+    last = last_duel(trail.steps)
     if last and last.gain is not None and last.low is not None and last.high is not None:
         yield f"Over {trail.baseline} it saves {last.gain:.1%} ({last.low:.1%} to {last.high:.1%}): {last.decision}."
     packages = winner.record.environment.packages

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import re
 import statistics
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from inferprof import documents
 from inferprof.best.space import Spot
-from inferprof.case import OF_DUELS
+from inferprof.case import LAST_DUELS, OF_DUELS, REFERENCE, Case
 from inferprof.documents import Record
 from inferprof.plugins import Boundary
+from inferprof.study import Study
 
 PAIRS: Final = 100_000
 """Duels have numbers below it, so that two pairs of cases seldom share one."""
+
+
+SLOW: Final = 1.25
+"""How many times as long as at best in the search the host's own work takes where something else slows it down."""
+CONFIRM: Final = "confirm"
+"""The purpose of the last duel."""
 
 
 class Waits(Exception):
@@ -43,9 +52,35 @@ def given_up(file: str) -> bool:
     return last is not None and not UNDER_WAY.fullmatch(last.strip())
 
 
+def accuracy_file(results: Path, case: Case) -> Path:
+    """What says how accurate a case's number format is."""
+    return results / "onnx" / case.model / f"{case.precision}.accuracy.json"
+
+
+def of_format(study: Study, results: Path, spot: Spot) -> list[str]:
+    """What tells whether a case's format is accurate enough, and what its outputs must be; what is there is not."""
+    if spot.case.precision == REFERENCE or not study.models[spot.case.model].exported:
+        return []
+    accuracy = accuracy_file(results, spot.case)
+    outputs = accuracy.with_name(f"{spot.case.precision}.{spot.case.shape}.expected.npz")
+    return _not_there([str(accuracy), str(outputs)])
+
+
+def watched(study: Study, results: Path, spot: Spot) -> list[str]:
+    """The tables of the profilers that watch a case, where they are not there yet."""
+    folder = f"{results}/{study.machine.slug}/table"
+    return _not_there([f"{folder}/{name}/{spot.case}.parquet" for name in study.watching(spot.case)])
+
+
+def _not_there(files: Sequence[str]) -> list[str]:
+    """Those whose jobs did not break either."""
+    return [file for file in files if not Path(file).exists() and not given_up(file)]
+
+
 def first_round(incumbent: Spot, candidate: Spot, purpose: str = "duel") -> int:
     """The round before the first of a duel: each pair has rounds of its own, which took turns."""
-    return OF_DUELS * (1 + zlib.crc32(f"{purpose} {incumbent.name} {candidate.name}".encode()) % PAIRS)
+    pair = zlib.crc32(f"{purpose} {incumbent.name} {candidate.name}".encode()) % PAIRS
+    return OF_DUELS * (1 + pair) + (LAST_DUELS if purpose == CONFIRM else 0)
 
 
 @dataclass
@@ -67,8 +102,12 @@ class Rounds:
 
     def missing(self, spot: Spot, *numbers: int) -> list[str]:
         """The records that are not there, and whose jobs did not break."""
-        files = [self.file(spot, number) for number in numbers]
-        return [file for file in files if not Path(file).exists() and not given_up(file)]
+        return _not_there([self.file(spot, number) for number in numbers])
+
+    def to_come(self, sides: Sequence[Spot], base: int, look: int) -> list[str]:
+        """The records of the first rounds behind `base` that are not there, the cases of a round side by side."""
+        pairs = itertools.product(range(base + 1, base + look + 1), sides)
+        return [file for number, side in pairs for file in self.missing(side, number)]
 
     def record(self, spot: Spot, number: int) -> Record | None:
         """A round; None where it is not there."""
@@ -98,15 +137,30 @@ class Rounds:
         boundary = getattr(record.boundaries, self.boundary) if record and record.boundaries else None
         return list(boundary.samples_ns or ()) if boundary else []
 
+    def undisturbed(self, spot: Spot, *numbers: int) -> list[int]:
+        """Those of the rounds whose core nothing else slowed down: a busy hyper-thread beside it makes launches half
+        as slow again, and a case whose GPU waits for them."""
+        own = {number: _yardstick(self.record(spot, number)) for number in numbers}
+        least = min((host for host in map(_yardstick, self._records.values()) if host), default=0.0)
+        return [number for number, host in own.items() if not host or host <= SLOW * least]
+
     def medians(self, spot: Spot, *numbers: int) -> list[float]:
         """The median of each of these rounds, ns."""
         items = spot.batch if self.per_item else 1
         return [statistics.median(self.samples(spot, number)) / items for number in numbers]
 
+    def latency_ns(self, spot: Spot, *numbers: int) -> float:
+        """What a call takes by these rounds."""
+        return statistics.median(statistics.median(self.samples(spot, number)) for number in numbers)
+
     @property
     def spent_s(self) -> float:
         """What all records took that were looked at."""
         return sum(self.seconds.values())
+
+    def fits(self, files: Sequence[str], budget_s: float) -> bool:
+        """Whether these records may be made, too, within so many seconds for all."""
+        return self.spent_s + sum(map(self.will_take_s, files)) <= budget_s
 
     @property
     def knows_duels(self) -> bool:
@@ -119,6 +173,11 @@ class Rounds:
         folder = file.rpartition("/")[0] + "/"
         own = [seconds for other, seconds in alike.items() if other.startswith(folder)]
         return statistics.fmean(own) if own else statistics.median((alike or self.seconds).values())
+
+
+def _yardstick(record: Record | None) -> float | None:
+    """How long the host took for work of its own beside a round; None where nobody timed it."""
+    return statistics.median(record.host.yardstick_ns) if record and record.host else None
 
 
 def _of_duel(file: str) -> bool:

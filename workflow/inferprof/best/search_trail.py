@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from inferprof.best import space
-from inferprof.best.rounds import first_round
+from inferprof.best.rounds import CONFIRM, first_round
 from inferprof.best.trail import same
 from inferprof.documents.diagnosed import PLANNED
-from inferprof.documents.trail import Ended, Idea, Trail
+from inferprof.documents.trail import Ended, Idea, Trail, last_duel
 
 if TYPE_CHECKING:
     from inferprof.best.search import Search
@@ -49,9 +49,9 @@ def trail(search: Search, ended: Ended | None, why: str, asked: list[str] | None
 
 def _last_medians(search: Search) -> list[float]:
     """Of the best case: those of the rounds that confirmed it, else of its first."""
-    last = next((s for s in search.steps if s.decision in ("confirmed", "not confirmed")), None)
+    last = last_duel(search.steps)
     if last is not None and last.candidate == search.best.name and last.rounds:
-        base = first_round(search.baseline, search.best, "confirm")
+        base = first_round(search.baseline, search.best, CONFIRM)
         return search.rounds.medians(search.best, *range(base + 1, base + last.rounds + 1))
     return search.rounds.medians(search.best, 0) if search.rounds.samples(search.best, 0) else []
 
@@ -60,7 +60,7 @@ def _ideas(search: Search) -> Iterator[Idea]:
     """What the diagnosis of the best case advises and the search did not do."""
     done = {step.candidate for step in search.steps}
     said: list[Idea] = []
-    for check, finding in search.findings(search.best):
+    for check, finding in search.advice.get(search.best.name, ()):
         spots = space.neighbours(search.study, search.best, [finding])
         tried = any(s.name in done and space.predicted([finding], search.best, s) for s in spots)
         if finding.change and finding.acts and not tried:

@@ -54,6 +54,23 @@ class Spot:
         return Spot(replace(self.case, variant=variant.name, **names), variant, self.home)
 
 
+def home(study: Study, model: str) -> str:
+    """The shape that a model is searched at: the one asked for, else its first. Raises UserError for one it lacks."""
+    asked = study.best.get("shape")
+    return (study.models[model].at(Shape.parse(asked)) if asked else study.shapes[model][0]).label
+
+
+def check(study: Study, model: str) -> None:
+    """Raise UserError for a search that cannot begin."""
+    begin = baseline(study, model, home(study, model))
+    if study.best["boundary"] == "device" and study.machine.gpu is None:
+        raise UserError(
+            "config: best: boundary: device is by a GPU's clock, and here is none; give call or end_to_end"
+        )
+    if reason := refusal(study, begin):
+        raise UserError(f"config: baseline: {begin.name} of {model} cannot run on {study.machine.slug}: {reason}")
+
+
 def baseline(study: Study, model: str, shape: str) -> Spot:
     """Where a search begins."""
     precision, backend, name = study.config["baseline"].split("/")
@@ -63,18 +80,13 @@ def baseline(study: Study, model: str, shape: str) -> Spot:
 def neighbours(study: Study, spot: Spot, findings: Iterable[Finding]) -> list[Spot]:
     """All that differ from a case in one thing, each once."""
     every = {each.name: each for each in _neighbours(study, spot, findings)}
-    every.pop(spot.name, None)
-    return list(every.values())
+    return [each for each in every.values() if changed(spot, each)]
 
 
 def _neighbours(study: Study, spot: Spot, findings: Iterable[Finding]) -> Iterator[Spot]:
     for precision in study.precisions:
         yield spot.having(spot.variant, precision=precision)
-    for backend in study.config["backends"]:
-        understood = registry.options_of(registry.backends()[backend])
-        kept = {name: value for name, value in spot.variant.options.items() if name in understood}
-        if variant := named(study, kept):
-            yield spot.having(variant, backend=backend)
+    yield from filter(None, (on_runtime(study, spot, backend) for backend in study.config["backends"]))
     if study.best["per"] == "item":
         others = {**Shape.parse(spot.case.shape).as_dict(), BATCH: 0}
         alike = (s for s in study.shapes[spot.case.model] if {**s.as_dict(), BATCH: 0} == others)
@@ -86,12 +98,36 @@ def _neighbours(study: Study, spot: Spot, findings: Iterable[Finding]) -> Iterat
             yield spot.having(variant)
     advised = [finding.change for finding in findings if finding.acts and finding.change]
     variants = [each.to for each in advised if each.by == "variant" and each.to]
-    alone = [{name: value} for name, values in tries(study, spot.case.backend).items() for value in values]
+    yield from with_options(study, spot, variants)
+
+
+def on_runtime(study: Study, spot: Spot, backend: str) -> Spot | None:
+    """The same on another runtime, with the options that it understands."""
+    understood = registry.options_of(registry.backends()[backend])
+    kept = {name: value for name, value in spot.variant.options.items() if name in understood}
+    variant = named(study, kept)
+    return spot.having(variant, backend=backend) if variant else None
+
+
+def with_options(study: Study, spot: Spot, advised: Iterable[Mapping[str, Any]] = ()) -> Iterator[Spot]:
+    """A case with one more option each: those advised, those of the config's variants, and those that are tried."""
     understood = registry.options_of(registry.backends()[spot.case.backend])
-    for options in [*variants, *(each.options for each in study.variants.values() if each.options), *alone]:
+    alone = [{name: value} for name, values in tries(study, spot.case.backend).items() for value in values]
+    for options in [*advised, *(each.options for each in study.variants.values() if each.options), *alone]:
         variant = named(study, {**spot.variant.options, **options})
-        if variant and options.keys() <= understood.keys():
+        if variant and options.keys() <= understood.keys() and variant.options != spot.variant.options:
             yield spot.having(variant)
+
+
+def together(study: Study, begin: Spot, others: Iterable[Spot]) -> Spot | None:
+    """A case with all that others have beside it, of one option the first; None where it takes less than two."""
+    options, count = dict(begin.variant.options), 0
+    for other in others:
+        own = {name: value for name, value in other.variant.options.items() if name not in begin.variant.options}
+        if own and replace(other.case, variant=begin.case.variant) == begin.case and not own.keys() & options.keys():
+            options, count = options | own, count + 1
+    variant = named(study, options)
+    return begin.having(variant) if variant and count > 1 else None
 
 
 def tries(study: Study, backend: str) -> dict[str, Sequence[OptionValue]]:
@@ -99,9 +135,13 @@ def tries(study: Study, backend: str) -> dict[str, Sequence[OptionValue]]:
     understood = registry.options_of(registry.backends()[backend])
     cores = study.machine.threads
     threads = sorted({max(1, cores // parts) for parts in (2, 4, cores)} - {cores}, reverse=True) if cores else ()
-    every: dict[str, Sequence[OptionValue]] = {**TRIES, "threads": threads}
+    on_cpu = study.machine.gpu is None or registry.backends()[backend].where == "cpu"
+    every: dict[str, Sequence[OptionValue]] = {**TRIES, **({"threads": threads} if on_cpu else {})}
     own = {name: values for name, values in every.items() if name in understood}
-    return own | {name: option.tries for name, option in registry.runtime_options(backend).items() if option.tries}
+    handed_on = registry.runtime_options(backend).items()
+    return own | {
+        n: option.tries for n, option in handed_on if option.tries and backend in (option.tried_on or {backend})
+    }
 
 
 def named(study: Study, options: Mapping[str, Any]) -> Variant | None:
@@ -155,11 +195,15 @@ def _leads(change: Change, before: Spot, after: Spot) -> bool:
 
 
 def changed(before: Spot, after: Spot) -> frozenset[tuple[str, str, str]]:
-    """What was done to a case, to be remembered where it did not help: runtime, option and value."""
+    """All that was done to a case, to be remembered where it did not help: runtime, option and value."""
     if after.case.shape != before.case.shape:
         return frozenset({(after.case.backend, "shape", after.case.shape)})
     options = {*after.variant.options} | {*before.variant.options}
     differ = [name for name in options if after.variant.options.get(name) != before.variant.options.get(name)]
-    if (after.case.precision, after.case.backend) != (before.case.precision, before.case.backend):
-        return frozenset({(after.case.backend, "precision", after.case.precision)})
-    return frozenset((after.case.backend, name, str(after.variant.options.get(name))) for name in differ)
+    own = after.case
+    if own.backend != before.case.backend:  # its worth depends on the format, and on the options that it takes over
+        return frozenset({(own.backend, "runtime", f"{own.precision}/{own.variant}")})
+    if own.precision != before.case.precision:
+        return frozenset({(own.backend, "precision", own.precision)})
+    place = f"{own.precision}/{own.backend}"
+    return frozenset((place, name, str(after.variant.options.get(name))) for name in differ)

@@ -11,7 +11,7 @@ import numpy as np
 
 SIGMAS: Final = 2.0
 """How far from its rounds a case may be."""
-SPREAD: Final = 0.02
+SPREAD: Final = 0.01
 """By how much processes of a case differ, as a standard deviation of logarithms, as long as few were repeated."""
 REPEATED: Final = 6
 """Rounds of cases with several that tell it."""
@@ -31,18 +31,21 @@ class Standing:
     _levels: dict[str, float] = field(default_factory=dict)
     _weights: dict[str, float] = field(default_factory=dict)
     """Candidate → by how much its ratio may be off, in spreads of one process."""
-    _logs: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
-    """Case → the logarithms of its latest rounds beside this incumbent."""
+    _logs: dict[tuple[str, str], np.ndarray[Any, Any]] = field(default_factory=dict)
+    """Case and what its rounds were for → the logarithms of these, beside this incumbent."""
 
-    def heard(self, case: str, medians: Sequence[float]) -> None:
+    def __post_init__(self) -> None:
+        self._levels[self.incumbent] = 1.0
+
+    def heard(self, case: str, purpose: str, medians: Sequence[float]) -> None:
         """Remember by how much rounds of a case differ."""
-        self._logs[case] = np.log(np.array(medians))
+        self._logs[case, purpose] = np.log(np.array(medians))
 
     def screen(self, candidate: str, own: Sequence[float], other: Sequence[float]) -> None:
         """Place a candidate by the incumbent's own rounds and by its."""
-        self.heard(self.incumbent, own)
-        self.heard(candidate, other)
-        ratio = math.exp(float(np.median(self._logs[candidate]) - np.median(self._logs[self.incumbent])))
+        self.heard(self.incumbent, "screen", own)
+        self.heard(candidate, "screen", other)
+        ratio = math.exp(float(np.median(np.log(other)) - np.median(np.log(own))))
         self._levels[candidate] = self._level * ratio
         self._weights[candidate] = math.sqrt(1 / len(own) + 1 / len(other))
         self.rounds[candidate] = len(other)
@@ -51,11 +54,19 @@ class Standing:
         """A candidate is the incumbent from now on. gain: the share of the incumbent's time that it saves."""
         self._levels[candidate] = self._level * (1 - gain)
         self.incumbent = candidate
-        self._logs = {name: logs for name, logs in self._logs.items() if name == candidate}
+        self._logs = {key: logs for key, logs in self._logs.items() if key[0] == candidate}
 
     def ratio(self, candidate: str) -> float:
         """A candidate's time over the incumbent's."""
         return self._levels[candidate] / self._level
+
+    def over(self, candidate: str, other: str) -> float:
+        """A candidate's time over another one's."""
+        return self._levels[candidate] / self._levels[other]
+
+    def knows(self, candidate: str) -> bool:
+        """Whether rounds of it were seen."""
+        return candidate in self._levels
 
     def promise(self, candidate: str) -> float:
         """The share of the incumbent's time that may go with a candidate."""
@@ -79,7 +90,7 @@ class Standing:
 
     @property
     def _level(self) -> float:
-        return self._levels.get(self.incumbent, 1.0)
+        return self._levels[self.incumbent]
 
     def _off(self, candidate: str) -> float:
         """By how much the logarithm of a candidate's ratio may be off."""

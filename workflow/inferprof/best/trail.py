@@ -15,6 +15,7 @@ from typing import Final, Literal
 
 from inferprof import documents
 from inferprof.best import duel, halving
+from inferprof.best.rounds import accuracy_file
 from inferprof.case import Case, Shape
 from inferprof.diagnosis import run
 from inferprof.diagnosis.frames import of_model
@@ -88,11 +89,6 @@ def candidates(of_cases: Iterator[Frames], shape: Shape) -> Iterator[Candidate]:
             medians = {number: statistics.median(samples) for number, samples in sorted(times.items())}
             first = times[min(times)]
             yield Candidate(f"{case.precision}/{case.backend}/{case.variant}", frames, tuple(first), medians)
-
-
-def accuracy_file(results: Path, case: Case) -> Path:
-    """What says how accurate a case's number format is."""
-    return results / "onnx" / case.model / f"{case.precision}.accuracy.json"
 
 
 def inaccurate(results: Path, case: Case) -> str | None:
@@ -190,7 +186,8 @@ def stopped(more: Sequence[More], coming: Sequence[Idea]) -> str:
 
 def lines(trail: Trail) -> Iterator[str]:
     """The trail in a few lines."""
-    yield f"{trail.model} {trail.shape}: {trail.best}, {(trail.median_ns or 0) / 1e6:.3g} ms; {trail.stopped}"
+    took = f", {trail.median_ns / 1e6:.3g} ms" if trail.median_ns else ""
+    yield f"{trail.model} {trail.shape}: {trail.best}{took}; {trail.stopped}"
     for step in trail.steps:
         gain = "" if step.gain is None else f", {step.gain:.1%} of the time"
         yield f"  {step.decision}: {step.candidate} against {step.incumbent}{gain}: {step.reason}"

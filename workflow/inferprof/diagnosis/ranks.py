@@ -9,8 +9,7 @@ from inferprof.diagnosis.times import ms
 from inferprof.findings import Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables.limits import link_speed
-from inferprof.tables.trace.collectives import ALL, LEVEL, POINT_TO_POINT
-from inferprof.tables.trace.kernel_compare import ITERATION
+from inferprof.tables.trace.collectives import ALL, LEVEL, POINT_TO_POINT, iterations_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -165,12 +164,6 @@ def collective_rows(frames: Frames) -> pd.DataFrame:
 def traced(frames: Frames) -> pd.DataFrame:
     """What the tool of the timeline saw on all GPUs: the timeline itself is of the busiest."""
     return frames.of_tool(str(frames.tool))
-
-
-def iterations_of(rows: pd.DataFrame) -> int:
-    """How many iterations each GPU ran, by the rows of one tool."""
-    own = rows[rows["level"].eq("range") & rows["name"].eq(ITERATION) & rows["metric"].eq("gpu_busy")]
-    return max(1, int(own.groupby("device")["instances"].sum().max()))
 
 
 LATE_RANK = Check(

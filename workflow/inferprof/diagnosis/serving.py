@@ -99,7 +99,9 @@ def _delay_gain(policy: ServingPolicy, load: Load) -> tuple[Load, float, float, 
 def _cap(frames: Frames) -> list[Finding] | Clear:
     """A larger measured batch carries BATCH_CAP more requests per second than the policy's largest, by end_to_end of
     the bare runs. Gain of the capacity: from nothing to that."""
-    policies = [policy for policy, _ in _served(frames)]
+    policies = [policy for policy, _ in _served(frames) if not policy.generates]
+    if not policies:
+        raise NotAssessed("a policy that forms batches of single inferences, under load: `serving:` in the config")
     batch, rest = Shape.parse(frames.case.shape).batch, rest_of(frames.case.shape)
     rates = {
         row["batch"]: row["batch"] / row["end_to_end_ms"] * 1e3

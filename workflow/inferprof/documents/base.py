@@ -6,7 +6,8 @@ here is finite.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
@@ -110,3 +111,11 @@ def require(part: Document, names: tuple[str, ...], though: str) -> None:
     """Raise ValueError where one of the fields is not set."""
     if lacking := [name for name in names if getattr(part, name) is None]:
         raise ValueError(f"lacks {', '.join(f'`{name}`' for name in lacking)}, {though}")
+
+
+def check_divided(options: Mapping[str, Any]) -> None:
+    """Raise ValueError where the options of a case that ran say `parallel` and not how it was divided."""
+    given = options.get("parallel", {"": 1})
+    ranks = list(given.values()) if isinstance(given, dict) else []
+    if [type(number) for number in ranks] != [int] or ranks[0] < 1:
+        raise ValueError(f"options: parallel: {given!r} is no way to divide a case with a number of ranks")

@@ -21,6 +21,7 @@ from inferprof.documents.base import (
     Positive,
     Share,
     Text,
+    check_divided,
 )
 from inferprof.documents.operation import Operation
 
@@ -293,6 +294,10 @@ class Run(Outcome):
     outputs: dict[str, Array] = {}
     ranks: list[OfRank] = []
     """One per rank of a case that is divided (option `parallel`); what rank 0 measures is the case's."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_divided(self.options if self.status == "ok" else {})
 
 
 class Record(Run, kw_only=True):

@@ -14,6 +14,10 @@ Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$(?!\n)")]
 Batch = Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,5}$(?!\n)")]
 """A batch size as a key of JSON."""
 ROUNDING = 1e-9
+Span = tuple[Annotated[int, Meta(ge=1, le=1 << 20)], Annotated[int, Meta(ge=1, le=1 << 20)]]
+LEAST_NEW = 2
+NEEDS_PROMPTS = "a model with a KV cache needs prompts and new_tokens"
+NO_PROMPTS = "prompts and new_tokens are of models with a KV cache: leave them out, or name others under models"
 LEAST_GAMMA = 1e-3
 """Below it nearly all requests of a run come at one moment."""
 ServiceTimes = Annotated[list[Nanoseconds], Meta(min_length=1)]
@@ -30,8 +34,8 @@ class ServingPolicy(Document, forbid_unknown_fields=True):
     """How requests of one item are served, what is sent, and what must be met: an entry of `serving:`."""
 
     name: Name
-    policy: Literal["none", "dynamic"]
-    slo_ms: Annotated[Positive, Meta(description="the latency objective")]
+    policy: Literal["none", "dynamic", "continuous"]
+    slo_ms: Annotated[Positive, Meta(description="the latency objective; of a generative model for the first token")]
     max_batch: Annotated[int, Meta(ge=1, le=65536)] = 1
     max_delay_ms: Annotated[NotNegative, Meta(description="how long the first of a batch waits for more")] = 0
     arrivals: Arrivals = "poisson"
@@ -49,15 +53,55 @@ class ServingPolicy(Document, forbid_unknown_fields=True):
         tuple[Scenario, ...], Meta(description="scenarios that MLPerf LoadGen measures beside our own clock")
     ] = ()
     models: Annotated[tuple[str, ...], Meta(description="the models that it is for; all unless given")] = ()
+    prompts: Annotated[Span | None, Meta(description="tokens of a prompt, least and most: of a generative model")] = (
+        None
+    )
+    new_tokens: Annotated[Span | None, Meta(description="tokens of an answer, least and most")] = None
+    tpot_ms: Annotated[Positive | None, Meta(description="the objective for each further token of an answer")] = None
+    budget: Annotated[Count | None, Meta(description="tokens of a step of policy continuous; 0: as fit")] = None
 
     def __post_init__(self) -> None:
         if self.policy == "none" and (self.max_batch > 1 or self.max_delay_ms):
             raise ValueError("policy none has neither max_batch nor max_delay_ms: it serves one request at a time")
+        self._check_generation()
         kind, _, shape = self.arrivals.partition(":")
         if kind == "gamma" and not LEAST_GAMMA <= float(shape) <= 1 / LEAST_GAMMA:
             raise ValueError(
                 f"arrivals gamma:{shape}: allowed are shapes from {LEAST_GAMMA:g} to {1 / LEAST_GAMMA:g}"
             )
+
+    @property
+    def generates(self) -> bool:
+        """Whether requests have prompts and answers, token by token."""
+        return self.prompts is not None
+
+    @property
+    def objective(self) -> str:
+        """In words: `p99 ≤ 60 ms`."""
+        percent = f"p{self.percentile:g}"
+        if not self.generates:
+            return f"{percent} ≤ {self.slo_ms:g} ms"
+        tpot = f", TPOT ≤ {self.tpot_ms:g} ms" if self.tpot_ms else ""
+        return f"{percent}: TTFT ≤ {self.slo_ms:g} ms{tpot}"
+
+    def _check_generation(self) -> None:
+        if self.policy == "continuous" and self.max_delay_ms:
+            raise ValueError("policy continuous waits for nothing: leave out max_delay_ms")
+        if (self.prompts is None) != (self.new_tokens is None):
+            raise ValueError("prompts and new_tokens go together: a generative model needs both")
+        if self.prompts is None or self.new_tokens is None:
+            if self.policy == "continuous" or self.tpot_ms or self.budget is not None:
+                raise ValueError(
+                    "policy continuous, tpot_ms and budget are of a generative model: give prompts and new_tokens"
+                )
+            return
+        for name, (least, most) in (("prompts", self.prompts), ("new_tokens", self.new_tokens)):
+            if least > most:
+                raise ValueError(f"{name}: {least} to {most}: the least comes first")
+        if self.new_tokens[0] < LEAST_NEW:
+            raise ValueError(f"new_tokens: at least {LEAST_NEW}: one token has no time per further token")
+        if self.budget is not None and (self.policy != "continuous" or 0 < self.budget < self.max_batch):
+            raise ValueError(f"budget: of policy continuous, and at least its max_batch of {self.max_batch} tokens")
 
 
 class Quantile(Document):
@@ -79,6 +123,29 @@ class Predicted(Document):
     latency: dict[str, NotNegative]
     utilization: NotNegative
     mean_batch: Positive
+    ttft: dict[str, NotNegative] = {}
+    tpot: dict[str, NotNegative] = {}
+    """Of a generative model, as in Tokens."""
+
+
+class Tokens(Document):
+    """What the requests of a generative model saw at a rate, by the definitions of docs/generation.md."""
+
+    ttft: dict[str, Quantile]
+    """`mean`, `p50`, … → from the moment at which a request was due to its first token."""
+    tpot: dict[str, Quantile]
+    """(Last token - first token) / (tokens - 1) of each request."""
+    itl: dict[str, Quantile]
+    """From one token of a request to its next."""
+    per_s: NotNegative
+    """Tokens per second of all requests."""
+    good_per_s: NotNegative
+    """Requests per second that met both objectives: one meaning of goodput. The other is the highest rate."""
+    good_share: NotNegative
+    """Of the requests."""
+    steps: Count
+    per_step: NotNegative
+    """New tokens of a step."""
 
 
 class Load(Document):
@@ -101,8 +168,11 @@ class Load(Document):
     """Size → how many were formed."""
     lag_ns: NotNegative | None = None
     """The 99th percentile of how late the client sent."""
+    drift: Positive | None = None
+    """Service times over those of the curve for the same batches: 1.1 where the machine became a tenth slower."""
     energy: Energy | None = None
     """Of a request: `j_per_inference`."""
+    tokens: Tokens | None = None
     predicted: Predicted | None = None
     """By theory, from the curve measured just before the run."""
     advised_delay_ns: NotNegative | None = None
@@ -164,7 +234,10 @@ class Serving(Outcome):
     machine: str | None = None
     policy: ServingPolicy | None = None
     curve: dict[Batch, ServiceTimes] | None = None
-    """Batch → equally likely service times, measured in the same process between the runs."""
+    """Batch → equally likely service times, measured in the same process between the runs; of a generative model:
+    tokens of a step → times of a step."""
+    after_idle: dict[Batch, ServiceTimes] = {}
+    """The same of batches that the server had waited for."""
     capacity: Positive | None = None
     """Requests per second that full batches carry."""
     loads: list[Load] = []

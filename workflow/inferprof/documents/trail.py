@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
@@ -29,7 +30,7 @@ class Step(Document, omit_defaults=False):
     predicted: Gain | None = None
     """ns, by the diagnosis of the incumbent."""
     incumbent_ns: Positive | None = None
-    """The median of its rounds in this duel."""
+    """What a call of it takes: the median of its rounds in this duel; without one, of its first round."""
     check: str | None = None
     """Whose prediction it is."""
 
@@ -82,3 +83,8 @@ class Trail(Outcome):
     """What the measurements took that it looked at."""
     options: dict[str, str | bool | Number | list[str] | dict[str, int]] = {}
     """Of the best case's variant."""
+
+
+def last_duel(steps: Iterable[Step]) -> Step | None:
+    """The best case against the baseline in new rounds; of several engines the first."""
+    return next((step for step in steps if step.decision in ("confirmed", "not confirmed")), None)

@@ -105,7 +105,9 @@ class Machine:
     threads: int | None = None
     """What the CPU runs side by side; None where nobody counted."""
     gpus: int = 0
-    """How many GPUs like `gpu` one process per GPU may use."""
+    """How many GPUs like `gpu` one process per GPU may use, on a host."""
+    hosts: int = 1
+    """How many hosts like this one a case may be spread over."""
 
     @property
     def slug(self) -> str:

@@ -58,6 +58,8 @@ class Protocol:
     `min_samples`, or with FIRST_INTERVAL; there is no pipeline, and back to back is too short for energy."""
     only: Boundary | None = None
     """The one boundary that is measured, without stages and throughput: of a round that a comparison is made of."""
+    quiet_core: bool = False
+    """A GPU is measured from the core that nothing else slows down: of rounds that only choose among cases."""
     throughput_min_s: float = 1.2
     """Back to back lasts half a budget and at least this long: energy is told for windows of 1 s or more."""
     graph: bool = False

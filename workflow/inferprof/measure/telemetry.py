@@ -161,8 +161,10 @@ def energy(samples: Sequence[Sample], throughput: Mapping[str, Any]) -> dict[str
 def of_all(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The record of several GPUs that share the work: the first one's gauges, and the energy of all."""
     energies = [record.get("energy", {}) for record in records]
-    if len(records) == 1 or not all("mean_w" in energy for energy in energies):
+    if len(records) == 1 or "energy" not in records[0]:
         return dict(records[0])
+    if lacking := [energy for energy in energies if "mean_w" not in energy]:
+        return {**records[0], "energy": lacking[0]}
     added = {name: sum(energy[name] for energy in energies) for name in ("j_per_inference", "mean_w")}
     return {**records[0], "energy": {**energies[0], **added}}
 

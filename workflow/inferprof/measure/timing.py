@@ -33,7 +33,7 @@ from inferprof.measure import loop, selfcheck, throughput
 from inferprof.measure.lane import Lane
 from inferprof.measure.loop import Clock, Protocol, Sample, Series
 from inferprof.measure.throughput import Throughput
-from inferprof.measure.yardstick import HostSpeed, Yardstick
+from inferprof.measure.yardstick import HostSpeed, Yardstick, on_quietest_core
 from inferprof.plugins import BOUNDARIES, Boundary, Feeds, Placement, Session
 
 __all__ = [
@@ -125,7 +125,8 @@ def measure(
         call = _call(lane, clock)
         with undisturbed():
             first = int(call())
-    with undisturbed(), outcomes.stage("measure"):
+    core = on_quietest_core() if protocol.quiet_core and device.where == "cuda" else contextlib.nullcontext()
+    with core, undisturbed(), outcomes.stage("measure"):
         if protocol.graph:
             with outcomes.stage("capture the CUDA graph"):
                 _capture(session, call, protocol, clock)

@@ -9,8 +9,9 @@ the GPU is done: never inside of a sample, and never beside one.
 from __future__ import annotations
 
 import contextlib
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from inferprof.measure.loop import Clock
 
 ITERATIONS = 12_000
 """About 1 ms of CPython, so that the 32 readings of a case on a GPU cost it some 40 ms."""
+MOST_CORES = 64
+"""That are tried: some 100 ms."""
 STAT = Path("/proc/stat")
 TASKS = Path("/proc/self/task")
 BUSY, STOLEN = (0, 1, 2, 5, 6), 7
@@ -104,6 +107,26 @@ class Yardstick:
         seconds = (self._clock() - self._began) / 1e9
         threads = _worked(self._threads_before, self._threads(), seconds)
         return HostSpeed(tuple(self._took), tuple(self._on_cpu), _stolen(self._begin, self._stat()), threads)
+
+
+@contextlib.contextmanager
+def on_quietest_core(clock: Clock = time.perf_counter_ns) -> Iterator[None]:
+    """Keep this thread on the core where the work takes least now. Threads that are there stay where they may be."""
+    cores = os.sched_getaffinity(0)
+
+    def took(core: int) -> int:
+        os.sched_setaffinity(0, {core})
+        start = clock()
+        work()
+        return clock() - start
+
+    try:
+        with contextlib.suppress(PermissionError):  # of a container that may not choose
+            os.sched_setaffinity(0, {min(sorted(cores)[:MOST_CORES], key=took)})
+        yield
+    finally:
+        with contextlib.suppress(PermissionError):
+            os.sched_setaffinity(0, cores)
 
 
 def _stolen(begin: str, end: str) -> dict[str, Any]:

@@ -8,13 +8,14 @@ model itself has read; each row has memory of its own for it.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any, Final
 
 import torch
 import transformers
 from torch.nn.functional import scaled_dot_product_attention
-from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, DynamicLayer
 
 from inferprof.case import BATCH, CONTEXT, TOKENS, Shape
 from inferprof.errors import UserError
@@ -24,6 +25,8 @@ from inferprof.model.model_spec import ModelSpec
 ATTENTION: Final = "inferprof"
 """The name that transformers knows `attend` by."""
 CONTEXT_SEED: Final = 2
+CACHE_NAMES: Final = ("cache", "past_key_values")
+"""What transformers calls the cache: 5.24 and 5.17. It ignores a name that it does not know."""
 
 
 def attend(
@@ -83,24 +86,39 @@ class FixedLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is unty
         return self.context + query_length, 0
 
 
+def grown(keys: torch.Tensor, values: torch.Tensor) -> DynamicLayer:
+    """A layer of transformers' own: an inference makes new tensors of these and of those of its tokens."""
+    layer = DynamicLayer()
+    layer.keys, layer.values, layer.is_initialized = keys, values, True
+    return layer
+
+
 class CausalLM(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
-    """token ids [b, p] and the cache's tensors, keys and values of each layer in turns → logits [b, vocabulary]."""
+    """token ids [b, p] and the cache's tensors, keys and values of each layer in turns → logits [b, vocabulary].
+
+    The tensors have room for the new tokens, or hold those before them alone: then the cache grows, as DynamicCache.
+    """
 
     def __init__(self, model: Any) -> None:
         super().__init__()
+        self.grows = False
         self.model = model
         self.body, self.head, self.not_counted = _products(model)
+        names = inspect.signature(model.forward).parameters
+        self.cache_name = next(name for name in CACHE_NAMES if name in names)
 
     def forward(self, ids: torch.Tensor, *cache: torch.Tensor) -> torch.Tensor:
         """The logits behind the last token."""
-        context = cache[0].shape[2] - ids.shape[1]
-        layers = [FixedLayer(keys, values, context) for keys, values in zip(cache[::2], cache[1::2], strict=True)]
+        context = cache[0].shape[2] - (0 if self.grows else ids.shape[1])
+        pairs = zip(cache[::2], cache[1::2], strict=True)
+        layers = [grown(*pair) if self.grows else FixedLayer(*pair, context) for pair in pairs]
         return self.logits(ids, Cache(layers=layers), context)
 
     def logits(self, ids: torch.Tensor, cache: Cache, context: int) -> torch.Tensor:
         """The same with a cache of transformers."""
         positions = torch.arange(context, context + ids.shape[1], device=ids.device)[None]
-        result = self.model(input_ids=ids, position_ids=positions, cache=cache, use_cache=True, logits_to_keep=1)
+        held = {self.cache_name: cache}
+        result = self.model(input_ids=ids, position_ids=positions, use_cache=True, logits_to_keep=1, **held)
         return result.logits[:, -1]
 
     def read(self, ids: torch.Tensor) -> DynamicCache:
@@ -124,7 +142,7 @@ def expected(module: CausalLM, spec: ModelSpec, shape: Shape, ids: torch.Tensor)
     """The logits by transformers' own cache, mask and attention, which it was loaded with."""
     cache = DynamicCache()
     if context := _context(shape):
-        cache = module.read(_context_ids(spec, context))
+        cache = module.read(_context_ids(spec, context).to(ids.device))
         cache.batch_repeat_interleave(shape.batch)
     return module.logits(ids, cache, context)
 
@@ -132,11 +150,13 @@ def expected(module: CausalLM, spec: ModelSpec, shape: Shape, ids: torch.Tensor)
 class Step(torch.nn.Module):  # type: ignore[misc]
     """An inference at a shape: token ids [b, p] → logits, with a cache of its own behind a shared model."""
 
-    def __init__(self, module: torch.nn.Module, spec: ModelSpec, shape: Shape) -> None:
-        """module: has a CausalLM in it, perhaps cast or quantized."""
+    def __init__(self, module: torch.nn.Module, spec: ModelSpec, shape: Shape, *, grows: bool = False) -> None:
+        """module: has a CausalLM in it, perhaps cast or quantized. All steps of one model in a process have one kind
+        of cache."""
         super().__init__()
         self.module = module
         self.lm = next(part for part in module.modules() if isinstance(part, CausalLM))
+        self.lm.grows = grows
         self.batch, self.tokens, self.context = shape.batch, shape.as_dict().get(TOKENS, 1), _context(shape)
         device = next(module.parameters()).device
         with torch.inference_mode():
@@ -150,9 +170,8 @@ class Step(torch.nn.Module):  # type: ignore[misc]
     def _room_for(self, tensor: torch.Tensor) -> torch.Tensor:
         """[1, heads, c, head] → the same in each row, with room for the new tokens."""
         _, heads, _, head = tensor.shape
-        held = torch.zeros(
-            (self.batch, heads, self.context + self.tokens, head), dtype=tensor.dtype, device=tensor.device
-        )
+        length = self.context + (0 if self.lm.grows else self.tokens)
+        held = torch.zeros((self.batch, heads, length, head), dtype=tensor.dtype, device=tensor.device)
         held[:, :, : self.context] = tensor[:, :, : self.context]
         return held
 
@@ -163,8 +182,7 @@ class Step(torch.nn.Module):  # type: ignore[misc]
     def operation(self, weights: int) -> dict[str, Any]:
         """documents.record.Operation; `weights` are the bytes of all weights, as they are held."""
         cache = [getattr(self, name) for name in self.names]
-        held = sum(tensor.nbytes for tensor in cache)
-        per_token = held // (self.context + self.tokens)
+        per_token = sum(tensor.element_size() * self.batch * tensor.shape[1] * tensor.shape[-1] for tensor in cache)
         pairs = self.tokens * self.context + self.tokens * (self.tokens + 1) // 2
         per_pair = 2 * self.lm.model.config.num_attention_heads * sum(tensor.shape[-1] for tensor in cache)
         flops = self.batch * (2 * self.tokens * self.lm.body + 2 * self.lm.head + per_pair * pairs)

@@ -1,4 +1,4 @@
-"""The outputs that every run of a graph must agree with: computed once on the CPU, read by each run."""
+"""The outputs that every run of a graph must agree with: computed once, read by each run."""
 
 from __future__ import annotations
 

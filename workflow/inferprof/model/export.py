@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from inferprof import files, progress
 from inferprof.case import BATCH, Shape
+from inferprof.device import Where
 from inferprof.errors import UserError
+from inferprof.machine import hardware
+from inferprof.measure.gpu_lock import gpu_lock
 from inferprof.model import expected, onnx_file, onnx_graph, torch_source
 from inferprof.model.model_spec import ModelSpec
 from inferprof.model.torch_source import Attention
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     import onnx
     import torch
 
+LOGGER = logging.getLogger(__name__)
 EXAMPLE_BATCH = 2
 """torch.export takes a dimension of 0 or 1 for a constant, so the example must be larger."""
 EXAMPLE_SIZE = 16
@@ -45,12 +49,15 @@ def torch_module(spec: ModelSpec, attention: Attention = "eager") -> torch.nn.Mo
     return torch_source.load(spec, attention).module
 
 
-def outputs(spec: ModelSpec, shape: Shape, feeds: Feeds) -> tuple[dict[str, np.ndarray[Any, Any]], str]:
-    """What the torch model gives in fp32 on the CPU, and where that is from, as expected.of_graph does."""
+def outputs(
+    spec: ModelSpec, shape: Shape, feeds: Feeds, where: Where = "cpu"
+) -> tuple[dict[str, np.ndarray[Any, Any]], str]:
+    """What the torch model gives in fp32, without TF32, and where that is from, as expected.of_graph does."""
     import torch
 
-    module = torch_module(spec)
-    inputs = [torch.from_numpy(feeds[item.name]) for item in spec.inputs]
+    torch_source.set_tf32(False)
+    module = torch_module(spec).to(where)
+    inputs = [torch.from_numpy(feeds[item.name]).to(where) for item in spec.inputs]
     with torch.inference_mode():
         if spec.kv_cache:
             from inferprof.model import causal_lm
@@ -58,12 +65,28 @@ def outputs(spec: ModelSpec, shape: Shape, feeds: Feeds) -> tuple[dict[str, np.n
             result = causal_lm.expected(module, spec, shape, *inputs)
         else:
             result = module(*inputs)
-    return {output_name(spec): result.numpy()}, "torch in fp32 on the CPU"
+    on = "the CPU" if where == "cpu" else f"{torch.cuda.get_device_name()} without TF32"
+    return {output_name(spec): result.cpu().numpy()}, f"torch in fp32 on {on}"
 
 
 def expect(graph: Path, spec: ModelSpec, shape: Shape, feeds: Feeds, out: Path) -> None:
-    """expected.write of a graph; of the torch model where the model is not exported."""
-    expected.write(partial(expected.of_graph, graph) if spec.exported else partial(outputs, spec, shape), feeds, out)
+    """expected.write of a graph; of the torch model where the model is not exported, on a GPU where there is one."""
+    compute = partial(expected.of_graph, graph) if spec.exported else partial(_outputs_sooner, spec, shape)
+    expected.write(compute, feeds, out)
+
+
+def _outputs_sooner(spec: ModelSpec, shape: Shape, feeds: Feeds) -> tuple[dict[str, np.ndarray[Any, Any]], str]:
+    """`outputs` on the GPU, where a large model takes seconds instead of minutes; on the CPU where that fails."""
+    import torch
+
+    gpu = hardware.detect_gpu()
+    if gpu and torch.cuda.is_available():
+        with gpu_lock(gpu.uuid, f"expect {spec.name}", shared=True):
+            try:
+                return outputs(spec, shape, feeds, "cuda")
+            except RuntimeError as error:  # out of memory, or a model that makes tensors on the CPU
+                LOGGER.warning("computed on the CPU instead: %s", error)
+    return outputs(spec, shape, feeds)
 
 
 def export(spec: ModelSpec, out: Path) -> dict[str, Any]:

@@ -56,6 +56,17 @@ def load(spec: ModelSpec, attention: Attention) -> TorchSource:
     return TorchSource(wrapped, facts | {"parameters": parameters, "torch": str(torch.__version__)})
 
 
+def set_tf32(on: bool) -> None:
+    """Say whether fp32 may be computed in TF32, for matrix products and for cuDNN, whose defaults differ.
+
+    The newer `fp32_precision` switches break torch.compile (pytorch issue 166387), so the older ones are used.
+    """
+    import torch
+
+    torch.set_float32_matmul_precision("high" if on else "highest")
+    torch.backends.cudnn.allow_tf32 = on
+
+
 def _with_cache(model: torch.nn.Module, spec: ModelSpec) -> torch.nn.Module:
     from inferprof.model import causal_lm
 

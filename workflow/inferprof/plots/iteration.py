@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 MOST_CASES: Final = 3
 """The fastest ones: a picture of each is as wide as the page."""
 MOST_LANES: Final = 8
+MOST_GPUS: Final = 4
+LANES_OF_EACH: Final = 4
+"""Of several GPUs, and of their host."""
 RESOLUTION: Final = 1000
 """Of the width: events closer together than this are drawn as one."""
 MOST_TIPS: Final = 30
@@ -78,10 +81,13 @@ def _lanes(events: pd.DataFrame) -> Iterator[_Lane]:
     """From the host's stages down to the GPU's gaps; those without an event are left out."""
     staged = events["name"].str.startswith(STAGE)
     every = tracks.of_events(events[events["kind"].ne(RANGE) | staged])
-    several = len({track.process for track in every} - {tracks.HOST}) > 1
-    lanes = [_lane(track, several) for track in every if track.kind != "idle"]
-    yield from lanes[: MOST_LANES - 1]
-    yield from [_lane(track, several) for track in every if track.kind == "idle"][:1]
+    gpus = list(dict.fromkeys(track.process for track in every if track.process != tracks.HOST))
+    several = len(gpus) > 1
+    groups, room = ([tracks.HOST, *gpus[:MOST_GPUS]], LANES_OF_EACH) if several else ([None], MOST_LANES - 1)
+    for process in groups:
+        own = [track for track in every if process in (None, track.process)]
+        yield from [_lane(track, several) for track in own if track.kind != "idle"][:room]
+        yield from [_lane(track, several) for track in own if track.kind == "idle"][:1]
 
 
 def _lane(track: Track, several: bool) -> _Lane:

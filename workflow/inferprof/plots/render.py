@@ -1,4 +1,4 @@
-"""Draws a plot to SVG and PNG: the same bytes for the same frame."""
+"""Draws a plot for the page, and into a file beside it, SVG or PNG: the same bytes for the same frame."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from inferprof import spread
 from inferprof.errors import failure_of
+from inferprof.files import write_text
 from inferprof.plots.style import INK, STYLE, TIP
 from inferprof.plugins import Plot
 
@@ -23,7 +24,11 @@ if TYPE_CHECKING:
 
     Drawing = tuple[Callable[[pd.DataFrame], Figure], pd.DataFrame, Path]
 
+SVG, PNG = ".svg", ".png"
 PNG_DPI = 150
+SVG_HEAD = '<?xml version="1.0" encoding="utf-8"?>\n'
+ON_WHITE = '<rect width="100%" height="100%" fill="white"/>'
+"""A file beside the page stands on no page: its text is black there."""
 FALLBACK_FONTS = "'DejaVu Sans', Verdana, sans-serif"
 """Text stays text, so that it can be read aloud and found; Verdana is as wide as the font of the layout."""
 
@@ -48,15 +53,14 @@ def lacks(plot: Plot, frame: pd.DataFrame) -> str | None:
     return None
 
 
-def render(plot: Plot, frame: pd.DataFrame, png: Path) -> str:
-    """Write the PNG on white; return the SVG, whose text and axes take the colour of the page around it."""
-    return written(plot.draw, frame, png)
+def render(plot: Plot, frame: pd.DataFrame, file: Path) -> str:
+    """Write the plot on white; return its <svg>, whose text and axes take the colour of the page around it."""
+    return written(plot.draw, frame, file)
 
 
-def written(draw: Callable[[pd.DataFrame], Figure], frame: pd.DataFrame, png: Path) -> str:
-    """The same of what is no Plot."""
+def written(draw: Callable[[pd.DataFrame], Figure], frame: pd.DataFrame, file: Path) -> str:
+    """The same of what is no Plot. The file is what its suffix says: PNG, drawn once more, or else SVG."""
     import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     with matplotlib.rc_context(dict(STYLE)), warnings.catch_warnings():
@@ -66,11 +70,22 @@ def written(draw: Callable[[pd.DataFrame], Figure], frame: pd.DataFrame, png: Pa
         svg = io.StringIO()
         # Not Figure.savefig, which draws each file twice: the first of the two lays out for both.
         FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None, "Creator": None})
-        figure.set_layout_engine("none")
-        figure.set_facecolor("white")
-        figure.set_dpi(PNG_DPI)
-        FigureCanvasAgg(figure).print_png(png, metadata={"Software": None})
-    return _inline(svg.getvalue())
+        if file.suffix == PNG:
+            _write_png(figure, file)
+    element = _inline(svg.getvalue())
+    if file.suffix != PNG:
+        write_text(file, SVG_HEAD + element.replace(">", ">" + ON_WHITE, 1) + "\n")
+    return element
+
+
+def _write_png(figure: Figure, file: Path) -> None:
+    """Drawn once more, on white; the layout is that of the SVG."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    figure.set_layout_engine("none")
+    figure.set_facecolor("white")
+    figure.set_dpi(PNG_DPI)
+    FigureCanvasAgg(figure).print_png(file, metadata={"Software": None})
 
 
 @dataclass(frozen=True)
@@ -80,12 +95,12 @@ class Failed:
     reason: str
 
 
-def attempt(draw: Callable[[pd.DataFrame], Figure], frame: pd.DataFrame, png: Path) -> str | Failed:
+def attempt(draw: Callable[[pd.DataFrame], Figure], frame: pd.DataFrame, file: Path) -> str | Failed:
     """`written`, or why there is none: the other plots are worth having without it."""
     try:
-        return written(draw, frame, png)
+        return written(draw, frame, file)
     except Exception as error:
-        png.unlink(missing_ok=True)
+        file.unlink(missing_ok=True)
         return Failed(failure_of(error))
 
 

@@ -69,13 +69,19 @@ def _policy(ax: Axes, document: Serving, place: int) -> None:
             markerfacecolor=face,
             capsize=2,
         )
+    if document.highest and document.highest.rate:
+        ends = [[document.highest.rate - (document.highest.low or document.highest.rate)]]
+        ends += [[(document.highest.high or document.highest.rate) - document.highest.rate]]
+        at = [document.highest.rate], [asked.slo_ms]
+        ax.errorbar(*at, xerr=np.maximum(ends, 0.0), fmt="none", ecolor=colour, capsize=2)
+        ax.scatter(*at, s=110, marker="*", color=colour, edgecolor="black", linewidth=0.6, zorder=5)
 
 
 SERVING = Plot(
     name="serving",
     title="Latency over the rate of requests: predicted and measured",
     caption="Lines: predicted for Poisson arrivals from the latency over the batch. Points: measured, with the 95 % "
-    "interval; hollow where the run may not be used. Dotted: the objective.",
+    "interval; hollow where the run may not be used. Dotted: the objective; stars: the highest rate that meets it.",
     needs={SERVED: 1},
     draw=draw,
     place=25,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -13,6 +13,7 @@ NS_PER_S: Final = 1e9
 LEVELS: Final = 40
 """Equally likely values that stand for the samples of a batch size."""
 Times = np.ndarray[Any, np.dtype[Any]]
+Samples = Mapping[int, Sequence[float] | Times]
 
 
 @dataclass(frozen=True)
@@ -28,18 +29,30 @@ class Policy:
         arrival of the first of those that wait."""
         return free if waiting >= self.max_batch else max(free, first + self.max_delay_ns)
 
+    def next_batch(self, arrivals: Times, i: int, free: float) -> tuple[float, int]:
+        """When the batch of a schedule starts whose first request is `i`, and its size."""
+        begins = max(free, float(arrivals[i]) + self.max_delay_ns)
+        full = i + self.max_batch - 1
+        if full < arrivals.size:
+            begins = min(begins, max(free, float(arrivals[full])))
+        return begins, min(self.max_batch, int(np.searchsorted(arrivals, begins, side="right")) - i)
+
 
 @dataclass(frozen=True)
 class Curve:
     """Latency over the batch: measured batch size → equally likely service times, ns. A batch in between takes as
-    long as the next larger measured one, which it is padded to."""
+    long as the next larger measured one, which it is padded to.
+
+    `after_idle` are those of batches that the server waited for, by when caches and clocks have cooled down; where
+    there are none, they are no others."""
 
     times: Mapping[int, Times]
+    after_idle: Mapping[int, Times] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, samples: Mapping[int, Sequence[float] | Times]) -> Curve:
+    def of(cls, samples: Samples, after_idle: Samples | None = None) -> Curve:
         """The curve of measured samples: LEVELS means of as many neighbouring ones, whose mean is the samples'."""
-        return cls({batch: _levels(np.asarray(samples[batch], dtype=float)) for batch in sorted(samples)})
+        return cls(_leveled(samples), _leveled(after_idle or {}))
 
     @classmethod
     def linear(cls, slope: float, intercept: float, largest: int) -> Curve:
@@ -58,9 +71,14 @@ class Curve:
             raise ValueError(f"a batch of {batch} is beyond the largest measured one, {self.largest}")
         return min(fitting)
 
-    def mean(self, batch: int) -> float:
-        """The mean service time of a batch, ns."""
-        return float(self.times[self.bucket(batch)].mean())
+    def service(self, batch: int, *, idle: bool = False) -> Times:
+        """The service times of a batch; idle: of one that the server waited for."""
+        size = self.bucket(batch)
+        return self.after_idle.get(size, self.times[size]) if idle else self.times[size]
+
+    def mean(self, batch: int, *, idle: bool = False) -> float:
+        """The mean of these, ns."""
+        return float(self.service(batch, idle=idle).mean())
 
     def capacity(self, max_batch: int) -> float:
         """Requests per second beyond which a queue grows without end: all batches are then full."""
@@ -74,6 +92,10 @@ class Curve:
             return float(means[0] / batches[0]), 0.0
         slope, intercept = np.polyfit(batches, means, 1, w=1 / means)
         return float(slope), float(intercept)
+
+
+def _leveled(samples: Samples) -> dict[int, Times]:
+    return {batch: _levels(np.asarray(samples[batch], dtype=float)) for batch in sorted(samples)}
 
 
 def _levels(samples: Times) -> Times:

@@ -32,9 +32,10 @@ class Served:
 
     @property
     def utilization(self) -> float:
-        """Of the time until the end, the server worked."""
-        first = np.concatenate([[True], np.diff(self.started) > 0])
-        return float((self.done - self.started)[first].sum() / self.done[-1])
+        """Of the time until the end, the server worked on a request."""
+        ends = np.maximum.accumulate(self.done)
+        before = np.concatenate([[0.0], ends[:-1]])
+        return float(np.maximum(ends - np.maximum(self.started, before), 0.0).sum() / ends[-1])
 
 
 def simulate(curve: Curve, policy: Policy, arrivals: Times, seed: int = 0) -> Served:
@@ -44,15 +45,12 @@ def simulate(curve: Curve, policy: Policy, arrivals: Times, seed: int = 0) -> Se
     drawn = rng.random(count)
     started, done = np.zeros(count), np.zeros(count)
     batches = np.zeros(count, dtype=np.int64)
-    by_size = [curve.times[curve.bucket(size)] for size in range(1, policy.max_batch + 1)]
+    sizes = range(1, policy.max_batch + 1)
+    by_size = {idle: [curve.service(size, idle=idle) for size in sizes] for idle in (False, True)}
     free, i = 0.0, 0
     while i < count:
-        full = i + policy.max_batch - 1
-        begins = max(free, float(arrivals[i]) + policy.max_delay_ns)
-        if full < count:
-            begins = min(begins, max(free, float(arrivals[full])))
-        size = min(policy.max_batch, int(np.searchsorted(arrivals, begins, side="right")) - i)
-        times = by_size[size - 1]
+        begins, size = policy.next_batch(arrivals, i, free)
+        times = by_size[begins > free][size - 1]
         free = begins + float(times[int(drawn[i] * times.size)])
         started[i : i + size], done[i : i + size], batches[i : i + size] = begins, free, size
         i += size

@@ -4,7 +4,7 @@ The state is the age of the first request that waits when a batch ends, or that 
 it arrived after it as a Poisson process, whatever came before, and the policy looks at nothing else. A batch that
 takes all that wait begins anew. One that leaves some behind passes on their age: after the first K, who arrive within
 an Erlang time, the next comes. So the chain is a convolution plus a term for each batch size; ages lie on a grid,
-which is all that is not exact. Service times may have any distribution.
+which is all that is not exact. Service times may have any distribution, and another one after the server was idle.
 
 Inoue (2021, arXiv:1912.06322) bounds the mean without a cap and a delay: tests hold this against it, and against
 `simulate`.
@@ -31,6 +31,10 @@ RESTART: Final = 60
 MOST_RESTARTS: Final = 20
 FULL: Final = 0.99
 """Of the capacity: above it the queue is too long for the grid, and the rate counts as unstable."""
+
+
+Key = tuple[int, bool]
+"""A batch size, and whether the server was idle before."""
 
 
 class Unstable(ValueError):
@@ -71,9 +75,10 @@ def predict(curve: Curve, policy: Policy, rate: float) -> Prediction:
     capacity = curve.capacity(policy.max_batch)
     if rate >= FULL * capacity:
         raise Unstable(f"{rate:.4g} requests/s is beyond what batches of {policy.max_batch} carry, {capacity:.4g}/s")
-    step = min(times.mean() for times in curve.times.values()) / CELLS_PER_SERVICE
+    means = [times.mean() for state in (curve.times, curve.after_idle) for times in state.values()]
+    step = min(means) / CELLS_PER_SERVICE
     services = 6 + 2 / (1 - rate / capacity)
-    reach = policy.max_delay_ns + services * max(times.mean() for times in curve.times.values())
+    reach = policy.max_delay_ns + services * max(means)
     while True:
         width = max(step, reach / MOST_CELLS)
         chain = _Chain(curve, policy, rate / NS_PER_S, width, int(reach / width) + 2)
@@ -94,6 +99,7 @@ class _Chain:
         self.rate, self.step, self.cells = rate, step, cells
         self.ages = (np.arange(cells) + 0.5) * step
         self.young = self.ages < self.delay
+        """Those whose first request is waited with, until the delay is over or the batch is full."""
 
         def erlang(x: Times | float) -> Times:
             """The probability that so many arrive within x that a batch is full with the first one."""
@@ -110,7 +116,11 @@ class _Chain:
         self.joined = poisson.pmf(behind, rate * np.maximum(self.ages, self.delay))
         self.joined_by_delay = poisson.pmf(behind[:, 0], rate * self.delay)
         self.sizes = [curve.bucket(size) for size in range(1, self.cap + 1)]
-        self.fresh = {size: self._fresh(curve.times[size]) for size in dict.fromkeys(self.sizes)}
+        self.fresh = {
+            (size, idle): self._fresh(curve.service(size, idle=idle))
+            for size in dict.fromkeys(self.sizes)
+            for idle in (False, True)
+        }
         self.size_fft = 1 << int(2 * cells - 1).bit_length()
         self._set_kernel(curve.times[self.sizes[-1]])
 
@@ -139,18 +149,26 @@ class _Chain:
         left: Times = np.fft.irfft(np.fft.rfft(ages, self.size_fft) * self.earlier, self.size_fft)
         return left[: self.cells]
 
-    def starts(self, empty: float, ages: Times) -> tuple[Times, float]:
-        """The probability of a batch of each size below the cap, and of a full one that was waited for."""
+    def starts(self, empty: float, ages: Times) -> tuple[Times, Times, float]:
+        """The probability of a batch of each size below the cap that starts at once, of one that starts when the
+        delay is over, and of a full one that was waited for."""
         filled = empty * self.full_by_delay + (ages * self.young) @ (self.full_by_delay - self.full)
-        return self.joined @ ages + empty * self.joined_by_delay, float(filled)
+        young = int(self.young.sum())
+        delayed = self.joined[:, :young] @ ages[:young] + empty * self.joined_by_delay
+        return self.joined[:, young:] @ ages[young:], delayed, float(filled)
 
     def following(self, empty: float, ages: Times) -> Times:
         """The probability of each age at the end of the next batch."""
         last = np.fft.rfft(self._left(ages), self.size_fft) * self.later
         ages_next: Times = np.fft.irfft(last, self.size_fft)[: self.cells]
-        part, filled = self.starts(empty, ages)
-        for size, mass in zip(self.sizes, (*part, filled), strict=True):
-            ages_next = ages_next + mass * self.fresh[size]
+        masses = dict.fromkeys(self.fresh, 0.0)
+        at_once, delayed, filled = self.starts(empty, ages)
+        for behind, size in enumerate(self.sizes[:-1]):
+            masses[size, False] += at_once[behind]
+            masses[size, True] += delayed[behind]
+        masses[self.sizes[-1], True] += filled
+        for key, mass in masses.items():
+            ages_next = ages_next + mass * self.fresh[key]
         return ages_next
 
     def stationary(self) -> tuple[float, Times]:
@@ -171,20 +189,24 @@ class _Chain:
 
     def prediction(self, empty: float, ages: Times) -> Prediction:
         """Latency is what a request waited until its batch started, and the service of that batch."""
-        part, filled = self.starts(empty, ages)
+        part, delayed, filled = self.starts(empty, ages)
         at_once = float(ages @ self.full)
-        shares = np.array([*part, filled + at_once])
-        waits = {size: np.zeros(self.cells) for size in self.fresh}
+        began = {False: np.array([*part, at_once]), True: np.array([*delayed, filled])}
+        shares = began[False] + began[True]
+        waits = {key: np.zeros(self.cells) for key in self.fresh}
         none = dict.fromkeys(self.fresh, 0.0)
         for behind in range(self.cap - 1):
-            waits[self.sizes[behind]] += self._partial(behind, empty, ages)
-        waits[self.sizes[-1]] += self._filled(empty, ages, filled) + self._at_once(ages)
-        none[self.sizes[-1]] += filled
+            waits[self.sizes[behind], False] += self._left_over(behind, ages)
+            waits[self.sizes[behind], True] += self._delayed(behind, empty, ages)
+        waits[self.sizes[-1], False] += self._at_once(ages)
+        waits[self.sizes[-1], True] += self._filled(empty, ages, filled)
+        none[self.sizes[-1], True] += filled
         if not self.delay and self.cap > 1:
-            none[self.sizes[0]] += empty
+            none[self.sizes[0], True] += empty
         times, masses = self._latency(waits, none)
         requests = float(shares @ np.arange(1, self.cap + 1))
-        busy = sum(share * self.curve.mean(size) for size, share in enumerate(shares, 1))
+        means = {idle: np.array([self.curve.mean(size, idle=idle) for size in self.sizes]) for idle in began}
+        busy = sum(float(began[idle] @ means[idle]) for idle in began)
         return Prediction(
             rate=self.rate * NS_PER_S,
             utilization=float(self.rate * busy / requests),
@@ -193,14 +215,18 @@ class _Chain:
             masses=masses / masses.sum(),
         )
 
-    def _partial(self, behind: int, empty: float, ages: Times) -> Times:
-        """Waits of a batch that was not full: the first one waited longest, the others as long as chance has it."""
+    def _left_over(self, behind: int, ages: Times) -> Times:
+        """Waits of a batch that was not full and starts at once: the first one waited longest, the others as long as
+        chance has it."""
         of_age = ages * self.joined[behind] * ~self.young
-        at_delay = float((ages * self.young).sum() + empty) * self.joined_by_delay[behind]
-        waits = of_age + behind * self._uniform(of_age)
-        if self.delay:
-            waits = waits + at_delay * (self._at(self.delay) + behind * self._uniform_to(self.delay))
-        return np.asarray(waits)
+        return np.asarray(of_age + behind * self._uniform(of_age))
+
+    def _delayed(self, behind: int, empty: float, ages: Times) -> Times:
+        """The same of one that starts when the delay is over."""
+        if not self.delay:
+            return np.zeros(self.cells)
+        mass = float((ages * self.young).sum() + empty) * self.joined_by_delay[behind]
+        return np.asarray(mass * (self._at(self.delay) + behind * self._uniform_to(self.delay)))
 
     def _filled(self, empty: float, ages: Times, mass: float) -> Times:
         """Waits of a batch that became full while it was waited for, but of its last one, which did not wait."""
@@ -253,18 +279,19 @@ class _Chain:
         cells[low], cells[low + 1] = 1 - share, share
         return cells
 
-    def _latency(self, waits: dict[int, Times], none: dict[int, float]) -> tuple[Times, Times]:
+    def _latency(self, waits: dict[Key, Times], none: dict[Key, float]) -> tuple[Times, Times]:
         """Waits and services added up: times and masses, ascending."""
         n = 2 * self.size_fft
         total, at_zero = np.zeros(n), np.zeros(n)
-        for size, cells in waits.items():
+        for key, cells in waits.items():
+            size, idle = key
             service = np.zeros(n)
-            places = self.curve.times[size] / self.step
+            places = self.curve.service(size, idle=idle) / self.step
             low = places.astype(int)
             np.add.at(service, low, (1 - (places - low)) / places.size)
             np.add.at(service, low + 1, (places - low) / places.size)
             total += np.fft.irfft(np.fft.rfft(cells, n) * np.fft.rfft(service), n)
-            at_zero += none[size] * service
+            at_zero += none[key] * service
         times = np.concatenate([(np.arange(n) + 0.5) * self.step, np.arange(n) * self.step])
         masses = np.maximum(np.concatenate([total, at_zero]), 0.0)
         order = np.argsort(times, kind="stable")

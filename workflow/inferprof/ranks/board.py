@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -64,6 +64,27 @@ class Board:
                 os.sched_yield()
             else:
                 time.sleep(PAUSE_S)
+
+    # --- between hosts, each of which has a board of its own: ranks.hosts ---
+
+    def asked(self) -> list[int]:
+        """What rank 0 has asked for: the words for the boards of other hosts."""
+        return [int(word) for word in self._head]
+
+    def ask_alike(self, words: Sequence[int]) -> None:
+        """Ask on this host for what rank 0 has asked for; the kind of an order before its number."""
+        self._head[2:] = words[2:]
+        self._head[:2] = words[:2]
+
+    def done(self, ranks: range) -> list[int]:
+        """How far these ranks are: the words for the first host."""
+        part = slice(ranks.start, ranks.stop)
+        return [int(word) for word in (*self._runs[part], *self._acted[part])]
+
+    def hear(self, ranks: range, words: Sequence[int]) -> None:
+        """Take over how far the ranks of another host are."""
+        self._runs[ranks.start : ranks.stop] = words[: len(ranks)]
+        self._acted[ranks.start : ranks.stop] = words[len(ranks) :]
 
     @property
     def runs(self) -> tuple[int, ...]:

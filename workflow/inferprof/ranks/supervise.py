@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import pickle
 import select
@@ -12,18 +13,20 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
 from inferprof import processes
 from inferprof.errors import CaseFailed, UserError, reason_of
 from inferprof.ranks.board import Board
+from inferprof.ranks.hosts import Died, Hosts, Other, serve, taken_stdout
 from inferprof.ranks.world import World
 
 POLL_S: Final = 0.1
 GRACE_S: Final = 1.0
 """After one rank failed the others have so long to say why, too: one that was killed explains those that waited."""
+HOSTS_GRACE_S: Final = 10.0
+"""The same where some are on other hosts: Slurm forwards what they say, and their ends."""
 FIRST_RUNS: Final = 2
 """Inferences until everything is loaded and compiled, and every rank has found the others."""
 
@@ -39,21 +42,30 @@ class Limits:
 
 
 LIMITS: Final = Limits()
+ENDLESS: Final = Limits(math.inf, math.inf)
+"""Of a host other than the first, which sees the ranks of all."""
+ONE_HOST: Final = Hosts()
 
 
 @dataclass(frozen=True)
 class Rank:
-    """Which of the processes this is. `meeting`: the file through which torch.distributed's ranks meet."""
+    """Which of the processes this is. `meeting`: where torch.distributed's ranks meet, its init_method."""
 
     number: int
     world: World
     board: Board
-    meeting: Path
+    meeting: str
+    hosts: Hosts = field(default_factory=Hosts)
 
     @property
     def leads(self) -> bool:
         """Whether this one measures."""
         return self.number == 0
+
+    @property
+    def gpu(self) -> int:
+        """Which of its host's GPUs it has."""
+        return self.hosts.ranks(self.world).index(self.number)
 
 
 @dataclass
@@ -63,32 +75,47 @@ class _Child:
     rank: int
     process: int
     pipe: int
+    host: bool = False
+    """It stands for all ranks of another host, whose `result` is a list of theirs."""
     text: bytes = b""
     result: Any = None
     error: Exception | None = None
-    died: bool = False
     ended_at: float | None = None
 
 
-def run(world: World, work: Callable[[Rank], Any], limits: Limits = LIMITS) -> list[Any]:
+def run(world: World, work: Callable[[Rank], Any], limits: Limits = LIMITS, hosts: Hosts = ONE_HOST) -> list[Any]:
     """What `work` returns in a process of each rank, rank 0's first.
 
     Raises what the first that failed raised; CaseFailed for one that was killed or crashed, or where none got on for
-    as long as the limits say. No rank is left behind, however this ends.
+    as long as the limits say. No rank is left behind, however this ends. On a host other than the first this process
+    ends with it.
     """
-    board = Board(world.size)
+    board, own = Board(world.size), hosts.ranks(world)
     children: list[_Child] = []
-    with tempfile.TemporaryDirectory(prefix="inferprof-ranks-") as folder:
+    out = taken_stdout() if hosts.number else None
+    with tempfile.TemporaryDirectory(prefix="inferprof-ranks-") as folder, contextlib.ExitStack() as attended:
+        meeting = hosts.meeting or f"file://{folder}/meeting"
         try:
-            for number in range(world.size):
-                children.append(_forked(Rank(number, world, board, Path(folder, "meeting")), work))
-            _attend(children, board, limits)
+            for number in own:
+                children.append(_forked(Rank(number, world, board, meeting, hosts), work))
+            if out:
+                serve(board, own, lambda: _made(children, board, ENDLESS), out)
+            others = [Other(hosts, number, world, board) for number in range(1, hosts.count)]
+            children += [_Child(other.ranks.start, other.pid, other.pipe, host=True) for other in others]
+            for other in others:
+                attended.enter_context(other.attended())
+            return _made(children, board, limits)
         finally:
             for child in children:
                 if child.ended_at is None:
                     processes.kill_tree(child.process)
                     _reap(child)
-    return [child.result for child in children]
+
+
+def _made(children: list[_Child], board: Board, limits: Limits) -> list[Any]:
+    """What the ranks return, once all have ended. Raises what the first one failed of."""
+    _attend(children, board, limits)
+    return [result for child in children for result in (child.result if child.host else [child.result])]
 
 
 def _forked(rank: Rank, work: Callable[[Rank], Any]) -> _Child:
@@ -135,14 +162,15 @@ def _attend(children: list[_Child], board: Board, limits: Limits) -> None:
         now = time.monotonic()
         failed = [child for child in children if child.error]
         first_failed = first_failed or (now if failed else None)
-        if first_failed and now > first_failed + GRACE_S:
+        if first_failed and now > first_failed + (HOSTS_GRACE_S if children[-1].host else GRACE_S):
             break
         alone = board.left and all(child.ended_at for child in children[1:])
         if board.state != state or alone:
             state, changed = board.state, now
         elif not failed and now > changed + _limit(board, limits):
             raise CaseFailed(_silent(board.runs, _limit(board, limits)))
-    failed = sorted((child for child in children if child.error), key=lambda child: (not child.died, child.ended_at))
+    failed = [child for child in children if child.error]
+    failed.sort(key=lambda child: (not isinstance(child.error, Died), child.ended_at))
     if failed and failed[0].error:
         raise _of_rank(failed[0], failed[0].error)
 
@@ -172,9 +200,8 @@ def _listen(child: _Child) -> None:
     if child.text:
         child.result, child.error = pickle.loads(child.text)
         return
-    child.died = True
     ended = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else f"exit code {status >> 8}"
-    child.error = CaseFailed(f"its process ended by {ended}")
+    child.error = Died(f"its process ended by {ended}")
 
 
 def _reap(child: _Child) -> int:
@@ -185,9 +212,10 @@ def _reap(child: _Child) -> int:
 
 
 def _of_rank(child: _Child, error: Exception) -> Exception:
-    """The failure of a case says which rank it was; what is about the machine or the user's input stays as it is."""
-    if not isinstance(error, CaseFailed):
+    """The failure of a case says which rank it was; what is about the machine or the user's input stays as it is, and
+    what another host says of its ranks."""
+    if not isinstance(error, CaseFailed) or (child.host and child.text):
         return error
-    failure = CaseFailed(f"rank {child.rank}: {error}", error.stage)
+    failure = type(error)(f"rank {child.rank}: {error}", error.stage)
     failure.notes = error.notes
     return failure

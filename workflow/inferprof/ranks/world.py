@@ -40,6 +40,10 @@ class World:
             f"ranks, 1 to {MOST}; write it as {PARALLEL}: {{tensor: 2}}"
         )
 
+    def hosts(self, machine: Machine) -> int:
+        """How many hosts it needs: a host without a GPU counts as one."""
+        return min(machine.hosts, -(-self.size // max(1, machine.gpus)))
+
     def __str__(self) -> str:
         return f"{{{self.kind}: {self.size}}}"
 
@@ -49,8 +53,10 @@ def refuses(variant: Variant, shape: Shape, machine: Machine) -> str | None:
     world = World.of(variant)
     if world is None:
         return None
-    if machine.gpu is not None and machine.gpus < world.size:
-        return f"{PARALLEL}: {world} needs {world.size} GPUs: this machine has {machine.gpus}"
+    if machine.gpu is not None and (there := machine.gpus * machine.hosts) < world.size:
+        return f"{PARALLEL}: {world} needs {world.size} GPUs: this machine has {there}"
+    if world.size % (hosts := world.hosts(machine)):
+        return f"{PARALLEL}: {world}: its ranks can't be spread evenly over {hosts} hosts"
     if world.kind == "data" and shape.batch % world.size:
         return f"{PARALLEL}: {world}: a batch of {shape.batch} can't be divided by {world.size}"
     return None

@@ -52,7 +52,12 @@ def joined(paths: Sequence[Path]) -> Ranks | None:
         return None
     events, clocks = _together(paths, traces)
     worlds = {trace["distributedInfo"]["world_size"] for trace in traces.values()}
-    return Ranks(kineto_json.of_events(paths[0], events), list(traces), worlds.pop(), clocks)
+    return Ranks(kineto_json.of_events(_named(paths), events), list(traces), worlds.pop(), clocks)
+
+
+def _named(paths: Sequence[Path]) -> Path:
+    """All of them, where it is not told which one an event is of."""
+    return paths[0].with_name(", ".join(path.name for path in paths))
 
 
 def merged(paths: Sequence[Path]) -> dict[str, Any] | None:
@@ -79,7 +84,9 @@ def _traces(paths: Sequence[Path]) -> dict[int, dict[str, Any]] | None:
     if len(infos) < len(documents):
         return None
     ranks, worlds = [info["rank"] for info in infos], {info.get("world_size") for info in infos}
-    if len(set(ranks)) < len(ranks) or len(worlds) > 1 or not isinstance(worlds.pop(), int):
+    if len(set(ranks)) < len(ranks) or len(worlds) > 1 or not isinstance(world := worlds.pop(), int):
+        return None
+    if not 0 <= min(ranks) <= max(ranks) < world:
         return None
     return dict(sorted(zip(ranks, documents, strict=True)))
 
@@ -94,7 +101,7 @@ def _together(paths: Sequence[Path], traces: Mapping[int, Mapping[str, Any]]) ->
         spans = ((rank, event) for rank, document in traces.items() for event in document["traceEvents"])
         events: list[Event] = [_of_rank(event, rank, moved[rank]) for rank, event in spans if event.get("ph") == "X"]
     except kineto_json.NOT_KINETO as error:
-        raise kineto_json.not_kineto(paths[0], error) from None
+        raise kineto_json.not_kineto(_named(paths), error) from None
     return events, list(clocks.values())
 
 

@@ -52,15 +52,18 @@ def read(results: Path, study: str, machine: str, baseline: str | None = None) -
 
 
 @_rarely_collected()
-def write(results: Path, study: str, machine: str, baseline: str | None = None, processes: int = 1) -> Path:
+def write(
+    results: Path, study: str, machine: str, baseline: str | None = None, processes: int = 1, plots_as: str = ".svg"
+) -> Path:
     """Write the report of `results/reports/{study}/cases.csv` beside it, in at most so many processes: REPORT.txt.
 
-    `baseline` is `precision/backend/variant`. Raises UserError where cases.csv, a record or a table can't be read.
+    `baseline` is `precision/backend/variant`, `plots_as` the suffix of the files in plots/: .svg or .png.
+    Raises UserError where cases.csv, a record or a table can't be read.
     """
     folder = results / "reports" / study
     study_evidence = read(results, study, machine, baseline)
     _empty(folder / "plots")
-    plots = figures.draw(study_evidence, folder / "plots", processes)
+    plots = figures.draw(study_evidence, folder / "plots", processes, plots_as)
     report = compose.compose(study_evidence)  # while other processes draw
     widgets = interactive.write(study_evidence, folder, processes)
     written = write_files(compose.with_widgets(compose.with_plots(report, plots()), *widgets), folder)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -132,6 +133,14 @@ def by_case(
 ) -> list[dict[str, Any]]:
     """Rows in the order of model and shape, within them by `rank`, else as they come."""
     return sorted(rows, key=lambda row: (order[row["model"], row["shape"]], rank(row)))
+
+
+def told(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> tuple[Column, ...]:
+    """The columns, those of them hidden that are told of no row."""
+    return tuple(
+        replace(column, hidden=column.hidden or all(row[place].value is None for row in rows))
+        for place, column in enumerate(columns)
+    )
 
 
 def table(name: str, title: str, columns: list[Column], rows: list[list[Cell]], note: str = "") -> Table:

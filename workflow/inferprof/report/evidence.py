@@ -94,7 +94,8 @@ class Evidence(Measurements):
     def speed_ups_by(self, boundary: Boundary | None) -> pd.DataFrame:
         """The same by one boundary."""
         frame = summary.speed_ups(self.boundaries, self.baseline or "", self.doubts, boundary)
-        return speed_up_flags.flagged(frame, self.profiles, self.roofline, self.baseline)
+        options = records.options_of(self.ok)
+        return speed_up_flags.flagged(frame, self.profiles, self.roofline, self.baseline, options)
 
     @property
     def boundary(self) -> Boundary:

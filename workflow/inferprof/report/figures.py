@@ -18,7 +18,8 @@ from inferprof.report.sections.layers import SECTION, cases
 from inferprof.tables.nodes import layer_graph, layer_times
 
 if TYPE_CHECKING:
-    from inferprof.plots.render import Drawing
+    import pandas as pd
+    from matplotlib.figure import Figure as MatplotlibFigure
 
 SECTION_OF_ANSWER: Final = "Answer"
 PLACE: Final = 355
@@ -29,42 +30,47 @@ PLOTS_OF_A_PROCESS: Final = 16
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to draw, and the figure's title, caption, section and card."""
+    """What to draw of which rows, the name of its file without the suffix, and the words and places of the figure."""
 
-    drawing: Drawing
+    draw: Callable[[pd.DataFrame], MatplotlibFigure]
+    frame: pd.DataFrame
+    name: str
     title: str
     caption: str
     section: str
     card: str = ""
 
 
-def draw(evidence: Evidence, folder: Path, processes: int = 1) -> Callable[[], SectionContent]:
-    """Begin to write {plot}-{model}.png into `folder`, in at most so many processes, this one among them. The answer
-    waits for them; what can't be drawn is named in it with its reason."""
-    plots, left_out = _plots(evidence, folder)
-    graphs, too_large = _engine_graphs(evidence, folder)
-    wanted = [*_answers(evidence, folder), *plots, *graphs]
+def draw(
+    evidence: Evidence, folder: Path, processes: int = 1, suffix: str = render.SVG
+) -> Callable[[], SectionContent]:
+    """Begin to write {plot}-{model}{suffix} into `folder`, in at most so many processes, this one among them. The
+    answer waits for them; what can't be drawn is named in it with its reason."""
+    plots, left_out = _plots(evidence)
+    graphs, too_large = _engine_graphs(evidence)
+    wanted = [*_answers(evidence), *plots, *graphs]
+    files = [folder / f"{plot.name}{suffix}" for plot in wanted]
     others = min(processes - 1, len(wanted) // PLOTS_OF_A_PROCESS)
-    svgs = render.every([plot.drawing for plot in wanted], 1 + others)
+    drawings = [(plot.draw, plot.frame, file) for plot, file in zip(wanted, files, strict=True)]
+    svgs = render.every(drawings, 1 + others)
 
     def section() -> SectionContent:
-        drawn = [_figure(plot, folder, svg) for plot, svg in zip(wanted, svgs(), strict=True)]
+        drawn = [_figure(plot, file, svg) for plot, file, svg in zip(wanted, files, svgs(), strict=True)]
         return SectionContent("Plots", (*drawn, *left_out, *too_large), PLACE)
 
     return section
 
 
-def _figure(plot: Wanted, folder: Path, svg: str | render.Failed) -> Figure | Text:
+def _figure(plot: Wanted, file: Path, svg: str | render.Failed) -> Figure | Text:
     """The figure, or why there is none."""
     if isinstance(svg, render.Failed):
         return Text(f"{plot.title}: not drawn: {svg.reason}", "item", "fail")
-    png = plot.drawing[2].name
-    return Figure(plot.title, plot.caption, f"{folder.name}/{png}", svg, plot.section, plot.card)
+    return Figure(plot.title, plot.caption, f"{file.parent.name}/{file.name}", svg, plot.section, plot.card)
 
 
-def _plots(evidence: Evidence, folder: Path) -> tuple[list[Wanted], list[Text]]:
+def _plots(evidence: Evidence) -> tuple[list[Wanted], list[Text]]:
     """The plots of each model, and why others cannot be drawn."""
-    frame = plot_frame.of(evidence)
+    frame = evidence.once(plot_frame.of)
     wanted: list[Wanted] = []
     lacking: dict[tuple[str, str], list[str]] = {}
     for model in evidence.models:
@@ -74,14 +80,14 @@ def _plots(evidence: Evidence, folder: Path) -> tuple[list[Wanted], list[Text]]:
                 if not plot.asked:
                     lacking.setdefault((plot.title, reason), []).append(model)
                 continue
-            drawing = plot.draw, of_model, folder / f"{plot.name}-{model}.png"
-            wanted.append(Wanted(drawing, f"{plot.title}: {model}", plot.caption, plot.section))
+            drawing = plot.draw, of_model, f"{plot.name}-{model}"
+            wanted.append(Wanted(*drawing, f"{plot.title}: {model}", plot.caption, plot.section))
     return wanted, _left_out(lacking)
 
 
-def _answers(evidence: Evidence, folder: Path) -> list[Wanted]:
+def _answers(evidence: Evidence) -> list[Wanted]:
     """Where the time of each recommended case goes, beside the baseline's."""
-    frame = plot_frame.of(evidence)
+    frame = evidence.once(plot_frame.of)
     wanted: list[Wanted] = []
     for answer in answers.of(evidence):
         if answer.best is None:
@@ -90,10 +96,10 @@ def _answers(evidence: Evidence, folder: Path) -> list[Wanted]:
         beside = frame["model"].eq(answer.model) & frame["shape"].eq(answer.shape)
         rows = frame[beside & names.isin([answer.best.name, evidence.baseline])]
         if render.lacks(WATERFALL, rows) is None:
-            drawing = in_card, rows, folder / f"answer-{answer.model}.png"
+            drawing = in_card, rows, f"answer-{answer.model}"
             title = f"Where the time goes: {answer.title}"
             caption = "Parts that add up to the median of end_to_end."
-            wanted.append(Wanted(drawing, title, caption, SECTION_OF_ANSWER, answer.title))
+            wanted.append(Wanted(*drawing, title, caption, SECTION_OF_ANSWER, answer.title))
     return wanted
 
 
@@ -108,7 +114,7 @@ def _left_out(lacking: Mapping[tuple[str, str], list[str]]) -> list[Text]:
     ]
 
 
-def _engine_graphs(evidence: Evidence, folder: Path) -> tuple[list[Wanted], list[Text]]:
+def _engine_graphs(evidence: Evidence) -> tuple[list[Wanted], list[Text]]:
     """The layers of an engine per model and format, that of the largest batch: its graph, or why it is not drawn."""
     chosen = {
         tuple(candidate.case[key] for key in ("model", "precision", "backend")): candidate
@@ -125,6 +131,6 @@ def _engine_graphs(evidence: Evidence, folder: Path) -> tuple[list[Wanted], list
             continue
         times = layer_times.of_case(profile.frame)
         graph = layer_graph.of_layers(described, dict(zip(times["layer"], times["share"], strict=True)))
-        drawing = engine_graph.draw, graph, folder / f"engine-{'-'.join(names)}.png"
-        wanted.append(Wanted(drawing, title, engine_graph.CAPTION, SECTION.title))
+        drawing = engine_graph.draw, graph, f"engine-{'-'.join(names)}"
+        wanted.append(Wanted(*drawing, title, engine_graph.CAPTION, SECTION.title))
     return wanted, left_out

@@ -88,7 +88,7 @@ def _joined(block: Block) -> str:
 
 
 def plot_id(file: str) -> str:
-    """`plots/waterfall-vit.png` as the id of the figure."""
+    """`plots/waterfall-vit.svg` as the id of the figure."""
     return f"plot-{anchor(PurePosixPath(file).stem)}"
 
 

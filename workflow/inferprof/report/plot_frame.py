@@ -116,10 +116,11 @@ def _of_first_rounds(
 
 
 def _served(evidence: Evidence) -> dict[tuple[str, ...], Any]:
-    """KEY → the documents of the case under load."""
+    """KEY → the documents of the case under load; none whose requests have prompts."""
     by_key: dict[tuple[str, ...], Any] = {}
     for document in evidence.served:
-        if document.content and document.content.case:
+        policy = document.content and document.content.policy
+        if document.content and document.content.case and not (policy and policy.generates):
             key = (evidence.machine, *document.content.case.path.split("/"))
             by_key[key] = (*by_key.get(key, ()), document.content)
     return by_key

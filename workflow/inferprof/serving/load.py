@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,6 +30,10 @@ class Run:
     sent: Times
     asked: int
     """How many requests the schedule has."""
+    begin: int = 0
+    """When it started, ns of time.perf_counter_ns."""
+    tokens: Sequence[Times] = ()
+    """When the tokens of each request came, of a generative model."""
 
     @property
     def lag(self) -> Times:
@@ -86,47 +89,60 @@ class Queue:
                 self._changed.wait((starts - now) / NS_PER_S)
 
 
+class Client(threading.Thread):
+    """Sends each request of a schedule when it is due, whatever the server does. Moments are ns from its start."""
+
+    def __init__(self, due: Times, send: Callable[[int, float], object], close: Callable[[], None]) -> None:
+        """send: is called with the number of a request and the moment at which it was due; close: behind them all."""
+        super().__init__(name="client", daemon=True)
+        self._due, self._send, self._close = due, send, close
+        self._over = threading.Event()
+        self.sent = np.zeros(due.size)
+        self.begin = time.perf_counter_ns()
+
+    def clock(self) -> float:
+        """Now."""
+        return float(time.perf_counter_ns() - self.begin)
+
+    @property
+    def end(self) -> float:
+        """When the run is over, all served or not."""
+        return OVERTIME * float(self._due[-1]) + NS_PER_S
+
+    def run(self) -> None:
+        """Send."""
+        for number, moment in enumerate(self._due):
+            if (wait := moment - self.clock()) > 0 and self._over.wait(wait / NS_PER_S):
+                break
+            self.sent[number] = self.clock()
+            self._send(number, float(moment))
+        self._close()
+
+    def __enter__(self) -> Client:
+        self._before = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_S)
+        self.begin = time.perf_counter_ns()
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join()
+        sys.setswitchinterval(self._before)
+
+
 def run(serve: Serve, policy: Policy, due: Times) -> Run:
     """Serve a schedule; ends at OVERTIME at the latest."""
     count = due.size
-    sent, started, done = (np.zeros(count) for _ in range(3))
+    started, done = np.zeros(count), np.zeros(count)
     batches = np.zeros(count, dtype=np.int64)
-    queue, over = Queue(), threading.Event()
-    start = time.perf_counter_ns()
-
-    def clock() -> float:
-        return float(time.perf_counter_ns() - start)
-
-    def send() -> None:
-        for number, moment in enumerate(due):
-            if (wait := moment - clock()) > 0 and over.wait(wait / NS_PER_S):
-                break
-            sent[number] = clock()
-            queue.put(number, float(moment))
-        queue.close()
-
-    client = threading.Thread(target=send, name="client", daemon=True)
-    end = OVERTIME * float(due[-1]) + NS_PER_S
-    last = 0
-    with _switching():
-        client.start()
-        try:
-            while clock() < end and (numbers := queue.batch(policy, clock)):
-                begun = clock()
-                serve(numbers)
-                first, last = numbers[0], numbers[-1] + 1
-                started[first:last], done[first:last], batches[first:last] = begun, clock(), len(numbers)
-        finally:
-            over.set()
-            client.join()
-    return Run(Served(due[:last], started[:last], done[:last], batches[:last]), sent[:last], count)
-
-
-@contextlib.contextmanager
-def _switching() -> Iterator[None]:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(SWITCH_S)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)
+    queue, last = Queue(), 0
+    with Client(due, queue.put, queue.close) as client:
+        while client.clock() < client.end and (numbers := queue.batch(policy, client.clock)):
+            begun = client.clock()
+            serve(numbers)
+            first, last = numbers[0], numbers[-1] + 1
+            started[first:last], done[first:last], batches[first:last] = begun, client.clock(), len(numbers)
+    return Run(
+        Served(due[:last], started[:last], done[:last], batches[:last]), client.sent[:last], count, client.begin
+    )

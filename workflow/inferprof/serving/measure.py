@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -11,19 +11,19 @@ import msgspec
 import numpy as np
 
 from inferprof import outcomes, progress, registry
-from inferprof.documents.serving import Load, Predicted, ServingPolicy
+from inferprof.documents.serving import NEEDS_PROMPTS, NO_PROMPTS, Load, ServingPolicy
 from inferprof.errors import UserError
 from inferprof.machine import hardware, provenance
 from inferprof.measure import timing
 from inferprof.measure.gpu_lock import gpu_lock
 from inferprof.measure.telemetry import Telemetry
 from inferprof.plugins import Backend
-from inferprof.queueing import advice, theory
-from inferprof.queueing.policy import NS_PER_S, Curve
-from inferprof.queueing.simulate import simulate
+from inferprof.queueing import theory
+from inferprof.queueing.policy import NS_PER_S, Times
+from inferprof.queueing.served import trace_of
 from inferprof.run_request import RunRequest
 from inferprof.serving import loadgen, search
-from inferprof.serving.bench import CURVE_S, Bench, latency_of, name_of, percents_of, settled, trace_of
+from inferprof.serving.bench import CURVE_S, PACED, Bench, latency_of, percents_of, settled
 from inferprof.serving.server import opened
 
 SCHEMA: Final = 1
@@ -33,45 +33,39 @@ NO_GPU: Final = "no GPU, whose sensors tell its energy"
 def point(bench: Bench, share: float) -> Load:
     """What a rate comes to: predicted first, then measured. A rate beyond the capacity is not tried."""
     curve = bench.measure_curve()
-    capacity = curve.capacity(bench.asked.max_batch)
+    capacity = bench.capacity(curve)
     rate = share * capacity
-    percents = percents_of(bench.asked)
-    try:
-        foreseen = theory.predict(curve, bench.policy, rate)
-    except theory.Unstable as error:
-        return Load(rate=rate, share=share, refused=f"unstable, not measured: {error}")
+    if share >= theory.FULL:
+        beyond = f"{rate:.4g} requests/s is beyond what batches of {bench.asked.max_batch} carry, {capacity:.4g}/s"
+        return Load(rate=rate, share=share, refused=f"unstable, not measured: {beyond}")
+    curve = bench.paced(curve, rate)
     predicted, advised = None, None
-    if bench.asked.arrivals == "poisson":
-        advised = advice.best_delay(curve, bench.asked.max_batch, rate, bench.asked.percentile)
-        latency = {"mean": foreseen.mean_ns, **{name_of(each): foreseen.percentile(each) for each in percents}}
-        predicted = Predicted(latency=latency, utilization=foreseen.utilization, mean_batch=foreseen.mean_batch)
+    with contextlib.suppress(theory.Unstable):  # slower in its rhythm than when it is repeated
+        predicted, advised = bench.predicted(curve, rate), bench.advised(curve, rate)
     measured, refused = bench.run(rate)
     served = measured.served
     if not measured.kept_up:
         refused = f"the server did not keep up: {served.arrived.size} of {measured.asked} requests in twice the time"
     if not served.arrived.size:
         return Load(rate=rate, share=share, refused=refused)
-    replay = simulate(curve, bench.policy, bench.due(rate)[: served.arrived.size], bench.seed)
     return Load(
         rate=rate,
         share=share,
         refused=refused,
         requests=int(served.arrived.size),
         seconds=float(served.done[-1]) / NS_PER_S,
-        latency=latency_of(settled(served.latency), percents),
+        latency=latency_of(settled(served.latency), percents_of(bench.asked)),
         queue_ns=float(np.mean(served.started - served.arrived)),
         service_ns=float(np.mean(served.done - served.started)),
         utilization=served.utilization,
-        batches={str(size): count for size, count in served.formed.items()},
+        batches={str(size): count for size, count in bench.formed(measured).items()},
         lag_ns=max(0.0, float(np.quantile(measured.lag, 0.99))),
+        drift=bench.drift(curve, measured),
+        tokens=bench.tokens(measured),
         predicted=predicted,
         advised_delay_ns=advised.delay_ns if advised else None,
         advised_ns=advised.value_ns if advised else None,
-        replayed=Predicted(
-            latency={n: each.value_ns for n, each in latency_of(settled(replay.latency), percents).items()},
-            utilization=replay.utilization,
-            mean_batch=replay.arrived.size / sum(replay.formed.values()),
-        ),
+        replayed=bench.replayed(curve, bench.due(rate)[: served.arrived.size]),
     )
 
 
@@ -91,7 +85,7 @@ def measure(requests: Sequence[RunRequest], asked: ServingPolicy) -> dict[str, A
         "policy": msgspec.to_builtins(asked),
         "options": dict(last.variant.options),
     }
-    budgets = {"loads": len(asked.loads) * (asked.seconds + len(requests) * CURVE_S)}
+    budgets = {"loads": len(asked.loads) * ((1 + PACED) * asked.seconds + len(requests) * CURVE_S)}
     budgets |= {"highest rate": search.RUNS * asked.seconds} if asked.search else {}
     budgets |= {"LoadGen": len(asked.loadgen) * asked.seconds} if asked.loadgen else {}
     with (
@@ -116,24 +110,45 @@ def energy(sampler: Telemetry | None, requests: int, span: tuple[int, int]) -> d
 def _content(requests: Sequence[RunRequest], asked: ServingPolicy, gpu: hardware.Gpu | None) -> Mapping[str, Any]:
     progress.step("load")
     sampler = Telemetry() if gpu else None
-    with sampler or contextlib.nullcontext(), opened(requests, gpu) as server, timing.undisturbed():
-        if server.sizes[-1] != asked.max_batch:
-            raise UserError(
-                f"max_batch is {asked.max_batch} and the largest batch with a session {server.sizes[-1]}: "
-                "give the largest of the shapes as max_batch"
-            )
-        bench = Bench(server, asked, {}, requests[-1].seed)
-        bench.server.curve(CURVE_S)  # not kept: the first second of a process is its slowest
+    with sampler or contextlib.nullcontext(), _bench(requests, asked, gpu) as bench, timing.undisturbed():
+        bench.measure_curve()
+        bench.samples.clear()  # the first second of a process is its slowest
         progress.step("loads")
         loads = [(point(bench, share), bench.span) for share in progress.counted(asked.loads, "rate")]
-        curve = bench.measure_curve()
-        highest = search.highest_rate(bench, curve) if asked.search else None
-        runs = [loadgen.run(bench, scenario, curve) for scenario in asked.loadgen]
-    pooled = Curve.of(bench.samples)
+        bench.measure_curve()
+        pooled = bench.pooled()
+        highest = search.highest_rate(bench, pooled) if asked.search else None
+        runs = [loadgen.run(bench, scenario, pooled) for scenario in asked.loadgen]
     return {
-        "curve": {str(size): times.tolist() for size, times in pooled.times.items()},
-        "capacity": pooled.capacity(asked.max_batch),
+        "curve": _times(pooled.times),
+        "after_idle": _times(pooled.after_idle),
+        "capacity": bench.capacity(pooled),
         "loads": [{**msgspec.to_builtins(load), **energy(sampler, load.requests, span)} for load, span in loads],
         **({"highest": msgspec.to_builtins(highest)} if highest else {}),
         "loadgen": msgspec.to_builtins(runs),
     }
+
+
+@contextlib.contextmanager
+def _bench(requests: Sequence[RunRequest], asked: ServingPolicy, gpu: hardware.Gpu | None) -> Iterator[Bench]:
+    """The bench of a case, whose server is open."""
+    last = requests[-1]
+    if last.shape.batch != asked.max_batch:
+        raise UserError(
+            f"max_batch is {asked.max_batch} and the largest batch with a session {last.shape.batch}: "
+            "give the largest of the shapes as max_batch"
+        )
+    if last.spec.kv_cache != asked.generates:
+        raise UserError(f"policy {asked.name}: {NEEDS_PROMPTS if last.spec.kv_cache else NO_PROMPTS}")
+    if not last.spec.kv_cache:
+        with opened(requests, gpu) as server:
+            yield Bench(server, asked, {}, last.seed)
+        return
+    from inferprof.serving import generation, generators
+
+    with generators.opened(requests, asked, gpu) as generator:
+        yield generation.Bench(generator, asked, {}, last.seed)
+
+
+def _times(curve: Mapping[int, Times]) -> dict[str, list[float]]:
+    return {str(size): times.tolist() for size, times in curve.items()}

@@ -7,9 +7,8 @@ from typing import Final
 
 from inferprof import progress
 from inferprof.documents.serving import Highest, Probe
-from inferprof.queueing import advice
 from inferprof.queueing.policy import Curve
-from inferprof.serving.bench import Bench, latency_of, name_of, settled
+from inferprof.serving.bench import Bench, latency_of, name_of
 
 WIDTH: Final = 1.02
 """Of the bracket: its upper end over its lower one."""
@@ -25,8 +24,8 @@ class _TooFew(Exception):
 
 def highest_rate(bench: Bench, curve: Curve) -> Highest:
     """The bracket of the highest rate. It starts where the theory says that it is."""
-    foreseen = advice.highest_rate(curve, bench.policy, bench.objective_ns, bench.asked.percentile)
-    capacity = curve.capacity(bench.asked.max_batch)
+    foreseen = bench.foreseen_rate(curve)
+    capacity = bench.capacity(curve)
     probes: list[Probe] = []
     progress.step("highest rate")
     try:
@@ -82,7 +81,7 @@ def _probe(bench: Bench, rate: float) -> Probe:
     if not run.kept_up:
         return Probe(rate=rate, meets=False, refused="the server did not keep up")
     percent = bench.asked.percentile
-    latencies = settled(run.served.latency)
+    latencies = bench.judged(run)
     latency = latency_of(latencies, [percent]).get(name_of(percent)) if latencies.size else None
     if latency is None:
         raise _TooFew(f"too few requests for p{percent:g} at {rate:.4g}/s: give it more `seconds`")
@@ -105,7 +104,7 @@ def _sure(bench: Bench, probes: list[Probe], *, within: bool) -> float | None:
 def _none(bench: Bench, probes: list[Probe]) -> str:
     """Why no rate is known to meet the objective."""
     least = min(probes, key=lambda probe: probe.rate)
-    objective = f"{bench.asked.slo_ms:g} ms at p{bench.asked.percentile:g}"
+    objective = bench.asked.objective
     if least.latency and least.refused:
         return f"whether {objective} is met at {least.rate:.4g}/s is not known: {least.refused}"
     return f"no rate down to {least.rate:.4g}/s meets {objective}: the delay or the service alone may be longer"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -17,13 +18,18 @@ from inferprof.machine.hardware import Gpu
 from inferprof.measure.lane import Lane
 from inferprof.model.model_spec import ModelSpec
 from inferprof.plugins import Backend, Feeds
+from inferprof.queueing.policy import NS_PER_S
 from inferprof.run_request import RunRequest
 
 WARM_UP: Final = 3
 """Inferences of each size before anything is timed."""
-FEWEST: Final = 8
+FEWEST: Final = 6
 """Samples of each size that a curve has at the least."""
+BLOCK: Final = 4
+"""Inferences of a size in a row, of which the first does not count."""
 Array = np.ndarray[Any, Any]
+Sampled = dict[int, list[float]]
+"""Batch size → service times, ns."""
 
 
 class Server:
@@ -50,7 +56,7 @@ class Server:
 
     def serve(self, requests: Sequence[int]) -> dict[str, Array]:
         """Form a batch of requests, by their numbers, and run it from host arrays to host arrays."""
-        size = next(size for size in self._lanes if size >= len(requests))
+        size = self._size(len(requests))
         rows = self._rows[size]
         for place, number in enumerate(requests):
             for name, array in self._requests[number % len(self._requests)].items():
@@ -59,16 +65,39 @@ class Server:
         lane.begin()
         return lane.finish()
 
-    def curve(self, seconds: float) -> dict[int, list[float]]:
-        """Service times of each size, ns, in turns, for so many seconds a size."""
-        samples: dict[int, list[float]] = {size: [] for size in self._lanes}
+    def curve(self, seconds: float) -> Sampled:
+        """Service times of each size, ns, of batches that follow each other, for so many seconds a size."""
+        samples: Sampled = {size: [] for size in self._lanes}
         end = time.perf_counter() + seconds * len(samples)
         while time.perf_counter() < end or len(samples[max(samples)]) < FEWEST:
             for size, taken in samples.items():
-                start = time.perf_counter_ns()
-                self.serve(range(size))
-                taken.append(float(time.perf_counter_ns() - start))
+                taken.extend(self._timed(size) for _ in range(BLOCK))
+                del taken[-BLOCK]  # behind another size
         return samples
+
+    def paced(self, batches: Iterable[tuple[int, float]], seconds: float) -> tuple[Sampled, Sampled]:
+        """Service times of batches of given sizes, each after so many ns without work, for so many seconds: of those
+        that followed at once, and of those that were waited for."""
+        busy: Sampled = {}
+        idle: Sampled = {}
+        pause = threading.Event()
+        end = time.perf_counter() + seconds
+        for requests, gap in batches:
+            if time.perf_counter() > end:
+                break
+            if gap > 0:
+                pause.wait(gap / NS_PER_S)
+            taken = self._timed(requests)
+            (idle if gap > 0 else busy).setdefault(self._size(requests), []).append(taken)
+        return busy, idle
+
+    def _timed(self, requests: int) -> float:
+        start = time.perf_counter_ns()
+        self.serve(range(requests))
+        return float(time.perf_counter_ns() - start)
+
+    def _size(self, requests: int) -> int:
+        return next(size for size in self._lanes if size >= requests)
 
 
 @contextlib.contextmanager

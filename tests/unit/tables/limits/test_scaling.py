@@ -6,8 +6,10 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
+from inferprof import documents
 from inferprof.tables.limits import scaling
 from inferprof.tables.limits.scaling import Sweep
 
@@ -108,3 +110,41 @@ def test_what_pays_at_every_size_pays_from_the_smallest_and_what_never_does_from
     (never,) = study({"graph": ONE, "tp2": (TWO[0], lambda m: alone(m) * 2)})
     assert always.pays_from() == 16
     assert never.pays_from() == math.inf
+
+
+LINKS = msgspec.convert(
+    {
+        **{"status": "ok", "method": "made up", "ranks": 2, "through": {}, "topology": {"not_measured": "made up"}},
+        "operations": {
+            "AllReduce": {
+                "by_size": {
+                    size: {"ns": ns, "spread_ns": 0.0, "gb_per_s": 1.0}
+                    for size, ns in (("1024", 10_000.0), ("1048576", 20_000.0), ("268435456", 1_000_000.0))
+                }
+            }
+        },
+    },
+    documents.TYPES["links"],
+)
+EIGHT = scaling.Messages(512, [("AllReduce", 8.0, 1_048_576 / 16)])
+"""Eight of 64 KiB at 512 tokens: of 1 MiB at 8,192."""
+
+
+def test_the_link_says_what_messages_take_that_grow_with_the_tokens() -> None:
+    (sweep,) = study({"graph": ONE, "tp2": TWO})
+    last = sweep.points[-1]
+    assert sweep.by_links(last, EIGHT, LINKS) == pytest.approx(alone(8_192) / 2 + 8 * 20_000)
+    assert EIGHT.ns(LINKS, 16) == pytest.approx(8 * 10_000 * 2 ** (1 / 10))  # 2 KiB: a tenth of the way by logarithms
+    assert EIGHT.ns(LINKS, 4) is None  # 512 bytes were not measured
+
+
+def test_without_links_of_as_many_gpus_or_messages_the_link_says_nothing() -> None:
+    (two,), (four,) = (study({"graph": ONE, "tp": each}) for each in (TWO, FOUR))
+    assert four.by_links(four.points[-1], EIGHT, LINKS) is None
+    assert two.by_links(two.points[-1], EIGHT, None) is None
+    assert two.by_links(two.points[-1], None, LINKS) is None
+
+
+def test_sizes_that_are_more_times_as_fast_as_there_are_gpus_are_told() -> None:
+    (sweep,) = study({"graph": ONE, "tp2": (TWO[0], lambda m: alone(m) / (3 if m == 512 else 2))})
+    assert [point.tokens for point in sweep.beyond] == [512]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from tests.unit.facts import facts
+from tests.unit.facts import facts, mentions
 
 from inferprof.case import Case
 from inferprof.profilers import ort_profile
@@ -84,3 +84,21 @@ def test_what_is_no_faster_is_not_flagged(falling_back: pd.DataFrame) -> None:
 def test_a_profile_of_another_case_says_nothing_of_the_baseline(falling_back: pd.DataFrame) -> None:
     other: dict[str, Any] = {"shape": "b8"}
     assert flag(5.0, falling_back.assign(**other)) is None
+
+
+@pytest.mark.parametrize(("speed_up", "flagged"), [(2.0, False), (2.1, True)])
+def test_more_than_its_gpus_give_over_the_same_case_on_one_is_in_doubt(speed_up: float, flagged: bool) -> None:
+    alone = (*CASE[:2], *BASELINE.split("/"), "b1")
+    divided = (*alone[:4], "tp2", "b1")
+    options: dict[tuple[str, ...], dict[str, Any]] = {
+        alone: {"tf32": True},
+        divided: {"tf32": True, "parallel": {"tensor": 2}},
+    }
+    row = {**dict(zip(KEY, divided, strict=True)), "speed_up": speed_up, "boundary": "device"}
+    frame = speed_up_flags.flagged(pd.DataFrame([row]), NO_PROFILES, NO_ROOFLINE, BASELINE, options)
+    said = frame["flag"].iloc[0]
+    assert mentions(said, "2 GPUs", "doubt") if flagged else said is None
+    other = {**options, divided: {"parallel": {"tensor": 2}}}  # the baseline differs in more than its GPUs
+    assert (
+        speed_up_flags.flagged(pd.DataFrame([row]), NO_PROFILES, NO_ROOFLINE, BASELINE, other)["flag"].iloc[0] is None
+    )

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from inferprof.documents import Trail
-from inferprof.documents.trail import Step
-from inferprof.report.common import scaled
+from inferprof.documents.trail import Step, last_duel
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Mark, Table, Text, missing, number, words
-from inferprof.report.numbers import NS_PER_MS, milliseconds
+from inferprof.report.numbers import milliseconds
 from inferprof.report.section import Section
 
 COLUMNS: Final = (
@@ -22,14 +21,15 @@ COLUMNS: Final = (
     Column("low_percent", "from", "number"),
     Column("high_percent", "to", "number"),
     Column("rounds", "rounds", "number"),
-    Column("predicted_low_ms", "predicted ms", "number"),
-    Column("predicted_high_ms", "to", "number"),
+    Column("predicted_low_percent", "predicted %", "number"),
+    Column("predicted_high_percent", "to", "number"),
     Column("check", "by", hidden=True),
     Column("reason", "why"),
 )
 NOTE: Final = (
-    "Saved: of the incumbent's time, in rounds of fresh processes that took turns, with its 95 % interval; of one "
-    "round there is none. The last row of a model is its best case against the baseline, in new rounds."
+    "Saved, and predicted to be saved: of the time of the case in *against*. By rounds of fresh processes: those with"
+    " an interval, of 95 %, took turns with as many of that case; the others were few, and nothing was kept by them. "
+    "The last row of a model is its best case against the baseline, in new rounds."
 )
 MARKS: Final[Mapping[str, Mark]] = {"kept": "pass", "confirmed": "pass", "not confirmed": "fail"}
 NOT_PREDICTED: Final = "no check predicted it"
@@ -39,38 +39,49 @@ NOT_MEASURED: Final = "it was not measured in a duel"
 def build(evidence: Evidence) -> Sequence[Block]:
     """A sentence for each model that was searched, and a row for each step. Empty where none was."""
     trails = [search.content for search in evidence.searches if search.content]
-    rows = [_row(str(trail.model), step) for trail in trails for step in trail.steps]
-    return [*map(_said, trails), *([Table("best", "", COLUMNS, tuple(rows), NOTE)] if rows else [])]
+    rows = [_row(trail, step) for trail in trails for step in trail.steps]
+    said = [Text(_said(trail, evidence.machine)) for trail in trails]
+    return [*said, *([Table("best", "", COLUMNS, tuple(rows), NOTE)] if rows else [])]
 
 
-def _said(trail: Trail) -> Text:
-    """`minilm b8: fp16/ort_cpu/threads=2, 12.3 ms (11.9 to 12.8): …`."""
-    took = "" if trail.median_ns is None else f", {milliseconds(trail.median_ns)} ms"
-    if trail.low_ns and trail.high_ns:
-        took += f" ({milliseconds(trail.low_ns)} to {milliseconds(trail.high_ns)})"
-    ideas = [f"{idea.change.by}: {idea.advice}" for idea in trail.yours if idea.gain]
-    yours = f" Yours to do: {' '.join(ideas)}" if ideas else ""
+def _said(trail: Trail, machine: str) -> str:
+    """`minilm b8, by end_to_end: fp16/ort_cpu/threads=2 takes 12.3 ms, 21 % less than fp32/ort_cpu/default (…).`"""
+    took, last = "", last_duel(trail.steps)
+    if trail.median_ns is not None:
+        took = f" takes {milliseconds(trail.median_ns)} ms"
+        if trail.low_ns and trail.high_ns:
+            took += f" (one more process: {milliseconds(trail.low_ns)} to {milliseconds(trail.high_ns)})"
+    if trail.best != trail.baseline and last and None not in (gains := (last.gain, last.low, last.high)):
+        gain, low, high = (f"{share:.1%}" for share in gains)
+        took += f", {gain} less than {trail.baseline} ({low} to {high}: {last.decision})"
+    elif trail.best == trail.baseline:
+        took += ", the baseline: nothing that was tried is faster for sure"
     by = f"{trail.boundary} per item" if trail.per == "item" else trail.boundary
-    return Text(f"{trail.model} {trail.shape}, by {by}: {trail.best}{took}. Ended: {trail.stopped}.{yours}")
+    ideas = [f"{idea.change.by}: {idea.advice}" for idea in trail.yours if idea.gain]
+    said = f"{trail.model} {trail.shape}, by {by}: {trail.best}{took}. The search ended: {trail.stopped}."
+    program = f" To run it: results/{machine}/best/{trail.model}.py." if trail.ended else ""
+    return said + program + (f" What only you can change: {' '.join(ideas)}" if ideas else "")
 
 
-def _row(model: str, step: Step) -> tuple[Cell, ...]:
-    shares = [
-        missing(NOT_MEASURED) if share is None else number(100 * share, f"{100 * share:.1f}")
-        for share in (step.gain, step.low, step.high)
-    ]
-    bounds = (step.predicted.low_ns, step.predicted.high_ns) if step.predicted else (None, None)
+def _row(trail: Trail, step: Step) -> tuple[Cell, ...]:
+    predicted: tuple[float | None, ...] = (None, None)
+    if step.predicted and step.incumbent_ns:
+        predicted = tuple(bound / step.incumbent_ns for bound in (step.predicted.low_ns, step.predicted.high_ns))
     return (
-        words(model),
+        words(str(trail.model)),
         words(step.candidate),
         words(step.incumbent),
         words(step.decision, MARKS.get(step.decision)),
-        *shares,
+        *(_percent(share, NOT_MEASURED) for share in (step.gain, step.low, step.high)),
         number(step.rounds, str(step.rounds)),
-        *(scaled(bound, NS_PER_MS, milliseconds, NOT_PREDICTED) for bound in bounds),
+        *(_percent(share, NOT_PREDICTED) for share in predicted),
         words(step.check or ""),
         words(step.reason),
     )
+
+
+def _percent(share: float | None, reason: str) -> Cell:
+    return missing(reason) if share is None else number(100 * share, f"{100 * share:.1f}")
 
 
 SECTION = Section(

@@ -8,15 +8,15 @@ from typing import Final
 
 import pandas as pd
 
-from inferprof.diagnosis.ranks import BYTES_PER_MB, iterations_of
-from inferprof.report.common import CASE_COLUMNS, case_cells, optional, path_of, scaled
+from inferprof.diagnosis.ranks import BYTES_PER_MB
+from inferprof.report.common import CASE_COLUMNS, case_cells, optional, path_of, scaled, told
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, number, words
 from inferprof.report.numbers import NS_PER_US, microseconds, three_digits
 from inferprof.report.profiled import Profile, profiles
 from inferprof.report.section import Section
 from inferprof.tables.limits import link_speed
-from inferprof.tables.trace.collectives import ALL, LEVEL
+from inferprof.tables.trace.collectives import ALL, LEVEL, iterations_of
 
 Row = Mapping[str, float]
 TOOL: Final = Column("tool", "tool")
@@ -81,11 +81,10 @@ def build(evidence: Evidence) -> Sequence[Block]:
 
 def _told(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> tuple[Column, ...]:
     """The columns, without those on the page that are told of no row, and the tool where there is one."""
-    lacking = [all(row[place].value is None for row in rows) for place in range(len(columns))]
     tools = {row[columns.index(TOOL)].value for row in rows}
     return tuple(
-        replace(column, hidden=column.hidden or nothing or (column == TOOL and len(tools) == 1))
-        for column, nothing in zip(columns, lacking, strict=True)
+        replace(column, hidden=True) if column == TOOL and len(tools) == 1 else column
+        for column in told(columns, rows)
     )
 
 

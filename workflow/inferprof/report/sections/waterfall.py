@@ -6,14 +6,14 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from inferprof.report.common import CASE_COLUMNS, by_case, case_cells, enumerated, optional, path_of, table
+from inferprof.report.common import CASE_COLUMNS, by_case, case_cells, enumerated, optional, path_of, scaled, table
 from inferprof.report.evidence import Evidence
-from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number
+from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
 from inferprof.report.numbers import NS_PER_MS, milliseconds
 from inferprof.report.section import Section
 from inferprof.tables.counters.bounds import BOUNDS
-from inferprof.tables.limits.waterfall import PARTS
-from inferprof.tables.records import rows_of
+from inferprof.tables.limits.waterfall import GPU_PARTS, PARTS, bare_times, of_gpus
+from inferprof.tables.records import KEY, key_of, rows_of
 
 MUCH_UNEXPLAINED = 0.15
 """From this share on the parts of a case do not say where its time goes, and the report marks it."""
@@ -37,15 +37,28 @@ KERNEL_COLUMNS = (
     Column("kernels_percent", "no counters", "number"),
     Column("counted_percent", "kernel time with counters %", "number", hidden=True),
 )
+GPU_COLUMNS = (
+    *CASE_COLUMNS,
+    Column("gpu", "GPU", "number"),
+    Column("device_ms", "ms", "number"),
+    *(Column(f"{part}_percent", part, "number") for part in GPU_PARTS),
+    *(Column(f"{part}_ms", f"{part} ms", "number", hidden=True) for part in GPU_PARTS),
+    Column("tool", "timeline", hidden=True),
+)
+GPU_NOTE = (
+    "Computation: whatever runs beside it. Transfer: what it does not hide of communication. Waiting: in "
+    "collectives, for the GPU that begins last. The median is of the bare run on GPU 0, with which all end; the "
+    "profile shares it out."
+)
 
 
 def build(evidence: Evidence) -> Sequence[Block]:
-    """Both tables, and the cases that have none; empty where no case is on a GPU."""
+    """The tables, and the cases that have none; empty where no case is on a GPU."""
     rows = by_case(rows_of(evidence.waterfall), evidence.order, lambda row: row["total_ns"] or 0.0)
     split = [_with_all_kernels(row) for row in rows if row["total_ns"] is not None]
     if not split:
         return ()
-    return (_whole(split), *_kernels(split), *_without(rows))
+    return (_whole(split), *_kernels(split), *_by_gpu(evidence), *_without(rows))
 
 
 def _with_all_kernels(row: dict[str, Any]) -> dict[str, Any]:
@@ -101,6 +114,39 @@ def _kernels(rows: list[dict[str, Any]]) -> list[Block]:
     return [
         table("waterfall_kernels", "Kernels by what bounds them: % of end_to_end", list(KERNEL_COLUMNS), body, note)
     ]
+
+
+def _by_gpu(evidence: Evidence) -> list[Block]:
+    """A row for each GPU of cases that have several; nothing without."""
+    seen = {tuple(map(str, key)): frame for key, frame in evidence.profiles.groupby(KEY, sort=False)}
+    cases = by_case(bare_times(evidence.latency, evidence.stages), evidence.order)
+    rows = [row for case in cases for row in of_gpus(case, seen.get(key_of(case)))]
+    if not rows:
+        return []
+    body = [
+        [
+            *case_cells(row),
+            number(row["gpu"], str(row["gpu"])),
+            number(row["total_ns"] / NS_PER_MS, milliseconds(row["total_ns"])),
+            *(_share(row, part) for part in GPU_PARTS),
+            *(scaled(row[f"{part}_ns"], NS_PER_MS, milliseconds, _no_waiting(row)) for part in GPU_PARTS),
+            words(row["tool"]),
+        ]
+        for row in rows
+    ]
+    return [
+        table("waterfall_gpus", "Where `device` goes on each GPU: % of its median", list(GPU_COLUMNS), body, GPU_NOTE)
+    ]
+
+
+def _share(row: dict[str, Any], part: str) -> Cell:
+    return scaled(
+        row[f"{part}_ns"], row["total_ns"] / 100, lambda ns: f"{100 * ns / row['total_ns']:.1f}", _no_waiting(row)
+    )
+
+
+def _no_waiting(row: dict[str, Any]) -> str:
+    return row["not_paired"] or "no collective of all GPUs: waiting is in transfer"
 
 
 def _percent(row: dict[str, Any], part: str) -> Cell:

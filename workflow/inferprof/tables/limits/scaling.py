@@ -20,9 +20,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import pandas as pd
 
 from inferprof.case import PARALLEL, Shape
+from inferprof.documents import Links
+from inferprof.tables.limits import link_speed
 from inferprof.tables.records import KEY, Key, Options, but_for, paired_without
+from inferprof.tables.trace.collectives import ALL, LEVEL, iterations_of
 
 FITTED: Final = ("tensor", "sequence")
 """Ways to divide whose cost the model describes."""
@@ -37,8 +41,9 @@ _SHAPE: Final = KEY.index("shape")
 
 @dataclass(frozen=True)
 class Point:
-    """A size: what it takes on one GPU and divided, ns. `key` is of the second."""
+    """A size: what it takes on one GPU and divided, ns. `alone` is the case of the first, `key` of the second."""
 
+    alone: Key
     key: Key
     tokens: int
     alone_ns: float
@@ -48,6 +53,35 @@ class Point:
     def speed_up(self) -> float:
         """Above 1: it pays."""
         return self.alone_ns / self.divided_ns
+
+
+@dataclass(frozen=True)
+class Messages:
+    """What GPUs send each other in an inference of a size, as a tool saw it: operation, how many, bytes of each."""
+
+    tokens: int
+    sent: Sequence[tuple[str, float, float]]
+
+    def ns(self, links: Links, tokens: int) -> float | None:
+        """What the link was measured to take for as many messages, one behind the other, that have grown with the
+        tokens; None where it was not measured with their sizes."""
+        total = 0.0
+        for operation, count, size in self.sent:
+            alone = link_speed.message_ns(links, operation, size * tokens / self.tokens)
+            if alone is None:
+                return None
+            total += count * alone
+        return total
+
+
+def messages_of(profile: pd.DataFrame, tokens: int) -> Messages | None:
+    """The messages of a case, by one tool's rows of the tidy table; None where the tool tells no sizes."""
+    rows = profile[profile["level"].eq(LEVEL) & profile["name"].ne(ALL) & profile["metric"].eq("message_total")]
+    rows = rows[rows["device"].eq(rows["device"].min()) & rows["value"].gt(0)]
+    count = iterations_of(profile)
+    each = zip(rows["name"], rows["instances"], rows["value"], strict=True)
+    sent = [(str(name), calls / count, total / calls) for name, calls, total in each]
+    return Messages(tokens, sent) if sent else None
 
 
 @dataclass(frozen=True)
@@ -81,6 +115,18 @@ class Sweep:
     family: tuple[Any, ...]
     """What sweeps of other numbers of GPUs have in common with this one."""
     points: Sequence[Point]
+
+    @property
+    def beyond(self) -> list[Point]:
+        """The sizes at which it is more times as fast as it has GPUs."""
+        return [point for point in self.points if point.speed_up > self.ranks]
+
+    def by_links(self, point: Point, messages: Messages | None, links: Links | None) -> float | None:
+        """What a size should take, ns, by what the link was measured to do with its messages: nothing is fitted."""
+        if self.kind not in FITTED or messages is None or links is None or links.ranks != self.ranks:
+            return None
+        sending = messages.ns(links, point.tokens)
+        return None if sending is None else point.alone_ns / self.ranks + sending
 
     def fit(self) -> Fit | None:
         """The model of it; None where it does not describe this way, or has too few sizes."""
@@ -133,7 +179,7 @@ def sweeps(options: Options, medians: Mapping[Key, float]) -> list[Sweep]:
             family,
             but_for(PARALLEL, options[key]),
         )
-        points_of[place].append(Point(key, tokens(key[_SHAPE]), medians[alone[0]], medians[key]))
+        points_of[place].append(Point(alone[0], key, tokens(key[_SHAPE]), medians[alone[0]], medians[key]))
     return [
         Sweep(kind, ranks, alone, (*family, rest), sorted(points, key=lambda point: (point.tokens, point.key)))
         for (kind, ranks, _, alone, family, rest), points in points_of.items()

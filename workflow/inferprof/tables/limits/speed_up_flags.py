@@ -3,6 +3,7 @@
 fallback   by ONNX Runtime's profile the baseline spends FALLBACK_SHARE of its nodes' time on what its main provider
            left to another, with the copies there and back: what is faster is the absence of that
 roof       the case is faster than its graph at the GPU's roofs, as one kernel: the measurement needs a look
+beyond     more times as fast as the same case on one GPU as it has GPUs: the time on one GPU is in doubt
 unlikely   on one GPU and by the same boundary LARGE times and more: no runtime is so much better, so that the
            baseline is to be looked at first; not where its own profile shows that nothing falls back
 """
@@ -10,12 +11,14 @@ unlikely   on one GPU and by the same boundary LARGE times and more: no runtime 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from inferprof import registry
+from inferprof.case import PARALLEL
 from inferprof.tables.nodes.fallback import ON_PURPOSE, ledger
 from inferprof.tables.nodes.providers import per_run
-from inferprof.tables.records import frame_of, key_of, rows_of
+from inferprof.tables.records import KEY, Options, frame_of, key_of, paired_without, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,22 +31,30 @@ PROFILE: Final = "ort_profile under `profilers:`"
 TOLERANCE: Final = 0.95
 """Of the roof: measured ceilings are not exact either."""
 Place = tuple[Any, ...]
+_NAMES: Final = slice(KEY.index("precision"), KEY.index("variant") + 1)
 
 
 def flagged(
-    speed_ups: pd.DataFrame, profiles: pd.DataFrame, roofline: pd.DataFrame, baseline: str | None
+    speed_ups: pd.DataFrame,
+    profiles: pd.DataFrame,
+    roofline: pd.DataFrame,
+    baseline: str | None,
+    options: Options = MappingProxyType({}),
 ) -> pd.DataFrame:
     """summary.speed_ups with `flag`: what is to be said beside the factor, or None.
 
     profiles: tidy tables; roofline: roofline.by_case; baseline: precision/backend/variant.
     """
+    alone = paired_without(PARALLEL, options)
     roofs = {key_of(row): row for row in rows_of(roofline) if row["fused_ms"] is not None}
     names = (baseline or "//").split("/")
     sessions = _sessions(profiles, names)
     rows = []
     for row in rows_of(speed_ups):
         session = sessions.get((row["machine"], row["model"], row["shape"]))
-        rows.append({**row, "flag": _flag(row, roofs.get(key_of(row)), session)})
+        divided = any("/".join(key[_NAMES]) == baseline for key in alone.get(key_of(row), ()))
+        flag = _beyond(row, options[key_of(row)][PARALLEL]) if divided else None
+        rows.append({**row, "flag": flag or _flag(row, roofs.get(key_of(row)), session)})
     return frame_of(rows, [*speed_ups.columns, "flag"])
 
 
@@ -68,6 +79,14 @@ def fallback_of(session: pd.DataFrame) -> str:
         return ""
     types = ", ".join(dict.fromkeys(op_type for types in fallbacks["op_types"] for op_type in types.split(", ")))
     return f"{fallbacks['executions'].sum():.0f} of its nodes fall back ({types}) and take {share:.0%} of its run"
+
+
+def _beyond(row: Mapping[str, Any], parallel: Mapping[str, int]) -> str | None:
+    """parallel: how the case is divided; the baseline is the same one on one GPU."""
+    (gpus,) = parallel.values()
+    if row["speed_up"] is None or row["speed_up"] <= gpus:
+        return None
+    return f"more than its {gpus} GPUs give over the same case on one, whose time is in doubt (Several GPUs)"
 
 
 def _flag(row: Mapping[str, Any], roof: Mapping[str, Any] | None, session: str | None) -> str | None:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, TypeVar, cast, get_args
 
 import pandas as pd
 
@@ -35,6 +35,7 @@ from inferprof.tables.counters.bounds import BOUNDS, Bound
 from inferprof.tables.counters.ncu_timeline import shares
 from inferprof.tables.records import KEY, frame_of, key_of, rows_of
 from inferprof.tables.schema import of_first
+from inferprof.tables.trace import collectives
 from inferprof.tables.trace.kernel_compare import ITERATION, iterations, of_iterations
 
 Part = Literal[
@@ -49,6 +50,14 @@ kernels      kernel time of which no counters were read
 execution    the inference, its binding and its wait, where no timeline tells kernels from idle
 unexplained  what no source accounts for; never spread over the others"""
 PARTS: tuple[Part, ...] = get_args(Part)
+GpuPart = Literal["computation", "transfer", "waiting", "launch", "idle", "copy", "unexplained"]
+"""Of one of several GPUs, with its kernels by what they are:
+
+computation  a kernel runs that computes, whatever runs beside it
+transfer     communication that no computation hides; waiting included where collectives are not paired
+waiting      in collectives, for the last GPU to begin"""
+GPU_PARTS: tuple[GpuPart, ...] = get_args(GpuPart)
+P = TypeVar("P", bound=str)
 NEEDS_TIMELINE: Final = "needs a timeline of the case's iterations (nsys or kineto)"
 NEEDS_COUNTERS: Final = "needs counters of the case's kernels (ncu), of launches that its timeline has"
 COLUMNS: Final = (
@@ -124,24 +133,24 @@ def split(bare: Bare, watched: Watched | None, bounds: Mapping[Bound, float] | N
     return {**granted, **of_bounds, "kernels": granted["kernels"] - sum(of_bounds.values())}
 
 
-def fill(total: float, claims: Iterable[tuple[Part, float]]) -> dict[Part, float]:
+def fill(total: float, claims: Iterable[tuple[P, float]]) -> dict[P, float]:
     """Grant each claim in turn, in whole ns, while there is room in `total`; `unexplained` is the room that is left.
 
     What stands first cannot be hidden behind anything; what stands last is cut first. The parts add up to `total`
     exactly: medians of whole ns are multiples of 0.5, which doubles hold without error.
     """
-    granted: dict[Part, float] = {}
+    granted: dict[P, float] = {}
     room = total
     for part, amount in claims:
         taken = float(int(min(amount, room)))
         granted[part] = granted.get(part, 0.0) + taken
         room -= taken
-    return {**granted, "unexplained": room}
+    return {**granted, cast(P, "unexplained"): room}
 
 
-def _idle(gap: float, watched: Watched) -> list[tuple[Part, float]]:
+def _idle(gap: float, watched: Watched) -> list[tuple[Literal["launch", "copy", "idle"], float]]:
     """The bare idle time `gap` by the profile's causes, each of them at most as long as the profile has it."""
-    causes: list[tuple[Part, float]] = [
+    causes: list[tuple[Literal["launch", "copy", "idle"], float]] = [
         ("launch", watched.launch),
         ("copy", watched.idle_copy),
         ("idle", watched.idle_other),
@@ -175,6 +184,45 @@ def bare_times(latency: pd.DataFrame, stages: pd.DataFrame) -> list[dict[str, An
 def of_case(row: Mapping[str, Any], profile: pd.DataFrame | None) -> dict[str, Any]:
     """The row of `of_cases` of a case with these bare times and tidy tables."""
     return {**dict.fromkeys(COLUMNS), **{key: row[key] for key in KEY}, **_case(row, profile)}
+
+
+def of_gpus(row: Mapping[str, Any], profile: pd.DataFrame | None) -> list[dict[str, Any]]:
+    """Where the median of `device` goes on each GPU of a case that communicates: KEY, `device`, `tool`, `total_ns`,
+    `{part}_ns` of GPU_PARTS and `not_paired`, why waiting is not told. row: of `bare_times`.
+
+    It is the inference of rank 0, from event to event; all ranks end with it.
+    """
+    tool, frame = _of_tool(profile)
+    if frame is None or pd.isna(row.get("device")):
+        return []
+    talks = frame[frame["level"].eq(collectives.LEVEL)]
+    reasons = talks.loc[talks["metric"].eq("not_paired"), "text"]
+    gpus = sorted(talks["device"].dropna().astype(int).unique())
+    return [
+        {
+            **{key: row[key] for key in KEY},
+            **{"gpu": gpu, "tool": tool, "total_ns": row["device"], "not_paired": next(iter(reasons), None)},
+            **{f"{part}_ns": ns for part, ns in _of_gpu(row["device"], frame, gpu).items()},
+        }
+        for gpu in gpus
+    ]
+
+
+def _of_gpu(total: float, frame: pd.DataFrame, gpu: int) -> dict[GpuPart, float | None]:
+    own = _of_device(frame, gpu)
+    seen, count = watched(own), collectives.iterations_of(frame)
+    rows = own[own["level"].eq(collectives.LEVEL) & own["value"].notna()]
+    of_all = rows["name"].eq(collectives.ALL)
+    exposed = rows.loc[of_all & rows["metric"].eq("exposed_total"), "value"].sum() / count
+    waits = rows.loc[~of_all & rows["metric"].eq("waiting_total"), "value"]
+    waiting = min(waits.sum() / count, exposed)
+    kernels = min(seen.kernels, total)
+    between = min(seen.copies, total - kernels)
+    claims: list[tuple[GpuPart, float]] = [
+        *(("computation", max(0.0, seen.kernels - exposed)), ("transfer", exposed - waiting), ("waiting", waiting)),
+        *(("copy", between), *_idle(total - kernels - between, seen)),
+    ]
+    return {**fill(total, claims), **({} if len(waits) else {"waiting": None})}
 
 
 def in_ms(waterfall: pd.DataFrame) -> pd.DataFrame:
@@ -221,19 +269,28 @@ def _bare(row: Mapping[str, Any]) -> Bare:
 
 def traced(profile: pd.DataFrame | None) -> tuple[str | None, pd.DataFrame | None]:
     """The tool that speaks for a case, and its rows; None where no tool saw GPU work in iterations."""
+    tool, frame = _of_tool(profile)
+    return tool, None if frame is None else _of_busiest_device(frame)
+
+
+def _of_tool(profile: pd.DataFrame | None) -> tuple[str | None, pd.DataFrame | None]:
+    """The same, with all devices."""
     if profile is not None:
         for tool in registry.tracers():
             frame = profile[profile["tool"] == tool]
             if "kernel_busy" in of_ranges(frame).get(ITERATION, {}):
-                return tool, _of_busiest_device(frame)
+                return tool, frame
     return None, None
 
 
 def _of_busiest_device(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows of the host and of the device that computed longest: the only one, unless the model is spread."""
     busy = frame[frame["name"].eq(ITERATION) & frame["metric"].eq("kernel_busy")]
-    busiest = busy.sort_values("value")["device"].iloc[-1]
-    return frame[frame["device"].isna() | frame["device"].eq(busiest)]
+    return _of_device(frame, busy.sort_values("value")["device"].iloc[-1])
+
+
+def _of_device(frame: pd.DataFrame, device: int) -> pd.DataFrame:
+    return frame[frame["device"].isna() | frame["device"].eq(device)]
 
 
 def watched(frame: pd.DataFrame) -> Watched:

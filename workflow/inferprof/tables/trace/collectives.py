@@ -278,6 +278,12 @@ def rows(timeline: Timeline) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True).assign(level=LEVEL)
 
 
+def iterations_of(rows: pd.DataFrame) -> int:
+    """How many iterations each GPU ran, by one tool's rows of the tidy table."""
+    own = rows[rows["level"].eq("range") & rows["name"].eq(ITERATION) & rows["metric"].eq("gpu_busy")]
+    return max(1, int(own.groupby("device")["instances"].sum().max()))
+
+
 def _whole(timeline: Timeline, pairs: Paired | NotPaired, kernels: pd.DataFrame) -> pd.DataFrame:
     """The row `all` of each GPU that communicates in iterations."""
     table = []
