@@ -39,6 +39,7 @@ STUDY: Mapping[str, Any] = {
     "backends": ["ort_cpu", "torch_eager", "ort_cuda"],
     "shapes": ["b1"],
     "profilers": ["ort_profile"],
+    "repeat": "all",
     "captures": "all",
     "target": [],
 }
