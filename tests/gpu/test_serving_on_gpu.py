@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
 
 YAML = "source: onnx\nonnx: {name}\ninputs:\n  - {{name: x, dtype: float32, dims: [b, 3, 32, 32]}}\n"
 BATCHES = (1, 2, 4, 8)
+REPOSITORY = Path(__file__).parents[2]
 
 
 def served(convolutions: Path, backend: str, options: dict[str, Any], **given: Any) -> documents.Serving:
@@ -65,3 +66,34 @@ def test_the_highest_rate_of_single_requests_is_bracketed_on_a_gpu(convolutions:
     highest = document.highest
     assert highest and highest.rate and highest.fails and document.capacity
     assert highest.rate < highest.fails <= 1.3 * document.capacity
+
+
+@pytest.mark.parametrize(
+    ("policy", "options"), [("continuous", {}), ("continuous", {"cuda_graph": True}), ("dynamic", {})]
+)
+def test_a_generative_model_answers_on_a_gpu_about_as_fast_as_was_predicted(policy: str, options: Any) -> None:
+    spec = model_spec.load(REPOSITORY / "models" / "llm_tiny.yaml")
+    asked = {
+        "name": "g",
+        "policy": policy,
+        "max_batch": 8,
+        "prompts": [16, 64],
+        "new_tokens": [8, 16],
+        "slo_ms": 2000,
+    }
+    request = RunRequest(
+        case=Case(spec.name, "bf16", "torch_eager", "v", "b8_c64"),
+        artifact=spec.path,
+        spec=spec,
+        variant=Variant("v", options),
+        machine="gpu",
+    )
+    entry = config.serving_entry(asked | {"percentile": 90, "seconds": 3, "loads": [0.5], "search": False})
+    content = measure.measure([request], entry)
+    document: documents.Serving = documents.decode(msgspec.json.encode(content), "serving")
+    assert document.failure is None, document.failure
+    (load,) = document.loads
+    assert load.refused is None, load.refused
+    assert load.tokens and load.predicted
+    assert load.tokens.good_share > 0.9
+    assert load.tokens.tpot["mean"].value_ns == pytest.approx(load.predicted.tpot["mean"], rel=0.4)

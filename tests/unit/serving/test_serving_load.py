@@ -18,7 +18,7 @@ from inferprof.errors import UserError
 from inferprof.queueing import served
 from inferprof.queueing.policy import Curve, Policy, Times, schedule
 from inferprof.queueing.simulate import simulate
-from inferprof.serving import bench, load, loadgen, measure, search
+from inferprof.serving import bench, load, loadgen, measure, search, text
 
 MS = 1e6
 CURVE = Curve.of({1: [3 * MS], 2: [4 * MS], 4: [6 * MS], 8: [10 * MS]})
@@ -270,8 +270,8 @@ def test_a_trace_is_read_and_anything_else_is_one_line(tmp_path: Any) -> None:
     path = tmp_path / "trace.txt"
     path.write_text("0.5\n0.7\n1.5\n")
     assert served.read_trace(path).tolist() == [0.5, 0.7, 1.5]
-    for text in ("3\n2\n", "a\n", "1\n", "nan\n1\n"):
-        path.write_text(text)
+    for lines in ("3\n2\n", "a\n", "1\n", "nan\n1\n", ""):
+        path.write_text(lines)
         with pytest.raises(UserError, match="no trace"):
             served.read_trace(path)
     with pytest.raises(UserError, match="no trace"):
@@ -311,7 +311,9 @@ def test_a_document_of_a_run_is_read_back_as_it_was_written() -> None:
     [
         ({"policy": "none"}, "max_batch"),
         ({"slo_ms": 0}, "slo_ms"),
-        ({"arrivals": "uniform"}, "arrivals"),
+        ({"arrivals": "uniform"}, "arrivals 'uniform': allowed: poisson"),
+        ({"arrivals": "gamma:-1"}, "arrivals 'gamma:-1': allowed: poisson"),
+        ({"name": "../x"}, "letters"),
         ({"arrivals": "gamma:0"}, "gamma:0"),
         ({"arrivals": "gamma:0.0000001"}, "from 0.001"),
         ({"percentile": 100}, "percentile"),
@@ -368,3 +370,28 @@ def test_a_query_of_multistream_is_over_with_the_last_of_its_samples() -> None:
     run = loadgen.result(own, "MultiStream", system, {"Scenario": "MultiStream"})
     assert run.own["mean"].value_ns == pytest.approx(2.5e9)
     assert run.requests == 4 and run.per_second == pytest.approx(4 / 12)
+
+
+# --- in a few lines ----------------------------------------------------------------------------------------------
+
+
+def test_a_rate_is_told_in_a_line_with_what_was_predicted_of_it() -> None:
+    point = measure.point(bench_of(policy(seconds=20)), 0.5)
+    case = dict.fromkeys(("model", "precision", "backend", "variant", "shape"), "x")
+    content = {"status": "ok", "case": case, "policy": msgspec.to_builtins(policy()), "capacity": 800.0}
+    lines = text.render(content | {"loads": [msgspec.to_builtins(point)]}).splitlines()
+    assert mentions(lines[0], "dynamic", "800") and mentions(
+        lines[1], "400/s", "mean", "predicted", "p99", "predicted"
+    )
+    highest = {"rate": 500.0, "fails": 508.0, "predicted": 512.0}
+    assert mentions(text.render(content | {"loads": [], "highest": highest}), "p99", "25 ms", "500", "508", "512")
+    assert text.render({"status": "failed", "reason": "no memory"}) == "failed: no memory"
+
+
+def test_a_generative_model_is_told_by_its_tokens() -> None:
+    load_ = {"rate": 2.0, "latency": {}, "predicted": {"ttft": {"p99": 1e6}}}
+    load_ |= {"tokens": {"ttft": {"p99": {"value_ns": 2e6}}, "tpot": {}, "per_s": 30.0, "good_share": 0.5}}
+    asked = msgspec.to_builtins(policy(policy="continuous", prompts=[2, 4], new_tokens=[2, 3]))
+    case = dict.fromkeys(("model", "precision", "backend", "variant", "shape"), "x")
+    said = text.render({"status": "ok", "case": case, "policy": asked, "capacity": 8.0, "loads": [load_]})
+    assert mentions(said, "TTFT p99 2 ms", "predicted 1", "30 tokens/s", "50 %")

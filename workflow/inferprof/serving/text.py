@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
+
+import msgspec
 
 from inferprof.case import Case
+from inferprof.documents.serving import ServingPolicy
+from inferprof.serving.bench import name_of
+
+TOKENS: Final = {"ttft": "TTFT", "tpot": "TPOT"}
 
 
 def render(result: Mapping[str, Any]) -> str:
@@ -16,25 +22,33 @@ def render(result: Mapping[str, Any]) -> str:
 
 
 def _lines(result: Mapping[str, Any]) -> Iterator[str]:
-    asked = result["policy"]
-    percent = f"p{asked.get('percentile', 99):g}"
-    yield f"{Case(**result['case'])} {asked['name']}: full batches carry {result['capacity']:.4g} requests/s"
+    asked = msgspec.convert(result["policy"], ServingPolicy)
+    yield f"{Case(**result['case'])} {asked.name}: full batches carry {result['capacity']:.4g} requests/s"
     for load in result["loads"]:
-        yield f"  {load['rate']:.4g}/s: {_load(load, percent)}"
+        yield f"  {load['rate']:.4g}/s: {_load(load, name_of(asked.percentile))}"
     if highest := result.get("highest"):
-        yield f"  {percent} ≤ {asked['slo_ms']:g} ms: {_highest(highest)}"
+        yield f"  {asked.objective}: {_highest(highest)}"
 
 
 def _load(load: Mapping[str, Any], percent: str) -> str:
     if "latency" not in load:
         return str(load["refused"])
-    pairs = []
-    for name in ("mean", percent):
-        if name in load["latency"]:
-            predicted = load.get("predicted", {}).get("latency", {}).get(name)
-            foreseen = f" (predicted {predicted / 1e6:.4g})" if predicted else ""
-            pairs.append(f"{name} {load['latency'][name]['value_ns'] / 1e6:.4g} ms{foreseen}")
-    return ", ".join(pairs) + (f"; {load['refused']}" if load.get("refused") else "")
+    parts = []
+    tokens, predicted = load.get("tokens") or {}, load.get("predicted", {})
+    for what, title in TOKENS.items() if tokens else ():
+        parts.append(_pair(f"{title} {percent}", tokens[what].get(percent), predicted.get(what, {}).get(percent)))
+    if tokens:
+        parts.append(f"{tokens['per_s']:.4g} tokens/s, {100 * tokens['good_share']:.3g} % good")
+    for name in () if tokens else ("mean", percent):
+        parts.append(_pair(name, load["latency"].get(name), predicted.get("latency", {}).get(name)))
+    return ", ".join(filter(None, parts)) + (f"; {load['refused']}" if load.get("refused") else "")
+
+
+def _pair(name: str, measured: Mapping[str, float] | None, predicted: float | None) -> str:
+    if not measured:
+        return ""
+    foreseen = f" (predicted {predicted / 1e6:.4g})" if predicted else ""
+    return f"{name} {measured['value_ns'] / 1e6:.4g} ms{foreseen}"
 
 
 def _highest(highest: Mapping[str, Any]) -> str:
