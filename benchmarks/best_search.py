@@ -95,7 +95,12 @@ def planned(machine: Machine) -> study.Study:
     """The study whose search it is."""
     content = yaml.safe_load((ROOT / "config.yaml").read_text(encoding="utf-8"))
     first = "ort_cpu" if machine.gpu is None else "ort_cuda"
-    keys = {"models": [MODEL], "backends": [first, "torch_eager"], "precisions": ["fp32"], "shapes": ["b1"]}
+    keys: dict[str, Any] = {
+        "models": [MODEL],
+        "backends": [first, "torch_eager"],
+        "precisions": ["fp32"],
+        "shapes": ["b1"],
+    }
     keys |= {"profilers": [], "variants": [{"name": "default"}], "baseline": f"fp32/{first}/default"}
     return study.plan({**content, **keys, "best": {"budget_min": 10_000}}, ROOT / "models", machine)
 

@@ -10,6 +10,7 @@ from typing import Final
 from inferprof.backends.ort_options import ALL
 from inferprof.case import Variant
 from inferprof.errors import CaseFailed
+from inferprof.files import written_whole
 from inferprof.runtime_option import RuntimeOption
 
 OFF: Final = "off"
@@ -26,14 +27,23 @@ TRANSFORMER_OPTIMIZER: Final = RuntimeOption(
 )
 
 
-def rewritten(onnx: Path, variant: Variant) -> Path | bytes:
-    """The graph that a variant wants: the file as it is, or what the optimizer makes of it.
+def rewritten(onnx: Path, variant: Variant) -> Path:
+    """The graph that a variant wants: the file as it is, or what the optimizer made of it, kept beside it.
 
     Raises CaseFailed where the optimizer is not installed, or fuses nothing.
     """
     kind = TRANSFORMER_OPTIMIZER.given(variant)
     if kind in (None, OFF):
         return onnx
+    kept = onnx.with_name(f"{onnx.stem}.{kind}.onnx")
+    if not kept.exists() or kept.stat().st_mtime_ns < onnx.stat().st_mtime_ns:
+        content = _optimized(onnx, kind)
+        with written_whole(kept) as path:
+            path.write_bytes(content)
+    return kept
+
+
+def _optimized(onnx: Path, kind: str) -> bytes:
     try:
         from onnxruntime.transformers import optimizer
     except ImportError as error:

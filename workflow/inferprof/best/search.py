@@ -105,11 +105,11 @@ class Search(Account):
     def _screen_options(self, begin: Spot, spots: Sequence[Spot]) -> None:
         """Options of a case one by one, then at once all that gained."""
         self._screen(spots)
-        least, known = 1 - self.tolerance, self.standing
-        gained = [s for s in spots if known.knows(s.name) and known.over(s.name, begin.name) < least]
+        least, standing = 1 - self.tolerance, self.standing
+        gained = [s for s in spots if standing.knows(s.name) and standing.over(s.name, begin.name) < least]
         if begin == self.best:
-            gained = [spot for spot in gained if known.sure(spot.name) > 0]
-        gained.sort(key=lambda spot: known.ratio(spot.name))
+            gained = [spot for spot in gained if standing.sure(spot.name) > 0]
+        gained.sort(key=lambda spot: standing.ratio(spot.name))
         every = space.together(self.study, begin, gained)
         if every and every.name not in self.seen and self._can_run(every):
             self._screen([every])
@@ -256,7 +256,7 @@ class Search(Account):
         base = first_round(self.baseline, self.best, CONFIRM)
         for look in (look for look in self.rule.looks if look <= CONFIRMING):
             files = self.rounds.to_come((self.baseline, *spots), base, look)
-            if look > self.rule.looks[0] and files and not self.rounds.fits(files, self.budget_s):
+            if look > self.rule.looks[1] and files and not self.rounds.fits(files, self.budget_s):
                 break
             self._wait_for(files)
             steps = [self._looked((self.baseline, spot), base, look) for spot in spots]
