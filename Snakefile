@@ -80,7 +80,11 @@ onstart:
 
 onsuccess:
     if workflow.is_main_process and not only_reports():
-        searched = [job.log[0] for job in workflow.dag.jobs if job.rule.name == "best_of_model"]
+        searched = [
+            job.log[0]
+            for job in workflow.dag.jobs
+            if job.rule.name == "best_of_model"
+        ]
         for log in searched:
             print(Path(log).read_text().partition("\n")[0])
         print(

@@ -42,6 +42,10 @@ SMALLEST = {
         r"check +labels precision recall\n\(verdict\) +1 +100 % +100 %\n(\w+ +1 +- +-\n){4}"
         r"pageable_copies +1 +100 % +100 %\nall +6 +100 % +100 %\n",
     ),
+    "explain_scale.py": (
+        ("--megabytes", "5"),
+        rf"(\d MB, [\d,]+ kernels, [\d,]+ calls: {TOOK}\n){{2}}{LIMITS}",
+    ),
     "report_scale.py": (("--cases", "4"), rf" +4 cases: {TOOK}, page 0\.[01]\d MB\n{LIMITS}"),
     "sensitivity.py": (
         (
