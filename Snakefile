@@ -80,6 +80,13 @@ onstart:
 
 onsuccess:
     if workflow.is_main_process and not only_reports():
+        searched = [
+            job.log[0]
+            for job in workflow.dag.jobs
+            if job.rule.name == "best_of_model"
+        ]
+        for log in searched:
+            print(Path(log).read_text().partition("\n")[0])
         print(
             *(path.read_text() for path in ANSWERS if path.exists()), sep="", end=""
         )

@@ -11,17 +11,23 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from inferprof import bundles, documents
 from inferprof.diagnosis import calibration, frames, run
+from inferprof.findings import Answer
 from inferprof.tables import records, tries
-from inferprof.tables.records import KEY, options_of
+from inferprof.tables.records import KEY, Key, Options, options_of
 
 ROOT = Path(__file__).parents[1]
+LEFT_OUT: Final = {"host_cast": ("host_conversion",)}
+"""Options that stand for what a caller does wrong → the checks that find it."""
+Step = tuple[Key, Key, str, tuple[str, ...]]
+"""The case before, the case after, the fix in words, and the checks that advise it."""
 BUNDLES = ("studies/reference/*/*.zip", "studies/puzzles/*/bundle.zip")
 
 
@@ -36,16 +42,16 @@ def rows_of(results: Path, study: str, machine: str) -> Iterator[dict[str, Any]]
         answers = {
             (machine, *seen.case.path.parts): run.answers(seen) for seen in frames.of_model(results, machine, model)
         }
-        for before, after, fix in tries.pairs(options_of(measured.records)):
+        for before, after, fix, checks in steps(options_of(measured.records), answers):
             tried = tries.of_pair(measured, before, after)
-            for check in tries.FIXES[fix]:
+            for check in checks:
                 bounds = calibration.predicted(answers[before], check)
                 if isinstance(bounds, tuple) and tried.achieved_ns is not None and not tried.in_doubt:
                     names = dict(zip(KEY, after, strict=True))
                     yield {
                         "study": study,
                         "case": "/".join(names[key] for key in records.CASE_KEY),
-                        "fix": f"{fix[0]}: {str(fix[1]).lower()}",
+                        "fix": fix,
                         "check": check,
                         "low_ns": round(bounds[0]),
                         "high_ns": round(bounds[1]),
@@ -53,6 +59,32 @@ def rows_of(results: Path, study: str, machine: str) -> Iterator[dict[str, Any]]
                         "saved_low_ns": "" if tried.low_ns is None else round(tried.low_ns),
                         "saved_high_ns": "" if tried.high_ns is None else round(tried.high_ns),
                     }
+
+
+def steps(options: Options, answers: Mapping[Key, Sequence[Answer]]) -> Iterator[Step]:
+    """What a report judges; what a caller leaves out; and the change that a finding names, where the study has it."""
+    for before, after, fix in tries.pairs(options):
+        yield before, after, _words(*fix), tries.FIXES[fix]
+    for option, checks in LEFT_OUT.items():
+        for before, without in records.paired_without(option, options).items():
+            yield from ((before, after, _words(option, "none"), checks) for after in without)
+    of_place = {(*_place(key), json.dumps(given, sort_keys=True)): key for key, given in options.items()}
+    for before, given in answers.items():
+        for answer in given:
+            for change in (finding.change for finding in answer.findings):
+                if change and change.by == "variant" and change.to:
+                    wanted = json.dumps({**options[before], **change.to}, sort_keys=True)
+                    if after := of_place.get((*_place(before), wanted)):
+                        yield before, after, ", ".join(_words(*fix) for fix in change.to.items()), (answer.check,)
+
+
+def _words(option: str, value: object) -> str:
+    return f"{option}: {str(value).lower()}"
+
+
+def _place(key: Key) -> Key:
+    """The case without its variant."""
+    return tuple(value for name, value in zip(KEY, key, strict=True) if name != "variant")
 
 
 def searched(results: Path, study: str, machine: str) -> Iterator[dict[str, Any]]:

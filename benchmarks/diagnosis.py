@@ -9,6 +9,7 @@ contradicts its label, or where a verdict names another resource first. With nam
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import lzma
 import sys
@@ -154,8 +155,12 @@ def _percent(value: float | None) -> str:
 
 def main() -> int:
     """Print the scores, and what is not as labelled."""
-    chosen = set(sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a name in diagnosis.yaml")
+    chosen = set(parser.parse_args().names)
     labels = yaml.safe_load(LABELS.read_text(encoding="utf-8"))
+    if missing := chosen - {labelled["name"] for labelled in labels}:
+        parser.error(f"nothing in {LABELS.name} is named {', '.join(sorted(missing))}")
     judged = [one for labelled in labels if not chosen or labelled["name"] in chosen for one in judge(labelled)]
     print(f"{'check':22} {'labels':>6} {'precision':>9} {'recall':>6}")
     for score in scores(judged):

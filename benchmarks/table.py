@@ -23,6 +23,7 @@ HERE: Final = Path(__file__).parent
 DOCUMENT: Final = HERE.parent / "docs" / "performance.md"
 SIZES: Final[Mapping[str, tuple[str, str, str]]] = {
     "timeline": ("--kernels", "5000000", "2000"),
+    "explain": ("--megabytes", "600", "5"),
     "report": ("--cases", "500", "4"),
     "dag": ("--cases", "2000", "40"),
 }

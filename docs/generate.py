@@ -92,8 +92,8 @@ def options() -> Table:
         sources = {
             name: f" ([source]({each.source}))" for name, each in registry.runtime_options(backend.name).items()
         }
-        for option, meaning in registry.options_of(backend).items():
-            meanings.setdefault(option, meaning + sources.get(option, ""))
+        for option, described in registry.options_of(backend).items():
+            meanings.setdefault(option, described.meaning + sources.get(option, ""))
             backends.setdefault(option, []).append(f"`{backend.name}`")
     rows = ((f"`{option}`", meaning, ", ".join(backends[option])) for option, meaning in meanings.items())
     return ("Option", "Meaning", "Backends"), rows

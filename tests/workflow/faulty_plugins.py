@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from inferprof.allowed import TEXT, Option
 from inferprof.backends import ort
 from inferprof.errors import CaseFailed
 from inferprof.plugins import Backend, BuildRequest, ConvertRequest, OpenRequest, Precision, Profiler, Tolerance
@@ -120,7 +121,7 @@ FAULTY = Backend(
     open=open_faulty,
     build=build,
     refuses=lambda case, machine: None,
-    options={"fault": "what fails"},
+    options={"fault": Option("what fails", TEXT)},
 )
 
 

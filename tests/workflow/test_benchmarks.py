@@ -28,6 +28,11 @@ SMALLEST = {
         (str(REPOSITORY / "studies/puzzles/weight-only-fp8/bundle.zip"), "--out", "calibration.csv"),
         r"\d+ tries in calibration.csv\n",
     ),
+    "classifiers.py": (
+        ("direction", "16", "fp8", "samples=8"),
+        r"direction: 8 samples, fp32 right [\d.]+% \([\d.]+% to [\d.]+%\)\n"
+        r"fp8 \{'samples': 8\}: right [\d.]+% \(.*\), as fp32 [\d.]+% \(.*\)\n",
+    ),
     "dag_scale.py": (
         ("--cases", "40"),
         rf"40 cases, 3\d\d jobs: planned in {TOOK}\nmarked as done in {TOOK}\nagain, nothing to be done: {TOOK}\n",
@@ -36,6 +41,10 @@ SMALLEST = {
         ("a CUDA graph between large pageable copies",),
         r"check +labels precision recall\n\(verdict\) +1 +100 % +100 %\n(\w+ +1 +- +-\n){4}"
         r"pageable_copies +1 +100 % +100 %\nall +6 +100 % +100 %\n",
+    ),
+    "explain_scale.py": (
+        ("--megabytes", "5"),
+        rf"(\d MB, [\d,]+ kernels, [\d,]+ calls: {TOOK}\n){{2}}{LIMITS}",
     ),
     "report_scale.py": (("--cases", "4"), rf" +4 cases: {TOOK}, page 0\.[01]\d MB\n{LIMITS}"),
     "sensitivity.py": (

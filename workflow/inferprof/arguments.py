@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from inferprof import registry
+from inferprof.allowed import check
 from inferprof.case import Case, Shape, Variant
 from inferprof.config import check_names
-from inferprof.errors import UserError, no_file, unknown
+from inferprof.errors import UserError, no_file
 from inferprof.files import read_yaml
 
 
@@ -73,22 +74,21 @@ def asked_shape(args: argparse.Namespace) -> tuple[Any, Shape | None]:
 def variant_of(args: argparse.Namespace) -> Variant:
     """The variant. An option that the backend would ignore is refused: the result would not be what was asked for."""
     backend = registry.look_up("backend", args.backend, registry.backends())
-    options = dict(args.set)
-    supported = registry.options_of(backend)
-    if foreign := sorted(options.keys() - supported.keys()):
-        raise unknown(f"options of backend {backend.name}:", foreign, supported)
-    return Variant(args.variant, options)
+    variant = Variant(args.variant, dict(args.set))
+    check(f"backend {backend.name}", variant.options, registry.allowed_of(backend))
+    return variant
 
 
 def convert_request(args: argparse.Namespace, onnx: Path, out: Path) -> Any:
     """What a number format needs, with its options as they are given."""
     from inferprof.plugins import ConvertRequest
 
-    defaults = registry.look_up("precision", args.precision, registry.precisions()).options
+    precision = registry.look_up("precision", args.precision, registry.precisions())
+    registry.check_precision(precision, dict(args.set))
     spec = spec_of(args)
     if args.shape:
         spec = spec.sized(spec.at(Shape.parse(args.shape)))
-    return ConvertRequest(onnx, spec, {**defaults, **dict(args.set)}, out)
+    return ConvertRequest(onnx, spec, {**precision.options, **dict(args.set)}, out)
 
 
 def run_request(args: argparse.Namespace) -> Any:

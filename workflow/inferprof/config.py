@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from inferprof import registry
+from inferprof.allowed import Allowed, check
 from inferprof.case import CONTEXT, TOKENS, TUNED_ANEW, TUNED_BY_LIBRARY, TUNING, OptionValue, Shape, Variant
 from inferprof.documents.serving import NEEDS_PROMPTS, NO_PROMPTS, ServingPolicy
 from inferprof.errors import UserError, for_each, unknown
@@ -94,7 +95,7 @@ def models(names: Sequence[str], paths: Mapping[str, Path]) -> dict[str, ModelSp
 
 
 def precisions(entries: Sequence[str | Mapping[str, OptionValue]]) -> dict[str, dict[str, OptionValue]]:
-    """Precision → options, with the format's defaults filled in; unknown names and options are refused."""
+    """Precision → options, with the format's defaults filled in; unknown names, options and values are refused."""
     given = [({"name": entry} if isinstance(entry, str) else dict(entry)) for entry in entries]
     names = [str(entry["name"]) for entry in given]
     check_names("precisions", names, registry.precisions())
@@ -102,24 +103,25 @@ def precisions(entries: Sequence[str | Mapping[str, OptionValue]]) -> dict[str, 
     for name, entry in zip(names, given, strict=True):
         if name in chosen:
             raise UserError(f"config: precisions: {name} is listed twice; give its options in one entry")
-        defaults = registry.precisions()[name].options
-        if foreign := sorted(set(entry) - set(defaults) - {"name"}):
-            raise unknown(f"options of precision {name}:", foreign, defaults)
-        chosen[name] = {**defaults, **{key: value for key, value in entry.items() if key != "name"}}
+        precision = registry.precisions()[name]
+        options = {key: value for key, value in entry.items() if key != "name"}
+        registry.check_precision(precision, options)
+        chosen[name] = {**precision.options, **options}
     return chosen
 
 
 def variants(entries: Sequence[Mapping[str, Any]]) -> dict[str, Variant]:
-    """Variant name → variant; an option that no backend at all understands is refused."""
-    allowed = set().union(*(registry.options_of(backend) for backend in registry.backends().values()))
+    """Variant name → variant; an option that no backend understands is refused, and a value that it can't have."""
+    understood: dict[str, Allowed] = {}
+    for backend in registry.backends().values():
+        understood |= registry.allowed_of(backend)
     chosen: dict[str, Variant] = {}
     for entry in entries:
-        options = {key: value for key, value in entry.items() if key != "name"}
-        if foreign := sorted(set(options) - allowed):
-            raise unknown(f"options of variant {entry['name']}:", foreign, allowed)
-        if entry["name"] in chosen:
-            raise UserError(f"config: variants: two are named {entry['name']}")
-        chosen[entry["name"]] = Variant(entry["name"], options)
+        variant = Variant(entry["name"], {key: value for key, value in entry.items() if key != "name"})
+        check(f"variant {variant.name}", variant.options, understood)
+        if variant.name in chosen:
+            raise UserError(f"config: variants: two are named {variant.name}")
+        chosen[variant.name] = variant
     for variant in chosen.values():
         named, _, shape = variant.text(TUNING, TUNED_ANEW).partition("/")
         allowed = {*chosen, TUNED_ANEW, TUNED_BY_LIBRARY} - {variant.name}

@@ -65,7 +65,12 @@ def expect(sub: argparse.ArgumentParser) -> None:
     """A graph, and the inputs that its outputs are wanted for."""
     sub.add_argument("onnx", type=Path, metavar="ONNX", help="the graph in its number format, or a model without one")
     _model(sub)
-    sub.add_argument("--shape", required=True, help="b8, b8_s128")
+    sub.add_argument(
+        "--shape", help="b8, b8_s128; with --samples: gives sizes to the symbols that SPEC gives none to"
+    )
+    sub.add_argument(
+        "--samples", type=flag_values.whole(2), metavar="N", help="of N real inputs, for `accuracy --reference`"
+    )
     sub.add_argument("--seed", type=flag_values.whole(0), default=0, help="which inputs (default 0)")
     out(sub)
 
@@ -74,7 +79,7 @@ def accuracy(sub: argparse.ArgumentParser) -> None:
     """A converted graph and the one that it is compared with."""
     sub.add_argument("precision", metavar="PRECISION", help="the number format of ONNX, e.g. int8")
     sub.add_argument("onnx", type=Path, metavar="ONNX", help="the converted graph")
-    sub.add_argument("--reference", type=Path, required=True, metavar="ONNX", help="the fp32 graph")
+    sub.add_argument("--reference", type=Path, required=True, help="the fp32 graph, or its `expect --samples`")
     _converted(sub)
     sub.add_argument("--samples", type=flag_values.whole(2), default=64, help="inputs to compare on (default 64)")
     sub.add_argument("--seed", type=flag_values.whole(0), default=0, help="which inputs (default 0)")

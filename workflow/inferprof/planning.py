@@ -77,11 +77,9 @@ def _refuse_variant(variant: Variant, machine: Machine) -> str | None:
 
 
 def _refuse_options(spec: ModelSpec, backend: Backend, variant: Variant, machine: Machine) -> str | None:
-    """What speaks against an option that the runtime is handed. Raises UserError for a value that it has not."""
+    """What speaks against an option that the runtime is handed."""
     options = registry.runtime_options(backend.name)
     given = [options[name] for name in variant.options if name in options]
-    for option in given:
-        option.given(variant)
     return refusals.first(*(option.refuses(spec, machine) for option in given))
 
 

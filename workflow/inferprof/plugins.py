@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
+from inferprof.allowed import Allowed, Option
 from inferprof.case import Case, OptionValue, Shape, Variant
 from inferprof.device import Buffer, Device, Where
 from inferprof.documents.diagnosed import ChangedBy
@@ -33,6 +34,7 @@ Feeds = Mapping[str, "np.ndarray[Any, Any]"]
 Placement = Literal["pageable", "pinned", "device", "mapped"]
 """How end_to_end's inputs reach a GPU: from where the caller's arrays lie, by way of page-locked memory that they are
 copied into first, or not at all, since they are there before the clock starts."""
+PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
 Boundary = Literal["device", "call", "end_to_end"]
 BOUNDARIES: tuple[Boundary, ...] = get_args(Boundary)
 
@@ -97,8 +99,8 @@ class BuildRequest:
 
 @dataclass(frozen=True)
 class Backend:
-    """A runtime. `options`: each option of a variant that it understands → what it means, for the documentation,
-    beside those of its builder (BuilderOption); `precisions` None means any ONNX graph."""
+    """A runtime. `options`: those of a variant that it understands, beside those of its builder (BuilderOption) and
+    those that it hands on (RuntimeOption); `precisions` None means any ONNX graph."""
 
     name: str
     title: str
@@ -107,7 +109,7 @@ class Backend:
     artifact: Literal["onnx", "engine", "torch"]
     open: Callable[[OpenRequest], AbstractContextManager[Session]]
     refuses: Callable[[Case, Machine], str | None]
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Option] = field(default_factory=dict)
     precisions: frozenset[str] | None = None
     build: Callable[[BuildRequest], dict[str, Any]] | None = None
     """Writes `request.out` and returns facts for .build.json (seconds, bytes, versions, builder options)."""
@@ -142,13 +144,10 @@ class BuilderOption:
     """An option of a variant that the builders of engines understand."""
 
     name: str
-    meaning: str
-    """For the documentation."""
+    option: Option
     backends: frozenset[str]
-    """Those that have it."""
     arguments: Callable[[Variant, Any], Mapping[str, Any]]
-    """A variant, whether or not it gives the option, and TensorRT's module → arguments of Polygraphy's CreateConfig.
-    """
+    """A variant, which may lack the option, and TensorRT's module → arguments of Polygraphy's CreateConfig."""
 
 
 @dataclass(frozen=True)
@@ -238,7 +237,8 @@ class Precision:
     made_by: str = ""
     """What makes it, in a few words, for the documentation."""
     options: Mapping[str, OptionValue] = field(default_factory=dict)
-    """The options it understands, with their defaults."""
+    allows: Mapping[str, Allowed] = field(default_factory=dict)
+    """The options it understands, with their defaults; and what they may be."""
     needs_compute_capability: tuple[int, int] | None = None
     """The first GPU generation whose tensor cores compute in it; None: any."""
     tensorrt_alone: bool = False

@@ -12,11 +12,12 @@ import importlib.util
 import os
 import pkgutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Protocol, TypeVar
 
+from inferprof.allowed import ANY, Allowed, Option, check
 from inferprof.errors import UserError, unknown
 from inferprof.findings import Threshold
 from inferprof.plugins import (
@@ -111,11 +112,21 @@ def runtime_options(backend: str) -> dict[str, RuntimeOption]:
     return {name: option for name, option in options.items() if backend in option.backends}
 
 
-def options_of(backend: Backend) -> dict[str, str]:
-    """The options of a variant that a backend understands → what they mean."""
-    built = {name: option.meaning for name, option in builder_options(backend.name).items()}
-    handed_on = {name: option.meaning for name, option in runtime_options(backend.name).items()}
+def options_of(backend: Backend) -> dict[str, Option]:
+    """The options of a variant that a backend understands."""
+    built = {name: each.option for name, each in builder_options(backend.name).items()}
+    handed_on = {name: each.option for name, each in runtime_options(backend.name).items()}
     return {**backend.options, **built, **handed_on}
+
+
+def allowed_of(backend: Backend) -> dict[str, Allowed]:
+    """The options of a variant that a backend understands → what they may be."""
+    return {name: option.allowed for name, option in options_of(backend).items()}
+
+
+def check_precision(precision: Precision, options: Mapping[str, Any]) -> None:
+    """Raise UserError for an option that a number format lacks, or a value that it can't have."""
+    check(f"precision {precision.name}", options, {**dict.fromkeys(precision.options, ANY), **precision.allows})
 
 
 def quantizers() -> dict[str, Quantizer]:

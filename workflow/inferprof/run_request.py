@@ -14,11 +14,9 @@ from inferprof.devices.ranges import nvtx_range
 from inferprof.errors import UserError
 from inferprof.measure import timing
 from inferprof.model.model_spec import ModelSpec
-from inferprof.plugins import Placement
+from inferprof.plugins import PLACEMENTS, Placement
 from inferprof.ranks.supervise import Rank
 from inferprof.ranks.world import World
-
-PLACEMENTS: tuple[Placement, ...] = ("pageable", "pinned", "device", "mapped")
 
 
 @dataclass(frozen=True)

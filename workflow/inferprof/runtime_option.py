@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from inferprof.allowed import Option, check, one_of, whole
 from inferprof.case import OptionValue, Variant
-from inferprof.errors import unknown
 from inferprof.model.model_spec import ModelSpec
 
 if TYPE_CHECKING:
@@ -34,11 +34,15 @@ class RuntimeOption:
     refuses: Callable[[ModelSpec, Machine], str | None] = lambda spec, machine: None
     """Why it says nothing of a model, or not on a machine."""
 
+    @property
+    def option(self) -> Option:
+        """What it means, and what it may be."""
+        return Option(self.meaning, one_of(*self.values) if self.values else whole(0))
+
     def given(self, variant: Variant) -> Any:
         """What the runtime is given; None where the variant says nothing. Raises UserError for another value."""
         value: Any = variant.options.get(self.name)
-        if value is None or not self.values:
-            return value if value is None else variant.whole(self.name)
-        if isinstance(value, list | dict) or value not in self.values:
-            raise unknown(f"values of {self.name} in variant {variant.name}:", [str(value)], map(str, self.values))
-        return self.values[value]
+        if value is None:
+            return None
+        check(f"variant {variant.name}", {self.name: value}, {self.name: self.option.allowed})
+        return self.values[value] if self.values else value

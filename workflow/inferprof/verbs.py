@@ -110,23 +110,29 @@ def cost(args: argparse.Namespace) -> None:
 
 
 def expect(args: argparse.Namespace) -> None:
-    """Compute the outputs that each run of a graph, or of a model without one, must agree with."""
-    from inferprof.model import data, expected, export
+    """Compute the outputs that each run of a graph or model must agree with; with --samples those of its formats."""
+    from inferprof.model import data, expected, export, samples
 
     arguments.require_files(args.onnx)
     spec = arguments.spec_of(args)
-    shape = spec.at(Shape.parse(args.shape))
+    shape = spec.at(Shape.parse(args.shape)) if args.shape else None
     try:
         with outcomes.stage("expect"):
             outcomes.require_made(args.onnx)
-            export.expect(args.onnx, spec, shape, data.feeds(spec, shape, 1, args.seed)[0], args.out)
+            if args.samples:
+                sized = spec.sized(shape) if shape else spec
+                expected.write_samples(args.onnx, samples.feeds(sized, args.samples, args.seed), args.out)
+            elif shape:
+                export.expect(args.onnx, spec, shape, data.feeds(spec, shape, 1, args.seed)[0], args.out)
+            else:
+                raise UserError("expect: --shape says of which inputs, or --samples of how many")
     except CaseFailed as error:
         expected.write_reason(f"{error.stage}: {error}", args.out)
 
 
 def accuracy(args: argparse.Namespace) -> None:
     """Compare a converted graph with the fp32 graph on real inputs."""
-    from inferprof.model import accuracy, samples
+    from inferprof.model import accuracy, expected, samples
 
     precision = registry.look_up("precision", args.precision, registry.precisions())
     arguments.require_files(args.onnx, args.reference)
@@ -134,7 +140,7 @@ def accuracy(args: argparse.Namespace) -> None:
     outcomes.record(
         args.out,
         "accuracy",
-        lambda: accuracy.measure(request, precision, samples.feeds, args.samples, args.seed),
+        lambda: accuracy.measure(request, precision, samples.feeds, args.samples, args.seed, expected.of_samples),
         args.reference,
         args.onnx,
     )

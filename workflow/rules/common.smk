@@ -338,7 +338,9 @@ def run_flags(wildcards):
     label = wildcards.machine
     probed = f" --probed results/{label}/environment.json" if label in REQUESTS else ""
     nodes = hosts(wildcards)
-    return variant_flags(wildcards) + probed + (f" --hosts {nodes}" if nodes > 1 else "")
+    return (
+        variant_flags(wildcards) + probed + (f" --hosts {nodes}" if nodes > 1 else "")
+    )
 
 
 def protocol_flags(wildcards):

@@ -108,9 +108,30 @@ rule expect:
         "--out {output:q} 2> {log:q}"
 
 
+rule expect_samples:
+    input:
+        onnx="results/onnx/{model}/fp32.onnx",
+        spec=model_spec,
+        files=model_files,
+    output:
+        temp("results/onnx/{model}/fp32.samples.npz"),
+    log:
+        "results/log/onnx/{model}/fp32.samples.log",
+    priority: studies.BEFORE_MEASURING
+    params:
+        sizes=size_flags,
+        samples=STUDY.protocol["accuracy_samples"],
+        seed=STUDY.protocol["seed"],
+    message:
+        "Compute what {wildcards.model} in fp32 gives for {params.samples} samples"
+    shell:
+        "inferprof expect {input.onnx:q} --spec {input.spec:q} {params.sizes} --samples {params.samples} "
+        "--seed {params.seed} --out {output:q} 2> {log:q}"
+
+
 rule accuracy:
     input:
-        reference="results/onnx/{model}/fp32.onnx",
+        reference="results/onnx/{model}/fp32.samples.npz",
         onnx="results/onnx/{model}/{precision}.onnx",
         spec=model_spec,
         files=model_files,

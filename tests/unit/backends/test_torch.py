@@ -8,14 +8,13 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from tests.unit.facts import facts, naming
+from tests.unit.facts import facts
 
 from inferprof.backends import inductor
 from inferprof.backends import torch as backend
 from inferprof.case import Shape, Variant
 from inferprof.device import Buffer
 from inferprof.devices.cpu import CpuDevice
-from inferprof.errors import UserError
 from inferprof.model import export, model_spec, torch_source
 from inferprof.plugins import OpenRequest
 
@@ -140,12 +139,6 @@ def test_what_was_compiled_before_needs_no_compiling_processes(
                 threads.append(config.compile_threads)
         assert config.compile_threads == 8
     assert threads == [8, 1, 8]
-
-
-def test_an_unknown_compile_mode_is_named(opened: Callable[..., OpenRequest]) -> None:
-    refused = pytest.raises(UserError, match=naming("compile_mode", "fastest", "not", "one"))
-    with refused, backend.open_compile(opened(compile_mode="fastest")):
-        pass
 
 
 def test_compiled_models_with_graphs_of_their_own_take_no_turns() -> None:

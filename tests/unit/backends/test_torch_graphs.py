@@ -56,8 +56,6 @@ def test_a_plan_is_made_of_the_options_of_the_variant() -> None:
         ({"graphs": 9}, "graphs: 9 at b8; each has a batch size of its own: give 1 to 8"),
         ({"graphs": 0}, "give 1 to 8"),
         ({"graphs": "many"}, "graphs: 'many' is not a whole number"),
-        ({"graphs": 2, "graph_pool": "mine"}, "graph_pool: 'mine'; known: private, shared"),
-        ({"graphs": 2, "graph_order": "random"}, "graph_order: 'random'; known: ascending, descending"),
     ],
 )
 def test_a_plan_that_cannot_be_is_refused_in_one_line(options: dict[str, Any], words: str) -> None:

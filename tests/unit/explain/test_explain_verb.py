@@ -159,6 +159,27 @@ def test_the_cause_is_the_same_with_ranges_and_without(repository: Path, tmp_pat
     assert parts[1] == pytest.approx(wanted[1], rel=0.02)
 
 
+def test_without_the_calls_that_launched_its_work_a_capture_has_no_iterations(
+    repository: Path, tmp_path: Path
+) -> None:
+    import sqlite3
+
+    path = tmp_path / "untied.sqlite"
+    path.write_bytes(lzma.decompress((repository / "tests/data/nsys/h100_torch_eager.sqlite.xz").read_bytes()))
+    with sqlite3.connect(path) as database:
+        database.execute("DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME")
+    database.close()
+    (case,) = explain([path])
+    parts = answer.parts_of(case)
+    assert case.choice is not None and case.choice.by is None and parts is not None
+    assert parts[0] == "the whole capture"  # not one of its ranges called iteration
+    assert parts[2]["kernels"] == 7_460_568  # the sum that SQL gives
+    assert any("--trace=cuda" in lack.command for lack in case.lacks)
+    assert "--iteration" not in answer.render(case)
+    with pytest.raises(UserError, match=naming("--iteration", "iteration", "--trace=cuda,nvtx")):
+        explain([path], "iteration")
+
+
 def test_a_report_has_the_answer_and_the_tables_behind_it(repository: Path, tmp_path: Path) -> None:
     data = repository / "tests/data"
     cases = explain([data / "nsys/h100_torch_eager.sqlite.xz", data / "nsys/h100_torch_node_trace.sqlite.xz"])

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from inferprof.case import Shape
-from inferprof.model import accuracy, onnx_file
+from inferprof.errors import UserError
+from inferprof.model import accuracy, expected, onnx_file
 from inferprof.model.accuracy import Outputs
 from inferprof.model.model_spec import InputSpec, ModelSpec, Task
 from inferprof.plugins import ConvertRequest, Feeds, Precision, Tolerance
@@ -211,3 +212,21 @@ def test_of_a_graph_that_nothing_here_can_run_nothing_is_measured_and_the_reason
     assert found["outcome"] == "not measured"
     assert found["reason"].startswith("toy4.onnx: ") and "trt:Mul" in found["reason"]
     assert "outputs" not in found
+
+
+def test_outputs_of_fp32_that_were_kept_stand_for_those_of_the_graph(tmp_path: Path) -> None:
+    reference, candidate = write(tmp_path / "fp32.onnx", 2.0), write(tmp_path / "toy4.onnx", 2.5)
+    precision = Precision("toy4", "Toy", "torch", lambda _: {}, TOLERANCE, "int4", "int4", "int4")
+    model = spec()
+    expected.write_samples(reference, draw(model, 4, 3), tmp_path / "fp32.samples.npz")
+
+    def found(given: Path, seed: int = 3) -> dict[str, Any]:
+        request = ConvertRequest(given, model, {}, candidate)
+        return accuracy.measure(request, precision, draw, 4, seed, expected.of_samples)
+
+    of_graph = found(reference)
+    reference.unlink()
+    assert found(tmp_path / "fp32.samples.npz") == of_graph
+    assert of_graph["outputs"]["y"]["sqnr_db"] == pytest.approx(20 * np.log10(2.0 / 0.5))
+    with pytest.raises(UserError, match="other inputs"):
+        found(tmp_path / "fp32.samples.npz", seed=4)

@@ -10,6 +10,7 @@ import onnx
 import pytest
 from tests.unit.planted import WIDTH, Residual, quantized, request
 
+from inferprof import precisions, registry
 from inferprof.errors import UserError
 from inferprof.model import accuracy
 from inferprof.plugins import ConvertRequest
@@ -62,8 +63,8 @@ def test_nothing_is_apart_unless_asked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("times", [-1, 0.5, 1, "much", True])
 def test_a_reach_that_no_outlier_can_have_is_refused(times: Any, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="option outliers"):
-        outliers.apart(asked(tmp_path, times), tmp_path)
+    with pytest.raises(UserError, match="int8: outliers"):
+        precisions.convert(registry.precisions()["int8"], asked(tmp_path, times))
 
 
 def test_channels_that_reach_far_are_outliers_as_long_as_they_are_few() -> None:

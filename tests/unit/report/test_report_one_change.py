@@ -71,6 +71,7 @@ MY_TRACER = Profiler(
 """
 COUNTER = PROFILER.replace("my_tracer", "my_counter").replace("traces=True", "counts=True")
 OPTION = """
+from inferprof.allowed import Option, whole
 from inferprof.plugins import BuilderOption
 
 
@@ -78,7 +79,8 @@ def arguments(variant, trt):
     return {"max_aux_streams": variant.whole("aux_streams")} if "aux_streams" in variant.options else {}
 
 
-AUX_STREAMS = BuilderOption("aux_streams", "streams beside the main one", frozenset({"tensorrt"}), arguments)
+OPTION = Option("streams beside the main one", whole(0))
+AUX_STREAMS = BuilderOption("aux_streams", OPTION, frozenset({"tensorrt"}), arguments)
 """
 KERNEL = "sm100_xmma_gemm_e2m1_e2m1_f32"
 Add = Callable[..., None]

@@ -19,10 +19,12 @@ import pytest
 
 from inferprof import report
 from inferprof.case import Case
+from inferprof.explain import explain, page
 from inferprof.tables import schema
 
 CHUNK = 1 << 20
 BASELINE = "fp32/ort_cpu/default"
+AXE = Path(__file__).resolve().parents[3] / "node_modules/axe-core/axe.min.js"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 ATTACK = "<img src=x onerror=\"document.title='broken in'\">'\"&amp;</td></table><script>alert(1)</script>$x^{日本"
 KERNEL = f"void {ATTACK}<" + "float, " * 700 + ">"
@@ -204,8 +206,8 @@ class Browser:
             self.events.append(self._next())
 
     def run(self, script: str) -> Any:
-        """The value of an expression on the page."""
-        result = self.ask("Runtime.evaluate", expression=script, returnByValue=True)
+        """The value of an expression on the page, or of what it promises."""
+        result = self.ask("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 
@@ -312,6 +314,35 @@ def test_the_page_follows_light_and_dark(browser: Browser, written_gpu: Path, sc
     assert browser.run("getComputedStyle(document.body).backgroundColor") == background
     ink = browser.run("getComputedStyle(document.querySelector('.plot svg text')).fill")
     assert ink == browser.run("getComputedStyle(document.body).color")
+    browser.ask("Emulation.setEmulatedMedia", features=[])
+
+
+FAULTS = """axe.run(document, {resultTypes: ["violations"]}).then(({violations}) =>
+    violations.map(({id, nodes}) => [id, nodes.length, nodes[0].html.slice(0, 200)]))"""
+
+
+@pytest.fixture(scope="module")
+def explained(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the report that `inferprof explain --out` writes."""
+    return page.write(
+        explain([repository / "tests/data/nsys/h100_ort_cuda_vit.sqlite.xz"]), tmp_path_factory.mktemp("x")
+    )
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1440])
+@pytest.mark.parametrize("which", ["written_gpu", "explained"])
+def test_axe_finds_no_fault_in_a_page(
+    browser: Browser, request: pytest.FixtureRequest, which: str, width: int, scheme: str
+) -> None:
+    if not AXE.exists():
+        pytest.skip("axe-core is not installed: npm install --no-save axe-core")
+    browser.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    browser.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+    browser.open(request.getfixturevalue(which) / "REPORT.html")
+    browser.run(AXE.read_text(encoding="utf-8"))
+    assert browser.run(FAULTS) == []
+    browser.ask("Emulation.clearDeviceMetricsOverride")
     browser.ask("Emulation.setEmulatedMedia", features=[])
 
 

@@ -107,6 +107,34 @@ def test_captures_alone_have_their_verdicts_in_the_answer_too(study: Any) -> Non
     )
 
 
+@pytest.mark.parametrize(("ran", "names"), [({"fp16": 1.0}, True), ({"fp16": 0.9, "fp8": 0.1}, False)])
+def test_formats_that_nothing_was_computed_in_are_named(ran: dict[str, float], names: bool, results: Any) -> None:
+    case = "planted/fp8/ort_cuda/default/b4"
+    results.ok(BASELINE, 2.0, gpu=True)
+    results.ok(case, 2.0, gpu=True)
+    results.plan()
+    loaded = frames.load(results.root, results.machine, Case(*case.split("/")))
+    document = run.document(loaded, run.answers(loaded))
+    finding: dict[str, Any] = {
+        "subject": "fp16",
+        "bottleneck": "compute",
+        "share": None,
+        "reason": "x.",
+        "source": "x",
+        "gain": None,
+    }
+    finding |= {"evidence": {f"{dtype}_share": share for dtype, share in ran.items()}}
+    for given in document["answers"]:
+        if given["check"] == answer.FORMATS_RAN:
+            given |= {"verdict": "found", "findings": [finding | {"advice": "x.", "confidence": "medium"}]}
+            given["reason"] = ""
+    results.write(f"{results.machine}/diagnosis/{case}.json", document)
+    texts = [block.text for block in content_of(answer.SECTION, load(results)).blocks if isinstance(block, Text)]
+    said = [text for text in texts if "fp8 in fp16" in text]
+    assert bool(said) == names
+    assert all(mentions(text, "ort_cuda") for text in said)
+
+
 def test_what_checks_needed_and_did_not_have_is_said_once(study: Any) -> None:
     texts = [one.text for one in content_of(verdicts.SECTION, load(study)).blocks if isinstance(one, Text)]
     (lacking,) = [text for text in texts if "counters of the case's kernels" in text]

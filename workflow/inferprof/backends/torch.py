@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from inferprof.allowed import Option, one_of
 from inferprof.backends import (
     inductor,
     refusals,
@@ -227,11 +228,9 @@ def open_compile(request: OpenRequest) -> Iterator[TorchSession]:
     """The torch model through torch.compile, for exactly this shape; it compiles at the first run.
 
     Where `graphs` of several shapes are asked for, sizes are symbols, so that one compilation serves all of them.
-    Raises UserError for a mode that torch does not know, CaseFailed where the model cannot be compiled.
+    Raises CaseFailed where the model cannot be compiled.
     """
     mode = request.variant.text("compile_mode", inductor.DEFAULT_MODE)
-    if mode not in inductor.COMPILE_MODES:
-        raise UserError(f"compile_mode {mode!r} is not one of torch.compile's: {', '.join(inductor.COMPILE_MODES)}")
     plan = torch_graphs.Plan.of(request.variant, request.shape, trees=True)
     if plan and mode == inductor.DEFAULT_MODE:
         raise UserError(
@@ -321,7 +320,10 @@ TORCH_COMPILE = Backend(
     open=open_compile,
     refuses=refuses_compile,
     options={
-        "compile_mode": f"the mode of torch.compile: {', '.join(f'`{mode}`' for mode in inductor.COMPILE_MODES)}",
+        "compile_mode": Option(
+            f"the mode of torch.compile: {', '.join(f'`{mode}`' for mode in inductor.COMPILE_MODES)}",
+            one_of(*inductor.COMPILE_MODES),
+        ),
         **some(OPTIONS, "placement", "threads", "host_cast", "tf32", "quantize", "tuning", "graphs"),
     },
     precisions=frozenset(DTYPES),

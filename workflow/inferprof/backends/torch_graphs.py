@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from inferprof import progress
+from inferprof.allowed import Option, one_of, whole
 from inferprof.case import BATCH, Shape, Variant
 from inferprof.device import Device
 from inferprof.errors import UserError
@@ -36,12 +37,20 @@ INPUTS: Final = "graph_inputs"
 POOLS: Final = ("private", "shared")
 ORDERS: Final = ("ascending", "descending")
 WHOSE: Final = ("own", "slices")
-OPTIONS: Final[Mapping[str, str]] = {
-    COUNT: "torch: behind the measurement so many CUDA graphs are captured, of as many batch sizes up to the case's, "
-    "and the memory that they hold and the time that they save is recorded",
-    POOL: "of these: `private` (default), a pool of memory for each, or `shared`, one for all; torch.compile has one",
-    ORDER: "of these: captured `ascending` (default) or `descending` in batch size",
-    INPUTS: "of these: each reads inputs of its `own` (default), or all of them `slices` of one buffer",
+OPTIONS: Final[Mapping[str, Option]] = {
+    COUNT: Option(
+        "torch: behind the measurement so many CUDA graphs are captured, of as many batch sizes up to the case's, "
+        "and the memory that they hold and the time that they save is recorded",
+        whole(1),
+    ),
+    POOL: Option(
+        "of these: `private` (default), a pool of memory for each, or `shared`, one for all; torch.compile has one",
+        one_of(*POOLS),
+    ),
+    ORDER: Option("of these: captured `ascending` (default) or `descending` in batch size", one_of(*ORDERS)),
+    INPUTS: Option(
+        "of these: each reads inputs of its `own` (default), or all of them `slices` of one buffer", one_of(*WHOSE)
+    ),
 }
 TREES: Final = "cudagraph trees"
 """The pool of torch.compile's own graphs: one for all of them, torch._inductor.cudagraph_trees."""
@@ -72,14 +81,14 @@ class Plan:
         """
         if COUNT not in variant.options:
             return None
-        count, pool = variant.whole(COUNT), TREES if trees else _one_of(variant, POOL, POOLS)
+        count, pool = variant.whole(COUNT), TREES if trees else variant.text(POOL, POOLS[0])
         if not 1 <= count <= shape.batch:
             raise UserError(
                 f"variant {variant.name}: {COUNT}: {count} at {shape}; each has a batch size of its own: give 1 to "
                 f"{shape.batch}"
             )
-        order = ORDERS[1] if trees else _one_of(variant, ORDER, ORDERS)
-        inputs = WHOSE[1] if trees else _one_of(variant, INPUTS, WHOSE)
+        order = ORDERS[1] if trees else variant.text(ORDER, ORDERS[0])
+        inputs = WHOSE[1] if trees else variant.text(INPUTS, WHOSE[0])
         sizes = buckets(shape.batch, count)
         return cls(sizes if order == ORDERS[0] else sizes[::-1], pool, order, inputs)
 
@@ -91,13 +100,6 @@ def refuses(variant: Variant, shape: Shape, machine: Machine) -> str | None:
     if (count := variant.whole(COUNT)) > shape.batch:
         return f"{COUNT}: {count} at {shape}: each needs a batch size of its own (variant {variant.name})"
     return NO_GPU if machine.gpu is None else None
-
-
-def _one_of(variant: Variant, option: str, allowed: Sequence[str]) -> str:
-    """The value of an option, by default the first of the allowed."""
-    if (value := variant.text(option, allowed[0])) not in allowed:
-        raise UserError(f"variant {variant.name}: {option}: {value!r}; known: {', '.join(allowed)}")
-    return value
 
 
 def buckets(batch: int, count: int) -> tuple[int, ...]:

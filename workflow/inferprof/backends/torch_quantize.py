@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from inferprof import registry
+from inferprof.allowed import Allowed, Option
 from inferprof.backends import refusals
 from inferprof.case import QUANTIZE, Case, Variant
 from inferprof.machine.hardware import Machine
@@ -18,8 +19,14 @@ from inferprof.plugins import Quantizer
 if TYPE_CHECKING:
     import torch
 
-OPTION: Final[Mapping[str, str]] = {
-    QUANTIZE: "weights of a torch model are quantized, by the name of a quantizer: the next table"
+OPTION: Final[Mapping[str, Option]] = {
+    QUANTIZE: Option(
+        "weights of a torch model are quantized, by the name of a quantizer: the next table",
+        Allowed(
+            lambda given: isinstance(given, str) and given in registry.quantizers(),
+            "the name of a quantizer: docs/architecture.md",
+        ),
+    )
 }
 PACKAGE: Final = "torchao"
 INSTALL: Final = "pip install --no-deps -r requirements/puzzles.txt"

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from inferprof.allowed import Option
 from inferprof.case import BATCH, PARALLEL
 from inferprof.device import Device
 from inferprof.errors import CaseFailed, UserError
@@ -15,14 +16,17 @@ from inferprof.model import torch_source
 from inferprof.model.model_spec import ModelSpec
 from inferprof.plugins import OpenRequest
 from inferprof.ranks.supervise import LIMITS, Rank
-from inferprof.ranks.world import World
+from inferprof.ranks.world import WORLDS, World
 
 if TYPE_CHECKING:
     import torch
 
 OPTION: Final = {
-    PARALLEL: "torch: one process per GPU, and how they share the work: `{tensor: 2}`, `{sequence: 2}`, "
-    "`{pipeline: 2}` or `{data: 2}`; over NCCL, and over gloo where there is no GPU"
+    PARALLEL: Option(
+        "torch: one process per GPU, and how they share the work: `{tensor: 2}`, `{sequence: 2}`, "
+        "`{pipeline: 2}` or `{data: 2}`; over NCCL, and over gloo where there is no GPU",
+        WORLDS,
+    )
 }
 LOOPBACK: Final = "lo"
 

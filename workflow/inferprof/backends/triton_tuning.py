@@ -21,6 +21,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from inferprof.allowed import TEXT, Option
 from inferprof.backends import torch_gemlite
 from inferprof.case import TUNED_ANEW, TUNED_BY_LIBRARY, TUNING, Variant
 from inferprof.documents.record import Trial, Tuning
@@ -28,11 +29,14 @@ from inferprof.documents.record import Trial, Tuning
 Source = Literal["tried", "one left", "remembered", "disk"]
 """Where a choice comes from: several configurations were timed; pruning left one (a library's own cache); the caller
 gave it; Triton's cache on disk (TRITON_CACHE_AUTOTUNING)."""
-OPTION: Final[Mapping[str, str]] = {
-    TUNING: "torch: where the configurations of Triton's autotuned kernels come from: "
-    f"`{TUNED_BY_LIBRARY}`, what it carries, else tried (as without the option); `{TUNED_ANEW}`, all are tried and "
-    "compiled; `VARIANT` or `VARIANT/SHAPE`, the record of that case has them. With the option profilers watch the "
-    "choice of the bare run"
+OPTION: Final[Mapping[str, Option]] = {
+    TUNING: Option(
+        "torch: where the configurations of Triton's autotuned kernels come from: "
+        f"`{TUNED_BY_LIBRARY}`, what it carries, else tried (as without the option); `{TUNED_ANEW}`, all are tried "
+        "and compiled; `VARIANT` or `VARIANT/SHAPE`, the record of that case has them. With the option profilers "
+        "watch the choice of the bare run",
+        TEXT,
+    )
 }
 CACHE: Final = "TRITON_CACHE_DIR"
 MODULE: Final = "triton.runtime.autotuner"

@@ -8,7 +8,7 @@ next. The last duel, in new rounds and with new engines, is that of the best cas
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from inferprof.best import duel, search_trail, space, trail
@@ -73,15 +73,15 @@ class Search(Account):
         while True:
             changes = self._changes()
             self._screen([spot for spot in changes if spot.case.variant == self.best.case.variant])
-            if self._moved():
+            if self._moved(self.standing.sure):
                 continue
             self._screen_options(self.best, [spot for spot in changes if spot.case.variant != self.best.case.variant])
-            if not (self._moved() or self._moved_elsewhere()):
+            if not (self._moved(self.standing.promise) or self._moved_elsewhere()):
                 return self.why()
 
-    def _moved(self) -> bool:
-        """Whether a challenger won: the fastest that promises enough comes first."""
-        while challenger := self._next():
+    def _moved(self, gain: Callable[[str], float]) -> bool:
+        """Whether a challenger won: the fastest whose gain is enough comes first. gain: at most, or at the least."""
+        while challenger := self._next(gain):
             step = self._fight(self.best, challenger)
             if step.decision == "kept" and step.gain is not None:
                 if challenger.case.precision != self.best.case.precision:
@@ -98,7 +98,7 @@ class Search(Account):
             if begin and self.standing.knows(begin.name) and self.standing.ratio(begin.name) < FAR:
                 own = [spot for spot in space.with_options(self.study, begin) if spot.name not in self.seen]
                 self._screen_options(begin, [spot for spot in own if self._can_run(spot)])
-                if self._moved():
+                if self._moved(self.standing.promise):
                     return True
         return False
 
@@ -194,9 +194,9 @@ class Search(Account):
         )
         self.beside[spot.name] = self.best, 1 - self.standing.ratio(spot.name)
 
-    def _next(self) -> Spot | None:
-        """The fastest of those left that promise enough."""
-        able = [spot for spot in self._promising() if self.standing.promise(spot.name) >= self.tolerance]
+    def _next(self, gain: Callable[[str], float]) -> Spot | None:
+        """The fastest of those left that gain enough."""
+        able = [spot for spot in self._promising() if gain(spot.name) >= self.tolerance]
         return min(able, key=lambda spot: self.standing.ratio(spot.name), default=None)
 
     def _promising(self) -> list[Spot]:

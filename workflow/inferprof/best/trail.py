@@ -186,7 +186,8 @@ def stopped(more: Sequence[More], coming: Sequence[Idea]) -> str:
 
 def lines(trail: Trail) -> Iterator[str]:
     """The trail in a few lines."""
-    yield f"{trail.model} {trail.shape}: {trail.best}, {(trail.median_ns or 0) / 1e6:.3g} ms; {trail.stopped}"
+    took = f", {trail.median_ns / 1e6:.3g} ms" if trail.median_ns else ""
+    yield f"{trail.model} {trail.shape}: {trail.best}{took}; {trail.stopped}"
     for step in trail.steps:
         gain = "" if step.gain is None else f", {step.gain:.1%} of the time"
         yield f"  {step.decision}: {step.candidate} against {step.incumbent}{gain}: {step.reason}"

@@ -15,6 +15,7 @@ from inferprof.explain.foreign import Foreign
 from inferprof.findings import Finding
 from inferprof.tables.limits import waterfall
 from inferprof.tables.trace import derived, kernel_compare
+from inferprof.tables.trace.api_kind import UNTIED
 from inferprof.tables.trace.idle import IDLE_CAUSES
 from inferprof.tables.trace.kernel_compare import ITERATION
 
@@ -117,9 +118,8 @@ def _iterations(foreign: Foreign) -> Iterator[Entry]:
     if choice is None:
         return
     if choice.by is None:
-        yield Entry(
-            "iteration", f"none: {choice.reason}; the capture counts as a whole (--iteration RANGE chooses)", 1
-        )
+        chooses = "" if choice.reason == UNTIED else " (--iteration RANGE chooses)"
+        yield Entry("iteration", f"none: {choice.reason}; the capture counts as a whole{chooses}", 1)
     else:
         yield Entry("iteration", f"{choice.count} × {ms(choice.mean_ns or 0.0)}: {choice.reason}")
     others = [c for c in choice.candidates if c.name != choice.by][:SHOWN]
@@ -251,9 +251,10 @@ def _mostly_idle(foreign: Foreign) -> list[Entry]:
     name, ns = max(parts.items(), key=lambda part: part[1])
     if name in ("kernels", "copies") or ns < MOSTLY * whole:
         return []
+    do = "capture inferences alone, several of them, with a range around each; or name one: --iteration"
     return [
         Entry("cause", f"for {percent(ns / whole)} of the capture the GPU computes nothing: {name}"),
-        Entry("do", "capture inferences alone, several of them, with a range around each; or name one: --iteration"),
+        Entry("do", "trace the calls that launch its work, too" if foreign.choice.reason == UNTIED else do),
     ]
 
 

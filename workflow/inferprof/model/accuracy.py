@@ -20,6 +20,8 @@ from inferprof.plugins import ConvertRequest, Feeds, Precision, Tolerance
 Array = np.ndarray[Any, Any]
 Draw = Callable[[ModelSpec, int, int], list[Feeds]]
 """(model, number of samples, seed) → batches of real inputs: samples.feeds."""
+Expect = Callable[[Path, Sequence[Feeds]], Mapping[str, Array]]
+"""(reference, batches) → outputs over all samples, by name: of_samples, or out of what was computed before."""
 STEPS = ("read samples", "run fp32", "run the format")
 NEIGHBOURS = 10
 """How many nearest neighbours of each sentence are compared."""
@@ -42,10 +44,18 @@ class NotMeasured(Exception):
     """No runtime here could compute the outputs; the message says why."""
 
 
-def measure(request: ConvertRequest, precision: Precision, draw: Draw, count: int, seed: int) -> dict[str, Any]:
-    """Compare `request.out` with the fp32 graph on `count` samples that `draw` gives; the content of .accuracy.json.
+def of_samples(reference: Path, batches: Sequence[Feeds]) -> Mapping[str, Array]:
+    """The outputs of an ONNX file over batches of samples. Raises NotMeasured."""
+    return joined(run_graph(reference, batches)[0])
 
-    `outcome` is pass, warn, fail or not measured, and `reason` says what decided it. The worst output decides.
+
+def measure(
+    request: ConvertRequest, precision: Precision, draw: Draw, count: int, seed: int, expect: Expect = of_samples
+) -> dict[str, Any]:
+    """Compare `request.out` with fp32 on `count` samples that `draw` gives; the content of .accuracy.json.
+
+    `expect` gives the outputs of fp32 by `request.onnx`. `outcome` is pass, warn, fail or not measured, and `reason`
+    says what decided it. The worst output decides.
     Raises UserError where the input data are unusable.
     """
     spec = request.spec
@@ -55,7 +65,7 @@ def measure(request: ConvertRequest, precision: Precision, draw: Draw, count: in
         batches = draw(spec, count, seed)
         try:
             progress.step("run fp32")
-            expected = Outputs(joined(run_graph(request.onnx, batches)[0]), IN_ORT)
+            expected = Outputs(expect(request.onnx, batches), IN_ORT)
             progress.step("run the format")
             outputs, source = run_graph(request.out, batches)
             actual = Outputs(joined(outputs), source)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,27 @@ def of(reference: Path, feeds: Feeds) -> tuple[dict[str, np.ndarray[Any, Any]], 
     return _read(reference, feeds) if reference.suffix == SUFFIX else of_graph(reference, feeds)
 
 
+def write_samples(onnx: Path, batches: Sequence[Feeds], out: Path) -> None:
+    """`write` of a graph's outputs over batches of samples."""
+
+    def compute(feeds: Feeds) -> tuple[dict[str, np.ndarray[Any, Any]], str]:
+        del feeds  # the batches, joined: the graph runs them one by one
+        outputs, source = accuracy.run_graph(onnx, batches)
+        return accuracy.joined(outputs), source
+
+    write(compute, accuracy.joined(batches), out)
+
+
+def of_samples(reference: Path, batches: Sequence[Feeds]) -> Mapping[str, np.ndarray[Any, Any]]:
+    """The outputs over batches of samples, read from what `write_samples` wrote, or computed from an ONNX file.
+
+    Raises as `of`.
+    """
+    if reference.suffix == SUFFIX:
+        return _read(reference, accuracy.joined(batches))[0]
+    return accuracy.of_samples(reference, batches)
+
+
 def of_graph(onnx: Path, feeds: Feeds) -> tuple[dict[str, np.ndarray[Any, Any]], str]:
     """The outputs as ONNX Runtime computes them on the CPU, as in the accuracy run. Raises accuracy.NotMeasured."""
     (outputs,), source = accuracy.run_graph(onnx, [feeds])
@@ -69,7 +90,9 @@ def _read(path: Path, feeds: Feeds) -> tuple[dict[str, np.ndarray[Any, Any]], st
     if reason := facts.get("not_measured"):
         raise accuracy.NotMeasured(reason)
     if facts["inputs"] != _digests(feeds):
-        raise UserError(f"{path}: outputs for other inputs; run `inferprof expect` with this run's shape and seed")
+        raise UserError(
+            f"{path}: outputs for other inputs; run `inferprof expect` with the same shape, samples and seed"
+        )
     return outputs, facts["source"]
 
 

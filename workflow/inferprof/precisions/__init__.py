@@ -6,8 +6,8 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from inferprof import progress
-from inferprof.errors import UserError, unknown
+from inferprof import progress, registry
+from inferprof.errors import UserError
 from inferprof.model import onnx_graph
 from inferprof.model.model_spec import ModelSpec
 from inferprof.plugins import ConvertRequest, Precision
@@ -51,8 +51,7 @@ def convert(precision: Precision, request: ConvertRequest) -> dict[str, Any]:
         return _take_ready_made(spec.ready_made[precision.name], request)
     if reason := unconvertible(spec, precision) or quantized_already(request.onnx, spec):
         raise UserError(reason)
-    if foreign := sorted(set(request.options) - set(precision.options)):
-        raise unknown(f"options of precision {precision.name}:", foreign, precision.options)
+    registry.check_precision(precision, request.options)
     filled = dataclasses.replace(request, options={**precision.options, **request.options})
     with progress.task(f"Quantize {spec.name} to {precision.name}", STEPS):
         return {"options": filled.options, **precision.convert(filled)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from inferprof.plugins import Precision, Tolerance
-from inferprof.precisions import autocast
+from inferprof.precisions import autocast, conversion
 
 BF16 = Precision(
     name="bf16",
@@ -26,5 +26,6 @@ BF16 = Precision(
     colour="#56B4E9",
     order=40,
     options=autocast.OPTIONS,
+    allows=conversion.SAMPLES,
     needs_compute_capability=(8, 0),
 )

@@ -6,32 +6,25 @@ import contextlib
 import importlib.metadata
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from inferprof import progress
-from inferprof.errors import CaseFailed, UserError, failures_of
+from inferprof.allowed import YES_NO, Allowed, whole
+from inferprof.errors import CaseFailed, failures_of
 from inferprof.model import export, onnx_file, onnx_graph, samples
 from inferprof.model.operators import full_name, is_foreign
 from inferprof.plugins import ConvertRequest, Feeds
 
-
-def choice(request: ConvertRequest, name: str, allowed: Sequence[str]) -> str:
-    """A textual option out of a closed set. Raises UserError for any other value."""
-    value = request.options[name]
-    if value not in allowed:
-        raise UserError(f"option {name}: {value!r} for {request.spec.name}; allowed: {', '.join(allowed)}")
-    return str(value)
+SAMPLES: Final[Mapping[str, Allowed]] = {"samples": whole(1)}
+ATTENTION: Final[Mapping[str, Allowed]] = {"attention": YES_NO}
 
 
 def calibration(request: ConvertRequest) -> list[Feeds]:
     """The calibration batches: as many samples as the option `samples` says. Raises UserError for unusable data."""
-    count = request.options["samples"]
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise UserError(f"option samples: {count!r} for {request.spec.name}; allowed: a whole number of at least 1")
     progress.step("read samples")
-    return samples.calibration_feeds(request.spec, count)
+    return samples.calibration_feeds(request.spec, int(str(request.options["samples"])))
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from inferprof.plugins import Precision, Tolerance
-from inferprof.precisions import autocast
+from inferprof.precisions import autocast, conversion
 
 TOLERANCE = Tolerance(
     passes=40.0,
@@ -29,5 +29,6 @@ FP16 = Precision(
     order=20,
     least_share=0.9,
     options=autocast.OPTIONS,
+    allows=conversion.SAMPLES,
     needs_compute_capability=(7, 0),
 )

@@ -36,5 +36,6 @@ FP8 = Precision(
     order=60,
     least_share=0.25,
     options=OPTIONS,
+    allows=ptq.ALLOWS,
     needs_compute_capability=(8, 9),
 )

@@ -11,20 +11,25 @@ from typing import Any
 import numpy as np
 
 from inferprof import progress
-from inferprof.errors import UserError
+from inferprof.allowed import one_of
 from inferprof.model import onnx_graph, typed_graph
 from inferprof.plugins import ConvertRequest, Precision, Tolerance
 from inferprof.precisions import autocast, conversion, ptq
 
 METHODS = {"awq": "awq_lite", "awq_clip": "awq_clip", "rtn": "rtn_dq"}
 """Values of the option `calibration` → ModelOpt's name: AWQ's scales by activations, its clipping, rounding alone."""
-BLOCKS = (32, 64, 128)
 OPTIONS: dict[str, Any] = {
     "calibration": "awq",
     "samples": 16,
     "block": 128,
     "high_precision": "fp16",
     "exclude": [],
+}
+ALLOWS = {
+    "calibration": one_of(*METHODS),
+    **conversion.SAMPLES,
+    "block": one_of(32, 64, 128),
+    **ptq.AROUND,
 }
 
 
@@ -33,12 +38,9 @@ def convert(request: ConvertRequest) -> dict[str, Any]:
 
     Products whose weight is the first operand, or whose activation is transposed, are left and named.
     """
-    method = METHODS[conversion.choice(request, "calibration", [*METHODS])]
-    block = request.options["block"]
-    if block not in BLOCKS or isinstance(block, bool):
-        raise UserError(f"option block: {block!r} for {request.spec.name}; allowed: {', '.join(map(str, BLOCKS))}")
-    high = conversion.choice(request, "high_precision", ptq.HIGH_PRECISIONS)
-    exclude = ptq.patterns(request)
+    method, block = METHODS[str(request.options["calibration"])], int(str(request.options["block"]))
+    high = str(request.options["high_precision"])
+    exclude: Any = request.options["exclude"]
     batches = conversion.calibration(request)
     progress.step("convert")
     with tempfile.TemporaryDirectory() as folder, conversion.modelopt(request.onnx):
@@ -47,7 +49,7 @@ def convert(request: ConvertRequest) -> dict[str, Any]:
 
         source = conversion.prepared(request.onnx, Path(folder))
         model = onnx_graph.read(source, external=True)
-        padded, left = fit(model, int(str(block)))
+        padded, left = fit(model, block)
         onnx.save(model, source)
         quantized = int4.quantize(
             str(source),
@@ -133,5 +135,6 @@ INT4 = Precision(
     colour="#332288",
     order=75,
     options=OPTIONS,
+    allows=ALLOWS,
     needs_compute_capability=(7, 5),
 )

@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from inferprof.plugins import Precision, Tolerance
-from inferprof.precisions import ptq
+from inferprof.precisions import outliers, ptq
 
 OPTIONS: dict[str, Any] = {
     "calibration": "entropy",
@@ -39,5 +39,6 @@ INT8 = Precision(
     colour="#E69F00",
     order=50,
     options=OPTIONS,
+    allows={**ptq.ALLOWS, **outliers.ALLOWS},
     needs_compute_capability=(7, 5),
 )

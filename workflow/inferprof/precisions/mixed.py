@@ -9,11 +9,12 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from inferprof import progress, registry, sensitivity
+from inferprof.allowed import Allowed, one_of
 from inferprof.case import REFERENCE
 from inferprof.documents.graph import Node
 from inferprof.errors import UserError, unknown
@@ -23,7 +24,7 @@ from inferprof.machine.peaks import Peaks
 from inferprof.model import accuracy, cost, onnx_graph, samples, typed_graph
 from inferprof.model.model_spec import input_shapes
 from inferprof.plugins import ConvertRequest, Precision, Tolerance
-from inferprof.precisions import autocast, conversion, node_times, outliers
+from inferprof.precisions import autocast, conversion, node_times, outliers, ptq
 from inferprof.sensitivity import Prepared, measure, mixing, switches
 from inferprof.sensitivity.mixing import Choice
 from inferprof.sensitivity.switches import Unit
@@ -57,43 +58,57 @@ class Asked:
 
 
 def asked(request: ConvertRequest) -> Asked:
-    """What is to be mixed. Raises UserError for options that can't be."""
-    given, formats = request.options, registry.precisions()
-    names = given["formats"] if isinstance(given["formats"], list) else [str(given["formats"])]
-    if foreign := [name for name in names if name not in formats or name == MIXED.name]:
-        raise unknown("formats of a mix:", foreign, [name for name in formats if name != MIXED.name])
-    chosen = [formats[name] for name in names]
-    quantized = tuple(item for item in chosen if item.quantized)
-    for item in quantized:
-        if reason := sensitivity.refusal(item):
-            raise UserError(reason)
-    plain = [item for item in chosen if not item.quantized]
-    if not quantized or len(plain) > 1:
-        raise UserError(
-            f"option formats: {names}; give one quantized format or more, and at most one of another kind"
-        )
-    if (blocks := [item.name for item in quantized if item.blocks]) and [item.name for item in plain] != ["fp16"]:
-        raise UserError(f"option formats: {names}; {', '.join(blocks)} stands in a graph of fp16: add fp16 to them")
-    tolerance = given["tolerance"]
-    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not math.isfinite(tolerance):
-        raise UserError(f"option tolerance: {given['tolerance']!r}; give an SQNR in dB")
-    held = plain[0] if plain else formats[REFERENCE]
-    return Asked(quantized, held, float(tolerance), _gpu(given["gpu"]), _nodes(given["nodes"], quantized))
-
-
-def _gpu(name: object) -> Peaks:
-    """The GPU whose roofline is asked."""
+    """What is to be mixed. Raises UserError for nodes in formats that are not."""
+    given = request.options
+    quantized, plain = _formats(given["formats"])
     gpus = {item.gpu: item for item in known_peaks.every()}
-    if name not in gpus:
-        raise unknown("option gpu:", [str(name)], gpus)
-    return gpus[str(name)]
+    nodes = _nodes(given["nodes"], quantized)
+    return Asked(quantized, plain, float(str(given["tolerance"])), gpus[str(given["gpu"])], nodes)
 
 
-def _nodes(given: object, quantized: Sequence[Precision]) -> tuple[tuple[str, str], ...]:
+def _formats(given: Any) -> tuple[tuple[Precision, ...], Precision]:
+    """The quantized formats of a mix, and the plain one. Raises ValueError where they can't be mixed."""
+    formats = registry.precisions()
+    names = given if isinstance(given, list) else [given]
+    chosen = [formats[name] for name in names if name in formats]
+    quantized = tuple(item for item in chosen if item.quantized)
+    plain = [item for item in chosen if not item.quantized]
+    separable = all(sensitivity.refusal(item) is None and item is not MIXED for item in quantized)
+    in_fp16 = all(item.blocks is None for item in quantized) or [item.name for item in plain] == ["fp16"]
+    if len(chosen) < len(names) or not quantized or len(plain) > 1 or not (separable and in_fp16):
+        raise ValueError(given)
+    return quantized, plain[0] if plain else formats[REFERENCE]
+
+
+def _are_formats(given: Any) -> bool:
+    try:
+        return bool(_formats(given))
+    except (ValueError, TypeError):
+        return False
+
+
+ALLOWS: Final[Mapping[str, Allowed]] = {
+    "formats": Allowed(
+        _are_formats,
+        "a list of formats such as [int8, fp16]: one or more whose nodes can be left out one by one (int8, fp8, and "
+        "with fp16 those in blocks), and at most one that is not quantized",
+    ),
+    "tolerance": Allowed(lambda given: type(given) in (int, float) and math.isfinite(given), "an SQNR in dB"),
+    "calibration": ptq.ALLOWS["calibration"],
+    **conversion.SAMPLES,
+    **outliers.ALLOWS,
+    "gpu": one_of(*(item.gpu for item in known_peaks.every())),
+    "times": Allowed(lambda given: isinstance(given, str), "a machine's folder of results"),
+    "nodes": Allowed(
+        lambda given: isinstance(given, list) and all(isinstance(node, str) for node in given),
+        "a list of a format and a node each, as in `int8 NAME`",
+    ),
+}
+
+
+def _nodes(given: Any, quantized: Sequence[Precision]) -> tuple[tuple[str, str], ...]:
     """(format, node or pattern) of what was chosen before."""
-    if not isinstance(given, list):
-        raise UserError(f"option nodes: {given!r}; give a list of a format and a node each, as in `int8 NAME`")
-    nodes = tuple((name, pattern) for name, _, pattern in (str(node).partition(" ") for node in given))
+    nodes = tuple((name, pattern) for name, _, pattern in (node.partition(" ") for node in given))
     names = [item.name for item in quantized]
     if foreign := [name for name, _ in nodes if name not in names]:
         raise unknown("formats of option nodes:", foreign, names)
@@ -293,5 +308,6 @@ MIXED = Precision(
     colour="#882255",
     order=55,
     options=OPTIONS,
+    allows=ALLOWS,
     needs_compute_capability=(7, 5),
 )

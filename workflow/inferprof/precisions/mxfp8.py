@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 
 from inferprof.plugins import Precision, Tolerance
-from inferprof.precisions import block_graph, blockwise
+from inferprof.precisions import block_graph, blockwise, conversion
 
 FORMAT = blockwise.BlockFormat("mxfp8", block_size=32, preset="MXFP8_DEFAULT_CFG")
 
@@ -32,6 +32,7 @@ MXFP8 = Precision(
     order=70,
     least_share=0.25,
     options={"attention": False},
+    allows=conversion.ATTENTION,
     needs_compute_capability=(10, 0),
     tensorrt_alone=True,
 )

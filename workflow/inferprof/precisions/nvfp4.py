@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 
 from inferprof.plugins import Precision, Tolerance
-from inferprof.precisions import block_graph, blockwise
+from inferprof.precisions import block_graph, blockwise, conversion
 
 FORMAT = blockwise.BlockFormat(
     "nvfp4", block_size=16, preset="NVFP4_DEFAULT_CFG", ready_kernel="fp4_fake_quant_block"
@@ -35,6 +35,7 @@ NVFP4 = Precision(
     order=80,
     least_share=0.25,
     options={"samples": 32, "attention": False},
+    allows={**conversion.SAMPLES, **conversion.ATTENTION},
     needs_compute_capability=(10, 0),
     tensorrt_alone=True,
 )

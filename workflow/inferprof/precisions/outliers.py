@@ -7,13 +7,14 @@ outliers c, whose rows of W are 0 in the first product and whose values it clips
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from inferprof.errors import UserError
+from inferprof.allowed import Allowed
 from inferprof.model import onnx_file, onnx_graph, typed_graph
 from inferprof.plugins import ConvertRequest
 from inferprof.precisions import results
@@ -21,22 +22,23 @@ from inferprof.precisions import results
 Array = np.ndarray[Any, Any]
 APART = "/apart/"
 """In the names of the nodes that do it, which nothing quantizes."""
+ALLOWS: Final[Mapping[str, Allowed]] = {
+    "outliers": Allowed(
+        lambda given: type(given) in (int, float) and (given == 0 or 1 < given < math.inf),
+        "0 (off), or how many times the median channel's reach an outlier's is, such as 8",
+    )
+}
 MOST = 4
 """Channels of a tensor that may be apart; where more reach far, no few of them are the reason."""
 
 
 def apart(request: ConvertRequest, folder: Path) -> ConvertRequest:
-    """The request, of a graph with outliers apart where option `outliers` asks. Raises UserError for a bad one."""
-    times = request.options.get("outliers", 0)
-    if isinstance(times, bool) or not isinstance(times, int | float) or not (times == 0 or times > 1):
-        raise UserError(
-            f"option outliers: {times!r} for {request.spec.name}; allowed: 0 (off), or how many times the median "
-            "channel's reach an outlier's is, such as 8"
-        )
+    """The request, of a graph with outliers apart where option `outliers` asks."""
+    times = float(str(request.options.get("outliers", 0)))
     if not times:
         return request
     model = onnx_file.tidied(onnx_graph.read(request.onnx, external=True))
-    _Writer(model).write(request, float(times))
+    _Writer(model).write(request, times)
     path = folder / "apart.onnx"
     onnx_file.save(model, path)
     return dataclasses.replace(request, onnx=path)

@@ -4,20 +4,37 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from inferprof import progress
-from inferprof.errors import UserError
+from inferprof.allowed import Allowed, one_of
 from inferprof.model import onnx_graph
 from inferprof.plugins import ConvertRequest, Feeds
 from inferprof.precisions import conversion, outliers
 
-CALIBRATIONS = ("entropy", "max")
-HIGH_PRECISIONS = ("fp32", "fp16", "bf16")
+
+def _are_patterns(given: Any) -> bool:
+    try:
+        return isinstance(given, list) and all(re.compile(pattern) for pattern in given)
+    except (re.error, TypeError):
+        return False
+
+
+AROUND: Final[Mapping[str, Allowed]] = {
+    "high_precision": one_of("fp32", "fp16", "bf16"),
+    "exclude": Allowed(_are_patterns, "a list of regular expressions of node names"),
+}
+"""What the rest of the graph computes in, and which nodes belong to it."""
+ALLOWS: Final[Mapping[str, Allowed]] = {
+    "calibration": one_of("entropy", "max"),
+    **conversion.SAMPLES,
+    **conversion.ATTENTION,
+    **AROUND,
+}
 
 
 def convert(request: ConvertRequest, mode: Literal["int8", "fp8"]) -> dict[str, Any]:
@@ -28,16 +45,14 @@ def convert(request: ConvertRequest, mode: Literal["int8", "fp8"]) -> dict[str, 
     """
     import onnx
 
-    calibration = conversion.choice(request, "calibration", CALIBRATIONS)
-    high = conversion.choice(request, "high_precision", HIGH_PRECISIONS)
-    exclude = patterns(request)
+    calibration, high = (str(request.options[name]) for name in ("calibration", "high_precision"))
+    given: Any = request.options["exclude"]
     batches = conversion.calibration(request)
     progress.step("convert")
     with tempfile.TemporaryDirectory() as folder, conversion.modelopt(request.onnx):
         from modelopt.onnx.quantization import quantize
 
         apart = outliers.apart(request, Path(folder))
-        exclude += [f".*{outliers.APART}.*"] if apart is not request else []
         source, target = conversion.prepared(apart.onnx, Path(folder)), Path(folder, "quantized.onnx")
         quantize(
             str(source),
@@ -46,7 +61,7 @@ def convert(request: ConvertRequest, mode: Literal["int8", "fp8"]) -> dict[str, 
             calibration_method=calibration,
             calibration_eps=["cpu"],
             disable_mha_qdq=not request.options["attention"],
-            nodes_to_exclude=exclude,
+            nodes_to_exclude=[*given, f".*{outliers.APART}.*"],
             output_path=str(target),
             high_precision_dtype=high,
             log_level="ERROR",
@@ -58,21 +73,6 @@ def convert(request: ConvertRequest, mode: Literal["int8", "fp8"]) -> dict[str, 
         f"ModelOpt ONNX post-training quantization, {mode}, {calibration} calibration, the rest in {high}{nothing}",
         **conversion.calibration_facts(request, batches),
     )
-
-
-def patterns(request: ConvertRequest) -> list[str]:
-    """The option `exclude`. Raises UserError where it is no list of patterns."""
-    exclude = request.options["exclude"]
-    if not isinstance(exclude, list):
-        raise UserError(f"option exclude: {exclude!r} for {request.spec.name}; allowed: a list of node name patterns")
-    for pattern in map(str, exclude):
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise UserError(
-                f"option exclude: {pattern!r} is no pattern ({error}); allowed: a regular expression"
-            ) from None
-    return [*map(str, exclude)]
 
 
 def calibrated(batches: Sequence[Feeds]) -> dict[str, Any]:

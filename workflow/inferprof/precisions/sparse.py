@@ -14,10 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from inferprof.allowed import YES_NO
 from inferprof.errors import CaseFailed
 from inferprof.model import onnx_file, onnx_graph, sparsity, typed_graph
 from inferprof.plugins import ConvertRequest, Precision, Tolerance
-from inferprof.precisions import blockwise, nvfp4, results
+from inferprof.precisions import blockwise, conversion, nvfp4, results
 from inferprof.precisions.fp8 import FP8
 from inferprof.precisions.fp16 import FP16
 from inferprof.precisions.int8 import INT8
@@ -98,6 +99,7 @@ REASON = (
 RESULTS = {"results": True}
 """Whether each pruned product's result is quantized too: TensorRT has sparse 8-bit kernels with 8-bit results alone,
 as far as is known (TensorRT issue 4694, Model-Optimizer issue 1664)."""
+ALLOWS = {"results": YES_NO}
 
 
 def _sparse(
@@ -126,9 +128,22 @@ SM80 = {"needs_compute_capability": (8, 0)}
 """The first tensor cores with sparse instructions."""
 FP16_SPARSE = _sparse(FP16, functools.partial(convert, dense=FP16), 30, None, **SM80)
 INT8_SPARSE = _sparse(
-    INT8, functools.partial(convert, dense=INT8), 52, "#8A5F00", options={**INT8.options, **RESULTS}, **SM80
+    INT8,
+    functools.partial(convert, dense=INT8),
+    52,
+    "#8A5F00",
+    options={**INT8.options, **RESULTS},
+    allows={**INT8.allows, **ALLOWS},
+    **SM80,
 )
-FP8_SPARSE = _sparse(FP8, functools.partial(convert, dense=FP8), 62, "#005F46", options={**FP8.options, **RESULTS})
+FP8_SPARSE = _sparse(
+    FP8,
+    functools.partial(convert, dense=FP8),
+    62,
+    "#005F46",
+    options={**FP8.options, **RESULTS},
+    allows={**FP8.allows, **ALLOWS},
+)
 NVFP4_SPARSE = _sparse(
     nvfp4.NVFP4,
     blocks,
@@ -136,4 +151,5 @@ NVFP4_SPARSE = _sparse(
     "#7D4A67",
     source="torch",
     options={"samples": 32},
+    allows=conversion.SAMPLES,
 )

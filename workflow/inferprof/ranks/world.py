@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from inferprof.allowed import Allowed, check, whole
 from inferprof.case import PARALLEL, Shape, Variant
 from inferprof.errors import UserError
 from inferprof.machine.hardware import Machine
@@ -12,6 +13,7 @@ from inferprof.machine.hardware import Machine
 KINDS: Final = ("tensor", "sequence", "pipeline", "data")
 """Each matrix product divided; also what lies between them, by tokens; blocks one after the other; the batch."""
 MOST: Final = 64
+RANKS: Final = whole(1, MOST)
 NOT_WITH: Final = "graphs"
 
 
@@ -27,18 +29,11 @@ class World:
         """What a variant asks for; None where it does not ask. Raises UserError for what is no such thing."""
         if PARALLEL not in variant.options:
             return None
-        given = variant.options[PARALLEL]
+        given: Any = variant.options[PARALLEL]
         if NOT_WITH in variant.options:
             raise UserError(f"variant {variant.name}: {NOT_WITH}: is measured in one process; leave {PARALLEL}: out")
-        entries = list(given.items()) if isinstance(given, dict) else []
-        if len(entries) == 1:
-            kind, size = entries[0]
-            if kind in KINDS and isinstance(size, int) and not isinstance(size, bool) and 1 <= size <= MOST:
-                return cls(kind, size)
-        raise UserError(
-            f"variant {variant.name}: {PARALLEL}: {given!r} is not one of {', '.join(KINDS)} with the number of "
-            f"ranks, 1 to {MOST}; write it as {PARALLEL}: {{tensor: 2}}"
-        )
+        check(f"variant {variant.name}", {PARALLEL: given}, {PARALLEL: WORLDS})
+        return cls(*next(iter(given.items())))
 
     def hosts(self, machine: Machine) -> int:
         """How many hosts it needs: a host without a GPU counts as one."""
@@ -46,6 +41,19 @@ class World:
 
     def __str__(self) -> str:
         return f"{{{self.kind}: {self.size}}}"
+
+
+def _divides(given: Any) -> bool:
+    if not isinstance(given, dict) or len(given) != 1:
+        return False
+    ((kind, size),) = given.items()
+    return kind in KINDS and RANKS.fits(size)
+
+
+WORLDS: Final = Allowed(
+    _divides,
+    f"one of {', '.join(KINDS)} with the number of ranks, {RANKS.words}; write it as {PARALLEL}: {{tensor: 2}}",
+)
 
 
 def refuses(variant: Variant, shape: Shape, machine: Machine) -> str | None:

@@ -19,11 +19,22 @@ import adbc_driver_sqlite.dbapi
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from pyarrow import compute
 
 from inferprof.errors import UserError
 from inferprof.readers.sqlite_file import address, database_of
 from inferprof.tables.trace.api_kind import PAGEABLE
-from inferprof.tables.trace.timeline import GRAPH, KERNEL, MEMCPY, MEMSET, NOT_TOLD, Launch, Timeline, assemble
+from inferprof.tables.trace.timeline import (
+    GRAPH,
+    KERNEL,
+    MEMCPY,
+    MEMSET,
+    NOT_TOLD,
+    SERIAL_NUMBERS,
+    Launch,
+    Timeline,
+    assemble,
+)
 
 READABLE_SCHEMAS: Final = (2, 3)
 """Major schema versions that were checked; exports without a version table are older and have the same core."""
@@ -60,6 +71,7 @@ _PUSH_POP, _START_END = 59, 60
 _API_VERSION: Final = re.compile(r"_v\d{4,}$")
 """The version of an entry point, which `nsys stats` leaves out too (where it has four digits)."""
 
+_Reduce = Callable[[pd.DataFrame], pd.DataFrame]
 _ENDED: Final = "end IS NOT NULL AND NOT (end = 0 AND start > 0)"
 """Not what was still running when the capture stopped."""
 
@@ -74,10 +86,10 @@ def read_timeline(path: Path) -> Timeline:
         export = _Export(path, database)
         export.check()
         names = _Names(database)
-        with ThreadPoolExecutor(1) as beside:
-            reading = beside.submit(export.calls)
+        with ThreadPoolExecutor(2) as beside:
+            reading = [beside.submit(read) for read in (export.calls, export.ranges)]
             ops, launches = export.operations(names)
-        calls = reading.result()
+        calls, ranges = (part.result() for part in reading)
         calls["name"] = names.of_strings(calls["name"].to_numpy(), without_version)
         if ops.empty and calls.empty:
             raise UserError(
@@ -85,7 +97,7 @@ def read_timeline(path: Path) -> Timeline:
                 "or nsys did not trace it (children need --trace-fork-before-exec=true)"
             )
         ops["process"] = ops["correlation"].to_numpy() >> _PROCESS_SHIFT
-        return assemble(export.with_nodes(export.with_gpus(ops)), calls, export.ranges(), names.texts, launches)
+        return assemble(export.with_nodes(export.with_gpus(ops)), calls, ranges, names.texts, launches)
 
 
 def without_version(name: str) -> str:
@@ -117,10 +129,6 @@ class _Names:
             has_text = row is not None and row[0] is not None
             codes.append(self.code(spelled(str(row[0])) if has_text else f"[string {string_id}]"))
         return np.array(codes, np.int32)[inverse]
-
-
-def _as_it_is(rows: pd.DataFrame) -> pd.DataFrame:
-    return rows
 
 
 class _Export:
@@ -244,21 +252,32 @@ class _Export:
         )
 
     def ranges(self) -> pd.DataFrame:
-        """Closed NVTX ranges of all domains; marks, categories and ranges still open at the end are no ranges."""
-        columns = ["start", "end", "thread", "label"]
-        if not self._columns("NVTX_EVENTS"):
-            return pd.DataFrame(columns=columns)
-        rows = self._database.execute(
-            "SELECT start, end, globalTid, COALESCE(text, value, '') "
-            "FROM NVTX_EVENTS LEFT JOIN StringIds ON StringIds.id = textId "
-            "WHERE eventType IN (?, ?) AND end IS NOT NULL AND globalTid IS NOT NULL",
-            (_PUSH_POP, _START_END),
-        )
-        return pd.DataFrame(rows, columns=columns)
+        """Closed NVTX ranges of all domains; marks, categories and ranges still open at the end are no ranges.
 
-    def _ops(
-        self, table: str, kind: int, extra: Sequence[str], reduce: Callable[[pd.DataFrame], pd.DataFrame] = _as_it_is
-    ) -> pd.DataFrame:
+        Labels come without serial numbers, each text once: torch's emit_nvtx writes millions, each of its own.
+        """
+        columns = ["start", "end", "thread"]
+        query = (
+            "SELECT start, end, globalTid, CAST(COALESCE(text, value, '') AS BLOB) "
+            "FROM NVTX_EVENTS LEFT JOIN StringIds ON StringIds.id = textId "
+            f"WHERE eventType IN ({_PUSH_POP}, {_START_END}) AND end IS NOT NULL AND globalTid IS NOT NULL"
+        )
+        codes: dict[bytes, int] = {}
+
+        def with_codes(batch: pa.RecordBatch) -> pd.DataFrame:
+            labels = _without_serial(batch.column(3)).dictionary_encode()
+            of_batch = [codes.setdefault(label, len(codes)) for label in labels.dictionary.to_pylist()]
+            numbers = self._frame("NVTX_EVENTS", columns, batch.select([0, 1, 2]))
+            return numbers.assign(label=np.array(of_batch, np.int32)[labels.indices.to_numpy()])
+
+        frame = self._read(query, with_codes) if self._columns("NVTX_EVENTS") else None
+        if frame is None:
+            return pd.DataFrame(columns=[*columns, "label"])
+        # A cut label may end in half a character.
+        texts = [label.decode("utf-8", errors="replace") for label in codes]
+        return frame.assign(label=np.array(texts, object)[frame["label"].to_numpy()])
+
+    def _ops(self, table: str, kind: int, extra: Sequence[str], reduce: _Reduce = pd.DataFrame) -> pd.DataFrame:
         columns = {
             "start": "start",
             "end": "end",
@@ -273,20 +292,24 @@ class _Export:
             optional["node"] = "COALESCE(graphNodeId, 0)" if "graphNodeId" in available else "0"
         return self._integers(_PREFIX + table, columns | optional, reduce).assign(kind=np.int8(kind))
 
-    def _integers(
-        self, table: str, columns: dict[str, str], reduce: Callable[[pd.DataFrame], pd.DataFrame] = _as_it_is
-    ) -> pd.DataFrame:
+    def _integers(self, table: str, columns: dict[str, str], reduce: _Reduce = pd.DataFrame) -> pd.DataFrame:
         """Integer columns (name → SQL expression) of what ended, each batch of rows as `reduce` leaves it; no rows
         where the table does not exist."""
         nothing = pd.DataFrame({name: np.empty(0, np.int64) for name in columns})
         if not self._columns(table):
             return reduce(nothing)
         selected = ", ".join(f"COALESCE({expression}, 0)" for expression in columns.values())
+        query = f"SELECT {selected} FROM {table} WHERE {_ENDED}"
+        frame = self._read(query, lambda batch: reduce(self._frame(table, list(columns), batch)))
+        return reduce(nothing) if frame is None else frame
+
+    def _read(self, query: str, made_of: Callable[[pa.RecordBatch], pd.DataFrame]) -> pd.DataFrame | None:
+        """What is made of each batch of rows; None where there are none."""
         with adbc_driver_sqlite.dbapi.connect(address(self._path)) as database, database.cursor() as cursor:
             cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(_BATCH)})
-            cursor.execute(f"SELECT {selected} FROM {table} WHERE {_ENDED}")
-            batches = [reduce(self._frame(table, list(columns), batch)) for batch in cursor.fetch_record_batch()]
-        return pd.concat(batches, ignore_index=True) if batches else reduce(nothing)
+            cursor.execute(query)
+            batches = [made_of(batch) for batch in cursor.fetch_record_batch()]
+        return pd.concat(batches, ignore_index=True) if batches else None
 
     def _frame(self, table: str, columns: list[str], batch: pa.RecordBatch) -> pd.DataFrame:
         if types := {str(column.type) for column in batch.columns} - {"int64"}:
@@ -305,6 +328,13 @@ def _first_made(
     while original is not None and (process, original) in made:
         original, start, thread = made[process, original]
     return start, thread
+
+
+def _without_serial(labels: pa.Array) -> pa.Array:
+    """`without_serial` of each."""
+    of_operator, of_step = SERIAL_NUMBERS
+    short = compute.replace_substring_regex(labels.cast(pa.binary()), of_operator, "")
+    return compute.replace_substring_regex(short, of_step, r"\1")
 
 
 def _copy_name(kind: int, source: int, target: int) -> str:

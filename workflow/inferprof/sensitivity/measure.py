@@ -23,6 +23,8 @@ from inferprof.sensitivity.switches import Unit
 Array = np.ndarray[Any, Any]
 STATED = 2
 """Passes of every analysis that rank nothing by themselves: none of the units, and all of them."""
+REPRODUCED = 0.98
+"""Spearman's rho of a ranking with that of other samples, from which on more runs would not change it."""
 SPLITS = 20
 """How often the samples are halved at random to see how well a ranking is reproduced."""
 
@@ -115,8 +117,8 @@ def budget(units: int) -> int:
 def each(units: int, samples: int) -> tuple[int, int]:
     """How many samples try each unit alone and left out: what the budget allows, at least one each.
 
-    Three of four go to the losses alone. Those left out are small differences of large ones: the ranking of all but
-    the worst changes with the samples, however many there are.
+    Three of four go to the losses alone, or half where that is enough (`rank`). Those left out are small differences
+    of large ones: the ranking of all but the worst changes with the samples, however many there are.
     """
     total = max(2, max(budget(units) - STATED, 0) * samples // units)
     without = max(1, total // 4)
@@ -129,22 +131,45 @@ def least_samples(units: int) -> int:
 
 
 def rank(switched: Switched) -> Losses:
-    """Try every unit alone and left out, each on samples in turn."""
+    """Try every unit alone and left out, each on samples in turn.
+
+    Where half of the runs rank the units alone as other samples would, the other half is for those left out.
+    """
     count, samples = len(switched.units), len(switched.samples)
     everything = frozenset(range(count))
     joint = switched.losses(everything)
     per, fewer = each(count, samples)
-    alone, rest, usual = np.empty((count, per)), np.empty((count, fewer)), np.empty((count, fewer))
-    for number in progress.counted(range(count), "unit"):
-        tried = [(number * per + place) % samples for place in range(per)]
-        alone[number] = [switched.loss(index, {number}) for index in tried]
-        rest[number] = [switched.loss(index, everything - {number}) for index in tried[:fewer]]
-        usual[number] = joint[tried[:fewer]]
-    agreements = (
-        agreement(lambda part: alone[:, part].mean(axis=1), per),
-        agreement(lambda part: gone(rest[:, part], usual[:, part]), fewer),
+    half = max(1, (per + fewer) // 2)
+
+    def tried(number: int, places: range) -> list[int]:
+        return [(number * per + place) % samples for place in places]
+
+    def lost_alone(places: range) -> Array:
+        units = progress.counted(range(count), "unit")
+        return np.array([[switched.loss(index, {number}) for index in tried(number, places)] for number in units])
+
+    alone = lost_alone(range(half))
+    if (first := _alone_again(alone)) is not None and first >= REPRODUCED:
+        fewer = min(samples, per + fewer - half)
+    elif half < per:
+        alone = np.hstack([alone, lost_alone(range(half, per))])
+    places = range(fewer)
+    units = progress.counted(range(count), "unit left out")
+    rest = np.array([[switched.loss(i, everything - {number}) for i in tried(number, places)] for number in units])
+    usual = np.array([joint[tried(number, places)] for number in range(count)])
+    left_out_again = agreement(lambda part: gone(rest[:, part], usual[:, part]), fewer)
+    return Losses(
+        alone.mean(axis=1),
+        gone(rest, usual),
+        joint,
+        alone.shape[1],
+        switched.passes,
+        (_alone_again(alone), left_out_again),
     )
-    return Losses(alone.mean(axis=1), gone(rest, usual), joint, per, switched.passes, agreements)
+
+
+def _alone_again(alone: Array) -> float | None:
+    return agreement(lambda part: np.asarray(alone[:, part].mean(axis=1)), alone.shape[1])
 
 
 def gone(rest: Array, joint: Array) -> Array:

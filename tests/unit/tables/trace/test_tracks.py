@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pytest
 
 from inferprof.explain import explain
 from inferprof.profilers import nsys
@@ -95,6 +97,28 @@ def test_the_trace_of_a_capture_has_every_event_to_the_nanosecond(captured: Call
     own = found[found["kind"] == "kernel"]
     assert sum(round(e["dur"] * 1000) for e in kernels) == (own["end"] - own["start"]).sum()
     assert max(round((e["ts"] + e["dur"]) * 1000) for e in complete) == 2_020_706
+
+
+@pytest.mark.parametrize("capture", ["h100_ort_cuda_graph_vit_tiny", "h100_ort_cuda_vit", "h100_tensorrt_vit2"])
+def test_a_trace_keeps_the_rules_of_the_trace_event_format(captured: Callable[[str], Path], capture: str):
+    """Slices of a thread lie beside or inside of each other: Perfetto's importer drops others."""
+    (case,) = explain([captured(capture)])
+    made = tracks.chrome_trace(tracks.of_events(one_iteration.of_case(case.rows)), "x")
+    text = json.dumps(made, allow_nan=False)
+    events = json.loads(text)["traceEvents"]
+    assert {event["ph"] for event in events} == {"M", "X"}
+    assert all(type(event["pid"]) is int and type(event["tid"]) is int and event["name"] for event in events)
+    named = {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
+    slices = [event for event in events if event["ph"] == "X"]
+    assert {(e["pid"], e["tid"]) for e in slices} == named
+    for thread in named:
+        own = [(round(e["ts"] * 1000), round(e["dur"] * 1000)) for e in slices if (e["pid"], e["tid"]) == thread]
+        ends: list[int] = []
+        for start, length in sorted(own, key=lambda event: (event[0], -event[1])):
+            assert start >= 0 and length >= 0
+            ends = [end for end in ends if end > start]
+            assert not ends or start + length <= ends[-1]
+            ends.append(start + length)
 
 
 def test_layers_that_tensorrt_names_in_nvtx_are_the_nodes_of_its_kernels(captured: Callable[[str], Path]):

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from inferprof.tables.trace.timeline import KERNEL, MEMCPY, Timeline
+from inferprof.tables.trace.timeline import KERNEL, MEMCPY, NO_CALL, Timeline
 
 PAGEABLE: Final = "pageable"
 """In the name of a copy that touches host memory which is not page-locked."""
@@ -34,6 +34,7 @@ ALLOCATION: Final = re.compile(
 LAUNCH: Final = re.compile(r"(?:cu(?:da)?|hip)(?:Module|Ext)?Launch(?:Cooperative)?Kernel(?!.*MultiDevice)")
 """Calls that run one kernel each, except where a CUDA graph is being recorded."""
 RECORDS_GRAPH: Final = re.compile(r"(?:cu(?:da)?|hip)StreamBeginCapture")
+UNTIED: Final = "no call that launched the GPU's work was traced, so nothing ties that to a range"
 FEWEST_LAUNCHES: Final = 10
 """Of fewer nothing is said: their kernels may have begun after the capture's end."""
 
@@ -62,8 +63,10 @@ def api_kind(timeline: Timeline) -> ApiKind:
 
 
 def untied(timeline: Timeline) -> str | None:
-    """Why nothing tells what the GPU waited for: most kernels have no times, or the clocks disagree; else None."""
+    """Why nothing tells what the GPU waited for: no calls, kernels without times, clocks that disagree; else None."""
     codes, ops = timeline.calls["name"].to_numpy(), timeline.ops
+    if has_no_calls(timeline):
+        return UNTIED
     launched = int(_named(LAUNCH, timeline.names)[codes].sum())
     traced = int(((ops["kind"] == KERNEL) & (ops["end"] > ops["start"])).sum())
     recorded = _named(RECORDS_GRAPH, timeline.names)[codes].any()
@@ -75,6 +78,11 @@ def untied(timeline: Timeline) -> str | None:
     if early.size >= FEWEST_LAUNCHES and early.mean() > 0.5:
         return f"{early.mean():.0%} of the operations begin before the calls that launched them"
     return None
+
+
+def has_no_calls(timeline: Timeline) -> bool:
+    """Whether the GPU did something, and nothing of it has the call that launched it."""
+    return bool(len(timeline.ops)) and bool((timeline.ops["call"] == NO_CALL).all())
 
 
 def _named(pattern: re.Pattern[str], names: Sequence[str]) -> Mask:

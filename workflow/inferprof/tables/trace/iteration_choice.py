@@ -11,7 +11,9 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from inferprof.errors import UserError
 from inferprof.tables.trace import iterations, period
+from inferprof.tables.trace.api_kind import UNTIED, has_no_calls
 from inferprof.tables.trace.kernel_compare import ITERATION
 from inferprof.tables.trace.timeline import NO_CALL, PATH_SEPARATOR, Timeline, process_of
 
@@ -57,12 +59,18 @@ class Choice:
 def choose(timeline: Timeline, asked: str | None = None) -> tuple[Timeline, Choice]:
     """The timeline of the case with its iterations, and how they were chosen. Raises UserError for a range that is
     asked for and is not there."""
+    if has_no_calls(timeline):
+        if asked is not None:
+            raise UserError(f"--iteration {asked}: {UNTIED}; capture again with --trace=cuda,nvtx")
+        return iterations.without(timeline), Choice(None, UNTIED)
     candidates = candidates_of(timeline)
     if asked is not None:
         return _by_range(timeline, asked, "asked for with --iteration", candidates)
     for name in (ITERATION, STEP):
         if any(candidate.name == name for candidate in candidates):
             return _by_range(timeline, name, "named so", candidates)
+    if len(timeline.ops):
+        timeline = iterations.without(timeline)  # those that the GPU did nothing for
     phases = period.phases(timeline)
     chosen = period.chosen(phases)
     named = _best(candidates, max((phase.share for phase in chosen), default=0.0))

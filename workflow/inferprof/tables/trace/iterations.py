@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from inferprof.tables.trace.intervals import Times, holding
 from inferprof.tables.trace.kernel_compare import ITERATION, unknown_range
 from inferprof.tables.trace.timeline import NO_CALL, PATH_SEPARATOR, Timeline, only, process_of, without_serial
 
+NONE: Final = f"{ITERATION} (of another kind)"
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
@@ -47,7 +48,19 @@ def _renamed(timeline: Timeline, name: str) -> Timeline:
     if not any(path[-1] == wanted for path in parts[1:]):
         codes = Counter(timeline.ranges["path"].tolist())
         raise unknown_range(name, {parts[code][-1]: count for code, count in codes.items()})
-    paths = [PATH_SEPARATOR.join(ITERATION if part == wanted else part for part in path) for path in parts]
+    if wanted == ITERATION:
+        return timeline
+    paths = [path.split(PATH_SEPARATOR) for path in without(timeline).paths]
+    named = [PATH_SEPARATOR.join(ITERATION if part == wanted else part for part in path) for path in paths]
+    return replace(timeline, paths=named)
+
+
+def without(timeline: Timeline) -> Timeline:
+    """The timeline with another name for its ranges that are called as iterations are, and are none."""
+    paths = [
+        PATH_SEPARATOR.join(NONE if part == ITERATION else part for part in path.split(PATH_SEPARATOR))
+        for path in timeline.paths
+    ]
     return replace(timeline, paths=paths)
 
 

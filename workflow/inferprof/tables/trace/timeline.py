@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -33,7 +34,8 @@ OUTSIDE = 0
 """Code of the empty path: outside of every range."""
 ID_BITS = 24
 """Bits of the system's number of a thread, and above them of its process, in the threads of a Timeline."""
-_SERIAL_NUMBERS = re.compile(r", (?:op_id|seq|seq_id) = \d+|(?<=^ProfilerStep)#\d+")
+SERIAL_NUMBERS = r", (?:op_id|seq|seq_id) = \d+", r"^(ProfilerStep)#\d+"
+"""Of ranges that torch opens; the second leaves its first group."""
 
 
 def thread_of(process: int, thread: int) -> int:
@@ -192,7 +194,8 @@ def _position(keys: Times, order: np.ndarray, wanted: Times) -> np.ndarray:
 
 def without_serial(label: str) -> str:
     """A range's label as it is in paths: serial numbers (torch's emit_nvtx) would make every call one of its own."""
-    return _SERIAL_NUMBERS.sub("", label).strip()
+    of_operator, of_step = SERIAL_NUMBERS
+    return re.sub(of_step, r"\1", re.sub(of_operator, "", label)).strip()
 
 
 class Nesting:
@@ -200,44 +203,42 @@ class Nesting:
 
     def __init__(self, ranges: pd.DataFrame) -> None:
         self.paths: list[str] = [""]
-        self._codes: dict[tuple[int, str], int] = {}
+        self._pairs: dict[int, int] = {}
+        """Path around and label, as one number → path, counted as they come; `_codes` has them by first opening."""
+        self._codes: dict[int, int] = {OUTSIDE: OUTSIDE}
         self._changes: dict[int, tuple[Times, np.ndarray]] = {}
-        ranges = ranges.astype({"start": np.int64, "end": np.int64, "thread": np.int64})
-        ordered = ranges.sort_values(["start", "end"], ascending=[True, False], ignore_index=True)
+        labels, distinct = pd.factorize(ranges["label"])
+        merged, self._labels = pd.factorize(np.array([without_serial(str(label)) for label in distinct], object))
+        numbers = ranges[["start", "end", "thread"]].astype(np.int64).assign(label=merged[labels].astype(np.int64))
+        ordered = numbers.sort_values(["start", "end"], ascending=[True, False], ignore_index=True)
         codes = np.zeros(len(ordered), np.int32)
         for thread, rows in ordered.groupby("thread"):
-            self._changes[int(str(thread))] = self._nest(rows, codes)
+            start, end, label = (rows[name].to_numpy() for name in ("start", "end", "label"))
+            nested = _nested(start, end)
+            path = self._paths_of(nested, label)
+            codes[rows.index.to_numpy()] = path
+            self._changes[int(str(thread))] = nested.changes(start, path)
         self.ranges = ordered.drop(columns="label").assign(path=codes)
 
-    def _nest(self, rows: pd.DataFrame, codes: np.ndarray) -> tuple[Times, np.ndarray]:
-        """Walk one thread's ranges in order; returns the times at which the innermost path changes, and to what."""
-        times: list[int] = []
-        inner: list[int] = []
-        stack: list[tuple[int, int]] = []
-
-        def close_until(time: float) -> None:
-            while stack and stack[-1][0] <= time:
-                end, _ = stack.pop()
-                times.append(end)
-                inner.append(stack[-1][1] if stack else OUTSIDE)
-
-        for row, start, end, label in zip(rows.index, rows["start"], rows["end"], rows["label"], strict=True):
-            close_until(start)
-            path = self._code(stack[-1][1] if stack else OUTSIDE, label)
-            codes[row] = path
-            times.append(start)
-            inner.append(path)
-            # A range that outlives the one around it (start-end ranges may) is closed with it.
-            stack.append((min(end, stack[-1][0]) if stack else end, path))
-        close_until(float("inf"))
-        return np.array(times, np.int64), np.array(inner, np.int32)
-
-    def _code(self, parent: int, label: str) -> int:
-        label = without_serial(label)
-        code = self._codes.setdefault((parent, label), len(self.paths))
-        if code == len(self.paths):
-            self.paths.append(f"{self.paths[parent]}{PATH_SEPARATOR}{label}" if parent else label)
-        return code
+    def _paths_of(self, nested: _Nested, label: Times) -> np.ndarray:
+        """The path code of each range of a thread."""
+        pair = np.zeros(label.size, np.int64)
+        order = np.argsort(nested.depth, kind="stable")
+        for rows in np.split(order, np.flatnonzero(np.diff(nested.depth[order])) + 1):
+            around = np.where(nested.depth[rows] > 0, pair[nested.parent[rows]], OUTSIDE)
+            place, distinct = pd.factorize(around * len(self._labels) + label[rows])
+            numbers = [self._pairs.setdefault(key, len(self._pairs) + 1) for key in distinct.tolist()]
+            pair[rows] = np.array(numbers, np.int64)[place]
+        keys = list(self._pairs)
+        for number in pd.unique(pair).tolist():
+            if number not in self._codes:
+                self._codes[number] = len(self.paths)
+                outer, inner = divmod(keys[number - 1], len(self._labels))
+                name = self._labels[inner]
+                self.paths.append(f"{self.paths[self._codes[outer]]}{PATH_SEPARATOR}{name}" if outer else name)
+        lookup = np.zeros(len(keys) + 1, np.int32)
+        lookup[list(self._codes)] = list(self._codes.values())
+        return lookup[pair]
 
     def path_at(self, threads: Times, times: Times) -> np.ndarray:
         """Code of the innermost range open on each thread at each time."""
@@ -247,3 +248,58 @@ class Nesting:
             last = np.searchsorted(changes, times[own], side="right") - 1
             path[own] = np.where(last >= 0, inner[np.maximum(last, 0)], OUTSIDE)
         return path
+
+
+@dataclass(frozen=True)
+class _Nested:
+    """The ranges of a thread in order: how many are around each, which is the innermost of them, and when each ends,
+    which is never behind those around it."""
+
+    depth: Times
+    parent: Times
+    end: Times
+
+    def changes(self, start: Times, path: np.ndarray) -> tuple[Times, np.ndarray]:
+        """The times at which the innermost path changes, and to what."""
+        count = start.size
+        empty = self.end == start
+        times = np.concatenate([start, self.end])
+        # At one time ranges end, inner ones first, then others begin, outer ones first, then those of no length end.
+        kind = np.concatenate([np.ones(count, np.int8), np.where(empty, 2, 0).astype(np.int8)])
+        order = np.lexsort((np.concatenate([np.arange(count), -self.depth]), kind, times))
+        around = np.where(self.depth > 0, path[self.parent], OUTSIDE)
+        return times[order], np.concatenate([path, around])[order]
+
+
+def _nested(start: Times, end: Times) -> _Nested:
+    """How ranges nest that are sorted by start, and of equal ones the longest first."""
+    number = np.arange(start.size)
+    empty = np.cumsum(end == start)
+    until_then = np.searchsorted(np.sort(end), start, "right")
+    behind = empty[np.searchsorted(start, start, "right") - 1] - empty + (end == start)
+    depth = number - (until_then - behind)
+    order = np.argsort(depth, kind="stable")
+    levels = np.split(order, np.flatnonzero(np.diff(depth[order])) + 1)
+    parent = np.zeros(start.size, np.int64)
+    for above, rows in pairwise(levels):
+        parent[rows] = above[np.searchsorted(above, rows) - 1]
+    inside = depth > 0
+    fits = (start < end[parent]) & (end <= end[parent]) & (parent < number)
+    if start.size and depth.min() == 0 and len(levels) == depth.max() + 1 and fits[inside].all():
+        return _Nested(depth, parent, end)
+    return _walked(start, end)
+
+
+def _walked(start: Times, end: Times) -> _Nested:
+    """The same of ranges that cross, one by one: one that outlives another around it (start-end ranges may) is closed
+    with it."""
+    depth, parent, ends = [], [], []
+    still_open: list[tuple[float, int]] = [(np.inf, 0)]
+    for number, (begun, ended) in enumerate(zip(start.tolist(), end.tolist(), strict=True)):
+        while still_open[-1][0] <= begun:
+            still_open.pop()
+        depth.append(len(still_open) - 1)
+        parent.append(still_open[-1][1])
+        ends.append(min(ended, still_open[-1][0]))
+        still_open.append((ends[-1], number))
+    return _Nested(*(np.array(column, np.int64) for column in (depth, parent, ends)))
