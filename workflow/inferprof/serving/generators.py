@@ -31,6 +31,8 @@ POLL_S: Final = 0.05
 """How long an answer is waited for before it is looked whether the run is over."""
 PAGE: Final = 256
 """Tokens of a page of the cache, by default."""
+MOST_TOKENS: Final = 8192
+"""Of a step, as transformers has it by default: the mask of all of them is kept."""
 ROOM: Final = 1.5
 """Of what all requests need at once: the scheduler keeps some of the cache free."""
 Came = list[Times]
@@ -228,7 +230,7 @@ def _managed(model: Model, *, graphs: bool) -> Iterator[Any]:
     most, (_, prompt), new = model.asked.max_batch, model.asked.prompts or (0, 0), int(model.lengths.answers.max())
     pages = -(-(prompt + new) // PAGE)
     config = transformers.ContinuousBatchingConfig(
-        max_batch_tokens=model.asked.budget or most * prompt,
+        max_batch_tokens=model.asked.budget or min(most * prompt, MOST_TOKENS),
         max_requests_per_batch=most,
         num_blocks=int(ROOM * most * pages) + 1,
         allow_block_sharing=False,
