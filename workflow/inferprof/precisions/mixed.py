@@ -17,7 +17,7 @@ from inferprof import progress, registry, sensitivity
 from inferprof.allowed import Allowed, one_of
 from inferprof.case import REFERENCE
 from inferprof.documents.graph import Node
-from inferprof.errors import CaseFailed, unknown
+from inferprof.errors import UserError, unknown
 from inferprof.files import write_text
 from inferprof.machine import peaks as known_peaks
 from inferprof.machine.peaks import Peaks
