@@ -115,7 +115,14 @@ def test_formats_that_nothing_was_computed_in_are_named(ran: dict[str, float], n
     results.plan()
     loaded = frames.load(results.root, results.machine, Case(*case.split("/")))
     document = run.document(loaded, run.answers(loaded))
-    finding = {"subject": "fp16", "bottleneck": "compute", "share": None, "reason": "x.", "source": "x", "gain": None}
+    finding: dict[str, Any] = {
+        "subject": "fp16",
+        "bottleneck": "compute",
+        "share": None,
+        "reason": "x.",
+        "source": "x",
+        "gain": None,
+    }
     finding |= {"evidence": {f"{dtype}_share": share for dtype, share in ran.items()}}
     for given in document["answers"]:
         if given["check"] == answer.FORMATS_RAN:
