@@ -105,11 +105,11 @@ class Search(Account):
     def _screen_options(self, begin: Spot, spots: Sequence[Spot]) -> None:
         """Options of a case one by one, then at once all that gained."""
         self._screen(spots)
-        least, known = 1 - self.tolerance, self.standing
-        gained = [s for s in spots if known.knows(s.name) and known.over(s.name, begin.name) < least]
+        least, standing = 1 - self.tolerance, self.standing
+        gained = [s for s in spots if standing.knows(s.name) and standing.over(s.name, begin.name) < least]
         if begin == self.best:
-            gained = [spot for spot in gained if known.sure(spot.name) > 0]
-        gained.sort(key=lambda spot: known.ratio(spot.name))
+            gained = [spot for spot in gained if standing.sure(spot.name) > 0]
+        gained.sort(key=lambda spot: standing.ratio(spot.name))
         every = space.together(self.study, begin, gained)
         if every and every.name not in self.seen and self._can_run(every):
             self._screen([every])
