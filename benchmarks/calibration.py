@@ -15,7 +15,7 @@ import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from inferprof import bundles, documents
 from inferprof.diagnosis import calibration, frames, run
@@ -24,8 +24,6 @@ from inferprof.tables import records, tries
 from inferprof.tables.records import KEY, Key, Options, options_of
 
 ROOT = Path(__file__).parents[1]
-LEFT_OUT: Final = {"host_cast": ("host_conversion",)}
-"""Options that stand for what a caller does wrong → the checks that find it."""
 Step = tuple[Key, Key, str, tuple[str, ...]]
 """The case before, the case after, the fix in words, and the checks that advise it."""
 BUNDLES = ("studies/reference/*/*.zip", "studies/puzzles/*/bundle.zip")
@@ -62,12 +60,9 @@ def rows_of(results: Path, study: str, machine: str) -> Iterator[dict[str, Any]]
 
 
 def steps(options: Options, answers: Mapping[Key, Sequence[Answer]]) -> Iterator[Step]:
-    """What a report judges; what a caller leaves out; and the change that a finding names, where the study has it."""
+    """What a report judges, and the change that a finding names, where the study has it."""
     for before, after, fix in tries.pairs(options):
         yield before, after, _words(*fix), tries.FIXES[fix]
-    for option, checks in LEFT_OUT.items():
-        for before, without in records.paired_without(option, options).items():
-            yield from ((before, after, _words(option, "none"), checks) for after in without)
     of_place = {(*_place(key), json.dumps(given, sort_keys=True)): key for key, given in options.items()}
     for before, given in answers.items():
         for answer in given:

@@ -324,9 +324,8 @@ FAULTS = """axe.run(document, {resultTypes: ["violations"]}).then(({violations})
 @pytest.fixture(scope="module")
 def explained(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the report that `inferprof explain --out` writes."""
-    return page.write(
-        explain([repository / "tests/data/nsys/h100_ort_cuda_vit.sqlite.xz"]), tmp_path_factory.mktemp("x")
-    )
+    capture = repository / "tests/data/nsys/h100_ort_cuda_vit.sqlite.xz"
+    return page.write(explain([capture]), tmp_path_factory.mktemp("explained")).parent
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -164,6 +164,11 @@ def _over_floor(frames: Frames) -> list[Finding] | Clear:
         reasons.append(reason)
         if took >= frames.limit(FAR_OVER_FLOOR) * floor and (frames.share(beyond) or 0.0) >= frames.limit(COPY_SHARE):
             evidence = {f"{direction}_ns": took * NS_PER_MS, "floor_ns": floor * NS_PER_MS}
+            if change and not math.isnan(row[f"{direction}_bytes"]):  # the variant fills that memory first
+                memcpy = _memcpy_ns(frames, float(row[f"{direction}_bytes"]))
+                evidence["variant_low_ns"], evidence["variant_high_ns"] = (
+                    beyond - times * memcpy for times in MEMCPY
+                )
             findings.append(
                 Finding(
                     direction,

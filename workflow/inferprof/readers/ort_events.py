@@ -21,7 +21,7 @@ Event = Mapping[str, Any]
 def read(path: Path) -> list[dict[str, Any]]:
     """The events of a file, packed or not. Raises UserError where it is cut short, damaged, or none of theirs."""
     try:
-        events = json.loads(unpacked(path).decode("utf-8", errors="replace"))
+        events = json.loads(unpacked(path).decode("utf-8-sig", errors="replace"))
     except (ValueError, RecursionError) as error:
         raise UserError(
             f"{path} is cut short or damaged ({in_one_line(error)}): profile again, or copy it again"
