@@ -73,8 +73,8 @@ def _threads(frames: Frames) -> list[Finding] | Clear:
     cores = sum(threads.on_core or ()) / (threads.seconds or 1)
     evidence = {"threads": float(working), "usable_cores": usable, "busy_cores": cores, "waited": waited}
     said = (
-        f"{working} threads keep {cores:.1f} of {usable:g} usable cores busy. They wait for a core for "
-        f"{percent(waited)} of their time"
+        f"{cores:.1f} of {usable:g} usable cores are busy, with {working} thread{'s' if working > 1 else ''}. "
+        f"Waiting for a core takes {percent(waited)} of their time"
     )
     if waited >= frames.limit(CORE_WAITED):
         if working <= usable:
