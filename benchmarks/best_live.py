@@ -111,7 +111,7 @@ def main() -> int:
     args = parser.parse_args()
     forked.name_study([args.backend])
     os.environ[forked.LIMIT] = str(LIMIT_S)
-    command = [str(Path(sys.executable).parent / "inferprof"), "run", args.backend]
+    command = [sys.executable, "-m", "inferprof", "run", args.backend]
     flags = ["--spec", args.spec, "--precision", "fp32", "--shape", args.shape]
     flags += ["--budget", args.budget, "--first-pass", "--only", "end_to_end"]
     sides = [args.artifact] * 2 + ([args.other] if args.other else [])

@@ -7,6 +7,7 @@ import csv
 import dataclasses
 import gzip
 import hashlib
+import importlib.metadata
 import io
 import json
 import lzma
@@ -261,6 +262,17 @@ def test_the_same_results_give_the_same_bytes(bundle: Path, results: Path, tmp_p
 def test_another_baseline_than_the_configs_is_kept(results: Path, tmp_path: Path) -> None:
     bundles.write(results, "study", MACHINE, "fp16/ort_cuda/default", tmp_path / "x.zip")
     assert bundles.read_manifest(tmp_path / "x.zip").baseline == "fp16/ort_cuda/default"
+
+
+def test_a_bundle_of_a_program_that_is_not_installed_can_be_read(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nowhere(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", nowhere)
+    bundles.write(results, "study", MACHINE, out=tmp_path / "a.zip")
+    assert bundles.unbundle(tmp_path / "a.zip", tmp_path / "out").inferprof == "unknown"
 
 
 def test_of_a_study_on_several_machines_one_is_taken(results: Path, tmp_path: Path) -> None:

@@ -210,8 +210,11 @@ class Search(Account):
 
     def _fight(self, incumbent: Spot, challenger: Spot) -> Step:
         """A duel, in rounds of its own."""
-        del self.left[challenger.name]
         base = first_round(incumbent, challenger)
+        first = self.rounds.to_come((incumbent, challenger), base, self.rule.looks[0])
+        if first and not self._has_time_for(first):
+            raise OverBudget  # it stays among those that no duel was left for
+        del self.left[challenger.name]
         step = self.step((incumbent, challenger), "undecided", "no time was left for its rounds")
         for look in self.rule.looks:
             files = self.rounds.to_come((incumbent, challenger), base, look)

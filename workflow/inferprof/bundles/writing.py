@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+import inferprof
 from inferprof import documents
 from inferprof.bundles import archive
 from inferprof.bundles.scrub import scrubber, secrets
@@ -155,19 +155,11 @@ def _facts(results: Path, study: str, machine: str, records: Iterable[str]) -> d
         "study": study,
         "machine": machine,
         "baseline": documents.read(config, "config").baseline if config.exists() else None,
-        "inferprof": _version(),
+        "inferprof": inferprof.__version__,
         "git": sorted({record.environment.git for record in contents if record.environment.git}),
         "packages": msgspec.to_builtins(packages),
         "last_measured": max((record.started for record in contents), default=None),
     }
-
-
-def _version() -> str | None:
-    """The version of this package; None where it runs from a folder that it was not installed from."""
-    try:
-        return importlib.metadata.version("inferprof")
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _public(results: Path, machine: str, cases: Iterable[Case]) -> Iterator[str]:

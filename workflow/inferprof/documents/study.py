@@ -60,7 +60,9 @@ class Bundle(Document, forbid_unknown_fields=True):
     study: StudyFolder
     machine: Annotated[MachineName, Meta(description="folder of the machine that measured")]
     baseline: Annotated[Baseline | None, Meta(description="precision/backend/variant that speed-ups are against")]
-    inferprof: Annotated[str, Meta(description="version that wrote the bundle")]
+    inferprof: Annotated[
+        str | None, Meta(description="version that wrote the bundle; null or `unknown` of a folder on PYTHONPATH")
+    ]
     git: Annotated[list[str], Meta(description="commits that measured, out of the records")]
     packages: Annotated[
         dict[str, Any], Meta(description="package → version, or null and the reason, out of environment.json")
