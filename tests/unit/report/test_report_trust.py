@@ -210,6 +210,19 @@ def test_a_measurement_in_doubt_is_shown_and_is_no_headline(
     assert "graph" in (folder / "csv/end_to_end.csv").read_text(encoding="utf-8")
 
 
+def test_what_was_not_measured_is_in_no_doubt(results: Results) -> None:
+    for variant in ("default", "graph", "pinned"):
+        results.ok(f"{MODEL}/{variant}/b8", 4.0, gpu=True)
+    change(results, f"{MODEL}/graph/b8", boundaries={"end_to_end": {"samples_ns": [4_000_000]}})
+    change(results, f"{MODEL}/pinned/b8", host=STARVED)
+    results.plan()
+    evidence = evidence_of(results, BASELINE)
+    doubts = dict(zip(evidence.measured["variant"], evidence.measured["end_to_end_doubt"], strict=True))
+    assert (doubts["default"], doubts["graph"]) == (None, None) and "70.9%" in doubts["pinned"]
+    text = (report.write(results.root, results.study, results.machine, BASELINE).parent / "REPORT.txt").read_text()
+    assert "nan" not in text and "mark *: 1 of 3" in " ".join(text.split())
+
+
 def test_where_everything_is_in_doubt_the_answer_is_to_measure_again(results: Results) -> None:
     results.ok(f"{MODEL}/default/b8", 20.0, gpu=True)
     change(results, f"{MODEL}/default/b8", host=STARVED)

@@ -42,6 +42,8 @@ def measured(outcome: pd.DataFrame, latency: pd.DataFrame, throughput: pd.DataFr
         part = part.astype(dict.fromkeys(columns.values(), float))
         part[[*columns.values()]] /= 1e6
         frame = frame.merge(part, on=KEY, how="left", validate="one_to_one")
+        doubt = frame[f"{boundary}_doubt"].astype(object)
+        frame[f"{boundary}_doubt"] = doubt.where(doubt.notna(), None)  # what was not measured is in no doubt
     for mode in MODES:
         frame = frame.merge(_items(throughput, mode, outcome), on=KEY, how="left", validate="one_to_one")
     return frame
