@@ -138,6 +138,11 @@ def test_the_inline_plots_are_xml_and_their_ids_do_not_collide(written_cpu):
         assert '<g id="' not in plot
 
 
+def test_a_plot_links_its_file_by_its_kind(written_gpu):
+    page = (written_gpu / "REPORT.html").read_text(encoding="utf-8")
+    assert '<a href="plots/waterfall-vit_tiny.svg">SVG</a>' in page and ">PNG<" not in page
+
+
 def test_every_plot_is_a_file_of_its_own_too(written_gpu):
     assert sorted(path.name for path in (written_gpu / "plots").iterdir()) == [
         "accuracy_speed-vit_tiny.svg",
