@@ -92,7 +92,7 @@ def test_a_probe_that_is_none_is_refused_in_one_line(repository: Path, tmp_path:
         ({"machines": [{"label": "a"}, {"label": "a", "cpus": 4}]}, "two are labelled a"),
         ({"machines": [{"label": "onnx"}]}, "'onnx' does not match"),
         ({"machines": [{"label": "aot-sm120"}]}, "'aot-sm120' does not match"),
-        ({"machines": [{"label": "a", "gres": "gpu:h100:2"}]}, "'gpu:h100:2' does not match"),
+        ({"machines": [{"label": "a", "gres": "gpu:h100:0"}]}, "'gpu:h100:0' does not match"),
         ({"machines": [{"label": "a", "gres": "gpu:1"}]}, "'gpu:1' does not match"),
         ({"machines": [{"label": "a", "feature": "x"}]}, "'feature' was unexpected"),
     ],

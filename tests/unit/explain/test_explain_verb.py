@@ -73,7 +73,7 @@ def test_a_packed_export_is_answered(repository: Path) -> None:
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:9\n", "git lfs pull"),
         (b"ptrt\0\0\0\0engine", "trtexec --loadEngine"),
         (gzip.compress(b"NVIDIA Tegra Profiler Report 1.\n", mtime=0), "nsys export"),
-        (b"", "not a capture"),
+        (b"", "is empty"),
         (b"kernel,ms\n", "not a capture"),
     ],
 )

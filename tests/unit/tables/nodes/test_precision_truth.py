@@ -233,11 +233,11 @@ SILENT = "my_fp8_gemm_kernel"
         ("mxfp8", FP8, "asked for mxfp8: 0.0 % of the time in matrix products ran in mxfp8, 100.0 % in fp8"),
         ("fp8", MXFP8, "asked for fp8: 0.0 % of the time in matrix products ran in fp8, 100.0 % in mxfp8"),
         ("mxfp8", MXFP8, "asked for mxfp8: 100.0 % of the time in matrix products ran in mxfp8"),
-        ("mixed", FP8, "asked for mixed: 100.0 % of the time in matrix products ran in int8 or fp8"),
+        ("mixed", FP8, "asked for mixed: 100.0 % of the time in matrix products ran in int8 or fp8 or mxfp8 or fp4"),
         (
             "mixed",
             MXFP8,
-            "asked for mixed: 0.0 % of the time in matrix products ran in int8 or fp8, 100.0 % in mxfp8",
+            "asked for mixed: 100.0 % of the time in matrix products ran in int8 or fp8 or mxfp8 or fp4",
         ),
         (
             "mxfp8",
