@@ -15,7 +15,9 @@ from inferprof.machine.hardware import Gpu, Machine
 
 
 @pytest.mark.parametrize(
-    "value", ["max", 32, 0.5, True, False, ["b1", "b64"]], ids=["text", "integer", "number", "yes", "no", "list"]
+    "value",
+    ["max", "yes", "1e5", "null", "1, 2", "a: b", "ü'\"", 32, 32.0, 0.5, 1e-05, True, False, ["b1", "b64"]],
+    ids=repr,
 )
 def test_an_option_survives_the_command_line(value: OptionValue) -> None:
     words = shlex.split(targets.flags({"option": value}))

@@ -100,7 +100,8 @@ class BuildRequest:
 @dataclass(frozen=True)
 class Backend:
     """A runtime. `options`: those of a variant that it understands, beside those of its builder (BuilderOption) and
-    those that it hands on (RuntimeOption); `precisions` None means any ONNX graph."""
+    those that it hands on (RuntimeOption); of a text alone, its meaning, any value is taken. `precisions` None means any
+    ONNX graph."""
 
     name: str
     title: str
@@ -109,7 +110,7 @@ class Backend:
     artifact: Literal["onnx", "engine", "torch"]
     open: Callable[[OpenRequest], AbstractContextManager[Session]]
     refuses: Callable[[Case, Machine], str | None]
-    options: Mapping[str, Option] = field(default_factory=dict)
+    options: Mapping[str, Option | str] = field(default_factory=dict)
     precisions: frozenset[str] | None = None
     build: Callable[[BuildRequest], dict[str, Any]] | None = None
     """Writes `request.out` and returns facts for .build.json (seconds, bytes, versions, builder options)."""

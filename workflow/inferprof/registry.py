@@ -116,7 +116,11 @@ def options_of(backend: Backend) -> dict[str, Option]:
     """The options of a variant that a backend understands."""
     built = {name: each.option for name, each in builder_options(backend.name).items()}
     handed_on = {name: each.option for name, each in runtime_options(backend.name).items()}
-    return {**backend.options, **built, **handed_on}
+    own = {
+        name: option if isinstance(option, Option) else Option(option, ANY)
+        for name, option in backend.options.items()
+    }
+    return {**own, **built, **handed_on}
 
 
 def allowed_of(backend: Backend) -> dict[str, Allowed]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+import yaml
 
 from inferprof import config as configs
 from inferprof import registry, sensitivity, trtexec
@@ -283,9 +285,16 @@ def protocol_flags(study: Study, round_: int) -> str:
 
 def _scalar(value: OptionValue) -> str:
     """A value as the command line reads it back: YAML."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return json.dumps(value) if isinstance(value, list | dict) else str(value)
+    if isinstance(value, bool | list | dict):
+        return json.dumps(value)
+    return _in_yaml(value)
+
+
+@functools.lru_cache(maxsize=None, typed=True)
+def _in_yaml(value: str | float | None) -> str:
+    """In quotes a text that YAML takes for something else, such as `yes`; a number with the point that it asks for."""
+    text: str = yaml.safe_dump([value], default_flow_style=True, width=math.inf, allow_unicode=True)
+    return text[1:-2]
 
 
 def _measured(study: Study) -> tuple[str, ...]:
