@@ -292,7 +292,7 @@ def _scalar(value: OptionValue) -> str:
 
 @functools.lru_cache(maxsize=None, typed=True)
 def _in_yaml(value: str | float | None) -> str:
-    """In quotes a text that YAML takes for something else, such as `yes`; a number with the point that it asks for."""
+    """In quotes a text that YAML takes for something else, such as `yes`; a number with the point it asks for."""
     text: str = yaml.safe_dump([value], default_flow_style=True, width=math.inf, allow_unicode=True)
     return text[1:-2]
 
