@@ -99,8 +99,8 @@ class BuildRequest:
 
 @dataclass(frozen=True)
 class Backend:
-    """A runtime. `options`: those of a variant that it understands, or their meaning alone, beside those of its builder
-    (BuilderOption) and those that it hands on (RuntimeOption); `precisions` None means any ONNX graph."""
+    """A runtime. `options`: those of a variant that it understands (or their meaning alone), beside those of its
+    builder (BuilderOption) and those that it hands on (RuntimeOption); `precisions` None means any ONNX graph."""
 
     name: str
     title: str
