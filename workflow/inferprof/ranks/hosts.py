@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import pickle
+import random
 import shutil
 import signal
 import socket
@@ -19,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Any, Final, NoReturn
 
 from inferprof import processes
@@ -30,6 +32,8 @@ HOST: Final = "INFERPROF_HOST"
 """Environment variable of a process on another host: its number, and the port where the ranks meet."""
 LEADER: Final = "SLURM_LAUNCH_NODE_IPADDR"
 """Of the first host: whence srun started this process (srun(1))."""
+EPHEMERAL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+LOWEST, TRIES = 10_000, 20
 ALIVE_S: Final = 2.0
 SILENT_S: Final = 30
 SRUN: Final = ("srun", "--overlap", "--nodes=1", "--ntasks=1", "--unbuffered", "--kill-on-bad-exit=1")
@@ -57,9 +61,7 @@ class Hosts:
             return cls()
         if shutil.which(SRUN[0]) is None:
             raise UserError(f"--hosts {count}: {SRUN[0]} is not on PATH: several hosts are those of a job of Slurm")
-        with socket.socket() as free:
-            free.bind(("", 0))
-            return cls(0, count, f"tcp://localhost:{free.getsockname()[1]}")
+        return cls(0, count, f"tcp://localhost:{_free_port()}")
 
     def ranks(self, world: World, number: int | None = None) -> range:
         """The ranks on a host, by default on this one. Raises CaseFailed where they can't be spread evenly."""
@@ -68,6 +70,17 @@ class Hosts:
             raise CaseFailed(f"parallel: {world}: {world.size} ranks can't be spread evenly over {self.count} hosts")
         first = each * (self.number if number is None else number)
         return range(first, first + each)
+
+
+def _free_port() -> int:
+    """A port that is free now, and that the kernel gives to no outgoing connection meanwhile (srun makes some): one below
+    its range, where that leaves any."""
+    above = int(EPHEMERAL.read_text("ascii").split()[0])
+    for port in [*random.sample(range(LOWEST, max(above, LOWEST + TRIES)), TRIES), 0]:
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.bind(("", port))
+            return int(free.getsockname()[1])
+    raise CaseFailed("no port of this host is free")
 
 
 class Other:
