@@ -73,8 +73,8 @@ class Hosts:
 
 
 def _free_port() -> int:
-    """A port that is free now, and that the kernel gives to no outgoing connection meanwhile (srun makes some): one below
-    its range, where that leaves any."""
+    """A port that is free now, and that the kernel gives to no outgoing connection (srun makes some): one below its
+    range, where that leaves any."""
     above = int(EPHEMERAL.read_text("ascii").split()[0])
     for port in [*random.sample(range(LOWEST, max(above, LOWEST + TRIES)), TRIES), 0]:
         with socket.socket() as free, contextlib.suppress(OSError):
