@@ -68,7 +68,6 @@ def test_changed_int8_options_rerun_int8_and_what_follows(studied: Workspace) ->
             "partition": 1,
             "accuracy": 1,
             "expect": 2,
-            "expect_samples": 1,  # kept no longer than they are needed
             "build": 1,
             "cost": 2,
             "benchmark": 2,
