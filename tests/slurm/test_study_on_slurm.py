@@ -45,7 +45,7 @@ STUDY: Mapping[str, Any] = {
 }
 ALL_OF_A_NODE = "cpu=2,mem=16000M,node=1,billing=2"
 GRES = {"left": None, "right": "gres:gpu:virtual:1"}
-MEASURING = ("rule_probe_", "rule_benchmark_", "rule_capture_")
+MEASURING = ("rule_probe_", "rule_ceilings_", "rule_benchmark_", "rule_capture_")
 LOCAL = ("probes", "cases", "report_in_use", "total")
 """What Snakemake runs itself, and its sum."""
 CASES = [f"toy/{case}/default/b1" for case in ("fp32/ort_cpu", "fp32/torch_eager", "int8/ort_cpu")]
@@ -169,7 +169,7 @@ def test_every_job_of_the_study_ran_in_slurm(studied: OnSlurm) -> None:
 def test_each_measurement_had_its_machine_for_itself(studied: OnSlurm) -> None:
     jobs = completed(studied)
     measured = [job for job in jobs if job["Comment"].startswith(MEASURING)]
-    assert len(measured) == len(LABELS) * (1 + len(CASES) + PROFILED)
+    assert len(measured) == len(LABELS) * (2 + len(CASES) + PROFILED)
     for job in measured:
         label = next(label for label in LABELS if f"_wildcards_{label}" in job["Comment"])
         got = (job["NodeList"], job["TRES"], job["OverSubscribe"], job.get("TresPerNode"))
