@@ -16,6 +16,7 @@ from inferprof.diagnosis import run
 from inferprof.documents import Diagnosis, thresholds_of
 from inferprof.errors import UserError
 from inferprof.files import write_text, written_whole
+from inferprof.plots import render
 from inferprof.report import compose, evidence, figures, html, interactive, txt
 from inferprof.report.documents import Document
 from inferprof.report.model import Cell, Report, Table
@@ -53,7 +54,12 @@ def read(results: Path, study: str, machine: str, baseline: str | None = None) -
 
 @_rarely_collected()
 def write(
-    results: Path, study: str, machine: str, baseline: str | None = None, processes: int = 1, plots_as: str = ".svg"
+    results: Path,
+    study: str,
+    machine: str,
+    baseline: str | None = None,
+    processes: int = 1,
+    plots_as: str = render.SVG,
 ) -> Path:
     """Write the report of `results/reports/{study}/cases.csv` beside it, in at most so many processes: REPORT.txt.
 
