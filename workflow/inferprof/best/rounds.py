@@ -57,6 +57,11 @@ def accuracy_file(results: Path, case: Case) -> Path:
     return results / "onnx" / case.model / f"{case.precision}.accuracy.json"
 
 
+def cost_file(results: Path, case: Case) -> Path:
+    """What lists the nodes of a case's graph."""
+    return results / "onnx" / case.model / f"{case.precision}.{case.shape}.cost.json"
+
+
 def of_format(study: Study, results: Path, spot: Spot) -> list[str]:
     """What tells whether a case's format is accurate enough, and what its outputs must be; what is there is not."""
     if spot.case.precision == REFERENCE or not study.models[spot.case.model].exported:
@@ -67,9 +72,11 @@ def of_format(study: Study, results: Path, spot: Spot) -> list[str]:
 
 
 def watched(study: Study, results: Path, spot: Spot) -> list[str]:
-    """The tables of the profilers that watch a case, where they are not there yet."""
+    """The tables of the profilers that watch a case and the cost of its graph, where they are not there yet."""
     folder = f"{results}/{study.machine.slug}/table"
-    return _not_there([f"{folder}/{name}/{spot.case}.parquet" for name in study.watching(spot.case)])
+    tables = [f"{folder}/{name}/{spot.case}.parquet" for name in study.watching(spot.case)]
+    exported = study.models[spot.case.model].exported
+    return _not_there([*tables, *([str(cost_file(results, spot.case))] if exported else [])])
 
 
 def _not_there(files: Sequence[str]) -> list[str]:
