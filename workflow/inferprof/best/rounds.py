@@ -151,6 +151,12 @@ class Rounds:
         least = min((host for host in map(_yardstick, self._records.values()) if host), default=0.0)
         return [number for number, host in own.items() if not host or host <= SLOW * least]
 
+    def of_search(self, spot: Spot) -> list[int]:
+        """The rounds of a case that were looked at and that the search itself asked for."""
+        folder = Path(self.file(spot, 0)).parent
+        numbers = [int(path.stem[1:]) for path in map(Path, self._records) if path.parent == folder]
+        return sorted(number for number in numbers if number >= OF_DUELS and self.samples(spot, number))
+
     def medians(self, spot: Spot, *numbers: int) -> list[float]:
         """The median of each of these rounds, ns."""
         items = spot.batch if self.per_item else 1
