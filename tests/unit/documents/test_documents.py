@@ -143,6 +143,13 @@ def test_samples_are_finite_times_above_0(samples: str) -> None:
         decode(json.dumps(ok("SAMPLES")).replace('"SAMPLES"', samples))
 
 
+def test_what_a_driver_says_0_of_it_does_not_tell() -> None:
+    gpu = {"name": "vGPU", "clock_sm_max_mhz": 0, "sm_count": 0, "memory_mib": 24_576}
+    read = decode({"status": "ok", "gpus": [gpu]}, "environment").gpus[0]
+    assert (read.clock_sm_max_mhz.reason, read.sm_count.reason) == ("the driver says 0",) * 2
+    assert read.memory_mib == 24_576
+
+
 @pytest.mark.parametrize(("ns", "taken"), [(1, False), (99, False), (100, True), (1e9, True), (1e19, False)])
 def test_no_inference_takes_less_than_reading_the_clock_does(ns: float, taken: bool) -> None:
     if taken:
@@ -165,6 +172,10 @@ def test_no_inference_takes_less_than_reading_the_clock_does(ns: float, taken: b
         {"round": -1},
         {"status": "maybe"},
         {"inputs": {"x": {"shape": [-1], "dtype": "float32"}}},
+        {"inputs": {"x": {"shape": [1], "dtype": "half"}}},
+        {"outputs": {"x": {"shape": [1], "dtype": "float32; rm"}}},
+        {"telemetry": {"summary": {"power_w": {"median": 1e300}}}},
+        {"telemetry": {"interval_s": 1e-300}},
     ],
     ids=lambda more: json.dumps(more)[:40],
 )

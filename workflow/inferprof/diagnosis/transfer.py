@@ -157,7 +157,7 @@ def _over_floor(frames: Frames) -> list[Finding] | Clear:
     findings, reasons = [], []
     for direction in ("h2d", "d2h"):
         took, floor = float(row[f"{direction}_ms"]), float(row[f"{direction}_floor_ms"])
-        if math.isnan(took) or math.isnan(floor):
+        if math.isnan(took) or math.isnan(floor) or not floor:
             continue
         beyond = max(0.0, took - floor) * NS_PER_MS
         reason = f"it takes {took:.3g} ms, {took / floor:.1f} times the link's floor of {floor:.3g} ms."
@@ -202,6 +202,8 @@ def _host_conversion(frames: Frames) -> list[Finding] | Clear:
     if took is None:
         return Clear("inputs are not prepared on the host")
     cast = frames.record.options.get(HOST_CAST)
+    if not moved:
+        return Clear("the inputs are empty")
     memcpy = _memcpy_ns(frames, moved)
     share = frames.share(took)
     reason = f"preparing inputs takes {ms(took)} ({percent(share)}), {took / memcpy:.3g} times a memcpy of them."
@@ -235,7 +237,7 @@ def _wide_inputs(frames: Frames) -> list[Finding] | Clear:
     }
     saved = sum(_bytes({name: array}) * (1 - width / np.dtype(array.dtype).itemsize) for name, array in wide.items())
     time = copying(frames, "h2d")
-    gain = time.ns * saved / _bytes(inputs) if wide else 0.0
+    gain = time.ns * saved / _bytes(inputs) if saved else 0.0
     share = frames.share(gain)
     reason = (
         f"{', '.join(wide) or 'no input'} could cross the link in fewer bytes. That is {ms(gain)} ({percent(share)}) "

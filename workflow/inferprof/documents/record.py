@@ -140,11 +140,18 @@ class SelfCheck(Document):
     not_measured: str | None = None
 
 
+ElementType = Annotated[
+    str,
+    Meta(pattern=r"^(bool|object|u?int(8|16|32|64)|float(16|32|64|128)|complex(64|128)|[<>=|]?[SU][0-9]{0,9})$"),
+]
+"""As NumPy calls it."""
+
+
 class Array(Document):
     """An input or output: its shape, type, and of an output a digest."""
 
     shape: list[Count]
-    dtype: str
+    dtype: ElementType
     sha256: str | None = None
     finite: bool | None = None
 

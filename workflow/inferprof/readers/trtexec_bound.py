@@ -109,7 +109,8 @@ def where(run: TrtexecRun) -> tuple[Total | None, dict[str, float]]:
         return Total(query, "an inference by trtexec's throughput"), {"kernels": busy, "waiting": query - busy}
     copies = sum(run.of(name, "mean", "median") or 0.0 for name in (H2D, D2H)) * NS_PER_MS
     parts = {"kernels": busy, "copies": copies}
-    return Total(busy + copies, "trtexec's latency"), {name: ns for name, ns in parts.items() if ns}
+    total = Total(busy + copies, "trtexec's latency") if busy + copies else None
+    return total, {name: ns for name, ns in parts.items() if ns}
 
 
 def answers(run: TrtexecRun, total: Total | None) -> Iterator[Answer]:

@@ -95,14 +95,14 @@ def _on_cpu(times: pd.Series) -> Capture:
     from inferprof.readers.kinds.ort import operators
 
     whole = float(times.sum())
-    shares = times.groupby(level=0).sum().sort_values(ascending=False, kind="stable") / whole
+    shares = times.groupby(level=0).sum().sort_values(ascending=False, kind="stable") / (whole or 1.0)
     parts = {str(name): float(share) * whole for name, share in shares.head(SHOWN).items()}
     parts["other operators"] = whole - sum(parts.values())
     return Capture(
         "kineto",
         ["torch.profiler (Kineto)", "no GPU", f"{len(times):,} calls of {len(shares):,} operators"],
         parts=parts,
-        total=Total(whole, "the operators, each without those that it calls"),
+        total=Total(whole, "the operators, each without those that it calls") if whole else None,
         answers=list(operators(shares, "kineto")),
         lacks=(TIMED, RECORD),
     )
