@@ -76,10 +76,18 @@ def test_a_refused_rate_is_marked_and_says_why(results: Any) -> None:
 
 def test_the_highest_rate_has_its_bracket_and_what_was_predicted(results: Any) -> None:
     results.ok(CASE, 10.0)
-    highest = {"rate": 500.0, "fails": 508.0, "low": 490.0, "predicted": 512.0, "ended": "bracketed", "probes": []}
+    highest = {
+        "rate": 500.0,
+        "high": 508.0,
+        "low": 490.0,
+        "change": 0.12,
+        "predicted": 512.0,
+        "ended": "bracketed",
+        "probes": [],
+    }
     serve(results, "slow", highest=highest)
     table = table_of(section_of(results), "serving_highest")
-    cells = ["p99 ≤ 60 ms", "500.0", "508.0", "490.0", "–", "512.0", "800.0", "0", "bracketed"]
+    cells = ["p99 ≤ 60 ms", "500.0", "490.0", "508.0", "12.00", "512.0", "800.0", "0", "bracketed"]
     assert shown(table) == [["vit", "fp32/ort_cpu/default", "slow", *cells]]
 
 

@@ -76,12 +76,12 @@ class _Steps:
 def static(curve: Curve, policy: Policy, arrivals: Times, lengths: Lengths) -> Answered:
     """Batches by a policy, each until its last token; requests are done with their batch."""
     steps = _Steps(curve)
-    count = arrivals.size
+    count, moments = arrivals.size, arrivals.tolist()
     started, first, done = np.zeros(count), np.zeros(count), np.zeros(count)
     batches = np.zeros(count, dtype=np.int64)
     free, i, made = 0.0, 0, 0
     while i < count:
-        begins, size = policy.next_batch(arrivals, i, free)
+        begins, size = policy.next_batch(moments, i, free)
         part = slice(i, i + size)
         longest = int(lengths.answers[part].max())
         started[part], batches[part] = begins, size

@@ -13,24 +13,20 @@ import numpy as np
 
 from inferprof.documents.serving import Predicted, Tokens
 from inferprof.queueing import tokens
-from inferprof.queueing.advice import Advice
+from inferprof.queueing.advice import Advice, Lasting
 from inferprof.queueing.policy import NS_PER_S, Curve, Times
 from inferprof.queueing.tokens import Answered
 from inferprof.serving import bench, load
-from inferprof.serving.bench import latency_of, percents_of, settled
+from inferprof.serving.bench import FORESEEN, latency_of, percents_of, settled
+from inferprof.serving.foreseen import Rehearsal
 from inferprof.serving.server import Sampled
 
-FORESEEN: Final = 4000
-"""Requests of a simulation of what lasts for ever."""
 WARM_NEW: Final = 6
 """New tokens of each request where steps are timed."""
 GAP: Final = 0.3
 """Of the median time between tokens: tokens that are further apart are of two steps."""
 SATURATED: Final = 20
 """Times the largest batch: requests that are there at once."""
-FULL: Final = 0.99
-WITHIN: Final = 0.01
-"""Shares of the capacity: up to where the highest rate is looked for, and how near."""
 
 
 @dataclass
@@ -47,37 +43,44 @@ class Bench(bench.Bench):
         bench.add(self.samples, fresh)
         return Curve.of(fresh)
 
-    def paced(self, curve: Curve, rate: float) -> Curve:
+    def rehearse(self, curve: Curve, rate: float) -> Rehearsal:
         """The same: steps follow each other."""
-        return curve
+        return Rehearsal(curve)
 
     def capacity(self, curve: Curve) -> float:
         """Requests per second where so many are there at once that all steps are full."""
         answered = self._simulated(curve, np.zeros(SATURATED * self.asked.max_batch))
         return answered.first.size / float(answered.served.done.max()) * NS_PER_S
 
-    def predicted(self, curve: Curve, rate: float) -> Predicted:
+    def by_theory(self, curve: Curve, rate: float) -> None:
+        """No theory knows of prompts and answers."""
+        return
+
+    def predicted(self, rehearsal: Rehearsal, rate: float) -> Predicted:
         """By simulation of a long load."""
-        return self._as_predicted(self._simulated(curve, self.schedule(rate, FORESEEN, self.seed + 1)))
+        return self._as_predicted(self._simulated(rehearsal.curve, self.schedule(rate, FORESEEN, self.seed + 1)))
 
     def advised(self, curve: Curve, rate: float) -> Advice | None:
         """No delay is advised."""
         return None
 
-    def foreseen_rate(self, curve: Curve) -> float | None:
-        """The highest rate at which so many requests meet both objectives, by simulation."""
-        capacity = self.capacity(curve)
+    def lasting(self, curve: Curve) -> Lasting:
+        """What the objective is for over the rate, by simulation."""
 
-        def meets(share: float) -> bool:
-            answered = self._simulated(curve, self.schedule(share * capacity, FORESEEN, self.seed + 1))
-            judged = settled(self._score(answered.ttft, answered.tpot))
-            return float(np.quantile(judged, self.asked.percentile / 100)) <= self.objective_ns
+        def at(rate: float) -> float:
+            return self.percentile(curve, self.schedule(rate, FORESEEN, self.seed + 1))
 
-        below, above = 0.0, FULL
-        while above - below > WITHIN:
-            middle = (below + above) / 2
-            below, above = (middle, above) if meets(middle) else (below, middle)
-        return below * capacity or None
+        return Lasting.of(at, self.capacity(curve))
+
+    def percentile(self, curve: Curve, due: Times) -> float:
+        """What the objective is for, on a schedule, ns."""
+        answered = self._simulated(curve, due)
+        judged = settled(self._score(answered.ttft, answered.tpot))
+        return float(np.quantile(judged, self.asked.percentile / 100))
+
+    def level(self, curve: Curve, run: load.Run) -> None:
+        """Not known: a batch has many steps."""
+        return
 
     def sent(self, due: Times) -> load.Run:
         """What comes of a schedule."""
@@ -97,9 +100,11 @@ class Bench(bench.Bench):
         """What this very schedule comes to by simulation."""
         return self._as_predicted(self._simulated(curve, due))
 
-    def drift(self, curve: Curve, run: load.Run) -> float | None:
+    def explained(
+        self, rehearsal: Rehearsal, run: load.Run, rate: float, predicted: Predicted | None
+    ) -> dict[str, Any]:
         """Not known: a batch has many steps."""
-        return None
+        return {}
 
     def formed(self, run: load.Run) -> dict[int, int]:
         """New tokens of a step → steps."""
