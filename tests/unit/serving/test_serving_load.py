@@ -128,7 +128,7 @@ def test_a_rate_beyond_the_capacity_is_said_so_and_not_tried() -> None:
 
 
 def test_a_point_has_what_was_predicted_beside_what_came() -> None:
-    point = measure.point(bench_of(policy(max_delay_ms=2, seconds=100)), 0.6)
+    point = measure.point(bench_of(policy(max_delay_ms=2, seconds=30)), 0.6)
     assert point.predicted and point.replayed
     assert point.rate == pytest.approx(480)
     for name in ("mean", "p99"):

@@ -216,7 +216,7 @@ class Load(Document):
     predicted: Predicted | None = None
     """By theory, from the curve of the rehearsal just before the run."""
     seen: Predicted | None = None
-    """By theory, from the service times of the run itself: what is left is not the curve's."""
+    """By simulation of the schedule with the service times of the run itself: what is left is their order."""
     gaps: dict[str, Gap] = {}
     """`mean`, `p99` → what lies between `predicted` and `latency`."""
     advised_delay_ns: NotNegative | None = None

@@ -11,7 +11,7 @@ import numpy as np
 from inferprof.queueing import theory
 from inferprof.queueing.policy import Curve, Policy, Times
 
-SHARES: Final = 1 - np.geomspace(0.95, 0.012, 32)
+SHARES: Final = 1 - np.geomspace(0.95, 0.012, 20)
 """Of the capacity: where a latency percentile is computed; in between it is linear in the logarithms of itself and of
 what is left of the capacity."""
 DELAYS: Final = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)

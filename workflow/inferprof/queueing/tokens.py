@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from inferprof.queueing.policy import Curve, Policy, Times
+from inferprof.queueing.policy import Curve, Policy, Samples, Times
 from inferprof.queueing.simulate import Served
 
 UNLIMITED: Final = 1 << 30
@@ -71,6 +71,13 @@ class _Steps:
         """ns."""
         beyond = max(0.0, tokens - self.tokens[-1])
         return float(np.interp(tokens, self.tokens, self.times) + self.slope * beyond)
+
+
+def slower(curve: Curve, seen: Samples) -> float:
+    """How many times as long steps took that were seen, by their tokens, as a curve has it."""
+    steps = _Steps(curve)
+    expected = sum(len(taken) * steps.time(tokens) for tokens, taken in seen.items())
+    return float(sum(np.sum(taken) for taken in seen.values())) / expected
 
 
 def static(curve: Curve, policy: Policy, arrivals: Times, lengths: Lengths) -> Answered:

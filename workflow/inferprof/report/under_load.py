@@ -38,6 +38,7 @@ HIGHEST_NOTE: Final = (
 )
 BRACKETED: Final = "bracketed"
 NO_RUN: Final = "it was not run"
+NO_PREDICTION: Final = "the theory is of Poisson arrivals, and of rates below the rehearsal's capacity"
 FEW: Final = "too few requests for it"
 
 
@@ -72,6 +73,11 @@ def rate(load: Load) -> Cell:
     """Marked where it was refused."""
     star = "*" if load.refused else ""
     return Cell(three_digits(load.rate) + star, load.rate, "warn" if star else None)
+
+
+def signed(value: float) -> str:
+    """A percentage with its sign."""
+    return f"{value:+.0f}".replace("-", "−")
 
 
 def ms(ns: float | None, reason: str) -> Cell:

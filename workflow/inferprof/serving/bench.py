@@ -204,15 +204,16 @@ class Bench:
         self.changes.append(math.log(drift))
         told = latency_of(settled(run.served.latency), percents_of(self.asked))
         correlation, independent = seen.correlation(factors) or (None, None)
+        why = foreseen.explained(
+            rehearsal, own, lambda curve: self.replayed(curve, run.served.arrived), told, predicted
+        )
         return {
             "drift": drift,
             "late_ns": max(0.0, float(own.late.mean())),
             "correlation": correlation,
             "independent": independent,
-            "seen": self.by_theory(own.curve(rehearsal.curve, own.taken), rate),
-            "gaps": foreseen.gaps(
-                rehearsal, own, lambda curve: self.replayed(curve, run.served.arrived), told, predicted
-            ),
+            "seen": why.seen,
+            "gaps": why.gaps,
         }
 
     def formed(self, run: load.Run) -> dict[int, int]:

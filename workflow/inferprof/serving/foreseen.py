@@ -97,29 +97,34 @@ def replayed(curve: Curve, policy: Policy, due: Times, judged: Callable[[Served]
     )
 
 
-def gaps(
+@dataclass(frozen=True)
+class Explained:
+    """What a schedule comes to with the service times of its run, and what lies between predicted and measured."""
+
+    seen: Predicted
+    gaps: dict[str, Gap]
+
+
+def explained(
     rehearsal: Rehearsal,
     own: Batches,
     replay: Callable[[Curve], Predicted],
     told: Mapping[str, Quantile],
     predicted: Predicted | None,
-) -> dict[str, Gap]:
-    """What lies between prediction and measurement, a step at a time: the schedule that was sent; its services in
-    place of the rehearsal's; its late starts in place of the rehearsal's; their order."""
-    if rehearsal.batches is None or not own.size.size:
-        return {}
+) -> Explained:
+    """A step at a time from prediction to measurement: the schedule that was sent; its services in place of the
+    rehearsal's; its late starts in place of the rehearsal's; their order."""
+    assert rehearsal.batches is not None
     curve = rehearsal.curve
     usual = np.where(own.idle, *(rehearsal.batches.late_mean(idle=idle) for idle in (True, False)))
-    steps = [
-        replay(each).latency for each in (curve, own.curve(curve, own.service + usual), own.curve(curve, own.taken))
-    ]
+    steps = [replay(each) for each in (curve, own.curve(curve, own.service + usual), own.curve(curve, own.taken))]
     parts = {}
     for name, value in told.items():
-        sent, served, started = (step[name] for step in steps)
+        sent, served, started = (step.latency[name] for step in steps)
         parts[name] = Gap(
             arrivals=sent - predicted.latency[name] if predicted else None,
             service=served - sent,
             client=started - served,
             order=value.value_ns - started,
         )
-    return parts
+    return Explained(steps[-1], parts)
