@@ -38,10 +38,9 @@ def point(bench: Bench, share: float) -> Load:
     if share >= theory.FULL:
         beyond = f"{rate:.4g} requests/s is beyond what batches of {bench.asked.max_batch} carry, {capacity:.4g}/s"
         return Load(rate=rate, share=share, refused=f"unstable, not measured: {beyond}")
-    curve = bench.paced(curve, rate)
-    predicted, advised = None, None
-    with contextlib.suppress(theory.Unstable):  # slower in its rhythm than when it is repeated
-        predicted, advised = bench.predicted(curve, rate), bench.advised(curve, rate)
+    rehearsal = bench.rehearse(curve, rate)
+    offline, predicted = bench.by_theory(curve, rate), bench.predicted(rehearsal, rate)
+    advised = bench.advised(rehearsal.curve, rate)
     measured, refused = bench.run(rate)
     served = measured.served
     if not measured.kept_up:
@@ -60,12 +59,13 @@ def point(bench: Bench, share: float) -> Load:
         utilization=served.utilization,
         batches={str(size): count for size, count in bench.formed(measured).items()},
         lag_ns=max(0.0, float(np.quantile(measured.lag, 0.99))),
-        drift=bench.drift(curve, measured),
         tokens=bench.tokens(measured),
+        offline=offline,
         predicted=predicted,
         advised_delay_ns=advised.delay_ns if advised else None,
         advised_ns=advised.value_ns if advised else None,
-        replayed=bench.replayed(curve, bench.due(rate)[: served.arrived.size]),
+        replayed=bench.replayed(rehearsal.curve, served.arrived),
+        **bench.explained(rehearsal, measured, rate, predicted),
     )
 
 

@@ -55,4 +55,4 @@ def _highest(highest: Mapping[str, Any]) -> str:
     if reason := highest.get("not_measured"):
         return str(reason)
     predicted = f", predicted {highest['predicted']:.4g}" if highest.get("predicted") else ""
-    return f"up to {highest['rate']:.4g}/s, not {highest['fails'] or float('nan'):.4g}{predicted}"
+    return f"up to {highest['rate']:.4g}/s ({highest['low']:.4g} to {highest['high']:.4g}){predicted}"
