@@ -238,6 +238,38 @@ def test_what_else_is_about_a_case_is_of_the_case_of_its_path(
                 documents.read(path, kind)
 
 
+@pytest.mark.parametrize(
+    ("kind", "place", "other", "content"),
+    [
+        ("cost", "onnx/m/fp16.b8.cost.json", "onnx/m/fp16.b1.cost.json", {"shape": "b8_s128"}),
+        ("audit", "onnx/m/fp16.audit.json", "onnx/m/int8.audit.json", {"precision": "fp16"}),
+        ("accuracy", "onnx/m/fp16.accuracy.json", "onnx/m/int8.accuracy.json", {"precision": "fp16"}),
+        ("environment", "box/environment.json", "other/environment.json", {"machine": "box"}),
+        ("trail", "box/best/vit.json", "box/best/bert.json", {"model": "vit"}),
+    ],
+)
+def test_what_is_about_a_graph_a_machine_or_a_search_is_of_the_one_of_its_path(
+    tmp_path: Path, kind: documents.Kind, place: str, other: str, content: dict[str, Any]
+) -> None:
+    for name in (place, other):
+        write_document(tmp_path / name, kind, {"status": "failed", "reason": "x", **content})
+    assert documents.read(tmp_path / place, kind, tmp_path).reason == "x"
+    with pytest.raises(UserError, match="it is of the"):
+        documents.read(tmp_path / other, kind, tmp_path)
+
+
+def test_a_case_under_load_is_of_the_policy_of_its_path(tmp_path: Path) -> None:
+    content = serving_records.content_of("steady", "/".join(CASE), "m")
+    for policy, fits in (("steady", True), ("bursts", False)):
+        path = tmp_path / f"m/serving/{policy}/{'/'.join(CASE)}.json"
+        write_document(path, "serving", content)
+        if fits:
+            assert documents.read(path, "serving").policy.name == policy
+        else:
+            with pytest.raises(UserError, match="of the policy steady, not of bursts"):
+                documents.read(path, "serving")
+
+
 def test_the_name_of_the_folder_given_says_nothing_of_the_machine(tmp_path: Path) -> None:
     path = tmp_path / "before/benchmark" / "/".join(CASE) / "r0.json"
     write_document(path, "record", ok([1e6]))
