@@ -176,12 +176,16 @@ def test_no_inference_takes_less_than_reading_the_clock_does(ns: float, taken: b
         {"outputs": {"x": {"shape": [1], "dtype": "float32; rm"}}},
         {"telemetry": {"summary": {"power_w": {"median": 1e300}}}},
         {"telemetry": {"interval_s": 1e-300}},
+        {"telemetry": {"samples": {"t_ns": [1, 2], "sm_mhz": [1]}}},
+        {"telemetry": {"samples": {"t_ns": [1, None], "sm_mhz": [1, 2]}}},
+        {"telemetry": {"samples": {"sm_mhz": [1, 2]}}},
+        {"telemetry": {"samples": {"t_ns": ["a"]}}},
     ],
     ids=lambda more: json.dumps(more)[:40],
 )
 def test_numbers_are_in_their_ranges(more: dict[str, Any]) -> None:
     decode(ok([1e6]))
-    with pytest.raises(ValueError, match=r": Expected|: Invalid"):
+    with pytest.raises(ValueError, match=r": Expected|: Invalid|samples"):
         decode(ok([1e6]) | more)
 
 

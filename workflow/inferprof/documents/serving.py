@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from msgspec import Meta
 
 from inferprof.documents.base import Count, Document, Measured, Nanoseconds, NotNegative, OfCase, Outcome, Positive
-from inferprof.documents.record import Energy
+from inferprof.documents.telemetry import Energy
 
 Scenario = Literal["Server", "Offline", "SingleStream", "MultiStream"]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$(?!\n)")]
