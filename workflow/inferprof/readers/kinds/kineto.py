@@ -40,8 +40,8 @@ def recognises(head: Head) -> bool:
     if "traceEvents" in text or "traceEvents" in _document(head.path):
         return True
     raise UserError(
-        f"{head.path} is JSON without traceEvents: give a trace of torch.profiler's export_chrome_trace; of a study's "
-        "own documents `inferprof report` and `diagnose` tell"
+        f"{head.path} is JSON without traceEvents: give a trace of torch.profiler's export_chrome_trace; of a "
+        "study, `inferprof report`"
     )
 
 
