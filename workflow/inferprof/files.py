@@ -222,6 +222,16 @@ def read_yaml(path: Path) -> Any:
     return content
 
 
+def yaml_value(text: str) -> Any:
+    """What YAML reads in a text, as in a file. Raises ValueError, in one line, where it is none."""
+    import yaml
+
+    try:
+        return yaml.load(text, _loader())
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ValueError(" ".join(str(error).split())) from None
+
+
 @functools.cache
 def _loader() -> Any:
     """YAML's safe loader, which takes the last of two equal keys, 010 for 8 and 1:30 for 90; this refuses them."""

@@ -276,6 +276,14 @@ def test_a_function_that_calls_itself_is_refused_by_its_name(tmp_path: Path) -> 
     assert "a.b:First" in said or "a.b:Second" in said
 
 
+def test_sizes_of_other_inputs_are_refused_where_those_of_the_graph_are_open() -> None:
+    (open_input,) = onnx_graph.inputs(parsed("g (float[n,2] x) => (float[n,2] y) { y = Relu(x) }"))
+    (fixed,) = onnx_graph.inputs(parsed("g (float[4,2] x) => (float[4,2] y) { y = Relu(x) }"))
+    with pytest.raises(UserError, match="input x is none of the description's: pixels"):
+        onnx_graph.given(open_input, {"pixels": (8, 2)})
+    assert onnx_graph.given(open_input, {}) == onnx_graph.given(fixed, {"pixels": (8, 2)}) == ()
+
+
 def test_a_folder_is_no_missing_file(tmp_path: Path) -> None:
     assert "a folder" in refused(tmp_path)
     assert "no such file" in refused(tmp_path / "none.onnx")

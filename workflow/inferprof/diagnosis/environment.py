@@ -7,7 +7,7 @@ from typing import Final, get_args
 
 from inferprof.diagnosis.times import NS_PER_MS, RECORDS, copying, ms, percent
 from inferprof.documents.machine import Direction
-from inferprof.documents.record import Gauges
+from inferprof.documents.telemetry import Gauges
 from inferprof.findings import END_TO_END, Clear, Finding, Frames, Gain, NotAssessed, Threshold
 from inferprof.plugins import Check
 from inferprof.tables.records import rows_of

@@ -93,22 +93,24 @@ def answers(frames: Frames) -> list[Answer]:
 def answer(check: Check, frames: Frames) -> Answer:
     """One check's answer; what it needs and does not have is named, all of it; on a CPU the GPU alone.
 
-    A check that raises, or gives a number that is not finite, is not assessed, with that as the reason.
+    A check that raises, or gives what no document can hold, is not assessed, with that as the reason.
     """
     try:
-        return _finite(_answer(check, frames))
+        return _kept(_answer(check, frames))
     except NotAssessed as lacking:
         return Answer(check.name, check.level, "not assessed", f"needs {lacking}")
     except Exception as error:  # The other checks are worth having without this one.
         return Answer(check.name, check.level, "not assessed", failure_of(error))
 
 
-def _finite(given: Answer) -> Answer:
+def _kept(given: Answer) -> Answer:
     """The same. Raises ValueError where no document can hold it."""
+    content = plain(given)
     try:
-        json.dumps(plain(given), allow_nan=False)
+        json.dumps(content, allow_nan=False)
     except ValueError:
         raise ValueError(f"the check {given.check} gave a number that is not finite") from None
+    msgspec.convert(content, Answer)
     return given
 
 

@@ -349,9 +349,12 @@ def dimensions(value: onnx.ValueInfoProto) -> list[Any]:
 
 
 def given(value: onnx.ValueInfoProto, shapes: Mapping[str, Sequence[int]]) -> tuple[int, ...]:
-    """The sizes that `shapes` gives to an input, if any. Raises UserError where they don't fit it."""
+    """The sizes that `shapes` gives to an input, if any. Raises UserError where they don't fit it, or are of other
+    inputs and leave its sizes open."""
     sizes = tuple(shapes.get(value.name, ()))
     own = [dim.dim_value or dim.dim_param or "?" for dim in dimensions(value)]
+    if shapes and value.name not in shapes and not all(isinstance(size, int) and size > 0 for size in own):
+        raise UserError(f"input {value.name} is none of the description's: {', '.join(shapes)}; mend the description")
     fits = len(own) == len(sizes) and all(
         not isinstance(size, int) or size < 0 or size == wanted for size, wanted in zip(own, sizes, strict=True)
     )

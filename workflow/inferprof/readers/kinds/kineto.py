@@ -39,7 +39,10 @@ def recognises(head: Head) -> bool:
         )
     if "traceEvents" in text or "traceEvents" in _document(head.path):
         return True
-    raise UserError(f"{head.path} is JSON without traceEvents: give a trace of torch.profiler's export_chrome_trace")
+    raise UserError(
+        f"{head.path} is JSON without traceEvents: give a trace of torch.profiler's export_chrome_trace; of a "
+        "study, `inferprof report`"
+    )
 
 
 def _document(path: Path) -> Any:

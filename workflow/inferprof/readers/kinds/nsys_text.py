@@ -10,6 +10,9 @@ from inferprof.readers.kind import Capture, Head, Kind, Lack
 
 PROGRESS: Final = re.compile(r"\[\d+/\d+\]")
 """How nsys counts its steps, in front of text tables."""
+ALL: Final = "all rows of `nsys stats`"
+WORTH_SAYING: Final = 0.01
+"""Share of the time from which on missing rows are spoken of."""
 _CSV_HEADER: Final = re.compile(r"^(?:Time ?\(%\)|Total(?: \([^)\n]+\))?|Start \([^)\n]+\))[,;\t]", re.MULTILINE)
 """How the tables of `nsys stats --format csv` begin, perhaps behind what the tool or the program printed."""
 _TEXT_MARKS: Final = (
@@ -37,14 +40,23 @@ def read(path: Path) -> Capture:
     from inferprof.readers import nsys_stats
 
     rows = nsys_stats.read(path, "nsys")
-    reports = rows.loc[rows["metric"] == "untold_share", "name"].tolist()
+    untold = rows.loc[rows["metric"] == "untold_share"].set_index("name")["value"]
     lacks = (
+        *(
+            Lack(
+                f"{100 * share:.0f} % of the time of {report}: rows are cut off, and shares are of the others",
+                ALL,
+            )
+            for report, share in untold.items()
+            if WORTH_SAYING <= share < 1
+        ),
         Lack(
             "when each kernel ran: how long an inference takes, and what the GPU waits for",
             "nsys export --type sqlite REPORT.nsys-rep",
         ),
     )
-    return Capture("nsys", ["nsys stats", f"reports {', '.join(dict.fromkeys(reports))}"], rows=rows, lacks=lacks)
+    reports = ", ".join(dict.fromkeys(map(str, untold.index)))
+    return Capture("nsys", ["nsys stats", f"reports {reports}"], rows=rows, lacks=lacks)
 
 
 NSYS_STATS: Final = Kind(
