@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from inferprof import registry
 from inferprof.case import HOST_CAST
-from inferprof.diagnosis.times import NS_PER_MS, RECORDS, Time, copying, link_copies, ms, percent, stages
+from inferprof.diagnosis.times import NS_PER_MS, RECORDS, Time, copying, link_copies, percent, stages
 from inferprof.documents.machine import GpuFacts
 from inferprof.documents.record import Array
 from inferprof.findings import Change, Clear, Confidence, Finding, Frames, Gain, NotAssessed, Threshold
@@ -19,6 +19,7 @@ from inferprof.model.operators import bits
 from inferprof.plugins import Check
 from inferprof.tables import roofs
 from inferprof.tables.trace.api_kind import PAGEABLE
+from inferprof.words import ms
 
 COPY_SHARE = Threshold("copy_share", 0.05, "share of the total", "ours: below it no change of the copies shows")
 FAR_OVER_FLOOR = Threshold(

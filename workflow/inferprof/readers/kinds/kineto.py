@@ -13,6 +13,7 @@ from inferprof.files import unpacked
 from inferprof.findings import Total
 from inferprof.readers.kind import Capture, Head, Kind, Lack, waits
 from inferprof.readers.kinds.nsys_text import PROGRESS
+from inferprof.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,7 +104,7 @@ def _on_cpu(times: pd.Series) -> Capture:
     parts["other operators"] = whole - sum(parts.values())
     return Capture(
         "kineto",
-        ["torch.profiler (Kineto)", "no GPU", f"{len(times):,} calls of {len(shares):,} operators"],
+        ["torch.profiler (Kineto)", "no GPU", f"{counted(len(times), 'call')} of {counted(len(shares), 'operator')}"],
         parts=parts,
         total=Total(whole, "the operators, each without those that it calls") if whole else None,
         answers=list(operators(shares, "kineto")),

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from inferprof.readers.kind import Capture, Head, Kind, Lack
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+SHOWN: Final = 3
 PROGRESS: Final = re.compile(r"\[\d+/\d+\]")
 """How nsys counts its steps, in front of text tables."""
 ALL: Final = "all rows of `nsys stats`"
@@ -55,8 +60,23 @@ def read(path: Path) -> Capture:
             "nsys export --type sqlite REPORT.nsys-rep",
         ),
     )
-    reports = ", ".join(dict.fromkeys(map(str, untold.index)))
-    return Capture("nsys", ["nsys stats", f"reports {reports}"], rows=rows, lacks=lacks)
+    reports = ', '.join(dict.fromkeys(map(str, untold.index)))
+    ran = ["nsys stats", f"reports {reports}"]
+    return Capture("nsys", ran, rows=rows, notes=list(_longest(rows)), lacks=lacks)
+
+
+def _longest(rows: pd.DataFrame) -> Iterator[str]:
+    """`calls: 97 × cudaFree 12.3 ms; …`: what takes longest, or is largest, apart from kernels."""
+    for level, what in (("api", "calls"), ("memcpy", "copies"), ("memset", "memsets"), ("range", "ranges")):
+        for metric, unit in (("duration_total", "ms"), ("bytes_total", "MB")):
+            own = rows[rows["level"].eq(level) & rows["metric"].eq(metric)]
+            summed = own.groupby("name")[["instances", "value"]].sum().nlargest(SHOWN, "value").astype(float)
+            listed = (
+                f"{name} {count:,.0f} × {value / count / 1e6:.3g} {unit}"
+                for name, count, value in zip(summed.index, summed["instances"], summed["value"], strict=True)
+            )
+            if len(summed):
+                yield f"{what}: {'; '.join(listed)}"
 
 
 NSYS_STATS: Final = Kind(

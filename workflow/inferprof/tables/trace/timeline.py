@@ -35,8 +35,8 @@ OUTSIDE = 0
 """Code of the empty path: outside of every range."""
 ID_BITS = 24
 """Bits of the system's number of a thread, and above them of its process, in the threads of a Timeline."""
-SERIAL_NUMBERS = r", (?:op_id|seq|seq_id) = \d+", r"^(ProfilerStep)#\d+"
-"""Of ranges that torch opens; the second leaves its first group."""
+SERIAL_NUMBERS = r", (?:op_id|seq|seq_id) = \d+|, input_op_ids = \[.*\]", r"^(ProfilerStep)#\d+"
+"""Of ranges that torch opens (at::getNvtxStr); the second leaves its first group."""
 
 
 def thread_of(process: int, thread: int) -> int:
