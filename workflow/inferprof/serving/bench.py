@@ -51,6 +51,8 @@ class Bench:
     span: tuple[int, int] = (0, 0)
     """When the latest run was, ns of time.perf_counter_ns."""
     after_idle: Sampled = field(default_factory=dict)
+    core: int | None = None
+    """The client's CPU; any unless given."""
     changes: list[float] = field(default_factory=list)
     """By how much the machine's speed moved so far, logarithms: within a rehearsal, and from one to its run."""
 
@@ -166,13 +168,13 @@ class Bench:
         if lag > LAG * self.objective_ns:
             return measured, (
                 f"the client sent late: {lag / NS_PER_MS:.3g} ms at p99, over {LAG:.0%} of the objective of "
-                f"{self.asked.slo_ms:g} ms; leave it a core (`threads:` of the variant), and run nothing else here"
+                f"{self.asked.slo_ms:g} ms; keep it a CPU (`client_core: true`), and run nothing else here"
             )
         return measured, None
 
     def sent(self, due: Times) -> load.Run:
         """What comes of a schedule."""
-        return load.run(self.server.serve, self.policy, due)
+        return load.run(self.server.serve, self.policy, due, self.core)
 
     # --- behind it -------------------------------------------------------------------------------------------------
 

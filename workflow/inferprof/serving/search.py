@@ -33,12 +33,13 @@ NEAR: Final = 1.1
 """Runs at rates within that of the estimate count."""
 FEWEST: Final = 5
 """Runs that an interval is made of."""
+LATE: Final = "the client sent late"
 QUARTERS: Final = 4
 REACH: Final = 2.5
 SWING: Final = 0.75
 """By simulation of speeds that forget themselves within 0.3 to 30 runs (an AR(1) process, 1,500 pairs of searches of
 16 runs for each): the next search's mean speed is so near in 95 % and more."""
-WIDEST: Final = 1.5
+WIDEST: Final = 2.0
 """An interval of more than that, high over low, tells no highest rate."""
 
 
@@ -192,7 +193,7 @@ def _told(search: _Search, told: _Estimate | None) -> Highest:
         high=told.high,
         change=told.change,
         predicted=search.foreseen,
-        ended=f"{ended}; the client sent late in {late} of {len(search.probes)} runs" if late else ended,
+        ended=f"{ended}; {LATE} in {late} of {len(search.probes)} runs" if late else ended,
         probes=search.probes,
     )
 
