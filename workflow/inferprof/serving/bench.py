@@ -109,13 +109,13 @@ class Bench:
 
     def predicted(self, rehearsal: Rehearsal, rate: float) -> Predicted | None:
         """The same of a rehearsal, with the interval of a run as long as the one to come."""
-        told = self.by_theory(rehearsal.curve, rate)
-        if told is None:
+        lasting = self.by_theory(rehearsal.curve, rate)
+        if lasting is None:
             return None
         count = self.due(rate).size
         schedules = [self.schedule(rate, count, self.seed + 2 + number) for number in range(foreseen.REPLICAS)]
         between = foreseen.intervals(rehearsal, self.policy, schedules, self.figures, self.changes)
-        return msgspec.structs.replace(told, intervals=between)
+        return msgspec.structs.replace(lasting, intervals=between)
 
     def advised(self, curve: Curve, rate: float) -> advice.Advice | None:
         """The delay to set at a rate; None where theory does not know that."""
@@ -204,10 +204,10 @@ class Bench:
             return {}
         factors, drift = own.factors(rehearsal.curve, own.taken), _slower(own, rehearsal.curve)
         self.changes.append(math.log(drift))
-        told = latency_of(settled(run.served.latency), percents_of(self.asked))
+        latency = latency_of(settled(run.served.latency), percents_of(self.asked))
         correlation, independent = seen.correlation(factors) or (None, None)
         why = foreseen.explained(
-            rehearsal, own, lambda curve: self.replayed(curve, run.served.arrived), told, predicted
+            rehearsal, own, lambda curve: self.replayed(curve, run.served.arrived), latency, predicted
         )
         return {
             "drift": drift,
