@@ -43,7 +43,7 @@ class Answers:
         asked: Any = self.asked
         return Lengths.drawn(asked.prompts, asked.new_tokens, count, seed=7)
 
-    def sent(self, due: Times) -> load.Run:
+    def sent(self, due: Times, core: int | None = None) -> load.Run:
         answered = bench_of(self.asked)._simulated(CURVE, due)
         own = [
             np.linspace(first, done, count)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +19,7 @@ from inferprof.errors import UserError
 from inferprof.queueing import served
 from inferprof.queueing.policy import Curve, Policy, Times, schedule
 from inferprof.queueing.simulate import simulate
-from inferprof.serving import bench, load, loadgen, measure, search, text
+from inferprof.serving import bench, foreseen, load, loadgen, measure, search, text
 
 MS = 1e6
 CURVE = Curve.of({1: [3 * MS], 2: [4 * MS], 4: [6 * MS], 8: [10 * MS]})
@@ -107,7 +108,7 @@ def test_an_exception_of_the_server_ends_the_client_too() -> None:
 def test_a_client_that_is_late_by_more_than_a_hundredth_of_the_objective_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def late(serve: Any, by: Policy, due: Times) -> load.Run:
+    def late(serve: Any, by: Policy, due: Times, core: Any) -> load.Run:
         return load.Run(simulate(CURVE, by, due), due + 0.3 * MS, due.size)
 
     monkeypatch.setattr(load, "run", late)
@@ -192,6 +193,95 @@ def test_a_rate_at_which_no_request_is_due_is_refused_and_does_not_wait_for_one(
     run, refused = bench_of(asked, bench.Bench).run(1e-4)
     assert time.perf_counter() - start < 5
     assert run.served.arrived.size == 0 and mentions(refused, "no request", "seconds")
+
+
+# --- a machine whose speed drifts --------------------------------------------------------------------------------
+
+
+class Drifting(Simulated):
+    """A bench on a machine whose speed is an AR(1) process that forgets itself within a few runs."""
+
+    drift: Any = None
+    table: Any = None
+
+    def sent(self, due: Times) -> load.Run:
+        level = np.repeat([next(self.drift) for _ in range(4)], due.size // 8 + 1)
+        return load.Run(simulate(CURVE, self.policy, due, factors=level), due, due.size)
+
+    def lasting(self, curve: Curve) -> Any:
+        if Drifting.table is None:
+            Drifting.table = super().lasting(curve)
+        return Drifting.table
+
+
+def drift(rng: np.random.Generator, spread: float, memory: float) -> Any:
+    """Factors of service times, four in each run."""
+    keeps, z = np.exp(-0.25 / memory), rng.standard_normal()
+    while True:
+        z = keeps * z + np.sqrt(1 - keeps**2) * rng.standard_normal()
+        yield float(np.exp(spread * z))
+
+
+def searched(machine: Any, seed: int) -> Any:
+    bench_ = bench_of(policy(seconds=1.0, slo_ms=40, max_delay_ms=2, percentile=95), Drifting, seed=seed)
+    bench_.drift = machine
+    return search.highest_rate(bench_, CURVE)
+
+
+@pytest.mark.parametrize(("spread", "memory"), [(0.0, 1.0), (0.03, 4.0)])
+def test_a_search_that_is_made_again_on_a_machine_that_drifts_lands_in_the_interval_of_the_first(
+    monkeypatch: pytest.MonkeyPatch, spread: float, memory: float
+) -> None:
+    monkeypatch.setattr(foreseen, "REPLAYS", 4)
+    inside, told = 0, 0
+    for seed in range(12):
+        machine = drift(np.random.default_rng(seed), spread, memory)
+        first, second = searched(machine, seed), searched(machine, seed + 100)
+        if first.rate and second.rate:
+            told += 1
+            inside += first.low <= second.rate <= first.high
+    assert told >= 10
+    assert inside >= told - 1
+
+
+def test_a_machine_whose_speed_changes_a_lot_has_no_highest_rate_and_says_by_how_much_it_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(foreseen, "REPLAYS", 4)
+    highest = searched(drift(np.random.default_rng(3), 0.3, 4.0), 3)
+    assert highest.rate is None and highest.change > 0.3
+    assert mentions(highest.not_measured, "speed", f"{100 * highest.change:.0f}")
+    assert not highest.none_meets
+
+
+# --- the client's CPU --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU")
+def test_the_client_has_a_cpu_of_its_own_and_what_a_session_starts_has_the_others() -> None:
+    every = os.sched_getaffinity(0)
+    seen: dict[str, set[int]] = {}
+
+    def serve(_: Sequence[int]) -> None:
+        seen["worker"] = os.sched_getaffinity(0)
+
+    def send(*_: Any) -> None:
+        seen["client"] = os.sched_getaffinity(0)
+
+    with load.apart(True) as core:
+        load.run(serve, Policy(1), np.array([1.0]), core)
+        with load.Client(np.array([1.0]), send, lambda: None, core) as client:
+            client.join()
+    assert seen == {"client": {max(every)}, "worker": every - {max(every)}}
+    assert os.sched_getaffinity(0) == every
+    with load.apart(False) as core:
+        assert core is None and os.sched_getaffinity(0) == every
+
+
+def test_a_cpu_for_the_client_needs_two_and_a_session_that_leaves_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    with pytest.raises(UserError, match="client_core"), load.apart(True):
+        pass
 
 
 # --- the rehearsal -----------------------------------------------------------------------------------------------
@@ -349,8 +439,12 @@ def test_a_rate_is_told_in_a_line_with_what_was_predicted_of_it() -> None:
     assert mentions(lines[0], "dynamic", "800") and mentions(
         lines[1], "400/s", "mean", "predicted", "p99", "predicted"
     )
-    highest = {"rate": 500.0, "low": 490.0, "high": 508.0, "predicted": 512.0}
-    assert mentions(text.render(content | {"loads": [], "highest": highest}), "p99", "25 ms", "500", "508", "512")
+    highest = {"rate": 500.0, "low": 490.0, "high": 508.0, "predicted": 512.0, "ended": "bracketed"}
+    assert mentions(
+        text.render(content | {"loads": [], "highest": highest}), "p99", "25 ms", "500", "490", "508", "512"
+    )
+    late = highest | {"ended": f"bracketed; {search.LATE} in 8 of 8 runs"}
+    assert mentions(text.render(content | {"loads": [], "highest": late}), "500", "not to be used", "late in 8 of 8")
     assert text.render({"status": "failed", "reason": "no memory"}) == "failed: no memory"
 
 

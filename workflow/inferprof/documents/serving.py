@@ -62,6 +62,7 @@ class ServingPolicy(Document, forbid_unknown_fields=True):
     loadgen: Annotated[
         tuple[Scenario, ...], Meta(description="scenarios that MLPerf LoadGen measures beside our own clock")
     ] = ()
+    client_core: Annotated[bool, Meta(description="keep a CPU for the client; the session has the rest")] = False
     models: Annotated[tuple[str, ...], Meta(description="the models that it is for; all unless given")] = ()
     prompts: Annotated[Span | None, Meta(description="tokens of a prompt, least and most: of a generative model")] = (
         None
@@ -257,6 +258,8 @@ class Highest(Measured):
     @property
     def none_meets(self) -> bool:
         """Whether no rate met the objective though the run at the least one could tell."""
+        if any(probe.meets for probe in self.probes):
+            return False
         least = min(self.probes, key=lambda probe: probe.rate, default=None)
         return bool(self.not_measured and least and (not least.refused or "keep up" in least.refused))
 

@@ -51,6 +51,8 @@ class Bench:
     span: tuple[int, int] = (0, 0)
     """When the latest run was, ns of time.perf_counter_ns."""
     after_idle: Sampled = field(default_factory=dict)
+    core: int | None = None
+    """The client's CPU; any unless given."""
     changes: list[float] = field(default_factory=list)
     """By how much the machine's speed moved so far, logarithms: within a rehearsal, and from one to its run."""
 
@@ -107,13 +109,13 @@ class Bench:
 
     def predicted(self, rehearsal: Rehearsal, rate: float) -> Predicted | None:
         """The same of a rehearsal, with the interval of a run as long as the one to come."""
-        told = self.by_theory(rehearsal.curve, rate)
-        if told is None:
+        lasting = self.by_theory(rehearsal.curve, rate)
+        if lasting is None:
             return None
         count = self.due(rate).size
         schedules = [self.schedule(rate, count, self.seed + 2 + number) for number in range(foreseen.REPLICAS)]
         between = foreseen.intervals(rehearsal, self.policy, schedules, self.figures, self.changes)
-        return msgspec.structs.replace(told, intervals=between)
+        return msgspec.structs.replace(lasting, intervals=between)
 
     def advised(self, curve: Curve, rate: float) -> advice.Advice | None:
         """The delay to set at a rate; None where theory does not know that."""
@@ -166,13 +168,13 @@ class Bench:
         if lag > LAG * self.objective_ns:
             return measured, (
                 f"the client sent late: {lag / NS_PER_MS:.3g} ms at p99, over {LAG:.0%} of the objective of "
-                f"{self.asked.slo_ms:g} ms; leave it a core (`threads:` of the variant), and run nothing else here"
+                f"{self.asked.slo_ms:g} ms; keep it a CPU (`client_core: true`), and run nothing else here"
             )
         return measured, None
 
     def sent(self, due: Times) -> load.Run:
         """What comes of a schedule."""
-        return load.run(self.server.serve, self.policy, due)
+        return load.run(self.server.serve, self.policy, due, self.core)
 
     # --- behind it -------------------------------------------------------------------------------------------------
 
@@ -202,10 +204,10 @@ class Bench:
             return {}
         factors, drift = own.factors(rehearsal.curve, own.taken), _slower(own, rehearsal.curve)
         self.changes.append(math.log(drift))
-        told = latency_of(settled(run.served.latency), percents_of(self.asked))
+        latency = latency_of(settled(run.served.latency), percents_of(self.asked))
         correlation, independent = seen.correlation(factors) or (None, None)
         why = foreseen.explained(
-            rehearsal, own, lambda curve: self.replayed(curve, run.served.arrived), told, predicted
+            rehearsal, own, lambda curve: self.replayed(curve, run.served.arrived), latency, predicted
         )
         return {
             "drift": drift,

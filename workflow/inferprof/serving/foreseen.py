@@ -91,7 +91,7 @@ def replayed(curve: Curve, policy: Policy, due: Times, judged: Callable[[Served]
     runs = [simulate(curve, policy, due, seed + number) for number in range(REPLAYS)]
     each = [judged(run) for run in runs]
     return Predicted(
-        latency={name: float(np.mean([one[name] for one in each])) for name in each[0]},
+        latency={name: float(np.mean([own[name] for own in each])) for name in each[0]},
         utilization=float(np.mean([run.utilization for run in runs])),
         mean_batch=due.size / float(np.mean([sum(run.formed.values()) for run in runs])),
     )
@@ -109,7 +109,7 @@ def explained(
     rehearsal: Rehearsal,
     own: Batches,
     replay: Callable[[Curve], Predicted],
-    told: Mapping[str, Quantile],
+    measured: Mapping[str, Quantile],
     predicted: Predicted | None,
 ) -> Explained:
     """A step at a time from prediction to measurement: the schedule that was sent; its services in place of the
@@ -119,7 +119,7 @@ def explained(
     usual = np.where(own.idle, *(rehearsal.batches.late_mean(idle=idle) for idle in (True, False)))
     steps = [replay(each) for each in (curve, own.curve(curve, own.service + usual), own.curve(curve, own.taken))]
     parts = {}
-    for name, value in told.items():
+    for name, value in measured.items():
         sent, served, started = (step.latency[name] for step in steps)
         parts[name] = Gap(
             arrivals=sent - predicted.latency[name] if predicted else None,

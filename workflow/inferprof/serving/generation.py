@@ -109,7 +109,7 @@ class Bench(bench.Bench):
 
     def sent(self, due: Times) -> load.Run:
         """What comes of a schedule."""
-        run: load.Run = self.server.sent(due)
+        run: load.Run = self.server.sent(due, self.core)
         return run
 
     def judged(self, run: load.Run) -> Times:

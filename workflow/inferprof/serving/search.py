@@ -33,12 +33,13 @@ NEAR: Final = 1.1
 """Runs at rates within that of the estimate count."""
 FEWEST: Final = 5
 """Runs that an interval is made of."""
+LATE: Final = "the client sent late"
 QUARTERS: Final = 4
 REACH: Final = 2.5
 SWING: Final = 0.75
 """By simulation of speeds that forget themselves within 0.3 to 30 runs (an AR(1) process, 1,500 pairs of searches of
 16 runs for each): the next search's mean speed is so near in 95 % and more."""
-WIDEST: Final = 1.5
+WIDEST: Final = 2.0
 """An interval of more than that, high over low, tells no highest rate."""
 
 
@@ -166,33 +167,37 @@ def _searched(search: _Search, capacity: float) -> Highest:
         middle = (below * above) ** 0.5
         below, above = (middle, above) if meets(middle) else (below, middle)
     rate = (below * above) ** 0.5
-    told = None
+    estimate = None
     for side in (1.0, -1.0) * RUNS:  # above and below take turns, so that a speed that changes is no side's
-        if not goes_on() or ((told := search.estimate(rate)) and told.told):
+        if not goes_on() or ((estimate := search.estimate(rate)) and estimate.told):
             break
-        rate = told.rate if told else rate
+        rate = estimate.rate if estimate else rate
         meets(rate * WIDTH ** (side / 2))
     return _told(search, search.estimate(rate))
 
 
-def _told(search: _Search, told: _Estimate | None) -> Highest:
-    if told is None:
+def _told(search: _Search, estimate: _Estimate | None) -> Highest:
+    if estimate is None:
         return _not_told(
             search, f"fewer than {FEWEST} runs near the highest rate in the time: give it more `seconds`"
         )
-    if told.high / told.low > WIDEST:
-        moved = f"the machine's speed changed by {told.change:.0%}" if told.change is not None else "its runs differ"
-        reason = f"{told.low:.4g} to {told.high:.4g}/s is no answer: {moved} in the search"
-        return _not_told(search, reason, told.change)
+    if estimate.high / estimate.low > WIDEST:
+        moved = (
+            f"the machine's speed changed by {estimate.change:.0%}"
+            if estimate.change is not None
+            else "its runs differ"
+        )
+        reason = f"{estimate.low:.4g} to {estimate.high:.4g}/s is no answer: {moved} in the search"
+        return _not_told(search, reason, estimate.change)
     late = sum(probe.refused is not None for probe in search.probes if probe.latency)
-    ended = "bracketed" if told.told else "its time was over"
+    ended = "bracketed" if estimate.told else "its time was over"
     return Highest(
-        rate=told.rate,
-        low=told.low,
-        high=told.high,
-        change=told.change,
+        rate=estimate.rate,
+        low=estimate.low,
+        high=estimate.high,
+        change=estimate.change,
         predicted=search.foreseen,
-        ended=f"{ended}; the client sent late in {late} of {len(search.probes)} runs" if late else ended,
+        ended=f"{ended}; {LATE} in {late} of {len(search.probes)} runs" if late else ended,
         probes=search.probes,
     )
 
