@@ -170,7 +170,7 @@ def test_no_tensor_is_made_on_another_device_than_the_model_so_that_a_cuda_graph
 
     away: list[str] = []
 
-    class Watched(TorchDispatchMode):  # type: ignore[misc]
+    class Watched(TorchDispatchMode):
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             result = function(*args, **(kwargs or {}))
             tensors = [item for item in tree_leaves((args, kwargs, result)) if isinstance(item, torch.Tensor)]

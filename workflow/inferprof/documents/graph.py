@@ -206,9 +206,11 @@ class Sensitive(Document, omit_defaults=False):
     overflow: bool
     """Whether values are not finite with it alone in the format."""
     left_out_share: Number
-    """Of the loss of all units together, what goes where it alone is left out."""
+    """Of the loss of all units together, what goes where it alone is left out; negative where its errors help."""
+    left_out_ci: Number | None = None
+    """95 % of it over samples, ±: where that holds 0, it is a tie; None where it was left out of one sample."""
     left_out_place: Count | None = None
-    """Its place where units are ranked by what goes, which its loss alone tells too."""
+    """Its place where units are ranked by what goes, drawn towards the loss alone as far as that is noise."""
     cause: str | None = None
 
 
