@@ -95,7 +95,9 @@ def answer(check: Check, frames: Frames) -> Answer:
     A check that raises is not assessed, with the error as the reason.
     """
     try:
-        return _answer(check, frames)
+        given = _answer(check, frames)
+        msgspec.convert(plain(given), Answer)  # what no document can hold is this check's fault alone
+        return given
     except NotAssessed as lacking:
         return Answer(check.name, check.level, "not assessed", f"needs {lacking}")
     except Exception as error:  # The other checks are worth having without this one.
