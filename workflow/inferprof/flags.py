@@ -237,6 +237,11 @@ def compare(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--allow-missing", action="store_true", help="pass although B lacks cases that A measured (a smaller study)"
     )
+    sub.add_argument(
+        "--strict",
+        action="store_true",
+        help="exit code 3 for each undecided case that its interval allows to be slower beyond the threshold",
+    )
 
 
 def verify(sub: argparse.ArgumentParser) -> None:

@@ -86,6 +86,22 @@ def test_a_check_that_fails_is_not_assessed(
     caplog.clear()
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        Clear("", {"times": "many"}),  # type: ignore[dict-item]
+        [Finding("", "boredom", None, "", {}, "", None, "", "high")],  # type: ignore[arg-type]
+        [Finding("", "launch", "half", "", {}, "", None, "", "high")],  # type: ignore[arg-type]
+    ],
+)
+def test_a_check_that_gives_what_no_document_holds_is_not_assessed_alone(
+    caplog: pytest.LogCaptureFixture, given: Any
+) -> None:
+    answer = run.answer(check(given), NOTHING)
+    assert answer.verdict == "not assessed" and "ValidationError" in answer.reason
+    caplog.clear()
+
+
 def test_clear_keeps_its_reason_and_numbers() -> None:
     given = run.answer(check(Clear("2 ns of 100", {"idle_ns": 2.0})), NOTHING)
     assert (given.verdict, given.reason, given.evidence, given.findings) == (

@@ -104,6 +104,13 @@ def check_external(model: onnx.ModelProto, path: Path) -> int:
     return total
 
 
+def weight_files(path: Path) -> list[Path]:
+    """The other files in which weights of an ONNX file lie, as its tensors name them. Raises UserError as `read`."""
+    external = (tensor for tensor in tensors(read(path).graph) if tensor.data_location == type(tensor).EXTERNAL)
+    entries = (entry for tensor in external for entry in tensor.external_data if entry.key == "location")
+    return list(dict.fromkeys(path.parent / entry.value for entry in entries))
+
+
 def _untold(tensor: onnx.TensorProto) -> str | None:
     """What a tensor says of itself that no tensor is, or None."""
     if dtype_name(tensor.data_type) == "unknown":
