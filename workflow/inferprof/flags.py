@@ -182,12 +182,8 @@ def report(sub: argparse.ArgumentParser) -> None:
         "--plots", choices=(".svg", ".png"), default=".svg", help="the kind of the files in plots/ (default .svg)"
     )
     sub.add_argument("--partial", action="store_true", help="only what exists, into REPORT.partial.txt")
-    sub.add_argument(
-        "--so-far",
-        type=flag_values.name,
-        metavar="NAME",
-        help="while the study runs: what is measured, into REPORT.NAME.txt",
-    )
+    words = "while the study runs: what is measured, into REPORT.NAME.txt"
+    sub.add_argument("--so-far", type=flag_values.name, metavar="NAME", help=words)
     sub.add_argument(
         "--processes",
         type=flag_values.whole(1),

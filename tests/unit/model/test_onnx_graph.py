@@ -92,10 +92,10 @@ def test_weights_that_are_cut_short_are_refused(content: bytes, tmp_path: Path) 
         ({"data_type": 99, "dims": [2], "raw_data": b"12345678"}, "type number 99"),
         ({"data_type": 0, "dims": [2], "raw_data": b"12345678"}, "type number 0"),
         ({"data_type": 1, "dims": [-2], "raw_data": b"12345678"}, "[-2]"),
-        ({"data_type": 1, "dims": [3], "float_data": [1.0]}, "hold 1 values, not 3"),
-        ({"data_type": 7, "dims": [2], "int64_data": [1, 2, 3]}, "hold 3 values, not 2"),
-        ({"data_type": 10, "dims": [2], "raw_data": b"123"}, "hold 3 bytes, not 4"),
-        ({"data_type": 18, "dims": [2], "raw_data": b"12345678"}, "hold 8 bytes, not 2"),
+        ({"data_type": 1, "dims": [3], "float_data": [1.0]}, "1 values, not 3"),
+        ({"data_type": 7, "dims": [2], "int64_data": [1, 2, 3]}, "3 values, not 2"),
+        ({"data_type": 10, "dims": [2], "raw_data": b"123"}, "3 bytes, not 4"),
+        ({"data_type": 18, "dims": [2], "raw_data": b"12345678"}, "8 bytes, not 2"),
     ],
 )
 def test_a_weight_that_no_tensor_can_be_is_refused(told: dict[str, Any], said: str, tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_weight_that_no_tensor_can_be_is_refused(told: dict[str, Any], said: s
     ("graph", "said"),
     [
         ("g (float[b,2] x) => (float[b,2] y) { y = Add(x, nosuch) }", "reads 'nosuch'"),
-        ("g (float[b,2] x) => (float[b,2] z) { y = Relu(x) }", "'z' is made by nothing"),
+        ("g (float[b,2] x) => (float[b,2] z) { y = Relu(x) }", "output 'z'"),
         (
             "g (float[b,2] x, bool c) => (float[b,2] y) { y = If (c) <"
             "then_branch = t () => (float[b,2] u) { u = Add(x, gone) },"
@@ -279,7 +279,7 @@ def test_a_function_that_calls_itself_is_refused_by_its_name(tmp_path: Path) -> 
 def test_sizes_of_other_inputs_are_refused_where_those_of_the_graph_are_open() -> None:
     (open_input,) = onnx_graph.inputs(parsed("g (float[n,2] x) => (float[n,2] y) { y = Relu(x) }"))
     (fixed,) = onnx_graph.inputs(parsed("g (float[4,2] x) => (float[4,2] y) { y = Relu(x) }"))
-    with pytest.raises(UserError, match="input x is none of the description's: pixels"):
+    with pytest.raises(UserError, match=r"input x .*pixels"):
         onnx_graph.given(open_input, {"pixels": (8, 2)})
     assert onnx_graph.given(open_input, {}) == onnx_graph.given(fixed, {"pixels": (8, 2)}) == ()
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferprof.errors import UserError
 from inferprof.files import written_whole
-from inferprof.model import onnx_graph
+from inferprof.model import onnx_graph, validity
 from inferprof.model.model_spec import InputSpec, ModelSpec
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def checked(
         raise UserError(
             f"{path} names no opset (opset_import is empty), so its operators mean nothing; export it again"
         )
-    if (size := onnx_graph.check_external(model, path)) > MAX_BYTES:
+    if (size := validity.check_external(model, path)) > MAX_BYTES:
         raise UserError(f"{path}: {size} bytes of external data; at most {MAX_BYTES} can be inlined")
     onnx_graph.load_external(model, path)
     model = tidied(edit(model) if edit else model)

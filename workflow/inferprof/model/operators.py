@@ -74,8 +74,8 @@ def is_unknown(node: Any) -> bool:
     """Whether a node's operator is said to be ONNX's own, which has none of that name in any version."""
     import onnx
 
-    known = onnx.defs.has(node.op_type, "") or node.op_type in _BY_NAME["trt"]
-    return node.domain in STANDARD_DOMAINS and not known
+    has = onnx.defs.has(node.op_type, "") or node.op_type in _BY_NAME["trt"]
+    return node.domain in STANDARD_DOMAINS and not has
 
 
 def is_quantized(node: Any, types: Mapping[str, int]) -> bool:

@@ -60,7 +60,7 @@ def read(path: Path) -> Capture:
             "nsys export --type sqlite REPORT.nsys-rep",
         ),
     )
-    reports = ', '.join(dict.fromkeys(map(str, untold.index)))
+    reports = ", ".join(dict.fromkeys(map(str, untold.index)))
     ran = ["nsys stats", f"reports {reports}"]
     return Capture("nsys", ran, rows=rows, notes=list(_longest(rows)), lacks=lacks)
 
