@@ -164,7 +164,7 @@ def _run(frames: Frames, fault: FaultName) -> list[Finding] | Clear:
     amiss = merged([row for row in assessed if row["verdict"] == "found"])
     worth = [row for row in amiss if row["time_share"] is None or row["time_share"] >= limit]
     if not worth:
-        rest = f"; less than {limit:.0%} of the time, in {counted(len(amiss), 'kernel')}, has it" if amiss else ""
+        rest = f"; and {counted(len(amiss), 'kernel')} with less than {limit:.0%} of the time" if amiss else ""
         return Clear(f"{len(assessed)} of {counted(len(rows), 'counted launch')} tell: {assessed[0]['reason']}{rest}")
     return [_finding(frames, FAULTS[fault], row) for row in worth]
 

@@ -260,14 +260,14 @@ class _Export:
                 of_batch = np.array([codes.setdefault(label, len(codes)) for label in short], np.int32)
             return {**_numbers(table, batch.select(columns)), "label": of_batch[labels.indices.to_numpy()]}
 
-        found = self._read(table, query, with_codes) if self._columns(table) else {}
-        if not found:
+        events = self._read(table, query, with_codes) if self._columns(table) else {}
+        if not events:
             return pd.DataFrame(columns=[*columns, "label"])
         # A cut label may end in half a character.
         texts = pd.Index([label.decode("utf-8", errors="replace") for label in codes], dtype=object)
         label, distinct = pd.factorize(texts)
-        return pd.DataFrame(found, copy=False).assign(
-            label=pd.Categorical.from_codes(label[found["label"]], distinct)
+        return pd.DataFrame(events, copy=False).assign(
+            label=pd.Categorical.from_codes(label[events["label"]], distinct)
         )
 
     def _told(self, table: str, column: str, otherwise: int = -1) -> str:

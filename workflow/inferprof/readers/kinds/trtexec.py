@@ -66,8 +66,8 @@ def _ran(run: TrtexecRun) -> list[str]:
     ]
 
 
-def _shapes(told: str) -> str:
-    return "shapes of the model" if told == "model" else f"shape {told}"
+def _shapes(shapes: str) -> str:
+    return "shapes of the model" if shapes == "model" else f"shape {shapes}"
 
 
 def _longest(run: TrtexecRun) -> list[str]:
