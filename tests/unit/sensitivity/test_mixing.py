@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from tests.unit.planted import TOY_INT8, Residual, request
 
 from inferprof import precisions, registry
 from inferprof.errors import UserError
+from inferprof.machine import peaks as known_peaks
 from inferprof.model import onnx_graph
 from inferprof.plugins import ConvertRequest
 from inferprof.precisions import mixed
@@ -205,3 +207,13 @@ def test_the_interval_holds_the_mean_and_is_a_point_where_samples_are_alike() ->
     assert high is not None
     assert low < -10 * math.log10(0.0275) < high
     assert [*mixing.interval(np.full(4, 0.01), 0)] == pytest.approx([20, 20])
+
+
+@pytest.mark.parametrize(
+    ("plain", "high", "far"), [("fp16", -0.4, True), ("fp16", 19.0, False), ("fp32", -0.4, False)]
+)
+def test_a_mix_whose_rest_does_not_hold_is_refused(plain: str, high: float, far: bool) -> None:
+    wanted = mixed.Asked((), registry.precisions()[plain], 20.0, known_peaks.every()[0], ())
+    proof = {"sqnr_db": high, "interval_db": [high, high]}
+    with pytest.raises(UserError, match=plain) if far else contextlib.nullcontext():
+        mixed._proven(proof, wanted)

@@ -42,6 +42,8 @@ OPTIONS: dict[str, Any] = {
 """`times`: a machine's folder of results, whose captures tell the times of nodes that were measured in every format
 of the mix; of the others, and without it, the roofline of `gpu`, a row of peaks.csv, does. `nodes`: what was chosen
 once (`int8 NAME`, patterns too), so that nothing is searched."""
+FAR_DB = 3.0
+"""So much below the tolerance is no matter of other samples."""
 HELD_OUT = 32
 """Samples that the mix is proved on: of the seed that accuracy is judged by, none of those that it was chosen by."""
 
@@ -121,11 +123,26 @@ def convert(request: ConvertRequest) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         graph, searched = _mixed(outliers.apart(request, Path(folder)), wanted)
     conversion.save(graph, request.out)
+    proof = held_out(request)
+    _proven(proof, wanted)
     return conversion.facts(
         f"a mix of {', '.join(item.name for item in wanted.quantized)} by node, the rest in {wanted.plain.name}",
         **searched,
-        held_out=held_out(request),
+        held_out=proof,
     )
+
+
+def _proven(proof: Mapping[str, Any], wanted: Asked) -> None:
+    """Raises UserError where the written graph is far from what the search measured, whose rest is in float32."""
+    if wanted.nodes or "not_measured" in proof or wanted.plain.name == REFERENCE:
+        return
+    high = proof["interval_db"][1]
+    if high is not None and high < wanted.tolerance - FAR_DB:
+        raise UserError(
+            f"option formats: with its rest in {wanted.plain.name} the mix has {high:.1f} dB on held-out samples, "
+            f"where {wanted.tolerance:g} were asked for: {wanted.plain.name} does not hold a value of the rest; "
+            "leave it out of the formats"
+        )
 
 
 def _mixed(request: ConvertRequest, wanted: Asked) -> tuple[Any, dict[str, Any]]:
