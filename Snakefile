@@ -80,6 +80,7 @@ onstart:
 
 onsuccess:
     if workflow.is_main_process and not only_reports():
+        say_ends()
         searched = [
             job.log[0]
             for job in workflow.dag.jobs
