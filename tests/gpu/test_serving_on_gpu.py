@@ -64,8 +64,12 @@ def test_the_highest_rate_of_single_requests_is_bracketed_on_a_gpu(convolutions:
         convolutions, "ort_cuda", {}, policy="none", max_batch=1, loads=[0.5], seconds=0.5, slo_ms=5, search=True
     )
     highest = document.highest
-    assert highest and highest.rate and highest.fails and document.capacity
-    assert highest.rate < highest.fails <= 1.3 * document.capacity
+    assert highest and document.capacity
+    if highest.rate:
+        assert highest.low and highest.high and highest.low <= highest.rate <= highest.high
+        assert highest.rate <= 1.3 * document.capacity
+    else:
+        assert highest.change is not None and "no answer" in (highest.not_measured or "")
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,14 @@ def load(**more: Any) -> dict[str, Any]:
         "drift": 1.05,
         "energy": {"j_per_inference": 0.3, "mean_w": 120.0},
         "predicted": {"latency": {"mean": 11.5e6, "p99": 58e6}, "utilization": 0.74, "mean_batch": 2.6},
+        "offline": {"latency": {"mean": 9e6, "p99": 40e6}, "utilization": 0.6, "mean_batch": 2.6},
+        "seen": {"latency": {"mean": 11.9e6, "p99": 59e6}, "utilization": 0.75, "mean_batch": 2.6},
+        "gaps": {
+            "mean": {"arrivals": 0.1e6, "service": 0.3e6, "client": 0.0, "order": 0.1e6},
+            "p99": {"arrivals": -3e6, "service": 4e6, "client": 0.0, "order": 1e6},
+        },
+        "correlation": 0.4,
+        "independent": 120.0,
         "advised_delay_ns": 2e6,
         "advised_ns": 30e6,
     }

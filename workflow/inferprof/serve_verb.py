@@ -56,6 +56,7 @@ def serve_flags(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--percentile", type=float, help="of latency, that is to meet the objective (default 99)")
     sub.add_argument("--loads", type=float, nargs="+", help="rates as shares of the capacity (default 0.5 0.8)")
     sub.add_argument("--seconds", type=float, help="of each run (default 10)")
+    sub.add_argument("--client-core", action="store_true", help="keep a CPU for the client")
     sub.add_argument("--no-search", action="store_false", dest="search", help="not the highest rate")
     pair: dict[str, Any] = {"type": int, "nargs": 2, "metavar": ("LEAST", "MOST")}
     sub.add_argument("--prompts", **pair, help="tokens of a prompt, of a model with a KV cache")

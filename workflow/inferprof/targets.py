@@ -27,6 +27,8 @@ from inferprof.queueing.served import ANSWERING, ANSWERING_OPTIONS
 from inferprof.selection import Selection
 from inferprof.study import Study
 
+SWITCHES: Final = ("models", "search", "client_core")
+"""Keys of a policy that are no flag with a value."""
 PARSER: Final = "tensorrt-rtx"
 """The package whose parser answers without a GPU."""
 
@@ -157,8 +159,8 @@ def trace_files(policy: ServingPolicy) -> list[str]:
 
 def serving_flags(policy: ServingPolicy) -> str:
     """A policy as flags of `inferprof serve`."""
-    given = {name: value for name, value in msgspec.to_builtins(policy).items() if name not in ("models", "search")}
-    words = [["--no-search"]] * (not policy.search)
+    given = {name: value for name, value in msgspec.to_builtins(policy).items() if name not in SWITCHES}
+    words = [["--no-search"]] * (not policy.search) + [["--client-core"]] * policy.client_core
     for name, value in given.items():
         flag = f"--{name.replace('_', '-')}"
         words.append([flag, *map(str, value)] if isinstance(value, list | tuple) else [flag, str(value)])

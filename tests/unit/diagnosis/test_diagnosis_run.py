@@ -61,6 +61,14 @@ def test_a_check_that_misses_something_on_the_way_says_what() -> None:
     ("given", "reason"),
     [
         (lambda: 1 / 0, "ZeroDivisionError: division by zero; this is a defect of inferprof"),
+        (
+            lambda: Clear("", {"share": float("inf")}),
+            "ValueError: the check asked gave a number that is not finite; this is a defect of inferprof",
+        ),
+        (
+            lambda: Clear("", {"share": 1e200}),
+            "ValidationError: Expected `float` <= 1e+24 - at `$.evidence[...]`; this is a defect of inferprof",
+        ),
         (lambda: [], "TypeError: the check asked gave neither findings nor Clear; this is a defect of inferprof"),
         (
             lambda: ["text"],

@@ -110,13 +110,24 @@ def test_the_line_through_a_curve_is_fitted_by_its_slope_and_intercept():
     assert LINE.fitted() == pytest.approx((1 * MS, 2 * MS))
 
 
+def lasting(policy: Policy) -> advice.Lasting:
+    return advice.Lasting.of(lambda rate: theory.predict(STEPS, policy, rate).percentile(99), STEPS.capacity(8))
+
+
 def test_the_highest_rate_meets_its_objective_and_a_little_more_does_not():
     policy = Policy(8, 2 * MS)
-    rate = advice.highest_rate(STEPS, policy, 25 * MS, 99)
+    rate = lasting(policy).highest(25 * MS)
     assert rate
     assert theory.predict(STEPS, policy, rate).percentile(99) <= 25 * MS
     assert theory.predict(STEPS, policy, 1.01 * rate).percentile(99) > 25 * MS
-    assert advice.highest_rate(STEPS, Policy(8, 50 * MS), 5 * MS, 99) is None
+    assert lasting(Policy(8, 50 * MS)).highest(5 * MS) is None
+
+
+def test_a_slower_machine_has_a_highest_rate_of_its_own():
+    slower = advice.Lasting.of(
+        lambda rate: theory.predict(STEPS.slower(1.2), Policy(8), rate).percentile(99), STEPS.slower(1.2).capacity(8)
+    )
+    assert lasting(Policy(8)).highest(25 * MS, 1.2) == pytest.approx(slower.highest(25 * MS), rel=0.01)
 
 
 def test_no_delay_is_best_where_waiting_gains_nothing_and_one_where_batches_are_nearly_free():

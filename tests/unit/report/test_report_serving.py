@@ -64,6 +64,28 @@ def test_what_was_predicted_stands_beside_what_came(results: Any) -> None:
     assert shown(table_of(section_of(results), "serving_server")) == [[*head, *cells]]
 
 
+def test_each_prediction_has_its_verdict_and_what_differs_most(results: Any) -> None:
+    results.ok(CASE, 10.0)
+    foreseen = {"latency": {"mean": 11.5e6, "p99": 50e6}, "utilization": 0.7, "mean_batch": 2.6}
+    far = foreseen | {"intervals": {"mean": [10e6, 13e6], "p99": [40e6, 55e6]}}
+    near = foreseen | {"latency": {"mean": 10e6, "p99": 58e6}, "intervals": {"mean": [9e6, 13e6]}}
+    serve(results, "slow", loads=[load(predicted=far), load(predicted=near, rate=500.0)])
+    section = section_of(results)
+    rows = shown(table_of(section, "serving_gaps"))
+    assert [row[4:11] for row in rows] == [
+        ["mean", "12.00", "9.000", "11.50", "10.00", "13.00", "11.90"],
+        ["p99", "60.00", "40.00", "50.00", "40.00", "55.00", "59.00"],
+        ["mean", "12.00", "9.000", "10.00", "9.000", "13.00", "11.90"],
+        ["p99", "60.00", "40.00", "58.00", "–", "–", "59.00"],
+    ]
+    assert [row[11] for row in rows] == ["yes", "no", "interval", "yes"]
+    assert mentions(rows[1][12], "services", "+7 %")
+    texts = [block.text for block in section.blocks if isinstance(block, Text)]
+    assert any(
+        mentions(text, "4 predictions", "2 are within", "1 more", "beyond both 1", "services") for text in texts
+    )
+
+
 def test_a_refused_rate_is_marked_and_says_why(results: Any) -> None:
     results.ok(CASE, 10.0)
     refused = {"rate": 960.0, "share": 1.2, "refused": "unstable, not measured: beyond 800/s"}
@@ -76,10 +98,18 @@ def test_a_refused_rate_is_marked_and_says_why(results: Any) -> None:
 
 def test_the_highest_rate_has_its_bracket_and_what_was_predicted(results: Any) -> None:
     results.ok(CASE, 10.0)
-    highest = {"rate": 500.0, "fails": 508.0, "low": 490.0, "predicted": 512.0, "ended": "bracketed", "probes": []}
+    highest = {
+        "rate": 500.0,
+        "high": 508.0,
+        "low": 490.0,
+        "change": 0.12,
+        "predicted": 512.0,
+        "ended": "bracketed",
+        "probes": [],
+    }
     serve(results, "slow", highest=highest)
     table = table_of(section_of(results), "serving_highest")
-    cells = ["p99 ≤ 60 ms", "500.0", "508.0", "490.0", "–", "512.0", "800.0", "0", "bracketed"]
+    cells = ["p99 ≤ 60 ms", "500.0", "490.0", "508.0", "12.00", "512.0", "800.0", "0", "bracketed"]
     assert shown(table) == [["vit", "fp32/ort_cpu/default", "slow", *cells]]
 
 

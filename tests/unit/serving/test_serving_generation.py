@@ -19,7 +19,7 @@ from inferprof.queueing.policy import Curve, Times
 from inferprof.queueing.simulate import Served
 from inferprof.queueing.tokens import Lengths
 from inferprof.run_request import RunRequest
-from inferprof.serving import generation, load, measure
+from inferprof.serving import foreseen, generation, load, measure
 
 MS = 1e6
 CURVE = Curve.of({1: [10 * MS], 2: [12 * MS], 10: [28 * MS], 20: [48 * MS]})
@@ -43,7 +43,7 @@ class Answers:
         asked: Any = self.asked
         return Lengths.drawn(asked.prompts, asked.new_tokens, count, seed=7)
 
-    def sent(self, due: Times) -> load.Run:
+    def sent(self, due: Times, core: int | None = None) -> load.Run:
         answered = bench_of(self.asked)._simulated(CURVE, due)
         own = [
             np.linspace(first, done, count)
@@ -94,7 +94,7 @@ def test_what_comes_is_what_is_replayed_and_near_what_is_predicted() -> None:
     seen, replayed, predicted = (
         bench.tokens(run),
         bench.replayed(CURVE, bench.due(rate)),
-        bench.predicted(CURVE, rate),
+        bench.predicted(foreseen.Rehearsal(CURVE), rate),
     )
     assert refused is None and seen is not None
     assert replayed.ttft["mean"] == pytest.approx(seen.ttft["mean"].value_ns)
@@ -104,7 +104,7 @@ def test_what_comes_is_what_is_replayed_and_near_what_is_predicted() -> None:
 
 def test_the_foreseen_rate_is_the_last_one_at_which_enough_requests_are_good() -> None:
     bench = bench_of(policy(seconds=400))
-    foreseen = bench.foreseen_rate(CURVE)
+    foreseen = bench.lasting(CURVE).highest(bench.objective_ns)
     assert foreseen
     below, above = (np.quantile(bench.judged(bench.run(part * foreseen)[0]), 0.5) for part in (0.9, 1.1))
     assert below <= bench.objective_ns < above

@@ -6,8 +6,18 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
-from inferprof.documents.base import Count, Document, Measured, Nanoseconds, NotNegative, OfCase, Outcome, Positive
-from inferprof.documents.record import Energy
+from inferprof.documents.base import (
+    Count,
+    Document,
+    Measured,
+    Nanoseconds,
+    NotNegative,
+    Number,
+    OfCase,
+    Outcome,
+    Positive,
+)
+from inferprof.documents.telemetry import Energy
 
 Scenario = Literal["Server", "Offline", "SingleStream", "MultiStream"]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$(?!\n)")]
@@ -52,6 +62,7 @@ class ServingPolicy(Document, forbid_unknown_fields=True):
     loadgen: Annotated[
         tuple[Scenario, ...], Meta(description="scenarios that MLPerf LoadGen measures beside our own clock")
     ] = ()
+    client_core: Annotated[bool, Meta(description="keep a CPU for the client; the session has the rest")] = False
     models: Annotated[tuple[str, ...], Meta(description="the models that it is for; all unless given")] = ()
     prompts: Annotated[Span | None, Meta(description="tokens of a prompt, least and most: of a generative model")] = (
         None
@@ -126,6 +137,29 @@ class Predicted(Document):
     ttft: dict[str, NotNegative] = {}
     tpot: dict[str, NotNegative] = {}
     """Of a generative model, as in Tokens."""
+    intervals: dict[str, tuple[NotNegative, NotNegative]] = {}
+    """Of `latency`: between which nineteen of twenty runs as long as this one come."""
+
+
+class Gap(Document):
+    """What lies between a prediction and the measurement of one number, ns: they add up to the difference."""
+
+    service: Number
+    """Services took longer in the run than in the rehearsal."""
+    client: Number
+    """Batches started later than the policy has it, by more than in the rehearsal: the client was late, or the worker
+    woke up late."""
+    order: Number
+    """The rest: slow services follow each other."""
+    arrivals: Number | None = None
+    """The schedule that was sent, in place of a load that lasts for ever; None where theory does not know the
+    arrivals."""
+
+    @property
+    def largest(self) -> str:
+        """The part with the largest share."""
+        parts = {name: abs(getattr(self, name) or 0) for name in self.__struct_fields__}
+        return max(parts, key=lambda name: parts[name])
 
 
 class Tokens(Document):
@@ -170,11 +204,22 @@ class Load(Document):
     """The 99th percentile of how late the client sent."""
     drift: Positive | None = None
     """Service times over those of the curve for the same batches: 1.1 where the machine became a tenth slower."""
+    late_ns: NotNegative | None = None
+    """The mean of how much later than the policy has it a batch started."""
+    correlation: Annotated[float, Meta(ge=-1, le=1)] | None = None
+    independent: NotNegative | None = None
+    """Of service times over the curve's: the autocorrelation at lag 1, and how many batches count as independent."""
     energy: Energy | None = None
     """Of a request: `j_per_inference`."""
     tokens: Tokens | None = None
+    offline: Predicted | None = None
+    """By theory, from the curve of batches that follow each other with no client beside."""
     predicted: Predicted | None = None
-    """By theory, from the curve measured just before the run."""
+    """By theory, from the curve of the rehearsal just before the run."""
+    seen: Predicted | None = None
+    """By simulation of the schedule with the service times of the run itself: what is left is their order."""
+    gaps: dict[str, Gap] = {}
+    """`mean`, `p99` → what lies between `predicted` and `latency`."""
     advised_delay_ns: NotNegative | None = None
     advised_ns: NotNegative | None = None
     """The delay with the least predicted percentile at this rate, and that percentile."""
@@ -189,18 +234,23 @@ class Probe(Document):
     meets: bool
     latency: Quantile | None = None
     refused: str | None = None
+    level: Number | None = None
+    """The logarithm of its service times over the curve's."""
+    ratio: Positive | None = None
+    """Its percentile over that of a simulation of the same schedule with services as slow."""
 
 
 class Highest(Measured):
-    """The highest rate that meets the objective: between `rate` and `fails`, the bracket. `low` and `high`: the rates
-    nearest to it whose intervals lie wholly within and beyond the objective."""
+    """The highest rate that meets the objective. `low` to `high`: where a search that is made again lands; it holds
+    the machine's speeds during this one."""
 
     NEEDS: ClassVar[tuple[str, ...]] = ("rate",)
 
     rate: Positive | None = None
-    fails: Positive | None = None
     low: Positive | None = None
     high: Positive | None = None
+    change: NotNegative | None = None
+    """Of the machine's speed: the slowest run's service times over the quickest one's, less 1."""
     predicted: NotNegative | None = None
     ended: str = ""
     probes: list[Probe] = []
@@ -208,6 +258,8 @@ class Highest(Measured):
     @property
     def none_meets(self) -> bool:
         """Whether no rate met the objective though the run at the least one could tell."""
+        if any(probe.meets for probe in self.probes):
+            return False
         least = min(self.probes, key=lambda probe: probe.rate, default=None)
         return bool(self.not_measured and least and (not least.refused or "keep up" in least.refused))
 

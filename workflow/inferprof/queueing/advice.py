@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from inferprof.queueing import theory
-from inferprof.queueing.policy import Curve, Policy
+from inferprof.queueing.policy import Curve, Policy, Times
 
-SCAN: Final = np.linspace(0.95, 0.05, 19)
-"""Shares of the capacity at which the highest rate is looked for, from above: a delay makes low rates slow too."""
-WITHIN: Final = 0.005
-"""Relative width to which it is looked for."""
+SHARES: Final = 1 - np.geomspace(0.95, 0.012, 20)
+"""Of the capacity: where a latency percentile is computed; in between it is linear in the logarithms of itself and of
+what is left of the capacity."""
 DELAYS: Final = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
 """Delays that are compared, in service times of a full batch."""
 NO_WORSE: Final = 0.01
@@ -28,25 +28,33 @@ class Advice:
     value_ns: float
 
 
-def highest_rate(curve: Curve, policy: Policy, objective_ns: float, percent: float) -> float | None:
-    """The highest rate whose latency percentile meets an objective, requests per second; None where none does."""
-    capacity = curve.capacity(policy.max_batch)
+@dataclass(frozen=True)
+class Lasting:
+    """A latency percentile (ns) over the share of the capacity (requests per second), of loads without end."""
 
-    def meets(share: float) -> bool:
-        return theory.predict(curve, policy, share * capacity).percentile(percent) <= objective_ns
+    capacity: float
+    values: Times
 
-    above = theory.FULL
-    for share in SCAN:
-        if meets(float(share)):
-            break
-        above = float(share)
-    else:
-        return None
-    below = float(share)
-    while above / below > 1 + WITHIN:
-        middle = (below * above) ** 0.5
-        below, above = (middle, above) if meets(middle) else (below, middle)
-    return below * capacity
+    @classmethod
+    def of(cls, percentile_at: Callable[[float], float], capacity: float) -> Lasting:
+        """percentile_at: what it is at a rate, ns."""
+        return cls(capacity, np.array([percentile_at(share * capacity) for share in SHARES]))
+
+    def highest(self, objective_ns: float, slower: float = 1.0) -> float | None:
+        """The highest rate that meets an objective, on a machine whose services take `slower` times as long; None
+        where none does. A delay makes low rates slow too: it is looked for from above."""
+        beyond = np.log(self.values * slower / objective_ns)
+        met = np.flatnonzero(beyond <= 0)
+        if not met.size:
+            return None
+        place = int(met[-1])
+        left = np.log(1 - SHARES)
+        if place + 1 < left.size:
+            part = beyond[place] / (beyond[place] - beyond[place + 1])
+            share = 1 - np.exp(left[place] + part * (left[place + 1] - left[place]))
+        else:
+            share = SHARES[-1]
+        return float(share * self.capacity / slower)
 
 
 def best_delay(curve: Curve, max_batch: int, rate: float, percent: float) -> Advice:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -29,13 +30,13 @@ class Policy:
         arrival of the first of those that wait."""
         return free if waiting >= self.max_batch else max(free, first + self.max_delay_ns)
 
-    def next_batch(self, arrivals: Times, i: int, free: float) -> tuple[float, int]:
+    def next_batch(self, arrivals: Sequence[float], i: int, free: float) -> tuple[float, int]:
         """When the batch of a schedule starts whose first request is `i`, and its size."""
-        begins = max(free, float(arrivals[i]) + self.max_delay_ns)
-        full = i + self.max_batch - 1
-        if full < arrivals.size:
-            begins = min(begins, max(free, float(arrivals[full])))
-        return begins, min(self.max_batch, int(np.searchsorted(arrivals, begins, side="right")) - i)
+        begins = max(free, arrivals[i] + self.max_delay_ns)
+        end = i + self.max_batch
+        if end <= len(arrivals):
+            begins = min(begins, max(free, arrivals[end - 1]))
+        return begins, bisect_right(arrivals, begins, i, min(end, len(arrivals))) - i
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,10 @@ class Curve:
     def linear(cls, slope: float, intercept: float, largest: int) -> Curve:
         """slope · batch + intercept, for each batch up to the largest."""
         return cls({batch: np.array([slope * batch + intercept]) for batch in range(1, largest + 1)})
+
+    def slower(self, factor: float) -> Curve:
+        """The curve of a machine that takes so many times as long."""
+        return Curve(*({size: factor * own for size, own in part.items()} for part in (self.times, self.after_idle)))
 
     @property
     def largest(self) -> int:

@@ -38,20 +38,31 @@ class Served:
         return float(np.maximum(ends - np.maximum(self.started, before), 0.0).sum() / ends[-1])
 
 
-def simulate(curve: Curve, policy: Policy, arrivals: Times, seed: int = 0) -> Served:
-    """Serve a schedule by a policy; service times are drawn from the curve."""
-    rng = np.random.default_rng(seed)
-    count = arrivals.size
-    drawn = rng.random(count)
-    started, done = np.zeros(count), np.zeros(count)
-    batches = np.zeros(count, dtype=np.int64)
+def simulate(curve: Curve, policy: Policy, arrivals: Times, seed: int = 0, factors: Times | None = None) -> Served:
+    """Serve a schedule by a policy; service times are drawn from the curve, or are its means times factors that
+    follow each other as they are given, again from the first one where they end."""
+    moments = arrivals.tolist()
+    count = len(moments)
     sizes = range(1, policy.max_batch + 1)
-    by_size = {idle: [curve.service(size, idle=idle) for size in sizes] for idle in (False, True)}
+    if factors is None:
+        drawn = np.random.default_rng(seed).random(count).tolist()
+        table = {idle: [curve.service(size, idle=idle).tolist() for size in sizes] for idle in (False, True)}
+    else:
+        drawn = factors.tolist()
+        table = {idle: [curve.mean(size, idle=idle) for size in sizes] for idle in (False, True)}
+    starts, ends = list[float](), list[float]()
+    formed = list[int]()
     free, i = 0.0, 0
     while i < count:
-        begins, size = policy.next_batch(arrivals, i, free)
-        times = by_size[begins > free][size - 1]
-        free = begins + float(times[int(drawn[i] * times.size)])
-        started[i : i + size], done[i : i + size], batches[i : i + size] = begins, free, size
+        begins, size = policy.next_batch(moments, i, free)
+        own = table[begins > free][size - 1]
+        if factors is None:
+            free = begins + own[int(drawn[i] * len(own))]
+        else:
+            free = begins + own * drawn[len(formed) % len(drawn)]
+        starts.append(begins)
+        ends.append(free)
+        formed.append(size)
         i += size
-    return Served(arrivals, started, done, batches)
+    batches = np.array(formed, dtype=np.int64)
+    return Served(arrivals, *(np.repeat(each, batches) for each in (np.array(starts), np.array(ends), batches)))

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from inferprof.queueing.policy import Curve, Policy, Times
+from inferprof.queueing.policy import Curve, Policy, Samples, Times
 from inferprof.queueing.simulate import Served
 
 UNLIMITED: Final = 1 << 30
@@ -73,15 +73,22 @@ class _Steps:
         return float(np.interp(tokens, self.tokens, self.times) + self.slope * beyond)
 
 
+def slower(curve: Curve, seen: Samples) -> float:
+    """How many times as long steps took that were seen, by their tokens, as a curve has it."""
+    steps = _Steps(curve)
+    expected = sum(len(taken) * steps.time(tokens) for tokens, taken in seen.items())
+    return float(sum(np.sum(taken) for taken in seen.values())) / expected
+
+
 def static(curve: Curve, policy: Policy, arrivals: Times, lengths: Lengths) -> Answered:
     """Batches by a policy, each until its last token; requests are done with their batch."""
     steps = _Steps(curve)
-    count = arrivals.size
+    count, moments = arrivals.size, arrivals.tolist()
     started, first, done = np.zeros(count), np.zeros(count), np.zeros(count)
     batches = np.zeros(count, dtype=np.int64)
     free, i, made = 0.0, 0, 0
     while i < count:
-        begins, size = policy.next_batch(arrivals, i, free)
+        begins, size = policy.next_batch(moments, i, free)
         part = slice(i, i + size)
         longest = int(lengths.answers[part].max())
         started[part], batches[part] = begins, size

@@ -24,20 +24,21 @@ HIGHEST: Final = (
     *HEAD,
     Column("objective", "objective"),
     Column("rate_per_s", "highest rate/s", "number"),
-    Column("fails_per_s", "fails at", "number"),
-    Column("sure_within_per_s", "within", "number"),
-    Column("sure_beyond_per_s", "beyond", "number"),
+    Column("low_per_s", "from", "number"),
+    Column("high_per_s", "to", "number"),
+    Column("change_percent", "speed ±%", "number"),
     Column("predicted_per_s", "predicted", "number"),
     Column("capacity_per_s", "capacity", "number"),
     Column("runs", "runs", "number"),
     Column("ended", "ended"),
 )
 HIGHEST_NOTE: Final = (
-    "The highest rate whose percentile met the objective, and the least that did not. Within, beyond: the rates "
-    "nearest to these whose interval of the percentile is wholly within or beyond it."
+    "The highest rate whose percentile meets the objective. From, to: where a search that is made again lands. "
+    "Speed: how much slower than the quickest run the slowest one's services were; the interval holds that."
 )
 BRACKETED: Final = "bracketed"
 NO_RUN: Final = "it was not run"
+NO_PREDICTION: Final = "the theory is of Poisson arrivals, and of rates below the rehearsal's capacity"
 FEW: Final = "too few requests for it"
 
 
@@ -72,6 +73,11 @@ def rate(load: Load) -> Cell:
     """Marked where it was refused."""
     star = "*" if load.refused else ""
     return Cell(three_digits(load.rate) + star, load.rate, "warn" if star else None)
+
+
+def signed(value: float) -> str:
+    """A percentage with its sign."""
+    return f"{value:+.0f}".replace("-", "−")
 
 
 def ms(ns: float | None, reason: str) -> Cell:
@@ -120,9 +126,9 @@ def _highest(entry: Served) -> tuple[Cell, ...]:
             optional(value_, significant, why)
             for value_, why in (
                 (highest_.rate, reason),
-                (highest_.fails, reason),
-                (highest_.low, "no interval was wholly within"),
-                (highest_.high, "no interval was wholly beyond"),
+                (highest_.low, reason),
+                (highest_.high, reason),
+                (None if highest_.change is None else 100 * highest_.change, NOT_RECORDED),
                 (highest_.predicted, "none by theory"),
                 (document.capacity, reason),
             )

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 
 from inferprof import stats
 from inferprof.documents.serving import Predicted, Quantile, ServingPolicy, Tokens
-from inferprof.queueing import advice, theory
+from inferprof.queueing import advice, seen, theory
 from inferprof.queueing.policy import NS_PER_S, Curve, Policy, Samples, Times, schedule, traced
+from inferprof.queueing.seen import Batches
 from inferprof.queueing.served import NS_PER_MS, policy_of, trace_of
 from inferprof.queueing.simulate import Served, simulate
-from inferprof.serving import load
+from inferprof.serving import foreseen, load
+from inferprof.serving.foreseen import Rehearsal
 from inferprof.serving.server import Sampled
 
 SHOWN: Final = (50.0, 90.0, 95.0, 99.0)
@@ -27,10 +31,12 @@ LONGEST: Final = 4.0
 """So many times the seconds asked for a run may take until it can tell the percentile."""
 CURVE_S: Final = 0.1
 """Seconds for each batch size of the curve, before each run."""
+FORESEEN: Final = 4000
+"""Requests of a simulation of what lasts for ever."""
+OTHER: Final = 1000
+"""Between the seeds of schedules that follow each other: those between are the interval's."""
 PACED: Final = 0.5
-"""Of the seconds of a run: how long the curve is measured in its rhythm."""
-ENOUGH: Final = 5
-"""Batches of a size in that time whose mean is taken for it."""
+"""Of the seconds of a run: how long it is rehearsed."""
 
 
 @dataclass
@@ -45,6 +51,10 @@ class Bench:
     span: tuple[int, int] = (0, 0)
     """When the latest run was, ns of time.perf_counter_ns."""
     after_idle: Sampled = field(default_factory=dict)
+    core: int | None = None
+    """The client's CPU; any unless given."""
+    changes: list[float] = field(default_factory=list)
+    """By how much the machine's speed moved so far, logarithms: within a rehearsal, and from one to its run."""
 
     @property
     def policy(self) -> Policy:
@@ -64,20 +74,21 @@ class Bench:
         add(self.samples, fresh)
         return Curve.of(fresh)
 
-    def paced(self, curve: Curve, rate: float) -> Curve:
-        """The curve in the rhythm of a rate: the batches that are foreseen there, with the pauses between them.
+    def rehearse(self, curve: Curve, rate: float) -> Rehearsal:
+        """The curve in the rhythm of a rate: its load for a while, by another schedule.
 
-        Caches and clocks cool down in a pause, and behind batches of other sizes, so that a service under load takes
-        longer than one that is repeated. What is rare there takes longer by the same ratio as the rest.
+        Caches and clocks cool down in a pause and behind batches of other sizes, and the client and the queue take
+        time of the host: under load a batch costs more than one that is repeated. What is rare there costs more by
+        the same ratio as the rest.
         """
-        seconds = PACED * self.asked.seconds
-        foreseen = simulate(curve, self.policy, self.schedule(rate, int(2 * rate * seconds) + 2, self.seed + 1))
-        busy, idle = self.server.paced(batches_of(foreseen), seconds)
-        times = _completed(busy, curve)
-        after_idle = _completed(idle, Curve.of(times))
+        due = self.schedule(rate, int(rate * PACED * self.asked.seconds) + 1, self.seed + 1)
+        batches = Batches.of(self.sent(due).served, self.policy).after(WARM)
+        rehearsal = Rehearsal(batches.curve(curve, batches.taken), batches)
+        busy, idle = batches.sampled(curve, batches.taken)
         add(self.samples, busy)
-        add(self.after_idle, after_idle)
-        return Curve.of(times, after_idle)
+        add(self.after_idle, idle)
+        self.changes.append(rehearsal.change)
+        return rehearsal
 
     def pooled(self) -> Curve:
         """All samples so far."""
@@ -87,33 +98,57 @@ class Bench:
         """Requests per second that full batches carry."""
         return curve.capacity(self.asked.max_batch)
 
-    def predicted(self, curve: Curve, rate: float) -> Predicted | None:
-        """By theory; None where it does not know the arrivals. Raises theory.Unstable."""
-        foreseen = theory.predict(curve, self.policy, rate)
+    def by_theory(self, curve: Curve, rate: float) -> Predicted | None:
+        """By the embedded chain; None where it does not know the arrivals, and for a rate beyond its capacity."""
         if self.asked.arrivals != "poisson":
             return None
-        percents = percents_of(self.asked)
-        latency = {"mean": foreseen.mean_ns, **{name_of(each): foreseen.percentile(each) for each in percents}}
-        return Predicted(latency=latency, utilization=foreseen.utilization, mean_batch=foreseen.mean_batch)
+        try:
+            return foreseen.by_theory(curve, self.policy, rate, percents_of(self.asked))
+        except theory.Unstable:  # slower in its rhythm than when it is repeated
+            return None
+
+    def predicted(self, rehearsal: Rehearsal, rate: float) -> Predicted | None:
+        """The same of a rehearsal, with the interval of a run as long as the one to come."""
+        lasting = self.by_theory(rehearsal.curve, rate)
+        if lasting is None:
+            return None
+        count = self.due(rate).size
+        schedules = [self.schedule(rate, count, self.seed + 2 + number) for number in range(foreseen.REPLICAS)]
+        between = foreseen.intervals(rehearsal, self.policy, schedules, self.figures, self.changes)
+        return msgspec.structs.replace(lasting, intervals=between)
 
     def advised(self, curve: Curve, rate: float) -> advice.Advice | None:
-        """The delay to set at a rate."""
+        """The delay to set at a rate; None where theory does not know that."""
         if self.asked.arrivals != "poisson":
             return None
-        return advice.best_delay(curve, self.asked.max_batch, rate, self.asked.percentile)
+        try:
+            return advice.best_delay(curve, self.asked.max_batch, rate, self.asked.percentile)
+        except theory.Unstable:
+            return None
 
-    def foreseen_rate(self, curve: Curve) -> float | None:
-        """The highest rate that meets the objective, by theory."""
-        return advice.highest_rate(curve, self.policy, self.objective_ns, self.asked.percentile)
+    def lasting(self, curve: Curve) -> advice.Lasting:
+        """What the objective is for over the rate, under loads that last for ever."""
+
+        def at(rate: float) -> float:
+            if self.asked.arrivals == "poisson":
+                return theory.predict(curve, self.policy, rate).percentile(self.asked.percentile)
+            return self.percentile(curve, self.schedule(rate, FORESEEN, self.seed + 1))
+
+        return advice.Lasting.of(at, self.capacity(curve))
+
+    def percentile(self, curve: Curve, due: Times) -> float:
+        """What the objective is for, on a schedule: the mean of several runs by simulation, ns."""
+        runs = (simulate(curve, self.policy, due, number) for number in range(foreseen.REPLAYS))
+        return float(np.mean([np.quantile(settled(run.latency), self.asked.percentile / 100) for run in runs]))
 
     # --- a run -----------------------------------------------------------------------------------------------------
 
-    def due(self, rate: float) -> Times:
+    def due(self, rate: float, other: int = 0) -> Times:
         """The schedule at a rate: as long as asked, or until the objective's percentile can be told, if
         that is not far beyond it."""
         least = stats.samples_needed(self.asked.percentile / 100)
         seconds = max(self.asked.seconds, min(1.2 * least / (1 - WARM) / rate, LONGEST * self.asked.seconds))
-        due = self.schedule(rate, int(rate * seconds) + 1, self.seed)
+        due = self.schedule(rate, int(rate * seconds) + 1, self.seed + OTHER * other)
         return due[due <= LONGEST * self.asked.seconds * NS_PER_S]
 
     def schedule(self, rate: float, count: int, seed: int) -> Times:
@@ -121,9 +156,9 @@ class Bench:
         trace = trace_of(self.asked)
         return schedule(self.asked.arrivals, rate, count, seed) if trace is None else traced(trace, rate, count)
 
-    def run(self, rate: float) -> tuple[load.Run, str | None]:
-        """A run at a rate, and why its numbers may not be used, if so."""
-        due = self.due(rate)
+    def run(self, rate: float, other: int = 0) -> tuple[load.Run, str | None]:
+        """A run at a rate, and why its numbers may not be used, if so; other: with so manieth arrivals."""
+        due = self.due(rate, other)
         if not due.size:
             return load.nothing(), f"no request is due in {LONGEST * self.asked.seconds:g} s: give it more `seconds`"
         begin = time.perf_counter_ns()
@@ -133,13 +168,13 @@ class Bench:
         if lag > LAG * self.objective_ns:
             return measured, (
                 f"the client sent late: {lag / NS_PER_MS:.3g} ms at p99, over {LAG:.0%} of the objective of "
-                f"{self.asked.slo_ms:g} ms; leave it a core (`threads:` of the variant), and run nothing else here"
+                f"{self.asked.slo_ms:g} ms; keep it a CPU (`client_core: true`), and run nothing else here"
             )
         return measured, None
 
     def sent(self, due: Times) -> load.Run:
         """What comes of a schedule."""
-        return load.run(self.server.serve, self.policy, due)
+        return load.run(self.server.serve, self.policy, due, self.core)
 
     # --- behind it -------------------------------------------------------------------------------------------------
 
@@ -147,19 +182,41 @@ class Bench:
         """Of each request what the objective is for, ns."""
         return settled(run.served.latency)
 
+    def level(self, curve: Curve, run: load.Run) -> float | None:
+        """The logarithm of what batches of a run took over what they take by a curve."""
+        own = Batches.of(run.served, self.policy).after(WARM)
+        return math.log(_slower(own, curve)) if own.size.size else None
+
+    def figures(self, served: Served) -> foreseen.Figures:
+        """Mean and percentiles of the latency of a run, as they are told."""
+        return foreseen.figures(settled(served.latency), percents_of(self.asked))
+
     def replayed(self, curve: Curve, due: Times) -> Predicted:
         """What this very schedule comes to by simulation."""
-        replay = simulate(curve, self.policy, due, self.seed)
-        latency = latency_of(settled(replay.latency), percents_of(self.asked))
-        return Predicted(
-            latency={name: each.value_ns for name, each in latency.items()},
-            utilization=replay.utilization,
-            mean_batch=replay.arrived.size / sum(replay.formed.values()),
-        )
+        return foreseen.replayed(curve, self.policy, due, self.figures, self.seed)
 
-    def drift(self, curve: Curve, run: load.Run) -> float | None:
-        """Service times of a run over those of the curve for the same batches."""
-        return _service(run.served) / sum(curve.mean(size, idle=gap > 0) for size, gap in batches_of(run.served))
+    def explained(
+        self, rehearsal: Rehearsal, run: load.Run, rate: float, predicted: Predicted | None
+    ) -> dict[str, Any]:
+        """Of a run, beside its rehearsal: what its batches took, and what lies between prediction and measurement."""
+        own = Batches.of(run.served, self.policy).after(WARM)
+        if not own.size.size:
+            return {}
+        factors, drift = own.factors(rehearsal.curve, own.taken), _slower(own, rehearsal.curve)
+        self.changes.append(math.log(drift))
+        latency = latency_of(settled(run.served.latency), percents_of(self.asked))
+        correlation, independent = seen.correlation(factors) or (None, None)
+        why = foreseen.explained(
+            rehearsal, own, lambda curve: self.replayed(curve, run.served.arrived), latency, predicted
+        )
+        return {
+            "drift": drift,
+            "late_ns": max(0.0, float(own.late.mean())),
+            "correlation": correlation,
+            "independent": independent,
+            "seen": why.seen,
+            "gaps": why.gaps,
+        }
 
     def formed(self, run: load.Run) -> dict[int, int]:
         """Size of a batch → how many were formed."""
@@ -170,18 +227,8 @@ class Bench:
         return None
 
 
-def batches_of(served: Served) -> list[tuple[int, float]]:
-    """The batches of a run: their sizes, and how long the server had waited for each, ns."""
-    if not served.started.size:
-        return []
-    firsts = np.flatnonzero(np.concatenate([[True], np.diff(served.started) > 0]))
-    gaps = served.started[firsts] - np.concatenate([[0.0], served.done[firsts][:-1]])
-    return list(zip(served.batch[firsts].tolist(), gaps.tolist(), strict=True))
-
-
-def _service(served: Served) -> float:
-    firsts = np.concatenate([[True], np.diff(served.started) > 0])
-    return float((served.done - served.started)[firsts].sum())
+def _slower(batches: Batches, curve: Curve) -> float:
+    return float(batches.taken.sum() / (batches.taken / batches.factors(curve, batches.taken)).sum())
 
 
 def now() -> int:
@@ -193,14 +240,6 @@ def add(samples: Sampled, fresh: Samples) -> None:
     """Put samples to those that there are."""
     for size, taken in fresh.items():
         samples.setdefault(size, []).extend(map(float, taken))
-
-
-def _completed(seen: Sampled, curve: Curve) -> dict[int, Times]:
-    """Samples of every size of a curve: where there are too few, its own, longer by the ratio that the others are."""
-    enough = {size: np.array(taken) for size, taken in seen.items() if len(taken) >= ENOUGH}
-    expected = sum(curve.mean(size) * taken.size for size, taken in enough.items())
-    ratio = sum(float(taken.sum()) for taken in enough.values()) / expected if enough else 1.0
-    return {size: enough.get(size, ratio * times) for size, times in curve.times.items()}
 
 
 def settled(latency: Times) -> Times:

@@ -5,32 +5,34 @@ The simulation (`queueing.tokens`) needs the times of steps, which are measured 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from inferprof.documents.serving import Predicted, Tokens
-from inferprof.queueing import tokens
-from inferprof.queueing.advice import Advice
+from inferprof.queueing import tokens as steps
+from inferprof.queueing.advice import Advice, Lasting
 from inferprof.queueing.policy import NS_PER_S, Curve, Times
+from inferprof.queueing.seen import ENOUGH
 from inferprof.queueing.tokens import Answered
 from inferprof.serving import bench, load
-from inferprof.serving.bench import latency_of, percents_of, settled
+from inferprof.serving.bench import FORESEEN, latency_of, percents_of, settled
+from inferprof.serving.foreseen import Rehearsal
 from inferprof.serving.server import Sampled
 
-FORESEEN: Final = 4000
-"""Requests of a simulation of what lasts for ever."""
 WARM_NEW: Final = 6
 """New tokens of each request where steps are timed."""
 GAP: Final = 0.3
 """Of the median time between tokens: tokens that are further apart are of two steps."""
+GRID: Final = 2
+"""Steps are told apart by their tokens in so many sizes from one number to the double of it."""
+CROWD: Final = 2
+"""Times the largest batch: requests that come at once where steps are timed."""
 SATURATED: Final = 20
 """Times the largest batch: requests that are there at once."""
-FULL: Final = 0.99
-WITHIN: Final = 0.01
-"""Shares of the capacity: up to where the highest rate is looked for, and how near."""
 
 
 @dataclass
@@ -38,50 +40,76 @@ class Bench(bench.Bench):
     """A generative model under a policy. Its curve is that of steps over their tokens; `server` is a Generator."""
 
     def measure_curve(self) -> Curve:
-        """The times of steps: of those that read the prompts of a burst, and of those that decode behind them."""
+        """The times of steps: of those that read the prompts of a burst, and of those that decode behind them; of
+        continuous batching, whose steps do both at once, also those of a load where more are there than it takes."""
         fresh: Sampled = {}
         for prompts in self.server.model.probes(self.asked.max_batch):
             intervals = np.array([np.diff(came) for came in self.server.burst(prompts, WARM_NEW)])
             fresh.setdefault(self.server.tokens_of(prompts), []).append(float(intervals[:, 0].max()))
             fresh.setdefault(len(prompts), []).extend(map(float, np.median(intervals[:, 1:], axis=0)))
-        bench.add(self.samples, fresh)
-        return Curve.of(fresh)
-
-    def paced(self, curve: Curve, rate: float) -> Curve:
-        """The same: steps follow each other."""
+        curve = Curve.of(fresh)
+        if self.asked.policy == "continuous":
+            curve = self._under_load(curve, self.sent(np.arange(1, CROWD * self.asked.max_batch + 1, dtype=float)))
+        bench.add(self.samples, curve.times)
         return curve
+
+    def rehearse(self, curve: Curve, rate: float) -> Rehearsal:
+        """The steps of the load for a while just before a run, of continuous batching; else the same: a batch is by
+        itself."""
+        if self.asked.policy != "continuous":
+            return Rehearsal(curve)
+        due = self.schedule(rate, int(rate * bench.PACED * self.asked.seconds) + 1, self.seed + 1)
+        return Rehearsal(self._under_load(curve, self.sent(due)))
+
+    def _under_load(self, curve: Curve, run: load.Run) -> Curve:
+        """A curve with the times of the steps of a run. Those that it lacks are longer by the ratio of the rest."""
+        seen: Sampled = {}
+        for tokens, taken in steps_of(run, self.server.model.of(run.served.arrived.size).prompts):
+            seen.setdefault(round(2 ** (round(GRID * math.log2(tokens)) / GRID)), []).append(taken)
+        enough = {tokens: np.array(taken) for tokens, taken in seen.items() if len(taken) >= ENOUGH}
+        if not enough:
+            return curve
+        ratio = steps.slower(curve, enough)
+        return Curve({**{tokens: ratio * times for tokens, times in curve.times.items()}, **Curve.of(enough).times})
 
     def capacity(self, curve: Curve) -> float:
         """Requests per second where so many are there at once that all steps are full."""
         answered = self._simulated(curve, np.zeros(SATURATED * self.asked.max_batch))
         return answered.first.size / float(answered.served.done.max()) * NS_PER_S
 
-    def predicted(self, curve: Curve, rate: float) -> Predicted:
+    def by_theory(self, curve: Curve, rate: float) -> Predicted:
         """By simulation of a long load."""
         return self._as_predicted(self._simulated(curve, self.schedule(rate, FORESEEN, self.seed + 1)))
+
+    def predicted(self, rehearsal: Rehearsal, rate: float) -> Predicted:
+        """The same of a rehearsal."""
+        return self.by_theory(rehearsal.curve, rate)
 
     def advised(self, curve: Curve, rate: float) -> Advice | None:
         """No delay is advised."""
         return None
 
-    def foreseen_rate(self, curve: Curve) -> float | None:
-        """The highest rate at which so many requests meet both objectives, by simulation."""
-        capacity = self.capacity(curve)
+    def lasting(self, curve: Curve) -> Lasting:
+        """What the objective is for over the rate, by simulation."""
 
-        def meets(share: float) -> bool:
-            answered = self._simulated(curve, self.schedule(share * capacity, FORESEEN, self.seed + 1))
-            judged = settled(self._score(answered.ttft, answered.tpot))
-            return float(np.quantile(judged, self.asked.percentile / 100)) <= self.objective_ns
+        def at(rate: float) -> float:
+            return self.percentile(curve, self.schedule(rate, FORESEEN, self.seed + 1))
 
-        below, above = 0.0, FULL
-        while above - below > WITHIN:
-            middle = (below + above) / 2
-            below, above = (middle, above) if meets(middle) else (below, middle)
-        return below * capacity or None
+        return Lasting.of(at, self.capacity(curve))
+
+    def percentile(self, curve: Curve, due: Times) -> float:
+        """What the objective is for, on a schedule, ns."""
+        answered = self._simulated(curve, due)
+        judged = settled(self._score(answered.ttft, answered.tpot))
+        return float(np.quantile(judged, self.asked.percentile / 100))
+
+    def level(self, curve: Curve, run: load.Run) -> None:
+        """Not known: a batch has many steps."""
+        return
 
     def sent(self, due: Times) -> load.Run:
         """What comes of a schedule."""
-        run: load.Run = self.server.sent(due)
+        run: load.Run = self.server.sent(due, self.core)
         return run
 
     def judged(self, run: load.Run) -> Times:
@@ -97,9 +125,11 @@ class Bench(bench.Bench):
         """What this very schedule comes to by simulation."""
         return self._as_predicted(self._simulated(curve, due))
 
-    def drift(self, curve: Curve, run: load.Run) -> float | None:
+    def explained(
+        self, rehearsal: Rehearsal, run: load.Run, rate: float, predicted: Predicted | None
+    ) -> dict[str, Any]:
         """Not known: a batch has many steps."""
-        return None
+        return {}
 
     def formed(self, run: load.Run) -> dict[int, int]:
         """New tokens of a step → steps."""
@@ -112,16 +142,16 @@ class Bench(bench.Bench):
         percents = percents_of(self.asked)
         seconds = float(run.served.done.max()) / NS_PER_S
         good = self._score(ttft, tpot) <= self.objective_ns
-        steps = _steps(run)
+        made = _steps(run)
         return Tokens(
             ttft=latency_of(settled(ttft), percents),
             tpot=latency_of(settled(tpot), percents),
             itl=latency_of(np.concatenate([np.diff(came) for came in settled_runs(run)]), percents),
-            per_s=int(steps.sum()) / seconds,
+            per_s=int(made.sum()) / seconds,
             good_per_s=int(good.sum()) / seconds,
             good_share=float(good.mean()),
-            steps=steps.size,
-            per_step=float(steps.mean()),
+            steps=made.size,
+            per_step=float(made.mean()),
         )
 
     # --- simulation ------------------------------------------------------------------------------------------------
@@ -129,8 +159,8 @@ class Bench(bench.Bench):
     def _simulated(self, curve: Curve, due: Times) -> Answered:
         lengths = self.server.model.of(due.size)
         if self.asked.policy == "continuous":
-            return tokens.continuous(curve, self.asked.max_batch, self.asked.budget or 0, due, lengths)
-        return tokens.static(curve, self.policy, due, lengths)
+            return steps.continuous(curve, self.asked.max_batch, self.asked.budget or 0, due, lengths)
+        return steps.static(curve, self.policy, due, lengths)
 
     def _as_predicted(self, answered: Answered) -> Predicted:
         percents = percents_of(self.asked)
@@ -148,6 +178,26 @@ def _ttft_tpot(run: load.Run) -> tuple[Times, Times]:
     last = np.array([came[-1] for came in run.tokens])
     count = np.array([came.size for came in run.tokens])
     return first - run.served.arrived, (last - first) / (count - 1)
+
+
+def steps_of(run: load.Run, prompts: steps.Counts) -> Iterator[tuple[int, float]]:
+    """The tokens of each step, those of prompts too, and how long it took, ns: of the steps that followed at once,
+    since a request has a token in both."""
+    if not run.tokens:
+        return
+    came = np.concatenate(run.tokens)
+    owner = np.repeat(np.arange(len(run.tokens)), [own.size for own in run.tokens])
+    first = np.concatenate([np.arange(own.size) == 0 for own in run.tokens])
+    order = np.argsort(came)
+    gaps = np.concatenate([np.diff(own) for own in run.tokens])
+    step = np.cumsum(np.diff(came[order], prepend=came[order][0]) > GAP * np.median(gaps))
+    before, ended = set[int](), 0.0
+    for place in range(int(step[-1]) + 1):
+        own = order[step == place]
+        owners, end = set(owner[own].tolist()), float(came[own].max())
+        if owners & before:
+            yield int((~first[own]).sum() + prompts[owner[own[first[own]]]].sum()), end - ended
+        before, ended = owners, end
 
 
 def settled_runs(run: load.Run) -> Sequence[Times]:

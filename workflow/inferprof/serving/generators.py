@@ -83,10 +83,10 @@ class Static:
         came = self._generate([self.model.prompt(number) for number in numbers], max(new))
         self.came.update({number: came[:count] for number, count in zip(numbers, new, strict=True)})
 
-    def sent(self, due: Times) -> load.Run:
-        """A run on a schedule."""
+    def sent(self, due: Times, core: int | None = None) -> load.Run:
+        """A run on a schedule. core: the client's CPU."""
         self.came.clear()
-        run = load.run(self.serve, policy_of(self.model.asked), due)
+        run = load.run(self.serve, policy_of(self.model.asked), due, core)
         own = [self.came[number] - run.begin for number in range(run.served.arrived.size)]
         return load.Run(run.served, run.sent, run.asked, run.begin, own)
 
@@ -126,14 +126,14 @@ class Continuous:
         self.model, self.manager = model, manager
         self._runs = 0
 
-    def sent(self, due: Times) -> load.Run:
-        """A run on a schedule."""
+    def sent(self, due: Times, core: int | None = None) -> load.Run:
+        """A run on a schedule. core: the client's CPU."""
         names = self._names(due.size)
 
         def add(number: int, _: float) -> None:
             self._ask(self.model.prompt(number), self.model.new(number), names[number])
 
-        with load.Client(due, add, lambda: None) as client:
+        with load.Client(due, add, lambda: None, core) as client:
             outputs = self._finished(names, lambda: client.clock() < client.end)
         count = next((place for place, name in enumerate(names) if name not in outputs), due.size)
         for name in names:

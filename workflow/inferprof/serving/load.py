@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from inferprof.errors import UserError
 from inferprof.queueing.policy import NS_PER_S, Policy, Times
 from inferprof.queueing.simulate import Served
 
@@ -92,9 +95,13 @@ class Queue:
 class Client(threading.Thread):
     """Sends each request of a schedule when it is due, whatever the server does. Moments are ns from its start."""
 
-    def __init__(self, due: Times, send: Callable[[int, float], object], close: Callable[[], None]) -> None:
-        """send: is called with the number of a request and the moment at which it was due; close: behind them all."""
+    def __init__(
+        self, due: Times, send: Callable[[int, float], object], close: Callable[[], None], core: int | None = None
+    ) -> None:
+        """send: is called with the number of a request and the moment at which it was due; close: behind them all;
+        core: the CPU that it runs on, any unless given."""
         super().__init__(name="client", daemon=True)
+        self._core = core
         self._due, self._send, self._close = due, send, close
         self._over = threading.Event()
         self.sent = np.zeros(due.size)
@@ -111,6 +118,7 @@ class Client(threading.Thread):
 
     def run(self) -> None:
         """Send."""
+        pin(self._core)
         for number, moment in enumerate(self._due):
             if (wait := moment - self.clock()) > 0 and self._over.wait(wait / NS_PER_S):
                 break
@@ -131,13 +139,36 @@ class Client(threading.Thread):
         sys.setswitchinterval(self._before)
 
 
-def run(serve: Serve, policy: Policy, due: Times) -> Run:
-    """Serve a schedule; ends at OVERTIME at the latest."""
+def pin(core: int | None) -> None:
+    """Keep the calling thread on a CPU."""
+    if core is not None:
+        os.sched_setaffinity(0, {core})
+
+
+@contextlib.contextmanager
+def apart(wanted: bool) -> Iterator[int | None]:
+    """The last CPU of the process, kept free for the client: this thread and those that it starts meanwhile, a
+    session's too, have the others. None where it is not wanted. Raises UserError where there is but one."""
+    cores = sorted(os.sched_getaffinity(0))
+    if not wanted:
+        yield None
+        return
+    if len(cores) < 2:
+        raise UserError("client_core keeps a CPU for the client, and there is but one: leave it out")
+    os.sched_setaffinity(0, cores[:-1])
+    try:
+        yield cores[-1]
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+def run(serve: Serve, policy: Policy, due: Times, core: int | None = None) -> Run:
+    """Serve a schedule; ends at OVERTIME at the latest. core: the client's CPU."""
     count = due.size
     started, done = np.zeros(count), np.zeros(count)
     batches = np.zeros(count, dtype=np.int64)
     queue, last = Queue(), 0
-    with Client(due, queue.put, queue.close) as client:
+    with Client(due, queue.put, queue.close, core) as client:
         while client.clock() < client.end and (numbers := queue.batch(policy, client.clock)):
             begun = client.clock()
             serve(numbers)

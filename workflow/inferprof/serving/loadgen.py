@@ -19,7 +19,7 @@ from inferprof.documents.serving import LoadGenRun, Scenario
 from inferprof.errors import CaseFailed
 from inferprof.queueing.policy import Curve
 from inferprof.serving.bench import Bench, latency_of, percents_of
-from inferprof.serving.load import Queue
+from inferprof.serving.load import Queue, pin
 
 PACKAGE: Final = "mlperf_loadgen"
 MISSING: Final = "LoadGen is not installed: pip install mlcommons-loadgen"
@@ -99,6 +99,7 @@ class _System:
 
     def load(self, *test: Any) -> None:
         """Let LoadGen send its queries, and close the queue behind them."""
+        pin(self.bench.core)
         try:
             self.module.StartTestWithLogSettings(*test)
         finally:

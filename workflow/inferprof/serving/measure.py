@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
@@ -22,7 +23,7 @@ from inferprof.queueing import theory
 from inferprof.queueing.policy import NS_PER_S, Times
 from inferprof.queueing.served import trace_of
 from inferprof.run_request import RunRequest
-from inferprof.serving import loadgen, search
+from inferprof.serving import load, loadgen, search
 from inferprof.serving.bench import CURVE_S, PACED, Bench, latency_of, percents_of, settled
 from inferprof.serving.server import opened
 
@@ -38,10 +39,9 @@ def point(bench: Bench, share: float) -> Load:
     if share >= theory.FULL:
         beyond = f"{rate:.4g} requests/s is beyond what batches of {bench.asked.max_batch} carry, {capacity:.4g}/s"
         return Load(rate=rate, share=share, refused=f"unstable, not measured: {beyond}")
-    curve = bench.paced(curve, rate)
-    predicted, advised = None, None
-    with contextlib.suppress(theory.Unstable):  # slower in its rhythm than when it is repeated
-        predicted, advised = bench.predicted(curve, rate), bench.advised(curve, rate)
+    rehearsal = bench.rehearse(curve, rate)
+    offline, predicted = bench.by_theory(curve, rate), bench.predicted(rehearsal, rate)
+    advised = bench.advised(rehearsal.curve, rate)
     measured, refused = bench.run(rate)
     served = measured.served
     if not measured.kept_up:
@@ -60,12 +60,13 @@ def point(bench: Bench, share: float) -> Load:
         utilization=served.utilization,
         batches={str(size): count for size, count in bench.formed(measured).items()},
         lag_ns=max(0.0, float(np.quantile(measured.lag, 0.99))),
-        drift=bench.drift(curve, measured),
         tokens=bench.tokens(measured),
+        offline=offline,
         predicted=predicted,
         advised_delay_ns=advised.delay_ns if advised else None,
         advised_ns=advised.value_ns if advised else None,
-        replayed=bench.replayed(curve, bench.due(rate)[: served.arrived.size]),
+        replayed=bench.replayed(rehearsal.curve, served.arrived),
+        **bench.explained(rehearsal, measured, rate, predicted),
     )
 
 
@@ -110,11 +111,17 @@ def energy(sampler: Telemetry | None, requests: int, span: tuple[int, int]) -> d
 def _content(requests: Sequence[RunRequest], asked: ServingPolicy, gpu: hardware.Gpu | None) -> Mapping[str, Any]:
     progress.step("load")
     sampler = Telemetry() if gpu else None
-    with sampler or contextlib.nullcontext(), _bench(requests, asked, gpu) as bench, timing.undisturbed():
+    with (
+        sampler or contextlib.nullcontext(),
+        load.apart(asked.client_core) as core,
+        _bench(requests, asked, gpu) as bench,
+        timing.undisturbed(),
+    ):
+        bench.core = core
         bench.measure_curve()
         bench.samples.clear()  # the first second of a process is its slowest
         progress.step("loads")
-        loads = [(point(bench, share), bench.span) for share in progress.counted(asked.loads, "rate")]
+        points = [(point(bench, share), bench.span) for share in progress.counted(asked.loads, "rate")]
         bench.measure_curve()
         pooled = bench.pooled()
         highest = search.highest_rate(bench, pooled) if asked.search else None
@@ -123,7 +130,7 @@ def _content(requests: Sequence[RunRequest], asked: ServingPolicy, gpu: hardware
         "curve": _times(pooled.times),
         "after_idle": _times(pooled.after_idle),
         "capacity": bench.capacity(pooled),
-        "loads": [{**msgspec.to_builtins(load), **energy(sampler, load.requests, span)} for load, span in loads],
+        "loads": [{**msgspec.to_builtins(each), **energy(sampler, each.requests, span)} for each, span in points],
         **({"highest": msgspec.to_builtins(highest)} if highest else {}),
         "loadgen": msgspec.to_builtins(runs),
     }
@@ -138,6 +145,10 @@ def _bench(requests: Sequence[RunRequest], asked: ServingPolicy, gpu: hardware.G
             f"max_batch is {asked.max_batch} and the largest batch with a session {last.shape.batch}: "
             "give the largest of the shapes as max_batch"
         )
+    threads = last.variant.whole("threads") if "threads" in last.variant.options else 0
+    cores = len(os.sched_getaffinity(0))
+    if asked.client_core and threads > cores:
+        raise UserError(f"client_core leaves the session CPUs: {cores}, and threads of the variant is {threads}")
     if last.spec.kv_cache != asked.generates:
         raise UserError(f"policy {asked.name}: {NEEDS_PROMPTS if last.spec.kv_cache else NO_PROMPTS}")
     if not last.spec.kv_cache:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +17,6 @@ from inferprof.machine.hardware import Gpu
 from inferprof.measure.lane import Lane
 from inferprof.model.model_spec import ModelSpec
 from inferprof.plugins import Backend, Feeds
-from inferprof.queueing.policy import NS_PER_S
 from inferprof.run_request import RunRequest
 
 WARM_UP: Final = 3
@@ -74,22 +72,6 @@ class Server:
                 taken.extend(self._timed(size) for _ in range(BLOCK))
                 del taken[-BLOCK]  # behind another size
         return samples
-
-    def paced(self, batches: Iterable[tuple[int, float]], seconds: float) -> tuple[Sampled, Sampled]:
-        """Service times of batches of given sizes, each after so many ns without work, for so many seconds: of those
-        that followed at once, and of those that were waited for."""
-        busy: Sampled = {}
-        idle: Sampled = {}
-        pause = threading.Event()
-        end = time.perf_counter() + seconds
-        for requests, gap in batches:
-            if time.perf_counter() > end:
-                break
-            if gap > 0:
-                pause.wait(gap / NS_PER_S)
-            taken = self._timed(requests)
-            (idle if gap > 0 else busy).setdefault(self._size(requests), []).append(taken)
-        return busy, idle
 
     def _timed(self, requests: int) -> float:
         start = time.perf_counter_ns()

@@ -10,6 +10,7 @@ import msgspec
 from inferprof.case import Case
 from inferprof.documents.serving import ServingPolicy
 from inferprof.serving.bench import name_of
+from inferprof.serving.search import LATE
 
 TOKENS: Final = {"ttft": "TTFT", "tpot": "TPOT"}
 
@@ -55,4 +56,5 @@ def _highest(highest: Mapping[str, Any]) -> str:
     if reason := highest.get("not_measured"):
         return str(reason)
     predicted = f", predicted {highest['predicted']:.4g}" if highest.get("predicted") else ""
-    return f"up to {highest['rate']:.4g}/s, not {highest['fails'] or float('nan'):.4g}{predicted}"
+    late = f"; not to be used: {highest['ended']}" if LATE in highest["ended"] else ""
+    return f"up to {highest['rate']:.4g}/s ({highest['low']:.4g} to {highest['high']:.4g}){predicted}{late}"

@@ -12,7 +12,7 @@ from inferprof.documents.serving import Load, LoadGenRun
 from inferprof.queueing import theory
 from inferprof.queueing.policy import Policy
 from inferprof.queueing.served import curve_of, policy_of
-from inferprof.report import under_load
+from inferprof.report import serving_gaps, under_load
 from inferprof.report.common import NOT_RECORDED, optional
 from inferprof.report.evidence import Evidence
 from inferprof.report.model import Block, Cell, Column, Table, Text, missing, number, words
@@ -43,9 +43,9 @@ LOADS: Final = (
 )
 LOADS_NOTE: Final = (
     "ms from the moment at which a request was due to its answer. Perc.: the percentile of the policy's objective. "
-    "Pred.: by the embedded Markov chain, of the curve of latency over the batch just before. Drift: how much "
-    "longer services took than then, which no prediction could know. Load: of what full batches carry. Delay to "
-    "set: the one with the least predicted percentile at this rate. *: refused, see below."
+    "Pred.: by the embedded Markov chain, of what batches cost in a rehearsal just before. Drift: how much longer "
+    "services took than then, which no prediction could know. Load: of what full batches carry. Delay to set: the "
+    "one with the least predicted percentile at this rate. *: refused, see below."
 )
 SERVER: Final = (
     *under_load.HEAD,
@@ -86,8 +86,6 @@ LOADGEN_NOTE: Final = (
     "Ours: from the moment at which LoadGen hands a query over. LoadGen's: from the moment at which it was due. "
     "INVALID: its own rules ask for runs of ten minutes."
 )
-NO_THEORY: Final = "the theory is of Poisson arrivals"
-BEYOND: Final = "by the curve in its rhythm the rate is beyond its capacity"
 
 
 def build(evidence: Evidence) -> Sequence[Block]:
@@ -97,10 +95,12 @@ def build(evidence: Evidence) -> Sequence[Block]:
     runs = [(entry, run) for entry in served for run in entry[0].loadgen]
     compared = list(_compared(served))
     blocks: list[Block] = [*(_best(*each) for each in compared), *under_load.findings(evidence, CHECKS)]
+    blocks += serving_gaps.summary(loads)
     if loads:
         rows = tuple(_load(*pair) for pair in loads)
         blocks.append(Table("serving", "Predicted and measured", LOADS, rows, LOADS_NOTE, groups=3))
         blocks += under_load.refused(loads)
+        blocks += serving_gaps.table(loads)
         rows = tuple(_server(*pair) for pair in loads)
         blocks.append(Table("serving_server", "What the server did", SERVER, rows, SERVER_NOTE, groups=3))
     if rows := under_load.highest(served):
@@ -121,7 +121,7 @@ def _load(served: Served, load: Load) -> tuple[Cell, ...]:
     value = load.latency.get(name)
     predicted = load.predicted.latency if load.predicted else {}
     replayed = load.replayed.latency if load.replayed else {}
-    theory_ = NO_RUN if not load.batches else BEYOND if policy.arrivals == "poisson" else NO_THEORY
+    theory_ = NO_RUN if not load.batches else under_load.NO_PREDICTION
     few = FEW if load.batches else NO_RUN
     return (
         *under_load.head(served),
@@ -135,7 +135,9 @@ def _load(served: Served, load: Load) -> tuple[Cell, ...]:
         _ms(predicted.get(name), theory_),
         _ms(replayed.get("mean"), NO_RUN),
         _ms(replayed.get(name), few),
-        optional(load.drift and 100 * (load.drift - 1), _signed, NO_RUN if not load.batches else NOT_RECORDED),
+        optional(
+            load.drift and 100 * (load.drift - 1), under_load.signed, NO_RUN if not load.batches else NOT_RECORDED
+        ),
         _ms(load.advised_delay_ns, theory_),
         words(load.refused or ""),
     )
@@ -154,10 +156,6 @@ def _server(served: Served, load: Load) -> tuple[Cell, ...]:
         under_load.energy(load),
         number(load.requests, f"{load.requests:,}"),
     )
-
-
-def _signed(value: float) -> str:
-    return f"{value:+.0f}".replace("-", "−")
 
 
 # --- which policy ----------------------------------------------------------------------------------------------

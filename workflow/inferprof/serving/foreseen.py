@@ -1,0 +1,130 @@
+"""What a rate comes to before it is sent, with an interval; and what lies between that and what came."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from inferprof.documents.serving import Gap, Predicted, Quantile
+from inferprof.queueing import seen, theory
+from inferprof.queueing.policy import Curve, Policy, Times
+from inferprof.queueing.seen import Batches, Factors
+from inferprof.queueing.simulate import Served, simulate
+
+REPLICAS: Final = 100
+"""Runs that the interval of a prediction is made of."""
+REPLAYS: Final = 20
+"""Of the schedule that was sent: their means tell what it comes to."""
+INTERVAL: Final = (0.025, 0.975)
+Figures = dict[str, float]
+"""`mean`, `p99` → ns."""
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """The load for a while just before a run, by another schedule: client, queue and worker as in the run."""
+
+    curve: Curve
+    """Of what batches cost the server there."""
+    batches: Batches | None = None
+    """None of a generative model."""
+
+    @property
+    def factors(self) -> Factors:
+        """What its batches cost, over the curve, in their order."""
+        if self.batches is None or not self.batches.size.size:
+            return np.ones(1)
+        return self.batches.factors(self.curve, self.batches.taken)
+
+    @property
+    def change(self) -> float:
+        """The logarithm of how much slower its second half was."""
+        first, second = (np.asarray(half) for half in np.array_split(self.factors, 2))
+        return float(np.log(second.mean() / first.mean())) if second.size else 0.0
+
+
+def by_theory(curve: Curve, policy: Policy, rate: float, percents: Sequence[float]) -> Predicted:
+    """The embedded chain's. Raises theory.Unstable."""
+    foreseen = theory.predict(curve, policy, rate)
+    latency = {"mean": foreseen.mean_ns, **{f"p{each:g}": foreseen.percentile(each) for each in percents}}
+    return Predicted(latency=latency, utilization=foreseen.utilization, mean_batch=foreseen.mean_batch)
+
+
+def figures(latency: Times, percents: Sequence[float]) -> Figures:
+    """Mean and percentiles."""
+    values = np.quantile(latency, np.array(percents) / 100)
+    return {
+        "mean": float(latency.mean()),
+        **{f"p{each:g}": float(ns) for each, ns in zip(percents, values, strict=True)},
+    }
+
+
+def intervals(
+    rehearsal: Rehearsal,
+    policy: Policy,
+    schedules: Sequence[Times],
+    judged: Callable[[Served], Figures],
+    changes: Sequence[float],
+) -> dict[str, tuple[float, float]]:
+    """Between which figures nineteen of twenty runs lie, by one run on each schedule.
+
+    Each has a level and service times of its own. The rehearsal's are redrawn in blocks twice: once for how surely it
+    tells the level, once for the run. The level moves on to the run by as much as `changes`, logarithms, say that it
+    has moved so far (Student's t, since these are few).
+    """
+    rng = np.random.default_rng(len(changes))
+    factors, spread = rehearsal.factors, float(np.sqrt(np.mean(np.square(changes)))) if changes else 0.0
+    seen_: list[Figures] = []
+    for due in schedules:
+        level = seen.redrawn(factors, factors.size, rng).mean() * np.exp(spread * rng.standard_t(len(changes) + 2))
+        drawn = seen.redrawn(factors, due.size, rng)
+        seen_.append(judged(simulate(rehearsal.curve, policy, due, factors=level * drawn)))
+    ends = {name: np.quantile([each[name] for each in seen_], INTERVAL) for name in seen_[0]}
+    return {name: (float(low), float(high)) for name, (low, high) in ends.items()}
+
+
+def replayed(curve: Curve, policy: Policy, due: Times, judged: Callable[[Served], Figures], seed: int) -> Predicted:
+    """What a schedule comes to by simulation: means of REPLAYS."""
+    runs = [simulate(curve, policy, due, seed + number) for number in range(REPLAYS)]
+    each = [judged(run) for run in runs]
+    return Predicted(
+        latency={name: float(np.mean([own[name] for own in each])) for name in each[0]},
+        utilization=float(np.mean([run.utilization for run in runs])),
+        mean_batch=due.size / float(np.mean([sum(run.formed.values()) for run in runs])),
+    )
+
+
+@dataclass(frozen=True)
+class Explained:
+    """What a schedule comes to with the service times of its run, and what lies between predicted and measured."""
+
+    seen: Predicted
+    gaps: dict[str, Gap]
+
+
+def explained(
+    rehearsal: Rehearsal,
+    own: Batches,
+    replay: Callable[[Curve], Predicted],
+    measured: Mapping[str, Quantile],
+    predicted: Predicted | None,
+) -> Explained:
+    """A step at a time from prediction to measurement: the schedule that was sent; its services in place of the
+    rehearsal's; its late starts in place of the rehearsal's; their order."""
+    assert rehearsal.batches is not None
+    curve = rehearsal.curve
+    usual = np.where(own.idle, *(rehearsal.batches.late_mean(idle=idle) for idle in (True, False)))
+    steps = [replay(each) for each in (curve, own.curve(curve, own.service + usual), own.curve(curve, own.taken))]
+    parts = {}
+    for name, value in measured.items():
+        sent, served, started = (step.latency[name] for step in steps)
+        parts[name] = Gap(
+            arrivals=sent - predicted.latency[name] if predicted else None,
+            service=served - sent,
+            client=started - served,
+            order=value.value_ns - started,
+        )
+    return Explained(steps[-1], parts)
