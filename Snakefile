@@ -80,6 +80,7 @@ onstart:
 
 onsuccess:
     if workflow.is_main_process and not only_reports():
+        say_ends()
         for job in workflow.dag.jobs:
             if job.rule.name == "best_of_model":
                 print(Path(job.log[0]).read_text().partition("\n")[0])

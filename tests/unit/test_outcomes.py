@@ -198,3 +198,15 @@ def test_a_job_over_its_limit_takes_its_children_with_it(tmp_path: Path) -> None
     assert done.returncode == 1
     time.sleep(3.5)
     assert not alive.exists()
+
+
+def test_what_became_of_files_is_told_of_each_by_name_and_of_a_stage_where_they_failed(tmp_path: Path) -> None:
+    engine, audit, text = tmp_path / "b8.engine", tmp_path / "int8.audit.json", tmp_path / "REPORT.txt"
+    engine.write_text("")
+    text.write_text("")
+    (tmp_path / "b8.build.json").write_text('{"status": "failed", "stage": "build", "reason": "s999 is over s512"}')
+    audit.write_text('{"status": "ok"}')
+    files = [str(path) for path in (engine, tmp_path / "b8.build.json", audit, text, tmp_path / "absent.json")]
+    failed = f"{engine}: failed at build: s999 is over s512"
+    assert outcomes.ends(files, named=True) == [failed, f"{audit}: ok"]
+    assert outcomes.ends(files, named=False) == [failed]

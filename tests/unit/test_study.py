@@ -412,3 +412,10 @@ def test_the_fingerprint_of_a_study_follows_what_its_list_of_cases_follows(
         studies.plan(keys, tmp_path / "models", Machine(gpu=None, label="box", packages=packages))
     )
     assert (before == after) == (change == "nothing")
+
+
+def test_a_study_that_the_machine_refuses_as_a_whole_says_why(config: dict[str, Any], repository: Path) -> None:
+    keys = {"backends": ["ort_cuda"], "models": ["minilm"], "baseline": "fp32/ort_cuda/default"}
+    refused = plan(config, repository, LAPTOP, **keys)
+    assert mentions(targets.all_refused(refused), str(len(refused.planned)), "no GPU")
+    assert targets.all_refused(plan(config, repository, LAPTOP)) is None

@@ -11,7 +11,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 from inferprof import documents, forked
 from inferprof.documents import Kind, Outcome
 from inferprof.errors import LAST_EXIT_CODE, CaseFailed, SystemRefusal, ToolError, UserError, as_user_error, reason_of
-from inferprof.files import beside, document_text, write_document, write_text
+from inferprof.files import beside, document_text, read_json, write_document, write_text
 
 T = TypeVar("T")
 FACTS: Final[Mapping[str, Kind]] = {".build.json": "build", ".convert.json": "convert"}
@@ -115,6 +115,23 @@ def make(out: Path, kind: Kind, build: Callable[[], Mapping[str, Any]], *product
     facts = next(suffix for suffix, of in FACTS.items() if of == kind)
     if record(beside(out, facts), kind, build, *products).get("status") == "failed":
         write_text(out, "")
+
+
+def told(file: Path) -> str | None:
+    """`ok`, or at which stage a file failed and why; None of a file that tells no outcome."""
+    suffix = {".engine": ".build.json", ".onnx": ".convert.json"}.get(file.suffix)
+    document = beside(file, suffix) if suffix else file
+    if document.suffix != ".json" or not document.is_file():
+        return None
+    content = read_json(document)
+    status = content.get("status") if isinstance(content, dict) else None
+    return f"failed at {content['stage']}: {content['reason']}" if status == "failed" else status
+
+
+def ends(files: Iterable[str], *, named: bool) -> list[str]:
+    """A line for each file of a stage that failed; of those that were asked for by name also where they did not."""
+    every = ((file, told(Path(file))) for file in files if not file.endswith(tuple(FACTS)))  # with its product
+    return [f"{file}: {outcome}" for file, outcome in every if outcome and (named or outcome != "ok")]
 
 
 def make_onnx(out: Path, convert: Callable[[], Mapping[str, Any]], *products: Path) -> None:

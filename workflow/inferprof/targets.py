@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import shlex
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -207,6 +208,15 @@ def diagnosis_inputs(study: Study, model: str, selection: Selection | None = Non
         *tables(study, selection, model),
         *serving(study, model),
     ]
+
+
+def all_refused(study: Study) -> str | None:
+    """Why a stage of a study has nothing to do: the machine refuses all of its cases; None where one runs."""
+    if study.cases() or not study.planned:
+        return None
+    reasons = Counter(planned.reason for planned in study.planned).most_common()
+    told = "; ".join(f"{reason} ({count})" for reason, count in reasons)
+    return f"all {len(study.planned)} cases of {study.name} are refused on {study.machine.slug}: {told}"
 
 
 def refused(study: Study, model: str) -> list[str]:

@@ -172,10 +172,16 @@ def build(args: argparse.Namespace) -> None:
     arguments.require_files(args.onnx)
     spec, shape, variant = arguments.spec_of(args), Shape.parse(args.shape), arguments.variant_of(args)
     request = BuildRequest(args.onnx, spec, shape, variant, args.out, target=args.target)
-    build = backend.build
+    build, too_large = backend.build, spec.exceeds(shape)
+
+    def built() -> dict[str, Any]:
+        if too_large:
+            raise CaseFailed(too_large)
+        return {"status": "ok", "reason": None, **build(request)}
+
     title = f"Build {request.spec.name} {request.shape} with {backend.name}"
     with progress.task(title, ("read the graph", "build the engine")):
-        outcomes.make(args.out, "build", lambda: {"status": "ok", "reason": None, **build(request)}, args.onnx)
+        outcomes.make(args.out, "build", built, args.onnx)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -12,6 +12,7 @@ from inferprof import (
     config as configs,
     documents,
     forked,
+    outcomes,
     pace,
     processes,
     registry,
@@ -109,6 +110,18 @@ def only_reports():
     return {job.rule.name for job in jobs} == {"report"}
 
 
+def say_ends():
+    """Say what became of what was asked for: of each file by name, of a stage's files where they failed."""
+    for job in workflow.dag.targetjobs:
+        said = outcomes.ends(job.output or job.input, named=bool(job.output))
+        print(*(f"inferprof: {line}\n" for line in said), sep="", end="")
+    print(
+        *(f"inferprof: {why}\n" for why in map(targets.all_refused, STUDIES) if why),
+        sep="",
+        end="",
+    )
+
+
 def on_every_machine(files):
     """The input function of a stage: `files` of each machine of the study, which its probe must have described."""
 
@@ -178,7 +191,7 @@ def cases_of_machine(wildcards):
 
 def refused_cases(wildcards):
     """What the study refused of a model, with reasons and options."""
-    return targets.refused(BY_MACHINE[wildcards.machine], wildcards.model)
+    return json.dumps(targets.refused(BY_MACHINE[wildcards.machine], wildcards.model))
 
 
 def trail_of(machine, model, step):

@@ -50,10 +50,12 @@ LIMIT_ADVICE: Final[Mapping[Bottleneck, str]] = {
     "compute": "Less work, a narrower format, or other hardware: csv/gpu_floors.csv has the least times on GPUs.",
 }
 MULTIPLY_LESS: Final = (
-    "csv/all_operators.csv names the nodes. Fewer products, or a format that this CPU multiplies faster, take less."
+    "csv/all_operators.csv of a report names the nodes. "
+    "Fewer products, or a format that this CPU multiplies faster, take less."
 )
 FUSE: Final = (
-    "csv/all_operators.csv names the nodes. ONNX Runtime's transformer optimizer or a newer export may fuse them."
+    "csv/all_operators.csv of a report names the nodes. "
+    "ONNX Runtime's transformer optimizer or a newer export may fuse them."
 )
 
 

@@ -210,7 +210,7 @@ def advice(result: Mapping[str, Any], products: Sequence[Product]) -> list[str]:
         lines += [
             f"{count} {kind} in float32: Casts around them move data twice as wide"
             for kind in ("softmax", "normalization")
-            if (count := result[kind].get("float32")) and result["casts"]
+            if (count := result[kind].get("float32")) and result["casts"] >= count
         ]
     if pieces := result.get("normalization_in_pieces"):
         lines.append(

@@ -155,7 +155,7 @@ def _nothing(evidence: Evidence, model: str, rows: Sequence[Mapping[str, Any]]) 
         first = f"{name_of(doubted[0])}, {latency(doubted[0], evidence.boundary)}"
         return (
             f"nothing yet. {first}, is in doubt: {doubted[0][column]}",
-            f"{len(doubted)} of {counted(len(rows), 'measurement')} are in doubt",
+            f"{len(doubted)} of {counted(len(rows), 'measurement')} {'is' if len(doubted) == 1 else 'are'} in doubt",
             MEASURE_AGAIN,
         )
     if rows:
