@@ -18,6 +18,8 @@ REPLICAS: Final = 100
 """Runs that the interval of a prediction is made of."""
 REPLAYS: Final = 20
 """Of the schedule that was sent: their means tell what it comes to."""
+FARTHEST: Final = 2.0
+"""Standard deviations that a level moves by at the most."""
 Figures = dict[str, float]
 """`mean`, `p99` → ns."""
 
@@ -101,13 +103,13 @@ def intervals(
 
     Each has a curve and service times of its own. The rehearsal's batches are redrawn in blocks twice: once for how
     surely they tell the curve, once for the run. The level moves on to the run by as much as `changes`, logarithms,
-    say that it has moved so far (Student's t, since these are few).
+    say that it has moved so far, FARTHEST times that at the most.
     """
     rng = np.random.default_rng(len(changes))
-    factors, spread = rehearsal.factors, float(np.sqrt(np.mean(np.square(changes)))) if changes else 0.0
+    factors, spread = rehearsal.factors, float(np.sqrt(np.square(changes).sum() / max(1, len(changes) - 1)))
     each: list[Figures] = []
     for due in schedules:
-        level = np.exp(spread * rng.standard_t(len(changes) + 2))
+        level = np.exp(spread * np.clip(rng.standard_normal(), -FARTHEST, FARTHEST))
         drawn = level * factors[seen.redrawn(factors, due.size, rng)]
         each.append(judged(simulate(rehearsal.redrawn(rng), policy, due, factors=drawn)))
     return {name: (min(own[name] for own in each), max(own[name] for own in each)) for name in each[0]}
