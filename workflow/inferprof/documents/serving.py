@@ -138,7 +138,7 @@ class Predicted(Document):
     tpot: dict[str, NotNegative] = {}
     """Of a generative model, as in Tokens."""
     intervals: dict[str, tuple[NotNegative, NotNegative]] = {}
-    """Of `latency`: between which nineteen of twenty runs as long as this one come."""
+    """Of `latency`: the least and the most of simulated runs as long as this one."""
 
 
 class Gap(Document):

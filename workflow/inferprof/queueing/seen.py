@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import numpy as np
@@ -16,7 +16,7 @@ ENOUGH: Final = 5
 """Batches of a size whose mean is taken for it."""
 FEWEST: Final = 20
 """Batches by which it is told how their times hang together."""
-BLOCK: Final = 2.0
+BLOCK: Final = 4.0
 """Of the batches that count as one: how many follow each other where they are drawn anew."""
 Factors = np.ndarray[Any, np.dtype[Any]]
 
@@ -67,8 +67,11 @@ class Batches:
 
     def after(self, share: float) -> Batches:
         """Without the first ones."""
-        part = slice(int(share * self.size.size), None)
-        return Batches(self.size[part], self.idle[part], self.begins[part], self.started[part], self.done[part])
+        return self.at(np.arange(int(share * self.size.size), self.size.size))
+
+    def at(self, places: np.ndarray[Any, np.dtype[np.int64]]) -> Batches:
+        """Those at some places of their order."""
+        return Batches(*(getattr(self, field.name)[places] for field in fields(self)))
 
     def sampled(self, curve: Curve, taken: Times) -> tuple[dict[int, Times], dict[int, Times]]:
         """Times of batches by the size in a curve: of those that followed at once, and of those that were waited
@@ -109,10 +112,10 @@ def correlation(factors: Factors) -> tuple[float, float] | None:
     return float(logs[1:] @ logs[:-1] / (logs @ logs)), stats.effective_size(factors)
 
 
-def redrawn(factors: Factors, count: int, rng: np.random.Generator) -> Factors:
-    """So many of them in blocks that begin anywhere (circular block bootstrap: Politis and Romano 1992). A block
-    holds BLOCK times as many as count for one independent sample, so that what hangs together stays so."""
+def redrawn(factors: Factors, count: int, rng: np.random.Generator) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The places of so many of them in blocks that begin anywhere (circular block bootstrap: Politis and Romano
+    1992). A block holds BLOCK times as many as count for one independent sample: what hangs together stays so."""
     size = factors.size
     length = min(max(1, round(BLOCK * size / stats.effective_size(factors))), max(1, size // 4))
     starts = rng.integers(0, size, -(-count // length))
-    return np.asarray(factors[((starts[:, None] + np.arange(length)) % size).ravel()[:count]])
+    return np.asarray(((starts[:, None] + np.arange(length)) % size).ravel()[:count])

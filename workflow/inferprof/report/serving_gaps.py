@@ -45,7 +45,7 @@ GAPS: Final = (
 )
 NOTE: Final = (
     "ms. Offline: by the curve of batches that follow each other. Pred.: by what batches cost in a rehearsal of the "
-    "rate; from, to: nineteen of twenty runs so long. Seen: by the service times of the run itself. Within: 5 % of a "
+    "rate; from, to: of simulated runs so long. Seen: by the service times of the run itself. Within: 5 % of a "
     "mean, 10 % of a percentile, else the interval. What differs most: a share of what was measured, + where that is "
     "longer."
 )

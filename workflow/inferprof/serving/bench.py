@@ -83,7 +83,7 @@ class Bench:
         """
         due = self.schedule(rate, int(rate * PACED * self.asked.seconds) + 1, self.seed + 1)
         batches = Batches.of(self.sent(due).served, self.policy).after(WARM)
-        rehearsal = Rehearsal(batches.curve(curve, batches.taken), batches)
+        rehearsal = Rehearsal(batches.curve(curve, batches.taken), batches, curve)
         busy, idle = batches.sampled(curve, batches.taken)
         add(self.samples, busy)
         add(self.after_idle, idle)
