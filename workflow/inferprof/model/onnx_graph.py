@@ -61,8 +61,15 @@ def read(path: Path, *, external: bool = False) -> onnx.ModelProto:
 
 
 def weight_files(path: Path) -> list[Path]:
-    """The other files in which weights of an ONNX file lie, as its tensors name them. Raises UserError as `read`."""
-    external = (tensor for tensor in tensors(read(path).graph) if tensor.data_location == type(tensor).EXTERNAL)
+    """The other files in which weights of an ONNX file lie, as its tensors name them.
+
+    None of a file that cannot be read: its export fails and says why, and the rest of the study goes on.
+    """
+    try:
+        graph = read(path).graph
+    except UserError:
+        return []
+    external = (tensor for tensor in tensors(graph) if tensor.data_location == type(tensor).EXTERNAL)
     entries = (entry for tensor in external for entry in tensor.external_data if entry.key == "location")
     return list(dict.fromkeys(path.parent / entry.value for entry in entries))
 
