@@ -23,7 +23,7 @@ AT_A_SHAPE = MEASURED | {"expect", "cost"}
 GRAPH = AT_A_SHAPE | {"audit", "accuracy", "serve"}
 POLICY = {"name": "alone", "policy": "none", "slo_ms": 50, "loads": [0.5], "seconds": 0.2, "search": False}
 KEYS: Mapping[str, tuple[Any, Collection[str]]] = {
-    "study": ("other", DIAGNOSED),
+    "study": ("other", LISTED),
     "precisions": (["fp32", "fp16"], GRAPH | {"quantize"}),
     "backends": (["ort_cpu", "ort_cuda"], DIAGNOSED),  # refused: a diagnosis says that it was tried in vain
     "variants": ([{"name": "default"}, {"name": "one", "threads": 1}], MEASURED | {"serve"}),
