@@ -23,7 +23,7 @@ AT_A_SHAPE = MEASURED | {"expect", "cost"}
 GRAPH = AT_A_SHAPE | {"audit", "accuracy", "serve"}
 POLICY = {"name": "alone", "policy": "none", "slo_ms": 50, "loads": [0.5], "seconds": 0.2, "search": False}
 KEYS: Mapping[str, tuple[Any, Collection[str]]] = {
-    "study": ("other", DIAGNOSED),
+    "study": ("other", LISTED),
     "precisions": (["fp32", "fp16"], GRAPH | {"quantize"}),
     "backends": (["ort_cpu", "ort_cuda"], DIAGNOSED),  # refused: a diagnosis says that it was tried in vain
     "variants": ([{"name": "default"}, {"name": "one", "threads": 1}], MEASURED | {"serve"}),
@@ -103,10 +103,15 @@ def test_a_part_of_the_protocol_reruns_what_is_measured_by_it(
     assert rerun(studied, "config.yaml", lambda: studied.configure(protocol=protocol)) == set(expected)
 
 
-@pytest.mark.parametrize("keys", [{"sizes": {"h": 48}}, {"max_sizes": {"b": 64, "h": 48}}])
-def test_changed_sizes_of_a_model_list_its_cases_anew(studied: Workspace, keys: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("keys", "listed"), [({"sizes": {"h": 48}}, True), ({"max_sizes": {"b": 64, "h": 48}}, False)]
+)
+def test_changed_sizes_of_a_model_measure_it_anew_and_list_cases_that_are_others(
+    studied: Workspace, keys: dict[str, Any], listed: bool
+) -> None:
     jobs = rerun(studied, "models/toy.yaml", lambda: describe(studied, **keys))
-    assert DIAGNOSED | {"export", "benchmark", "serve"} <= jobs
+    assert {"export", "benchmark", "serve", "diagnose", "write_report"} <= jobs
+    assert ("cases" in jobs) == listed
 
 
 def test_a_run_after_changed_sizes_reports_the_new_shape_alone(studied: Workspace) -> None:

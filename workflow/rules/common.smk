@@ -184,13 +184,11 @@ def diagnosis_inputs(wildcards):
     return targets.diagnosis_inputs(study, wildcards.model, selection_of(study))
 
 
-def cases_of_machine(wildcards):
-    """The list of the study's cases, whose refused ones a diagnosis names: by `refused_cases` it is known which."""
-    return ancient(f"results/reports/{BY_MACHINE[wildcards.machine].folder}/cases.csv")
-
-
 def refused_cases(wildcards):
-    """What the study refused of a model, with reasons and options."""
+    """What the study refused of a model, which a diagnosis reads in cases.csv: that is listed first, by its priority.
+
+    As an input, also an ancient one, it would hide other changes from Snakemake, or run each diagnosis again.
+    """
     return json.dumps(targets.refused(BY_MACHINE[wildcards.machine], wildcards.model))
 
 

@@ -5,7 +5,6 @@
 rule diagnose:
     input:
         diagnosis_inputs,
-        cases=cases_of_machine,
     output:
         directory("results/{machine}/diagnosis/{model}"),
     log:
